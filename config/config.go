@@ -1,0 +1,345 @@
+// Package config holds weir's configuration as plain immutable values: types,
+// defaults, a strict loader that reports every error at once with its position,
+// and a watcher. It imports nothing else of weir; docs/configuration.md is its
+// contract and names every key.
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is one whole, validated configuration. Nothing in it changes after
+// Load returned it, so it may be shared without a lock.
+type Config struct {
+	// Node is the name of the machine weir runs on. It is never empty.
+	Node string
+	// NodeExplicit says that the configuration named the node. Then endpoints
+	// are local by their node name alone; else by loopback and interface address.
+	NodeExplicit bool
+
+	Listeners      []Listener
+	HeaderPolicies []HeaderPolicy // the section proxy_protocol
+	Certificates   []Certificate
+	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
+	Routes         []Route
+	Backends       []Backend
+	Health         *Health // nil: no health port
+	Admin          Admin
+	Drain          Drain
+	Log            Log
+	AccessLog      *AccessLog // nil: no access log
+	Limits         Limits
+
+	// Hash identifies the effective configuration: the same text after
+	// environment replacement has the same hash on every node. 16 hex digits.
+	Hash string
+}
+
+// DefaultTLSPolicy is the name of the policy that a host gets when no route
+// names another one for it, and that clients without SNI get.
+const DefaultTLSPolicy = "default"
+
+// Protocol says what a listener or backend speaks.
+type Protocol string
+
+// The protocols. A listener speaks http, tls or tcp; a backend http, https or tcp
+// (h2c and grpc are refused until HTTP/2 is there).
+const (
+	ProtocolHTTP  Protocol = "http"
+	ProtocolHTTPS Protocol = "https"
+	ProtocolTLS   Protocol = "tls"
+	ProtocolTCP   Protocol = "tcp"
+)
+
+// Position is where in a file something was written; Line and Column count from 1.
+// The zero value means a default that nobody wrote.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// Listener is one address that weir accepts connections on.
+type Listener struct {
+	Name     string
+	Position Position
+	// Network is "tcp" or "unix". A tcp address without a host is dual stack.
+	Network string
+	// Address is host:port, or the path of a Unix socket.
+	Address  string
+	Protocol Protocol
+	// HeaderPolicy names an entry of HeaderPolicies; empty: headers are not looked for.
+	HeaderPolicy string
+	// MaxConnections bounds the connections open at once; 0: only by Limits.
+	MaxConnections int
+	// TrustForwarded lists the client networks whose forwarding fields are kept and added to.
+	TrustForwarded []netip.Prefix
+	Timeouts       ListenerTimeouts
+}
+
+// ListenerTimeouts are the waits for a client. None is ever zero.
+type ListenerTimeouts struct {
+	// Handshake bounds ClientHello and TLS handshake together, and the wait
+	// for the first bytes where they have to be looked at. Counted from the end of the header.
+	Handshake time.Duration
+	// RequestHead bounds a request head, counted from its first byte
+	// (from the end of the handshake for a connection's first request).
+	RequestHead time.Duration
+	// BodyIdle bounds the wait for more of a request body, or for the client to take more of a response.
+	BodyIdle time.Duration
+	// KeepAlive bounds the wait for the next request on a connection.
+	KeepAlive time.Duration
+	// TunnelIdle ends a tunnel over which nothing went either way for this long.
+	TunnelIdle time.Duration
+}
+
+// HeaderMode says what a rule demands of connections from its networks.
+type HeaderMode string
+
+// The header modes; DESIGN.md section 5 defines them.
+const (
+	HeaderRequire  HeaderMode = "require"
+	HeaderOptional HeaderMode = "optional"
+	HeaderDiscard  HeaderMode = "discard"
+	HeaderNone     HeaderMode = "none"
+	HeaderDeny     HeaderMode = "deny"
+)
+
+// HeaderPolicy is one entry of proxy_protocol: who may or must send a PROXY header, and by when.
+type HeaderPolicy struct {
+	Name     string
+	Position Position
+	// HeaderTimeout is counted from accept. At least one second.
+	HeaderTimeout time.Duration
+	Rules         []HeaderRule
+}
+
+// HeaderRule applies Mode to the peers in From. Over all rules of a policy the
+// longest matching prefix decides; a peer that none matches is denied.
+type HeaderRule struct {
+	From []netip.Prefix
+	Mode HeaderMode
+}
+
+// Certificate is one source of certificates: files or self-signed; exactly one is set.
+type Certificate struct {
+	Position   Position
+	CertFile   string
+	KeyFile    string
+	SelfSigned []string // hosts
+}
+
+// ClientAuthMode says whether a client certificate is asked for or demanded.
+type ClientAuthMode string
+
+// The client authentication modes. A certificate that is given is verified in both.
+const (
+	ClientAuthNone    ClientAuthMode = ""
+	ClientAuthRequest ClientAuthMode = "request"
+	ClientAuthRequire ClientAuthMode = "require"
+)
+
+// TLSPolicy says which versions, suites and client certificates are accepted, and from whom.
+type TLSPolicy struct {
+	Name     string
+	Position Position
+	// MinVersion and MaxVersion are crypto/tls version numbers.
+	MinVersion, MaxVersion uint16
+	// CipherSuites are crypto/tls suite ids for TLS 1.0 to 1.2; never empty.
+	CipherSuites []uint16
+	// Curves are crypto/tls curve ids; empty: crypto/tls decides.
+	Curves         []uint16
+	ClientAuth     ClientAuthMode
+	ClientAuthCA   string // file; set whenever ClientAuth is
+	ClientAuthPool []byte // the PEM bytes of ClientAuthCA as they were when the configuration was loaded
+	// From limits the policy to these client networks; all others get the default policy. Empty: everyone.
+	From []netip.Prefix
+}
+
+// TLSMode says whether weir opens a host's TLS.
+type TLSMode string
+
+// The TLS modes of a host on a tls listener.
+const (
+	TLSTerminate   TLSMode = "terminate"
+	TLSPassthrough TLSMode = "passthrough"
+)
+
+// Path is a pattern of a route: an exact path, or a prefix that ends at a segment border.
+type Path struct {
+	Exact bool
+	Value string // begins with a slash
+}
+
+// Route sends what matches to a backend.
+type Route struct {
+	Name      string // never empty; default listener/host/path
+	Position  Position
+	Listeners []string
+	// Hosts are lower case, without port and trailing dot; "*." is exactly one
+	// leftmost label. Empty: every host.
+	Hosts []string
+	// Paths is empty for every path.
+	Paths []Path
+	// TLSPolicy and TLS are resolved: a route that names none has what its
+	// host has through other routes on the same listener, else the defaults.
+	TLSPolicy string
+	TLS       TLSMode
+	// FirstBytes is "ssh" or empty.
+	FirstBytes string
+	Backend    string
+	// MaxBody bounds a request body in bytes (413 beyond); 0: no bound.
+	MaxBody int64
+	// MaxLifetime ends a tunnel of this route however busy it is; 0: no bound.
+	MaxLifetime time.Duration
+	// TunnelIdle overrides the listener's; 0: the listener's.
+	TunnelIdle time.Duration
+}
+
+// Balance names a way to choose an endpoint.
+type Balance string
+
+// The ways to choose an endpoint.
+const (
+	LeastRequests Balance = "least_requests"
+	RoundRobin    Balance = "round_robin"
+	Hash          Balance = "hash"
+)
+
+// Backend is a named set of endpoints.
+type Backend struct {
+	Name            string
+	Position        Position
+	Protocol        Protocol // http, https or tcp
+	Endpoints       []Endpoint
+	ResolveInterval time.Duration
+	Balance         Balance
+	// SendProxy is 0 (none), 1 or 2.
+	SendProxy int
+	// Host is what Host says to the endpoint; empty: what the client said.
+	Host        string
+	HealthCheck *HealthCheck // nil: endpoints are ready
+	Ejection    Ejection
+	// MaxConnections bounds exchanges and tunnels in flight over all endpoints; 0: no bound.
+	MaxConnections int
+	Queue          Queue
+	// MaxIdle bounds the idle connections kept per endpoint.
+	MaxIdle  int
+	TLS      BackendTLS
+	Timeouts BackendTimeouts
+	Retries  Retries
+}
+
+// Endpoint is one address of a backend. A name resolves to any number of addresses, each one an endpoint.
+type Endpoint struct {
+	Position Position
+	Address  string // host:port, or unix:/path
+	Node     string
+	Zone     string
+	Weight   int // 1 to 1000
+}
+
+// HealthCheck probes every endpoint of a backend. Exactly one of HTTP and TCP is set.
+type HealthCheck struct {
+	HTTP       *HTTPCheck
+	TCP        bool
+	Interval   time.Duration
+	Timeout    time.Duration
+	Rise, Fall int
+	// Port overrides the endpoint's; 0: the endpoint's.
+	Port int
+	// SendProxy sends a LOCAL header (v2) or UNKNOWN (v1) first; the backend's SendProxy by default.
+	SendProxy int
+}
+
+// HTTPCheck is one GET; the endpoint is well when the status is in [StatusMin, StatusMax].
+type HTTPCheck struct {
+	Path                 string
+	Host                 string // empty: the endpoint's address
+	StatusMin, StatusMax int    // 200 to 399
+}
+
+// Ejection takes an endpoint out for a while after consecutive failures (connect failures, resets, 502 to 504
+// are not counted when the endpoint itself answered them). Failures 0 turns it off.
+type Ejection struct {
+	Failures int
+	For      time.Duration
+}
+
+// Queue bounds what waits when MaxConnections are in flight.
+type Queue struct {
+	Size    int
+	Timeout time.Duration
+}
+
+// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https.
+type BackendTLS struct {
+	ServerName string // empty: the host of the endpoint's address
+	CAFile     string // empty: the system's
+	CertFile   string
+	KeyFile    string
+	// InsecureSkipVerify accepts any certificate.
+	InsecureSkipVerify bool
+}
+
+// BackendTimeouts are the waits for an endpoint. None is ever zero.
+type BackendTimeouts struct {
+	Connect      time.Duration // connection, header and handshake
+	ResponseHead time.Duration // from the end of the request to the end of the response head
+	BodyIdle     time.Duration // for more of a body, either way
+	KeepAlive    time.Duration // how long an idle connection is kept
+}
+
+// Retries bounds repeated attempts.
+type Retries struct {
+	// Attempts is how many endpoints one exchange may try in all, at least 1.
+	Attempts int
+	// Share is the largest part of a backend's exchanges that may be retries, 0 to 1, beside a few that are always allowed.
+	Share float64
+}
+
+// Health is the health port.
+type Health struct {
+	Position     Position
+	Network      string
+	Address      string
+	RequireLocal []string // backends
+	// From lists who may send a PROXY header to the port; nil: anyone.
+	From []netip.Prefix
+}
+
+// Admin is the admin port.
+type Admin struct {
+	Position Position
+	Network  string
+	Address  string // empty: no admin port
+}
+
+// Drain says how weir ends.
+type Drain struct {
+	LameDuck time.Duration // unhealthy, still taking connections
+	Timeout  time.Duration // then running work may take this long
+}
+
+// Log is weir's own log.
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // json or console
+}
+
+// AccessLog is one JSON line per exchange and tunnel.
+type AccessLog struct {
+	Path string // "stdout", "stderr" or a file that is reopened on SIGHUP
+}
+
+// Limits protect the process as a whole.
+type Limits struct {
+	// MaxConnections bounds client connections over all listeners; 0: by descriptors alone.
+	MaxConnections int
+	// Pending bounds connections whose header or handshake is not through yet, in all and per source address.
+	Pending          int
+	PendingPerSource int
+	// HeadBytes and HeadFields bound a request or response head.
+	HeadBytes  int
+	HeadFields int
+}

@@ -1,0 +1,417 @@
+// Package conn is one socket as the data path sees it: whose it is, where its
+// client is, bytes that were read ahead, deadlines that cost nothing while they
+// are not reached, and reads that need no system call to learn that nothing is
+// there.
+package conn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weirproxy/weir/listener/header"
+)
+
+// Conn is a connection with one owner at a time: the goroutine that serves it.
+// Only Cut, Link and the plain address fields may be used by others, the fields
+// once the header is through. The owner closes it, and never from inside Await
+// (the poller would wait for the read that Await is in).
+//
+// One goroutine may write while another reads, as in a tunnel; Await and Read
+// belong to the reading one.
+type Conn struct {
+	// Client is where the connection came from in truth: the header's source, else Peer.
+	Client netip.AddrPort
+	// Peer is the other end of the socket. The zero value for Unix sockets.
+	Peer netip.AddrPort
+	// Local is the address the client wanted: the header's destination, else the socket's own.
+	Local netip.AddrPort
+	// Header is what the PROXY header said; Version 0 where there was none.
+	Header header.Header
+	// Accepted is when the socket was accepted or dialled.
+	Accepted time.Time
+	// WriteTimeout bounds the wait for the other end to take bytes, counted
+	// anew for each Write that has to wait. Zero: one minute.
+	WriteTimeout time.Duration
+	// OnClose, if set, is called once by Close.
+	OnClose func()
+	// OnEstablished, if set, is called once by Established.
+	OnEstablished func()
+
+	// BytesRead and BytesWritten count payload and TLS alike, the header not.
+	// They belong to the reading and the writing goroutine.
+	BytesRead, BytesWritten int64
+
+	nc     net.Conn
+	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests)
+	peeked []byte
+
+	// The reading side's state inside Await.
+	fd      int  // the descriptor, valid while inside
+	inside  bool // within Await: Read never waits
+	drained bool // the last read took all there was, and nothing was reported since
+
+	readWant, readArmed time.Time
+	readsAtArm, reads   uint32
+	closed, established bool
+
+	state atomic.Uint32
+	cut   atomic.Bool
+	link  atomic.Pointer[Conn]
+}
+
+// State is what a connection is doing, for metrics and for the drain.
+type State uint32
+
+// The states. A connection begins as pending.
+const (
+	Pending   State = iota // header or handshake is not through
+	Active                 // an exchange is running
+	Idle                   // between exchanges
+	Tunnel                 // copied to and from an endpoint
+	NumStates = iota
+)
+
+func (s State) String() string {
+	return [...]string{"pending", "active", "idle", "tunnel"}[s]
+}
+
+// State may be called by anyone.
+func (c *Conn) State() State { return State(c.state.Load()) }
+
+// SetState is called by the owner.
+func (c *Conn) SetState(s State) { c.state.Store(uint32(s)) }
+
+// linger is how long a wait trusts that a short read emptied the socket. An end
+// of stream that arrived together with the last bytes raises no event of its
+// own (epoll reports both at once), so after linger a wait looks for itself.
+const linger = time.Second
+
+const defaultWriteTimeout = time.Minute
+
+// New wraps nc, which it owns from now on. Peer, Client and Local are the socket's.
+func New(nc net.Conn) *Conn {
+	c := &Conn{nc: nc, Accepted: time.Now()}
+	if sc, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn()
+	}
+	c.Peer = addrPort(nc.RemoteAddr())
+	c.Client = c.Peer
+	c.Local = addrPort(nc.LocalAddr())
+	return c
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		ap := t.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// RemoteAddr is the client address. It never does I/O.
+func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Client) }
+
+// LocalAddr is the address the client wanted. It never does I/O.
+func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local) }
+
+// NetConn is the socket itself, for splice and socket options. Bytes that were
+// peeked are not in it: take them with TakePeeked first.
+func (c *Conn) NetConn() net.Conn { return c.nc }
+
+// Await calls step when bytes may be there, at first at once, until step
+// returns true or the wait ends in an error: the read deadline
+// (os.ErrDeadlineExceeded), Cut, or the socket's own. Between calls it waits
+// in the poller. Inside step, Read returns ErrWouldBlock instead of waiting.
+//
+// It stays within one RawConn.Read: an event between a read and the wait is
+// then kept by the runtime, so no read has to run into EAGAIN to arm it.
+func (c *Conn) Await(step func() bool) error {
+	if c.raw == nil {
+		for !step() {
+		}
+		return nil
+	}
+	c.drained = false
+	c.rearm(time.Time{})
+	for {
+		err := c.raw.Read(func(fd uintptr) bool {
+			c.fd, c.inside = int(fd), true
+			done := step()
+			c.inside, c.drained = false, false // a next call means the poller has news
+			return done
+		})
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return c.readError(err)
+		}
+		now := time.Now()
+		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {
+			return c.readError(err)
+		}
+		c.rearm(now)
+	}
+}
+
+// rearm moves the poller's deadline to the one that is wanted, or, while bytes
+// keep coming, no further than linger from now. A zero now reads the clock only if needed.
+func (c *Conn) rearm(now time.Time) {
+	if now.IsZero() {
+		if !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed)) {
+			return
+		}
+		now = time.Now()
+		c.readsAtArm = c.reads - 1
+	}
+	at := c.readWant
+	if busy := c.reads != c.readsAtArm; busy {
+		if soon := now.Add(linger); at.IsZero() || soon.Before(at) {
+			at = soon
+		}
+	}
+	c.readsAtArm = c.reads
+	c.arm(at)
+}
+
+func (c *Conn) arm(at time.Time) {
+	c.readArmed = at
+	c.nc.SetReadDeadline(at)
+	if c.cut.Load() {
+		c.nc.SetReadDeadline(longAgo)
+	}
+}
+
+var longAgo = time.Unix(1, 0)
+
+// Read reads peeked bytes first. Inside Await it returns ErrWouldBlock where it
+// would have to wait; outside it waits until the read deadline.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.peeked) > 0 {
+		n := copy(p, c.peeked)
+		if c.peeked = c.peeked[n:]; len(c.peeked) == 0 {
+			c.peeked = nil
+		}
+		return n, nil
+	}
+	if c.inside {
+		return c.readNow(p)
+	}
+	for {
+		n, err := c.nc.Read(p)
+		if n > 0 {
+			c.reads++
+			c.BytesRead += int64(n)
+			return n, nil
+		}
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.cut.Load() {
+			return n, c.readError(err)
+		}
+		if c.readArmed.Equal(c.readWant) || !c.readWant.IsZero() && !time.Now().Before(c.readWant) {
+			return n, err
+		}
+		c.arm(c.readWant)
+	}
+}
+
+// readNow is Read inside Await.
+func (c *Conn) readNow(p []byte) (int, error) {
+	if c.drained {
+		return 0, ErrWouldBlock
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := readFD(c.fd, p)
+	switch {
+	case n > 0:
+		c.drained = n < len(p)
+		c.reads++
+		c.BytesRead += int64(n)
+		return n, nil
+	case err == syscall.EAGAIN:
+		c.drained = true
+		return 0, ErrWouldBlock
+	case err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
+	}
+	return 0, io.EOF
+}
+
+// LookAgain makes the next Read inside Await ask the kernel, whatever the last
+// one learned. It is how a connection that was idle is found to be alive.
+func (c *Conn) LookAgain() { c.drained = false }
+
+// Write writes all of p, waiting for at most WriteTimeout without progress at the end.
+func (c *Conn) Write(p []byte) (int, error) {
+	done := 0
+	if c.inside {
+		n, err := writeFD(c.fd, p)
+		if n > 0 {
+			c.BytesWritten += int64(n)
+			done = n
+		}
+		if done == len(p) {
+			return done, nil
+		}
+		if err != nil && err != syscall.EAGAIN {
+			return done, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", err)}
+		}
+	}
+	c.armWrite()
+	n, err := c.nc.Write(p[done:])
+	c.BytesWritten += int64(n)
+	return done + n, c.readError(err)
+}
+
+func (c *Conn) armWrite() {
+	d := c.WriteTimeout
+	if d == 0 {
+		d = defaultWriteTimeout
+	}
+	c.nc.SetWriteDeadline(time.Now().Add(d))
+	if c.cut.Load() {
+		c.nc.SetWriteDeadline(longAgo)
+	}
+}
+
+// SetReadDeadline bounds Await and Read. It is cheap to move into the future:
+// the poller keeps its old timer, and a wait that it ends early goes on.
+// The zero time means no deadline.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.readWant = t
+	if !t.IsZero() && (c.readArmed.IsZero() || t.Before(c.readArmed)) {
+		c.arm(t)
+	}
+	return nil
+}
+
+// SetWriteDeadline is there for net.Conn; WriteTimeout bounds writes.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }
+
+// SetDeadline is there for net.Conn; it bounds reads alone.
+func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// Peek returns at least n bytes that the next Read will return too, waiting for
+// them until the read deadline. With an error it returns what there is.
+// Not to be used inside Await.
+func (c *Conn) Peek(n int) ([]byte, error) {
+	for len(c.peeked) < n {
+		buf := make([]byte, max(n, 512)+len(c.peeked))
+		have := copy(buf, c.peeked)
+		c.peeked = nil
+		m, err := c.Read(buf[have:])
+		c.peeked = buf[:have+m]
+		if err != nil {
+			return c.peeked, err
+		}
+	}
+	return c.peeked, nil
+}
+
+// Unread puts b in front of what the next Read returns. The Conn owns b from now on.
+func (c *Conn) Unread(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if len(c.peeked) > 0 {
+		b = append(b[:len(b):len(b)], c.peeked...)
+	}
+	c.peeked = b
+}
+
+// TakePeeked returns the bytes that were read ahead and forgets them.
+func (c *Conn) TakePeeked() []byte {
+	b := c.peeked
+	c.peeked = nil
+	return b
+}
+
+// Established says that header and handshake are through. It may be called more than once.
+func (c *Conn) Established() {
+	if !c.established {
+		c.established = true
+		if c.OnEstablished != nil {
+			c.OnEstablished()
+		}
+	}
+}
+
+// CloseWrite ends the sending direction and leaves the other open.
+func (c *Conn) CloseWrite() error {
+	if h, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return nil
+}
+
+// Close closes the socket. Only the owner calls it; calling it again does nothing.
+func (c *Conn) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	err := c.nc.Close()
+	if c.OnClose != nil {
+		c.OnClose()
+	}
+	return err
+}
+
+// CloseAfterReply closes a connection whose client may still be sending: it
+// ends the sending direction and reads away what comes for at most d, or else
+// the kernel would answer with a reset, which can destroy the reply before the
+// client read it (RFC 9112, section 9.6).
+func (c *Conn) CloseAfterReply(d time.Duration) error {
+	if c.CloseWrite() == nil {
+		c.SetReadDeadline(time.Now().Add(d))
+		buf := make([]byte, 4096)
+		for discarded := 0; discarded < 1<<20; {
+			n, err := c.Read(buf)
+			discarded += n
+			if err != nil {
+				break
+			}
+		}
+	}
+	return c.Close()
+}
+
+// Abort makes the coming Close send a reset, so that the other end cannot take
+// a cut stream for a whole one.
+func (c *Conn) Abort() {
+	if t, ok := c.nc.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+}
+
+// Cut ends every wait of the connection, and of the one linked to it, with
+// ErrCut. Anyone may call it; the owner notices and closes.
+func (c *Conn) Cut() {
+	c.cut.Store(true)
+	c.nc.SetDeadline(longAgo)
+	if l := c.link.Load(); l != nil && !l.cut.Load() {
+		l.Cut()
+	}
+}
+
+// WasCut says whether Cut was called.
+func (c *Conn) WasCut() bool { return c.cut.Load() }
+
+// Link makes Cut end the waits of other as well; nil undoes it. The owner of both calls it.
+func (c *Conn) Link(other *Conn) {
+	c.link.Store(other)
+	if other != nil && c.cut.Load() {
+		other.Cut()
+	}
+}
+
+func (c *Conn) readError(err error) error {
+	if err != nil && c.cut.Load() {
+		return ErrCut
+	}
+	return err
+}

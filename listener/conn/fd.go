@@ -1,0 +1,24 @@
+package conn
+
+import "syscall"
+
+// readFD and writeFD are one system call on a non-blocking socket, repeated
+// only when a signal interrupted it. n is never negative.
+
+func readFD(fd int, p []byte) (int, error) {
+	for {
+		n, err := syscall.Read(fd, p)
+		if err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+func writeFD(fd int, p []byte) (int, error) {
+	for {
+		n, err := syscall.Write(fd, p)
+		if err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
