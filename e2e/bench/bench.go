@@ -1,0 +1,345 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// proxyCore has the proxy under test, loadCore everything else.
+const proxyCore, loadCore = 0, 1
+
+// bench is one run: a working folder, the backend, and the figures so far.
+type bench struct {
+	options
+	setup   setup
+	backend *process
+	samples map[string]map[string][]sample // row, proxy
+}
+
+// sample is one round of one proxy.
+type sample struct {
+	Micros    float64 `json:"cpu_microseconds_per_request"`
+	PerSecond float64 `json:"requests_per_second"`
+	Busy      float64 `json:"cpu_share"` // of one core
+}
+
+func newBench(o options) (*bench, error) {
+	if runtime.NumCPU() < 2 {
+		return nil, errors.New("bench needs two cores: one for the proxy, one for the load")
+	}
+	for _, tool := range append([]string{"taskset", "wrk", "nginx"}, o.peers...) {
+		if _, err := exec.LookPath(tool); err != nil && tool != "weir" {
+			return nil, fmt.Errorf("bench needs %s (Debian: apt-get install haproxy nginx wrk util-linux)", tool)
+		}
+	}
+	dir, err := os.MkdirTemp("", "weir-bench")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{options: o, samples: map[string]map[string][]sample{}}
+	if err := b.prepare(dir); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) prepare(dir string) error {
+	ports, err := freePorts(5)
+	if err != nil {
+		return err
+	}
+	b.setup = setup{
+		Dir: dir, Body: strings.Repeat("weir", 32), AllFields: b.fields == "all",
+		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
+	}
+	// nginx leaves root for another user, who has to get in.
+	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificate(dir), b.build()); err != nil {
+		return err
+	}
+	config, err := b.setup.render("backend.conf")
+	if err != nil {
+		return err
+	}
+	b.backend, err = start(loadCore, filepath.Join(dir, "backend.out"), nil, "nginx", "-p", dir, "-c", config)
+	if err != nil {
+		return err
+	}
+	return b.backend.ready(b.setup.BackendPort)
+}
+
+// build makes the weir binary if weir is measured and none was given.
+func (b *bench) build() error {
+	if b.weir != "" || !slices.Contains(b.peers, "weir") {
+		return nil
+	}
+	b.weir = filepath.Join(b.setup.Dir, "weir")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", b.weir, "github.com/weirproxy/weir/cmd/weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build weir: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (b *bench) close() {
+	if b.backend != nil {
+		b.backend.stop()
+	}
+	if b.setup.Dir != "" {
+		os.RemoveAll(b.setup.Dir)
+	}
+}
+
+// measure runs all rounds of all rows; the proxies of a round take turns in changing order.
+func (b *bench) measure() error {
+	for _, r := range b.rows {
+		b.samples[r.Key] = map[string][]sample{}
+		for n := range b.rounds {
+			for i := range b.peers {
+				name := b.peers[(i+n)%len(b.peers)]
+				if rows := proxies[name].rows; rows != nil && !slices.Contains(rows, r.Key) {
+					continue
+				}
+				s, err := b.round(r, name, false)
+				if err != nil {
+					return fmt.Errorf("%s, round %d of %s: %w", r.Name, n+1, name, err)
+				}
+				fmt.Fprintf(os.Stderr, "%-34s %2d/%d  %-8s %7.2f us  %8.0f/s  %3.0f %% of a core\n",
+					r.Name, n+1, b.rounds, name, s.Micros, s.PerSecond, 100*s.Busy)
+				b.samples[r.Key][name] = append(b.samples[r.Key][name], s)
+			}
+		}
+		if b.profile != "" && slices.Contains(b.peers, "weir") {
+			if _, err := b.round(r, "weir", true); err != nil {
+				return fmt.Errorf("%s, profile: %w", r.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// round starts one proxy, loads it, and divides its CPU time by the requests that the backend answered meanwhile.
+func (b *bench) round(r row, name string, profile bool) (sample, error) {
+	p, err := b.startProxy(name)
+	if err != nil {
+		return sample{}, err
+	}
+	defer p.stop()
+	if err := p.ready(r.port(b.setup)); err != nil {
+		return sample{}, err
+	}
+	if err := b.probe(r); err != nil {
+		return sample{}, fmt.Errorf("%w: %s", err, p.output())
+	}
+	whole := b.warmup + b.duration + 500*time.Millisecond
+	load, err := start(loadCore, filepath.Join(b.setup.Dir, "load.out"), []string{"GOMAXPROCS=1"}, r.load(b.setup, r, whole)...)
+	if err != nil {
+		return sample{}, err
+	}
+	defer load.stop()
+	time.Sleep(b.warmup)
+	before, err := b.look(p)
+	if err != nil {
+		return sample{}, err
+	}
+	if profile {
+		err = b.takeProfile(r)
+	} else {
+		time.Sleep(b.duration)
+	}
+	after, err2 := b.look(p)
+	if err := errors.Join(err, err2); err != nil {
+		return sample{}, err
+	}
+	select {
+	case <-load.done:
+	case <-time.After(whole + 30*time.Second):
+		return sample{}, errors.New("the load generator does not end")
+	}
+	if err := errors.Join(checkLoad(load.output()), after.check(before, r)); err != nil {
+		return sample{}, err
+	}
+	return after.since(before), nil
+}
+
+func (b *bench) startProxy(name string) (*process, error) {
+	config, err := b.setup.render(proxies[name].config)
+	if err != nil {
+		return nil, err
+	}
+	args := proxies[name].command(config)
+	if name == "weir" {
+		args[0] = b.weir
+	}
+	return start(proxyCore, filepath.Join(b.setup.Dir, name+".out"), proxies[name].env, args...)
+}
+
+// probe sends one request the row's way and checks the answer, and that TLS is what all proxies shall use.
+func (b *bench) probe(r row) error {
+	address := fmt.Sprintf("127.0.0.1:%d", r.port(b.setup))
+	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { c.Close() }()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if r.secure {
+		t := tls.Client(c, clientTLS)
+		if err := t.Handshake(); err != nil {
+			return err
+		}
+		if err := checkTLS(t.ConnectionState()); err != nil {
+			return err
+		}
+		c = t
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	return checkResponse(bufio.NewReader(c), b.setup.Body)
+}
+
+// glance is the state of the counters at one moment.
+type glance struct {
+	at       time.Time
+	cpu      time.Duration
+	requests int // answered by the backend
+	opens    int // connections accepted on this machine
+}
+
+// look reads the proxy's CPU time before and after it asks the backend, and
+// takes the middle: the asking waits behind the load.
+func (b *bench) look(p *process) (glance, error) {
+	first, err := cpuTime(p.cmd.Process.Pid)
+	if err != nil {
+		return glance{}, err
+	}
+	began := time.Now()
+	requests, err := b.requests()
+	if err != nil {
+		return glance{}, err
+	}
+	second, err := cpuTime(p.cmd.Process.Pid)
+	if err != nil {
+		return glance{}, err
+	}
+	opens, err := passiveOpens()
+	return glance{at: began.Add(time.Since(began) / 2), cpu: (first + second) / 2, requests: requests, opens: opens}, err
+}
+
+func (after glance) since(before glance) sample {
+	n := float64(after.requests - before.requests)
+	cpu, d := after.cpu-before.cpu, after.at.Sub(before.at)
+	return sample{Micros: float64(cpu.Nanoseconds()) / 1e3 / n, PerSecond: n / d.Seconds(), Busy: cpu.Seconds() / d.Seconds()}
+}
+
+// check says whether the load was the one that was meant: connections kept
+// alive on both sides of the proxy, or one for each request on the client's.
+func (after glance) check(before glance, r row) error {
+	n := after.requests - before.requests
+	if n < 100 {
+		return fmt.Errorf("only %d requests reached the backend", n)
+	}
+	each := float64(after.opens-before.opens) / float64(n)
+	if each < r.opens-0.02 || each > r.opens+0.1 {
+		return fmt.Errorf("a request opened %.3f connections instead of %.0f", each, r.opens)
+	}
+	return nil
+}
+
+var stubRequests = regexp.MustCompile(`(?m)^ \d+ \d+ (\d+)`)
+
+// requests asks the backend how many requests it has answered.
+func (b *bench) requests() (int, error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/requests", b.setup.BackendPort))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	found := stubRequests.FindSubmatch(text)
+	if found == nil {
+		return 0, fmt.Errorf("the backend does not say how many requests it answered: %q", text)
+	}
+	return strconv.Atoi(string(found[1]))
+}
+
+// passiveOpens counts the connections accepted on this machine since it started.
+func passiveOpens() (int, error) {
+	text, err := os.ReadFile("/proc/net/snmp")
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "Tcp:" {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		if i := slices.Index(names, "PassiveOpens"); i >= 0 {
+			return strconv.Atoi(fields[i])
+		}
+	}
+	return 0, errors.New("/proc/net/snmp does not count PassiveOpens")
+}
+
+var wrkTotal = regexp.MustCompile(`(\d+) requests in `)
+
+// checkLoad reads what a generator printed, and refuses every error it counted.
+func checkLoad(output string) error {
+	var own loadResult
+	if json.Unmarshal([]byte(output), &own) == nil {
+		if own.Errors > 0 || own.Requests == 0 {
+			return fmt.Errorf("%d of %d handshakes or requests failed, the first with: %s", own.Errors, own.Requests, own.First)
+		}
+		return nil
+	}
+	if !wrkTotal.MatchString(output) || strings.Contains(output, "Socket errors") || strings.Contains(output, "Non-2xx") {
+		return fmt.Errorf("the load did not go through: %s", output)
+	}
+	return nil
+}
+
+func (b *bench) takeProfile(r row) error {
+	url := fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/profile?seconds=%d", b.setup.AdminPort, max(1, int(b.duration.Seconds())))
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.profile, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.profile, r.Key+".pprof"), text, 0o644)
+}

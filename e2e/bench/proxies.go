@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"embed"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/template"
+	"time"
+)
+
+//go:embed peers/*.tmpl
+var templates embed.FS
+
+// A proxy is one program under test.
+type proxy struct {
+	config  string // template, and the file's name without .tmpl
+	command func(config string) []string
+	version []string
+	rows    []string // rows it cannot do are left out; nil: all
+	env     []string
+}
+
+var proxies = map[string]proxy{
+	"weir": {
+		config:  "weir.yaml",
+		command: func(c string) []string { return []string{"weir", "run", "-c", c} },
+		version: []string{"weir", "version"},
+		env:     []string{"GOMAXPROCS=1"},
+	},
+	"haproxy": {
+		config:  "haproxy.cfg",
+		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
+		version: []string{"haproxy", "-v"},
+	},
+	"nginx": {
+		config:  "nginx.conf",
+		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
+		version: []string{"nginx", "-v"},
+		rows:    []string{"http1", "tls1", "connection", "handshake"},
+	},
+}
+
+// setup is what the templates may say.
+type setup struct {
+	Dir, Body                                          string
+	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
+	AllFields                                          bool
+}
+
+// render writes the configuration name into the working folder and returns its path.
+func (s setup) render(name string) (string, error) {
+	t, err := template.ParseFS(templates, "peers/"+name+".tmpl")
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, s); err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.Dir, name)
+	return path, os.WriteFile(path, text.Bytes(), 0o644)
+}
+
+// freePorts returns n ports on which nothing listened a moment ago, below the
+// range that outgoing connections take theirs from.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for port := 21000 + os.Getpid()%1000; port < 32000 && len(ports) < n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		ports = append(ports, port)
+	}
+	if len(ports) < n {
+		return nil, errors.New("there are not enough free ports between 21000 and 32000")
+	}
+	return ports, nil
+}
+
+// process is a child pinned to one core.
+type process struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{} // closed when it ended
+}
+
+// start runs args on core, its output going to log. The process dies with bench.
+func start(core int, log string, env []string, args ...string) (*process, error) {
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("taskset", append([]string{"-c", fmt.Sprint(core)}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		out.Close()
+		return nil, fmt.Errorf("cannot start %s: %w", args[0], err)
+	}
+	p := &process{cmd: cmd, log: out, done: make(chan struct{})}
+	go func() {
+		cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// stop ends the process at once: nobody waits for an idle connection here.
+func (p *process) stop() {
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(time.Second):
+		for _, pid := range family(p.cmd.Process.Pid) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		<-p.done
+	}
+	p.log.Close()
+}
+
+// ready waits until something accepts on port.
+func (p *process) ready(port int) error {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			c.Close()
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended at once: %s", p.cmd.Args[3], p.output())
+		default:
+		}
+	}
+	return fmt.Errorf("%s does not listen on port %d: %s", p.cmd.Args[3], port, p.output())
+}
+
+func (p *process) output() string {
+	text, _ := os.ReadFile(p.log.Name())
+	return strings.TrimSpace(string(text))
+}
+
+// writeCertificate makes an ECDSA P-256 certificate: cert.pem, key.pem, and both.pem with the two in it.
+func writeCertificate(dir string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "localhost"},
+		DNSNames:     []string{"localhost"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "cert.pem"), cert, 0o644),
+		os.WriteFile(filepath.Join(dir, "key.pem"), private, 0o600),
+		os.WriteFile(filepath.Join(dir, "both.pem"), append(cert, private...), 0o600),
+	)
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is the result of a run.
+type report struct {
+	Machine  machine           `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Fields   string            `json:"fields"`
+	Rounds   int               `json:"rounds"`
+	Duration string            `json:"duration"`
+	Rows     []result          `json:"rows"`
+}
+
+type machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	When   string `json:"when"`
+}
+
+// result is one row of the table.
+type result struct {
+	Row     string              `json:"row"`
+	Name    string              `json:"name"`
+	Micros  map[string]spread   `json:"cpu_microseconds_per_request"`
+	Ratios  map[string]spread   `json:"weir_ratio_to"`
+	Budget  float64             `json:"budget"`
+	Against string              `json:"budget_against"`
+	Met     *bool               `json:"met,omitempty"`
+	Samples map[string][]sample `json:"samples"`
+}
+
+// spread is the median of some rounds, and how far they lay apart.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func spreadOf(v []float64) spread {
+	v = slices.Sorted(slices.Values(v))
+	n := len(v)
+	return spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1]}
+}
+
+func (b *bench) report() report {
+	rep := report{Machine: thisMachine(), Versions: b.versions(), Fields: b.fields, Rounds: b.rounds, Duration: b.duration.String()}
+	for _, r := range b.rows {
+		samples := b.samples[r.Key]
+		res := result{Row: r.Key, Name: r.Name, Budget: r.Budget, Against: r.Against,
+			Samples: samples, Micros: map[string]spread{}, Ratios: map[string]spread{}}
+		for name, s := range samples {
+			res.Micros[name] = spreadOf(micros(s))
+			if weir := samples["weir"]; name != "weir" && weir != nil {
+				res.Ratios[name] = spreadOf(ratios(weir, s))
+			}
+		}
+		if ratio, ok := res.Ratios[r.Against]; ok {
+			met := ratio.Median <= r.Budget
+			res.Met = &met
+		}
+		rep.Rows = append(rep.Rows, res)
+	}
+	return rep
+}
+
+func micros(s []sample) []float64 {
+	var v []float64
+	for _, one := range s {
+		v = append(v, one.Micros)
+	}
+	return v
+}
+
+// ratios compares the two proxies round by round: what disturbed a round disturbed both.
+func ratios(weir, peer []sample) []float64 {
+	var v []float64
+	for i := range weir {
+		v = append(v, weir[i].Micros/peer[i].Micros)
+	}
+	return v
+}
+
+// table is Markdown.
+func (r report) table() string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "CPU microseconds of the proxy per request (user + system), median of %d rounds of %s (least to most).\n", r.Rounds, r.Duration)
+	fmt.Fprintf(&t, "%s, %d cores, Linux %s, %s, %s. Fields set by the peers: %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.When, r.Fields)
+	for _, name := range []string{"weir", "haproxy", "nginx"} {
+		fmt.Fprintf(&t, "%s: %s\n", name, r.Versions[name])
+	}
+	t.WriteString("\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s | <= %.2g x %s | %s |\n", row.Name,
+			cell(row.Micros, "weir", 1), cell(row.Micros, "haproxy", 1), cell(row.Micros, "nginx", 1),
+			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2), row.Budget, row.Against, verdict(row.Met))
+	}
+	return t.String()
+}
+
+func cell(of map[string]spread, name string, digits int) string {
+	s, ok := of[name]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+}
+
+func verdict(met *bool) string {
+	switch {
+	case met == nil:
+		return ""
+	case *met:
+		return "met"
+	}
+	return "missed"
+}
+
+func (r report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+func thisMachine() machine {
+	m := machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Go: runtime.Version(), When: time.Now().UTC().Format(time.DateOnly)}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(text))
+	}
+	return m
+}
+
+// versions asks each proxy for the first line of its version.
+func (b *bench) versions() map[string]string {
+	v := map[string]string{}
+	for _, name := range b.peers {
+		args := slices.Clone(proxies[name].version)
+		if name == "weir" {
+			args[0] = b.weir
+		}
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		line, _, _ := strings.Cut(string(out), "\n")
+		if v[name] = line; err != nil {
+			v[name] = err.Error()
+		}
+	}
+	return v
+}
