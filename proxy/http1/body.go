@@ -1,0 +1,211 @@
+package http1
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// body decodes one message body. The zero value is a body that has ended.
+type body struct {
+	state bodyState
+	left  int64 // of a length body, or of the current chunk
+}
+
+type bodyState uint8
+
+const (
+	bodyEnded bodyState = iota
+	bodyLength
+	bodyUntilClose
+	chunkSize
+	chunkData
+	chunkEnd
+	chunkTrailers
+)
+
+var (
+	errChunkSize = refusal(400, "bad_chunk", "a chunk does not begin with its size in hexadecimal digits")
+	errChunkEnd  = refusal(400, "bad_chunk", "a chunk does not end where its size says")
+	errChunkLine = refusal(400, "bad_chunk", "the line of a chunk's size is too long")
+)
+
+// maxChunkLine bounds a chunk's size line with its extensions, which nobody
+// uses; without a bound a sender could keep us reading them for ever (CVE-2023-39326).
+const maxChunkLine = 256
+
+func (b *body) start(length int64, chunked, untilClose bool) {
+	switch {
+	case chunked:
+		*b = body{state: chunkSize}
+	case untilClose:
+		*b = body{state: bodyUntilClose}
+	case length > 0:
+		*b = body{state: bodyLength, left: length}
+	default:
+		*b = body{}
+	}
+}
+
+func (b *body) ended() bool { return b.state == bodyEnded }
+
+// next returns the next piece, valid until the next read of r, or io.EOF once
+// the body has ended. It reads from the connection at most once it has nothing
+// to return, and loses nothing by a conn.ErrWouldBlock.
+func (b *body) next(r *reader, trailers *message.Head, limits Limits) ([]byte, error) {
+	for {
+		switch b.state {
+		case bodyEnded:
+			return nil, io.EOF
+		case bodyLength, bodyUntilClose, chunkData:
+			return b.data(r)
+		case chunkSize:
+			if err := b.size(r); err != nil {
+				return nil, err
+			}
+		case chunkEnd:
+			if err := b.crlf(r); err != nil {
+				return nil, err
+			}
+			b.state = chunkSize
+		case chunkTrailers:
+			if err := b.readTrailers(r, trailers, limits); err != nil {
+				return nil, err
+			}
+			b.state = bodyEnded
+		}
+	}
+}
+
+func (b *body) data(r *reader) ([]byte, error) {
+	if r.empty() {
+		err := r.fill(0)
+		if err == io.EOF && b.state == bodyUntilClose {
+			b.state = bodyEnded
+			return nil, io.EOF
+		}
+		if err != nil {
+			return nil, unexpected(err)
+		}
+	}
+	p := r.buffered()
+	if b.state != bodyUntilClose {
+		if int64(len(p)) >= b.left {
+			p = p[:b.left]
+		}
+		b.left -= int64(len(p))
+		if b.left == 0 {
+			b.state = afterData[b.state]
+		}
+	}
+	r.consume(len(p))
+	return p, nil
+}
+
+// afterData is the state after the last byte of a piece.
+var afterData = [...]bodyState{bodyLength: bodyEnded, chunkData: chunkEnd}
+
+func (b *body) size(r *reader) error {
+	line, err := r.line()
+	if err != nil {
+		return err
+	}
+	var n int64
+	digits := 0
+	for digits < len(line) && isHex(line[digits]) {
+		n = n<<4 | int64(hexValue(line[digits]))
+		if digits++; digits > 15 {
+			return errChunkSize
+		}
+	}
+	if digits == 0 || digits < len(line) && line[digits] != ';' || !validValue(line[digits:]) {
+		return errChunkSize
+	}
+	r.consume(len(line) + 2)
+	b.left, b.state = n, chunkData
+	if n == 0 {
+		b.state = chunkTrailers
+	}
+	return nil
+}
+
+// line returns the next line without its end; nothing is consumed.
+func (r *reader) line() ([]byte, error) {
+	for {
+		p := r.buffered()
+		if i := bytes.IndexByte(p, '\n'); i >= 0 {
+			if i == 0 || p[i-1] != '\r' {
+				return nil, errBareLF
+			}
+			return p[:i-1], nil
+		}
+		if len(p) > maxChunkLine {
+			return nil, errChunkLine
+		}
+		if err := r.fill(0); err != nil {
+			return nil, unexpected(err)
+		}
+	}
+}
+
+func (b *body) crlf(r *reader) error {
+	for len(r.buffered()) < 2 {
+		if p := r.buffered(); len(p) == 1 && p[0] != '\r' {
+			return errChunkEnd
+		}
+		if err := r.fill(0); err != nil {
+			return unexpected(err)
+		}
+	}
+	if p := r.buffered(); p[0] != '\r' || p[1] != '\n' {
+		return errChunkEnd
+	}
+	r.consume(2)
+	return nil
+}
+
+// readTrailers keeps the fields that may stand in a trailer: what routes,
+// frames or vouches must come in the head or not at all (RFC 9110, section
+// 6.5.1; CVE-2026-88004).
+func (b *body) readTrailers(r *reader, trailers *message.Head, limits Limits) error {
+	for len(r.buffered()) < 2 {
+		if err := r.fill(limits.HeadBytes); err != nil {
+			return unexpected(err)
+		}
+	}
+	if p := r.buffered(); p[0] == '\r' && p[1] == '\n' {
+		r.consume(2)
+		return nil
+	}
+	head, err := r.head(limits.HeadBytes)
+	if err != nil {
+		return unexpected(err)
+	}
+	block, offset := trailers.Load(head)
+	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
+		return err
+	}
+	r.consume(len(head))
+	for i := range trailers.Fields {
+		if trailers.Fields[i].ID != message.Other {
+			trailers.Fields[i].Dropped = true
+		}
+	}
+	return nil
+}
+
+func hexValue(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+// unexpected turns the end of the stream inside a message into an error that says so.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package http1
+
+import (
+	"bytes"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+var (
+	errStatusLine  = refusal(502, "bad_status_line", "the endpoint's status line is not a version and a status code")
+	errBadSwitch   = refusal(502, "bad_upgrade", "the endpoint changed to a protocol that nobody asked for")
+	errTooManyInfo = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
+)
+
+// parseResponse reads a whole head into res; req is what it answers.
+func parseResponse(res *message.Response, req *message.Request, head []byte, limits Limits) (f framing, err error) {
+	block, offset := res.Load(head)
+	line := bytes.IndexByte(block, '\r')
+	if block[line+1] != '\n' {
+		return f, errStatusLine
+	}
+	minor, err := parseStatusLine(res, block[:line], offset)
+	if err != nil {
+		return f, err
+	}
+	if err := parseFields(&res.Head, block[line+2:], offset+line+2, limits.Fields); err != nil {
+		return f, err
+	}
+	if f, err = readFraming(&res.Head, minor); err != nil {
+		return f, err
+	}
+	return f, interpretResponse(res, req, f, minor)
+}
+
+func parseStatusLine(res *message.Response, line []byte, offset int) (minor int, err error) {
+	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] != '0' && line[7] != '1' || line[8] != ' ' {
+		return 0, errStatusLine
+	}
+	status, ok := parseLength(line[9:12])
+	if !ok || status < 100 || len(line) > 12 && line[12] != ' ' {
+		return 0, errStatusLine
+	}
+	res.Status = int(status)
+	if len(line) > 13 {
+		if !validValue(line[13:]) {
+			return 0, errStatusLine
+		}
+		res.Reason = res.Range(offset+13, offset+len(line))
+	}
+	return int(line[7] - '0'), nil
+}
+
+// interpretResponse decides how long the body is (RFC 9112, section 6.3) and
+// whether the connection goes on.
+func interpretResponse(res *message.Response, req *message.Request, f framing, minor int) error {
+	res.Close = f.close || minor == 0 && !f.keep
+	switch {
+	case res.Status == 101:
+		i := res.Find(message.Upgrade)
+		if req.Upgrade.Len() == 0 || i < 0 || !bytes.EqualFold(res.Value(i), req.Bytes(req.Upgrade)) {
+			return errBadSwitch
+		}
+		res.Upgrade = res.ValueSpan(i)
+		res.Drop(message.ContentLength)
+	case message.BodyForbidden(res.Status):
+		if res.Status != 304 {
+			res.Drop(message.ContentLength) // RFC 9110, section 8.6
+		}
+	case req.IsHead:
+	case f.chunked:
+		res.Length = message.Unknown
+	case f.lengths == 1:
+		res.Length = f.length
+	default:
+		res.Length, res.Close = message.Unknown, true
+	}
+	hopByHop(&res.Head)
+	return nil
+}

@@ -1,0 +1,156 @@
+package http1
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Server is the codec of one client connection: it reads requests and writes
+// responses, in turn. It does not close the connection. The zero value needs Init.
+type Server struct {
+	in     reader
+	out    writer
+	body   body
+	limits Limits
+
+	failed    bool // a request could not be read to its end: nothing after it is
+	mustClose bool // what was written is told apart only by the connection's end
+}
+
+// Init makes s the codec of rw, which stays the caller's.
+func (s *Server) Init(rw io.ReadWriter, limits Limits) {
+	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.orDefault()}
+}
+
+// ReadHead reads the next request's head. The errors: io.EOF where the client
+// closed between requests, io.ErrUnexpectedEOF within a head, a
+// *message.Refusal that tells what to answer (no request may be read after
+// it), conn.ErrWouldBlock (call again), or the connection's own.
+func (s *Server) ReadHead(req *message.Request) error {
+	head, err := s.in.head(s.limits.HeadBytes)
+	if err == nil {
+		req.Reset()
+		if err = parseRequest(req, head, s.limits); err == nil {
+			s.in.consume(len(head))
+			s.body.start(req.Length, req.Length == message.Unknown, false)
+			return nil
+		}
+	}
+	if err == errHeadTooLarge && bytes.IndexByte(s.in.buffered(), '\n') < 0 {
+		err = errTargetTooLong
+	}
+	if _, refused := err.(*message.Refusal); refused {
+		s.failed = true
+	}
+	return err
+}
+
+// HeadStarted says whether a part of a next request is there.
+func (s *Server) HeadStarted() bool { return !s.in.empty() }
+
+// BufferedBody returns the whole body if it is there already; it may be taken
+// again, for a second attempt, until SkipBody.
+func (s *Server) BufferedBody() ([]byte, bool) {
+	if s.body.ended() {
+		return nil, true
+	}
+	b := s.in.buffered()
+	if s.body.state != bodyLength || int64(len(b)) < s.body.left {
+		return nil, false
+	}
+	return b[:s.body.left], true
+}
+
+// SkipBody consumes what BufferedBody returned.
+func (s *Server) SkipBody() {
+	s.in.consume(int(s.body.left))
+	s.body = body{}
+}
+
+// ReadBody returns the next piece of the request's body, valid until the next
+// call, or io.EOF at its end; the trailers are then in req.
+func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
+	p, err := s.body.next(&s.in, &req.Trailers, s.limits)
+	if err != nil && err != io.EOF {
+		if _, refused := err.(*message.Refusal); refused {
+			s.failed = true
+		}
+	}
+	return p, err
+}
+
+// BodyEnded says whether the request was read to its end.
+func (s *Server) BodyEnded() bool { return s.body.ended() }
+
+// MustClose says that no other request may follow on this connection.
+func (s *Server) MustClose() bool { return s.failed || s.mustClose || !s.body.ended() }
+
+// WriteHead gathers a response's head, to be sent by Flush. With last, the
+// client is told that the connection ends. A body of unknown length is sent in
+// chunks where the client understands them, else it ends with the connection.
+func (s *Server) WriteHead(req *message.Request, res *message.Response, last bool) {
+	b := appendStatusLine(s.out.room(), res)
+	b = appendFields(b, &res.Head)
+	if res.Status == 101 {
+		b = append(b, "Connection: Upgrade\r\nUpgrade: "...)
+		b = append(b, res.Bytes(res.Upgrade)...)
+		s.out.buf = append(b, "\r\n\r\n"...)
+		return
+	}
+	if res.Informational() {
+		s.out.buf = append(b, '\r', '\n')
+		return
+	}
+	if res.Length == message.Unknown {
+		if req.Minor == 1 {
+			s.out.chunked = true
+			b = append(b, "Transfer-Encoding: chunked\r\n"...)
+		} else {
+			last = true
+		}
+	}
+	switch {
+	case last:
+		s.mustClose = true
+		b = append(b, "Connection: close\r\n"...)
+	case req.Minor == 0:
+		b = append(b, "Connection: keep-alive\r\n"...)
+	}
+	s.out.buf = append(b, '\r', '\n')
+}
+
+func appendStatusLine(b []byte, res *message.Response) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = append(b, byte('0'+res.Status/100), byte('0'+res.Status/10%10), byte('0'+res.Status%10), ' ')
+	b = append(b, res.Bytes(res.Reason)...)
+	return append(b, '\r', '\n')
+}
+
+// WriteBody gathers or sends a piece of the response's body.
+func (s *Server) WriteBody(p []byte) error { return s.out.body(p) }
+
+// WriteEnd gathers the end of the response's body.
+func (s *Server) WriteEnd(res *message.Response) { s.out.end(&res.Trailers) }
+
+// Flush sends what was gathered.
+func (s *Server) Flush() error { return s.out.flush() }
+
+// TakeBuffered returns a copy of the bytes that were read and belong to no
+// request, for a connection that stops being HTTP.
+func (s *Server) TakeBuffered() []byte {
+	b := bytes.Clone(s.in.buffered())
+	s.in.consume(len(b))
+	return b
+}
+
+// Release gives memory back that an idle connection does not need.
+func (s *Server) Release() { s.in.release() }
+
+// Close gives all memory back. The connection stays open.
+func (s *Server) Close() {
+	s.in.consume(len(s.in.buffered()))
+	s.in.release()
+	s.out.discard()
+}

@@ -1,0 +1,221 @@
+// Package message is the one in-memory form of an HTTP message, whatever wire
+// it came from. A head lives in one arena with offsets: nothing in it points
+// into a read buffer, and nothing is allocated once an arena has grown to its
+// traffic. Codecs fill and encode it; everything between them changes it.
+package message
+
+import "strconv"
+
+// Head is the fields of a message and the bytes they are made of. The zero
+// value is an empty head. A head belongs to its exchange.
+type Head struct {
+	arena  []byte
+	Fields []Field
+}
+
+// Span is a range of bytes in a head's arena.
+type Span struct{ start, end uint32 }
+
+// Len is the number of bytes.
+func (s Span) Len() int { return int(s.end - s.start) }
+
+// Field is one field line. Dropped fields stay in place and are not encoded.
+type Field struct {
+	name, value Span
+	ID          ID
+	Dropped     bool
+}
+
+// Reset empties the head and keeps its memory, unless that grew out of the ordinary.
+func (h *Head) Reset() {
+	const ordinary = 16 << 10
+	if cap(h.arena) > ordinary {
+		h.arena = nil
+	}
+	h.arena = h.arena[:0]
+	h.Fields = h.Fields[:0]
+}
+
+// Load copies b into the arena and returns the copy and the offset of its first byte.
+func (h *Head) Load(b []byte) (in []byte, offset int) {
+	offset = len(h.arena)
+	h.arena = append(h.arena, b...)
+	return h.arena[offset:], offset
+}
+
+// Store copies b into the arena.
+func (h *Head) Store(b []byte) Span {
+	start := len(h.arena)
+	h.arena = append(h.arena, b...)
+	return Span{uint32(start), uint32(len(h.arena))}
+}
+
+// StoreString is Store for a string.
+func (h *Head) StoreString(s string) Span {
+	start := len(h.arena)
+	h.arena = append(h.arena, s...)
+	return Span{uint32(start), uint32(len(h.arena))}
+}
+
+// Range is the span of bytes that Load or Grow put there.
+func (h *Head) Range(start, end int) Span { return Span{uint32(start), uint32(end)} }
+
+// Bytes is the content of a span, valid until the head is reset or grows.
+func (h *Head) Bytes(s Span) []byte { return h.arena[s.start:s.end:s.end] }
+
+// Name is the name of field i as it was sent.
+func (h *Head) Name(i int) []byte { return h.Bytes(h.Fields[i].name) }
+
+// Value is the value of field i without white space around it.
+func (h *Head) Value(i int) []byte { return h.Bytes(h.Fields[i].value) }
+
+// ValueSpan is the value of field i as a span.
+func (h *Head) ValueSpan(i int) Span { return h.Fields[i].value }
+
+// AddSpans adds a field whose bytes are in the arena already.
+func (h *Head) AddSpans(name, value Span) *Field {
+	h.Fields = append(h.Fields, Field{name: name, value: value, ID: Lookup(h.Bytes(name))})
+	return &h.Fields[len(h.Fields)-1]
+}
+
+// Add adds a field of a name that weir itself writes.
+func (h *Head) Add(id ID, value []byte) {
+	h.Fields = append(h.Fields, Field{name: h.StoreString(id.String()), value: h.Store(value), ID: id})
+}
+
+// Append adds a field whose value write appends to the slice it is given.
+func (h *Head) Append(id ID, write func([]byte) []byte) {
+	name := h.StoreString(id.String())
+	start := len(h.arena)
+	h.arena = write(h.arena)
+	h.Fields = append(h.Fields, Field{name: name, value: Span{uint32(start), uint32(len(h.arena))}, ID: id})
+}
+
+// SetValue replaces the value of field i.
+func (h *Head) SetValue(i int, value []byte) { h.Fields[i].value = h.Store(value) }
+
+// Find returns the index of the first field of that id that is not dropped, or -1.
+func (h *Head) Find(id ID) int {
+	for i := range h.Fields {
+		if h.Fields[i].ID == id && !h.Fields[i].Dropped {
+			return i
+		}
+	}
+	return -1
+}
+
+// Get is the value of the first field of that id, or nil.
+func (h *Head) Get(id ID) []byte {
+	if i := h.Find(id); i >= 0 {
+		return h.Value(i)
+	}
+	return nil
+}
+
+// GetName is Get for a name that has no id, in lower case. It is for logs and tests.
+func (h *Head) GetName(lower string) []byte {
+	for i := range h.Fields {
+		if !h.Fields[i].Dropped && EqualFold(h.Name(i), lower) {
+			return h.Value(i)
+		}
+	}
+	return nil
+}
+
+// Drop drops every field of that id.
+func (h *Head) Drop(id ID) {
+	for i := range h.Fields {
+		if h.Fields[i].ID == id {
+			h.Fields[i].Dropped = true
+		}
+	}
+}
+
+// Unknown is the length of a body whose end only its framing tells.
+const Unknown int64 = -1
+
+// Request is a request: its parts, its fields and how long its body is. It is
+// valid until the access log line of its exchange is written.
+type Request struct {
+	Head
+	Method Span
+	// Target is what goes to the endpoint, byte for byte: path and query, or "*".
+	Target Span
+	// Path is the part of Target before the query.
+	Path Span
+	// Host is the authority the client wants, as sent: from the target in its
+	// absolute form, else the field.
+	Host Span
+	// Minor is the minor version of HTTP/1; 1 for every later version.
+	Minor int
+	// Length is the length of the body in bytes, or Unknown.
+	Length int64
+	// Idempotent says that the method may be repeated (RFC 9110, section 9.2.2).
+	Idempotent bool
+	IsHead     bool // the method is HEAD
+	// Close says that the client's connection ends with this exchange.
+	Close bool
+	// ExpectContinue says that the client waits for a 100 before it sends its body.
+	ExpectContinue bool
+	// Upgrade is the protocol that the client wants to change to, or empty.
+	Upgrade Span
+	// AcceptsTrailers says that the client's TE contains "trailers".
+	AcceptsTrailers bool
+	// Trailers came after the body; they are complete once the body has ended.
+	Trailers Head
+}
+
+// Reset makes r empty for the next request.
+func (r *Request) Reset() {
+	head, trailers := r.Head, r.Trailers
+	head.Reset()
+	trailers.Reset()
+	*r = Request{Head: head, Trailers: trailers, Minor: 1}
+}
+
+// HasBody says whether a body follows the head.
+func (r *Request) HasBody() bool { return r.Length != 0 }
+
+// Response is a response: status, fields and how long its body is.
+type Response struct {
+	Head
+	Status int
+	Reason Span
+	// Length is the length of the body in bytes, or Unknown. It is 0 for
+	// responses that have none whatever their fields say (to HEAD, 1xx, 204, 304).
+	Length int64
+	// Close says that the endpoint's connection ends with this exchange.
+	Close bool
+	// Upgrade is the protocol of a 101.
+	Upgrade Span
+	// Trailers came after the body.
+	Trailers Head
+}
+
+// Reset makes r empty for the next response.
+func (r *Response) Reset() {
+	head, trailers := r.Head, r.Trailers
+	head.Reset()
+	trailers.Reset()
+	*r = Response{Head: head, Trailers: trailers}
+}
+
+// Informational says whether another head follows this one.
+func (r *Response) Informational() bool {
+	return r.Status >= 100 && r.Status < 200 && r.Status != 101
+}
+
+// BodyForbidden says whether a response of this status never has a body (RFC 9110, section 6.4.1).
+func BodyForbidden(status int) bool { return status < 200 || status == 204 || status == 304 }
+
+// Refusal is a message that is not forwarded: what a client gets to hear and why.
+type Refusal struct {
+	// Status is the response's status code.
+	Status int
+	// Reason is a word for metrics and the access log, such as "header_too_large".
+	Reason string
+	// Detail says in a sentence what was wrong.
+	Detail string
+}
+
+func (r *Refusal) Error() string { return strconv.Itoa(r.Status) + ": " + r.Detail }
