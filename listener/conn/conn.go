@@ -63,6 +63,8 @@ type Conn struct {
 	state atomic.Uint32
 	cut   atomic.Bool
 	link  atomic.Pointer[Conn]
+
+	duplex *duplex // set while a second goroutine writes, see SetDuplex
 }
 
 // State is what a connection is doing, for metrics and for the drain.
@@ -219,6 +221,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // readNow is Read inside Await.
 func (c *Conn) readNow(p []byte) (int, error) {
+	if c.duplex != nil {
+		return c.readDuplex(p)
+	}
 	if c.drained {
 		return 0, ErrWouldBlock
 	}
@@ -247,6 +252,9 @@ func (c *Conn) LookAgain() { c.drained = false }
 
 // Write writes all of p, waiting for at most WriteTimeout without progress at the end.
 func (c *Conn) Write(p []byte) (int, error) {
+	if c.duplex != nil {
+		return c.writeDuplex(p)
+	}
 	done := 0
 	if c.inside {
 		n, err := writeFD(c.fd, p)
@@ -290,7 +298,12 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 }
 
 // SetWriteDeadline is there for net.Conn; WriteTimeout bounds writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if c.duplex != nil {
+		return nil
+	}
+	return c.nc.SetWriteDeadline(t)
+}
 
 // SetDeadline is there for net.Conn; it bounds reads alone.
 func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
@@ -342,6 +355,9 @@ func (c *Conn) Established() {
 
 // CloseWrite ends the sending direction and leaves the other open.
 func (c *Conn) CloseWrite() error {
+	if c.duplex != nil {
+		c.duplex.shut.Store(true)
+	}
 	if h, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
 	}

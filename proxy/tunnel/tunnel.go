@@ -1,0 +1,334 @@
+// Package tunnel copies two connections into each other until both directions
+// have ended: raw TCP, TLS that is passed through unopened, and HTTP upgrades,
+// where either end may be TLS.
+//
+// A stream is either passed on whole, and then its end is passed on as a half
+// close, or the end that did not get all of it gets a reset: nobody can mistake
+// a cut stream for a whole one.
+package tunnel
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// End is one of the two connections. The caller owns and closes it.
+type End struct {
+	Conn *conn.Conn
+	// TLS is the handshaken session over Conn; nil: plain.
+	TLS *tls.Conn
+	// Early is what was read from this end already, after TLS, beyond what the
+	// caller wanted: it goes to the other end first.
+	Early []byte
+}
+
+// Counter is told of bytes as they go by. A prometheus.Counter is one.
+type Counter interface{ Add(float64) }
+
+// Options are the limits of one tunnel.
+type Options struct {
+	// Idle ends the tunnel when nothing went either way for this long; zero: one hour.
+	Idle time.Duration
+	// Lifetime ends the tunnel however busy it is; zero: never.
+	Lifetime time.Duration
+	// Sent and Received count bytes from client to endpoint and back; nil: not counted.
+	Sent, Received Counter
+}
+
+// DefaultIdle is the idle limit where Options name none.
+const DefaultIdle = time.Hour
+
+// The reasons of a Result.
+const (
+	ReasonEOF           = "eof"            // both ends sent their end of stream
+	ReasonClientReset   = "client_reset"   // the client's connection failed
+	ReasonEndpointReset = "endpoint_reset" // the endpoint's connection failed
+	ReasonIdle          = "idle"
+	ReasonLifetime      = "lifetime"
+	ReasonCut           = "cut" // somebody called Cut on either Conn
+)
+
+// Result is what became of a tunnel.
+type Result struct {
+	// Sent and Received are the bytes delivered from client to endpoint and back, after TLS.
+	Sent, Received int64
+	Reason         string
+	// Err is nil with ReasonEOF.
+	Err error
+}
+
+// Run copies until both directions have ended and returns when nothing of the
+// tunnel is left running. It uses the caller's goroutine and one more.
+//
+// The caller owns both connections before and after, and closes them: with any
+// reason but ReasonEOF there is nothing else to do with them, as their waits
+// are ended for good, and the ends that were given less than the whole stream
+// are prepared to be reset by Close. Cut on either connection ends the tunnel.
+func Run(client, endpoint End, o Options) Result {
+	t := &tunnel{idle: o.Idle, lifetime: o.Lifetime, begun: time.Now()}
+	if t.idle <= 0 {
+		t.idle = DefaultIdle
+	}
+	t.client = side{End: client, failed: ReasonClientReset}
+	t.endpoint = side{End: endpoint, failed: ReasonEndpointReset}
+	t.up = direction{t: t, src: &t.client, dst: &t.endpoint, counter: o.Sent}
+	t.down = direction{t: t, src: &t.endpoint, dst: &t.client, counter: o.Received}
+
+	client.Conn.SetDuplex(true)
+	endpoint.Conn.SetDuplex(true)
+	client.Conn.SetReadDeadline(time.Time{}) // the watch ends all waits
+	endpoint.Conn.SetReadDeadline(time.Time{})
+	client.Conn.Link(endpoint.Conn)
+	t.startWatch()
+
+	t.running.Go(t.down.run)
+	t.up.run()
+	t.running.Wait()
+
+	t.stopWatch()
+	client.Conn.Link(nil)
+	client.Conn.SetDuplex(false)
+	endpoint.Conn.SetDuplex(false)
+	if t.reason == "" {
+		t.reason = ReasonEOF
+	}
+	return Result{Sent: t.up.bytes, Received: t.down.bytes, Reason: t.reason, Err: t.err}
+}
+
+// tunnel is the state of one Run.
+type tunnel struct {
+	client, endpoint side
+	up, down         direction
+	running          sync.WaitGroup
+
+	idle, lifetime time.Duration
+	begun          time.Time
+	active         atomic.Int64 // when bytes last went by, as a time.Duration since begun
+
+	mu     sync.Mutex
+	watch  *time.Timer
+	over   bool // the watch has nothing more to do
+	reason string
+	err    error
+}
+
+// side is an End and how far it was served.
+type side struct {
+	End
+	failed string      // the reason when this side fails
+	whole  atomic.Bool // it was given the whole stream of the other side, end included
+}
+
+func (s *side) read(p []byte) (int, error) {
+	if s.TLS != nil {
+		return s.TLS.Read(p)
+	}
+	return s.Conn.Read(p)
+}
+
+func (s *side) write(p []byte) (int, error) {
+	if s.TLS != nil {
+		return s.TLS.Write(p)
+	}
+	return s.Conn.Write(p)
+}
+
+// closeWrite passes an end of stream on.
+func (s *side) closeWrite() error {
+	if s.TLS != nil {
+		if err := s.TLS.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	return s.Conn.CloseWrite()
+}
+
+// fail ends the tunnel. The first failure gives the reason, those that follow
+// from it say nothing new.
+func (t *tunnel) fail(reason string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failLocked(reason, err)
+}
+
+func (t *tunnel) failLocked(reason string, err error) {
+	if t.reason != "" {
+		return
+	}
+	if errors.Is(err, conn.ErrCut) {
+		reason = ReasonCut
+	}
+	t.reason, t.err = reason, err
+	for _, s := range [...]*side{&t.client, &t.endpoint} {
+		if !s.whole.Load() {
+			s.Conn.Abort()
+		}
+	}
+	t.client.Conn.Cut()
+	t.endpoint.Conn.Cut()
+}
+
+// startWatch sets the one timer of the tunnel. It is not moved when bytes go
+// by: when it fires it looks how long ago that was.
+func (t *tunnel) startWatch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watch = time.AfterFunc(t.untilLimit(0), t.look)
+}
+
+func (t *tunnel) stopWatch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	t.watch.Stop()
+}
+
+func (t *tunnel) look() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Since(t.begun)
+	left := t.untilLimit(now)
+	switch {
+	case t.over:
+	case left > 0:
+		t.watch.Reset(left)
+	case t.lifetime > 0 && now >= t.lifetime:
+		t.failLocked(ReasonLifetime, fmt.Errorf("tunnel reached its lifetime of %s (max_lifetime of the route)", t.lifetime))
+	default:
+		t.failLocked(ReasonIdle, fmt.Errorf("nothing went through the tunnel for %s (tunnel_idle of the route or listener)", t.idle))
+	}
+}
+
+// untilLimit is the time from now, counted from the beginning, to the nearer limit.
+func (t *tunnel) untilLimit(now time.Duration) time.Duration {
+	left := time.Duration(t.active.Load()) + t.idle - now
+	if t.lifetime > 0 {
+		left = min(left, t.lifetime-now)
+	}
+	return left
+}
+
+// direction copies one way. What it knows lives here and not on the stack, so
+// that an idle tunnel may one day do without its goroutines.
+type direction struct {
+	t        *tunnel
+	src, dst *side
+	counter  Counter
+	bytes    int64
+	splicer  splicer
+}
+
+func (d *direction) run() {
+	if err := d.begin(); err != nil {
+		return
+	}
+	if err := d.src.Conn.Await(d.step); err != nil {
+		d.t.fail(d.src.failed, err)
+	}
+}
+
+// begin delivers what was read before the tunnel began.
+func (d *direction) begin() error {
+	if err := d.deliver(d.src.Early); err != nil {
+		return err
+	}
+	if d.src.TLS != nil {
+		return nil // what was peeked belongs to the session
+	}
+	return d.deliver(d.src.Conn.TakePeeked())
+}
+
+// next is what a direction does next.
+type next int
+
+const (
+	nextRead   next = iota // look for more through a buffer
+	nextSplice             // much is there: move it within the kernel
+	nextWait               // nothing is left until the poller has news
+	nextEnd                // the direction has ended
+)
+
+// step copies what is there. It returns true when the direction has ended.
+func (d *direction) step() bool {
+	n := nextRead
+	if d.splicer.eager {
+		n = nextSplice
+	}
+	for {
+		switch n {
+		case nextRead:
+			n = d.copy()
+		case nextSplice:
+			n = d.splice()
+		default:
+			return n == nextEnd
+		}
+	}
+}
+
+// copy moves bytes through a buffer that it holds no longer than there are any.
+func (d *direction) copy() next {
+	buf := conn.GetBuffer()
+	defer conn.PutBuffer(buf)
+	for {
+		n, err := d.src.read(buf[:])
+		if n > 0 && d.deliver(buf[:n]) != nil {
+			return nextEnd
+		}
+		switch {
+		case err == nil:
+			if n == len(buf) && !d.splicer.off {
+				return nextSplice
+			}
+		case err == conn.ErrWouldBlock:
+			return nextWait
+		case err == io.EOF:
+			d.finish()
+			return nextEnd
+		default:
+			d.t.fail(d.src.failed, err)
+			return nextEnd
+		}
+	}
+}
+
+// deliver writes p to the destination. An error has ended the tunnel.
+func (d *direction) deliver(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	n, err := d.dst.write(p)
+	d.count(int64(n))
+	if err != nil {
+		d.t.fail(d.dst.failed, err)
+	}
+	return err
+}
+
+// count notes that n bytes went by.
+func (d *direction) count(n int64) {
+	if n == 0 {
+		return
+	}
+	d.bytes += n
+	d.t.active.Store(int64(time.Since(d.t.begun)))
+	if d.counter != nil {
+		d.counter.Add(float64(n))
+	}
+}
+
+// finish passes the end of the source's stream on.
+func (d *direction) finish() {
+	if err := d.dst.closeWrite(); err != nil {
+		d.t.fail(d.dst.failed, err)
+		return
+	}
+	d.dst.whole.Store(true)
+}
