@@ -1,0 +1,97 @@
+package header
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// Parse reads one whole header, framed by Scan. IPv4 addresses mapped into
+// IPv6 are unmapped. It keeps nothing of b. Errors wrap ErrMalformed or are ErrChecksum.
+//
+// A LOCAL or UNKNOWN header yields neither addresses nor TLVs: what follows the
+// fixed part of a LOCAL header need not have the form its family announces
+// (health probes of AWS load balancers carry TLVs without an address block), so
+// nothing but a checksum is looked for in it. PROXY without a family is treated alike.
+func Parse(b []byte) (Header, error) {
+	n, err := Scan(b)
+	if err != nil {
+		return Header{}, err
+	}
+	if n == 0 || n != len(b) {
+		return Header{}, malformed("it is not framed: %d bytes of %d", len(b), n)
+	}
+	if b[0] == signatureV1[0] {
+		return parseV1(b)
+	}
+	return parseV2(b)
+}
+
+func parseV1(b []byte) (Header, error) {
+	h := Header{Version: 1}
+	if agree(b[len(signatureV1):], "UNKNOWN") {
+		h.Local = true
+		return h, nil
+	}
+	return h, h.readAddresses(b)
+}
+
+func parseV2(b []byte) (h Header, err error) {
+	h.Version = 2
+	family := b[13]
+	if b[12]&0xf == commandLocal || family == familyUnspec {
+		h.Local = true
+		return h, verifyLocal(b)
+	}
+	block, _ := addressBlock(family)
+	tlvs, err := splitTLVs(b, fixedV2+block)
+	if err != nil {
+		return h, err
+	}
+	if err := verify(b, tlvs); err != nil {
+		return h, err
+	}
+	if family == familyUnix {
+		h.Local = true // a socket's path is no address that anything here could use
+	} else if err := h.readAddresses(b); err != nil {
+		return h, err
+	}
+	return h, h.TLVs.read(tlvs)
+}
+
+// reader is what go-proxyproto wants to read from.
+type reader struct {
+	bytes  bytes.Reader
+	buffer *bufio.Reader
+}
+
+// go-proxyproto needs a v1 line in one read, so the buffer holds the longest.
+var readers = sync.Pool{New: func() any { return &reader{buffer: bufio.NewReaderSize(nil, 128)} }}
+
+// readAddresses lets go-proxyproto read the addresses of b, a header of TCP over IPv4 or IPv6.
+func (h *Header) readAddresses(b []byte) error {
+	r := readers.Get().(*reader)
+	r.bytes.Reset(b)
+	r.buffer.Reset(&r.bytes)
+	p, err := proxyproto.Read(r.buffer)
+	r.bytes.Reset(nil)
+	readers.Put(r)
+	if err != nil {
+		return malformed("%v", err)
+	}
+	source, sourceOK := p.SourceAddr.(*net.TCPAddr)
+	destination, destinationOK := p.DestinationAddr.(*net.TCPAddr)
+	if !sourceOK || !destinationOK {
+		return malformed("it has no TCP addresses")
+	}
+	h.Source, h.Destination = unmap(source.AddrPort()), unmap(destination.AddrPort())
+	return nil
+}
+
+func unmap(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
