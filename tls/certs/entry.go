@@ -1,0 +1,231 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/hello"
+)
+
+// entry is one entry of the configuration with what it offers. It does not change.
+type entry struct {
+	source     config.Certificate
+	names      []string // as hello.Name spells them, wildcards as "*.parent"; sorted
+	candidates []*candidate
+	notAfter   time.Time
+	digest     [sha256.Size]byte // of the files' content
+}
+
+// identity is what makes an entry the same one over a reload.
+type identity struct{ cert, key, hosts string }
+
+func identify(c config.Certificate) identity {
+	return identity{c.CertFile, c.KeyFile, strings.Join(c.SelfSigned, "\n")}
+}
+
+// kind orders candidates: signing with ECDSA costs a tenth of signing with RSA.
+type kind int
+
+const (
+	kindECDSA kind = iota
+	kindEd25519
+	kindRSA
+)
+
+// candidate is one certificate. get may take a moment the first time.
+type candidate struct {
+	kind kind
+	get  func() (*tls.Certificate, error)
+}
+
+func ready(k kind, cert *tls.Certificate) *candidate {
+	return &candidate{kind: k, get: func() (*tls.Certificate, error) { return cert, nil }}
+}
+
+// open makes the entry for source, or returns previous if that is still good.
+func open(source config.Certificate, previous *entry) (*entry, error) {
+	var e *entry
+	var err error
+	if source.CertFile != "" {
+		e, err = openFiles(source, previous)
+	} else {
+		e, err = openSelfSigned(source, previous)
+	}
+	if err != nil && source.Position.Line > 0 {
+		p := source.Position
+		return nil, fmt.Errorf("%s:%d:%d: %w", p.File, p.Line, p.Column, err)
+	}
+	return e, err
+}
+
+func openFiles(source config.Certificate, previous *entry) (*entry, error) {
+	certPEM, err := os.ReadFile(source.CertFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificate named by cert: %w", err)
+	}
+	keyPEM, err := os.ReadFile(source.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the private key named by key: %w", err)
+	}
+	certSum, keySum := sha256.Sum256(certPEM), sha256.Sum256(keyPEM)
+	digest := sha256.Sum256(append(certSum[:], keySum[:]...))
+	if previous != nil && previous.digest == digest {
+		return previous, nil
+	}
+	return parsePair(source, certPEM, keyPEM, digest)
+}
+
+func parsePair(source config.Certificate, certPEM, keyPEM []byte, digest [sha256.Size]byte) (*entry, error) {
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the certificate %s with the private key %s: %w", source.CertFile, source.KeyFile, err)
+	}
+	if cert.Leaf == nil { // GODEBUG=x509keypairleaf=0
+		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("cannot read the certificate %s: %w", source.CertFile, err)
+		}
+	}
+	k, err := kindOf(cert.Leaf)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the certificate %s: %w", source.CertFile, err)
+	}
+	names := namesOf(cert.Leaf)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("the certificate %s serves no name: it has neither a subject alternative name nor a common name", source.CertFile)
+	}
+	return &entry{
+		source:     source,
+		names:      names,
+		candidates: []*candidate{ready(k, &cert)},
+		notAfter:   cert.Leaf.NotAfter,
+		digest:     digest,
+	}, nil
+}
+
+func kindOf(leaf *x509.Certificate) (kind, error) {
+	switch key := leaf.PublicKey.(type) {
+	case *ecdsa.PublicKey:
+		if key.Curve == elliptic.P224() {
+			return 0, errors.New("TLS has no signatures with P-224; make it with a P-256 key")
+		}
+		return kindECDSA, nil
+	case ed25519.PublicKey:
+		return kindEd25519, nil
+	case *rsa.PublicKey:
+		return kindRSA, nil
+	}
+	return 0, fmt.Errorf("keys of type %T are not supported; make it with an ECDSA or RSA key", leaf.PublicKey)
+}
+
+// namesOf lists what a certificate is for. The common name counts only where
+// there are no alternative names at all (RFC 6125, section 6.4.4).
+func namesOf(leaf *x509.Certificate) []string {
+	var names []string
+	for _, name := range leaf.DNSNames {
+		names = append(names, hello.Name(name))
+	}
+	for _, ip := range leaf.IPAddresses {
+		names = append(names, ipName(ip))
+	}
+	hasOthers := len(leaf.EmailAddresses) > 0 || len(leaf.URIs) > 0
+	if len(names) == 0 && !hasOthers && leaf.Subject.CommonName != "" {
+		names = append(names, hello.Name(leaf.Subject.CommonName))
+	}
+	return sorted(names)
+}
+
+// sorted makes lists of names comparable.
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func ipName(ip net.IP) string {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap().String()
+}
+
+// Self-signed certificates live long: nobody renews them by hand, and those who
+// pinned one do not want another. What is left of one at a reload is at least renewBefore.
+const (
+	selfSignedLife = 10 * 365 * 24 * time.Hour
+	renewBefore    = 365 * 24 * time.Hour
+	clockSkew      = 24 * time.Hour
+)
+
+// openSelfSigned makes an ECDSA certificate at once and leaves the RSA one, whose
+// key takes some hundred milliseconds, to the first client that needs it: one
+// that knows no ECDSA, or only RSA key exchange.
+func openSelfSigned(source config.Certificate, previous *entry) (*entry, error) {
+	now := time.Now()
+	if previous != nil && now.Add(renewBefore).Before(previous.notAfter) {
+		return previous, nil
+	}
+	e := &entry{source: source, notAfter: now.Add(selfSignedLife)}
+	for _, host := range source.SelfSigned {
+		e.names = append(e.names, hello.Name(host))
+	}
+	e.names = sorted(e.names)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a self-signed certificate: %w", err)
+	}
+	cert, err := selfSign(e, key, x509.KeyUsageDigitalSignature)
+	if err != nil {
+		return nil, err
+	}
+	lazyRSA := sync.OnceValues(func() (*tls.Certificate, error) {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			return nil, fmt.Errorf("cannot make a self-signed certificate: %w", err)
+		}
+		return selfSign(e, key, x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment)
+	})
+	e.candidates = []*candidate{ready(kindECDSA, cert), {kind: kindRSA, get: lazyRSA}}
+	return e, nil
+}
+
+func selfSign(e *entry, key crypto.Signer, usage x509.KeyUsage) (*tls.Certificate, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "weir self-signed"},
+		NotBefore:             e.notAfter.Add(-selfSignedLife - clockSkew),
+		NotAfter:              e.notAfter,
+		KeyUsage:              usage,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	for _, name := range e.names {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a self-signed certificate for %s: %w", strings.Join(e.names, ", "), err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the self-signed certificate for %s: %w", strings.Join(e.names, ", "), err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
