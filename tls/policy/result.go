@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/tls/hello"
+)
+
+// The results of a handshake, as the metrics and the access log name them.
+const (
+	ResultOK                = "ok"
+	ResultTimeout           = "timeout"
+	ResultClientClosed      = "client_closed"       // ended, or reset, by the client without a word
+	ResultClientRefused     = "client_refused"      // by an alert: it does not trust our certificate, mostly
+	ResultBadRecord         = "bad_record"          // not TLS, or not as TLS has it; plain HTTP too
+	ResultNoCommonVersion   = "no_common_version"   // nothing in min_version to max_version
+	ResultNoCommonSuite     = "no_common_suite"     // nothing in cipher_suites that fits the certificates, or no curve
+	ResultNoCommonSignature = "no_common_signature" // SHA-1 alone, mostly
+	ResultNoCommonProtocol  = "no_common_protocol"  // ALPN
+	ResultUnknownName       = "unknown_name"        // no certificate
+	ResultClientCertificate = "client_certificate"  // missing where required, or not verified
+	ResultCut               = "cut"                 // by weir: it drains
+	ResultOther             = "other"
+)
+
+// HandshakeResult names the outcome of a handshake, or of hello.Read, by one
+// of the words above; nil is ok.
+func HandshakeResult(err error) string {
+	if err == nil {
+		return ResultOK
+	}
+	var timeout net.Error
+	var record tls.RecordHeaderError
+	var verification *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, conn.ErrCut):
+		return ResultCut
+	case errors.As(err, &verification), errors.Is(err, ErrClientCertificate):
+		return ResultClientCertificate
+	case errors.As(err, &record), errors.Is(err, hello.ErrTooLong):
+		return ResultBadRecord
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return ResultTimeout
+	}
+	if alert := (*net.OpError)(nil); errors.As(err, &alert) {
+		switch alert.Op {
+		case "remote error":
+			return ResultClientRefused
+		case "local error":
+			return ResultBadRecord
+		}
+	}
+	if conn.Routine(err) {
+		return ResultClientClosed
+	}
+	return resultOfText(err.Error())
+}
+
+// causes are what crypto/tls says where it has no type or value for a cause.
+// A test provokes each of them, so that a change in Go does not go unnoticed.
+var causes = []struct{ text, result string }{
+	{"tls: client offered only unsupported versions", ResultNoCommonVersion},
+	{"tls: client using inappropriate protocol fallback", ResultNoCommonVersion},
+	{"tls: no cipher suite supported by both client and server", ResultNoCommonSuite},
+	{"tls: no key exchanges supported by both client and server", ResultNoCommonSuite},
+	{"tls: peer doesn't support any of the certificate's signature algorithms", ResultNoCommonSignature},
+	{"tls: missing signature_algorithms from TLS 1.2 peer", ResultNoCommonSignature},
+	{"tls: client requested unsupported application protocols", ResultNoCommonProtocol},
+	{"tls: no certificates configured", ResultUnknownName},
+	{"tls: client didn't provide a certificate", ResultClientCertificate},
+	{"tls: failed to parse client certificate", ResultClientCertificate},
+	{"tls: client sent certificate containing RSA key larger than", ResultClientCertificate},
+	{"tls: client certificate ", ResultClientCertificate},
+	{"tls: invalid signature by the client certificate", ResultClientCertificate},
+}
+
+func resultOfText(text string) string {
+	for _, c := range causes {
+		if strings.Contains(text, c.text) {
+			return c.result
+		}
+	}
+	return ResultOther
+}
