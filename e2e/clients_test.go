@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+func TestOldNodeWithKeepAliveAgent(t *testing.T) {
+	node := need(t, "node")
+	w, app := startWeb(t)
+	_, port, _ := net.SplitHostPort(w.at("secure"))
+	cmd := exec.Command(node, "testdata/keepalive.js", port, "40")
+	out, err := cmd.CombinedOutput()
+	var result struct {
+		OK, Sockets, Reused int
+		Errors              []string
+	}
+	if err != nil || json.Unmarshal(out, &result) != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if result.OK != 640 || len(result.Errors) > 0 {
+		t.Errorf("%d of 640 requests went through; %v", result.OK, result.Errors)
+	}
+	if result.Sockets > 8 || result.Reused < 600 {
+		t.Errorf("the agent's connections are not kept alive: %d new ones, %d times one was used again", result.Sockets, result.Reused)
+	}
+	if n := app.connections.Load(); n > 16 {
+		t.Errorf("weir opened %d connections to the backend for 8 clients", n)
+	}
+}
+
+func TestWebSocketEcho(t *testing.T) {
+	w, _ := startWeb(t)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: anyCertificate("app.example.org")}}
+	for _, url := range []string{"ws://" + w.at("web") + "/ws", "wss://" + w.at("secure") + "/ws"} {
+		t.Run(url[:3], func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: client})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.CloseNow()
+			c.SetReadLimit(1 << 20)
+			for _, size := range []int{0, 1, 125, 126, 4000, 65536, 500000} {
+				message := pattern(size)
+				if err := c.Write(ctx, websocket.MessageBinary, message); err != nil {
+					t.Fatal(err)
+				}
+				_, got, err := c.Read(ctx)
+				if err != nil || !bytes.Equal(got, message) {
+					t.Fatalf("%d bytes of %d came back, %v", len(got), size, err)
+				}
+			}
+			w.wantMetric(1, "weir_tunnels_open")
+			if err := c.Close(websocket.StatusNormalClosure, "bye"); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			w.wantMetric(0, "weir_tunnels_open")
+		})
+	}
+}
+
+// A client that resumes its sessions gets the same answers, and a reload does not forget them.
+func TestSessionsAreResumedAcrossReloads(t *testing.T) {
+	w, _ := startWeb(t)
+	config := anyCertificate("app.example.org")
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	f := func(max uint16, want bool) {
+		t.Helper()
+		config.MaxVersion = max
+		c := tls.Client(dial(t, w.at("secure")), config)
+		if _, err := askSeen(c, "app.example.org", "/"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.ConnectionState().DidResume; got != want {
+			t.Errorf("%s, resumed: %t", tls.VersionName(max), got)
+		}
+		c.Close()
+	}
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+		f(version, false)
+		f(version, true)
+		w.reload(webConfig)
+		f(version, true)
+		w.reload(webConfig + "limits: {pending: 4096}\n")
+		f(version, true)
+	}
+}
+
+// Keep-alive connections outlive pauses, and the limit on them is kept.
+func TestKeepAliveLimit(t *testing.T) {
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(`
+listeners:
+  web: {address: '@web', protocol: http, timeouts: {keep_alive: 1s, request_head: 1s}}
+routes: [{listeners: [web], backend: app}]
+backends:
+  app: {endpoints: ['@app']}
+`)
+	idle := dial(t, w.at("web"))
+	if _, err := askSeen(idle, "a", "/"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readToEnd(idle); err != nil || len(got) > 0 {
+		t.Errorf("an idle connection ends with %q, %v", got, err)
+	}
+	slow := dial(t, w.at("web"))
+	slow.SetDeadline(time.Now().Add(patience))
+	slow.Write([]byte("GET / HTTP/1.1\r\nHost: "))
+	if got, err := readToEnd(slow); err != nil {
+		t.Errorf("a head that is never finished: %q, %v", got, err)
+	}
+	silent := dial(t, w.at("web"))
+	if got, err := readToEnd(silent); err != nil || len(got) > 0 {
+		t.Errorf("a client that never says anything: %q, %v", got, err)
+	}
+}

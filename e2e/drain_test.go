@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const drainConfig = `
+listeners:
+  web: {address: '@web', protocol: http}
+  raw: {address: '@raw', protocol: tcp}
+routes:
+  - {listeners: [web], backend: app}
+  - {listeners: [raw], backend: echo}
+backends:
+  app: {endpoints: ['@app']}
+  echo: {protocol: tcp, endpoints: ['@echo']}
+drain: {lame_duck: %s, timeout: %s}
+`
+
+func startDrain(t *testing.T, lameDuck, timeout string) (*weir, *webBackend) {
+	t.Helper()
+	app := newWebBackend(t, "app")
+	w := newWeir(t)
+	w.address["app"], w.address["echo"] = app.address, newEchoBackend(t).address
+	return w.start(fmt.Sprintf(drainConfig, lameDuck, timeout)), app
+}
+
+// hold starts a request that the backend keeps waiting.
+func hold(t *testing.T, w *weir, app *webBackend) (answer func() error) {
+	t.Helper()
+	c := dial(t, w.at("web"))
+	done := make(chan error, 1)
+	go func() {
+		resp, _, err := ask(c, bufio.NewReader(c), "GET", "a", "/hold")
+		if err == nil && (resp.StatusCode != 200 || !resp.Close) {
+			err = fmt.Errorf("%s, close: %t", resp.Status, resp.Close)
+		}
+		done <- err
+	}()
+	select {
+	case <-app.held:
+	case <-time.After(patience):
+		t.Fatal("the request does not arrive")
+	}
+	return func() error { return <-done }
+}
+
+func TestDrainWaitsForARunningRequest(t *testing.T) {
+	w, app := startDrain(t, "0s", "30s")
+	answer := hold(t, w, app)
+	w.signal(syscall.SIGTERM)
+	eventually(t, "the listeners close", func() error { return refuses(w.at("web")) })
+	w.stillRunning(300 * time.Millisecond)
+	close(app.release)
+	if err := answer(); err != nil {
+		t.Errorf("the running request: %v", err)
+	}
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+func TestDrainOfNothingEndsAtOnce(t *testing.T) {
+	w, _ := startDrain(t, "0s", "120s")
+	if status := w.terminate(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// The health port says 503 from the first moment on, while connections are still taken.
+func TestDrainLameDuck(t *testing.T) {
+	w, _ := startDrain(t, "1s", "30s")
+	w.signal(syscall.SIGTERM)
+	w.wantVerdict(503)
+	c := dial(t, w.at("web"))
+	resp, _, err := ask(c, bufio.NewReader(c), "GET", "a", "/")
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("a request while the duck is lame: %v, %v", resp, err)
+	}
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// An idle keep-alive connection is not closed under its client's hands: its
+// next request is answered, with Connection: close.
+func TestDrainKeepsIdleConnectionsForOneMore(t *testing.T) {
+	w, app := startDrain(t, "0s", "30s")
+	answer := hold(t, w, app)
+	c := dial(t, w.at("web"))
+	r := bufio.NewReader(c)
+	if resp, _, err := ask(c, r, "GET", "a", "/"); err != nil || resp.Close {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	w.signal(syscall.SIGTERM)
+	eventually(t, "the listeners close", func() error { return refuses(w.at("web")) })
+	resp, _, err := ask(c, r, "GET", "a", "/")
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("a request on an idle connection: %v, %v", resp, err)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("after Connection: close comes %v", err)
+	}
+	close(app.release)
+	if err := answer(); err != nil {
+		t.Error(err)
+	}
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// What does not end by itself is cut, and the exit status says so.
+func TestDrainCutsAtItsTimeout(t *testing.T) {
+	t.Run("request", func(t *testing.T) {
+		w, app := startDrain(t, "0s", "1s")
+		answer := hold(t, w, app)
+		if status := w.terminate(); status == 0 {
+			t.Error("exit status 0 though a request was cut")
+		}
+		if err := answer(); err == nil {
+			t.Error("the request was answered")
+		}
+	})
+	t.Run("tunnel", func(t *testing.T) {
+		w, _ := startDrain(t, "0s", "1s")
+		c := openTunnel(t, w)
+		if status := w.terminate(); status == 0 {
+			t.Error("exit status 0 though a tunnel was cut")
+		}
+		readToEnd(c)
+	})
+	t.Run("idle-connection", func(t *testing.T) {
+		w, _ := startDrain(t, "0s", "1s")
+		c := dial(t, w.at("web"))
+		if _, err := askSeen(c, "a", "/"); err != nil {
+			t.Fatal(err)
+		}
+		if status := w.terminate(); status != 0 {
+			t.Errorf("exit status %d though only an idle connection was closed", status)
+		}
+	})
+}
+
+func openTunnel(t *testing.T, w *weir) net.Conn {
+	t.Helper()
+	c := dialWith(t, w.at("raw"), []byte("x"))
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestDrainEndsWithTheLastTunnel(t *testing.T) {
+	w, _ := startDrain(t, "0s", "30s")
+	c := openTunnel(t, w)
+	w.signal(syscall.SIGTERM)
+	eventually(t, "the listeners close", func() error { return refuses(w.at("raw")) })
+	w.stillRunning(300 * time.Millisecond)
+	c.Write([]byte("y"))
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Errorf("the tunnel does not go on: %v", err)
+	}
+	c.Close()
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+func TestSecondSIGTERMEndsAtOnce(t *testing.T) {
+	w, app := startDrain(t, "1h", "1h")
+	answer := hold(t, w, app)
+	w.signal(syscall.SIGTERM)
+	w.wantVerdict(503)
+	if status := w.terminate(); status == 0 {
+		t.Error("exit status 0 though a request was cut")
+	}
+	if err := answer(); err == nil {
+		t.Error("the request was answered")
+	}
+}
+
+// refuses says whether nothing listens on address any more.
+func refuses(address string) error {
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		c.Close()
+		return errNotYet
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return nil
+}
+
+func (w *weir) stillRunning(d time.Duration) {
+	w.t.Helper()
+	select {
+	case <-w.exited:
+		w.t.Fatalf("weir ended with status %d", w.cmd.ProcessState.ExitCode())
+	case <-time.After(d):
+	}
+}
+
+// Drained through the admin port, weir goes on as before after undrain.
+func TestDrainAndUndrainByHand(t *testing.T) {
+	w, _ := startDrain(t, "0s", "30s")
+	w.post("/drain")
+	w.wantVerdict(503)
+	w.post("/undrain")
+	w.wantVerdict(200)
+	if status, body, err := w.get("web", "/"); status != 200 || err != nil || !strings.Contains(body, "app") {
+		t.Errorf("%d, %v", status, err)
+	}
+	w.stillRunning(100 * time.Millisecond)
+}

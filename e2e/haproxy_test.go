@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// haproxySends is HAProxy in front of weir in each way it can send headers.
+// Its frontends take plain TCP, but for "ssl", which opens TLS itself and tells
+// weir by TLVs.
+const haproxySends = `
+global
+    maxconn 1000
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+    unique-id-format %%[pid]-%%Ts-%%rt
+listen v1
+    bind %[1]s
+    server weir %[5]s send-proxy
+listen v2
+    bind %[2]s
+    server weir %[5]s send-proxy-v2
+listen v2-tlvs
+    bind %[3]s
+    server weir %[5]s send-proxy-v2 proxy-v2-options crc32c,unique-id
+listen ssl
+    bind %[4]s ssl crt %[7]s ca-file %[8]s verify optional
+    server weir %[6]s send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher,authority,crc32c,unique-id
+listen checked
+    bind %[9]s
+    server weir %[6]s send-proxy-v2 check check-send-proxy inter 200ms
+`
+
+const behindHAProxy = `
+listeners:
+  web: {address: '@web', protocol: http, proxy_protocol: edge}
+  secure: {address: '@secure', protocol: tls, proxy_protocol: edge}
+proxy_protocol:
+  edge:
+    header_timeout: 5s
+    rules: [{from: [127.0.0.0/8], header: require}]
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes: [{listeners: [web, secure], hosts: [app.example.org], backend: app}]
+backends:
+  app: {endpoints: ['@app']}
+`
+
+// runPeer runs a server until the test ends.
+func runPeer(t *testing.T, name string, args ...string) {
+	t.Helper()
+	var log logBuffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(name), log.tail(4<<10))
+		}
+	})
+}
+
+func TestBehindHAProxy(t *testing.T) {
+	needLinux(t)
+	haproxy := need(t, "haproxy")
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(behindHAProxy)
+
+	at := map[string]string{}
+	for _, name := range []string{"v1", "v2", "v2-tlvs", "ssl", "checked"} {
+		at[name] = freePort(t)
+	}
+	cert := writeCertificate(t, w.dir, "haproxy", true, "app.example.org")
+	client := writeCertificate(t, w.dir, "client", false, "robot-7.example.org")
+	config := fmt.Sprintf(haproxySends, at["v1"], at["v2"], at["v2-tlvs"], at["ssl"], w.at("secure"), w.at("web"), cert.both, client.cert, at["checked"])
+	path := filepath.Join(w.dir, "haproxy.cfg")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runPeer(t, haproxy, "-db", "-f", path)
+	waitListening(t, at["checked"])
+
+	// Each client comes from a loopback address of its own.
+	tlsClient := func(c net.Conn, certs ...tls.Certificate) net.Conn {
+		config := anyCertificate("app.example.org")
+		config.Certificates = certs
+		return tls.Client(c, config)
+	}
+	robot, err := tls.LoadX509KeyPair(client.cert, client.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range []struct {
+		name  string
+		conn  func(net.Conn) net.Conn
+		proto string
+		line  []string // what the access log line has to have
+	}{
+		{"v1", func(c net.Conn) net.Conn { return tlsClient(c) }, "https", nil},
+		{"v2", func(c net.Conn) net.Conn { return tlsClient(c) }, "https", nil},
+		{"v2-tlvs", func(c net.Conn) net.Conn { return tlsClient(c) }, "https", []string{"unique"}},
+		{"ssl", func(c net.Conn) net.Conn { return tlsClient(c, robot) }, "https",
+			[]string{"app.example.org", "robot-7.example.org", "TLSv1.3", "unique"}},
+		{"checked", func(c net.Conn) net.Conn { return c }, "http", nil},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			from := fmt.Sprintf("127.0.0.%d", 10+i)
+			uri := "/" + f.name
+			s, err := askSeen(f.conn(dial(t, at[f.name], from)), "app.example.org", uri)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for field, want := range map[string]string{
+				"X-Forwarded-For": from, "X-Real-Ip": from, "X-Forwarded-Proto": f.proto, "X-Forwarded-Host": "app.example.org",
+			} {
+				if got := s.Header.Get(field); got != want {
+					t.Errorf("%s is %q, not %q", field, got, want)
+				}
+			}
+			e := w.logged("the request", func(e entry) bool { return strings.Contains(fmt.Sprint(e), uri) })
+			if !strings.HasPrefix(e.text("client"), from) || !strings.HasPrefix(e.text("peer"), "127.0.0.1") {
+				t.Errorf("client and peer address are wrong: %v", e)
+			}
+			for _, want := range f.line {
+				if !strings.Contains(fmt.Sprint(e), want) {
+					t.Errorf("the line says nothing of %q: %v", want, e)
+				}
+			}
+		})
+	}
+	// HAProxy's own checks send LOCAL; they may not be taken for a client's error.
+	eventually(t, "checks are counted as local", func() error {
+		if w.metric("weir_proxy_headers_total", "result", "local") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	for _, result := range []string{"malformed", "checksum", "truncated", "missing", "late"} {
+		if n := w.metric("weir_proxy_headers_total", "result", result); n != 0 {
+			t.Errorf("%.0f headers of HAProxy counted as %s", n, result)
+		}
+	}
+}

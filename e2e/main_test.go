@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// scratch lives as long as the test run and holds the binary.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "weir-e2e"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// build makes the binary once per run, static as it is shipped.
+var build = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
+		return path, nil
+	}
+	path := filepath.Join(scratch, "weir")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build weir: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// inCI says that every peer has to be there.
+func inCI() bool { return os.Getenv("CI") == "true" }
+
+// need returns the path of a peer. Without it the test is skipped, in CI it fails.
+func need(t *testing.T, peer string) string {
+	t.Helper()
+	for _, name := range []string{peer, "/usr/sbin/" + peer, "/usr/local/sbin/" + peer} {
+		if path, err := exec.LookPath(name); err == nil {
+			if path, err = filepath.Abs(path); err == nil { // sshd insists on a whole path
+				return path
+			}
+		}
+	}
+	if inCI() {
+		t.Fatalf("%s is not installed, and in CI every peer has to be there", peer)
+	}
+	t.Skipf("%s is not installed", peer)
+	return ""
+}
+
+// needLinux skips tests that look into /proc or use loopback addresses beside 127.0.0.1.
+func needLinux(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux: /proc, or loopback addresses beside 127.0.0.1")
+	}
+}
+
+// long skips tests of many seconds under -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long; not with -short")
+	}
+}
+
+var nextPort atomic.Int32
+
+// freePort returns an address on which nothing listened a moment ago. It lies
+// below the range that outgoing connections take theirs from, so nothing takes it meanwhile.
+func freePort(t testing.TB) string {
+	t.Helper()
+	nextPort.CompareAndSwap(0, int32(22000+os.Getpid()%5000))
+	for range 5000 {
+		port := nextPort.Add(1)
+		if port > 32000 {
+			nextPort.Store(22000)
+			continue
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
+	}
+	t.Fatal("there is no free port between 22000 and 32000")
+	return ""
+}
+
+// patience is how long a test waits for what has to happen. It is generous:
+// only a broken weir makes a test wait so long.
+const patience = 20 * time.Second
+
+// eventually tries f until it succeeds, and fails the test when it does not in time.
+func eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not within %s: %v", what, patience, err)
+}
+
+// consistently tries f again and again for d, and fails the test when it fails once.
+func consistently(t testing.TB, d time.Duration, what string, f func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(d); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+var errNotYet = errors.New("not yet")

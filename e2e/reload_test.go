@@ -1,0 +1,392 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// changing is the configuration of the test below in its n-th form: endpoints
+// come and go beside one that stays, a listener comes and goes, and so does a certificate.
+func changing(n int) string {
+	endpoints, extra := "'@a'", ""
+	switch n % 4 {
+	case 1:
+		endpoints += ", '@b'"
+	case 2:
+		endpoints += ", '@b', '@c'"
+	case 3:
+		endpoints += ", '@c'"
+	}
+	listeners := "[web, secure]"
+	if n%2 == 1 {
+		extra = "  extra: {address: '@extra', protocol: http}\n"
+		listeners = "[web, secure, extra]"
+	}
+	return `
+listeners:
+  web: {address: '@web', protocol: http}
+  secure: {address: '@secure', protocol: tls}
+  raw: {address: '@raw', protocol: tcp}
+` + extra + `
+certificates: [{cert: '@@dir/app` + fmt.Sprint(n%3) + `.crt', key: '@@dir/app` + fmt.Sprint(n%3) + `.key'}]
+routes:
+  - {name: app, listeners: ` + listeners + `, backend: app}
+  - {name: raw, listeners: [raw], backend: echo}
+backends:
+  app:
+    endpoints: [` + endpoints + `]
+    health_check: {http: {path: /healthz}, interval: 100ms, rise: 1, fall: 3}
+  echo: {protocol: tcp, endpoints: ['@echo', '@echo` + fmt.Sprint(2+n%2) + `']}
+health: {address: '@health', require_local: [app]}
+drain: {lame_duck: 2s, timeout: 20s}
+`
+}
+
+// traffic counts what clients of all kinds saw.
+type traffic struct {
+	t        *testing.T
+	address  map[bool]string // by TLS
+	stop     chan struct{}
+	running  sync.WaitGroup
+	requests atomic.Int64
+	failures atomic.Int64
+	refused  atomic.Bool // from when on new connections were refused
+	mayEnd   atomic.Bool // SIGTERM was sent: new connections may be refused
+}
+
+func (tr *traffic) fail(format string, args ...any) {
+	if tr.failures.Add(1) <= 20 {
+		tr.t.Errorf(format, args...)
+	}
+}
+
+// open returns nil when weir no longer takes connections, as it may after SIGTERM.
+func (tr *traffic) open(secure bool) net.Conn {
+	c, err := net.DialTimeout("tcp", tr.address[secure], patience)
+	switch {
+	case err == nil && secure:
+		return tls.Client(c, anyCertificate("app.example.org"))
+	case err == nil:
+		return c
+	case errors.Is(err, syscall.ECONNREFUSED) && tr.mayEnd.Load():
+		tr.refused.Store(true)
+	default:
+		tr.fail("a new connection: %v", err)
+	}
+	return nil
+}
+
+// one makes a request; it says whether the connection may carry another.
+func (tr *traffic) one(c net.Conn, r *bufio.Reader, kind string, n int, fields ...string) (again bool) {
+	resp, _, err := ask(c, r, "GET", "app.example.org", fmt.Sprintf("/%s/%d", kind, n), fields...)
+	if err != nil {
+		tr.fail("%s, request %d of its connection: %v", kind, n, err)
+		return false
+	}
+	if resp.StatusCode != 200 {
+		tr.fail("%s: %s", kind, resp.Status)
+	}
+	tr.requests.Add(1)
+	return !resp.Close
+}
+
+// keepAlive is one client that follows HTTP: it reuses its connection until an
+// answer says close, and nothing else may end it.
+func (tr *traffic) keepAlive(secure bool) {
+	for !tr.refused.Load() {
+		c := tr.open(secure)
+		if c == nil {
+			return
+		}
+		r := bufio.NewReader(c)
+		for n := 0; tr.one(c, r, "keep-alive", n); n++ {
+			select {
+			case <-tr.stop:
+				c.Close()
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		c.Close()
+	}
+}
+
+// newOnes opens 200 connections a second, each for one request.
+func (tr *traffic) newOnes() {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; !tr.refused.Load(); i++ {
+		select {
+		case <-tr.stop:
+			return
+		case <-tick.C:
+		}
+		tr.running.Go(func() {
+			if c := tr.open(i%4 == 0); c != nil {
+				tr.one(c, bufio.NewReader(c), "new", 0, "Connection: close")
+				c.Close()
+			}
+		})
+	}
+}
+
+// tunnel sends something now and then, and wants it back.
+func (tr *traffic) tunnel(c net.Conn, end <-chan struct{}) {
+	for n := byte(0); ; n++ {
+		got := make([]byte, 1)
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Write([]byte{n}); err != nil {
+			tr.fail("a tunnel to an endpoint that stays: %v", err)
+			return
+		}
+		if _, err := io.ReadFull(c, got); err != nil || got[0] != n {
+			tr.fail("a tunnel to an endpoint that stays: %v, %v", got, err)
+			return
+		}
+		select {
+		case <-end:
+			c.Close()
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// watch asks the health port again and again: healthy until SIGTERM, never again after.
+func (tr *traffic) watch(w *weir, exited <-chan struct{}) {
+	for drained := false; ; {
+		select {
+		case <-exited:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		ending := tr.mayEnd.Load()
+		status, body, err := w.get("health", "/")
+		switch {
+		case err != nil && !ending:
+			tr.fail("the health port: %v", err)
+		case err != nil:
+			return
+		case status != 200 && !tr.mayEnd.Load():
+			tr.fail("the verdict flapped: %d: %s", status, body)
+		case status == 503:
+			drained = true
+		case drained:
+			tr.fail("the verdict went back to %d while draining", status)
+		}
+	}
+}
+
+func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
+	long(t)
+	w := newWeir(t)
+	for _, name := range []string{"a", "b", "c"} {
+		w.address[name] = newWebBackend(t, name).address
+	}
+	echo := newEchoBackend(t)
+	w.address["echo"] = echo.address
+	w.address["echo2"], w.address["echo3"] = newEchoBackend(t).address, newEchoBackend(t).address
+	for i := range 3 {
+		writeCertificate(t, w.dir, fmt.Sprint("app", i), false, "app.example.org")
+	}
+	w.start(changing(0))
+	w.wantVerdict(200)
+
+	tr := &traffic{t: t, stop: make(chan struct{}), address: map[bool]string{false: w.at("web"), true: w.at("secure")}}
+	for i := range 64 {
+		tr.running.Go(func() { tr.keepAlive(i%2 == 0) })
+	}
+	tr.running.Go(tr.newOnes)
+	tr.running.Go(func() { tr.watch(w, w.exited) })
+	endTunnels := make(chan struct{})
+	for _, c := range tunnelsTo(t, w, echo) {
+		tr.running.Go(func() { tr.tunnel(c, endTunnels) })
+	}
+
+	for n := 1; n <= 50; n++ {
+		w.reload(changing(n))
+		if n%10 == 0 { // files change without the configuration: the same names, other certificates
+			for i := range 3 {
+				writeCertificate(t, w.dir, fmt.Sprint("app", i), false, "app.example.org")
+			}
+		}
+		time.Sleep(20 * time.Millisecond) // some traffic for each
+	}
+	checkServed(t, w)
+
+	tr.mayEnd.Store(true)
+	w.signal(syscall.SIGTERM)
+	eventually(t, "new connections are refused after the lame duck", func() error {
+		if !tr.refused.Load() {
+			return errNotYet
+		}
+		return nil
+	})
+	select {
+	case <-w.exited:
+		t.Error("weir ended though tunnels were running")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(endTunnels) // tunnels end by themselves, and weir with them
+	if status := w.wait(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	close(tr.stop)
+	tr.running.Wait()
+	t.Logf("%d requests, %d failures", tr.requests.Load(), tr.failures.Load())
+	if tr.requests.Load() < 1000 {
+		t.Error("that was no load")
+	}
+}
+
+// tunnelsTo opens tunnels until some lead to the endpoint that stays; the others are closed.
+func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
+	t.Helper()
+	var all []net.Conn
+	for len(all) < 4 {
+		before := echo.connections.Load()
+		c := dial(t, w.at("raw"))
+		c.Write([]byte{1})
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatalf("a tunnel: %v", err)
+		}
+		if echo.connections.Load() > before {
+			all = append(all, c)
+		} else {
+			c.Close()
+		}
+	}
+	return all
+}
+
+// checkServed makes sure that the reloads did something: the last form holds.
+func checkServed(t *testing.T, w *weir) {
+	t.Helper()
+	if n := w.reloads("success"); n < 50 {
+		t.Errorf("%v reloads were counted", n)
+	}
+	c := dial(t, w.at("raw"))
+	c.Close()
+	if _, err := net.Dial("tcp", w.at("extra")); err == nil {
+		t.Error("a listener that was removed still takes connections")
+	}
+}
+
+func TestReloadOfABadFileChangesNothing(t *testing.T) {
+	w, _ := startWeb(t)
+	hash := w.hash()
+	bad := func(what, config string) {
+		t.Helper()
+		before := w.reloads("failure") + w.reloads("error")
+		w.write(config)
+		w.signal(syscall.SIGHUP)
+		eventually(t, "the reload is refused", func() error {
+			if w.reloads("failure")+w.reloads("error") == before {
+				return errNotYet
+			}
+			return nil
+		})
+		if got := w.metric("weir_config_last_reload_success"); got != 0 {
+			t.Errorf("%s: weir_config_last_reload_success is %v", what, got)
+		}
+		if w.hash() != hash {
+			t.Errorf("%s: the hash has changed", what)
+		}
+		if status, _, err := w.get("web", "/"); err != nil || status != 200 {
+			t.Errorf("%s: a request gets %d, %v", what, status, err)
+		}
+		w.wantVerdict(200)
+	}
+	bad("unknown key", webConfig+"nonsense: 1\n")
+	if log := w.log.String(); !strings.Contains(log, "nonsense") || !strings.Contains(log, "weir.yaml:") {
+		t.Errorf("the log does not say what is wrong with the file:\n%s", log)
+	}
+	bad("no YAML", "listeners: [")
+	bad("dangling backend", strings.Replace(webConfig, "backend: app}", "backend: ap}", 1))
+
+	taken, err := net.Listen("tcp", freePort(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	w.address["taken"] = taken.Addr().String()
+	bad("an address that is taken", strings.Replace(webConfig, "listeners:\n", "listeners:\n  more: {address: '@taken', protocol: http}\n", 1))
+
+	w.reload(webConfig + "limits: {pending: 4000}\n")
+	if got := w.metric("weir_config_last_reload_success"); got != 1 {
+		t.Errorf("after a good reload weir_config_last_reload_success is %v", got)
+	}
+}
+
+// A changed file is loaded without a signal too, also when it is a link that
+// moves, as in a mounted ConfigMap.
+func TestReloadOfAChangedFile(t *testing.T) {
+	needLinux(t)
+	app := newWebBackend(t, "app")
+	w := newWeir(t)
+	w.address["app"] = app.address
+	w.start(webConfig)
+	hash := w.hash()
+	changed := func() {
+		t.Helper()
+		eventually(t, "the new file is loaded", func() error {
+			if w.hash() == hash {
+				return errNotYet
+			}
+			return nil
+		})
+		hash = w.hash()
+	}
+	w.write(webConfig + "limits: {pending: 4001}\n")
+	changed()
+	text, _ := os.ReadFile(w.config)
+	if err := os.WriteFile(w.config, []byte(strings.Replace(string(text), "4001", "4002", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	changed()
+}
+
+func TestReloadThroughTheAdminPort(t *testing.T) {
+	w, _ := startWeb(t)
+	hash := w.hash()
+	w.write(webConfig + "limits: {pending: 4003}\n")
+	w.post("/reload")
+	eventually(t, "the new file is loaded", func() error {
+		if w.hash() == hash {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// The access log goes on in a new file after it was moved away and SIGHUP was sent.
+func TestAccessLogIsReopened(t *testing.T) {
+	w, _ := startWeb(t)
+	get := func(path string) {
+		t.Helper()
+		if status, _, err := w.get("web", path); status != 200 || err != nil {
+			t.Fatalf("%d, %v", status, err)
+		}
+		w.logged(path, func(e entry) bool { return strings.Contains(fmt.Sprint(e), path) })
+	}
+	get("/first")
+	if err := os.Rename(w.access, w.access+".1"); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(webConfig)
+	get("/second")
+	if strings.Contains(fmt.Sprint(w.accessLog()), "/first") {
+		t.Error("the new file has the old line")
+	}
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	proxyproto "github.com/pires/go-proxyproto"
+)
+
+func readFull(r io.Reader, b []byte) (int, error) { return io.ReadFull(r, b) }
+
+const tunnelConfig = `
+listeners:
+  raw: {address: '@raw', protocol: tcp, proxy_protocol: edge, timeouts: {tunnel_idle: 2s}}
+  secure: {address: '@secure', protocol: tls, proxy_protocol: edge}
+proxy_protocol:
+  edge:
+    header_timeout: 5s
+    rules:
+      - {from: [127.0.0.1/32], header: require}
+      - {from: [127.0.0.2/32], header: none}
+      - {from: [127.0.0.3/32], header: discard}
+      - {from: [127.0.0.4/32], header: deny}
+      - {from: [127.0.0.5/32], header: optional}
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes:
+  - {name: raw, listeners: [raw], backend: echo}
+  - {listeners: [secure], hosts: [app.example.org], backend: app}
+  - {name: vault, listeners: [secure], hosts: [vault.example.org], tls: passthrough, backend: vault}
+backends:
+  app: {endpoints: ['@app']}
+  echo: {protocol: tcp, endpoints: ['@echo'], send_proxy: v2}
+  vault: {protocol: tcp, endpoints: ['@vault']}
+`
+
+// announced is a backend that reads a PROXY header with go-proxyproto, writes
+// what it says as its first line, and then echoes.
+func announced(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", freePort(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	pl := &proxyproto.Listener{Listener: l, ReadHeaderTimeout: patience}
+	go func() {
+		for {
+			c, err := pl.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				h := c.(*proxyproto.Conn).ProxyHeader()
+				if h == nil {
+					fmt.Fprintln(c, "no header")
+					return
+				}
+				tlvs, err := h.TLVs()
+				line := fmt.Sprintf("v%d %v %v", h.Version, h.SourceAddr, err)
+				for _, t := range tlvs {
+					line += fmt.Sprintf(" %#x=%s", byte(t.Type), t.Value)
+				}
+				fmt.Fprintln(c, line)
+				io.Copy(c, c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func startTunnels(t *testing.T) *weir {
+	t.Helper()
+	w := newWeir(t)
+	w.address["app"], w.address["echo"], w.address["vault"] = newWebBackend(t, "app").address, announced(t), newEchoBackend(t).address
+	return w.start(tunnelConfig)
+}
+
+func TestTunnelUnderEveryHeaderRule(t *testing.T) {
+	needLinux(t)
+	w := startTunnels(t)
+	v2 := theHeaders["v2"]
+	f := func(from string, send []byte, want string) {
+		t.Helper()
+		c := dial(t, w.at("raw"), from)
+		c.Write(append(bytes.Clone(send), "hello\n"...))
+		c.(*net.TCPConn).CloseWrite()
+		got, err := readToEnd(c)
+		if want == "" && len(got) == 0 {
+			return
+		}
+		first, rest, _ := strings.Cut(string(got), "\n")
+		if err != nil || want == "" || !strings.HasPrefix(first, want) {
+			t.Errorf("from %s: %q, %v; want %q", from, got, err, want)
+		}
+		if want != "" && rest != "hello\n" {
+			t.Errorf("from %s: echoed %q", from, rest)
+		}
+	}
+	f("127.0.0.1", v2, "v2 203.0.113.9:4711")
+	f("127.0.0.1", theHeaders["v1"], "v2 203.0.113.9:4711")
+	f("127.0.0.1", v2Local(), "v2 127.0.0.1:")
+	f("127.0.0.1", nlbProbe(), "v2 127.0.0.1:")
+	f("127.0.0.1", []byte("PROXY UNKNOWN\r\n"), "v2 127.0.0.1:")
+	f("127.0.0.1", nil, "")
+	f("127.0.0.2", nil, "v2 127.0.0.2:")
+	f("127.0.0.3", v2, "v2 127.0.0.3:")
+	f("127.0.0.3", nil, "")
+	f("127.0.0.4", v2, "")
+	f("127.0.0.5", v2, "v2 203.0.113.9:4711")
+	f("127.0.0.5", nil, "v2 127.0.0.5:")
+	f("127.0.0.6", v2, "") // no rule names it
+	f("127.0.0.1", v2Header("[2001:db8::7]:99", "[2001:db8::1]:443"), "v2 [2001:db8::7]:99")
+}
+
+func TestTunnelPassesTLVsOn(t *testing.T) {
+	w := startTunnels(t)
+	c := dialWith(t, w.at("raw"), theHeaders["v2"])
+	c.(*net.TCPConn).CloseWrite()
+	got, err := readToEnd(c)
+	if err != nil || !strings.Contains(string(got), "0x2=app.example.org") || !strings.Contains(string(got), "0x5=id-1") {
+		t.Errorf("authority and unique id are not in the outgoing header: %q, %v", got, err)
+	}
+	w.logged("the TLVs", func(e entry) bool {
+		line := fmt.Sprint(e)
+		return e.text("route") == "raw" && strings.Contains(line, "app.example.org") && strings.HasPrefix(e.text("client"), "203.0.113.9")
+	})
+}
+
+// Half close: a client that has said all still gets all of the answer, and the
+// other way round.
+func TestTunnelHalfClose(t *testing.T) {
+	payload := pattern(3 << 20)
+	w := newWeir(t)
+	w.address["app"], w.address["vault"] = freePort(t), freePort(t)
+	w.address["echo"] = serve(t, func(c net.Conn) {
+		got, _ := io.ReadAll(c) // nothing is said before the client has said all
+		c.Write(got)
+	})
+	config := strings.Replace(tunnelConfig, ", send_proxy: v2", "", 1)
+	w.start(config)
+	c := dialWith(t, w.at("raw"), theHeaders["v1"])
+	if _, err := c.Write(payload); err != nil {
+		t.Fatal(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	got, err := readToEnd(c)
+	if err != nil || !bytes.Equal(got, payload) {
+		t.Errorf("%d bytes of %d came back, %v", len(got), len(payload), err)
+	}
+
+	w.address["echo"] = serve(t, func(c net.Conn) {
+		c.(*net.TCPConn).CloseWrite()
+		io.Copy(io.Discard, c)
+	})
+	w.reload(config)
+	c = dialWith(t, w.at("raw"), theHeaders["v1"])
+	if got, err := readToEnd(c); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := c.Write([]byte("still heard")); err != nil {
+		t.Errorf("the other direction is closed too: %v", err)
+	}
+}
+
+func TestTunnelEndsWhenIdle(t *testing.T) {
+	w := startTunnels(t)
+	c := dialWith(t, w.at("raw"), theHeaders["v1"])
+	if _, err := readToEnd(c); err != nil {
+		t.Errorf("an idle tunnel is not ended: %v", err)
+	}
+	w.wantMetric(0, "weir_tunnels_open")
+}
+
+// TLS that is passed through reaches the endpoint byte for byte, however the
+// ClientHello is cut up.
+func TestPassthroughBySNI(t *testing.T) {
+	w := startTunnels(t)
+	hello := clientHello(t)
+	// The same ClientHello for another host of the same length.
+	hello = bytes.ReplaceAll(hello, []byte("app.example.org"), []byte("vlt.example.org"))
+	w.reload(strings.ReplaceAll(tunnelConfig, "vault.example.org", "vlt.example.org"))
+	var running sync.WaitGroup
+	for _, n := range []int{1, 5, 6, 20, 100, len(hello) - 1, len(hello)} {
+		running.Go(func() {
+			c := dialWith(t, w.at("secure"), append(bytes.Clone(theHeaders["v2"]), hello[:n]...))
+			time.Sleep(50 * time.Millisecond)
+			c.Write(hello[n:])
+			got := make([]byte, len(hello))
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, hello) {
+				t.Errorf("cut after %d: the endpoint got something else: %v", n, err)
+			}
+		})
+	}
+	running.Wait()
+}

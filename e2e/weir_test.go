@@ -1,0 +1,409 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// weir is one running binary, its files and its addresses.
+type weir struct {
+	t      *testing.T
+	dir    string
+	config string // path
+	access string // path of the access log
+	// address has an address for each name that the configuration mentions as
+	// @name; those that a test did not set are free ports.
+	address map[string]string
+	// before goes in front of the command, "prlimit" for instance.
+	before []string
+	env    []string
+
+	cmd    *exec.Cmd
+	log    logBuffer
+	exited chan struct{} // closed when the process has ended
+}
+
+// newWeir prepares a weir that start will start.
+func newWeir(t *testing.T) *weir {
+	t.Helper()
+	dir := t.TempDir()
+	return &weir{
+		t: t, dir: dir,
+		config:  filepath.Join(dir, "weir.yaml"),
+		access:  filepath.Join(dir, "access.log"),
+		address: map[string]string{},
+	}
+}
+
+// defaults are the sections a test gets unless its configuration has them.
+var defaults = map[string]string{
+	"node":       "node: node-a\n",
+	"health":     "health: {address: '@health'}\n",
+	"admin":      "admin: {address: '@admin'}\n",
+	"drain":      "drain: {lame_duck: 0s, timeout: 10s}\n",
+	"log":        "log: {level: debug}\n",
+	"access_log": "access_log: {path: '@@access'}\n",
+}
+
+var (
+	addressName = regexp.MustCompile(`@[a-z][a-z0-9-]*`)
+	topLevel    = regexp.MustCompile(`(?m)^([a-z_]+):`)
+)
+
+// at returns the address called name.
+func (w *weir) at(name string) string {
+	if w.address[name] == "" {
+		w.address[name] = freePort(w.t)
+	}
+	return w.address[name]
+}
+
+// write fills in addresses and the missing sections, and replaces the file in one step, as editors and Kubernetes do.
+func (w *weir) write(config string) {
+	w.t.Helper()
+	given := map[string]bool{}
+	for _, m := range topLevel.FindAllStringSubmatch(config, -1) {
+		given[m[1]] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(defaults)) {
+		if !given[name] {
+			config += defaults[name]
+		}
+	}
+	config = strings.ReplaceAll(config, "@@access", w.access)
+	config = strings.ReplaceAll(config, "@@dir", w.dir)
+	config = addressName.ReplaceAllStringFunc(config, func(m string) string { return w.at(m[1:]) })
+	if err := errors.Join(
+		os.WriteFile(w.config+".new", []byte(config), 0o644),
+		os.Rename(w.config+".new", w.config)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// start runs weir with config and waits until it is ready.
+func (w *weir) start(config string) *weir {
+	w.t.Helper()
+	w.write(config)
+	w.launch()
+	eventually(w.t, "weir gets ready", func() error {
+		select {
+		case <-w.exited:
+			w.t.Fatalf("weir ended at once with status %d:\n%s", w.cmd.ProcessState.ExitCode(), w.log.String())
+		default:
+		}
+		status, _, err := w.get("health", "/readyz")
+		if err == nil && status != 200 {
+			err = fmt.Errorf("/readyz says %d", status)
+		}
+		return err
+	})
+	return w
+}
+
+func (w *weir) launch() {
+	w.t.Helper()
+	args := append(slices.Clone(w.before), executable(w.t), "run", "-c", w.config)
+	w.cmd = exec.Command(args[0], args[1:]...)
+	w.cmd.Env = append(os.Environ(), w.env...)
+	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
+	w.exited = make(chan struct{})
+	if err := w.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		w.cmd.Wait()
+		close(w.exited)
+	}()
+	w.t.Cleanup(func() {
+		w.cmd.Process.Kill()
+		<-w.exited
+		if text := w.log.String(); strings.Contains(text, "panic:") || strings.Contains(text, "DATA RACE") {
+			w.t.Error("weir panicked or raced")
+		}
+		if w.t.Failed() {
+			w.t.Logf("weir's log:\n%s", w.log.tail(8<<10))
+		}
+	})
+}
+
+// terminate sends SIGTERM and returns the exit status.
+func (w *weir) terminate() int {
+	w.t.Helper()
+	w.signal(syscall.SIGTERM)
+	return w.wait()
+}
+
+func (w *weir) signal(s syscall.Signal) {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		w.t.Fatalf("cannot send %s: %v", s, err)
+	}
+}
+
+// wait returns the exit status.
+func (w *weir) wait() int {
+	w.t.Helper()
+	select {
+	case <-w.exited:
+	case <-time.After(patience + 10*time.Second):
+		w.t.Fatal("weir does not end")
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// reload replaces the file, sends SIGHUP, and waits until the new configuration has taken effect.
+func (w *weir) reload(config string) {
+	w.t.Helper()
+	before, hash := w.reloads("success"), w.hash()
+	old, err := os.ReadFile(w.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(config)
+	now, _ := os.ReadFile(w.config)
+	w.signal(syscall.SIGHUP)
+	eventually(w.t, "the configuration is loaded", func() error {
+		if w.reloads("success") == before {
+			return errors.New("no reload was counted")
+		}
+		// The watcher may have been late with an older change: what counts is the content.
+		if !bytes.Equal(old, now) && w.hash() == hash {
+			return errors.New("the hash is the old one")
+		}
+		return nil
+	})
+}
+
+func (w *weir) reloads(result string) float64 {
+	w.t.Helper()
+	return w.metric("weir_config_reloads_total", "result", result)
+}
+
+// hash is the label of weir_config_hash, whatever it is called.
+func (w *weir) hash() string {
+	w.t.Helper()
+	for series := range w.metrics() {
+		if strings.HasPrefix(series, "weir_config_hash") {
+			return series
+		}
+	}
+	return ""
+}
+
+// metrics scrapes the admin port: series as it is exposed -> value.
+func (w *weir) metrics() map[string]float64 {
+	w.t.Helper()
+	status, text, err := w.get("admin", "/metrics")
+	if err != nil || status != 200 {
+		w.t.Fatalf("cannot scrape: %d, %v", status, err)
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(text) {
+		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		if ok {
+			series += "}"
+		} else {
+			series, value, ok = strings.Cut(strings.TrimSpace(line), " ")
+		}
+		if v, err := strconv.ParseFloat(value, 64); ok && err == nil && !strings.HasPrefix(series, "#") {
+			all[series] = v
+		}
+	}
+	return all
+}
+
+// metric sums the series of name that have the labels given as name, value, name, value.
+func (w *weir) metric(name string, labels ...string) float64 {
+	w.t.Helper()
+	var sum float64
+	for series, value := range w.metrics() {
+		base, rest, _ := strings.Cut(series, "{")
+		match := base == name
+		for i := 0; i+1 < len(labels); i += 2 {
+			match = match && strings.Contains("{"+rest, labels[i]+`="`+labels[i+1]+`"`)
+		}
+		if match {
+			sum += value
+		}
+	}
+	return sum
+}
+
+// wantMetric waits until the sum is want: counters follow events a moment later.
+func (w *weir) wantMetric(want float64, name string, labels ...string) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprint(name, labels, " becomes ", want), func() error {
+		if got := w.metric(name, labels...); got != want {
+			return fmt.Errorf("it is %v", got)
+		}
+		return nil
+	})
+}
+
+// control talks to the weir's own ports; every request has a connection of its own.
+var control = &http.Client{
+	Timeout:       5 * time.Second,
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// get asks the port called name.
+func (w *weir) get(name, path string) (status int, body string, err error) {
+	resp, err := control.Get("http://" + w.at(name) + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+// post operates the admin port.
+func (w *weir) post(path string) {
+	w.t.Helper()
+	resp, err := control.Post("http://"+w.at("admin")+path, "", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		w.t.Fatalf("POST %s: %s", path, resp.Status)
+	}
+}
+
+// wantVerdict waits until the health port says status.
+func (w *weir) wantVerdict(status int) string {
+	w.t.Helper()
+	var body string
+	eventually(w.t, fmt.Sprint("the verdict becomes ", status), func() error {
+		got, text, err := w.get("health", "/")
+		if body = text; err == nil && got != status {
+			err = fmt.Errorf("it is %d: %s", got, text)
+		}
+		return err
+	})
+	return body
+}
+
+// entry is one line of the access log.
+type entry map[string]any
+
+// text returns the field as text, numbers and truth values too; dots lead into objects.
+func (e entry) text(field string) string {
+	var v any = map[string]any(e)
+	for part := range strings.SplitSeq(field, ".") {
+		m, _ := v.(map[string]any)
+		v = m[part]
+	}
+	if v == nil {
+		return ""
+	}
+	if f, ok := v.(float64); ok {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// accessLog returns the lines so far.
+func (w *weir) accessLog() []entry {
+	w.t.Helper()
+	text, err := os.ReadFile(w.access)
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	var all []entry
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // still being written
+		}
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			w.t.Fatalf("the access log has a line that is not JSON: %q: %v", line, err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// logged waits for a line that match accepts.
+func (w *weir) logged(what string, match func(entry) bool) entry {
+	w.t.Helper()
+	var found entry
+	eventually(w.t, "the access log has "+what, func() error {
+		all := w.accessLog()
+		for _, e := range all {
+			if match(e) {
+				found = e
+				return nil
+			}
+		}
+		if len(all) > 5 {
+			all = all[len(all)-5:]
+		}
+		return fmt.Errorf("the last lines are %v", all)
+	})
+	return found
+}
+
+// descriptors counts the process's open files.
+func (w *weir) descriptors() int {
+	w.t.Helper()
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(files)
+}
+
+var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
+
+// goroutines counts the process's goroutines.
+func (w *weir) goroutines() int {
+	w.t.Helper()
+	_, text, err := w.get("admin", "/debug/pprof/goroutine?debug=1")
+	m := goroutineTotal.FindStringSubmatch(text)
+	if err != nil || m == nil {
+		w.t.Fatalf("cannot count goroutines: %v", err)
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// logBuffer collects output while others read it.
+type logBuffer struct {
+	lock sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.text.String()
+}
+
+func (b *logBuffer) tail(n int) string {
+	s := b.String()
+	return s[max(0, len(s)-n):]
+}
