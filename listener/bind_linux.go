@@ -1,0 +1,78 @@
+package listener
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenConfig sets keep-alive once on the listening socket, whose options
+// accepted ones inherit on Linux, and tells net not to set it on each.
+func listenConfig() net.ListenConfig {
+	return net.ListenConfig{KeepAlive: -1, Control: setKeepAlive}
+}
+
+func setKeepAlive(network, _ string, raw syscall.RawConn) error {
+	if network == "unix" {
+		return nil
+	}
+	var err error
+	set := func(fd, level, option, value int) {
+		if err == nil {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, value))
+		}
+	}
+	if controlErr := raw.Control(func(f uintptr) {
+		fd := int(f)
+		set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle.Seconds()))
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
+		set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount)
+	}); controlErr != nil {
+		return controlErr
+	}
+	return err
+}
+
+// settleTime is for the last packets of handshakes that are under way.
+const settleTime = 100 * time.Millisecond
+
+// dropSYN is a socket filter (classic BPF): drop segments with SYN and without
+// ACK, take all others. The filter of a TCP socket sees the TCP header first;
+// its byte 13 has the flags.
+var dropSYN = []unix.SockFilter{
+	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
+	{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x12},
+	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 0x02, Jt: 0, Jf: 1},
+	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+}
+
+// refuseNew keeps connections from being begun, as far as the kernel lets us,
+// and returns how long to wait for those that are. Without it, one whose
+// handshake ends between the last accept and close would be reset. A dropped
+// SYN is sent again, and finds either nobody or our successor.
+func refuseNew(ln net.Listener) time.Duration {
+	if unlink(ln) {
+		return 0
+	}
+	t, ok := ln.(*net.TCPListener)
+	if !ok {
+		return 0
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	program := unix.SockFprog{Len: uint16(len(dropSYN)), Filter: &dropSYN[0]}
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	})
+	if failed != nil || err != nil {
+		return 0
+	}
+	return settleTime
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package listener
+
+import (
+	"net"
+	"time"
+)
+
+func listenConfig() net.ListenConfig {
+	return net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount,
+	}}
+}
+
+// refuseNew keeps connections from being begun where that is possible.
+func refuseNew(ln net.Listener) time.Duration {
+	unlink(ln)
+	return 0
+}

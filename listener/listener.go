@@ -1,0 +1,313 @@
+// Package listener accepts connections, holds them to limits, reads the PROXY
+// header of each under its policy and deadline, and knows every connection that
+// is open so that a drain can wait for it.
+//
+// Every connection has one goroutine of its own from the moment it was
+// accepted. The goroutine reads the header and then runs Settings.Handle, which
+// owns the connection and closes it. Nothing is ever written to a connection
+// that is refused.
+package listener
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Options make a Listener. All but the callbacks have to be set.
+type Options struct {
+	// Name is the listener's in the configuration, and its label in metrics.
+	Name string
+	// Limits, Tracker and Metrics are shared by all listeners.
+	Limits  *Limits
+	Tracker *Tracker
+	Metrics *Metrics
+	// Refused, if set, is told of every connection that is closed before Handle.
+	// It is called by many goroutines and must not block.
+	Refused func(Refusal)
+	// Trouble, if set, is told that connections cannot be accepted, and what to
+	// change, at most once in troubleInterval.
+	Trouble func(error)
+	Settings
+}
+
+// Settings are what a reload may change while the socket stays. They hold for
+// connections accepted from then on.
+type Settings struct {
+	// Policy says who has to send a PROXY header; nil: headers are not looked for.
+	Policy *Policy
+	// MaxConnections bounds the listener's open connections; 0: by Limits alone.
+	MaxConnections int
+	// Handle serves a connection whose header is through. It runs in the
+	// connection's goroutine, owns the connection, calls its Established when
+	// the handshake is through (at once where there is none) and closes it.
+	Handle func(*conn.Conn)
+}
+
+// Refusal is a connection that was closed before Handle, without a byte written.
+type Refusal struct {
+	Listener string
+	// Peer is the other end of the socket, Client the header's source or else Peer.
+	Peer, Client netip.AddrPort
+	// Reason is the label in weir_connections_rejected_total.
+	Reason Reason
+	// Silent says that not one byte came, as with a load balancer's TCP check.
+	Silent bool
+	// Err says what was wrong and which setting decided it.
+	Err error
+}
+
+// Listener accepts connections on one socket.
+type Listener struct {
+	name     string
+	ln       net.Listener
+	limits   *Limits
+	tracker  *Tracker
+	count    *counters
+	refused  func(Refusal)
+	trouble  func(error)
+	settings atomic.Pointer[Settings]
+	open     atomic.Int64
+
+	troubled time.Time // when trouble was last told; Serve's own
+
+	mu      sync.Mutex
+	serving bool
+	closed  bool
+	closing chan struct{} // closed by Close
+	done    chan struct{} // closed when the socket is
+}
+
+// New makes a Listener of ln, which it owns from now on. Serve starts it.
+func New(ln net.Listener, o Options) *Listener {
+	l := &Listener{
+		name: o.Name, ln: ln, limits: o.Limits, tracker: o.Tracker,
+		count: o.Metrics.listener(o.Name), refused: o.Refused, trouble: o.Trouble,
+		closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	l.Update(o.Settings)
+	return l
+}
+
+// Name is the listener's name in the configuration.
+func (l *Listener) Name() string { return l.name }
+
+// Addr is the address that the socket is bound to.
+func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+
+// Open is the number of the listener's open connections.
+func (l *Listener) Open() int { return int(l.open.Load()) }
+
+// Update makes s the settings of the connections to come.
+func (l *Listener) Update(s Settings) { l.settings.Store(&s) }
+
+// Serve accepts connections until Close, and closes the socket then. An error
+// means that the socket failed for good. Call it once.
+func (l *Listener) Serve() error {
+	if !l.begin() {
+		return nil
+	}
+	defer close(l.done)
+	err := l.acceptAll()
+	if closeErr := l.ln.Close(); err == nil && closeErr != nil && !errors.Is(closeErr, net.ErrClosed) {
+		err = fmt.Errorf("cannot close listener %s: %w", l.name, closeErr)
+	}
+	return err
+}
+
+func (l *Listener) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.serving {
+		return false
+	}
+	l.serving = true
+	return true
+}
+
+// Close stops accepting and closes the socket. Connections that the kernel has
+// already accepted are served first, not reset. Connections that are open stay
+// so: see Tracker.Drain. It returns when the socket is closed.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	serving := l.serving
+	l.mu.Unlock()
+	if !first {
+		if serving {
+			<-l.done
+		}
+		return nil
+	}
+	close(l.closing)
+	if !serving {
+		return l.ln.Close()
+	}
+	if d, ok := l.ln.(deadliner); ok {
+		d.SetDeadline(longAgo) // wakes Accept; Serve empties the queue
+	} else {
+		l.ln.Close()
+	}
+	<-l.done
+	return nil
+}
+
+type deadliner interface{ SetDeadline(time.Time) error }
+
+var longAgo = time.Unix(1, 0)
+
+func (l *Listener) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// acceptAll is the accept loop. It does nothing that could wait for a client.
+func (l *Listener) acceptAll() error {
+	var wait backoff
+	for {
+		nc, err := l.ln.Accept()
+		switch {
+		case err == nil:
+			wait = 0
+			l.accepted(nc)
+		case l.isClosing():
+			l.emptyQueue()
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listener %s: its socket was closed by somebody else: %w", l.name, err)
+		case routine(err):
+		default:
+			l.tellTrouble(err)
+			wait.wait(l.closing)
+		}
+	}
+}
+
+// routine says whether an error of accept belongs to the one connection that
+// went away meanwhile. Linux hands such errors of the new socket to accept (accept(2)).
+func routine(err error) bool {
+	for _, e := range [...]syscall.Errno{
+		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EINTR, syscall.EPROTO, syscall.ENETDOWN,
+		syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ETIMEDOUT,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// backoff doubles from 5 milliseconds to a second.
+type backoff time.Duration
+
+func (b *backoff) wait(stop <-chan struct{}) {
+	*b = min(max(2**b, backoff(5*time.Millisecond)), backoff(time.Second))
+	t := time.NewTimer(time.Duration(*b))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-stop:
+	}
+}
+
+// troubleInterval is how often Trouble may be told the same.
+const troubleInterval = 5 * time.Second
+
+func (l *Listener) tellTrouble(err error) {
+	exhausted := conn.Exhausted(err)
+	if exhausted {
+		l.count.rejected[ReasonDescriptors].Inc()
+	}
+	now := time.Now()
+	if l.trouble == nil || !l.troubled.IsZero() && now.Sub(l.troubled) < troubleInterval {
+		return
+	}
+	l.troubled = now
+	if exhausted {
+		err = fmt.Errorf("listener %s cannot accept connections and waits: %w; raise the limit of open files "+
+			"(ulimit -n, or LimitNOFILE of the systemd unit) or set limits.max_connections below it", l.name, err)
+	} else {
+		err = fmt.Errorf("listener %s cannot accept connections and waits: %w", l.name, err)
+	}
+	l.trouble(err)
+}
+
+// queueTime bounds how long a closing listener goes on accepting, in case
+// connections arrive as fast as they are accepted.
+const queueTime = time.Second
+
+// emptyQueue accepts what the kernel has completed the handshake of, so that
+// closing the socket resets nobody.
+func (l *Listener) emptyQueue() {
+	d, ok := l.ln.(deadliner)
+	if !ok {
+		return
+	}
+	until := time.Now().Add(queueTime)
+	settle := refuseNew(l.ln)
+	d.SetDeadline(until)
+	var wait backoff
+	for time.Now().Before(until) && somebodyWaits(l.ln, settle) {
+		nc, err := l.ln.Accept()
+		switch {
+		case err == nil:
+			l.accepted(nc)
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case !routine(err):
+			l.tellTrouble(err)
+			wait.wait(nil)
+		}
+	}
+}
+
+// accepted counts a new connection and gives it a goroutine, or closes it where
+// a limit is reached.
+func (l *Listener) accepted(nc net.Conn) {
+	now := time.Now()
+	s := l.settings.Load()
+	l.count.accepted.Inc()
+	if n := l.open.Add(1); s.MaxConnections > 0 && n > int64(s.MaxConnections) {
+		l.open.Add(-1)
+		l.refuseAccepted(nc, ReasonMaxConnections)
+		return
+	}
+	if reason, ok := l.limits.open(); !ok {
+		l.open.Add(-1)
+		l.refuseAccepted(nc, reason)
+		return
+	}
+	go l.serve(nc, now, s)
+}
+
+func (l *Listener) refuseAccepted(nc net.Conn, reason Reason) {
+	l.count.rejected[reason].Inc()
+	nc.Close()
+	if l.refused != nil {
+		peer := conn.New(nc).Peer
+		l.refused(Refusal{Listener: l.name, Peer: peer, Client: peer, Reason: reason, Err: l.limitError(reason)})
+	}
+}
+
+func (l *Listener) limitError(r Reason) error {
+	setting := map[Reason]string{
+		ReasonMaxConnections:    "listeners." + l.name + ".max_connections",
+		ReasonMaxConnectionsAll: "limits.max_connections",
+		ReasonPending:           "limits.pending",
+		ReasonPendingPerSource:  "limits.pending_per_source",
+	}[r]
+	return fmt.Errorf("listener %s cannot take the connection: %s is reached", l.name, setting)
+}

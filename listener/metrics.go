@@ -1,0 +1,182 @@
+package listener
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Reason is why a connection was refused.
+type Reason uint8
+
+// The reasons. Those that begin with header are results of reading the PROXY
+// header. ReasonDescriptors counts attempts to accept that had to wait for a
+// descriptor; the connection stays in the kernel's queue meanwhile.
+const (
+	ReasonMaxConnections Reason = iota
+	ReasonMaxConnectionsAll
+	ReasonPending
+	ReasonPendingPerSource
+	ReasonDescriptors
+	ReasonHeaderMissing
+	ReasonHeaderLate
+	ReasonHeaderTruncated
+	ReasonHeaderMalformed
+	ReasonHeaderChecksum
+	ReasonHeaderDenied
+	numReasons = iota
+)
+
+var reasonNames = [numReasons]string{
+	"max_connections", "max_connections_all", "pending", "pending_per_source", "descriptors",
+	"header_missing", "header_late", "header_truncated", "header_malformed", "header_checksum", "header_denied",
+}
+
+// String is the label in weir_connections_rejected_total.
+func (r Reason) String() string { return reasonNames[r] }
+
+// result is how reading a header ended, as weir_proxy_headers_total has it.
+type result uint8
+
+const (
+	resultAccepted result = iota
+	resultLocal
+	resultAbsent
+	resultMissing // from here on refused
+	resultLate
+	resultTruncated
+	resultMalformed
+	resultChecksum
+	resultDenied
+	resultCut  // the process ends; counted nowhere
+	numResults = resultCut
+)
+
+var resultNames = [numResults]string{
+	"accepted", "local", "absent", "missing", "late", "truncated", "malformed", "checksum", "denied",
+}
+
+func (r result) refused() bool { return r >= resultMissing && r <= resultDenied }
+
+func (r result) reason() Reason { return ReasonHeaderMissing + Reason(r-resultMissing) }
+
+// versionNames are the label version; none where no header was begun.
+var versionNames = [3]string{"none", "v1", "v2"}
+
+// possible lists the versions that a result can be counted under.
+var possible = [numResults][]int{
+	resultAccepted:  {1, 2},
+	resultLocal:     {1, 2},
+	resultAbsent:    {0},
+	resultMissing:   {0},
+	resultLate:      {0, 1, 2},
+	resultTruncated: {0, 1, 2},
+	resultMalformed: {1, 2},
+	resultChecksum:  {2},
+	resultDenied:    {0},
+}
+
+// Metrics are the counters of all listeners.
+type Metrics struct {
+	accepted, rejected, headers *prometheus.CounterVec
+
+	openDesc *prometheus.Desc
+	tracker  *Tracker
+
+	mu        sync.Mutex
+	listeners map[string]*counters
+}
+
+// counters are one listener's, resolved once.
+type counters struct {
+	accepted prometheus.Counter
+	rejected [numReasons]prometheus.Counter
+	headers  [numResults][len(versionNames)]prometheus.Counter
+}
+
+// NewMetrics registers the metrics of listeners whose connections are in t.
+func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
+	m := &Metrics{tracker: t, listeners: make(map[string]*counters)}
+	m.accepted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_connections_total", Help: "Connections accepted, the rejected ones included.",
+	}, []string{"listener"})
+	m.rejected = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_connections_rejected_total", Help: "Connections closed before they were served, without a byte written.",
+	}, []string{"listener", "reason"})
+	m.headers = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_proxy_headers_total", Help: "How looking for a PROXY header ended.",
+	}, []string{"listener", "version", "result"})
+	m.openDesc = prometheus.NewDesc("weir_connections_open", "Connections open now.", []string{"listener", "state"}, nil)
+	remaining := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_drain_connections_remaining", Help: "Connections that a running drain waits for.",
+	}, t.remaining)
+	reg.MustRegister(m.accepted, m.rejected, m.headers, openConnections{m}, remaining)
+	return m
+}
+
+func (t *Tracker) remaining() float64 {
+	if !t.draining.Load() {
+		return 0
+	}
+	return float64(t.open.Load())
+}
+
+// listener resolves the counters of a listener; the same ones for the same name.
+func (m *Metrics) listener(name string) *counters {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.listeners[name]; c != nil {
+		return c
+	}
+	c := &counters{accepted: m.accepted.WithLabelValues(name)}
+	for r := range Reason(numReasons) {
+		c.rejected[r] = m.rejected.WithLabelValues(name, r.String())
+	}
+	for r := range numResults {
+		for _, v := range possible[r] {
+			c.headers[r][v] = m.headers.WithLabelValues(name, versionNames[v], resultNames[r])
+		}
+	}
+	m.listeners[name] = c
+	return c
+}
+
+// Forget removes the series of a listener that is closed and gone from the configuration.
+func (m *Metrics) Forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.listeners, name)
+	of := prometheus.Labels{"listener": name}
+	m.accepted.DeletePartialMatch(of)
+	m.rejected.DeletePartialMatch(of)
+	m.headers.DeletePartialMatch(of)
+}
+
+// openConnections counts states when it is asked, so that a connection that
+// changes its state pays nothing for it.
+type openConnections struct{ m *Metrics }
+
+func (o openConnections) Describe(ch chan<- *prometheus.Desc) { ch <- o.m.openDesc }
+
+func (o openConnections) Collect(ch chan<- prometheus.Metric) {
+	counts := make(map[string]*[conn.NumStates]int)
+	o.m.mu.Lock()
+	for name := range o.m.listeners {
+		counts[name] = new([conn.NumStates]int)
+	}
+	o.m.mu.Unlock()
+	for i := range o.m.tracker.shards {
+		o.m.tracker.shards[i].each(func(a *admission) {
+			if n := counts[a.l.name]; n != nil {
+				n[a.c.State()]++
+			}
+		})
+	}
+	for name, n := range counts {
+		for state, count := range n {
+			ch <- prometheus.MustNewConstMetric(o.m.openDesc, prometheus.GaugeValue, float64(count), name, conn.State(state).String())
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package listener
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unlink removes a Unix listener's socket file, so that nobody else connects,
+// and says whether it was one.
+func unlink(ln net.Listener) bool {
+	u, ok := ln.(*net.UnixListener)
+	if !ok {
+		return false
+	}
+	if path := u.Addr().String(); path != "" && path[0] != '@' && path[0] != 0 {
+		os.Remove(path)
+	}
+	u.SetUnlinkOnClose(false)
+	return true
+}
+
+// somebodyWaits says whether a connection is in the socket's accept queue, or
+// gets there within the given time.
+func somebodyWaits(ln net.Listener, within time.Duration) bool {
+	s, ok := ln.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	until := time.Now().Add(within)
+	waits := false
+	raw.Control(func(fd uintptr) {
+		polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(polled, max(0, int(time.Until(until).Milliseconds())))
+			if err != unix.EINTR {
+				waits = n > 0
+				return
+			}
+		}
+	})
+	return waits
+}

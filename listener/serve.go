@@ -1,0 +1,244 @@
+package listener
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+)
+
+// admission is one connection between accept and close, and the counts it is
+// part of. All but the links belongs to the goroutine that owns the connection.
+type admission struct {
+	l       *Listener
+	c       *conn.Conn
+	pending bool
+	source  netip.Addr // what it is counted under while pending; not valid: nothing
+
+	shard      *shard
+	next, prev *admission
+}
+
+// serve is a connection's goroutine: admission, header, Handle.
+func (l *Listener) serve(nc net.Conn, accepted time.Time, s *Settings) {
+	c := conn.New(nc)
+	c.Accepted = accepted
+	a := &admission{l: l, c: c, pending: true}
+	c.OnClose = a.close
+	c.OnEstablished = a.established
+	l.tracker.add(a)
+	if l.admit(a, s.Policy) {
+		s.Handle(c)
+	}
+}
+
+// admit counts the connection per source and reads its header. If it returns
+// false the connection is closed.
+//
+// A peer that has to send headers is a load balancer and is never counted
+// against itself; behind a header the client counts.
+func (l *Listener) admit(a *admission, p *Policy) bool {
+	mode := p.mode(a.c.Peer.Addr())
+	switch mode {
+	case config.HeaderNone:
+		return a.countSource(a.c.Peer.Addr())
+	case config.HeaderOptional:
+		if !a.countSource(a.c.Peer.Addr()) {
+			return false
+		}
+	case config.HeaderRequire, config.HeaderDiscard:
+	default:
+		a.refuseHeader(outcome{result: resultDenied, silent: true}, p)
+		return false
+	}
+	o := read(a.c, mode, a.c.Accepted.Add(p.timeout))
+	if o.result.refused() {
+		a.refuseHeader(o, p)
+		return false
+	}
+	if o.result == resultCut {
+		a.c.Close()
+		return false
+	}
+	l.count.headers[o.result][o.version].Inc()
+	if o.result != resultAccepted {
+		return true // its socket is all that is known of it
+	}
+	if mode != config.HeaderDiscard {
+		a.c.Header = o.header
+		a.c.Client, a.c.Local = o.header.Source, o.header.Destination
+	}
+	return a.countSource(o.header.Source.Addr())
+}
+
+// countSource counts the connection under source, and no longer under another.
+func (a *admission) countSource(source netip.Addr) bool {
+	a.dropSource()
+	key := sourceKey(source)
+	if !a.l.limits.countSource(key) {
+		a.refuse(ReasonPendingPerSource, false, a.l.limitError(ReasonPendingPerSource))
+		return false
+	}
+	a.source = key
+	return true
+}
+
+func (a *admission) dropSource() {
+	if a.source.IsValid() {
+		a.l.limits.dropSource(a.source)
+		a.source = netip.Addr{}
+	}
+}
+
+func (a *admission) established() {
+	if a.pending {
+		a.pending = false
+		a.l.limits.pending.Add(-1)
+		a.dropSource()
+	}
+}
+
+func (a *admission) close() {
+	a.established()
+	a.l.tracker.remove(a)
+	a.l.limits.connections.Add(-1)
+	a.l.open.Add(-1)
+}
+
+// refuseHeader counts and refuses a connection for its header.
+func (a *admission) refuseHeader(o outcome, p *Policy) {
+	a.l.count.headers[o.result][o.version].Inc()
+	var err error
+	switch o.result {
+	case resultDenied:
+		err = fmt.Errorf("proxy_protocol.%s does not let %v in", p.name, a.c.Peer.Addr())
+	case resultMissing:
+		err = fmt.Errorf("proxy_protocol.%s requires a PROXY header of %v, which sent other bytes", p.name, a.c.Peer.Addr())
+	case resultLate:
+		err = fmt.Errorf("the PROXY header was not complete %v after accept (proxy_protocol.%s.header_timeout)", p.timeout, p.name)
+	case resultTruncated:
+		err = fmt.Errorf("the connection ended before its PROXY header was complete: %w", o.err)
+	default:
+		err = o.err
+	}
+	a.refuse(o.result.reason(), o.silent, err)
+}
+
+func (a *admission) refuse(reason Reason, silent bool, err error) {
+	a.l.count.rejected[reason].Inc()
+	a.c.Close()
+	if a.l.refused != nil {
+		a.l.refused(Refusal{Listener: a.l.name, Peer: a.c.Peer, Client: a.c.Client, Reason: reason, Silent: silent, Err: err})
+	}
+}
+
+// outcome is how reading a header ended.
+type outcome struct {
+	result  result
+	version int // 0 where none was begun
+	header  header.Header
+	silent  bool
+	err     error
+}
+
+// reading is a header that is being read. While nothing came it holds no buffer.
+type reading struct {
+	c    *conn.Conn
+	buf  *conn.Buffer
+	have int // bytes in buf
+	size int // of the header, once it is whole
+	err  error
+}
+
+// read reads a header under the one deadline, in whatever pieces it comes.
+// What came after it is the connection's next bytes.
+func read(c *conn.Conn, mode config.HeaderMode, deadline time.Time) outcome {
+	r := reading{c: c}
+	c.SetReadDeadline(deadline)
+	if err := c.Await(r.step); err != nil {
+		r.err = err
+	}
+	c.SetReadDeadline(time.Time{})
+	o := r.outcome(mode)
+	conn.PutBuffer(r.buf)
+	return o
+}
+
+// step reads once and says whether reading is over. It is called with news of the socket.
+func (r *reading) step() bool {
+	if r.buf == nil {
+		r.buf = conn.GetBuffer()
+	}
+	n, err := r.c.Read(r.buf[r.have:header.MaxSize])
+	if err == conn.ErrWouldBlock {
+		if r.have == 0 {
+			conn.PutBuffer(r.buf)
+			r.buf = nil
+		}
+		return false
+	}
+	r.have += n
+	if n > 0 {
+		r.size, r.err = header.Scan(r.buf[:r.have])
+	}
+	if err != nil && r.size == 0 && r.err == nil {
+		r.err = err
+	}
+	return r.size > 0 || r.err != nil
+}
+
+func (r *reading) outcome(mode config.HeaderMode) outcome {
+	o := outcome{err: r.err, silent: r.have == 0}
+	if r.err == nil {
+		o.header, o.err = header.Parse(r.buf[:r.size])
+	}
+	if !errors.Is(o.err, header.ErrAbsent) && r.have > 0 {
+		o.version = header.Began(r.buf[:r.have])
+	}
+	switch {
+	case o.err == nil && o.header.Local:
+		o.result = resultLocal
+	case o.err == nil:
+		o.result = resultAccepted
+	case errors.Is(o.err, header.ErrAbsent) && mode == config.HeaderOptional:
+		o.result = resultAbsent
+	case errors.Is(o.err, header.ErrAbsent):
+		o.result = resultMissing
+	case errors.Is(o.err, header.ErrMalformed):
+		o.result = resultMalformed
+	case errors.Is(o.err, header.ErrChecksum):
+		o.result = resultChecksum
+	case errors.Is(o.err, conn.ErrCut):
+		o.result = resultCut
+	case errors.Is(o.err, os.ErrDeadlineExceeded):
+		o.result = resultLate
+	default:
+		o.result = resultTruncated
+	}
+	r.settle(o, mode)
+	return o
+}
+
+// settle leaves the connection at its first byte after the header, and says in
+// it what the header was where that is not for admit to say.
+func (r *reading) settle(o outcome, mode config.HeaderMode) {
+	if o.result.refused() || o.result == resultCut {
+		return
+	}
+	r.c.BytesRead -= int64(r.size)
+	if rest := r.buf[r.size:r.have]; len(rest) > 0 {
+		r.c.Unread(append([]byte(nil), rest...))
+	}
+	switch {
+	case mode == config.HeaderDiscard:
+		r.c.Header = header.Header{Version: o.version, Local: true}
+	case o.result == resultLocal:
+		r.c.Header = o.header
+	}
+}

@@ -1,0 +1,131 @@
+package listener
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// shards keep a scrape that walks a hundred thousand connections from holding
+// up those that come and go.
+const shards = 32
+
+// Tracker knows every open connection of all listeners. Its zero value is ready.
+type Tracker struct {
+	open     atomic.Int64
+	next     atomic.Uint32
+	draining atomic.Bool
+	none     atomic.Pointer[chan struct{}] // told that no connection is left, while draining
+	shards   [shards]shard
+}
+
+// shard is a list of connections. A list in the connections themselves allocates nothing.
+type shard struct {
+	mu    sync.Mutex
+	first *admission
+}
+
+func (t *Tracker) add(a *admission) {
+	t.open.Add(1)
+	s := &t.shards[t.next.Add(1)%shards]
+	a.shard = s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.next = s.first; a.next != nil {
+		a.next.prev = a
+	}
+	s.first = a
+}
+
+func (t *Tracker) remove(a *admission) {
+	a.shard.unlink(a)
+	if t.open.Add(-1) == 0 {
+		if none := t.none.Load(); none != nil {
+			select {
+			case *none <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (s *shard) unlink(a *admission) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		s.first = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.next, a.prev = nil, nil
+}
+
+// Open is the number of open connections.
+func (t *Tracker) Open() int { return int(t.open.Load()) }
+
+// Each calls f with every connection that is open, without holding up others.
+// A connection may end while f looks at it.
+func (t *Tracker) Each(f func(*conn.Conn)) {
+	var some []*conn.Conn
+	for i := range t.shards {
+		some = some[:0]
+		t.shards[i].each(func(a *admission) { some = append(some, a.c) })
+		for _, c := range some {
+			f(c)
+		}
+	}
+}
+
+func (s *shard) each(f func(*admission)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := s.first; a != nil; a = a.next {
+		f(a)
+	}
+}
+
+// cutTime is how long a drain waits for the owners of connections that were cut.
+const cutTime = 2 * time.Second
+
+// Drain waits until no connection is open. When ctx ends it cuts those that are
+// left, waits a moment for their owners to close them, and returns how many of
+// them ran an exchange or a tunnel: idle and pending ones lose nothing.
+// Listeners have to be closed before. Call it once at a time.
+func (t *Tracker) Drain(ctx context.Context) (cut int) {
+	none := make(chan struct{}, 1)
+	t.none.Store(&none)
+	t.draining.Store(true)
+	defer t.draining.Store(false)
+	defer t.none.Store(nil)
+	if t.wait(ctx.Done(), none) {
+		return 0
+	}
+	t.Each(func(c *conn.Conn) {
+		if s := c.State(); s == conn.Active || s == conn.Tunnel {
+			cut++
+		}
+		c.Cut()
+	})
+	grace, end := context.WithTimeout(context.Background(), cutTime)
+	defer end()
+	t.wait(grace.Done(), none)
+	return cut
+}
+
+// wait returns true when no connection is open, false when stop came first.
+func (t *Tracker) wait(stop <-chan struct{}, none <-chan struct{}) bool {
+	for t.open.Load() > 0 {
+		select {
+		case <-none:
+		case <-stop:
+			return false
+		}
+	}
+	return true
+}
