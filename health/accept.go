@@ -1,0 +1,264 @@
+package health
+
+import (
+	"container/list"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+)
+
+const (
+	// maxConnections bounds what is open on the port. Beyond it the oldest goes:
+	// a check is over in milliseconds, what stays is not one.
+	maxConnections = 1024
+	// reserved is how many descriptors are kept back.
+	reserved = 8
+	// exhaustedWait is how long the port waits for a connection at a time while
+	// there are no descriptors.
+	exhaustedWait = 50 * time.Millisecond
+)
+
+// acceptor accepts for the health port: it reads nothing itself, bounds what
+// is open, and accepts with a reserved descriptor when there is no other.
+type acceptor struct {
+	net.Listener
+	from    *atomic.Pointer[[]netip.Prefix]
+	reserve reserve
+
+	mu   sync.Mutex
+	open list.List // of *portConn, the oldest first
+}
+
+func newAcceptor(ln net.Listener, from *atomic.Pointer[[]netip.Prefix]) *acceptor {
+	a := &acceptor{Listener: ln, from: from}
+	a.reserve.refill()
+	return a
+}
+
+func (a *acceptor) close() {
+	a.Listener.Close()
+	a.reserve.close()
+}
+
+// Accept returns the next connection. With descriptors exhausted it does not
+// simply try again: the kernel takes a descriptor before it looks for a
+// connection, so accept fails without one too, and the reserve would be spent for nothing.
+func (a *acceptor) Accept() (net.Conn, error) {
+	for {
+		nc, err := a.Listener.Accept()
+		if err == nil {
+			return a.admit(nc), nil
+		}
+		if !conn.Exhausted(err) {
+			return nil, err
+		}
+		waiting, err := a.await()
+		switch {
+		case err != nil:
+			return nil, err
+		case !waiting:
+			a.reserve.refill()
+		case !a.reserve.spend() && !a.closeOldest():
+			// Nothing of ours is left to give up. The connection stays readable,
+			// so await would not wait.
+			time.Sleep(exhaustedWait)
+			a.reserve.refill()
+		}
+	}
+}
+
+// await waits a moment until a connection can be accepted.
+func (a *acceptor) await() (waiting bool, err error) {
+	sc, ok := a.Listener.(syscall.Conn)
+	if !ok {
+		return true, nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(exhaustedWait/time.Millisecond))
+		waiting = n > 0 && err == nil
+	})
+	return waiting, err
+}
+
+func (a *acceptor) admit(nc net.Conn) net.Conn {
+	c := &portConn{Conn: nc, acceptor: a}
+	a.mu.Lock()
+	c.place = a.open.PushBack(c)
+	full := a.open.Len() > maxConnections
+	a.mu.Unlock()
+	if full {
+		a.closeOldest()
+	}
+	return c
+}
+
+func (a *acceptor) closeOldest() bool {
+	a.mu.Lock()
+	front := a.open.Front()
+	a.mu.Unlock()
+	if front == nil {
+		return false
+	}
+	front.Value.(*portConn).closeKeeping(false)
+	return true
+}
+
+// reserve is a few open descriptors that can be given up.
+type reserve struct {
+	mu    sync.Mutex
+	files []*os.File
+	done  bool
+}
+
+// spend closes one, so that the next accept finds a descriptor.
+func (r *reserve) spend() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.files)
+	if n == 0 {
+		return false
+	}
+	r.files[n-1].Close()
+	r.files = r.files[:n-1]
+	return true
+}
+
+// refill takes back as many as there are to be had.
+func (r *reserve) refill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.files) < reserved && !r.done {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return
+		}
+		r.files = append(r.files, f)
+	}
+}
+
+func (r *reserve) low() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.files) < reserved
+}
+
+func (r *reserve) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = true
+	for _, f := range r.files {
+		f.Close()
+	}
+	r.files = nil
+}
+
+// portConn reads the PROXY header, if one comes, within its first Read, which
+// net/http does in the connection's own goroutine and under readHeadTimeout.
+// Its addresses stay the socket's: nothing here depends on the client.
+type portConn struct {
+	net.Conn
+	acceptor *acceptor
+	place    *list.Element
+	closed   atomic.Bool
+
+	begun bool
+	ahead []byte // read together with the header
+	err   error
+}
+
+func (c *portConn) Read(p []byte) (int, error) {
+	if !c.begun {
+		c.begun = true
+		c.ahead, c.err = c.readHeader()
+	}
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	return c.Conn.Read(p)
+}
+
+// readHeader returns the bytes behind a header, or all of them where there is
+// none. A bad header is an io.EOF, which makes net/http close without a word;
+// other errors would make it answer 400.
+func (c *portConn) readHeader() ([]byte, error) {
+	buf := make([]byte, 0, 512)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, header.MaxSize+512), buf...)
+		}
+		n, err := c.Conn.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		end, scanErr := header.Scan(buf)
+		switch {
+		case errors.Is(scanErr, header.ErrAbsent):
+			return buf, err
+		case scanErr != nil:
+			return nil, io.EOF
+		case end > 0:
+			if _, bad := header.Parse(buf[:end]); bad != nil || !c.mayVouch() {
+				return nil, io.EOF
+			}
+			return buf[end:], err
+		case err != nil:
+			return nil, err // a check that connects and says nothing ends here
+		}
+	}
+}
+
+// mayVouch says whether the peer may send a header.
+func (c *portConn) mayVouch() bool {
+	from := *c.acceptor.from.Load()
+	if from == nil {
+		return true
+	}
+	t, ok := c.Conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	peer := t.AddrPort().Addr().Unmap().WithZone("")
+	for _, p := range from {
+		if p.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *portConn) Close() error { return c.closeKeeping(true) }
+
+// closeKeeping closes the connection; its descriptor goes back to the reserve
+// unless the caller wants to accept with it.
+func (c *portConn) closeKeeping(refill bool) error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	c.acceptor.mu.Lock()
+	c.acceptor.open.Remove(c.place)
+	c.acceptor.mu.Unlock()
+	err := c.Conn.Close()
+	if refill {
+		c.acceptor.reserve.refill()
+	}
+	return err
+}

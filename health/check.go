@@ -1,0 +1,181 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Target is one endpoint to be checked.
+type Target interface {
+	// Address is what the check connects to, ip:port or unix:/path.
+	Address() string
+	// Dial connects for one check, PROXY header and (for an HTTP check of an
+	// https endpoint) TLS handshake included. The check closes the connection.
+	Dial(ctx context.Context, forHTTP bool) (net.Conn, error)
+	// SetReady is told after each check whether the endpoint counts as ready,
+	// and why the last check failed (empty when it did not).
+	SetReady(ready bool, why string)
+}
+
+// Checker runs active checks, one goroutine each.
+type Checker struct {
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu      sync.Mutex // orders Start and Close
+	running sync.WaitGroup
+}
+
+// NewChecker makes a checker without checks.
+func NewChecker() *Checker {
+	c := &Checker{}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// Start checks t at once and then at the interval until stop is called, which
+// does not wait. wasReady says that t is in use already: then settings.Fall
+// failures in a row are needed to take it out, where else the first check
+// alone decides at first.
+func (c *Checker) Start(t Target, settings config.HealthCheck, wasReady bool) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithCancel(c.ctx)
+	if ctx.Err() == nil {
+		c.running.Go(func() { run(ctx, t, &settings, wasReady) })
+	}
+	return cancel
+}
+
+// Close ends all checks and waits for them, no longer than a check's timeout.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.stop()
+	c.mu.Unlock()
+	c.running.Wait()
+}
+
+func run(ctx context.Context, t Target, s *config.HealthCheck, wasReady bool) {
+	streak := streak{ready: wasReady, judged: wasReady}
+	// The second check falls anywhere within the interval, so that checks which
+	// began together at a start or reload do not stay together.
+	spread := time.Duration(rand.Float64() * float64(s.Interval))
+	for {
+		next := time.Now().Add(spread)
+		err := try(ctx, t, s)
+		if ctx.Err() != nil {
+			return
+		}
+		// Out of descriptors, weir knows nothing of the endpoint; what it knew
+		// holds, or every endpoint would seem to fail at once.
+		if !conn.Exhausted(err) {
+			why := ""
+			if err != nil {
+				why = err.Error()
+			}
+			t.SetReady(streak.add(err == nil, s.Rise, s.Fall), why)
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		spread = s.Interval + time.Duration((rand.Float64()-0.5)*0.2*float64(s.Interval))
+	}
+}
+
+// streak turns single results into a verdict: rise successes in a row make an
+// endpoint ready, fall failures in a row unready. The first result of all is a
+// verdict by itself, so that a start does not take rise intervals.
+type streak struct {
+	ready, judged bool
+	against       int // results in a row that contradict the verdict
+}
+
+func (k *streak) add(well bool, rise, fall int) bool {
+	switch {
+	case !k.judged:
+		k.judged, k.ready = true, well
+	case well == k.ready:
+		k.against = 0
+	default:
+		k.against++
+		if well && k.against >= rise || !well && k.against >= fall {
+			k.ready, k.against = well, 0
+		}
+	}
+	return k.ready
+}
+
+// try is one check: the error says what is wrong with the endpoint.
+func try(ctx context.Context, t Target, s *config.HealthCheck) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	nc, err := t.Dial(ctx, s.HTTP != nil)
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", t.Address(), err)
+	}
+	defer nc.Close()
+	if s.HTTP == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	status, err := get(nc, s.HTTP, t.Address())
+	if err != nil {
+		return fmt.Errorf("GET %s from %s: %w", s.HTTP.Path, t.Address(), err)
+	}
+	if status < s.HTTP.StatusMin || status > s.HTTP.StatusMax {
+		return fmt.Errorf("GET %s from %s answered %d, not %d to %d",
+			s.HTTP.Path, t.Address(), status, s.HTTP.StatusMin, s.HTTP.StatusMax)
+	}
+	return nil
+}
+
+// maxAnswer bounds what a check reads, head and body.
+const maxAnswer = 64 << 10
+
+// get asks by hand: a check follows no redirect, keeps no connection and must
+// send path and host as the configuration has them.
+func get(nc net.Conn, c *config.HTTPCheck, address string) (status int, err error) {
+	host := c.Host
+	if host == "" {
+		host = address
+		if strings.HasPrefix(address, "unix:") {
+			host = "localhost"
+		}
+	}
+	if strings.ContainsAny(c.Path+host, " \r\n") {
+		return 0, fmt.Errorf("the check's path %q or host %q contains a space or a line break", c.Path, host)
+	}
+	_, err = io.WriteString(nc, "GET "+c.Path+" HTTP/1.1\r\nHost: "+host+
+		"\r\nUser-Agent: weir-health-check\r\nAccept: */*\r\nConnection: close\r\n\r\n")
+	if err != nil {
+		return 0, err
+	}
+	r := bufio.NewReader(io.LimitReader(nc, maxAnswer))
+	for {
+		response, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return 0, err
+		}
+		if response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols {
+			// Read on, or closing would reset the connection under a server that still sends.
+			io.Copy(io.Discard, response.Body)
+			return response.StatusCode, nil
+		}
+	}
+}

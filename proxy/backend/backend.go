@@ -1,0 +1,188 @@
+// Package backend is where exchanges and tunnels go: named sets of endpoints,
+// their health state and passive ejection, balancing, the queue in front of a
+// full backend, pools of idle connections, name resolution and dialling.
+//
+// A Set lives as long as the process. Update gives it the backends of a new
+// configuration; what stays by name and address keeps its connections, its
+// health and its counts. The hot path is Acquire, Idle or Dial, Succeeded or
+// Failed, Keep, Release; none of them allocates but Dial and a wait in the queue.
+package backend
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Backend is one named set of endpoints. It outlives reloads by its name. A
+// backend that a reload removed still serves the few exchanges that were routed
+// before: its endpoints stay as they were, but nothing is pooled or checked any more.
+type Backend struct {
+	name string
+	opts *Options
+
+	view   atomic.Pointer[view] // never nil
+	queue  queue
+	turn   atomic.Uint64 // round robin
+	budget budget
+
+	mu        sync.Mutex // guards what follows, and the health state of the endpoints
+	cfg       *config.Backend
+	dial      *dialSettings
+	locality  locality
+	names     map[string]*name // by configured address
+	endpoints []*Endpoint      // in the order of the configuration
+	removed   bool
+	after     []func() // to be done by unlock, outside the lock
+}
+
+func newBackend(name string, opts *Options) *Backend {
+	b := &Backend{name: name, opts: opts}
+	b.view.Store(&view{cfg: &config.Backend{Name: name}, turn: &b.turn})
+	return b
+}
+
+// Name is the backend's name in the configuration.
+func (b *Backend) Name() string { return b.name }
+
+// Settings is the backend's part of the newest configuration. It is never changed.
+func (b *Backend) Settings() *config.Backend { return b.view.Load().cfg }
+
+// Ready counts the endpoints that an exchange may go to now.
+func (b *Backend) Ready() int { return len(b.view.Load().ready) }
+
+// LocalReady counts the endpoints on this node whose checks say that they are
+// ready. Passive ejection does not count: it lasts seconds and must not make the verdict flap.
+func (b *Backend) LocalReady() int { return b.view.Load().localReady }
+
+// InFlight counts the exchanges and tunnels between Acquire and Release.
+func (b *Backend) InFlight() int64 { return b.queue.taken.Load() }
+
+// unlock releases b.mu and then does what had to wait for that: callbacks, and
+// closing connections, which may write.
+func (b *Backend) unlock() {
+	after := b.after
+	b.after = nil
+	b.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+func (b *Backend) later(f func()) { b.after = append(b.after, f) }
+
+func (b *Backend) notify(ev Event) {
+	if b.opts.Notify != nil {
+		ev.Backend = b.name
+		b.later(func() { b.opts.Notify(ev) })
+	}
+}
+
+// reconcile makes the endpoints those that the configuration and the newest
+// answers of name servers ask for. b.mu is held.
+func (b *Backend) reconcile() {
+	members := b.members()
+	had := make(map[string]*Endpoint, len(b.endpoints))
+	for _, e := range b.endpoints {
+		had[e.address] = e
+	}
+	b.endpoints = make([]*Endpoint, 0, len(members))
+	for _, m := range members {
+		e := had[m.address]
+		if e == nil {
+			e = newEndpoint(b, m)
+		}
+		delete(had, m.address)
+		e.adopt(m)
+		b.endpoints = append(b.endpoints, e)
+	}
+	for _, e := range had {
+		e.remove()
+	}
+	b.rebuild()
+}
+
+// rebuild makes a new view of the endpoints that are ready. b.mu is held.
+func (b *Backend) rebuild() {
+	if b.removed {
+		return // the view of a removed backend stays, see Backend
+	}
+	b.returnIfNoneLeft()
+	use := make([]*Endpoint, 0, len(b.endpoints))
+	local, pending := 0, false
+	for _, e := range b.endpoints {
+		pending = pending || !e.judged
+		if e.ready && e.isLocal {
+			local++
+		}
+		if e.ready && e.ejectedUntil.IsZero() {
+			use = append(use, e)
+		}
+	}
+	for _, n := range b.names {
+		pending = pending || !n.tried
+	}
+	if len(use) == 0 && pending {
+		use, local = b.predecessors()
+	}
+	b.view.Store(newView(b.cfg, use, local, &b.turn))
+	for _, e := range b.endpoints {
+		e.updateUp()
+	}
+}
+
+// predecessors are the removed endpoints that go on serving while a reload has
+// replaced all endpoints and the new ones await their first verdict, which
+// takes no longer than one check. Without them such a reload would be an outage.
+func (b *Backend) predecessors() (use []*Endpoint, local int) {
+	for _, c := range b.view.Load().ready {
+		if c.e.removed.Load() {
+			use = append(use, c.e)
+			if c.e.isLocal {
+				local++
+			}
+		}
+	}
+	return use, local
+}
+
+// returnIfNoneLeft ends all ejections when they would leave no endpoint. b.mu is held.
+func (b *Backend) returnIfNoneLeft() {
+	if slices.ContainsFunc(b.endpoints, func(e *Endpoint) bool { return e.ready && e.ejectedUntil.IsZero() }) {
+		return
+	}
+	for _, e := range b.endpoints {
+		if e.ready {
+			e.endEjection()
+		}
+	}
+}
+
+// remove retires the backend: its connections, checks and look-ups end.
+func (b *Backend) remove() {
+	b.mu.Lock()
+	defer b.unlock()
+	b.removed = true
+	for _, n := range b.names {
+		n.stop()
+	}
+	for _, e := range b.endpoints {
+		e.remove()
+	}
+	b.names, b.endpoints = nil, nil
+}
+
+// tick is called once a second by the Set.
+func (b *Backend) tick() {
+	b.budget.tick()
+	b.mu.Lock()
+	endpoints := b.endpoints // replaced, never changed
+	keepAlive := max(1, uint32(b.cfg.Timeouts.KeepAlive/time.Second))
+	b.mu.Unlock()
+	for _, e := range endpoints {
+		e.sweep(keepAlive)
+	}
+}

@@ -1,0 +1,235 @@
+package backend
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+)
+
+// Outgoing is what the PROXY header to an endpoint says of a client.
+type Outgoing struct {
+	Client, Local netip.AddrPort
+	TLVs          header.TLVs
+}
+
+// dialSettings are what connecting to an endpoint needs of the configuration. Never changed.
+type dialSettings struct {
+	connect   time.Duration
+	maxIdle   int
+	sendProxy int
+	tls       *tls.Config // nil: plain
+	// generation changes when connections made with older settings must not be used again.
+	generation uint32
+	// identity says what the TLS configuration was made of, for the next reload.
+	identity [sha256.Size]byte
+	named    bool // tls.server_name is set
+	byHost   map[string]*tls.Config
+}
+
+// newDialSettings reads the files that cfg names. Of before, nil at first, it
+// keeps the TLS configuration with its sessions where nothing changed.
+func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+	d := &dialSettings{connect: cfg.Timeouts.Connect, maxIdle: cfg.MaxIdle, sendProxy: cfg.SendProxy}
+	if cfg.Protocol == config.ProtocolHTTPS {
+		if err := d.loadTLS(cfg, before); err != nil {
+			return nil, err
+		}
+	}
+	if before != nil {
+		d.generation = before.generation
+		if d.identity != before.identity || d.sendProxy != before.sendProxy || (d.tls == nil) != (before.tls == nil) {
+			d.generation++
+		}
+	}
+	return d, nil
+}
+
+func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error {
+	t := &cfg.TLS
+	files := make(map[string][]byte, 3)
+	identity := sha256.New()
+	fmt.Fprintf(identity, "%q %t", t.ServerName, t.InsecureSkipVerify)
+	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
+		if f.path == "" {
+			continue
+		}
+		content, err := os.ReadFile(f.path)
+		if err != nil {
+			return fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
+		}
+		files[f.key] = content
+		fmt.Fprintf(identity, " %s %x", f.key, sha256.Sum256(content))
+	}
+	identity.Sum(d.identity[:0])
+	d.named = t.ServerName != ""
+	if before != nil && before.tls != nil && before.identity == d.identity {
+		d.tls, d.byHost = before.tls, before.byHost
+		return d.nameHosts(cfg)
+	}
+	d.tls = &tls.Config{
+		ServerName:         t.ServerName,
+		InsecureSkipVerify: t.InsecureSkipVerify,
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"http/1.1"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(128),
+	}
+	if ca := files["ca"]; ca != nil {
+		d.tls.RootCAs = x509.NewCertPool()
+		if !d.tls.RootCAs.AppendCertsFromPEM(ca) {
+			return fmt.Errorf("the file of tls.ca, %s, contains no certificate in PEM form", t.CAFile)
+		}
+	}
+	if files["cert"] != nil {
+		pair, err := tls.X509KeyPair(files["cert"], files["key"])
+		if err != nil {
+			return fmt.Errorf("the client certificate of tls.cert, %s: %w", t.CertFile, err)
+		}
+		d.tls.Certificates = []tls.Certificate{pair}
+	}
+	return d.nameHosts(cfg)
+}
+
+// nameHosts makes one configuration for each configured host, because crypto/tls
+// checks a certificate against the configuration's ServerName.
+func (d *dialSettings) nameHosts(cfg *config.Backend) error {
+	if d.named {
+		return nil
+	}
+	byHost := make(map[string]*tls.Config, len(cfg.Endpoints))
+	for _, e := range cfg.Endpoints {
+		host, _ := splitHost(e.Address)
+		if host == "" && !d.tls.InsecureSkipVerify {
+			return fmt.Errorf("endpoint %s: https over a Unix socket needs tls.server_name to check the certificate against", e.Address)
+		}
+		c := d.byHost[host]
+		if c == nil {
+			c = d.tls.Clone()
+			c.ServerName, _, _ = strings.Cut(host, "%") // a zone is no part of a name
+		}
+		byHost[host] = c
+	}
+	d.byHost = byHost
+	return nil
+}
+
+// forHost is d for the endpoints of one configured host.
+func (d *dialSettings) forHost(host string) *dialSettings {
+	own := *d
+	if own.tls != nil && !own.named && own.byHost[host] != nil {
+		own.tls = own.byHost[host]
+	}
+	own.byHost = nil
+	return &own
+}
+
+func (b *Backend) dialSettings() *dialSettings {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dial
+}
+
+// Dial connects to the endpoint within timeouts.connect, which covers the
+// connection, the PROXY header where the backend has send_proxy, and the TLS
+// handshake where it speaks https. out may be nil: the header then says LOCAL.
+// The caller owns the session. Errors say which phase failed.
+func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
+	d := e.dial.Load()
+	ctx, cancel := context.WithTimeout(ctx, d.connect)
+	defer cancel()
+	nc, err := dialSocket(ctx, e.addr, e.path)
+	if err != nil {
+		return nil, e.dialError("connecting to", d, err)
+	}
+	if err := writeHeader(ctx, nc, d.sendProxy, out); err != nil {
+		nc.Close()
+		return nil, e.dialError("sending the PROXY header to", d, err)
+	}
+	s := &Session{Conn: conn.New(nc), endpoint: e, generation: d.generation}
+	s.RW = s.Conn
+	if d.tls == nil {
+		return s, nil
+	}
+	if err := s.handshake(ctx, d.tls); err != nil {
+		s.Conn.Close()
+		return nil, e.dialError("the TLS handshake with", d, err)
+	}
+	return s, nil
+}
+
+// handshake is bounded by ctx, which Cut carries into the reads: a Conn is
+// closed by its owner alone, so HandshakeContext, which closes it, will not do.
+func (s *Session) handshake(ctx context.Context, cfg *tls.Config) error {
+	stop := context.AfterFunc(ctx, s.Conn.Cut)
+	s.TLS = tls.Client(s.Conn, cfg)
+	s.RW = s.TLS
+	err := s.TLS.Handshake()
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (e *Endpoint) describe() string {
+	return fmt.Sprintf("endpoint %s of backend %q", e.address, e.backend.name)
+}
+
+func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
+	var badCert *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%s %s took longer than %v (timeouts.connect): %w", doing, e.describe(), d.connect, err)
+	case errors.As(err, &badCert):
+		return fmt.Errorf("%s %s: %w (the backend's tls.ca and tls.server_name say what is accepted)", doing, e.describe(), err)
+	}
+	return fmt.Errorf("%s %s: %w", doing, e.describe(), err)
+}
+
+// keepAliveProbes find an endpoint that vanished without a word, behind a tunnel above all.
+var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
+}}
+
+func dialSocket(ctx context.Context, addr netip.AddrPort, path string) (net.Conn, error) {
+	if path != "" {
+		c, err := dialer.DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	c, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// writeHeader writes the PROXY header of that version, none for 0. It fits into
+// an empty send buffer, so it never waits in practice.
+func writeHeader(ctx context.Context, nc net.Conn, version int, out *Outgoing) error {
+	if version == 0 {
+		return nil
+	}
+	h := header.Header{Local: out == nil}
+	if out != nil {
+		h.Source, h.Destination, h.TLVs = out.Client, out.Local, out.TLVs
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		nc.SetWriteDeadline(deadline)
+		defer nc.SetWriteDeadline(time.Time{})
+	}
+	_, err := nc.Write(header.Append(make([]byte, 0, 256), version, &h, header.Options{}))
+	return err
+}

@@ -1,0 +1,237 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Endpoint is one address of a backend. It outlives reloads by its address.
+type Endpoint struct {
+	backend *Backend
+	address string         // what it is called: ip:port or unix:/path
+	addr    netip.AddrPort // not valid for a Unix socket
+	path    string         // of a Unix socket
+	seed    uint64         // for balance: hash
+
+	inFlight atomic.Int64
+	failures atomic.Int32 // in a row
+	dial     atomic.Pointer[dialSettings]
+	removed  atomic.Bool
+	up       atomic.Bool // ready and not ejected
+
+	// Guarded by backend.mu.
+	host         string // as configured; certificates are checked against it
+	cfg          config.Endpoint
+	isLocal      bool
+	ready        bool // what the check says; without one true
+	judged       bool // the check said something, or there is none
+	reason       string
+	check        *Check // nil: none
+	stopCheck    func()
+	ejectedUntil time.Time
+	ejection     *time.Timer
+
+	mu      sync.Mutex // guards what follows
+	idle    []*Session // the newest at the end
+	ticks   uint32     // seconds the pool has seen
+	tunnels map[*conn.Conn]struct{}
+}
+
+func newEndpoint(b *Backend, m member) *Endpoint {
+	return &Endpoint{backend: b, address: m.address, addr: m.addr, path: m.path, seed: seedOf(m.address)}
+}
+
+// Address is what the endpoint is called: ip:port, or unix:/path.
+func (e *Endpoint) Address() string { return e.address }
+
+// Backend is the backend that the endpoint belongs to.
+func (e *Endpoint) Backend() *Backend { return e.backend }
+
+// Removed says that no configuration or name server knows the endpoint any
+// more. Its running exchanges end as usual; its tunnels are to be drained.
+func (e *Endpoint) Removed() bool { return e.removed.Load() }
+
+// InFlight counts the exchanges and tunnels between Acquire and Release.
+func (e *Endpoint) InFlight() int64 { return e.inFlight.Load() }
+
+// Release ends what Acquire began. It is called exactly once for each Acquire,
+// after the session was kept or closed.
+func (e *Endpoint) Release() {
+	e.inFlight.Add(-1)
+	e.backend.queue.release()
+}
+
+// adopt takes over what m says. backend.mu is held.
+func (e *Endpoint) adopt(m member) {
+	b := e.backend
+	e.host, e.cfg = m.host, m.cfg
+	e.isLocal = b.locality.isLocal(e)
+	d := b.dial.forHost(m.host)
+	if was := e.dial.Swap(d); was != nil && (was.generation != d.generation || was.tls != d.tls) {
+		idle := e.takeIdle()
+		b.later(func() { closeAll(idle) })
+	}
+	e.adoptCheck(b.cfg.HealthCheck)
+}
+
+// adoptCheck starts, keeps, replaces or ends the active check. A replaced check
+// begins with the verdict of the old one, so that a reload does not make it flap.
+func (e *Endpoint) adoptCheck(want *config.HealthCheck) {
+	if want != nil && e.check != nil && sameCheck(want, &e.check.Settings) {
+		return
+	}
+	e.endCheck()
+	if want == nil {
+		e.ready, e.judged, e.reason = true, true, ""
+		return
+	}
+	e.check = &Check{Settings: *want, WasReady: e.ready, endpoint: e}
+	if e.backend.opts.StartCheck != nil {
+		e.stopCheck = e.backend.opts.StartCheck(e.check)
+	}
+}
+
+func (e *Endpoint) endCheck() {
+	if e.stopCheck != nil {
+		e.backend.later(e.stopCheck)
+	}
+	e.check, e.stopCheck = nil, nil
+}
+
+func sameCheck(a, b *config.HealthCheck) bool {
+	x, y := *a, *b
+	x.HTTP, y.HTTP = nil, nil
+	if x != y || (a.HTTP == nil) != (b.HTTP == nil) {
+		return false
+	}
+	return a.HTTP == nil || *a.HTTP == *b.HTTP
+}
+
+// remove ends all that the endpoint has of its own. backend.mu is held.
+func (e *Endpoint) remove() {
+	b := e.backend
+	e.removed.Store(true)
+	e.up.Store(false)
+	e.endCheck()
+	if e.ejection != nil {
+		e.ejection.Stop()
+	}
+	idle := e.takeIdle()
+	e.mu.Lock()
+	tunnels := make([]*conn.Conn, 0, len(e.tunnels))
+	for c := range e.tunnels {
+		tunnels = append(tunnels, c)
+	}
+	e.tunnels = nil
+	e.mu.Unlock()
+	b.later(func() {
+		closeAll(idle)
+		if len(tunnels) > 0 && b.opts.Gone != nil {
+			b.opts.Gone(e, tunnels)
+		}
+	})
+}
+
+// Track remembers c, a tunnel's client connection, so that Options.Gone is told
+// of it when the endpoint goes; at once when it has gone already. The owner
+// calls untrack before it closes c.
+func (e *Endpoint) Track(c *conn.Conn) (untrack func()) {
+	e.mu.Lock()
+	gone := e.removed.Load()
+	if !gone {
+		if e.tunnels == nil {
+			e.tunnels = make(map[*conn.Conn]struct{})
+		}
+		e.tunnels[c] = struct{}{}
+	}
+	e.mu.Unlock()
+	if gone && e.backend.opts.Gone != nil {
+		e.backend.opts.Gone(e, []*conn.Conn{c})
+	}
+	return func() {
+		e.mu.Lock()
+		delete(e.tunnels, c)
+		e.mu.Unlock()
+	}
+}
+
+// Succeeded says that an exchange or a connection to the endpoint went well.
+func (e *Endpoint) Succeeded() {
+	if e.failures.Load() != 0 {
+		e.failures.Store(0)
+	}
+}
+
+// Failed says that the endpoint did not connect, or broke off. Failures in a row
+// eject it for a while, but never the last endpoint that is ready. After its
+// return one more failure ejects it again, until it has succeeded once. Errors that are
+// weir's own (no descriptors, no ports, the client went away) do not count.
+func (e *Endpoint) Failed(err error) {
+	if ourOwn(err) {
+		return
+	}
+	n := e.failures.Add(1)
+	if limit := e.backend.Settings().Ejection.Failures; limit > 0 && int(n) >= limit {
+		e.eject()
+	}
+}
+
+func ourOwn(err error) bool {
+	return conn.Exhausted(err) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrCut)
+}
+
+func (e *Endpoint) eject() {
+	b := e.backend
+	b.mu.Lock()
+	defer b.unlock()
+	if e.removed.Load() || !e.ready || !e.ejectedUntil.IsZero() || b.othersUsable(e) == 0 {
+		return
+	}
+	d := b.cfg.Ejection.For
+	e.ejectedUntil = time.Now().Add(d)
+	e.ejection = time.AfterFunc(d, e.comeBack)
+	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " after failures in a row"})
+	b.rebuild()
+}
+
+func (b *Backend) othersUsable(not *Endpoint) (n int) {
+	for _, e := range b.endpoints {
+		if e != not && e.ready && e.ejectedUntil.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// comeBack is called by the timer of an ejection.
+func (e *Endpoint) comeBack() {
+	b := e.backend
+	b.mu.Lock()
+	defer b.unlock()
+	if e.removed.Load() || e.ejectedUntil.IsZero() || time.Now().Before(e.ejectedUntil) {
+		return
+	}
+	e.endEjection()
+	b.rebuild()
+}
+
+// endEjection is called with backend.mu held; the caller rebuilds.
+func (e *Endpoint) endEjection() {
+	if e.ejectedUntil.IsZero() {
+		return
+	}
+	e.ejection.Stop()
+	e.ejectedUntil = time.Time{}
+	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
+}
+
+func (e *Endpoint) updateUp() { e.up.Store(e.ready && e.ejectedUntil.IsZero()) }

@@ -1,0 +1,238 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// lookupTimeout bounds one look-up.
+const lookupTimeout = 5 * time.Second
+
+// name is a configured address whose host has to be looked up, again and again.
+type name struct {
+	address  string
+	host     string
+	port     uint16
+	interval atomic.Int64
+	first    chan struct{} // closed once the first look-up is through, well or not
+	stop     context.CancelFunc
+
+	// Guarded by the backend's mutex.
+	addrs []netip.Addr // the last that were found
+	tried bool         // the first look-up is through
+
+	failing bool // its own goroutine's
+}
+
+func systemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// splitHost is the host and port of a configured address; both empty for a Unix socket.
+func splitHost(address string) (host, port string) {
+	if strings.HasPrefix(address, "unix:") {
+		return "", ""
+	}
+	host, port, _ = net.SplitHostPort(address)
+	return host, port
+}
+
+func checkAddresses(cfg *config.Backend) error {
+	for _, e := range cfg.Endpoints {
+		if path, ok := strings.CutPrefix(e.Address, "unix:"); ok {
+			if path == "" {
+				return fmt.Errorf("endpoint %q names no socket; write unix:/path", e.Address)
+			}
+			continue
+		}
+		host, port := splitHost(e.Address)
+		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
+			return fmt.Errorf("endpoint %q is not host:port with a port from 1 to 65535, nor unix:/path", e.Address)
+		}
+	}
+	return nil
+}
+
+// member is one address that the configuration asks for.
+type member struct {
+	address string // the identity
+	addr    netip.AddrPort
+	path    string
+	host    string
+	cfg     config.Endpoint
+}
+
+// members are the addresses of all configured endpoints, each once; the first
+// entry that leads to an address decides its weight and node. b.mu is held.
+func (b *Backend) members() []member {
+	var list []member
+	seen := make(map[string]bool)
+	add := func(m member) {
+		if !seen[m.address] {
+			seen[m.address] = true
+			list = append(list, m)
+		}
+	}
+	for _, cfg := range b.cfg.Endpoints {
+		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
+			add(member{address: cfg.Address, path: path, cfg: cfg})
+			continue
+		}
+		host, port := splitHost(cfg.Address)
+		p, _ := strconv.ParseUint(port, 10, 16) // checkAddresses saw it
+		addrs := []netip.Addr{}
+		if n := b.names[cfg.Address]; n != nil {
+			addrs = n.addrs
+		} else if a, err := netip.ParseAddr(host); err == nil {
+			addrs = append(addrs, a.Unmap())
+		}
+		for _, a := range addrs {
+			ap := netip.AddrPortFrom(a, uint16(p))
+			add(member{address: ap.String(), addr: ap, host: host, cfg: cfg})
+		}
+	}
+	return list
+}
+
+// planNames keeps the names that stay and starts looking up those that are new.
+func (b *Backend) planNames(p *plan) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.names = make(map[string]*name)
+	for _, e := range p.cfg.Endpoints {
+		host, _ := splitHost(e.Address)
+		if _, err := netip.ParseAddr(host); host == "" || err == nil || p.names[e.Address] != nil {
+			continue
+		}
+		n := b.names[e.Address]
+		if n == nil {
+			ctx, stop := context.WithCancel(context.Background())
+			n = &name{address: e.Address, host: host, first: make(chan struct{}), stop: stop}
+			n.interval.Store(int64(p.cfg.ResolveInterval))
+			p.fresh = append(p.fresh, n)
+			go b.resolve(ctx, n)
+		}
+		p.names[e.Address] = n
+	}
+}
+
+// resolve looks n up at once and then at its interval, a little off it each
+// time so that many names do not come due together.
+func (b *Backend) resolve(ctx context.Context, n *name) {
+	for {
+		lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
+		addrs, err := b.opts.Lookup(lookup, n.host)
+		cancel()
+		if ctx.Err() != nil {
+			b.answer(n, nil, nil)
+			return
+		}
+		if err == nil && len(addrs) == 0 {
+			err = errors.New("the answer has no address")
+		}
+		b.answer(n, addrs, err)
+		t := time.NewTimer(jitter(max(time.Second, time.Duration(n.interval.Load()))))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// answer takes what a look-up found. A failed one changes nothing: endpoints
+// that worked a moment ago are better than none, and "no such name" is what
+// broken name servers say, too.
+func (b *Backend) answer(n *name, addrs []netip.Addr, err error) {
+	b.mu.Lock()
+	defer b.unlock()
+	first := !n.tried
+	n.tried = true
+	if first {
+		defer close(n.first)
+	}
+	switch {
+	case err != nil && !n.failing:
+		n.failing = true
+		b.notify(Event{Kind: LookupFailed, Host: n.host, Err: fmt.Errorf(
+			"looking up %s for backend %q: %w; its %d known addresses stay in use", n.host, b.name, err, len(n.addrs))})
+	case err == nil && n.failing && len(addrs) > 0:
+		n.failing = false
+		b.notify(Event{Kind: LookupRecovered, Host: n.host})
+	}
+	changed := false
+	if err == nil && len(addrs) > 0 {
+		addrs = normalize(addrs)
+		changed = !slices.Equal(addrs, n.addrs)
+		n.addrs = addrs
+	}
+	if (changed || first) && b.names[n.address] == n && !b.removed {
+		b.reconcile()
+	}
+}
+
+func normalize(addrs []netip.Addr) []netip.Addr {
+	list := make([]netip.Addr, len(addrs))
+	for i, a := range addrs {
+		list[i] = a.Unmap()
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
+}
+
+// locality knows which addresses are on this node.
+type locality struct {
+	node  NodeInfo
+	addrs []netip.Addr
+}
+
+// isLocal says whether e is on this node. A node that the endpoint names
+// decides alone; an endpoint that names none is local by its address, unless
+// the configuration names this node and so says that names are what counts.
+func (l *locality) isLocal(e *Endpoint) bool {
+	switch {
+	case e.cfg.Node != "":
+		return e.cfg.Node == l.node.Name
+	case l.node.Explicit:
+		return false
+	case e.path != "":
+		return true
+	}
+	a := e.addr.Addr()
+	return a.IsLoopback() || slices.Contains(l.addrs, a.WithZone(""))
+}
+
+func interfaceAddrs() []netip.Addr {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // loopback is still known
+	}
+	var list []netip.Addr
+	for _, n := range nets {
+		if p, ok := n.(*net.IPNet); ok {
+			if a, ok := netip.AddrFromSlice(p.IP); ok {
+				list = append(list, a.Unmap())
+			}
+		}
+	}
+	return list
+}
+
+// joinSentences is errors.Join for errors that are told on one line each.
+func joinSentences(problems []error) error { return errors.Join(problems...) }

@@ -1,0 +1,235 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Options are what a Set needs from its surroundings. Every field may be left out.
+// No callback may call back into the Set while it runs for long: Update and the
+// checks wait for it.
+type Options struct {
+	// Lookup resolves a host name; nil: the system's resolver. It is called
+	// under a deadline and never for an address literal.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// InterfaceAddrs lists this host's addresses; nil: what the kernel says.
+	InterfaceAddrs func() []netip.Addr
+	// StartCheck begins the active check of an endpoint and returns what ends
+	// it. It must not block and not call c.SetReady before it returned.
+	StartCheck func(c *Check) (stop func())
+	// Gone is told of the tunnels to an endpoint that is no more (see
+	// Endpoint.Track), so that they can be drained.
+	Gone func(e *Endpoint, tunnels []*conn.Conn)
+	// Notify is told what an operator wants to see in a log.
+	Notify func(Event)
+}
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	EndpointReady    EventKind = "endpoint ready"
+	EndpointNotReady EventKind = "endpoint not ready"
+	EndpointEjected  EventKind = "endpoint ejected"
+	EndpointReturned EventKind = "endpoint returned"
+	LookupFailed     EventKind = "lookup failed"    // told once; the old addresses stay
+	LookupRecovered  EventKind = "lookup recovered" // after LookupFailed
+)
+
+// Event is one change of an endpoint's health or of name resolution.
+type Event struct {
+	Kind     EventKind
+	Backend  string
+	Endpoint string // address; empty for look-ups
+	Host     string // what was looked up
+	Reason   string // why not ready, or how long ejected
+	Err      error  // of a failed look-up
+}
+
+// NodeInfo says which node this is.
+type NodeInfo struct {
+	Name string
+	// Explicit says that the configuration named the node.
+	Explicit bool
+}
+
+// firstLookupWait bounds how long Update waits for the first answers for names
+// that are new: long enough that a reload to a new name does not answer 503
+// meanwhile, short enough that dead name servers do not keep weir from starting.
+const firstLookupWait = 2 * time.Second
+
+// Set is all backends. It lives across reloads. Close ends it.
+type Set struct {
+	opts     Options
+	backends atomic.Pointer[map[string]*Backend]
+
+	mu     sync.Mutex // one Update at a time
+	closed bool
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// NewSet makes an empty set and starts its clock.
+func NewSet(opts Options) *Set {
+	if opts.Lookup == nil {
+		opts.Lookup = systemLookup
+	}
+	if opts.InterfaceAddrs == nil {
+		opts.InterfaceAddrs = interfaceAddrs
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Set{opts: opts, stop: stop, done: make(chan struct{})}
+	s.backends.Store(&map[string]*Backend{})
+	go s.run(ctx)
+	return s
+}
+
+func (s *Set) run(ctx context.Context) {
+	defer close(s.done)
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			for _, b := range *s.backends.Load() {
+				b.tick()
+			}
+		}
+	}
+}
+
+// Backend returns the backend of that name, or nil.
+func (s *Set) Backend(name string) *Backend { return (*s.backends.Load())[name] }
+
+// Update makes the set that of a new configuration and returns its backends by
+// name. What stays by name and address keeps its state. With an error, which
+// names every backend that cannot be, nothing has changed. It may wait up to
+// two seconds for the first answers of name servers for names that are new.
+func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("updating the backends: the set is closed")
+	}
+	old := *s.backends.Load()
+	plans, err := s.plan(backends, old)
+	if err != nil {
+		return nil, err
+	}
+	awaitFirst(plans)
+
+	where := locality{node: node, addrs: s.opts.InterfaceAddrs()}
+	next := make(map[string]*Backend, len(plans))
+	for _, p := range plans {
+		p.b.install(p, where)
+		next[p.cfg.Name] = p.b
+	}
+	s.backends.Store(&next)
+	for name, b := range old {
+		if next[name] == nil {
+			b.remove()
+		}
+	}
+	return next, nil
+}
+
+// plan is what Update will do to one backend, with all that can fail done.
+type plan struct {
+	b     *Backend
+	cfg   *config.Backend
+	dial  *dialSettings
+	names map[string]*name
+	fresh []*name
+}
+
+func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan, error) {
+	plans := make([]*plan, 0, len(backends))
+	var problems []error
+	for i := range backends {
+		cfg := backends[i] // a copy: the caller's stays the caller's
+		p := &plan{b: old[cfg.Name], cfg: &cfg}
+		var before *dialSettings
+		if p.b != nil {
+			before = p.b.dialSettings()
+		} else {
+			p.b = newBackend(cfg.Name, &s.opts)
+		}
+		err := checkAddresses(&cfg)
+		if err == nil {
+			p.dial, err = newDialSettings(&cfg, before)
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
+		}
+		plans = append(plans, p)
+	}
+	if len(problems) > 0 {
+		return nil, joinSentences(problems)
+	}
+	for _, p := range plans {
+		p.b.planNames(p)
+	}
+	return plans, nil
+}
+
+// awaitFirst waits for the first answers, or firstLookupWait.
+func awaitFirst(plans []*plan) {
+	var timeout <-chan time.Time
+	for _, p := range plans {
+		for _, n := range p.fresh {
+			if timeout == nil {
+				timeout = time.After(firstLookupWait)
+			}
+			select {
+			case <-n.first:
+			case <-timeout:
+				return
+			}
+		}
+	}
+}
+
+// install puts a plan into effect.
+func (b *Backend) install(p *plan, where locality) {
+	b.mu.Lock()
+	defer b.unlock()
+	for address, n := range b.names {
+		if p.names[address] != n {
+			n.stop()
+		}
+	}
+	b.cfg, b.dial, b.names, b.locality = p.cfg, p.dial, p.names, where
+	for _, n := range b.names {
+		n.interval.Store(int64(p.cfg.ResolveInterval))
+	}
+	b.budget.share.Store(int64(p.cfg.Retries.Share * budgetUnit))
+	b.reconcile()
+	b.queue.setLimit(p.cfg.MaxConnections)
+}
+
+// Close ends the checks, look-ups and idle connections of all backends.
+// Exchanges and tunnels that run are left alone.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.stop()
+	<-s.done
+	for _, b := range *s.backends.Load() {
+		b.remove()
+	}
+	s.backends.Store(&map[string]*Backend{})
+}
