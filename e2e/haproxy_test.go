@@ -22,7 +22,7 @@ defaults
     timeout connect 5s
     timeout client 30s
     timeout server 30s
-    unique-id-format %%[pid]-%%Ts-%%rt
+    unique-id-format unique-%%ci-%%cp-%%rt
 listen v1
     bind %[1]s
     server weir %[5]s send-proxy
