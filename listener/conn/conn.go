@@ -60,9 +60,10 @@ type Conn struct {
 	readsAtArm, reads   uint32
 	closed, established bool
 
-	state atomic.Uint32
-	cut   atomic.Bool
-	link  atomic.Pointer[Conn]
+	state       atomic.Uint32
+	cut         atomic.Bool
+	interrupted atomic.Bool
+	link        atomic.Pointer[Conn]
 
 	duplex *duplex // set while a second goroutine writes, see SetDuplex
 }
@@ -182,9 +183,22 @@ func (c *Conn) rearm(now time.Time) {
 func (c *Conn) arm(at time.Time) {
 	c.readArmed = at
 	c.nc.SetReadDeadline(at)
-	if c.cut.Load() {
+	if c.cut.Load() || c.interrupted.Load() {
 		c.nc.SetReadDeadline(longAgo)
 	}
+}
+
+// Interrupt makes the Read that another goroutine is in, and those to come,
+// return ErrInterrupted, until Resume. It is for taking the reading side over.
+func (c *Conn) Interrupt() {
+	c.interrupted.Store(true)
+	c.nc.SetReadDeadline(longAgo)
+}
+
+// Resume undoes Interrupt. The reading side has one owner again.
+func (c *Conn) Resume() {
+	c.interrupted.Store(false)
+	c.arm(c.readWant)
 }
 
 var longAgo = time.Unix(1, 0)
@@ -211,6 +225,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.cut.Load() {
 			return n, c.readError(err)
+		}
+		if c.interrupted.Load() {
+			return n, ErrInterrupted
 		}
 		if c.readArmed.Equal(c.readWant) || !c.readWant.IsZero() && !time.Now().Before(c.readWant) {
 			return n, err

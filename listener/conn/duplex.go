@@ -13,6 +13,7 @@ import (
 // in Await, and one writes.
 type duplex struct {
 	receiver
+	fd    int    // the owner does not close while it lasts
 	out   []byte // what the running Write has not yet written
 	err   error
 	write func(fd uintptr) bool
@@ -39,6 +40,9 @@ func (c *Conn) SetDuplex(on bool) {
 	}
 	d := new(duplex)
 	d.write = d.writeSome
+	if c.raw != nil {
+		c.raw.Control(func(fd uintptr) { d.fd = int(fd) })
+	}
 	c.duplex = d
 	c.nc.SetWriteDeadline(time.Time{})
 	if c.cut.Load() {
@@ -94,9 +98,14 @@ func (c *Conn) writeDuplex(p []byte) (int, error) {
 		return n, c.readError(err)
 	}
 	d := c.duplex
-	d.out, d.err = p, nil
-	err := c.raw.Write(d.write)
-	n := len(p) - len(d.out)
+	n, err := writeFD(d.fd, p)
+	if n == len(p) {
+		c.BytesWritten += int64(n)
+		return n, nil
+	}
+	d.out, d.err = p[n:], nil
+	err = c.raw.Write(d.write)
+	n = len(p) - len(d.out)
 	d.out = nil
 	c.BytesWritten += int64(n)
 	if err == nil && d.err != nil {

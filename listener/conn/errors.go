@@ -17,6 +17,13 @@ var ErrCut = errors.New("the connection was cut")
 // error and makes every other one final.
 var ErrWouldBlock error = wouldBlock{}
 
+// ErrInterrupted is what Read returns after Interrupt. crypto/tls survives it.
+var ErrInterrupted error = interrupted{}
+
+type interrupted struct{ wouldBlock }
+
+func (interrupted) Error() string { return "the read was interrupted" }
+
 type wouldBlock struct{}
 
 func (wouldBlock) Error() string   { return "no bytes are there yet" }

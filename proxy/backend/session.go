@@ -31,8 +31,10 @@ type Session struct {
 // Endpoint is the other end.
 func (s *Session) Endpoint() *Endpoint { return s.endpoint }
 
-// Close ends the connection, over TLS with a close_notify.
+// Close ends the connection, over TLS with a close_notify, and gives the
+// codec's memory back.
 func (s *Session) Close() error {
+	s.HTTP.Close()
 	if s.TLS != nil {
 		return s.TLS.Close()
 	}

@@ -83,6 +83,11 @@ func (h *Head) Add(id ID, value []byte) {
 	h.Fields = append(h.Fields, Field{name: h.StoreString(id.String()), value: h.Store(value), ID: id})
 }
 
+// AddField adds a field of any name.
+func (h *Head) AddField(name, value string) {
+	h.Fields = append(h.Fields, Field{name: h.StoreString(name), value: h.StoreString(value), ID: Lookup([]byte(name))})
+}
+
 // Append adds a field whose value write appends to the slice it is given.
 func (h *Head) Append(id ID, write func([]byte) []byte) {
 	name := h.StoreString(id.String())

@@ -28,6 +28,9 @@ type Policy struct {
 	From []netip.Prefix
 	// ClientAuth says whether client certificates are asked for.
 	ClientAuth config.ClientAuthMode
+	// Scope names all that a connection under this policy was asked to prove: a
+	// session resumes, and a connection carries a host's requests, only where it is the same.
+	Scope string
 }
 
 // New makes the policy p. certificate chooses the server certificate
@@ -57,7 +60,7 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		}
 	}
 	attach(scope(p), c)
-	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth}, nil
+	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, Scope: scope(p)}, nil
 }
 
 // check refuses what crypto/tls would take for "as you like".

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+)
+
+func newRunCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "Serve a configuration",
+		Long: `Serve the configuration in FILE until SIGTERM or Ctrl-C.
+
+  SIGHUP   loads the file again and opens the access log anew; so does a change
+           of the file. A file with errors changes nothing.
+  SIGTERM  drains: the health port says 503 at once, connections are still taken
+           for drain.lame_duck, then what runs may take drain.timeout to end.
+           A second SIGTERM ends at once.
+
+The exit status is 0 unless something that ran had to be cut off.`,
+		Example: "  weir run -c /etc/weir/weir.yaml\n  weir run -c - < weir.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return run(path) },
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file; - is standard input")
+	cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+func run(path string) error {
+	cfg, err := config.Load(path, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	level := zap.NewAtomicLevel()
+	setLevel(level, cfg.Log)
+	log := newLog(cfg.Log, level)
+	for _, w := range cfg.Warnings {
+		log.Warn(w.Error())
+	}
+	s := newServer(log, level)
+	s.path = path
+	if err := s.apply(cfg); err != nil {
+		s.close()
+		return fmt.Errorf("cannot start: %w", err)
+	}
+	log.Info("serving", zap.String("config", path), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
+		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", buildVersion()))
+	return s.serve()
+}
+
+// serve waits for signals and changed files until it is told to end.
+func (s *server) serve() error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	watching, stopWatching := context.WithCancel(s.ctx)
+	defer stopWatching()
+	s.watch(watching)
+
+	for sig := range signals {
+		if sig == syscall.SIGHUP {
+			s.reopenLogs()
+			s.reload("SIGHUP")
+			s.watch(watching)
+			continue
+		}
+		break
+	}
+	stopWatching()
+	now := make(chan struct{})
+	go func() {
+		for sig := range signals {
+			if sig != syscall.SIGHUP {
+				s.log.Warn("told to end a second time: cutting what runs")
+				close(now)
+				return
+			}
+		}
+	}()
+	err := s.shutdown(now)
+	if err == nil {
+		s.log.Info("ended")
+	}
+	return err
+}
+
+// reload loads the file again and puts it into effect. With an error, which is
+// logged and counted, everything stays as it was.
+func (s *server) reload(because string) error {
+	err := s.loadAndApply()
+	s.metrics.reloaded(err)
+	if err != nil {
+		var problems config.Errors
+		if errors.As(err, &problems) {
+			for _, p := range problems {
+				s.log.Error("configuration not loaded, the one before stays in effect", zap.String("because", because), zap.String("error", p.Error()))
+			}
+			return err
+		}
+		s.log.Error("configuration not loaded, the one before stays in effect", zap.String("because", because), zap.Error(err))
+		return err
+	}
+	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.config.Load().Hash))
+	return nil
+}
+
+func (s *server) loadAndApply() error {
+	if s.path == "" || s.path == "-" {
+		return errors.New("the configuration was not read from a file, so it cannot be read again")
+	}
+	cfg, err := config.Load(s.path, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		s.log.Warn(w.Error())
+	}
+	if old := s.config.Load(); old.Log.Format != cfg.Log.Format {
+		s.log.Warn("log.format changes only by a restart")
+	}
+	return s.apply(cfg)
+}
+
+// watch looks after the file, and the certificates and keys it names, anew: a
+// reload may name others.
+func (s *server) watch(ctx context.Context) {
+	if s.path == "" || s.path == "-" {
+		return
+	}
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	if s.stopWatch != nil {
+		s.stopWatch()
+	}
+	ctx, s.stopWatch = context.WithCancel(ctx)
+	files := s.config.Load().Files()
+	go func() {
+		err := config.Watch(ctx, s.path, files, func() {
+			s.reload("a file changed")
+			s.watch(s.ctx)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("changes of the configuration file are not noticed, only SIGHUP loads it", zap.Error(err))
+		}
+	}()
+}
+
+type watcher struct {
+	watchMu   sync.Mutex
+	stopWatch context.CancelFunc
+}
+
+func (s *server) reopenLogs() {
+	if a := s.access.Load(); a != nil {
+		if err := a.file.Reopen(); err != nil {
+			s.log.Error("the access log goes on in the old file", zap.Error(err))
+		}
+	}
+}

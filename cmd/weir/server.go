@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/health"
+	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/tls/certs"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// server is weir, running: every part, joined with the others here and nowhere
+// else. apply puts a configuration into effect, the first and each later one.
+type server struct {
+	log    *zap.Logger
+	level  zap.AtomicLevel
+	access atomic.Pointer[accessLog]
+
+	registry   *prometheus.Registry
+	metrics    *serverMetrics
+	handshakes *policy.Metrics
+	proxy      *proxy.Proxy
+	backends   *backend.Set
+	checks     *health.Checker
+	node       *health.Node
+	health     *health.Port
+	certs      *certs.Store
+	tickets    *certs.Tickets
+	tracker    *listener.Tracker
+	limits     *listener.Limits
+	lm         *listener.Metrics
+	refusals   *listener.Repeats
+	limited    *listener.Repeats // of weir's own log
+
+	path string // of the configuration; empty or "-" cannot be read again
+	watcher
+
+	ctx  context.Context // ends with the server
+	stop context.CancelFunc
+
+	change    sync.Mutex // held while a configuration is applied
+	config    atomic.Pointer[config.Config]
+	listeners map[string]*boundListener
+	ports     map[string]*boundPort // "health" and "admin"
+}
+
+// boundListener is a listener and the address that it was bound for.
+type boundListener struct {
+	*listener.Listener
+	network, address string
+}
+
+// newServer makes a server that serves nothing yet.
+func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
+	s := &server{log: log, level: level, registry: prometheus.NewRegistry(),
+		listeners: make(map[string]*boundListener), ports: make(map[string]*boundPort)}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = newServerMetrics(s.registry)
+
+	s.checks = health.NewChecker()
+	s.backends = backend.NewSet(backend.Options{StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent})
+	backend.NewMetrics(s.registry, s.backends)
+	s.node = health.NewNode(s.localReady)
+	health.NewMetrics(s.registry, s.node)
+	s.health = health.NewPort(s.node)
+
+	s.certs = certs.New(certs.NewMetrics(s.registry))
+	s.tickets = certs.NewTickets()
+	s.handshakes = policy.NewMetrics(s.registry)
+
+	s.tracker = new(listener.Tracker)
+	s.limits = listener.NewLimits(config.Limits{})
+	s.lm = listener.NewMetrics(s.registry, s.tracker)
+	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
+	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
+
+	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes,
+		Log: s.logRecord, Refused: s.refusedByProxy}
+	go s.tickets.Run(s.ctx)
+	return s
+}
+
+// plan is a configuration ready to go into effect: all that can fail was done.
+type plan struct {
+	cfg      *config.Config
+	commit   func() // certificates
+	access   *accessLog
+	policies map[string]*policy.Policy
+	headers  map[string]*listener.Policy
+	bound    map[string]net.Listener // new listeners
+	ports    map[string]net.Listener // new ports
+	table    *proxy.Table
+}
+
+// apply puts cfg into effect. On an error nothing has changed.
+func (s *server) apply(cfg *config.Config) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	p := &plan{cfg: cfg, bound: make(map[string]net.Listener), ports: make(map[string]net.Listener)}
+	if err := s.prepare(p); err != nil {
+		p.abandon(s)
+		return err
+	}
+	s.adopt(p)
+	return nil
+}
+
+// prepare does what can fail, the backends last: they cannot be undone.
+func (s *server) prepare(p *plan) (err error) {
+	if p.commit, err = s.certs.Prepare(p.cfg.Certificates); err != nil {
+		return err
+	}
+	p.policies = make(map[string]*policy.Policy)
+	for _, c := range p.cfg.TLSPolicies {
+		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
+			return err
+		}
+	}
+	p.headers = make(map[string]*listener.Policy)
+	for _, c := range p.cfg.HeaderPolicies {
+		p.headers[c.Name] = listener.NewPolicy(c)
+	}
+	if err := s.openAccessLog(p); err != nil {
+		return err
+	}
+	if err := s.bind(p); err != nil {
+		return err
+	}
+	backends, err := s.backends.Update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit})
+	if err != nil {
+		return err
+	}
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics})
+	return err
+}
+
+func (s *server) openAccessLog(p *plan) (err error) {
+	if old := s.access.Load(); old != nil && p.cfg.AccessLog != nil && old.path == p.cfg.AccessLog.Path {
+		p.access = old
+		return nil
+	}
+	p.access, err = openAccessLog(p.cfg.AccessLog)
+	return err
+}
+
+// bind binds what is new; what stays keeps its socket.
+func (s *server) bind(p *plan) error {
+	for _, l := range p.cfg.Listeners {
+		if old := s.listeners[l.Name]; old != nil && old.network == l.Network && old.address == l.Address {
+			continue
+		}
+		ln, err := listener.Bind(l.Network, l.Address)
+		if err != nil {
+			return fmt.Errorf("cannot bind listener %s: %w", l.Name, err)
+		}
+		p.bound[l.Name] = ln
+	}
+	return s.bindPorts(p)
+}
+
+// abandon gives back what prepare took.
+func (p *plan) abandon(s *server) {
+	for _, ln := range p.bound {
+		ln.Close()
+	}
+	for _, ln := range p.ports {
+		ln.Close()
+	}
+	if p.access != nil && p.access != s.access.Load() {
+		p.access.file.close()
+	}
+}
+
+// adopt makes the plan the configuration in effect. Nothing in it fails.
+func (s *server) adopt(p *plan) {
+	p.commit()
+	setLevel(s.level, p.cfg.Log)
+	if old := s.access.Swap(p.access); old != nil && old != p.access {
+		defer old.file.close()
+	}
+	s.limits.Set(p.cfg.Limits)
+	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
+	orphans := s.proxy.Swap(p.table)
+	s.node.SetRequireLocal(requireLocal(p.cfg))
+	s.adoptListeners(p)
+	s.adoptPorts(p)
+	s.handshakes.Retain(func(l, name string) bool {
+		_, known := p.policies[name]
+		return s.listeners[l] != nil && (known || name == "")
+	})
+	s.config.Store(p.cfg)
+	s.metrics.applied(p.cfg)
+	s.node.SetLoaded(true)
+	s.node.SetBound(true)
+	s.retire(orphans, p.cfg.Drain.Timeout)
+}
+
+func requireLocal(cfg *config.Config) []string {
+	if cfg.Health == nil {
+		return nil
+	}
+	return cfg.Health.RequireLocal
+}
+
+// adoptListeners starts new listeners, changes those that stay and closes
+// those that are gone. Old ones close behind the new ones' start.
+func (s *server) adoptListeners(p *plan) {
+	keep := make(map[string]*boundListener)
+	for _, l := range p.cfg.Listeners {
+		name := l.Name
+		settings := listener.Settings{Policy: p.headers[l.HeaderPolicy], MaxConnections: l.MaxConnections,
+			Handle: func(c *conn.Conn) { s.proxy.Serve(c, name) }}
+		ln := p.bound[name]
+		if ln == nil {
+			keep[name] = s.listeners[name]
+			keep[name].Update(settings)
+			delete(s.listeners, name)
+			continue
+		}
+		b := &boundListener{network: l.Network, address: l.Address, Listener: listener.New(ln, listener.Options{
+			Name: name, Limits: s.limits, Tracker: s.tracker, Metrics: s.lm,
+			Refused: s.refusedByListener, Trouble: s.acceptTrouble, Settings: settings})}
+		keep[name] = b
+		go s.serveListener(b)
+	}
+	for name, old := range s.listeners {
+		go old.Close()
+		if keep[name] == nil {
+			s.lm.Forget(name)
+		}
+	}
+	s.listeners = keep
+}
+
+func (s *server) serveListener(l *boundListener) {
+	if err := l.Serve(); err != nil {
+		s.log.Error("a listener failed", zap.String("listener", l.Name()), zap.Error(err))
+	}
+}
+
+// startCheck joins an endpoint with its active check.
+func (s *server) startCheck(c *backend.Check) (stop func()) {
+	return s.checks.Start(c, c.Settings, c.WasReady)
+}
+
+// localReady counts a backend's ready endpoints on this node, for the verdict.
+func (s *server) localReady(name string) int {
+	if b := s.backends.Backend(name); b != nil {
+		return b.LocalReady()
+	}
+	return 0
+}
+
+// endpointGone drains the tunnels to an endpoint that a reload or the name server took away.
+func (s *server) endpointGone(_ *backend.Endpoint, tunnels []*conn.Conn) {
+	after := 2 * time.Minute
+	if cfg := s.config.Load(); cfg != nil {
+		after = cfg.Drain.Timeout
+	}
+	s.retire(tunnels, after)
+}
+
+// retire gives tunnels that lost their route or endpoint time to end, then cuts them.
+func (s *server) retire(tunnels []*conn.Conn, after time.Duration) {
+	if len(tunnels) == 0 {
+		return
+	}
+	s.log.Info("draining tunnels whose route or endpoint is gone", zap.Int("tunnels", len(tunnels)), zap.Duration("timeout", after))
+	time.AfterFunc(after, func() {
+		for _, c := range tunnels {
+			c.Cut()
+		}
+	})
+}
+
+// setDraining begins or ends a drain: the verdict is unhealthy and responses
+// ask their clients to come by another connection, while all are still served.
+func (s *server) setDraining(on bool) {
+	s.node.SetDraining(on)
+	s.proxy.SetDraining(on)
+}
+
+// errCut is what shutdown returns where something that ran was cut off.
+var errCut = errors.New("exchanges or tunnels were still running at the end of drain.timeout and were cut")
+
+// shutdown drains and ends: unhealthy at once, still serving for lame_duck;
+// then the listeners close, and what runs has until timeout. now cuts it all short.
+func (s *server) shutdown(now <-chan struct{}) error {
+	cfg := s.config.Load()
+	s.setDraining(true)
+	s.log.Info("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout),
+		zap.Int("connections", s.tracker.Open()))
+	select {
+	case <-time.After(cfg.Drain.LameDuck):
+	case <-now:
+	}
+	s.change.Lock() // no reload from here on
+	s.closeListeners()
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-now:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	cut := s.tracker.Drain(ctx)
+	s.close()
+	if cut > 0 {
+		return fmt.Errorf("%d %w", cut, errCut)
+	}
+	return nil
+}
+
+func (s *server) closeListeners() {
+	var closing sync.WaitGroup
+	for _, l := range s.listeners {
+		closing.Go(func() { l.Close() })
+	}
+	closing.Wait()
+}
+
+// close ends what is left once no connection is.
+func (s *server) close() {
+	s.stop()
+	s.closePorts()
+	s.checks.Close()
+	s.backends.Close()
+	if a := s.access.Load(); a != nil {
+		a.file.close()
+	}
+}

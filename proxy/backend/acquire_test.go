@@ -1,0 +1,210 @@
+package backend
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var noDeadline time.Time
+
+const hashGolden = "?"
+
+func TestNoReadyEndpointIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		cfg := checked(settings("app", "10.0.0.1:80"))
+		cfg.MaxConnections = 1
+		w.update(cfg)
+		start := time.Now()
+		_, err := w.set.Backend("app").Acquire(netip.Addr{}, nil, noDeadline)
+		if !errors.Is(err, ErrNoReady) || time.Since(start) != 0 {
+			t.Errorf("error %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func limited(w *world, limit int) *Backend {
+	cfg := settings("app", "10.0.0.1:80", "10.0.0.2:80")
+	cfg.MaxConnections = limit
+	w.update(cfg)
+	return w.set.Backend("app")
+}
+
+func TestQueueIsBoundedTimedAndFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		b := limited(w, 1)
+		first := acquire(t, b)
+
+		var mu sync.Mutex
+		var order []int
+		for i := range 2 {
+			go func() {
+				e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+					return
+				}
+				order = append(order, i)
+				e.Release()
+			}()
+			synctest.Wait()
+		}
+		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrQueueFull) {
+			t.Errorf("the third waiter got %v", err)
+		}
+		time.Sleep(4 * time.Second)
+		first.Release()
+		synctest.Wait()
+		if !slices.Equal(order, []int{0, 1}) || b.InFlight() != 0 {
+			t.Errorf("served %v, %d in flight", order, b.InFlight())
+		}
+	})
+}
+
+func TestQueueTimesOut(t *testing.T) {
+	f := func(deadline, want time.Duration) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			b := limited(w, 1)
+			held := acquire(t, b)
+			start := time.Now()
+			at := noDeadline
+			if deadline != 0 {
+				at = start.Add(deadline)
+			}
+			_, err := b.Acquire(netip.Addr{}, nil, at)
+			if !errors.Is(err, ErrQueueTimeout) || time.Since(start) != want {
+				t.Errorf("error %v after %v, want %v", err, time.Since(start), want)
+			}
+			held.Release()
+			acquire(t, b).Release() // the place in the queue is free again
+			if b.InFlight() != 0 || b.queue.waiting.Load() != 0 {
+				t.Errorf("%d in flight, %d waiting", b.InFlight(), b.queue.waiting.Load())
+			}
+		})
+	}
+	f(0, 5*time.Second)
+	f(time.Second, time.Second)
+	f(time.Hour, 5*time.Second)
+	f(-time.Second, 0)
+}
+
+func TestReloadRaisesTheLimitForThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		b := limited(w, 1)
+		acquire(t, b)
+		done := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			done <- err
+		}()
+		synctest.Wait()
+		limited(w, 2)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if b.InFlight() != 2 {
+			t.Errorf("%d in flight, want 2", b.InFlight())
+		}
+	})
+}
+
+// The waiters' endpoint may go while they wait.
+func TestQueueLooksAgainAtWhatIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		cfg := checked(settings("app", "10.0.0.1:80"))
+		cfg.MaxConnections = 1
+		w.update(cfg)
+		b := w.set.Backend("app")
+		w.check("10.0.0.1:80").SetReady(true, "")
+		held := acquire(t, b)
+		done := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			done <- err
+		}()
+		synctest.Wait()
+		w.check("10.0.0.1:80").SetReady(false, "gone")
+		held.Release()
+		if err := <-done; !errors.Is(err, ErrNoReady) {
+			t.Errorf("error %v", err)
+		}
+		if b.InFlight() != 0 {
+			t.Errorf("%d in flight", b.InFlight())
+		}
+	})
+}
+
+func TestQueueUnderContention(t *testing.T) {
+	w := newWorld(t, Options{})
+	cfg := settings("app", "10.0.0.1:80", "10.0.0.2:80")
+	cfg.MaxConnections, cfg.Queue.Size, cfg.Queue.Timeout = 3, 100, time.Minute
+	w.update(cfg)
+	b := w.set.Backend("app")
+	var running atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 2000 {
+				e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := running.Add(1); n > 3 {
+					t.Errorf("%d run at once", n)
+				}
+				running.Add(-1)
+				e.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if b.InFlight() != 0 || b.queue.waiting.Load() != 0 {
+		t.Errorf("%d in flight, %d waiting", b.InFlight(), b.queue.waiting.Load())
+	}
+}
+
+func TestRetryBudget(t *testing.T) {
+	allowed := func(b *Backend) (n int) {
+		for b.AllowRetry() {
+			n++
+		}
+		return n
+	}
+	exchanges := func(t *testing.T, b *Backend, n int) {
+		for range n {
+			acquire(t, b).Release()
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.update(settings("app", "10.0.0.1:80"))
+		b := w.set.Backend("app")
+		want := func(what string, got, want int) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %d retries allowed, want %d", what, got, want)
+			}
+		}
+		want("without traffic", allowed(b), 10)
+		exchanges(t, b, 1000)
+		want("a fifth of 990 exchanges", allowed(b), 198) // the ten retries were no exchanges
+		time.Sleep(5 * time.Second)
+		want("within the window", allowed(b), 0)
+		time.Sleep(6 * time.Second)
+		want("after the window", allowed(b), 10)
+	})
+}

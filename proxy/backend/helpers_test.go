@@ -1,0 +1,170 @@
+package backend
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// settings is a backend with the defaults that config would have set.
+func settings(name string, addresses ...string) config.Backend {
+	b := config.Backend{
+		Name: name, Protocol: config.ProtocolHTTP, Balance: config.LeastRequests,
+		ResolveInterval: 30 * time.Second, MaxIdle: 10,
+		Ejection: config.Ejection{Failures: 3, For: 10 * time.Second},
+		Queue:    config.Queue{Size: 2, Timeout: 5 * time.Second},
+		Timeouts: config.BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: 60 * time.Second},
+		Retries:  config.Retries{Attempts: 3, Share: 0.2},
+	}
+	for _, a := range addresses {
+		b.Endpoints = append(b.Endpoints, config.Endpoint{Address: a, Weight: 1})
+	}
+	return b
+}
+
+func weighted(b config.Backend, weights ...int) config.Backend {
+	for i := range weights {
+		b.Endpoints[i].Weight = weights[i]
+	}
+	return b
+}
+
+func checked(b config.Backend) config.Backend {
+	b.HealthCheck = &config.HealthCheck{TCP: true, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+	return b
+}
+
+// world is a Set and what happens around it.
+type world struct {
+	t   *testing.T
+	set *Set
+
+	mu     sync.Mutex
+	events []Event
+	checks []*Check // that run
+	begun  int
+	gone   map[string][]*conn.Conn
+}
+
+func newWorld(t *testing.T, opts Options) *world {
+	w := &world{t: t, gone: make(map[string][]*conn.Conn)}
+	opts.Notify = func(e Event) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, e)
+	}
+	opts.StartCheck = func(c *Check) func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.begun++
+		w.checks = append(w.checks, c)
+		return func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.checks = slices.DeleteFunc(w.checks, func(o *Check) bool { return o == c })
+		}
+	}
+	opts.Gone = func(e *Endpoint, tunnels []*conn.Conn) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.gone[e.Address()] = append(w.gone[e.Address()], tunnels...)
+	}
+	if opts.InterfaceAddrs == nil {
+		opts.InterfaceAddrs = func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.7")} }
+	}
+	w.set = NewSet(opts)
+	t.Cleanup(w.set.Close)
+	return w
+}
+
+func (w *world) update(backends ...config.Backend) {
+	w.t.Helper()
+	if _, err := w.set.Update(backends, NodeInfo{Name: "node-a"}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// check is the running check of an endpoint.
+func (w *world) check(address string) *Check {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.checks {
+		if c.endpoint.address == address {
+			return c
+		}
+	}
+	w.t.Fatalf("no check of %s runs", address)
+	return nil
+}
+
+// kinds are the events since the last call, as "kind address".
+func (w *world) kinds() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for _, e := range w.events {
+		list = append(list, string(e.Kind)+" "+e.Endpoint+e.Host)
+	}
+	w.events = nil
+	return list
+}
+
+func (w *world) wantEvents(want ...string) {
+	w.t.Helper()
+	if got := w.kinds(); !slices.Equal(got, want) {
+		w.t.Errorf("events %q, want %q", got, want)
+	}
+}
+
+// ready are the addresses that a pick may choose.
+func ready(b *Backend) []string {
+	var list []string
+	for _, c := range b.view.Load().ready {
+		list = append(list, c.e.address)
+	}
+	return list
+}
+
+func wantReady(t *testing.T, b *Backend, want ...string) {
+	t.Helper()
+	if got := ready(b); !slices.Equal(got, want) {
+		t.Errorf("ready: %q, want %q", got, want)
+	}
+}
+
+func endpointOf(t *testing.T, b *Backend, address string) *Endpoint {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.endpoints {
+		if e.address == address {
+			return e
+		}
+	}
+	t.Fatalf("backend %s has no endpoint %s", b.name, address)
+	return nil
+}
+
+func acquire(t *testing.T, b *Backend) *Endpoint {
+	t.Helper()
+	e, err := b.Acquire(netip.Addr{}, nil, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// session is one over a pipe, whose other end tells whether it was closed.
+func session(e *Endpoint) (*Session, net.Conn) {
+	here, there := net.Pipe()
+	s := &Session{Conn: conn.New(here), endpoint: e, generation: e.dial.Load().generation}
+	s.RW = s.Conn
+	return s, there
+}

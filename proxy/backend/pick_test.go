@@ -1,0 +1,223 @@
+package backend
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// testView has endpoints a, b, c … with these weights, all ready.
+func testView(balance config.Balance, weights ...int) *view {
+	var use []*Endpoint
+	for i, w := range weights {
+		name := string(rune('a' + i))
+		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: config.Endpoint{Weight: w}})
+	}
+	return newView(&config.Backend{Balance: balance}, use, 0, new(atomic.Uint64))
+}
+
+// shares picks n times and returns the part that each endpoint got.
+func shares(v *view, n int, r *rand.Rand) map[string]float64 {
+	got := make(map[string]float64)
+	for range n {
+		got[v.pick(netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}), nil, r.Uint64()).address] += 1 / float64(n)
+	}
+	return got
+}
+
+func TestWeightsDecideTheShares(t *testing.T) {
+	f := func(balance config.Balance, weights ...int) {
+		t.Helper()
+		v := testView(balance, weights...)
+		got := shares(v, 100_000, rand.New(rand.NewPCG(1, 2)))
+		for _, c := range v.ready {
+			want := float64(c.weight) / float64(v.total)
+			if math.Abs(got[c.e.address]-want) > 0.01 {
+				t.Errorf("%s %v: %s got %.3f, want %.3f", balance, weights, c.e.address, got[c.e.address], want)
+			}
+		}
+	}
+	for _, b := range []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash} {
+		f(b, 1)
+		f(b, 1, 1)
+		f(b, 7, 7, 7, 7, 7)
+		f(b, 1, 2)
+		f(b, 3, 1, 1)
+		f(b, 1000, 1, 500)
+	}
+}
+
+// With as many exchanges in flight as fit, the shares of what is in flight
+// follow the weights, and a light endpoint is never flooded.
+func TestLeastRequestsUnderLoad(t *testing.T) {
+	f := func(inFlight int, tolerance float64, weights ...int) {
+		t.Helper()
+		r := rand.New(rand.NewPCG(3, 4))
+		v := testView(config.LeastRequests, weights...)
+		var running []*Endpoint
+		got := make(map[string]float64)
+		const n = 50_000
+		for range n {
+			if len(running) == inFlight {
+				i := r.IntN(len(running))
+				running[i].inFlight.Add(-1)
+				running[i] = running[len(running)-1]
+				running = running[:len(running)-1]
+			}
+			e := v.pick(netip.Addr{}, nil, r.Uint64())
+			e.inFlight.Add(1)
+			running = append(running, e)
+			got[e.address] += 1.0 / n
+		}
+		for _, c := range v.ready {
+			want := float64(c.weight) / float64(v.total)
+			if math.Abs(got[c.e.address]-want) > tolerance {
+				t.Errorf("%d in flight, weights %v: %s got %.3f, want %.3f", inFlight, weights, c.e.address, got[c.e.address], want)
+			}
+		}
+	}
+	f(64, 0.01, 1, 1, 1, 1)
+	f(64, 0.05, 1, 2, 3)
+	f(2, 0.01, 1, 1)
+	f(2, 0.005, 1, 1000) // a canary stays one
+}
+
+func TestLeastRequestsPrefersTheIdle(t *testing.T) {
+	v := testView(config.LeastRequests, 1, 1, 1)
+	v.ready[0].e.inFlight.Store(100)
+	r := rand.New(rand.NewPCG(5, 6))
+	if got := shares(v, 10_000, r); got["a"] != 0 {
+		t.Errorf("the busy endpoint got %.3f", got["a"])
+	}
+}
+
+func TestAvoid(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, balance := range []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash} {
+		for _, weights := range [][]int{{1, 1}, {1, 3}, {1, 1, 1}, {1000, 1, 1}} {
+			v := testView(balance, weights...)
+			for range 1000 {
+				if e := v.pick(netip.AddrFrom4([4]byte{byte(r.Uint32())}), v.ready[0].e, r.Uint64()); e == v.ready[0].e {
+					t.Fatalf("%s %v picked what was to be avoided", balance, weights)
+				}
+			}
+		}
+		one := testView(balance, 1)
+		if e := one.pick(netip.Addr{}, one.ready[0].e, 0); e != one.ready[0].e {
+			t.Errorf("%s: the only endpoint was not picked", balance)
+		}
+		if e := testView(balance).pick(netip.Addr{}, nil, 0); e != nil {
+			t.Errorf("%s picked from nothing", balance)
+		}
+	}
+}
+
+func TestRoundRobinIsSmooth(t *testing.T) {
+	f := func(want string, weights ...int) {
+		t.Helper()
+		v := testView(config.RoundRobin, weights...)
+		var got strings.Builder
+		for range want {
+			got.WriteString(v.pick(netip.Addr{}, nil, 0).address)
+		}
+		if got.String() != want {
+			t.Errorf("weights %v: %s, want %s", weights, got.String(), want)
+		}
+	}
+	f("abcabc", 1, 1, 1)
+	f("abcabc", 5, 5, 5)
+	f("aabacaaaabacaa", 5, 1, 1)
+	f("babbab", 1, 2)
+}
+
+func TestHashIsStable(t *testing.T) {
+	for _, weights := range [][]int{{1, 1, 1, 1, 1}, {1, 2, 3, 4, 5}} {
+		all := testView(config.Hash, weights...)
+		var left []*Endpoint
+		for _, c := range all.ready {
+			if c.e.address != "c" {
+				left = append(left, c.e)
+			}
+		}
+		fewer := newView(all.cfg, left, 0, all.turn)
+		moved := 0
+		for i := range 10_000 {
+			client := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+			before, after := all.pick(client, nil, 1), fewer.pick(client, nil, 2)
+			if before.address == "c" {
+				moved++
+			} else if before != after {
+				t.Fatalf("weights %v: %s moved from %s to %s although only c went", weights, client, before.address, after.address)
+			}
+		}
+		if moved == 0 {
+			t.Errorf("weights %v: c had no clients", weights)
+		}
+	}
+}
+
+// Another release of weir, or another node, must not send a client elsewhere.
+func TestHashIsTheSameEverywhere(t *testing.T) {
+	v := testView(config.Hash, 1, 1, 1, 1)
+	var got strings.Builder
+	for i := range 16 {
+		got.WriteString(v.pick(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), nil, rand.Uint64()).address)
+	}
+	if want := hashGolden; got.String() != want {
+		t.Errorf("clients go to %s, want %s", got.String(), want)
+	}
+	mapped := v.pick(netip.MustParseAddr("::ffff:203.0.113.9"), nil, 0)
+	if plain := v.pick(netip.MustParseAddr("203.0.113.9"), nil, 0); mapped != plain {
+		t.Error("an IPv4 address and the same mapped into IPv6 go to different endpoints")
+	}
+}
+
+func TestAcquireDoesNotAllocate(t *testing.T) {
+	for _, balance := range []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash} {
+		for _, weights := range [][]int{{1, 1, 1}, {1, 2, 3}} {
+			w := newWorld(t, Options{})
+			cfg := weighted(settings("app", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), weights...)
+			cfg.Balance, cfg.MaxConnections = balance, 100
+			w.update(cfg)
+			b := w.set.Backend("app")
+			client := netip.MustParseAddr("198.51.100.1")
+			n := testing.AllocsPerRun(1000, func() {
+				e, _ := b.Acquire(client, nil, noDeadline)
+				e.Succeeded()
+				e.Release()
+			})
+			if n != 0 {
+				t.Errorf("%s %v: %v allocations", balance, weights, n)
+			}
+		}
+	}
+}
+
+func BenchmarkAcquire(b *testing.B) {
+	for _, balance := range []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash} {
+		for _, weights := range [][]int{{1, 1, 1}, {1, 2, 3}} {
+			b.Run(fmt.Sprint(balance, weights), func(b *testing.B) {
+				s := NewSet(Options{})
+				defer s.Close()
+				cfg := weighted(settings("app", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), weights...)
+				cfg.Balance = balance
+				all, err := s.Update([]config.Backend{cfg}, NodeInfo{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				client := netip.MustParseAddr("198.51.100.1")
+				for b.Loop() {
+					e, _ := all["app"].Acquire(client, nil, noDeadline)
+					e.Succeeded()
+					e.Release()
+				}
+			})
+		}
+	}
+}

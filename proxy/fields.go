@@ -1,0 +1,178 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// rewrite makes the client's request the one that the endpoint gets: the
+// forwarding fields say what weir knows, and what the client said of itself in
+// them is gone, unless the listener trusts it.
+func (s *session) rewrite(hostOverride string) {
+	req := &s.req
+	if !s.trusted {
+		dropForwarding(req)
+	}
+	s.addForwarding(req)
+	if hostOverride != "" {
+		setHost(req, []byte(hostOverride))
+	} else if req.Find(message.Host) < 0 {
+		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the target's own
+	}
+}
+
+func dropForwarding(req *message.Request) {
+	for i := range req.Fields {
+		switch req.Fields[i].ID {
+		case message.Forwarded, message.XForwardedFor, message.XForwardedProto, message.XForwardedHost,
+			message.XForwardedPort, message.XForwardedOther, message.XRealIP, message.XRequestID:
+			req.Fields[i].Dropped = true
+		}
+	}
+}
+
+func setHost(req *message.Request, host []byte) {
+	if i := req.Find(message.Host); i >= 0 {
+		req.SetValue(i, host)
+		return
+	}
+	req.Add(message.Host, host)
+}
+
+// addForwarding adds what weir knows of the connection. Of a trusted sender's
+// fields, lists are added to and single values stay.
+func (s *session) addForwarding(req *message.Request) {
+	var buf [64]byte
+	client := appendAddr(buf[:0], s.conn.Client.Addr())
+	s.addToList(message.XForwardedFor, client)
+	s.addIfAbsent(message.XRealIP, client)
+	s.addIfAbsent(message.XForwardedProto, []byte(s.scheme()))
+	if req.Host.Len() > 0 {
+		s.addIfAbsent(message.XForwardedHost, req.Bytes(req.Host))
+	}
+	s.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(s.conn.Local.Port()), 10))
+	s.addForwarded(req)
+	if !s.trusted || req.Find(message.XRequestID) < 0 {
+		id := requestID()
+		req.Add(message.XRequestID, id[:])
+	}
+}
+
+func (s *session) addIfAbsent(id message.ID, value []byte) {
+	if !s.trusted || s.req.Find(id) < 0 {
+		s.req.Add(id, value)
+	}
+}
+
+// addToList adds a field with value, behind the values that a trusted sender gave.
+func (s *session) addToList(id message.ID, value []byte) {
+	if s.trusted {
+		if i := s.req.Find(id); i >= 0 {
+			var list []byte
+			for ; i >= 0; i = s.req.Find(id) {
+				list = append(append(list, s.req.Value(i)...), ", "...)
+				s.req.Fields[i].Dropped = true
+			}
+			s.req.Add(id, append(list, value...))
+			return
+		}
+	}
+	s.req.Add(id, value)
+}
+
+// addForwarded adds the element of RFC 7239 that says the same as the X-Forwarded fields.
+func (s *session) addForwarded(req *message.Request) {
+	var buf [512]byte
+	b := append(buf[:0], "for="...)
+	if a := s.conn.Client.Addr(); a.Is6() {
+		b = append(b, `"[`...)
+		b = appendAddr(b, a)
+		b = append(b, `]"`...)
+	} else {
+		b = appendAddr(b, a)
+	}
+	if host := req.Bytes(req.Host); len(host) > 0 {
+		b = append(b, `;host="`...) // a port's colon needs the quotes (section 4)
+		b = append(b, host...)
+		b = append(b, '"')
+	}
+	b = append(b, ";proto="...)
+	b = append(b, s.scheme()...)
+	s.addToList(message.Forwarded, b)
+}
+
+// appendAddr appends an address; a Unix socket's client has none.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if !a.IsValid() {
+		return append(b, "unknown"...) // RFC 7239, section 6.2
+	}
+	return a.AppendTo(b)
+}
+
+// scheme is how the client came: by our own TLS, or by that of the sender of the header.
+func (s *session) scheme() string {
+	if s.tls != nil || s.conn.Header.TLVs.SSL != nil && s.conn.Header.TLVs.SSL.TLS {
+		return "https"
+	}
+	return "http"
+}
+
+// requestID is 128 random bits in hexadecimal.
+func requestID() (id [32]byte) {
+	const digits = "0123456789abcdef"
+	hi, lo := rand.Uint64(), rand.Uint64()
+	for i := range 16 {
+		id[i] = digits[hi>>(60-4*i)&15]
+		id[16+i] = digits[lo>>(60-4*i)&15]
+	}
+	return id
+}
+
+// outgoing is what a header to an endpoint says of the client: what the
+// client's own header said, and what weir's TLS knows better.
+func (p *Proxy) outgoing(c *conn.Conn, tc *tls.Conn, sni string) *backend.Outgoing {
+	out := &backend.Outgoing{Client: c.Client, Local: c.Local, TLVs: c.Header.TLVs}
+	if sni != "" {
+		out.TLVs.Authority = sni
+	}
+	if len(out.TLVs.UniqueID) == 0 {
+		id := requestID()
+		out.TLVs.UniqueID = id[:]
+	}
+	if tc != nil {
+		state := tc.ConnectionState()
+		out.TLVs.ALPN = state.NegotiatedProtocol
+		out.TLVs.SSL = sslTLV(&state)
+	}
+	return out
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	a = a.WithZone("")
+	for _, n := range networks {
+		if n.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// sslTLV says how the client is connected with weir.
+func sslTLV(state *tls.ConnectionState) *header.SSL {
+	s := &header.SSL{TLS: true, Version: tls.VersionName(state.Version), Cipher: tls.CipherSuiteName(state.CipherSuite)}
+	s.Version = strings.Replace(s.Version, "TLS ", "TLSv", 1) // as HAProxy spells it
+	if len(state.PeerCertificates) > 0 {
+		s.ClientCert = !state.DidResume
+		s.Verified = true
+		s.CommonName = state.PeerCertificates[0].Subject.CommonName
+	}
+	return s
+}

@@ -1,0 +1,360 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// exchange is a request, its response and what became of them.
+type exchange struct {
+	req message.Request
+	res message.Response
+
+	started  time.Time
+	route    *Route
+	endpoint *backend.Endpoint
+	link     *backend.Session // the connection to the endpoint, while there is one
+	phase    phase
+	upload   *upload // sends a body that did not come with its head; nil: it did
+
+	trouble  trouble
+	attempts int
+	answered bool // the response's head was gathered for the client
+	upgraded bool
+	status   int
+	reason   string // of an answer that is weir's own
+	err      error  // behind the reason
+	connect  time.Duration
+	waited   time.Duration // until the response's head
+
+	bytesRead, bytesWritten int64 // of the connection when the exchange began
+}
+
+// reset begins a new exchange; the request was read already.
+func (x *exchange) reset(now time.Time) {
+	read, written := x.bytesRead, x.bytesWritten
+	x.started, x.route, x.endpoint, x.link, x.phase, x.upload = now, nil, nil, nil, sending, nil
+	x.trouble, x.attempts, x.answered, x.upgraded = none, 0, false, false
+	x.status, x.reason, x.err, x.connect, x.waited = 0, "", nil, 0, 0
+	x.bytesRead, x.bytesWritten = read, written
+}
+
+// phase is how far an exchange is with its endpoint.
+type phase uint8
+
+const (
+	sending phase = iota
+	awaitingHead
+	relayingBody
+)
+
+// trouble is how an attempt failed.
+type trouble uint8
+
+const (
+	none       trouble = iota
+	stale              // the idle connection had ended; nothing was sent
+	unsent             // there was no connection
+	unanswered         // a reused connection ended before any byte of the response
+	failed             // the endpoint gave no proper response head
+	cutShort           // the response broke off behind its head
+	clientGone         // the client broke off, or sent no proper body
+)
+
+// forward takes the request to an endpoint of the route's backend and its
+// response to the client; where that fails and may be repeated, to another one.
+func (s *session) forward(r *Route) {
+	b := r.backend
+	s.rewrite(b.Settings().Host)
+	client := s.conn.Client.Addr()
+	var avoid *backend.Endpoint
+	for fresh := false; ; fresh = true {
+		e, err := b.Acquire(client, avoid, time.Time{})
+		if err != nil {
+			s.unavailable(err)
+			return
+		}
+		s.endpoint = e
+		s.attempts++
+		s.attempt(e, fresh)
+		if s.upgraded {
+			return // the endpoint is released when its tunnel ends
+		}
+		e.Release()
+		if s.trouble == none {
+			return
+		}
+		if !s.mayRetry(b) {
+			s.giveUp()
+			return
+		}
+		avoid = e
+	}
+}
+
+// attempt tries one endpoint: by an idle connection if one is alive, else by a new one.
+func (s *session) attempt(e *backend.Endpoint, fresh bool) {
+	shared := e.Backend().Settings().SendProxy == 0 // a header names one client for good
+	for shared && !fresh {
+		link := e.Idle()
+		if link == nil {
+			break
+		}
+		if s.talk(link); s.trouble != stale {
+			return
+		}
+	}
+	link, err := s.dial(e)
+	if err != nil {
+		e.Failed(err)
+		s.fail(unsent, dialStatus(err), "connect", err)
+		return
+	}
+	link.HTTP.Init(link.RW, *s.proxy.limits.Load())
+	s.talk(link)
+}
+
+func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
+	begun := time.Now()
+	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni))
+	s.connect = time.Since(begun)
+	return link, err
+}
+
+// talk runs the exchange over one connection to the endpoint, which is kept
+// afterwards if another exchange may follow on it.
+func (s *session) talk(link *backend.Session) {
+	s.link, s.trouble, s.phase = link, none, sending
+	timeouts := &s.exchange.route.backend.Settings().Timeouts
+	link.Conn.WriteTimeout = timeouts.BodyIdle
+	begun := s.started
+	if s.attempts > 1 || !link.Reused {
+		begun = time.Now()
+	}
+	link.Conn.SetReadDeadline(begun.Add(timeouts.ResponseHead))
+	s.conn.Link(link.Conn)
+	if s.inAwait {
+		if err := link.Conn.Await(s.relay); err != nil && s.trouble == none {
+			s.lostEndpoint(err)
+		}
+	} else {
+		s.talkUploading(link, timeouts.ResponseHead)
+	}
+	if s.upgraded {
+		return
+	}
+	s.conn.Link(nil)
+	s.link = nil
+	if s.trouble == none && link.HTTP.Reusable() && s.endpoint.Backend().Settings().SendProxy == 0 {
+		link.HTTP.Release()
+		s.endpoint.Keep(link)
+		return
+	}
+	link.HTTP.Close()
+	link.Close()
+}
+
+// relayReady is called within the endpoint connection's Await, when bytes may
+// be there, or outside, where reads wait. It returns true when the attempt is over.
+func (s *session) relayReady() bool {
+	if s.phase == sending {
+		if s.link.Reused && !s.link.HTTP.Quiet(conn.ErrWouldBlock) {
+			s.trouble = stale
+			return true
+		}
+		if err := s.send(); err != nil {
+			s.lostEndpoint(err)
+			return true
+		}
+		s.phase = awaitingHead
+	}
+	for s.phase == awaitingHead {
+		if err := s.link.HTTP.ReadHead(&s.req, &s.res); err != nil {
+			if err == conn.ErrWouldBlock {
+				return false
+			}
+			if s.upload.outlasts(err, s.link.Conn) {
+				continue
+			}
+			s.lostEndpoint(err)
+			return true
+		}
+		if s.gotHead() {
+			return true
+		}
+	}
+	return s.relayBody()
+}
+
+// send writes a request whose body is there in one go.
+func (s *session) send() error {
+	h := &s.link.HTTP
+	h.WriteHead(&s.req)
+	if body, _ := s.server.BufferedBody(); len(body) > 0 {
+		if err := h.WriteBody(body); err != nil {
+			return err
+		}
+	}
+	h.WriteEnd(&s.req)
+	return h.Flush()
+}
+
+// gotHead passes a response's head on. It returns true when nothing of this
+// response follows: the client is gone, or the connection is a tunnel now.
+func (s *session) gotHead() bool {
+	if s.res.Informational() {
+		if s.req.Minor == 0 || s.res.Status == 100 && !s.req.ExpectContinue {
+			return false
+		}
+		s.server.WriteHead(&s.req, &s.res, false)
+		return s.flush() != nil
+	}
+	s.endpoint.Succeeded()
+	s.phase = relayingBody
+	s.answered = true
+	s.status = s.res.Status
+	s.waited = time.Since(s.started)
+	s.server.WriteHead(&s.req, &s.res, s.last() || s.upload.running())
+	if s.res.Status == 101 {
+		s.upgraded = s.flush() == nil
+		return true
+	}
+	return false
+}
+
+// relayBody passes on what is there of the body. Nothing is held back while
+// it waits for more.
+func (s *session) relayBody() bool {
+	h := &s.link.HTTP
+	for !h.BodyEnded() {
+		if !h.Started() && s.flush() != nil {
+			return true
+		}
+		p, err := h.ReadBody(&s.res)
+		switch {
+		case err == conn.ErrWouldBlock:
+			s.link.Conn.SetReadDeadline(time.Now().Add(s.exchange.route.backend.Settings().Timeouts.BodyIdle))
+			return false
+		case err == io.EOF:
+		case err != nil:
+			s.endpoint.Failed(err)
+			s.fail(cutShort, s.status, "response_cut_short", err)
+			return true
+		}
+		if err := s.server.WriteBody(p); err != nil {
+			s.fail(clientGone, s.status, "client_gone", err)
+			return true
+		}
+	}
+	s.server.WriteEnd(&s.res)
+	h.Release()
+	s.flush()
+	return true
+}
+
+// flush sends what was gathered for the client.
+func (s *session) flush() error {
+	err := s.server.Flush()
+	if err != nil {
+		s.fail(clientGone, s.status, "client_gone", err)
+	}
+	return err
+}
+
+func (s *session) fail(t trouble, status int, reason string, err error) {
+	s.trouble, s.status, s.reason, s.err = t, status, reason, err
+}
+
+// lostEndpoint notes that the connection to the endpoint ended, or brought
+// something else than a response, before a head was through.
+func (s *session) lostEndpoint(err error) {
+	var refusal *message.Refusal
+	switch {
+	case s.phase == relayingBody:
+		s.fail(cutShort, s.status, "response_cut_short", err)
+	case errors.Is(err, conn.ErrCut):
+		s.fail(clientGone, http.StatusServiceUnavailable, "cut", err)
+		return
+	case errors.As(err, &refusal):
+		s.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
+	case s.link.Reused && !s.link.HTTP.Started():
+		s.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
+		return // an idle connection may end at any time: that is no fault of the endpoint's
+	default:
+		s.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
+	}
+	s.endpoint.Failed(err)
+}
+
+// mayRetry says whether the request may go to another endpoint: it was not
+// sent, or may be repeated; and retries are within their bounds.
+func (s *session) mayRetry(b *backend.Backend) bool {
+	reason := backend.RetryConnect
+	switch s.trouble {
+	case unsent:
+	case unanswered:
+		reason = backend.RetryClosed
+		if !s.req.Idempotent || s.upload != nil {
+			return false
+		}
+	default:
+		return false
+	}
+	if s.attempts >= b.Settings().Retries.Attempts || !b.AllowRetry() {
+		return false
+	}
+	b.Retried(reason)
+	return true
+}
+
+// unavailable answers where no endpoint could be had.
+func (s *session) unavailable(err error) {
+	reason := "no_endpoint_ready"
+	switch {
+	case errors.Is(err, backend.ErrQueueFull):
+		reason = "queue_full"
+	case errors.Is(err, backend.ErrQueueTimeout):
+		reason = "queue_timeout"
+	}
+	s.err = err
+	s.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: reason, Detail: err.Error()})
+}
+
+// giveUp ends an exchange whose last attempt failed: by an answer where the
+// client has none yet, else by breaking off, so that it cannot take what it
+// got for the whole.
+func (s *session) giveUp() {
+	if s.trouble == clientGone || s.answered {
+		s.ended = true
+		s.broken = s.answered
+		return
+	}
+	err := s.err
+	s.reply(&message.Refusal{Status: s.status, Reason: s.reason, Detail: troubleText(s.status)})
+	s.err = err
+}
+
+func troubleText(status int) string {
+	if status == http.StatusGatewayTimeout {
+		return "the endpoint did not answer in time"
+	}
+	return "the endpoint gave no answer"
+}
+
+func dialStatus(err error) int {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway
+}

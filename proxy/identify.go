@@ -1,0 +1,144 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/tls/hello"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+const (
+	sshBanner   = "SSH-" // RFC 4253, section 4.2
+	tlsRecord   = 0x16   // a handshake record, RFC 8446, section 5.1
+	notTLS      = "not_tls"
+	notSSH      = "not_ssh"
+	badHello    = "bad_client_hello"
+	noHandshake = "handshake"
+)
+
+var (
+	errNotTLS = errors.New("the connection does not begin with a TLS handshake")
+	errNotSSH = errors.New("the connection begins with S but not as SSH does")
+)
+
+// servePlain serves an http listener. Only where SSH shares it are the first
+// bytes looked at.
+func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
+	if e.ssh != nil {
+		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
+		ssh, err := beginsAsSSH(c)
+		switch {
+		case err != nil && !errors.Is(err, errNotSSH):
+			p.refuse(c, e, "first_bytes", err)
+			return
+		case ssh:
+			c.Established()
+			p.tunnel(c, e, e.ssh)
+			return
+		}
+	}
+	c.Established()
+	serveHTTP(p, c, t, e, nil, "", nil)
+}
+
+// beginsAsSSH waits for no more bytes than it takes to tell.
+func beginsAsSSH(c *conn.Conn) (bool, error) {
+	for n := 1; ; n++ {
+		b, err := c.Peek(n)
+		if err != nil {
+			return false, err
+		}
+		n = min(len(b), len(sshBanner))
+		if string(b[:n]) != sshBanner[:n] {
+			if n > 1 || b[0] == sshBanner[0] {
+				return false, errNotSSH
+			}
+			return false, nil
+		}
+		if n == len(sshBanner) {
+			return true, nil
+		}
+	}
+}
+
+// serveTLS serves a tls listener: SSH where a route wants it, hosts that are
+// passed through, and otherwise TLS that is opened here. What is none of these
+// is closed without a byte.
+func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
+	c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
+	if e.ssh != nil {
+		ssh, err := beginsAsSSH(c)
+		switch {
+		case err != nil:
+			p.refuse(c, e, "first_bytes", err)
+			return
+		case ssh:
+			c.Established()
+			p.tunnel(c, e, e.ssh)
+			return
+		}
+	}
+	if e.passthrough {
+		info, raw, err := hello.Read(c, 0)
+		if err != nil {
+			p.refuse(c, e, badHello, err)
+			return
+		}
+		c.Unread(raw)
+		if h := e.lookup([]byte(info.ServerName)); info.ServerName != "" && h != nil && h.passthrough != nil {
+			c.Established()
+			p.tunnelTo(c, e, h.passthrough, info.ServerName)
+			return
+		}
+	}
+	p.terminate(c, t, e)
+}
+
+// handshake is what a policy is chosen from and by, while a handshake runs.
+type handshake struct {
+	conn   *conn.Conn
+	edge   *edge
+	sni    string
+	host   *host
+	policy *policy.Policy
+}
+
+// choose finds the policy of a ClientHello: by its name and the client's network.
+func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
+	h.sni = hello.Name(hi.ServerName)
+	if h.sni != "" {
+		h.host = h.edge.lookup([]byte(h.sni))
+	}
+	h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
+	return h.policy, nil
+}
+
+// terminate does the handshake and serves what is inside.
+func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
+	h := &handshake{conn: c, edge: e}
+	tc := tls.Server(c, policy.Server(h.choose))
+	err := tc.Handshake()
+	state := tc.ConnectionState()
+	p.Handshakes.Handshake(e.name, h.name(), state.Version, state.CipherSuite, err)
+	if err != nil {
+		reason := noHandshake
+		var notRecord tls.RecordHeaderError
+		if errors.As(err, &notRecord) {
+			reason = notTLS
+		}
+		p.refuse(c, e, reason, err)
+		return
+	}
+	c.Established()
+	serveHTTP(p, c, t, e, tc, h.sni, h)
+}
+
+func (h *handshake) name() string {
+	if h.policy == nil {
+		return ""
+	}
+	return h.policy.Name
+}

@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts exchanges and tunnels. It outlives tables: a route that stays
+// keeps its counts through a reload.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	bytes    *prometheus.CounterVec
+	tunnels  *prometheus.GaugeVec
+
+	mu     sync.Mutex
+	routes map[routeKey]*routeMetrics
+	none   *routeMetrics // of requests that no route matched
+}
+
+type routeKey struct{ route, backend string }
+
+// routeMetrics are the handles of one route, resolved when a table is built.
+type routeMetrics struct {
+	key      routeKey
+	vec      *prometheus.CounterVec
+	codes    [600]atomic.Pointer[prometheus.Counter]
+	duration prometheus.Observer
+	in, out  prometheus.Counter
+	tunnels  prometheus.Gauge
+}
+
+// NewMetrics registers the metrics of exchanges and tunnels.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_requests_total",
+			Help: "HTTP exchanges by route, backend and status code; both are empty where no route matched, the code is 499 where the client was gone before the response."},
+			[]string{"route", "backend", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_duration_seconds",
+			Help:    "Time from a request's head to the end of its response.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
+			[]string{"route", "backend"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_bytes_total",
+			Help: "Bytes from (in) and to (out) clients by route, as on the wire."}, []string{"route", "direction"}),
+		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
+			Help: "Tunnels open by route."}, []string{"route"}),
+		routes: make(map[routeKey]*routeMetrics),
+	}
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels)
+	m.none = m.route("", "")
+	return m
+}
+
+func (m *Metrics) route(route, backend string) *routeMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := routeKey{route, backend}
+	r := m.routes[key]
+	if r == nil {
+		r = &routeMetrics{key: key, vec: m.requests,
+			duration: m.duration.WithLabelValues(route, backend),
+			in:       m.bytes.WithLabelValues(route, "in"),
+			out:      m.bytes.WithLabelValues(route, "out"),
+			tunnels:  m.tunnels.WithLabelValues(route),
+		}
+		m.routes[key] = r
+	}
+	return r
+}
+
+// retain drops the series of routes that t does not have.
+func (m *Metrics) retain(t *Table) {
+	keep := map[routeKey]bool{{}: true}
+	names := map[string]bool{"": true}
+	for _, e := range t.edges {
+		e.each(func(r *Route) {
+			keep[r.metrics.key] = true
+			names[r.name] = true
+		})
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.routes {
+		if keep[key] {
+			continue
+		}
+		delete(m.routes, key)
+		labels := prometheus.Labels{"route": key.route, "backend": key.backend}
+		m.requests.DeletePartialMatch(labels)
+		m.duration.DeletePartialMatch(labels)
+		if !names[key.route] {
+			m.bytes.DeletePartialMatch(prometheus.Labels{"route": key.route})
+			m.tunnels.DeleteLabelValues(key.route)
+		}
+	}
+}
+
+// each calls f with every route of the listener, some more than once.
+func (e *edge) each(f func(*Route)) {
+	host := func(h *host) {
+		if h.passthrough != nil {
+			f(h.passthrough)
+		}
+		for i := range h.paths {
+			f(h.paths[i].route)
+		}
+	}
+	for _, r := range []*Route{e.raw, e.ssh} {
+		if r != nil {
+			f(r)
+		}
+	}
+	for _, h := range e.hosts {
+		host(h)
+	}
+	for _, h := range e.wildcards {
+		host(h)
+	}
+	if e.any != nil {
+		host(e.any)
+	}
+}
+
+// exchange counts one. A code out of range is an endpoint's invention.
+func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
+	if code < 0 || code >= len(r.codes) {
+		code = 0
+	}
+	c := r.codes[code].Load()
+	if c == nil {
+		c = r.addCode(code)
+	}
+	(*c).Inc()
+	r.duration.Observe(d.Seconds())
+	r.in.Add(float64(in))
+	r.out.Add(float64(out))
+}
+
+func (r *routeMetrics) addCode(code int) *prometheus.Counter {
+	text := strconv.Itoa(code)
+	if code == 0 {
+		text = "other"
+	}
+	c := r.vec.WithLabelValues(r.key.route, r.key.backend, text)
+	r.codes[code].Store(&c)
+	return &c
+}

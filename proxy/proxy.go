@@ -1,0 +1,53 @@
+// Package proxy is the path of a connection through weir, in the order of its
+// files: serve.go takes it over from a listener, identify.go finds out what it
+// carries, route.go where that goes, forward.go takes it there. The rest are
+// the parts these four use.
+package proxy
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// Proxy serves connections by the current table. Its fields are set before the
+// first connection and do not change.
+type Proxy struct {
+	// Metrics counts exchanges and tunnels. Required.
+	Metrics *Metrics
+	// Handshakes counts TLS handshakes. Required.
+	Handshakes *policy.Metrics
+	// Log is told of every exchange and tunnel; nil: nobody is.
+	Log func(*Record)
+	// Refused is told of connections that end before there is an exchange or
+	// tunnel to log; nil: nobody is.
+	Refused func(c *conn.Conn, listener, reason string, err error)
+
+	limits   atomic.Pointer[http1.Limits]
+	table    atomic.Pointer[Table]
+	draining atomic.Bool
+	tunnels  tunnels
+}
+
+// Swap puts a table in place. Exchanges that run go on by the old one; the next
+// request of every connection finds the new one. It returns the client
+// connections of tunnels whose route is gone, for the caller to drain.
+func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
+	p.table.Store(t)
+	p.Metrics.retain(t)
+	return p.tunnels.orphans(t)
+}
+
+// SetLimits bounds the heads of connections to come.
+func (p *Proxy) SetLimits(l http1.Limits) { p.limits.Store(&l) }
+
+// SetDraining makes responses tell their clients not to use the connection
+// again, or stops doing so.
+func (p *Proxy) SetDraining(on bool) { p.draining.Store(on) }
+
+// timeout bounds waits that no setting is for, such as reading away what a
+// client sends after its answer.
+const timeout = 2 * time.Second

@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// Table says what becomes of every connection and request. It is immutable: a
+// reload builds another one, and Proxy.Swap puts it in place.
+type Table struct {
+	edges map[string]*edge
+}
+
+// Route is where a request or connection goes.
+type Route struct {
+	name    string
+	backend *backend.Backend
+	config  *config.Route
+	metrics *routeMetrics
+}
+
+// edge is what one listener does.
+type edge struct {
+	name     string
+	protocol config.Protocol
+	timeouts config.ListenerTimeouts
+	trusted  []netip.Prefix // clients whose forwarding fields are kept
+
+	raw         *Route // of a tcp listener
+	ssh         *Route // of connections that begin as SSH does
+	passthrough bool   // some host is: the ClientHello has to be read first
+
+	hosts     map[string]*host
+	wildcards map[string]*host // by what follows "*."
+	any       *host            // of routes without hosts
+	fallback  *policy.Policy   // of hosts without a policy, and clients without SNI
+}
+
+// host is what one listener does for one host.
+type host struct {
+	policy      *policy.Policy // nil: the fallback
+	passthrough *Route
+	paths       []path // the first that matches decides
+}
+
+type path struct {
+	config.Path
+	route *Route
+}
+
+// Parts are what a table is built from beside the configuration.
+type Parts struct {
+	Backends map[string]*backend.Backend
+	Policies map[string]*policy.Policy
+	Metrics  *Metrics
+}
+
+// NewTable builds the table of a valid configuration.
+func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
+	t := &Table{edges: make(map[string]*edge)}
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		t.edges[l.Name] = &edge{
+			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, trusted: l.TrustForwarded,
+			hosts: make(map[string]*host), wildcards: make(map[string]*host),
+			fallback: parts.Policies[config.DefaultTLSPolicy],
+		}
+	}
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		b := parts.Backends[r.Backend]
+		if b == nil {
+			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
+		}
+		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend)}
+		for _, name := range r.Listeners {
+			e := t.edges[name]
+			if e == nil {
+				return nil, fmt.Errorf("building the table: route %s names the listener %s, which does not exist", r.Name, name)
+			}
+			if err := e.add(route, parts.Policies); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, e := range t.edges {
+		e.sort()
+	}
+	return t, nil
+}
+
+func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
+	switch {
+	case e.protocol == config.ProtocolTCP:
+		e.raw = r
+		return nil
+	case r.config.FirstBytes != "":
+		e.ssh = r
+		return nil
+	}
+	p := policies[r.config.TLSPolicy]
+	if p == nil && e.protocol == config.ProtocolTLS {
+		return fmt.Errorf("building the table: route %s names the TLS policy %s, which does not exist", r.name, r.config.TLSPolicy)
+	}
+	for _, name := range r.config.Hosts {
+		e.host(name).add(e, r, p)
+	}
+	if len(r.config.Hosts) == 0 {
+		if e.any == nil {
+			e.any = new(host)
+		}
+		e.any.add(e, r, p)
+	}
+	return nil
+}
+
+func (e *edge) host(name string) *host {
+	m := e.hosts
+	if suffix, ok := strings.CutPrefix(name, "*."); ok {
+		m, name = e.wildcards, suffix
+	}
+	if m[name] == nil {
+		m[name] = new(host)
+	}
+	return m[name]
+}
+
+func (h *host) add(e *edge, r *Route, p *policy.Policy) {
+	h.policy = p
+	if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS {
+		h.passthrough, e.passthrough = r, true
+		return
+	}
+	if len(r.config.Paths) == 0 {
+		h.paths = append(h.paths, path{config.Path{Value: "/"}, r})
+	}
+	for _, p := range r.config.Paths {
+		h.paths = append(h.paths, path{p, r})
+	}
+}
+
+// sort puts the most specific path first: the longest, and of equal ones the exact.
+func (e *edge) sort() {
+	all := []*host{e.any}
+	for _, h := range e.hosts {
+		all = append(all, h)
+	}
+	for _, h := range e.wildcards {
+		all = append(all, h)
+	}
+	for _, h := range all {
+		if h != nil {
+			slices.SortStableFunc(h.paths, func(a, b path) int {
+				if n := len(b.Value) - len(a.Value); n != 0 || a.Exact == b.Exact {
+					return n
+				}
+				if a.Exact {
+					return -1
+				}
+				return 1
+			})
+		}
+	}
+}

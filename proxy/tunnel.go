@@ -1,0 +1,143 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/tunnel"
+)
+
+// tunnel connects a client with an endpoint of a route's backend and closes
+// both when they have no more to say.
+func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, "") }
+
+func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
+	rec := Record{Kind: "tunnel", Listener: e.name, Conn: c, SNI: sni, Started: time.Now()}
+	rec.route(r)
+	link, err := p.connect(c, r, sni, &rec)
+	if err != nil {
+		c.Abort() // the client must not take this for the end of a stream
+		c.Close()
+		rec.Err = err
+		p.log(&rec)
+		return
+	}
+	p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
+	link.Close()
+	c.Close()
+	link.Endpoint().Release()
+	p.log(&rec)
+}
+
+// connect finds an endpoint that takes a connection, within the bounds for retries.
+func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backend.Session, error) {
+	b := r.backend
+	var avoid *backend.Endpoint
+	for attempt := 1; ; attempt++ {
+		e, err := b.Acquire(c.Client.Addr(), avoid, time.Time{})
+		if err != nil {
+			rec.Reason = "no_endpoint_ready"
+			return nil, err
+		}
+		rec.Endpoint, rec.Attempts = e.Address(), attempt
+		begun := time.Now()
+		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni))
+		rec.Connect = time.Since(begun)
+		if err == nil {
+			e.Succeeded()
+			return link, nil
+		}
+		e.Failed(err)
+		e.Release()
+		if attempt >= b.Settings().Retries.Attempts || !b.AllowRetry() {
+			rec.Reason = "connect"
+			return nil, err
+		}
+		b.Retried(backend.RetryConnect)
+		avoid = e
+	}
+}
+
+func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint, rec *Record) {
+	client.Conn.SetState(conn.Tunnel)
+	untrack := to.Track(client.Conn)
+	p.tunnels.add(client.Conn, routeOn{e.name, r.name})
+	defer p.tunnels.remove(client.Conn)
+	r.metrics.tunnels.Inc()
+	idle := r.config.TunnelIdle
+	if idle == 0 {
+		idle = e.timeouts.TunnelIdle
+	}
+	result := tunnel.Run(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
+		Sent: r.metrics.in, Received: r.metrics.out})
+	r.metrics.tunnels.Dec()
+	untrack()
+	rec.Received, rec.Sent = result.Sent, result.Received // by the client's view of weir: in, out
+	rec.Reason = result.Reason
+	if !conn.Routine(result.Err) {
+		rec.Err = result.Err
+	}
+}
+
+// tunnelUpgraded runs the tunnel that an exchange became by a 101.
+func (s *session) tunnelUpgraded() {
+	link := s.link
+	client := tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.server.TakeBuffered()}
+	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
+	s.ended = true
+	rec := s.newRecord(time.Now())
+	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
+	s.exchange.route.metrics.exchange(rec.Status, s.waited, 0, 0)
+	s.proxy.runTunnel(client, endpoint, s.edge, s.exchange.route, s.endpoint, &rec)
+	link.HTTP.Close()
+	link.Close()
+	s.link = nil
+	s.endpoint.Release()
+	rec.Duration = time.Since(s.started)
+	s.proxy.log(&rec)
+	s.broken = rec.Reason != tunnel.ReasonEOF
+}
+
+// tunnels knows the route of every open tunnel, for reloads.
+type tunnels struct {
+	mu   sync.Mutex
+	open map[*conn.Conn]routeOn
+}
+
+// routeOn is a route as one listener has it.
+type routeOn struct{ listener, route string }
+
+func (t *tunnels) add(c *conn.Conn, r routeOn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = make(map[*conn.Conn]routeOn)
+	}
+	t.open[c] = r
+}
+
+func (t *tunnels) remove(c *conn.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, c)
+}
+
+// orphans are the tunnels whose route the table does not have.
+func (t *tunnels) orphans(table *Table) (orphans []*conn.Conn) {
+	has := make(map[routeOn]bool)
+	for name, e := range table.edges {
+		e.each(func(r *Route) { has[routeOn{name, r.name}] = true })
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, r := range t.open {
+		if !has[r] {
+			orphans = append(orphans, c)
+		}
+	}
+	return orphans
+}

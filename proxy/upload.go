@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// upload sends a request's body while it arrives, beside the session's own
+// goroutine, which reads the response: an endpoint may answer at any time. It
+// reads from the client and writes to the endpoint; the session does the reverse.
+type upload struct {
+	session *session
+	link    *backend.Session
+	limit   int64 // max_body; 0: none
+	idle    time.Duration
+	wait    time.Duration // for the response's head, once the body is sent
+
+	read  atomic.Bool  // the client's body was read to its end
+	sent  atomic.Int64 // when it was sent to its end, Unix nanoseconds; 0: not yet
+	done  chan struct{}
+	err   error // the client's failure, valid once done
+	bytes int64
+}
+
+// talkUploading is talk for a request whose body has yet to come. Outside
+// Await, both connections' reads wait.
+func (s *session) talkUploading(link *backend.Session, wait time.Duration) {
+	if link.Reused && !alive(link) {
+		s.trouble = stale
+		return
+	}
+	u := &upload{session: s, link: link, wait: wait, limit: s.exchange.route.config.MaxBody,
+		idle: s.edge.timeouts.BodyIdle, done: make(chan struct{})}
+	s.upload = u
+	s.phase = awaitingHead
+	link.HTTP.WriteHead(&s.req)
+	go u.run()
+	for !s.relayReady() {
+	}
+	u.stop()
+	if u.err != nil && s.trouble != none {
+		s.clientFailed(u.err)
+	}
+}
+
+// alive says whether an idle connection is fit for another request.
+func alive(link *backend.Session) bool {
+	quiet := false
+	err := link.Conn.Await(func() bool {
+		quiet = link.HTTP.Quiet(conn.ErrWouldBlock)
+		return true
+	})
+	return err == nil && quiet
+}
+
+// run passes the body on. A failure of the client's ends the endpoint's
+// connection, so that the session notices; one of the endpoint's it will
+// notice by itself, behind what the endpoint still had to say.
+func (u *upload) run() {
+	defer close(u.done)
+	s, h := u.session, &u.link.HTTP
+	for {
+		if !s.server.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
+			return
+		}
+		s.conn.SetReadDeadline(time.Now().Add(u.idle))
+		p, err := s.server.ReadBody(&s.req)
+		if err == io.EOF {
+			break
+		}
+		if u.bytes += int64(len(p)); err == nil && u.limit > 0 && u.bytes > u.limit {
+			err = refuseBody
+		}
+		if err != nil {
+			u.err = err
+			u.link.Conn.Cut()
+			return
+		}
+		if h.WriteBody(p) != nil {
+			return
+		}
+	}
+	h.WriteEnd(&s.req)
+	u.read.Store(true)
+	if h.Flush() == nil {
+		u.sent.Store(time.Now().UnixNano())
+	}
+}
+
+// running says whether the client's body was not read to its end yet.
+func (u *upload) running() bool { return u != nil && !u.read.Load() }
+
+// outlasts says whether a wait for the response's head that timed out goes on,
+// because that time only counts from the end of the request.
+func (u *upload) outlasts(err error, c *conn.Conn) bool {
+	if u == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	sent := u.sent.Load()
+	if sent == 0 {
+		select {
+		case <-u.done:
+			return false // it will never be sent
+		default:
+			c.SetReadDeadline(time.Now().Add(u.wait))
+			return true
+		}
+	}
+	end := time.Unix(0, sent).Add(u.wait)
+	c.SetReadDeadline(end)
+	return time.Now().Before(end)
+}
+
+// stop ends the upload once the response is over. Where the client is still
+// sending, the endpoint did not want the rest.
+func (u *upload) stop() {
+	if u.read.Load() {
+		grace := time.NewTimer(timeout)
+		defer grace.Stop()
+		select {
+		case <-u.done:
+			return
+		case <-grace.C:
+		}
+	}
+	u.link.Conn.Cut()
+	u.session.conn.Interrupt()
+	<-u.done
+	u.session.conn.Resume()
+	if u.err == conn.ErrInterrupted {
+		u.err = nil
+	}
+}
+
+// clientFailed replaces the trouble that the end of the endpoint's connection
+// looked like by its cause.
+func (s *session) clientFailed(err error) {
+	var refusal *message.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		s.fail(failed, refusal.Status, refusal.Reason, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.fail(failed, http.StatusRequestTimeout, "slow_body", err)
+	default:
+		s.fail(clientGone, s.status, "client_gone", err)
+	}
+}
