@@ -456,7 +456,7 @@ func TestBackendIsDown(t *testing.T) {
 	if err != nil || resp.StatusCode != 502 && resp.StatusCode != 503 || len(body) > 500 {
 		t.Errorf("%v, %q, %v", resp, body, err)
 	}
-	e := w.logged("the request", func(e entry) bool { return strings.Contains(fmt.Sprint(e), "/gone") })
+	e := w.logged("the request", func(e entry) bool { return e.text("target") == "/gone" })
 	if e.text("reason") == "" {
 		t.Errorf("the line has no reason: %v", e)
 	}

@@ -126,14 +126,4 @@ func eventually(t testing.TB, what string, f func() error) {
 	t.Fatalf("%s: not within %s: %v", what, patience, err)
 }
 
-// consistently tries f again and again for d, and fails the test when it fails once.
-func consistently(t testing.TB, d time.Duration, what string, f func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(d); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err := f(); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 var errNotYet = errors.New("not yet")

@@ -128,8 +128,7 @@ func TestTunnelPassesTLVsOn(t *testing.T) {
 		t.Errorf("authority and unique id are not in the outgoing header: %q, %v", got, err)
 	}
 	w.logged("the TLVs", func(e entry) bool {
-		line := fmt.Sprint(e)
-		return e.text("route") == "raw" && strings.Contains(line, "app.example.org") && strings.HasPrefix(e.text("client"), "203.0.113.9")
+		return e.text("route") == "raw" && e.text("tlv_authority") == "app.example.org" && e.text("client") == "203.0.113.9:4711"
 	})
 }
 

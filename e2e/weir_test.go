@@ -236,7 +236,7 @@ func (w *weir) metric(name string, labels ...string) float64 {
 		base, rest, _ := strings.Cut(series, "{")
 		match := base == name
 		for i := 0; i+1 < len(labels); i += 2 {
-			match = match && strings.Contains("{"+rest, labels[i]+`="`+labels[i+1]+`"`)
+			match = match && strings.Contains(","+rest, ","+labels[i]+`="`+labels[i+1]+`"`)
 		}
 		if match {
 			sum += value
