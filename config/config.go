@@ -34,6 +34,9 @@ type Config struct {
 	// Hash identifies the effective configuration: the same text after
 	// environment replacement has the same hash on every node. 16 hex digits.
 	Hash string
+
+	// Warnings is what is allowed and probably not meant, sorted by position.
+	Warnings Errors
 }
 
 // DefaultTLSPolicy is the name of the policy that a host gets when no route
@@ -173,7 +176,9 @@ type Path struct {
 
 // Route sends what matches to a backend.
 type Route struct {
-	Name      string // never empty; default listener/host/path
+	// Name is never empty; the default is listener/host/path. A route of the file
+	// whose hosts inherit different TLSPolicy or TLS values is several Routes of one name.
+	Name      string
 	Position  Position
 	Listeners []string
 	// Hosts are lower case, without port and trailing dot; "*." is exactly one

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// listenAddress decodes host:port or unix:/path into a network and an address to listen on.
+func (d *decoder) listenAddress(network, address *string) setter {
+	return func(n *yaml.Node, p path) {
+		parsed(d, address, `an address such as ":443"`, func(s string) (string, error) {
+			if file, ok := strings.CutPrefix(s, "unix:"); ok {
+				*network = "unix"
+				return file, checkSocketPath(file)
+			}
+			*network = "tcp"
+			return parseListenAddress(s)
+		})(n, p)
+	}
+}
+
+// maxSocketPath is what fits into a sockaddr_un on macOS, the smaller one.
+const maxSocketPath = 103
+
+func checkSocketPath(file string) error {
+	if !strings.HasPrefix(file, "/") {
+		return fmt.Errorf(`has no absolute path; write one such as "unix:/run/weir.sock"`)
+	}
+	if len(file) > maxSocketPath {
+		return fmt.Errorf("is longer than the %d bytes that a Unix socket's path may have", maxSocketPath)
+	}
+	return nil
+}
+
+func parseListenAddress(s string) (string, error) {
+	host, port, err := splitPort(s, ":443")
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		return ":" + port, nil
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case err != nil && host == "localhost":
+		return "", fmt.Errorf("is a name; write the address, such as %q", "127.0.0.1:"+port)
+	case err != nil:
+		return "", fmt.Errorf("is not an address to listen on; write an IP address and a port, or %q for all addresses", ":"+port)
+	}
+	return net.JoinHostPort(addr.Unmap().String(), port), nil
+}
+
+// splitPort cuts host:port and checks the port; the host comes without brackets.
+func splitPort(s, example string) (host, port string, err error) {
+	if strings.Contains(s, "://") {
+		return "", "", fmt.Errorf("is a URL; write host and port alone, and what is spoken there under protocol")
+	}
+	host, port, err = net.SplitHostPort(s)
+	if err != nil {
+		if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Is6() {
+			return "", "", fmt.Errorf("has no port; write it behind brackets, such as %q", "["+a.String()+"]"+portOf(example))
+		}
+		if !strings.Contains(s, ":") {
+			if _, err := strconv.Atoi(s); err == nil {
+				return "", "", fmt.Errorf("has no colon; write %q", ":"+s)
+			}
+			return "", "", fmt.Errorf("has no port; write one behind it, such as %q", s+portOf(example))
+		}
+		return "", "", fmt.Errorf("is not host and port; write an address such as %q", example)
+	}
+	v, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || v == 0 || strconv.FormatUint(v, 10) != port {
+		return "", "", fmt.Errorf("has port %q; write a number from 1 to 65535", port)
+	}
+	return host, port, nil
+}
+
+func portOf(example string) string { return example[strings.LastIndexByte(example, ':'):] }
+
+// parseEndpoint checks host:port or unix:/path to connect to.
+func parseEndpoint(s string) (string, error) {
+	if file, ok := strings.CutPrefix(s, "unix:"); ok {
+		return s, checkSocketPath(file)
+	}
+	host, port, err := splitPort(s, "10.0.0.1:8080")
+	if err != nil {
+		return "", err
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr.IsUnspecified() || addr.IsMulticast() {
+			return "", fmt.Errorf("is not an address of one machine; write the endpoint's own")
+		}
+		return net.JoinHostPort(addr.Unmap().String(), port), nil
+	}
+	if host == "" {
+		return "", fmt.Errorf("has no host; write one, such as %q", "127.0.0.1:"+port)
+	}
+	name, err := parseHost(host)
+	if err != nil || strings.HasPrefix(name, "*") {
+		return "", fmt.Errorf("has no host name or IP address before the port; write one such as %q", "app.internal:"+port)
+	}
+	return host + ":" + port, nil // with its trailing dot, which keeps resolvers from searching
+}
+
+// parseHost brings a host of a route or certificate into the form that is
+// compared: lower case, no trailing dot, IPv6 addresses without brackets.
+func parseHost(s string) (string, error) {
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Zone() == "" {
+		return a.Unmap().String(), nil
+	}
+	host := strings.TrimSuffix(strings.ToLower(s), ".")
+	if host == "*" {
+		return "", fmt.Errorf("stands for no host; leave hosts out for every host, or write one such as %q", "*.example.org")
+	}
+	rest := strings.TrimPrefix(host, "*.")
+	switch {
+	case strings.ContainsFunc(host, func(r rune) bool { return r > 0x7e }):
+		return "", fmt.Errorf("is not ASCII; write the name as it is in DNS, beginning with xn--")
+	case strings.Contains(host, "://") || strings.Contains(host, "/"):
+		return "", fmt.Errorf("is not a host alone; write the name without scheme and path")
+	case strings.Contains(host, ":"):
+		return "", fmt.Errorf("has a port, or is no IPv6 address; write the host alone")
+	case strings.Contains(rest, "*"):
+		return "", fmt.Errorf("has a star where none can be; it stands for the whole leftmost label, as in %q", "*.example.org")
+	case len(rest) > 253:
+		return "", fmt.Errorf("is longer than the 253 bytes of a host name")
+	}
+	for label := range strings.SplitSeq(rest, ".") {
+		if !isLabel(label) {
+			return "", fmt.Errorf("is not a host name; write letters, digits and dashes between dots, such as %q", "app.example.org")
+		}
+	}
+	return host, nil
+}
+
+// isLabel takes underscores as well: they are in use, if not in host names by the book.
+func isLabel(s string) bool {
+	for _, c := range []byte(s) {
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-'
+}
+
+// parseHostField checks what a Host field can say: a name or IP address, with a port or without.
+func parseHostField(s string) (string, error) {
+	wrong := fmt.Errorf("cannot be sent as Host; write a name, with a port if need be, such as %q", "app.internal")
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Is6() && a.Zone() == "" {
+		return "[" + a.String() + "]", nil
+	}
+	host := s
+	if strings.Contains(s, ":") {
+		var err error
+		if host, _, err = splitPort(s, "app.internal:8080"); err != nil {
+			return "", wrong
+		}
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" {
+		return s, nil
+	}
+	if name, err := parseHost(host); err != nil || strings.HasPrefix(name, "*") {
+		return "", wrong
+	}
+	return s, nil
+}
+
+// sameAddress says whether two sockets cannot listen on both: an address that
+// names no host takes all of them.
+func sameAddress(networkA, a, networkB, b string) bool {
+	if networkA != networkB || a == "" || b == "" {
+		return false
+	}
+	if networkA == "unix" {
+		return a == b
+	}
+	hostA, portA, _ := net.SplitHostPort(a)
+	hostB, portB, _ := net.SplitHostPort(b)
+	return portA == portB && (hostA == hostB || everyHost(hostA) || everyHost(hostB))
+}
+
+func everyHost(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "" || err == nil && a.IsUnspecified()
+}

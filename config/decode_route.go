@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (v *draft) route(n *yaml.Node, p path) {
+	r := &Route{Position: v.at(n)}
+	v.mark(r, n, p)
+	v.routes = append(v.routes, r)
+	there := v.section(n, p, []field{
+		{"name", v.text(&r.Name)},
+		{"listeners", v.texts(&r.Listeners)},
+		{"hosts", list(v.decoder, &r.Hosts, v.host)},
+		{"paths", list(v.decoder, &r.Paths, v.path)},
+		{"tls_policy", v.text(&r.TLSPolicy)},
+		{"tls", choice(v.decoder, &r.TLS, TLSTerminate, TLSPassthrough)},
+		{"first_bytes", choice(v.decoder, &r.FirstBytes, "ssh")},
+		{"backend", v.text(&r.Backend)},
+		{"max_body", v.size(&r.MaxBody, 1, 1<<40)},
+		{"max_lifetime", v.duration(&r.MaxLifetime, time.Second, 365*day)},
+		{"tunnel_idle", v.duration(&r.TunnelIdle, time.Second, 30*day)},
+	}...)
+	v.require(there, n, p, "listeners", "[web]")
+	v.require(there, n, p, "backend", "app")
+	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
+		v.fail(n, p, "stands for more than %d combinations of listener, host and path; split it", maxCombinations)
+		r.Listeners = nil
+	}
+}
+
+// maxCombinations bounds listeners times hosts times paths of one route.
+const maxCombinations = 100_000
+
+func (d *decoder) host(dst *string) setter {
+	return parsed(d, dst, "a host", parseHost)
+}
+
+func (d *decoder) path(dst *Path) setter {
+	return parsed(d, dst, "a path that begins with a slash", parsePath)
+}
+
+// parsePath refuses what could never match: weir answers 400 to dot segments
+// and backslashes, and a target has neither blanks nor bytes beyond ASCII.
+func parsePath(s string) (Path, error) {
+	value, exact := strings.CutPrefix(s, "=")
+	lower := strings.ToLower(value)
+	switch {
+	case !strings.HasPrefix(value, "/"):
+		return Path{}, fmt.Errorf(`does not begin with a slash; write a prefix such as "/api" or an exact path such as "=/status"`)
+	case strings.ContainsAny(value, "?#"):
+		return Path{}, fmt.Errorf("has a query or fragment, which no route looks at; write the path alone")
+	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > 0x7e }):
+		return Path{}, fmt.Errorf("has blanks or is not ASCII; write it as it comes over the wire, with %%20 and the like")
+	case strings.Contains(value, `\`) || strings.Contains(lower, "%5c"):
+		return Path{}, fmt.Errorf("has a backslash, and weir refuses every such request; take it out")
+	}
+	for segment := range strings.SplitSeq(strings.ReplaceAll(lower, "%2e", "."), "/") {
+		if segment == "." || segment == ".." {
+			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every such request; write the path that is meant")
+		}
+	}
+	return Path{exact, value}, nil
+}
+
+func (p Path) String() string {
+	if p.Exact {
+		return "=" + p.Value
+	}
+	return p.Value
+}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (v *draft) certificate(n *yaml.Node, p path) {
+	c := &Certificate{Position: v.at(n)}
+	v.mark(c, n, p)
+	v.certificates = append(v.certificates, c)
+	there := v.section(n, p, []field{
+		{"cert", v.text(&c.CertFile)},
+		{"key", v.text(&c.KeyFile)},
+		{"self_signed", func(n *yaml.Node, p path) {
+			there := v.section(n, p, field{"hosts", list(v.decoder, &c.SelfSigned, v.host)})
+			v.require(there, n, p, "hosts", "[app.example.org]")
+		}},
+		{"acme", func(n *yaml.Node, p path) {
+			v.fail(n, p, "this version of weir cannot get certificates by ACME yet; write cert and key, or self_signed")
+		}},
+	}...)
+	switch files := there["cert"] || there["key"]; {
+	case there["acme"] || n.Kind != yaml.MappingNode: // was reported
+	case files && there["self_signed"]:
+		v.fail(n, p, "has both files and self_signed; make two entries of it")
+	case files:
+		v.require(there, n, p, "cert", "tls/app.crt")
+		v.require(there, n, p, "key", "tls/app.key")
+	case !there["self_signed"]:
+		v.fail(n, p, "is no source of certificates; write cert and key, or self_signed")
+	}
+}
+
+func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
+	t := &TLSPolicy{Name: name, Position: v.at(key), MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13}
+	v.mark(t, key, p)
+	v.policies = append(v.policies, t)
+	v.section(n, p, []field{
+		{"min_version", v.version(&t.MinVersion)},
+		{"max_version", v.version(&t.MaxVersion)},
+		{"cipher_suites", list(v.decoder, &t.CipherSuites, v.suite)},
+		{"curves", list(v.decoder, &t.Curves, v.curve)},
+		{"client_auth", func(n *yaml.Node, p path) {
+			v.mark(&t.ClientAuth, n, p)
+			there := v.section(n, p, []field{
+				{"mode", choice(v.decoder, &t.ClientAuth, ClientAuthRequest, ClientAuthRequire)},
+				{"ca", v.text(&t.ClientAuthCA)},
+			}...)
+			v.require(there, n, p, "mode", "require")
+			if !there["ca"] && n.Kind == yaml.MappingNode {
+				v.fail(n, p, "ca is missing, and without it no client certificate can be verified; give it, such as tls/clients-ca.crt")
+			}
+		}},
+		{"from", v.prefixes(&t.From)},
+	}...)
+}
+
+// versionNames are the versions by the number behind "1.".
+var versionNames = []string{"1.0", "1.1", "1.2", "1.3"}
+
+func versionName(v uint16) string { return versionNames[v-tls.VersionTLS10] }
+
+// version takes a number as well: 1.0 reads as "1.0" either way.
+func (d *decoder) version(dst *uint16) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, `a TLS version such as "1.2"`, "!!str", "!!float")
+		if !ok {
+			return
+		}
+		i := slices.Index(versionNames, s)
+		if i < 0 {
+			d.fail(n, p, `%s is not a TLS version; write "1.0", "1.1", "1.2" or "1.3"`, d.quoteNode(n))
+			return
+		}
+		*dst = tls.VersionTLS10 + uint16(i)
+	}
+}
+
+// suites are all suites of crypto/tls, the secure ones first.
+var suites = append(slices.Clone(tls.CipherSuites()), tls.InsecureCipherSuites()...)
+
+func suiteByID(id uint16) *tls.CipherSuite {
+	for _, s := range suites {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// worksWith says whether s can be negotiated in version.
+func worksWith(s *tls.CipherSuite, version uint16) bool {
+	return slices.Contains(s.SupportedVersions, version)
+}
+
+// secureSuites are the suites of a policy that names none.
+func secureSuites() (ids []uint16) {
+	for _, s := range tls.CipherSuites() {
+		if worksWith(s, tls.VersionTLS12) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+func (d *decoder) suite(dst *uint16) setter {
+	return parsed(d, dst, "a cipher suite that weir has", parseSuite)
+}
+
+func parseSuite(s string) (uint16, error) {
+	var names []string
+	for _, c := range suites {
+		only13 := !worksWith(c, tls.VersionTLS12)
+		switch {
+		case c.Name == s && only13:
+			return 0, fmt.Errorf("is a suite of TLS 1.3, whose suites Go chooses by itself; take it out")
+		case c.Name == s:
+			return c.ID, nil
+		case !only13:
+			names = append(names, c.Name)
+		}
+	}
+	switch near := nearest(s, names); {
+	case near != "":
+		return 0, fmt.Errorf("is not a cipher suite that weir has; did you mean %q?", near)
+	case strings.Contains(s, "_DHE_"):
+		return 0, fmt.Errorf("is not a cipher suite that weir has: Go has no DHE; write its ECDHE sibling")
+	}
+	return 0, fmt.Errorf(`is not a cipher suite that weir has; write an IANA name such as "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"`)
+}
+
+// curves by the names that this configuration and IANA give them.
+var curves = []struct {
+	name, iana string
+	id         tls.CurveID
+	only13     bool
+}{
+	{"X25519MLKEM768", "", tls.X25519MLKEM768, true},
+	{"SecP256r1MLKEM768", "", tls.SecP256r1MLKEM768, true},
+	{"SecP384r1MLKEM1024", "", tls.SecP384r1MLKEM1024, true},
+	{"X25519", "", tls.X25519, false},
+	{"P-256", "secp256r1", tls.CurveP256, false},
+	{"P-384", "secp384r1", tls.CurveP384, false},
+	{"P-521", "secp521r1", tls.CurveP521, false},
+}
+
+func (d *decoder) curve(dst *uint16) setter {
+	return parsed(d, dst, "a curve that weir has", parseCurve)
+}
+
+func parseCurve(s string) (uint16, error) {
+	names := make([]string, len(curves))
+	for i, c := range curves {
+		if names[i] = c.name; c.name == s {
+			return uint16(c.id), nil
+		}
+	}
+	for _, c := range curves {
+		if c.iana == s && s != "" || strings.EqualFold(c.name, s) {
+			return 0, fmt.Errorf("is not known here; did you mean %q?", c.name)
+		}
+	}
+	return 0, notOneOf(s, names)
+}
+
+func curveName(id uint16) string {
+	for _, c := range curves {
+		if uint16(c.id) == id {
+			return c.name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,312 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A decoder turns YAML nodes into values and collects every error on the way.
+// What could not be decoded stays at its default, so that the rest can still be
+// looked at.
+type decoder struct {
+	file  string
+	env   func(string) (string, bool)
+	errs  Errors
+	warns Errors
+
+	// hidden are the scalars that came from the environment: never printed.
+	// broken are those that could not be replaced: reported, not decoded.
+	hidden, broken map[*yaml.Node]bool
+
+	// places says where a value was written, by the pointer to where it went.
+	places map[any]place
+
+	// known collects the keys of each section that was decoded, for the test
+	// that holds docs/configuration.md against them.
+	known map[string][]string
+}
+
+// place is where something was written.
+type place struct {
+	Position
+	path   path
+	hidden bool
+}
+
+func newDecoder(file string, env func(string) (string, bool)) *decoder {
+	return &decoder{
+		file: file, env: env,
+		hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{},
+		places: map[any]place{}, known: map[string][]string{},
+	}
+}
+
+// path is where in the tree a value is: as errors show it
+// (listeners.web.address) and as the documentation does (listeners.NAME.address).
+type path struct{ shown, pattern string }
+
+func (p path) key(k string) path {
+	if p.shown == "" {
+		return path{k, k}
+	}
+	return path{p.shown + "." + k, p.pattern + "." + k}
+}
+
+func (p path) name(name string) path { return path{p.shown + "." + name, p.pattern + ".NAME"} }
+
+func (p path) index(i int) path {
+	return path{fmt.Sprintf("%s[%d]", p.shown, i), p.pattern + "[]"}
+}
+
+func (d *decoder) at(n *yaml.Node) Position { return Position{d.file, n.Line, n.Column} }
+
+func (d *decoder) errorAt(at Position, format string, args ...any) {
+	d.errs = append(d.errs, Error{at, fmt.Sprintf(format, args...)})
+}
+
+// fail reports an error at node n, whose path is p.
+func (d *decoder) fail(n *yaml.Node, p path, format string, args ...any) {
+	d.failAt(place{Position: d.at(n), path: p}, format, args...)
+}
+
+func (d *decoder) failAt(at place, format string, args ...any) {
+	d.errs = append(d.errs, at.say(format, args...))
+}
+
+func (d *decoder) warnAt(at place, format string, args ...any) {
+	d.warns = append(d.warns, at.say(format, args...))
+}
+
+func (at place) say(format string, args ...any) Error {
+	message := fmt.Sprintf(format, args...)
+	if at.path.shown != "" {
+		message = at.path.shown + ": " + message
+	}
+	return Error{at.Position, message}
+}
+
+// mark remembers that what dst points to was written at n.
+func (d *decoder) mark(dst any, n *yaml.Node, p path) {
+	d.places[dst] = place{d.at(n), p, d.hidden[n]}
+}
+
+// given says whether what dst points to was written, rightly or wrongly.
+func (d *decoder) given(dst any) bool {
+	_, ok := d.places[dst]
+	return ok
+}
+
+// quote is a value as errors show it.
+func (d *decoder) quote(dst any, value string) string {
+	if d.places[dst].hidden {
+		return "the value from the environment"
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+func (d *decoder) quoteNode(n *yaml.Node) string {
+	if d.hidden[n] {
+		return "the value from the environment"
+	}
+	return fmt.Sprintf("%q", shorten(n.Value))
+}
+
+func shorten(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}
+
+// A setter decodes the value n, which has the path p.
+type setter func(n *yaml.Node, p path)
+
+// A field is one key of a section.
+type field struct {
+	key string
+	set setter
+}
+
+// section decodes a mapping with the given keys, and returns those that are there.
+func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[string]bool) {
+	there = map[string]bool{}
+	keys := make([]string, len(fields))
+	for i, f := range fields {
+		keys[i] = f.key
+	}
+	d.known[p.pattern] = keys
+	d.mapping(n, p, func(key, value *yaml.Node) {
+		for _, f := range fields {
+			if f.key == key.Value {
+				there[f.key] = true
+				d.set(f.set, key, value, p.key(f.key))
+				return
+			}
+		}
+		right := fmt.Sprintf("; known here: %s", strings.Join(keys, ", "))
+		if near := nearest(key.Value, keys); near != "" {
+			right = fmt.Sprintf("; did you mean %q?", near)
+		} else if len(keys) == 0 {
+			right = "; nothing belongs here, write {}"
+		}
+		d.fail(key, p, "unknown key %q%s", shorten(key.Value), right)
+	})
+	return there
+}
+
+// set calls s unless there is nothing to decode.
+func (d *decoder) set(s setter, key, value *yaml.Node, p path) {
+	switch value = follow(value); {
+	case d.broken[value]: // was reported
+	case isNull(value):
+		d.fail(key, p, "has no value; give it one, or take the key out")
+	default:
+		s(value, p)
+	}
+}
+
+// named decodes a mapping whose keys are names.
+func (d *decoder) named(n *yaml.Node, p path, each func(name string, key, value *yaml.Node, p path)) {
+	empty := true
+	d.mapping(n, p, func(key, value *yaml.Node) {
+		empty = false
+		if !isName(key.Value) {
+			d.fail(key, p, "%q is not a name; use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", shorten(key.Value))
+			return
+		}
+		value = follow(value)
+		if isNull(value) {
+			d.fail(key, p.name(key.Value), "has no value; give it one, or take the key out")
+			return
+		}
+		each(key.Value, key, value, p.name(key.Value))
+	})
+	if empty && n.Kind == yaml.MappingNode {
+		d.fail(n, p, "is empty; give it an entry, or take the key out")
+	}
+}
+
+// mapping calls each for every pair, once per key.
+func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, p, "has to be a mapping of keys to values, not %s", d.kind(n))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch line, twice := seen[key.Value]; {
+		case key.Tag == "!!merge":
+			d.fail(key, p, "merge keys (<<) are not taken; repeat the keys, or use an alias for the whole value")
+		case key.Kind != yaml.ScalarNode:
+			d.fail(key, p, "a key has to be plain text, not %s", d.kind(key))
+		case twice:
+			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Value), line)
+		default:
+			seen[key.Value] = key.Line
+			each(key, value)
+		}
+	}
+}
+
+// list decodes a list whose elements may not repeat. Elements that are wrong stay zero.
+func list[T comparable](d *decoder, dst *[]T, one func(dst *T) setter) setter {
+	return func(n *yaml.Node, p path) {
+		d.mark(dst, n, p)
+		elements := d.elements(n, p)
+		values := make([]T, len(elements))
+		seen := map[T]int{}
+		var zero T
+		for i, e := range elements {
+			d.mark(&values[i], e, p.index(i))
+			if !d.broken[e] {
+				one(&values[i])(e, p.index(i))
+			}
+			if values[i] == zero {
+				continue
+			}
+			if line, twice := seen[values[i]]; twice {
+				d.fail(e, p.index(i), "%s is given twice, first on line %d; keep one", d.quoteNode(e), line)
+				values[i] = zero
+				continue
+			}
+			seen[values[i]] = e.Line
+		}
+		*dst = values
+	}
+}
+
+// elements returns the elements of the list n, aliases followed.
+func (d *decoder) elements(n *yaml.Node, p path) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode {
+		d.fail(n, p, "has to be a list, not %s; write [...]", d.kind(n))
+		return nil
+	}
+	if len(n.Content) == 0 {
+		d.fail(n, p, "is empty; give it an entry, or take the key out")
+	}
+	elements := make([]*yaml.Node, 0, len(n.Content))
+	for i, e := range n.Content {
+		if e = follow(e); isNull(e) {
+			d.fail(n.Content[i], p.index(i), "has no value; give it one, or take it out")
+			continue
+		}
+		elements = append(elements, e)
+	}
+	return elements
+}
+
+// require reports that a key is missing from the section that begins at n.
+// example is a value that would be right.
+func (d *decoder) require(there map[string]bool, n *yaml.Node, p path, key, example string) {
+	if !there[key] && n.Kind == yaml.MappingNode {
+		d.fail(n, p, "%s is missing; give it, such as %s", key, example)
+	}
+}
+
+// follow returns what an alias stands for. The expander made sure that it ends.
+func follow(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// kind says what n is, for errors.
+func (d *decoder) kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "a truth value"
+	case "!!null":
+		return "nothing"
+	case "!!timestamp":
+		return "a date"
+	case "!!str":
+		return "text"
+	}
+	return "a value tagged " + shorten(n.Tag)
+}
+
+func isName(s string) bool {
+	for i, c := range []byte(s) {
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 63
+}

@@ -1,0 +1,343 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Effective is the configuration as it takes effect, as YAML that loads again:
+// defaults filled in, the environment replaced. It names key files and shows
+// nothing of what is in them. The default of node is left out.
+func (c *Config) Effective() []byte {
+	root := tree{}
+	root.text("node", c.Node, c.NodeExplicit)
+	putNames(&root, "listeners", c.Listeners, func(v Listener) string { return v.Name }, Listener.tree)
+	putNames(&root, "proxy_protocol", c.HeaderPolicies, func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
+	root.items("certificates", trees(c.Certificates, Certificate.tree))
+	putNames(&root, "tls_policies", c.TLSPolicies, func(v TLSPolicy) string { return v.Name }, TLSPolicy.tree)
+	root.items("routes", c.routeTrees())
+	putNames(&root, "backends", c.Backends, func(v Backend) string { return v.Name }, Backend.tree)
+	if h := c.Health; h != nil {
+		root.section("health", func(t *tree) {
+			t.text("address", address(h.Network, h.Address), true)
+			t.texts("require_local", h.RequireLocal)
+			t.texts("from", prefixTexts(h.From))
+		})
+	}
+	root.section("admin", func(t *tree) { t.text("address", cmp.Or(address(c.Admin.Network, c.Admin.Address), "off"), true) })
+	root.section("drain", func(t *tree) {
+		t.duration("lame_duck", c.Drain.LameDuck)
+		t.duration("timeout", c.Drain.Timeout)
+	})
+	root.section("log", func(t *tree) {
+		t.text("level", c.Log.Level, true)
+		t.text("format", c.Log.Format, true)
+	})
+	if c.AccessLog != nil {
+		root.section("access_log", func(t *tree) { t.text("path", c.AccessLog.Path, true) })
+	}
+	root.section("limits", func(t *tree) {
+		t.number("max_connections", c.Limits.MaxConnections)
+		t.number("pending", c.Limits.Pending)
+		t.number("pending_per_source", c.Limits.PendingPerSource)
+		t.text("head_size", formatSize(int64(c.Limits.HeadBytes)), true)
+		t.number("head_fields", c.Limits.HeadFields)
+	})
+	return root.yaml()
+}
+
+// hash stands for the effective configuration. It is taken while file paths are
+// as they were written, so that it does not depend on the folder.
+func (c *Config) hash() string {
+	sum := sha256.Sum256(c.Effective())
+	return hex.EncodeToString(sum[:8])
+}
+
+func (l Listener) tree() (t tree) {
+	t.text("address", address(l.Network, l.Address), true)
+	t.text("protocol", string(l.Protocol), true)
+	t.text("proxy_protocol", l.HeaderPolicy, l.HeaderPolicy != "")
+	t.number("max_connections", l.MaxConnections)
+	t.texts("trust_forwarded", prefixTexts(l.TrustForwarded))
+	t.section("timeouts", func(t *tree) {
+		t.duration("handshake", l.Timeouts.Handshake)
+		t.duration("request_head", l.Timeouts.RequestHead)
+		t.duration("body_idle", l.Timeouts.BodyIdle)
+		t.duration("keep_alive", l.Timeouts.KeepAlive)
+		t.duration("tunnel_idle", l.Timeouts.TunnelIdle)
+	})
+	return t
+}
+
+func (h HeaderPolicy) tree() (t tree) {
+	t.duration("header_timeout", h.HeaderTimeout)
+	t.items("rules", trees(h.Rules, func(r HeaderRule) (t tree) {
+		t.texts("from", prefixTexts(r.From))
+		t.text("header", string(r.Mode), true)
+		return t
+	}))
+	return t
+}
+
+func (c Certificate) tree() (t tree) {
+	t.text("cert", c.CertFile, c.CertFile != "")
+	t.text("key", c.KeyFile, c.KeyFile != "")
+	if c.SelfSigned != nil {
+		t.section("self_signed", func(t *tree) { t.texts("hosts", c.SelfSigned) })
+	}
+	return t
+}
+
+func (p TLSPolicy) tree() (t tree) {
+	t.text("min_version", versionName(p.MinVersion), true)
+	t.text("max_version", versionName(p.MaxVersion), true)
+	if p.MinVersion < tls.VersionTLS13 { // else they have no effect, and the loader refuses them
+		var names []string
+		for _, id := range p.CipherSuites {
+			if s := suiteByID(id); worksWith(s, min(p.MaxVersion, tls.VersionTLS12)) {
+				names = append(names, s.Name)
+			}
+		}
+		t.texts("cipher_suites", names)
+	}
+	t.texts("curves", trees(p.Curves, curveName))
+	if p.ClientAuth != ClientAuthNone {
+		t.section("client_auth", func(t *tree) {
+			t.text("mode", string(p.ClientAuth), true)
+			t.text("ca", p.ClientAuthCA, true)
+		})
+	}
+	t.texts("from", prefixTexts(p.From))
+	return t
+}
+
+// routeTrees joins the Routes that one route of the file was split into: what
+// differs between them is inherited again when it is left out.
+func (c *Config) routeTrees() (all []tree) {
+	for i := 0; i < len(c.Routes); {
+		r := c.Routes[i]
+		r.Listeners, r.Hosts = slices.Clone(r.Listeners), slices.Clone(r.Hosts)
+		if r.FirstBytes != "" || !c.hasTLS(r) {
+			r.TLS, r.TLSPolicy = "", ""
+		}
+		for i++; i < len(c.Routes) && c.Routes[i].Name == r.Name; i++ {
+			part := c.Routes[i]
+			r.Listeners, r.Hosts = union(r.Listeners, part.Listeners), union(r.Hosts, part.Hosts)
+			if part.TLSPolicy != r.TLSPolicy {
+				r.TLSPolicy = ""
+			}
+			if part.TLS != r.TLS {
+				r.TLS = ""
+			}
+		}
+		all = append(all, r.tree())
+	}
+	return all
+}
+
+// hasTLS says whether one of r's listeners has TLS that r's keys speak of.
+func (c *Config) hasTLS(r Route) bool {
+	return slices.ContainsFunc(c.Listeners, func(l Listener) bool {
+		return l.Protocol == ProtocolTLS && slices.Contains(r.Listeners, l.Name)
+	})
+}
+
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}
+
+func (r Route) tree() (t tree) {
+	t.text("name", r.Name, true)
+	t.texts("listeners", r.Listeners)
+	t.texts("hosts", r.Hosts)
+	t.texts("paths", trees(r.Paths, Path.String))
+	t.text("tls_policy", r.TLSPolicy, r.TLSPolicy != "" && r.TLS != TLSPassthrough)
+	t.text("tls", string(r.TLS), r.TLS != "")
+	t.text("first_bytes", r.FirstBytes, r.FirstBytes != "")
+	t.text("backend", r.Backend, true)
+	t.text("max_body", formatSize(r.MaxBody), r.MaxBody != 0)
+	if r.MaxLifetime != 0 {
+		t.duration("max_lifetime", r.MaxLifetime)
+	}
+	if r.TunnelIdle != 0 {
+		t.duration("tunnel_idle", r.TunnelIdle)
+	}
+	return t
+}
+
+func (b Backend) tree() (t tree) {
+	t.text("protocol", string(b.Protocol), true)
+	t.items("endpoints", trees(b.Endpoints, func(e Endpoint) (t tree) {
+		t.text("address", e.Address, true)
+		t.text("node", e.Node, e.Node != "")
+		t.text("zone", e.Zone, e.Zone != "")
+		t.number("weight", e.Weight)
+		return t
+	}))
+	t.duration("resolve_interval", b.ResolveInterval)
+	t.text("balance", string(b.Balance), true)
+	t.text("send_proxy", proxyVersion(b.SendProxy), true)
+	t.text("host", b.Host, b.Host != "")
+	if b.HealthCheck != nil {
+		t.section("health_check", b.HealthCheck.fill)
+	}
+	t.section("ejection", func(t *tree) {
+		t.number("failures", b.Ejection.Failures)
+		t.duration("for", b.Ejection.For)
+	})
+	t.number("max_connections", b.MaxConnections)
+	t.section("queue", func(t *tree) {
+		t.number("size", b.Queue.Size)
+		t.duration("timeout", b.Queue.Timeout)
+	})
+	t.number("max_idle", b.MaxIdle)
+	if b.Protocol == ProtocolHTTPS {
+		t.section("tls", b.TLS.fill)
+	}
+	t.section("timeouts", func(t *tree) {
+		t.duration("connect", b.Timeouts.Connect)
+		t.duration("response_head", b.Timeouts.ResponseHead)
+		t.duration("body_idle", b.Timeouts.BodyIdle)
+		t.duration("keep_alive", b.Timeouts.KeepAlive)
+	})
+	t.section("retries", func(t *tree) {
+		t.number("attempts", b.Retries.Attempts)
+		t.plain("share", strconv.FormatFloat(b.Retries.Share, 'g', -1, 64))
+	})
+	return t
+}
+
+func (h HealthCheck) fill(t *tree) {
+	if h.HTTP != nil {
+		t.section("http", func(t *tree) {
+			t.text("path", h.HTTP.Path, true)
+			t.text("host", h.HTTP.Host, h.HTTP.Host != "")
+			t.text("status", fmt.Sprintf("%d-%d", h.HTTP.StatusMin, h.HTTP.StatusMax), true)
+		})
+	}
+	if h.TCP {
+		t.section("tcp", func(*tree) {})
+	}
+	t.duration("interval", h.Interval)
+	t.duration("timeout", h.Timeout)
+	t.number("rise", h.Rise)
+	t.number("fall", h.Fall)
+	if h.Port != 0 {
+		t.number("port", h.Port)
+	}
+	t.text("send_proxy", proxyVersion(h.SendProxy), true)
+}
+
+func (b BackendTLS) fill(t *tree) {
+	t.text("server_name", b.ServerName, b.ServerName != "")
+	t.text("ca", b.CAFile, b.CAFile != "")
+	t.text("cert", b.CertFile, b.CertFile != "")
+	t.text("key", b.KeyFile, b.KeyFile != "")
+	t.plain("insecure_skip_verify", strconv.FormatBool(b.InsecureSkipVerify))
+}
+
+func proxyVersion(v int) string { return []string{"none", "v1", "v2"}[v] }
+
+// address is how an address is written in the file.
+func address(network, a string) string {
+	if network == "unix" {
+		return "unix:" + a
+	}
+	return a
+}
+
+func prefixTexts(all []netip.Prefix) []string { return trees(all, netip.Prefix.String) }
+
+// trees applies one to all.
+func trees[T, R any](all []T, one func(T) R) (out []R) {
+	for _, v := range all {
+		out = append(out, one(v))
+	}
+	return out
+}
+
+// A tree is a YAML mapping under construction; keys stay in order.
+type tree struct{ content []*yaml.Node }
+
+func (t *tree) put(key string, value *yaml.Node) {
+	t.content = append(t.content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
+}
+
+// text writes s if there is something to write. A $ is doubled, or the loader
+// would take it for the beginning of a name.
+func (t *tree) text(key, s string, written bool) {
+	if written {
+		t.put(key, textNode(s))
+	}
+}
+
+func textNode(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ReplaceAll(s, "$", "$$")}
+}
+
+func (t *tree) texts(key string, all []string) {
+	if len(all) > 0 {
+		t.put(key, &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: trees(all, textNode)})
+	}
+}
+
+// plain writes a number or a truth value.
+func (t *tree) plain(key, s string) {
+	t.put(key, &yaml.Node{Kind: yaml.ScalarNode, Value: s})
+}
+
+func (t *tree) number(key string, v int) { t.plain(key, strconv.Itoa(v)) }
+
+func (t *tree) duration(key string, v time.Duration) { t.text(key, short(v), true) }
+
+func (t *tree) section(key string, fill func(*tree)) {
+	var inner tree
+	fill(&inner)
+	t.put(key, inner.node())
+}
+
+func (t *tree) items(key string, all []tree) {
+	if len(all) > 0 {
+		t.put(key, &yaml.Node{Kind: yaml.SequenceNode, Content: trees(all, tree.node)})
+	}
+}
+
+// putNames writes a mapping of names in their alphabetical order: the file's has no meaning.
+func putNames[T any](t *tree, key string, all []T, name func(T) string, one func(T) tree) {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b T) int { return strings.Compare(name(a), name(b)) })
+	var inner tree
+	for _, v := range sorted {
+		inner.put(name(v), one(v).node())
+	}
+	if len(sorted) > 0 {
+		t.put(key, inner.node())
+	}
+}
+
+func (t tree) node() *yaml.Node { return &yaml.Node{Kind: yaml.MappingNode, Content: t.content} }
+
+func (t *tree) yaml() []byte {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(t.node()); err != nil { // a tree of scalars always encodes
+		panic(fmt.Sprintf("encoding the effective configuration: %v", err))
+	}
+	return b.Bytes()
+}

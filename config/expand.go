@@ -1,0 +1,131 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxAliased bounds the values that aliases may stand for, all of them
+// together: a few nested aliases can otherwise mean billions.
+const maxAliased = 100_000
+
+// expander walks the tree once before it is decoded: it replaces what comes
+// from the environment and makes sure that aliases end.
+type expander struct {
+	*decoder
+	open    map[*yaml.Node]bool // the mappings and lists around the current node
+	done    map[*yaml.Node]bool
+	aliased int
+}
+
+// expand reports whether the tree at n may be decoded: false for aliases
+// without an end.
+func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
+	if inAlias {
+		if x.aliased++; x.aliased > maxAliased {
+			x.errorAt(x.at(n), "the aliases in this file stand for more than %d values; write them out or use fewer", maxAliased)
+			return false
+		}
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		if x.open[n.Alias] {
+			x.errorAt(x.at(n), "the alias *%s lies within what it stands for; write the value out", n.Value)
+			return false
+		}
+		return x.expand(n.Alias, true)
+	case yaml.ScalarNode:
+		if !x.done[n] {
+			x.done[n] = true
+			x.scalar(n)
+		}
+		return true
+	}
+	x.open[n] = true
+	defer delete(x.open, n)
+	for i, child := range n.Content {
+		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; isKey {
+			continue
+		}
+		if !x.expand(child, inAlias) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *expander) scalar(n *yaml.Node) {
+	if !strings.Contains(n.Value, "$") {
+		return
+	}
+	text, replaced, err := replace(n.Value, x.env)
+	if err != nil {
+		x.errorAt(x.at(n), "%v", err)
+		x.broken[n] = true
+		return
+	}
+	n.Value = text
+	if replaced {
+		x.hidden[n] = true
+	}
+}
+
+// replace puts values of the environment in the place of ${NAME} and
+// ${NAME:-default}, and $ in the place of $$. replaced says whether anything
+// came from the environment, be it a default. Errors contain no value.
+func replace(s string, env func(string) (string, bool)) (text string, replaced bool, err error) {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "$")
+		b.WriteString(before)
+		if !found {
+			return b.String(), replaced, nil
+		}
+		if rest, ok := strings.CutPrefix(after, "$"); ok {
+			b.WriteByte('$')
+			s = rest
+			continue
+		}
+		if !strings.HasPrefix(after, "{") {
+			return "", false, fmt.Errorf("a single $ means nothing; write ${NAME} for a value of the environment, or $$ for a $")
+		}
+		inside, rest, closed := strings.Cut(after[1:], "}")
+		if !closed {
+			return "", false, fmt.Errorf("${ without its }; write ${NAME} or ${NAME:-default}, or $$ for a $")
+		}
+		value, err := lookup(inside, env)
+		if err != nil {
+			return "", false, err
+		}
+		b.WriteString(value)
+		replaced = true
+		s = rest
+	}
+}
+
+func lookup(inside string, env func(string) (string, bool)) (string, error) {
+	name, fallback, hasFallback := strings.Cut(inside, ":-")
+	if !isEnvName(name) {
+		return "", fmt.Errorf("${%s} names nothing in the environment; write ${NAME} or ${NAME:-default}, NAME of letters, digits and _", inside)
+	}
+	value, ok := env(name)
+	switch {
+	case hasFallback && value == "":
+		return fallback, nil
+	case !ok:
+		return "", fmt.Errorf("%s is not set in the environment; set it, or give a default with ${%s:-default}", name, name)
+	}
+	return value, nil
+}
+
+func isEnvName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}

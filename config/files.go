@@ -1,0 +1,178 @@
+package config
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxPEM bounds a certificate, key or CA file in bytes. The CA bundles of operating systems have a quarter of that.
+const maxPEM = 1 << 20
+
+// Files lists the certificate, key and CA files of the configuration, each once.
+func (c *Config) Files() []string {
+	var all []string
+	for _, cert := range c.Certificates {
+		all = append(all, cert.CertFile, cert.KeyFile)
+	}
+	for _, t := range c.TLSPolicies {
+		all = append(all, t.ClientAuthCA)
+	}
+	for _, b := range c.Backends {
+		all = append(all, b.TLS.CAFile, b.TLS.CertFile, b.TLS.KeyFile)
+	}
+	all = slices.DeleteFunc(all, func(f string) bool { return f == "" })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// files makes the paths of files start at folder and checks what the files hold.
+func (v *draft) files(folder string) {
+	resolve := func(paths ...*string) {
+		for _, p := range paths {
+			if *p != "" && !filepath.IsAbs(*p) {
+				*p = filepath.Join(folder, *p)
+			}
+		}
+	}
+	for _, c := range v.certificates {
+		resolve(&c.CertFile, &c.KeyFile)
+		if c.CertFile != "" {
+			v.names = append(v.names, v.pair(&c.CertFile, &c.KeyFile)...)
+		}
+		v.names = append(v.names, c.SelfSigned...)
+	}
+	for _, t := range v.policies {
+		resolve(&t.ClientAuthCA)
+		if t.ClientAuthCA != "" {
+			t.ClientAuthPool = v.authorities(&t.ClientAuthCA)
+		}
+	}
+	for _, b := range v.backends {
+		resolve(&b.TLS.CAFile, &b.TLS.CertFile, &b.TLS.KeyFile)
+		if b.TLS.CAFile != "" {
+			v.authorities(&b.TLS.CAFile)
+		}
+		if b.TLS.CertFile != "" {
+			v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
+		}
+	}
+	if a := v.accessLog; a != nil && a.Path != "stdout" && a.Path != "stderr" {
+		resolve(&a.Path)
+	}
+}
+
+// pair checks that certificate and key can be read and fit. It returns the certificate's names.
+func (v *draft) pair(cert, key *string) []string {
+	certPEM, okCert := v.read(cert)
+	keyPEM, okKey := v.read(key)
+	if !okCert || !okKey {
+		return nil
+	}
+	if _, err := certificatesOf(certPEM); err != nil {
+		v.failAt(v.places[cert], "%s %v", v.quote(cert, *cert), err)
+		return nil
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		v.failAt(v.places[key], "%s cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
+			v.quote(key, *key), strings.TrimPrefix(err.Error(), "tls: "))
+		return nil
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err == nil {
+		err = usable(leaf)
+	}
+	if err != nil {
+		v.failAt(v.places[cert], "%s %v", v.quote(cert, *cert), err)
+		return nil
+	}
+	if time.Now().After(leaf.NotAfter) {
+		v.warnAt(v.places[cert], "the certificate ran out on %s; clients will refuse it", leaf.NotAfter.UTC().Format(time.DateOnly))
+	}
+	return namesOf(leaf)
+}
+
+// usable refuses certificates that no handshake can succeed with.
+func usable(leaf *x509.Certificate) error {
+	switch key := leaf.PublicKey.(type) {
+	case *ecdsa.PublicKey:
+		if key.Curve == elliptic.P224() {
+			return errors.New("has a P-224 key, which TLS cannot sign with; make it with a P-256 key")
+		}
+	case *rsa.PublicKey, ed25519.PublicKey:
+	default:
+		return errors.New("has a key of a kind that TLS does not use; make it with an ECDSA or RSA key")
+	}
+	if len(namesOf(leaf)) == 0 {
+		return errors.New("names no host; make it with subject alternative names")
+	}
+	return nil
+}
+
+func namesOf(leaf *x509.Certificate) []string {
+	names := slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if len(names) == 0 && leaf.Subject.CommonName != "" {
+		names = append(names, leaf.Subject.CommonName)
+	}
+	for i, name := range names {
+		names[i] = strings.TrimSuffix(strings.ToLower(name), ".")
+	}
+	return names
+}
+
+// authorities checks that file holds certificates, and returns its content.
+func (v *draft) authorities(file *string) []byte {
+	data, ok := v.read(file)
+	if !ok {
+		return nil
+	}
+	if _, err := certificatesOf(data); err != nil {
+		v.failAt(v.places[file], "%s %v", v.quote(file, *file), err)
+	}
+	return data
+}
+
+// read returns what is in the file whose path is at dst. Only regular files
+// are read: a pipe or device might never end.
+func (v *draft) read(dst *string) ([]byte, bool) {
+	data, err := readRegular(*dst)
+	if err != nil {
+		v.failAt(v.places[dst], "%s cannot be read: %v; give the path of a PEM file, starting at the configuration's folder", v.quote(dst, *dst), reason(err))
+	}
+	return data, err == nil
+}
+
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
+	if err == nil && len(data) > maxPEM {
+		return nil, fmt.Errorf("it is larger than %s", formatSize(maxPEM))
+	}
+	return data, err
+}

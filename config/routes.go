@@ -1,0 +1,507 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// hostOn is a host on a listener; the host "" is every host.
+type hostOn struct{ listener, host string }
+
+// group is what the routes of one host on one tls listener say of its TLS; ""
+// where none says anything. by is the route that said it.
+type group struct {
+	policy, mode     string
+	policyBy, modeBy *Route
+}
+
+// effective is what holds after the defaults.
+func (g *group) effective() (policy string, mode TLSMode) {
+	policy, mode = DefaultTLSPolicy, TLSTerminate
+	if g != nil && g.policy != "" {
+		policy = g.policy
+	}
+	if g != nil && g.mode != "" {
+		mode = TLSMode(g.mode)
+	}
+	return policy, mode
+}
+
+// hostsOf are the hosts of r, "" for every host. Those that could not be decoded are left out.
+func (v *draft) hostsOf(r *Route) []string {
+	if !v.given(&r.Hosts) {
+		return []string{""}
+	}
+	return slices.DeleteFunc(slices.Clone(r.Hosts), func(h string) bool { return h == "" })
+}
+
+// listenersOf are the listeners of r that exist and whose protocol is known.
+func (v *draft) listenersOf(r *Route) (found []*Listener) {
+	for _, name := range r.Listeners {
+		if l := v.listenerNamed(name); l != nil && l.Protocol != "" {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func (v *draft) listenerNamed(name string) *Listener {
+	for _, l := range v.listeners {
+		if l.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+func (v *draft) backendNamed(name string) *Backend {
+	for _, b := range v.backends {
+		if b.Name == name {
+			return b
+		}
+	}
+	return nil
+}
+
+func (v *draft) policyNamed(name string) *TLSPolicy {
+	for _, t := range v.policies {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// checkRoutes is everything that concerns one route, or several together.
+func (v *draft) checkRoutes() {
+	for _, r := range v.routes {
+		v.checkNames(r)
+		v.checkShape(r)
+	}
+	v.group()
+	v.checkDuplicates()
+	v.nameRoutes()
+	for _, r := range v.routes {
+		v.checkPassthrough(r)
+		v.checkBackend(r)
+	}
+	v.checkTCPListeners()
+	v.checkClientAuth()
+}
+
+// checkNames reports names that nothing has.
+func (v *draft) checkNames(r *Route) {
+	for i := range r.Listeners {
+		checkName(v, &r.Listeners[i], "listener", v.listeners, func(l *Listener) string { return l.Name })
+	}
+	checkName(v, &r.Backend, "backend", v.backends, func(b *Backend) string { return b.Name })
+	if r.TLSPolicy != DefaultTLSPolicy {
+		checkName(v, &r.TLSPolicy, "TLS policy", v.policies, func(t *TLSPolicy) string { return t.Name })
+	}
+}
+
+// checkName reports that nothing among all has the name that dst points to.
+func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) string) {
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = name(one)
+	}
+	at := v.places[dst]
+	if *dst == "" || slices.Contains(names, *dst) {
+		return
+	}
+	right := fmt.Sprintf("there is %s", strings.Join(names, ", "))
+	if len(names) == 0 {
+		right = "there is none at all"
+	}
+	if near := nearest(*dst, names); near != "" && !at.hidden {
+		right = fmt.Sprintf("did you mean %q?", near)
+	}
+	v.failAt(at, "%s is not the name of a %s; %s", v.quote(dst, *dst), what, right)
+}
+
+// checkShape reports keys that do not go together, or not with the listeners.
+func (v *draft) checkShape(r *Route) {
+	refuse := func(dst any, why string) {
+		if v.given(dst) {
+			v.failAt(v.places[dst], "%s", why)
+		}
+	}
+	if r.FirstBytes != "" {
+		why := "first bytes are looked at before there is TLS or a request; take this out, or make two routes of it"
+		refuse(&r.Hosts, why)
+		refuse(&r.Paths, why)
+		refuse(&r.TLS, why)
+		refuse(&r.TLSPolicy, why)
+		refuse(&r.MaxBody, "connections found by their first bytes are tunnels without request bodies; take this out")
+	}
+	hasTLS := false
+	for _, l := range v.listenersOf(r) {
+		hasTLS = hasTLS || l.Protocol == ProtocolTLS
+		if l.Protocol == ProtocolTCP {
+			why := fmt.Sprintf("listener %q is tcp, where nothing of a connection is read; take this out, or the listener", l.Name)
+			refuse(&r.Hosts, why)
+			refuse(&r.Paths, why)
+			refuse(&r.FirstBytes, why)
+			refuse(&r.MaxBody, why)
+		}
+	}
+	if known := v.listenersOf(r); !hasTLS && len(known) > 0 && len(known) == len(r.Listeners) && r.FirstBytes == "" {
+		why := "none of the route's listeners is tls; take this out, or name a tls listener"
+		refuse(&r.TLSPolicy, why)
+		refuse(&r.TLS, why)
+	}
+	for _, l := range v.listenersOf(r) {
+		if hasTLS && r.TLS == TLSPassthrough && l.Protocol != ProtocolTLS {
+			refuse(&r.TLS, fmt.Sprintf("listener %q is %s, and only a tls listener has TLS to pass through; make a route of its own for it", l.Name, l.Protocol))
+		}
+	}
+}
+
+// group collects what the routes say of each host's TLS and reports contradictions.
+func (v *draft) group() {
+	v.groups = map[hostOn]*group{}
+	for _, r := range v.routes {
+		if r.FirstBytes != "" {
+			continue
+		}
+		for _, l := range v.listenersOf(r) {
+			if l.Protocol != ProtocolTLS {
+				continue
+			}
+			for _, h := range v.hostsOf(r) {
+				v.join(r, hostOn{l.Name, h})
+			}
+		}
+	}
+}
+
+func (v *draft) join(r *Route, on hostOn) {
+	g := v.groups[on]
+	if g == nil {
+		g = &group{}
+		v.groups[on] = g
+	}
+	merge := func(dst *string, by **Route, value string, at place, key string) {
+		switch {
+		case value == "":
+		case *dst == "":
+			*dst, *by = value, r
+		case *dst != value:
+			v.failAt(at, "%s has another %s for the same host on listener %q; one host has one there, so make them equal or leave it out here",
+				lineOf(*by), key, on.listener)
+		}
+	}
+	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
+	merge(&g.mode, &g.modeBy, string(r.TLS), v.places[&r.TLS], "tls")
+}
+
+// lineOf names a route without its name, which may hold values of the environment.
+func lineOf(r *Route) string { return fmt.Sprintf("the route on line %d", r.Position.Line) }
+
+// checkDuplicates reports two routes for the same connections or requests.
+func (v *draft) checkDuplicates() {
+	type match struct {
+		hostOn
+		path       Path
+		firstBytes string
+	}
+	first := map[match]*Route{}
+	for _, r := range v.routes {
+		paths := r.Paths
+		if !v.given(&r.Paths) {
+			paths = []Path{{Value: "/"}} // what a route without paths matches
+		}
+		for _, l := range v.listenersOf(r) {
+			if l.Protocol == ProtocolTCP {
+				continue // checkTCPListeners says more
+			}
+			for _, m := range matches(v.hostsOf(r), paths, r.FirstBytes != "") {
+				key := match{hostOn{l.Name, m.host}, m.path, r.FirstBytes}
+				if other := first[key]; other != nil && other != r {
+					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", lineOf(other), l.Name, v.describe(r, m))
+					break
+				}
+				first[key] = r
+			}
+		}
+	}
+}
+
+type hostPath struct {
+	host string
+	path Path
+}
+
+func matches(hosts []string, paths []Path, firstBytes bool) (all []hostPath) {
+	if firstBytes {
+		return []hostPath{{}}
+	}
+	for _, h := range hosts {
+		for _, p := range paths {
+			if p.Value != "" {
+				all = append(all, hostPath{h, p})
+			}
+		}
+	}
+	return all
+}
+
+// describe names what m matches, unless it came from the environment.
+func (v *draft) describe(r *Route, m hostPath) string {
+	host, path := "every host", "every path"
+	if i := slices.Index(r.Hosts, m.host); i >= 0 {
+		host = "host " + v.quote(&r.Hosts[i], m.host)
+	}
+	if i := slices.Index(r.Paths, m.path); i >= 0 {
+		path = "path " + v.quote(&r.Paths[i], m.path.String())
+	}
+	if r.FirstBytes != "" {
+		return "first_bytes: " + r.FirstBytes
+	}
+	return host + ", " + path
+}
+
+// nameRoutes fills in default names and reports names given twice.
+func (v *draft) nameRoutes() {
+	named := map[string]*Route{}
+	for _, r := range v.routes {
+		if r.Name == "" {
+			continue
+		}
+		if other := named[r.Name]; other != nil {
+			v.failAt(v.places[&r.Name], "%s already has the name %s; each route needs its own", lineOf(other), v.quote(&r.Name, r.Name))
+		}
+		named[r.Name] = r
+	}
+	for _, r := range v.routes {
+		if r.Name != "" || v.given(&r.Name) || len(r.Listeners) == 0 {
+			continue
+		}
+		r.Name = v.defaultName(r)
+		if other := named[r.Name]; other != nil {
+			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
+		}
+		named[r.Name] = r
+	}
+}
+
+// defaultName is listener/host/path, of the first of each.
+func (v *draft) defaultName(r *Route) string {
+	name := r.Listeners[0]
+	switch l := v.listenerNamed(name); {
+	case r.FirstBytes != "":
+		return name + "/" + r.FirstBytes
+	case l != nil && l.Protocol == ProtocolTCP:
+		return name
+	case len(r.Hosts) > 0:
+		name += "/" + r.Hosts[0]
+	default:
+		name += "/*"
+	}
+	if len(r.Paths) == 0 {
+		return name
+	}
+	if r.Paths[0].Exact {
+		return name + "/" + r.Paths[0].String()
+	}
+	return name + r.Paths[0].String()
+}
+
+// checkPassthrough reports hosts that are passed through and opened at once.
+func (v *draft) checkPassthrough(r *Route) {
+	if r.FirstBytes != "" {
+		return
+	}
+	for _, l := range v.listenersOf(r) {
+		for _, h := range v.hostsOf(r) {
+			g := v.groups[hostOn{l.Name, h}]
+			if _, mode := g.effective(); mode != TLSPassthrough {
+				continue
+			}
+			if v.given(&r.Paths) {
+				v.failAt(v.places[&r.Paths], "the host is passed through unopened by %s, so no path can be seen; take paths out", lineOf(g.modeBy))
+			}
+			if v.given(&r.MaxBody) {
+				v.failAt(v.places[&r.MaxBody], "the host is passed through unopened by %s, so no request body can be seen; take this out", lineOf(g.modeBy))
+			}
+			if v.given(&r.TLSPolicy) {
+				v.failAt(v.places[&r.TLSPolicy], "the host is passed through unopened by %s, and its TLS is the backend's; take this out", lineOf(g.modeBy))
+			}
+			return
+		}
+	}
+}
+
+// checkBackend reports a backend that does not speak what the route carries.
+func (v *draft) checkBackend(r *Route) {
+	b := v.backendNamed(r.Backend)
+	if b == nil || b.Protocol == "" {
+		return
+	}
+	for _, l := range v.listenersOf(r) {
+		for _, h := range v.hostsOf(r) {
+			tunnel := v.isTunnel(r, l, h)
+			switch {
+			case tunnel != "" && b.Protocol != ProtocolTCP:
+				v.failAt(v.places[&r.Backend], `backend %q speaks %s, but the route carries raw connections (%s); give the backend "protocol: tcp"`, b.Name, b.Protocol, tunnel)
+				return
+			case tunnel == "" && b.Protocol == ProtocolTCP:
+				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http or https`, b.Name, l.Name)
+				return
+			}
+		}
+	}
+}
+
+// isTunnel says why connections of r are passed on unread, or "".
+func (v *draft) isTunnel(r *Route, l *Listener, host string) string {
+	_, mode := v.groups[hostOn{l.Name, host}].effective()
+	switch {
+	case r.FirstBytes != "":
+		return "first_bytes"
+	case l.Protocol == ProtocolTCP:
+		return fmt.Sprintf("listener %q is tcp", l.Name)
+	case l.Protocol == ProtocolTLS && mode == TLSPassthrough:
+		return "tls: passthrough"
+	}
+	return ""
+}
+
+// checkTCPListeners reports tcp listeners that have not exactly one route.
+func (v *draft) checkTCPListeners() {
+	for _, l := range v.listeners {
+		if l.Protocol != ProtocolTCP {
+			continue
+		}
+		var first *Route
+		for _, r := range v.routes {
+			switch {
+			case !slices.Contains(r.Listeners, l.Name):
+			case first == nil:
+				first = r
+			default:
+				v.failAt(v.places[r], "listener %q is tcp and has %s already; a tcp listener has exactly one", l.Name, lineOf(first))
+			}
+		}
+		if first == nil {
+			v.failAt(v.places[l], `has no route; a tcp listener needs exactly one, such as "{listeners: [%s], backend: app}"`, l.Name)
+		}
+	}
+}
+
+// checkClientAuth reports hosts that demand client certificates on a tls
+// listener and are served on an http listener, where nobody can show one.
+func (v *draft) checkClientAuth() {
+	plain := map[hostOn]*Route{}
+	for _, r := range v.routes {
+		for _, l := range v.listenersOf(r) {
+			if l.Protocol == ProtocolHTTP && r.FirstBytes == "" {
+				for _, h := range v.hostsOf(r) {
+					if on := (hostOn{l.Name, h}); plain[on] == nil {
+						plain[on] = r
+					}
+				}
+			}
+		}
+	}
+	for _, r := range v.routes {
+		for _, l := range v.listenersOf(r) {
+			for _, h := range v.hostsOf(r) {
+				if v.reportPlain(plain, r, l, h) {
+					return // one is enough to tell what is wrong
+				}
+			}
+		}
+	}
+}
+
+// reportPlain looks both ways, as either side may name the host more precisely.
+func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host string) bool {
+	for _, other := range v.listeners {
+		r, plainListener, tlsListener := r, l, other
+		g := find(v.groups, other.Name, host)
+		if l.Protocol == ProtocolTLS {
+			g = v.groups[hostOn{l.Name, host}]
+			r, plainListener, tlsListener = find(plain, other.Name, host), other, l
+		}
+		if r == nil || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
+			continue
+		}
+		if policy := v.asksForCertificates(g); policy != "" {
+			v.failAt(v.places[r], "listener %q serves a host without TLS whose policy %q on listener %q asks for client certificates; take %q out of the route, or client_auth out of the policy",
+				plainListener.Name, policy, tlsListener.Name, plainListener.Name)
+			return true
+		}
+	}
+	return false
+}
+
+// asksForCertificates returns the name of the policy by which g is behind client_auth, or "".
+func (v *draft) asksForCertificates(g *group) string {
+	name, mode := g.effective()
+	if mode == TLSPassthrough {
+		return ""
+	}
+	t := v.policyNamed(name)
+	if t != nil && len(t.From) > 0 {
+		t = v.policyNamed(DefaultTLSPolicy) // for everybody else
+	}
+	if t == nil || !v.given(&t.ClientAuth) {
+		return ""
+	}
+	return t.Name
+}
+
+// find looks a host up as a request would: itself, then its wildcard, then every host.
+func find[T any](all map[hostOn]*T, listener, host string) *T {
+	if t := all[hostOn{listener, host}]; t != nil {
+		return t
+	}
+	if _, rest, ok := strings.Cut(host, "."); ok && !strings.HasPrefix(host, "*.") {
+		if t := all[hostOn{listener, "*." + rest}]; t != nil {
+			return t
+		}
+	}
+	return all[hostOn{listener, ""}]
+}
+
+// split makes of r the routes whose hosts have one TLS policy and mode each.
+// What an http or tcp listener serves goes with the first of them.
+func (v *draft) split(r *Route) []Route {
+	type effect struct {
+		policy string
+		mode   TLSMode
+	}
+	var parts []Route
+	for _, l := range v.listenersOf(r) {
+		byEffect := map[effect][]string{}
+		var order []effect
+		for _, h := range v.hostsOf(r) {
+			var e effect
+			e.policy, e.mode = v.groups[hostOn{l.Name, h}].effective()
+			if byEffect[e] == nil {
+				order = append(order, e)
+			}
+			byEffect[e] = append(byEffect[e], h)
+		}
+		for _, e := range order {
+			hosts := byEffect[e]
+			if hosts[0] == "" {
+				hosts = nil
+			}
+			i := slices.IndexFunc(parts, func(p Route) bool {
+				return p.TLSPolicy == e.policy && p.TLS == e.mode && slices.Equal(p.Hosts, hosts)
+			})
+			if i < 0 {
+				part := *r
+				part.Listeners, part.Hosts, part.TLSPolicy, part.TLS = nil, hosts, e.policy, e.mode
+				parts = append(parts, part)
+				i = len(parts) - 1
+			}
+			parts[i].Listeners = append(parts[i].Listeners, l.Name)
+		}
+	}
+	return parts
+}

@@ -1,0 +1,263 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Every setter here marks where the value was written, also when it is wrong:
+// what was given wrongly is not missing as well. A nil node was reported before.
+
+// scalar marks dst and returns the text of a scalar that has one of the tags.
+// What came from the environment has every tag: its text decides.
+func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...string) (string, bool) {
+	d.mark(dst, n, p)
+	if n.Kind == yaml.ScalarNode {
+		if d.hidden[n] {
+			return n.Value, true
+		}
+		for _, t := range tags {
+			if n.Tag == t {
+				return n.Value, true
+			}
+		}
+	}
+	got := d.kind(n)
+	if n.Kind == yaml.ScalarNode && tags[0] == "!!str" {
+		got += "; put it in quotes"
+	}
+	d.fail(n, p, "has to be %s, not %s", want, got)
+	return "", false
+}
+
+// str decodes text that is neither empty nor has control characters.
+func (d *decoder) str(dst any, n *yaml.Node, p path) (string, bool) {
+	s, ok := d.scalar(dst, n, p, "text", "!!str")
+	switch {
+	case !ok:
+		return "", false
+	case s == "":
+		d.fail(n, p, "is empty; give it a value, or take the key out")
+		return "", false
+	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
+		d.fail(n, p, "contains control characters or broken UTF-8; write plain text on one line")
+		return "", false
+	}
+	return s, true
+}
+
+func (d *decoder) text(dst *string) setter {
+	return func(n *yaml.Node, p path) {
+		if s, ok := d.str(dst, n, p); ok {
+			*dst = s
+		}
+	}
+}
+
+// parsed decodes text with a function that returns what is wrong with it and
+// what would be right. The reason may quote the text: it is not shown for
+// values from the environment.
+func parsed[T any](d *decoder, dst *T, what string, parse func(string) (T, error)) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.str(dst, n, p)
+		if !ok {
+			return
+		}
+		v, err := parse(s)
+		switch {
+		case err == nil:
+			*dst = v
+		case d.hidden[n]:
+			d.fail(n, p, "the value from the environment is not %s", what)
+		default:
+			d.fail(n, p, "%q %v", shorten(s), err)
+		}
+	}
+}
+
+// choice decodes one of a few words.
+func choice[T ~string](d *decoder, dst *T, words ...T) setter {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = string(w)
+	}
+	return parsed(d, dst, "one of "+strings.Join(all, ", "), func(s string) (T, error) {
+		for _, w := range words {
+			if string(w) == s {
+				return w, nil
+			}
+		}
+		return "", notOneOf(s, all)
+	})
+}
+
+// notOneOf says what would be right instead of s.
+func notOneOf(s string, words []string) error {
+	if near := nearest(s, words); near != "" {
+		return fmt.Errorf("is not known here; did you mean %q?", near)
+	}
+	return fmt.Errorf("is not known here; write one of %s", strings.Join(words, ", "))
+}
+
+func (d *decoder) number(dst *int, lo, hi int) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, "a number", "!!int", "!!float")
+		if !ok {
+			return
+		}
+		v, err := strconv.Atoi(s)
+		if err != nil || v < lo || v > hi {
+			d.fail(n, p, "%s is not a whole number from %d to %d", d.quoteNode(n), lo, hi)
+			return
+		}
+		*dst = v
+	}
+}
+
+func (d *decoder) share(dst *float64) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, "a number", "!!float", "!!int")
+		if !ok {
+			return
+		}
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= 0 && v <= 1) {
+			d.fail(n, p, "%s is not a number from 0 to 1", d.quoteNode(n))
+			return
+		}
+		*dst = v
+	}
+}
+
+func (d *decoder) truth(dst *bool) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, "true or false", "!!bool")
+		if !ok {
+			return
+		}
+		if s != "true" && s != "false" {
+			d.fail(n, p, "%s is not a truth value; write true or false", d.quoteNode(n))
+			return
+		}
+		*dst = s == "true"
+	}
+}
+
+func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, `a duration such as "5s"`, "!!str", "!!int", "!!float")
+		if !ok {
+			return
+		}
+		v, err := time.ParseDuration(s)
+		switch unit := strings.TrimLeft(s, "0123456789."); {
+		case err == nil && v >= lo && v <= hi && s != "0":
+			*dst = v
+		case err == nil && s != "0":
+			d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
+		case d.hidden[n]:
+			d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
+		case unit == "" || unit == "0":
+			d.fail(n, p, `%q has no unit; write "%ss" for seconds`, s, s)
+		case unit == "d":
+			d.fail(n, p, `%q is in days, which may have 23 to 25 hours; write hours, such as "24h"`, s)
+		default:
+			d.fail(n, p, `%q is not a duration; write one such as "500ms", "5s" or "1m30s"`, shorten(s))
+		}
+	}
+}
+
+// short is v without the zero units that Duration.String has at the end.
+func short(v time.Duration) string {
+	s := v.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+
+func (d *decoder) size(dst *int64, lo, hi int64) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, `a size such as "64KiB"`, "!!str", "!!int", "!!float")
+		if !ok {
+			return
+		}
+		v, err := parseSize(s)
+		switch {
+		case err != nil && d.hidden[n]:
+			d.fail(n, p, `the value from the environment is not a size such as "64KiB"`)
+		case err != nil:
+			d.fail(n, p, "%q %v", shorten(s), err)
+		case v < lo || v > hi:
+			d.fail(n, p, "%s is out of bounds; write a size from %s to %s", d.quoteNode(n), formatSize(lo), formatSize(hi))
+		default:
+			*dst = v
+		}
+	}
+}
+
+func parseSize(s string) (int64, error) {
+	digits := s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
+	unit := s[len(digits):]
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf(`is not a size; write one such as "64KiB" or "10MiB"`)
+	}
+	for _, u := range sizeUnits {
+		if u.name == unit {
+			if v > (1<<62)/u.bytes {
+				return 1 << 62, nil
+			}
+			return v * u.bytes, nil
+		}
+	}
+	for _, u := range sizeUnits {
+		if unit != "" && strings.EqualFold(unit[:1], u.name[:1]) {
+			return 0, fmt.Errorf("has no unit that weir knows; did you mean %q?", digits+u.name)
+		}
+	}
+	return 0, fmt.Errorf("has no unit; write B, KiB, MiB or GiB behind it, such as %q", digits+"B")
+}
+
+func formatSize(v int64) string {
+	for _, u := range sizeUnits {
+		if v%u.bytes == 0 && v != 0 {
+			return strconv.FormatInt(v/u.bytes, 10) + u.name
+		}
+	}
+	return "0B"
+}
+
+func (d *decoder) prefix(dst *netip.Prefix) setter {
+	return parsed(d, dst, "a CIDR such as 10.0.0.0/8", parsePrefix)
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			return p, fmt.Errorf("is an address, not a CIDR; write %q", fmt.Sprintf("%s/%d", a, a.BitLen()))
+		}
+		return p, fmt.Errorf(`is not a CIDR; write one such as "10.0.0.0/8" or "fd00::/8"`)
+	}
+	if p.Addr().Is4In6() {
+		return p, fmt.Errorf("maps IPv4 into IPv6, which no address that weir compares does; write the IPv4 network")
+	}
+	if m := p.Masked(); m != p {
+		return p, fmt.Errorf("has bits set outside its mask; write %q", m.String())
+	}
+	return p, nil
+}

@@ -1,0 +1,101 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// warn collects what is allowed and probably not meant.
+func (v *draft) warn() {
+	v.warnUnused()
+	for _, l := range v.listeners {
+		v.warnListener(l)
+	}
+	for _, b := range v.backends {
+		if v.given(&b.Queue) && b.MaxConnections == 0 {
+			v.warnAt(v.places[&b.Queue], "nothing ever waits here, as max_connections is not set")
+		}
+		if b.TLS.InsecureSkipVerify {
+			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "whoever answers in an endpoint's place can read and change everything")
+		}
+	}
+	for _, r := range v.routes {
+		v.warnRoute(r)
+	}
+	if a := &v.admin.Address; v.admin.Network == "tcp" && v.given(a) && !isLoopback(*a) {
+		v.warnAt(v.places[a], "whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall")
+	}
+}
+
+func (v *draft) warnUnused() {
+	unused := func(dst any, what string, used bool) {
+		if !used && v.given(dst) {
+			v.warnAt(v.places[dst], "nothing uses this %s", what)
+		}
+	}
+	for _, h := range v.headers {
+		unused(h, "policy", slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
+	}
+	for _, t := range v.policies {
+		used := slices.ContainsFunc(v.routes, func(r *Route) bool { return r.TLSPolicy == t.Name })
+		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
+	}
+	for _, b := range v.backends {
+		unused(b, "backend", slices.ContainsFunc(v.routes, func(r *Route) bool { return r.Backend == b.Name }))
+	}
+}
+
+func (v *draft) warnListener(l *Listener) {
+	if !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) {
+		v.warnAt(v.places[l], "no route names this listener, so it answers everything with 404")
+	}
+	if l.Protocol != ProtocolTCP {
+		return
+	}
+	for _, h := range v.headers {
+		if h.Name != l.HeaderPolicy {
+			continue
+		}
+		for i := range h.Rules {
+			if mode := &h.Rules[i].Mode; *mode == HeaderOptional {
+				v.warnAt(v.places[mode], "on the tcp listener %q clients that send no header have to speak first; a server that speaks first, such as SSH, is not heard before they do",
+					l.Name)
+			}
+		}
+	}
+}
+
+func (v *draft) warnRoute(r *Route) {
+	for i, p := range r.Paths {
+		if strings.Contains(p.Value, "*") {
+			v.warnAt(v.places[&r.Paths[i]], "the star stands for itself; a prefix matches everything below it without one")
+		}
+	}
+	for i, h := range r.Hosts {
+		if v.isOpened(r, h) && !v.isCertified(h) {
+			v.warnAt(v.places[&r.Hosts[i]], "no certificate names this host, so its clients are shown the first one")
+		}
+	}
+}
+
+// isOpened says whether r opens TLS for host.
+func (v *draft) isOpened(r *Route, host string) bool {
+	return slices.ContainsFunc(v.listenersOf(r), func(l *Listener) bool {
+		_, mode := v.groups[hostOn{l.Name, host}].effective()
+		return l.Protocol == ProtocolTLS && mode == TLSTerminate
+	})
+}
+
+// isCertified says whether a certificate is for host; one for *.example.org is for each of its labels.
+func (v *draft) isCertified(host string) bool {
+	_, rest, _ := strings.Cut(host, ".")
+	return slices.Contains(v.names, host) || slices.Contains(v.names, "*."+rest)
+}
+
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long nothing may happen before files are looked at: an
+	// editor or a copying tool needs several steps for one change.
+	settle = 200 * time.Millisecond
+	// patience bounds settle where files change all the time.
+	patience = 2 * time.Second
+	// lookAnyway is how often files are looked at without any event. Network
+	// and FUSE file systems raise none, and folders can be replaced unseen.
+	lookAnyway = time.Minute
+)
+
+// Watch calls changed whenever the content of the file at path, or of one of
+// extra, is another than before; events that change no content, and files that
+// cannot be read at the moment, are passed over. It watches folders, those of
+// symbolic links on the way included, so that it sees files replaced by a
+// rename and the swapped links of a mounted ConfigMap. changed is called on
+// Watch's goroutine. Watch returns nil when ctx ends, and an error if it cannot
+// begin. Standard input ("-") is not watched.
+func Watch(ctx context.Context, path string, extra []string, changed func()) error {
+	files := append([]string(nil), extra...)
+	if path != standardInput {
+		files = append(files, path)
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances", path, err)
+	}
+	defer w.Close()
+	s := watch{Watcher: w, files: files, sums: map[string][sha256.Size]byte{}}
+	if err := s.follow(); err != nil {
+		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_watches", path, err)
+	}
+	s.look() // after follow: a change in between raises an event
+	s.run(ctx, changed)
+	return nil
+}
+
+type watch struct {
+	*fsnotify.Watcher
+	files []string
+	sums  map[string][sha256.Size]byte
+}
+
+func (w *watch) run(ctx context.Context, changed func()) {
+	timer := time.NewTimer(lookAnyway)
+	defer timer.Stop()
+	var since time.Time // the first event that was not acted on yet
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			since = time.Time{}
+			w.follow() // a folder that is gone now may be back at the next look
+			if w.look() {
+				changed()
+			}
+			timer.Reset(lookAnyway)
+			continue
+		case <-w.Events:
+		case <-w.Errors: // events were lost: look
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		timer.Reset(min(settle, max(0, patience-time.Since(since))))
+	}
+}
+
+// follow watches every folder that can change what the files are.
+func (w *watch) follow() error {
+	var first error
+	for _, f := range w.files {
+		for _, folder := range folders(f) {
+			// Adding a folder again does nothing, unless another one has its name now.
+			if err := w.Add(folder); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// look says whether the content of a file is another than when it was last read.
+func (w *watch) look() (news bool) {
+	for _, f := range w.files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue // in the middle of a replacement; an event will come
+		}
+		sum := sha256.Sum256(data)
+		if last, known := w.sums[f]; !known || last != sum {
+			w.sums[f] = sum
+			news = true
+		}
+	}
+	return news
+}
+
+// maxLinks bounds the symbolic links on the way to a file, as the kernel does.
+const maxLinks = 40
+
+// folders returns the folder of path and of each symbolic link on the way to it.
+func folders(path string) (all []string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil
+	}
+	done, rest := "/", path
+	for links := 0; rest != "" && links <= maxLinks; {
+		name, after, _ := strings.Cut(rest, "/")
+		rest = after
+		if name == "" || name == "." || name == ".." {
+			done = filepath.Join(done, name) // done holds no links: .. is the folder above
+			continue
+		}
+		at := filepath.Join(done, name)
+		target, err := os.Readlink(at)
+		if err != nil { // no link
+			if strings.Trim(rest, "/") == "" {
+				all = append(all, done)
+			}
+			done = at
+			continue
+		}
+		links++
+		all = append(all, done)
+		if filepath.IsAbs(target) {
+			done = "/"
+		}
+		rest = target + "/" + rest
+	}
+	return all
+}
