@@ -59,7 +59,8 @@ type Refusal struct {
 	Peer, Client netip.AddrPort
 	// Reason is the label in weir_connections_rejected_total.
 	Reason Reason
-	// Silent says that not one byte came, as with a load balancer's TCP check.
+	// Silent says that a header was waited for and not one byte came, as with a
+	// load balancer's TCP check.
 	Silent bool
 	// Err says what was wrong and which setting decided it.
 	Err error
@@ -67,13 +68,16 @@ type Refusal struct {
 
 // Listener accepts connections on one socket.
 type Listener struct {
-	name     string
-	ln       net.Listener
-	limits   *Limits
-	tracker  *Tracker
-	count    *counters
-	refused  func(Refusal)
-	trouble  func(error)
+	name    string
+	ln      net.Listener
+	limits  *Limits
+	tracker *Tracker
+	count   *counters
+	refused func(Refusal)
+	trouble func(error)
+	// limitErrors are made once: a flood meets them.
+	limitErrors [ReasonPendingPerSource + 1]error
+
 	settings atomic.Pointer[Settings]
 	open     atomic.Int64
 
@@ -91,7 +95,8 @@ func New(ln net.Listener, o Options) *Listener {
 	l := &Listener{
 		name: o.Name, ln: ln, limits: o.Limits, tracker: o.Tracker,
 		count: o.Metrics.listener(o.Name), refused: o.Refused, trouble: o.Trouble,
-		closing: make(chan struct{}), done: make(chan struct{}),
+		limitErrors: limitErrors(o.Name),
+		closing:     make(chan struct{}), done: make(chan struct{}),
 	}
 	l.Update(o.Settings)
 	return l
@@ -138,27 +143,30 @@ func (l *Listener) begin() bool {
 // so: see Tracker.Drain. It returns when the socket is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
-	first := !l.closed
+	first, serving := !l.closed, l.serving
 	l.closed = true
-	serving := l.serving
+	if first {
+		close(l.closing)
+		l.wake()
+	}
 	l.mu.Unlock()
-	if !first {
-		if serving {
-			<-l.done
-		}
+	if serving {
+		<-l.done
 		return nil
 	}
-	close(l.closing)
-	if !serving {
-		return l.ln.Close()
+	if !first {
+		return nil
 	}
+	return l.ln.Close()
+}
+
+// wake ends Accept; Serve empties the queue then.
+func (l *Listener) wake() {
 	if d, ok := l.ln.(deadliner); ok {
-		d.SetDeadline(longAgo) // wakes Accept; Serve empties the queue
-	} else {
+		d.SetDeadline(longAgo)
+	} else if l.serving {
 		l.ln.Close()
 	}
-	<-l.done
-	return nil
 }
 
 type deadliner interface{ SetDeadline(time.Time) error }
@@ -258,7 +266,9 @@ func (l *Listener) emptyQueue() {
 	}
 	until := time.Now().Add(queueTime)
 	settle := refuseNew(l.ln)
+	l.mu.Lock() // Close sets the deadline that woke us
 	d.SetDeadline(until)
+	l.mu.Unlock()
 	var wait backoff
 	for time.Now().Before(until) && somebodyWaits(l.ln, settle) {
 		nc, err := l.ln.Accept()
@@ -293,21 +303,31 @@ func (l *Listener) accepted(nc net.Conn) {
 	go l.serve(nc, now, s)
 }
 
+// refuseAccepted closes a connection that was never admitted. It is what a
+// flood comes down to, and does little.
 func (l *Listener) refuseAccepted(nc net.Conn, reason Reason) {
 	l.count.rejected[reason].Inc()
 	nc.Close()
-	if l.refused != nil {
-		peer := conn.New(nc).Peer
-		l.refused(Refusal{Listener: l.name, Peer: peer, Client: peer, Reason: reason, Err: l.limitError(reason)})
+	if l.refused == nil {
+		return
 	}
+	var peer netip.AddrPort
+	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		a := t.AddrPort()
+		peer = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	}
+	l.refused(Refusal{Listener: l.name, Peer: peer, Client: peer, Reason: reason, Err: l.limitErrors[reason]})
 }
 
-func (l *Listener) limitError(r Reason) error {
-	setting := map[Reason]string{
-		ReasonMaxConnections:    "listeners." + l.name + ".max_connections",
+// limitErrors says for every limit which setting it is.
+func limitErrors(name string) (errs [ReasonPendingPerSource + 1]error) {
+	for reason, setting := range [...]string{
+		ReasonMaxConnections:    "listeners." + name + ".max_connections",
 		ReasonMaxConnectionsAll: "limits.max_connections",
 		ReasonPending:           "limits.pending",
 		ReasonPendingPerSource:  "limits.pending_per_source",
-	}[r]
-	return fmt.Errorf("listener %s cannot take the connection: %s is reached", l.name, setting)
+	} {
+		errs[reason] = fmt.Errorf("listener %s cannot take the connection: %s is reached", name, setting)
+	}
+	return errs
 }

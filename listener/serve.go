@@ -54,7 +54,7 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 		}
 	case config.HeaderRequire, config.HeaderDiscard:
 	default:
-		a.refuseHeader(outcome{result: resultDenied, silent: true}, p)
+		a.refuseHeader(outcome{result: resultDenied}, p)
 		return false
 	}
 	o := read(a.c, mode, a.c.Accepted.Add(p.timeout))
@@ -82,7 +82,7 @@ func (a *admission) countSource(source netip.Addr) bool {
 	a.dropSource()
 	key := sourceKey(source)
 	if !a.l.limits.countSource(key) {
-		a.refuse(ReasonPendingPerSource, false, a.l.limitError(ReasonPendingPerSource))
+		a.refuse(ReasonPendingPerSource, false, a.l.limitErrors[ReasonPendingPerSource])
 		return false
 	}
 	a.source = key

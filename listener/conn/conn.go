@@ -214,6 +214,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if c.inside {
+		if c.duplex != nil {
+			return c.readDuplex(p)
+		}
 		return c.readNow(p)
 	}
 	for {
@@ -238,9 +241,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // readNow is Read inside Await.
 func (c *Conn) readNow(p []byte) (int, error) {
-	if c.duplex != nil {
-		return c.readDuplex(p)
-	}
 	if c.drained {
 		return 0, ErrWouldBlock
 	}

@@ -50,7 +50,7 @@ func (r *receiver) receive(fd int, p []byte) (n int, more bool, err error) {
 	r.msg.Control = &r.ctl[0]
 	for {
 		r.msg.SetControllen(len(r.ctl))
-		got, _, errno := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.msg)), 0)
+		got, _, errno := syscall.RawSyscall6(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.msg)), 0, 0, 0, 0)
 		if errno == syscall.EINTR {
 			continue
 		}
