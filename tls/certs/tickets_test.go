@@ -1,0 +1,109 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// resumer is a client with a session cache.
+func resumer(version uint16) *tls.Config {
+	return &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(0), MinVersion: version, MaxVersion: version}
+}
+
+func resumed(t testing.TB, server, client *tls.Config) bool {
+	t.Helper()
+	state, err := shake(t, server, client, "app.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.DidResume
+}
+
+func ticketServer(t testing.TB, tickets *Tickets, scope string) *tls.Config {
+	c := allSuites(newStore(t, selfSigned("app.example.org")))
+	tickets.Attach(scope, c)
+	return c
+}
+
+var bothVersions = []uint16{tls.VersionTLS12, tls.VersionTLS13}
+
+func TestTicketScopes(t *testing.T) {
+	for _, version := range bothVersions {
+		tickets := NewTickets()
+		a1, a2, b := ticketServer(t, tickets, "a"), ticketServer(t, tickets, "a"), ticketServer(t, tickets, "b")
+		client := resumer(version)
+		if resumed(t, a1, client) {
+			t.Error("a session was resumed that never was")
+		}
+		if !resumed(t, a1, client) || !resumed(t, a2, client) {
+			t.Errorf("%s: a session was not resumed by a configuration of its scope, as after a reload", tls.VersionName(version))
+		}
+		if resumed(t, b, client) {
+			t.Errorf("%s: a session was resumed in another scope", tls.VersionName(version))
+		}
+	}
+}
+
+// A ticket serves for as long as its key is among the last three, in configurations old and new.
+func TestTicketRotation(t *testing.T) {
+	for _, version := range bothVersions {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			tickets := NewTickets()
+			done := make(chan struct{})
+			go func() { tickets.Run(ctx); close(done) }()
+
+			server := ticketServer(t, tickets, "a")
+			clients := make([]*tls.Config, ticketKeys+1)
+			for i := range clients {
+				clients[i] = resumer(version)
+				if resumed(t, server, clients[i]) {
+					t.Error("a session was resumed that never was")
+				}
+			}
+			for i, client := range clients {
+				reloaded := ticketServer(t, tickets, "a")
+				if got, want := resumed(t, reloaded, client), i < ticketKeys; got != want {
+					t.Errorf("%s: after %d rotations a session is resumed: %v, want %v", tls.VersionName(version), i, got, want)
+				}
+				time.Sleep(ticketRotation)
+				synctest.Wait()
+			}
+			// The configuration that was there from the start has the new keys as well.
+			if client := resumer(version); resumed(t, server, client) || !resumed(t, ticketServer(t, tickets, "a"), client) {
+				t.Error("a configuration in use was left out of the rotation")
+			}
+			if n := len(tickets.scopes["a"].keys); n != ticketKeys {
+				t.Errorf("%d keys are kept, want %d", n, ticketKeys)
+			}
+			cancel()
+			<-done
+		})
+	}
+}
+
+// Configurations that a reload replaced are not held on to, nor are their scopes.
+func TestTicketsForget(t *testing.T) {
+	tickets := NewTickets()
+	kept := new(tls.Config)
+	tickets.Attach("kept", kept)
+	for range 100 {
+		tickets.Attach("kept", new(tls.Config))
+		tickets.Attach("gone", new(tls.Config))
+	}
+	// A weak pointer is cleared by the first collection after the last use.
+	runtime.GC()
+	tickets.Attach("kept", kept)
+	tickets.Rotate()
+	if n := len(tickets.scopes["kept"].configs); n > 3 {
+		t.Errorf("%d configurations are held on to, want the one in use", n)
+	}
+	if _, ok := tickets.scopes["gone"]; ok {
+		t.Error("a scope without configurations is held on to")
+	}
+	runtime.KeepAlive(kept)
+}
