@@ -168,3 +168,9 @@ func session(e *Endpoint) (*Session, net.Conn) {
 	s.RW = s.Conn
 	return s, there
 }
+
+// pipeConn is a connection of which nothing is asked but to be one.
+type pipeConn struct{ net.Conn }
+
+func (pipeConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+func (pipeConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }

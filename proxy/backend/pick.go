@@ -74,11 +74,14 @@ func (v *view) pick(client netip.Addr, avoid *Endpoint, r uint64) *Endpoint {
 func (v *view) leastRequests(avoid *Endpoint, r uint64) *Endpoint {
 	i := v.draw(uint32(r))
 	j := v.drawOther(i, r)
+	if i == j && v.ready[i].e == avoid {
+		j = (i + 1) % len(v.ready)
+	}
 	a, b := &v.ready[i], &v.ready[j]
 	switch {
 	case a.e == avoid:
 		return b.e
-	case b.e == avoid, i == j:
+	case b.e == avoid:
 		return a.e
 	case a.e.inFlight.Load()*b.weight <= b.e.inFlight.Load()*a.weight:
 		return a.e

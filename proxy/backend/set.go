@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -212,7 +213,7 @@ func (b *Backend) install(p *plan, where locality) {
 	for _, n := range b.names {
 		n.interval.Store(int64(p.cfg.ResolveInterval))
 	}
-	b.budget.share.Store(int64(p.cfg.Retries.Share * budgetUnit))
+	b.budget.share.Store(int64(math.Ceil(p.cfg.Retries.Share * budgetUnit)))
 	b.reconcile()
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
