@@ -148,6 +148,7 @@ func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[stri
 		right := fmt.Sprintf("; known here: %s", strings.Join(keys, ", "))
 		if near := nearest(key.Value, keys); near != "" {
 			right = fmt.Sprintf("; did you mean %q?", near)
+			there[near] = true // misspelt is not missing
 		} else if len(keys) == 0 {
 			right = "; nothing belongs here, write {}"
 		}

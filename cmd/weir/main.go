@@ -1,19 +1,86 @@
+// Weir is a TCP and TLS reverse proxy that never loses the client's address.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/config"
 )
 
-func main() {
-	root := &cobra.Command{Use: "weir", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newRunCommand(), newDemoCommand())
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+func main() { os.Exit(execute(newRootCommand())) }
+
+// The exit statuses.
+const (
+	statusError = 1 // what was asked for failed
+	statusUsage = 2 // it was asked for in a way that weir does not understand
+)
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "A TCP and TLS reverse proxy that never loses the client's address",
+		Long: `weir stands where a load balancer hands connections over: it reads PROXY
+headers strictly, terminates TLS for modern and for very old clients, routes by
+SNI, Host or raw TCP, and tells the load balancer the truth about this node.
+
+The configuration is one YAML file; docs/configuration.md names every key.`,
+		Example: `  weir demo                  look around, no file needed
+  weir check -c weir.yaml    is the file right?
+  weir run -c weir.yaml      serve it`,
+		SilenceErrors: true, // execute prints them
+		SilenceUsage:  true,
+		Args:          knownCommand,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newRunCommand())
+	root.AddCommand(newDemoCommand())
+	root.AddCommand(newCheckCommand())
+	root.AddCommand(newVersionCommand())
+	return root
 }
 
-func buildVersion() string { return "dev" }
+// knownCommand refuses what is no subcommand.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("there is no command %q", args[0])
+}
+
+// execute runs the command line, prints its error and returns the exit status.
+func execute(root *cobra.Command) int {
+	begun := false
+	for _, c := range append(root.Commands(), root) {
+		if run := c.RunE; run != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				begun = true
+				return run(c, args)
+			}
+		}
+	}
+	c, err := root.ExecuteC()
+	out := root.ErrOrStderr()
+	var wrong config.Errors
+	switch {
+	case err == nil:
+		return 0
+	case !begun: // whatever fails before a command begins is the command line
+		fmt.Fprintf(out, "weir: %v\nTry %q.\n", err, c.CommandPath()+" --help")
+		return statusUsage
+	case errors.As(err, &wrong): // each line begins with its position
+		fmt.Fprintln(out, wrong)
+	default:
+		fmt.Fprintf(out, "weir: %v\n", err)
+	}
+	return statusError
+}

@@ -1,0 +1,209 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// hostOn is a host on a listener; the host "" is every host.
+type hostOn struct{ listener, host string }
+
+// group is what the routes of one host on one tls listener say of its TLS; ""
+// where none says anything. by is the route that said it.
+type group struct {
+	policy, mode     string
+	policyBy, modeBy *Route
+}
+
+// effective is what holds after the defaults.
+func (g *group) effective() (policy string, mode TLSMode) {
+	policy, mode = DefaultTLSPolicy, TLSTerminate
+	if g != nil && g.policy != "" {
+		policy = g.policy
+	}
+	if g != nil && g.mode != "" {
+		mode = TLSMode(g.mode)
+	}
+	return policy, mode
+}
+
+// group collects what the routes say of each host's TLS and reports contradictions.
+func (v *draft) group() {
+	v.groups = map[hostOn]*group{}
+	for _, r := range v.routes {
+		if r.FirstBytes != "" {
+			continue
+		}
+		for _, l := range v.listenersOf(r) {
+			if l.Protocol != ProtocolTLS {
+				continue
+			}
+			for _, h := range v.hostsOf(r) {
+				v.join(r, hostOn{l.Name, h})
+			}
+		}
+	}
+}
+
+func (v *draft) join(r *Route, on hostOn) {
+	g := v.groups[on]
+	if g == nil {
+		g = &group{}
+		v.groups[on] = g
+	}
+	merge := func(dst *string, by **Route, value string, at place, key string) {
+		switch {
+		case value == "":
+		case *dst == "":
+			*dst, *by = value, r
+		case *dst != value:
+			v.failAt(at, "%s has another %s for the same host on listener %q; one host has one there, so make them equal or leave it out here",
+				lineOf(*by), key, on.listener)
+		}
+	}
+	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
+	merge(&g.mode, &g.modeBy, string(r.TLS), v.places[&r.TLS], "tls")
+}
+
+// lineOf names a route without its name, which may hold values of the environment.
+func lineOf(r *Route) string { return fmt.Sprintf("the route on line %d", r.Position.Line) }
+
+// checkPassthrough reports hosts that are passed through and opened at once.
+func (v *draft) checkPassthrough(r *Route) {
+	if r.FirstBytes != "" {
+		return
+	}
+	for _, l := range v.listenersOf(r) {
+		for _, h := range v.hostsOf(r) {
+			g := v.groups[hostOn{l.Name, h}]
+			if _, mode := g.effective(); mode != TLSPassthrough {
+				continue
+			}
+			if v.given(&r.Paths) {
+				v.failAt(v.places[&r.Paths], "the host is passed through unopened by %s, so no path can be seen; take paths out", lineOf(g.modeBy))
+			}
+			if v.given(&r.MaxBody) {
+				v.failAt(v.places[&r.MaxBody], "the host is passed through unopened by %s, so no request body can be seen; take this out", lineOf(g.modeBy))
+			}
+			if v.given(&r.TLSPolicy) {
+				v.failAt(v.places[&r.TLSPolicy], "the host is passed through unopened by %s, and its TLS is the backend's; take this out", lineOf(g.modeBy))
+			}
+			return
+		}
+	}
+}
+
+// checkClientAuth reports hosts that demand client certificates on a tls
+// listener and are served on an http listener, where nobody can show one.
+func (v *draft) checkClientAuth() {
+	plain := map[hostOn]*Route{}
+	for _, r := range v.routes {
+		for _, l := range v.listenersOf(r) {
+			if l.Protocol == ProtocolHTTP && r.FirstBytes == "" {
+				for _, h := range v.hostsOf(r) {
+					if on := (hostOn{l.Name, h}); plain[on] == nil {
+						plain[on] = r
+					}
+				}
+			}
+		}
+	}
+	for _, r := range v.routes {
+		for _, l := range v.listenersOf(r) {
+			for _, h := range v.hostsOf(r) {
+				if v.reportPlain(plain, r, l, h) {
+					return // one is enough to tell what is wrong
+				}
+			}
+		}
+	}
+}
+
+// reportPlain looks both ways, as either side may name the host more precisely.
+func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host string) bool {
+	for _, other := range v.listeners {
+		r, plainListener, tlsListener := r, l, other
+		g := find(v.groups, other.Name, host)
+		if l.Protocol == ProtocolTLS {
+			g = v.groups[hostOn{l.Name, host}]
+			r, plainListener, tlsListener = find(plain, other.Name, host), other, l
+		}
+		if r == nil || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
+			continue
+		}
+		if policy := v.asksForCertificates(g); policy != "" {
+			v.failAt(v.places[r], "listener %q serves a host without TLS whose policy %q on listener %q asks for client certificates; take %q out of the route, or client_auth out of the policy",
+				plainListener.Name, policy, tlsListener.Name, plainListener.Name)
+			return true
+		}
+	}
+	return false
+}
+
+// asksForCertificates returns the name of the policy by which g is behind client_auth, or "".
+func (v *draft) asksForCertificates(g *group) string {
+	name, mode := g.effective()
+	if mode == TLSPassthrough {
+		return ""
+	}
+	t := v.policyNamed(name)
+	if t != nil && len(t.From) > 0 {
+		t = v.policyNamed(DefaultTLSPolicy) // for everybody else
+	}
+	if t == nil || !v.given(&t.ClientAuth) {
+		return ""
+	}
+	return t.Name
+}
+
+// find looks a host up as a request would: itself, then its wildcard, then every host.
+func find[T any](all map[hostOn]*T, listener, host string) *T {
+	if t := all[hostOn{listener, host}]; t != nil {
+		return t
+	}
+	if _, rest, ok := strings.Cut(host, "."); ok && !strings.HasPrefix(host, "*.") {
+		if t := all[hostOn{listener, "*." + rest}]; t != nil {
+			return t
+		}
+	}
+	return all[hostOn{listener, ""}]
+}
+
+// split makes of r the routes whose hosts have one TLS policy and mode each.
+// What an http or tcp listener serves goes with the first of them.
+func (v *draft) split(r *Route) []Route {
+	type effect struct {
+		policy string
+		mode   TLSMode
+	}
+	var parts []Route
+	for _, l := range v.listenersOf(r) {
+		byEffect := map[effect][]string{}
+		var order []effect
+		for _, h := range v.hostsOf(r) {
+			var e effect
+			e.policy, e.mode = v.groups[hostOn{l.Name, h}].effective()
+			if byEffect[e] == nil {
+				order = append(order, e)
+			}
+			byEffect[e] = append(byEffect[e], h)
+		}
+		for _, e := range order {
+			hosts := byEffect[e]
+			if hosts[0] == "" {
+				hosts = nil
+			}
+			i := slices.IndexFunc(parts, func(p Route) bool {
+				return p.TLSPolicy == e.policy && p.TLS == e.mode && slices.Equal(p.Hosts, hosts)
+			})
+			if i < 0 {
+				part := *r
+				part.Listeners, part.Hosts, part.TLSPolicy, part.TLS = nil, hosts, e.policy, e.mode
+				parts = append(parts, part)
+				i = len(parts) - 1
+			}
+			parts[i].Listeners = append(parts[i].Listeners, l.Name)
+		}
+	}
+	return parts
+}
