@@ -53,7 +53,7 @@ func beginsAsSSH(c *conn.Conn) (bool, error) {
 		}
 		n = min(len(b), len(sshBanner))
 		if string(b[:n]) != sshBanner[:n] {
-			if n > 1 || b[0] == sshBanner[0] {
+			if b[0] == sshBanner[0] {
 				return false, errNotSSH
 			}
 			return false, nil
