@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func shake(t testing.TB, server, client *tls.Config, serverName string) (tls.Con
 	client = client.Clone()
 	client.ServerName = serverName
 	client.InsecureSkipVerify = true
-	a, b := net.Pipe()
+	a, b := newPipe()
 	defer a.Close()
 	defer b.Close()
 	a.SetDeadline(time.Now().Add(20 * time.Second))
@@ -133,6 +134,42 @@ func shake(t testing.TB, server, client *tls.Config, serverName string) (tls.Con
 	_, err := conn.Read(make([]byte, 1))
 	serverErr := <-result
 	return conn.ConnectionState(), errors.Join(serverErr, err)
+}
+
+// eager is an end of a pipe whose writes do not wait for the reader, as a
+// socket's do not: crypto/tls on both ends of a bare net.Pipe can write at the same time for ever.
+type eager struct {
+	net.Conn
+	writes chan []byte
+	close  sync.Once
+}
+
+func newPipe() (a, b net.Conn) {
+	a, b = net.Pipe()
+	return newEager(a), newEager(b)
+}
+
+func newEager(c net.Conn) *eager {
+	e := &eager{Conn: c, writes: make(chan []byte, 100)}
+	go func() {
+		for p := range e.writes {
+			c.Write(p)
+		}
+		c.Close()
+	}()
+	return e
+}
+
+// Write is not called after Close, and by one goroutine at a time.
+func (e *eager) Write(p []byte) (int, error) {
+	e.writes <- slices.Clone(p)
+	return len(p), nil
+}
+
+// Close lets what was written arrive.
+func (e *eager) Close() error {
+	e.close.Do(func() { close(e.writes) })
+	return nil
 }
 
 // served returns the common name and the kind of key that a client gets.

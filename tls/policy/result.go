@@ -63,6 +63,9 @@ func HandshakeResult(err error) string {
 // causes are what crypto/tls says where it has no type or value for a cause.
 // A test provokes each of them, so that a change in Go does not go unnoticed.
 var causes = []struct{ text, result string }{
+	{"tls: handshake message of length", ResultBadRecord},
+	{"tls: received unexpected handshake message", ResultBadRecord},
+	{"tls: too many ignored records", ResultBadRecord},
 	{"tls: client offered only unsupported versions", ResultNoCommonVersion},
 	{"tls: client using inappropriate protocol fallback", ResultNoCommonVersion},
 	{"tls: no cipher suite supported by both client and server", ResultNoCommonSuite},
