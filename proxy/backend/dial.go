@@ -56,23 +56,13 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 	return d, nil
 }
 
+// loadTLS makes the TLS configuration, or keeps that of before.
 func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error {
 	t := &cfg.TLS
-	files := make(map[string][]byte, 3)
-	identity := sha256.New()
-	fmt.Fprintf(identity, "%q %t", t.ServerName, t.InsecureSkipVerify)
-	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
-		if f.path == "" {
-			continue
-		}
-		content, err := os.ReadFile(f.path)
-		if err != nil {
-			return fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
-		}
-		files[f.key] = content
-		fmt.Fprintf(identity, " %s %x", f.key, sha256.Sum256(content))
+	files, err := d.readFiles(t)
+	if err != nil {
+		return err
 	}
-	identity.Sum(d.identity[:0])
 	d.named = t.ServerName != ""
 	if before != nil && before.tls != nil && before.identity == d.identity {
 		d.tls, d.byHost = before.tls, before.byHost
@@ -99,6 +89,26 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		d.tls.Certificates = []tls.Certificate{pair}
 	}
 	return d.nameHosts(cfg)
+}
+
+// readFiles reads the files that t names, and sums all up in d.identity.
+func (d *dialSettings) readFiles(t *config.BackendTLS) (map[string][]byte, error) {
+	files := make(map[string][]byte, 3)
+	identity := sha256.New()
+	fmt.Fprintf(identity, "%q %t", t.ServerName, t.InsecureSkipVerify)
+	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
+		if f.path == "" {
+			continue
+		}
+		content, err := os.ReadFile(f.path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the file of tls.%s: %w", f.key, err)
+		}
+		files[f.key] = content
+		fmt.Fprintf(identity, " %s %x", f.key, sha256.Sum256(content))
+	}
+	identity.Sum(d.identity[:0])
+	return files, nil
 }
 
 // nameHosts makes one configuration for each configured host, because crypto/tls
@@ -196,7 +206,7 @@ func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, e.describe(), err)
 }
 
-// keepAliveProbes find an endpoint that vanished without a word, behind a tunnel above all.
+// dialer's probes find an endpoint that vanished without a word, behind a tunnel above all.
 var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
 }}

@@ -233,6 +233,3 @@ func interfaceAddrs() []netip.Addr {
 	}
 	return list
 }
-
-// joinSentences is errors.Join for errors that are told on one line each.
-func joinSentences(problems []error) error { return errors.Join(problems...) }

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -112,6 +113,14 @@ func (s *Set) run(ctx context.Context) {
 // Backend returns the backend of that name, or nil.
 func (s *Set) Backend(name string) *Backend { return (*s.backends.Load())[name] }
 
+// LocalReady is that of the backend of that name, 0 where there is none. It takes no lock.
+func (s *Set) LocalReady(name string) int {
+	if b := s.Backend(name); b != nil {
+		return b.LocalReady()
+	}
+	return 0
+}
+
 // Update makes the set that of a new configuration and returns its backends by
 // name. What stays by name and address keeps its state. With an error, which
 // names every backend that cannot be, nothing has changed. It may wait up to
@@ -175,7 +184,7 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan,
 		plans = append(plans, p)
 	}
 	if len(problems) > 0 {
-		return nil, joinSentences(problems)
+		return nil, errors.Join(problems...)
 	}
 	for _, p := range plans {
 		p.b.planNames(p)

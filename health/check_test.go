@@ -1,0 +1,265 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// target is an endpoint whose answers the test decides.
+type target struct {
+	mu     sync.Mutex
+	err    error          // of Dial
+	serve  func(net.Conn) // the other end of the connection
+	dialed []time.Time
+	told   []bool
+	why    string
+}
+
+func (t *target) Address() string { return "10.0.0.1:80" }
+
+func (t *target) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dialed = append(t.dialed, time.Now())
+	if t.err != nil {
+		return nil, t.err
+	}
+	here, there := net.Pipe()
+	if t.serve != nil {
+		go t.serve(there)
+	}
+	return here, nil
+}
+
+func (t *target) SetReady(ready bool, why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told = append(t.told, ready)
+	t.why = why
+}
+
+func (t *target) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}
+
+func (t *target) verdicts() []bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	told := t.told
+	t.told = nil
+	return told
+}
+
+func settings() config.HealthCheck {
+	return config.HealthCheck{TCP: true, Interval: 10 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
+}
+
+var errDown = errors.New("connection refused")
+
+func TestRiseAndFall(t *testing.T) {
+	const up, down = true, false
+	f := func(wasReady bool, results, want []bool) {
+		t.Helper()
+		k := streak{ready: wasReady, judged: wasReady}
+		var got []bool
+		for _, r := range results {
+			got = append(got, k.add(r, 2, 3))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("was ready %t, results %v: %v, want %v", wasReady, results, got, want)
+		}
+	}
+	f(false, []bool{up}, []bool{up}) // the first decides at once
+	f(false, []bool{down, up, up}, []bool{down, down, up})
+	f(false, []bool{up, down, down, down}, []bool{up, up, up, down})
+	f(false, []bool{up, down, down, up, down, down}, []bool{up, up, up, up, up, up})
+	f(false, []bool{down, up, down, up, up, down, down, down, up}, []bool{down, down, down, down, up, up, up, down, down})
+	f(true, []bool{down, down, down, up, up}, []bool{up, up, down, down, up})
+}
+
+func TestChecksGoOnUntilStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewChecker()
+		defer c.Close()
+		var one target
+		start := time.Now()
+		stop := c.Start(&one, settings(), false)
+		synctest.Wait()
+		if !slices.Equal(one.verdicts(), []bool{true}) || !one.dialed[0].Equal(start) {
+			t.Fatal("the first check did not come at once")
+		}
+		one.fail(errDown)
+		time.Sleep(41 * time.Second)
+		told := one.verdicts()
+		if len(told) < 4 || told[1] != true || told[2] != false || told[len(told)-1] != false {
+			t.Errorf("told %v", told)
+		}
+		if !strings.Contains(one.why, "10.0.0.1:80") || !strings.Contains(one.why, "refused") {
+			t.Errorf("reason %q", one.why)
+		}
+		stop()
+		synctest.Wait()
+		n := len(one.dialed)
+		time.Sleep(time.Hour)
+		if len(one.dialed) != n {
+			t.Error("a stopped check goes on")
+		}
+	})
+}
+
+func TestChecksAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewChecker()
+		defer c.Close()
+		start := time.Now()
+		targets := make([]target, 200)
+		for i := range targets {
+			c.Start(&targets[i], settings(), false)
+		}
+		time.Sleep(60 * time.Second)
+		synctest.Wait()
+		var tenths [10]int
+		for i := range targets {
+			d := targets[i].dialed
+			second := d[1].Sub(start)
+			if second >= 10*time.Second {
+				t.Fatalf("the second check came after %v", second)
+			}
+			tenths[second/time.Second]++
+			for j := 2; j < len(d); j++ {
+				if gap := d[j].Sub(d[j-1]); gap < 9*time.Second || gap > 11*time.Second {
+					t.Errorf("an interval of %v", gap)
+				}
+			}
+		}
+		for i, n := range tenths {
+			if n < 4 || n > 50 { // 20 in the mean
+				t.Errorf("%d of 200 second checks in second %d: %v", n, i, tenths)
+			}
+		}
+	})
+}
+
+// Out of descriptors weir must not take its endpoints for dead.
+func TestExhaustionIsNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewChecker()
+		defer c.Close()
+		var one target
+		c.Start(&one, settings(), false)
+		synctest.Wait()
+		one.verdicts()
+		one.fail(fmt.Errorf("dial: %w", syscall.EMFILE))
+		time.Sleep(5 * time.Minute)
+		if told := one.verdicts(); len(told) != 0 {
+			t.Errorf("told %v", told)
+		}
+	})
+}
+
+func TestHTTPCheck(t *testing.T) {
+	f := func(answer string, well bool, wantWhy string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			asked := make(chan *http.Request, 1)
+			one := target{serve: func(nc net.Conn) {
+				defer nc.Close()
+				r, err := http.ReadRequest(bufio.NewReader(nc))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				asked <- r
+				head, body, hang := strings.Cut(answer, "HANG")
+				io.WriteString(nc, head)
+				if hang {
+					io.WriteString(nc, body)
+					io.Copy(io.Discard, nc) // until the check gives up
+				}
+			}}
+			s := settings()
+			s.TCP, s.HTTP = false, &config.HTTPCheck{Path: "/healthz?a=%2f;", Host: "app.internal", StatusMin: 200, StatusMax: 399}
+			start := time.Now()
+			err := try(context.Background(), &one, &s)
+			if (err == nil) != well || err != nil && !strings.Contains(err.Error(), wantWhy) {
+				t.Errorf("%.40q: %v, want %q", answer, err, wantWhy)
+			}
+			if waited := time.Since(start); waited > s.Timeout {
+				t.Errorf("%.40q took %v", answer, waited)
+			}
+			if r := <-asked; r.Method != "GET" || r.RequestURI != "/healthz?a=%2f;" || r.Host != "app.internal" || !r.Close {
+				t.Errorf("asked %+v", r)
+			}
+		})
+	}
+	f("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true, "")
+	f("HTTP/1.0 204 No Content\r\n\r\n", true, "")
+	f("HTTP/1.1 302 Found\r\nLocation: http://elsewhere.example.org/\r\n\r\n", true, "") // not followed
+	f("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", true, "")
+	f("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut", true, "") // the status is what counts
+	f("HTTP/1.1 200 OK\r\n\r\n"+strings.Repeat("x", 200<<10), true, "")
+	f("HTTP/1.1 200 OK\r\n\r\nslowHANG", true, "")
+	f("HTTP/1.1 503 Service Unavailable\r\n\r\n", false, "answered 503, not 200 to 399")
+	f("HTTP/1.1 101 Switching Protocols\r\n\r\n", false, "answered 101")
+	f("SSH-2.0-OpenSSH\r\n", false, "malformed")
+	f("", false, "EOF")
+	f("HANG", false, "timeout")
+	f("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 200<<10), false, "")
+	f(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10_000), false, "EOF")
+}
+
+func TestHTTPCheckNamesTheEndpoint(t *testing.T) {
+	f := func(address, path, wantHost string) {
+		t.Helper()
+		here, there := net.Pipe()
+		defer here.Close()
+		go func() {
+			defer there.Close()
+			if r, err := http.ReadRequest(bufio.NewReader(there)); err == nil {
+				io.WriteString(there, "HTTP/1.1 200 "+r.Host+"\r\nContent-Length: 0\r\n\r\n")
+				if r.Host != wantHost {
+					t.Errorf("Host %q, want %q", r.Host, wantHost)
+				}
+			}
+		}()
+		if _, err := get(here, &config.HTTPCheck{Path: path}, address); (err == nil) != (wantHost != "") {
+			t.Errorf("%s %q: %v", address, path, err)
+		}
+	}
+	f("10.0.0.1:8080", "/", "10.0.0.1:8080")
+	f("unix:/run/app.sock", "/", "localhost")
+	f("10.0.0.1:8080", "/ HTTP/1.1\r\nX: y", "")
+}
+
+func TestCloseWaitsForRunningChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewChecker()
+		one := target{serve: func(nc net.Conn) { io.Copy(io.Discard, nc) }} // never answers
+		s := settings()
+		s.TCP, s.HTTP = false, &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}
+		c.Start(&one, s, false)
+		synctest.Wait()
+		start := time.Now()
+		c.Close()
+		if time.Since(start) != 0 || len(one.verdicts()) != 0 {
+			t.Errorf("ended after %v, told %v", time.Since(start), one.told)
+		}
+		c.Start(&one, s, false)()
+	})
+}
