@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Old partners are not crypto/tls: OpenSSL with what they speak is nearer to them.
+func TestOpenSSL(t *testing.T) {
+	path, err := exec.LookPath("openssl")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("openssl is not installed, and CI has to test with it")
+		}
+		t.Skip("openssl is not installed")
+	}
+	suites, err := exec.Command(path, "ciphers", "ALL:@SECLEVEL=0").Output()
+	if err != nil {
+		t.Fatalf("openssl cannot list its suites: %v", err)
+	}
+	cert := newAuthority(t, "ca").issue(t, "legacy.example.org", true, time.Now().Add(time.Hour))
+	partners := newPolicy(t, config.TLSPolicy{
+		Name: "partners", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS12,
+		CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256},
+	}, cert, keyring{}.attach)
+	modern := newPolicy(t, config.TLSPolicy{}, cert, keyring{}.attach)
+
+	f := func(p *Policy, version, suite, want string) {
+		t.Helper()
+		t.Run(p.Name+version+" "+suite, func(t *testing.T) {
+			t.Helper()
+			if !strings.Contains(":"+strings.TrimSpace(string(suites))+":", ":"+suite+":") {
+				t.Skipf("this openssl was built without %s", suite)
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			result := make(chan error, 1)
+			go func() { result <- serveOnce(l, p.Config) }()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path, "s_client", "-connect", l.Addr().String(),
+				"-servername", "legacy.example.org", version, "-cipher", suite+":@SECLEVEL=0")
+			output, _ := cmd.CombinedOutput()
+			if got := HandshakeResult(<-result); got != want {
+				t.Errorf("the result is %s, want %s; openssl says:\n%s", got, want, output)
+			}
+			if agreed := strings.Contains(string(output), "Cipher is "+suite); agreed != (want == ResultOK) {
+				t.Errorf("openssl agreed on %s: %v; it says:\n%s", suite, agreed, output)
+			}
+		})
+	}
+	f(partners, "-tls1", "AES128-SHA", ResultOK)
+	f(partners, "-tls1_1", "AES128-SHA", ResultOK)
+	f(partners, "-tls1_2", "AES128-SHA", ResultOK)
+	f(partners, "-tls1", "DES-CBC3-SHA", ResultOK)
+	f(partners, "-tls1_2", "ECDHE-RSA-AES128-SHA256", ResultOK)
+	f(partners, "-tls1_2", "ECDHE-RSA-AES128-GCM-SHA256", ResultNoCommonSuite)
+	f(modern, "-tls1", "AES128-SHA", ResultNoCommonVersion)
+	f(modern, "-tls1_2", "AES128-SHA", ResultNoCommonSuite)
+	f(modern, "-tls1_2", "ECDHE-RSA-AES128-GCM-SHA256", ResultOK)
+}
+
+// serveOnce does one handshake and ends the connection.
+func serveOnce(l net.Listener, c *tls.Config) error {
+	nc, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	s := tls.Server(nc, c)
+	if err := s.Handshake(); err != nil {
+		return err
+	}
+	return s.Close()
+}
