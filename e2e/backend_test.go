@@ -160,6 +160,7 @@ type rawBackend struct {
 	address string
 	lock    sync.Mutex
 	heads   []string
+	trailer strings.Builder // of all requests
 	// answer is sent for each request.
 	answer string
 }
@@ -214,7 +215,17 @@ func (b *rawBackend) request(r *bufio.Reader) error {
 		if err != nil || strings.TrimRight(line, "\r\n") == "" {
 			return err
 		}
+		b.lock.Lock()
+		b.trailer.WriteString(line)
+		b.lock.Unlock()
 	}
+}
+
+// trailers returns the trailer lines of all requests so far.
+func (b *rawBackend) trailers() string {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.trailer.String()
 }
 
 // seen returns the request heads so far.
