@@ -70,8 +70,7 @@ func open(source config.Certificate, previous *entry) (*entry, error) {
 		e, err = openSelfSigned(source, previous)
 	}
 	if err != nil && source.Position.Line > 0 {
-		p := source.Position
-		return nil, fmt.Errorf("%s:%d:%d: %w", p.File, p.Line, p.Column, err)
+		return nil, fmt.Errorf("%s: %w", source.Position, err)
 	}
 	return e, err
 }
