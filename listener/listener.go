@@ -139,7 +139,7 @@ func (l *Listener) begin() bool {
 }
 
 // Close stops accepting and closes the socket. Connections that the kernel has
-// already accepted are served first, not reset. Connections that are open stay
+// already accepted are served first, not reset (by Serve: it has to have begun). Connections that are open stay
 // so: see Tracker.Drain. It returns when the socket is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
