@@ -19,14 +19,15 @@ import (
 // changing is the configuration of the test below in its n-th form: endpoints
 // come and go beside one that stays, a listener comes and goes, and so does a certificate.
 func changing(n int) string {
-	endpoints, extra := "'@a'", ""
+	at := func(name string) string { return "{address: '@" + name + "', node: node-a}" }
+	endpoints, extra := at("a"), ""
 	switch n % 4 {
 	case 1:
-		endpoints += ", '@b'"
+		endpoints += ", " + at("b")
 	case 2:
-		endpoints += ", '@b', '@c'"
+		endpoints += ", " + at("b") + ", " + at("c")
 	case 3:
-		endpoints += ", '@c'"
+		endpoints += ", " + at("c")
 	}
 	listeners := "[web, secure]"
 	if n%2 == 1 {
@@ -141,6 +142,28 @@ func (tr *traffic) newOnes() {
 	}
 }
 
+// passing talks to the listener that comes and goes: it may be gone, but what it
+// has taken it has to serve.
+func (tr *traffic) passing(address string) {
+	for !tr.refused.Load() {
+		select {
+		case <-tr.stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		tr.running.Go(func() {
+			c, err := net.DialTimeout("tcp", address, patience)
+			switch {
+			case err == nil:
+				tr.one(c, bufio.NewReader(c), "passing", 0)
+				c.Close()
+			case !errors.Is(err, syscall.ECONNREFUSED):
+				tr.fail("a new connection to a listener that comes and goes: %v", err)
+			}
+		})
+	}
+}
+
 // tunnel sends something now and then, and wants it back.
 func (tr *traffic) tunnel(c net.Conn, end <-chan struct{}) {
 	for n := byte(0); ; n++ {
@@ -208,6 +231,7 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 		tr.running.Go(func() { tr.keepAlive(i%2 == 0) })
 	}
 	tr.running.Go(tr.newOnes)
+	tr.running.Go(func() { tr.passing(w.at("extra")) })
 	tr.running.Go(func() { tr.watch(w, w.exited) })
 	endTunnels := make(chan struct{})
 	for _, c := range tunnelsTo(t, w, echo) {

@@ -239,12 +239,15 @@ func (s *server) adoptListeners(p *plan) {
 		keep[name] = b
 		go s.serveListener(b)
 	}
+	// A next configuration may want the address again, so wait until it is free.
+	var closing sync.WaitGroup
 	for name, old := range s.listeners {
-		go old.Close()
+		closing.Go(func() { old.Close() })
 		if keep[name] == nil {
 			s.lm.Forget(name)
 		}
 	}
+	closing.Wait()
 	s.listeners = keep
 }
 
