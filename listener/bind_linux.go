@@ -59,11 +59,11 @@ func refuseNew(ln net.Listener) time.Duration {
 	if unlink(ln) {
 		return 0
 	}
-	t, ok := ln.(*net.TCPListener)
+	s, ok := ln.(syscall.Conn)
 	if !ok {
 		return 0
 	}
-	raw, err := t.SyscallConn()
+	raw, err := s.SyscallConn()
 	if err != nil {
 		return 0
 	}

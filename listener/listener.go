@@ -70,6 +70,7 @@ type Refusal struct {
 type Listener struct {
 	name    string
 	ln      net.Listener
+	accept  func() (*conn.Conn, error)
 	limits  *Limits
 	tracker *Tracker
 	count   *counters
@@ -98,8 +99,24 @@ func New(ln net.Listener, o Options) *Listener {
 		limitErrors: limitErrors(o.Name),
 		closing:     make(chan struct{}), done: make(chan struct{}),
 	}
+	l.accept = l.acceptNet
+	if a, taken, err := conn.NewAcceptor(ln); taken {
+		l.ln, l.accept = a, a.AcceptConn
+		if err != nil {
+			l.ln, l.accept = ln, func() (*conn.Conn, error) { return nil, errors.Join(err, net.ErrClosed) }
+		}
+	}
 	l.Update(o.Settings)
 	return l
+}
+
+// acceptNet accepts where the Acceptor does not know how.
+func (l *Listener) acceptNet() (*conn.Conn, error) {
+	nc, err := l.ln.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn.New(nc), nil
 }
 
 // Name is the listener's name in the configuration.
@@ -186,15 +203,15 @@ func (l *Listener) isClosing() bool {
 func (l *Listener) acceptAll() error {
 	var wait backoff
 	for {
-		nc, err := l.ln.Accept()
+		c, err := l.accept()
 		switch {
 		case err == nil:
 			wait = 0
-			l.accepted(nc)
+			l.accepted(c)
 		case l.isClosing():
 			l.emptyQueue()
 			return nil
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed):
 			return fmt.Errorf("listener %s: its socket was closed by somebody else: %w", l.name, err)
 		case routine(err):
 		default:
@@ -271,11 +288,11 @@ func (l *Listener) emptyQueue() {
 	l.mu.Unlock()
 	var wait backoff
 	for time.Now().Before(until) && somebodyWaits(l.ln, settle) {
-		nc, err := l.ln.Accept()
+		c, err := l.accept()
 		switch {
 		case err == nil:
-			l.accepted(nc)
-		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			l.accepted(c)
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		case !routine(err):
 			l.tellTrouble(err)
@@ -286,37 +303,30 @@ func (l *Listener) emptyQueue() {
 
 // accepted counts a new connection and gives it a goroutine, or closes it where
 // a limit is reached.
-func (l *Listener) accepted(nc net.Conn) {
-	now := time.Now()
+func (l *Listener) accepted(c *conn.Conn) {
 	s := l.settings.Load()
 	l.count.accepted.Inc()
 	if n := l.open.Add(1); s.MaxConnections > 0 && n > int64(s.MaxConnections) {
 		l.open.Add(-1)
-		l.refuseAccepted(nc, ReasonMaxConnections)
+		l.refuseAccepted(c, ReasonMaxConnections)
 		return
 	}
 	if reason, ok := l.limits.open(); !ok {
 		l.open.Add(-1)
-		l.refuseAccepted(nc, reason)
+		l.refuseAccepted(c, reason)
 		return
 	}
-	go l.serve(nc, now, s)
+	go l.serve(c, s)
 }
 
 // refuseAccepted closes a connection that was never admitted. It is what a
 // flood comes down to, and does little.
-func (l *Listener) refuseAccepted(nc net.Conn, reason Reason) {
+func (l *Listener) refuseAccepted(c *conn.Conn, reason Reason) {
 	l.count.rejected[reason].Inc()
-	nc.Close()
-	if l.refused == nil {
-		return
+	c.Close()
+	if l.refused != nil {
+		l.refused(Refusal{Listener: l.name, Peer: c.Peer, Client: c.Peer, Reason: reason, Err: l.limitErrors[reason]})
 	}
-	var peer netip.AddrPort
-	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		a := t.AddrPort()
-		peer = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-	}
-	l.refused(Refusal{Listener: l.name, Peer: peer, Client: peer, Reason: reason, Err: l.limitErrors[reason]})
 }
 
 // limitErrors says for every limit which setting it is.

@@ -3,7 +3,6 @@ package listener
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -26,9 +25,7 @@ type admission struct {
 }
 
 // serve is a connection's goroutine: admission, header, Handle.
-func (l *Listener) serve(nc net.Conn, accepted time.Time, s *Settings) {
-	c := conn.New(nc)
-	c.Accepted = accepted
+func (l *Listener) serve(c *conn.Conn, s *Settings) {
 	a := &admission{l: l, c: c, pending: true}
 	c.OnClose = a.close
 	c.OnEstablished = a.established

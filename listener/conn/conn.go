@@ -47,12 +47,14 @@ type Conn struct {
 	// They belong to the reading and the writing goroutine.
 	BytesRead, BytesWritten int64
 
-	nc     net.Conn
-	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests)
+	sock   socket
+	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests), or it is bare
+	tcp    bool
 	peeked []byte
 
 	// The reading side's state inside Await.
-	fd      int  // the descriptor, valid while inside
+	fd      int  // the descriptor, valid while inside or bare
+	bare    bool // sock and raw are yet to be made: nothing had to wait so far
 	inside  bool // within Await: Read never waits
 	drained bool // the last read took all there was, and nothing was reported since
 
@@ -63,6 +65,7 @@ type Conn struct {
 	state       atomic.Uint32
 	cut         atomic.Bool
 	interrupted atomic.Bool
+	polled      atomic.Bool // sock is there, for those that are not the owner
 	link        atomic.Pointer[Conn]
 
 	duplex *duplex // set while a second goroutine writes, see SetDuplex
@@ -97,12 +100,23 @@ const linger = time.Second
 
 const defaultWriteTimeout = time.Minute
 
+// socket is what waits and has deadlines: a net.Conn, or the os.File that
+// an accepted descriptor is wrapped in once it has to wait.
+type socket interface {
+	io.ReadWriteCloser
+	SetDeadline(time.Time) error
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
 // New wraps nc, which it owns from now on. Peer, Client and Local are the socket's.
 func New(nc net.Conn) *Conn {
-	c := &Conn{nc: nc, Accepted: time.Now()}
+	c := &Conn{sock: nc, Accepted: time.Now()}
+	c.polled.Store(true)
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
+	_, c.tcp = nc.(*net.TCPConn)
 	c.Peer = addrPort(nc.RemoteAddr())
 	c.Client = c.Peer
 	c.Local = addrPort(nc.LocalAddr())
@@ -123,9 +137,39 @@ func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Client) 
 // LocalAddr is the address the client wanted. It never does I/O.
 func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local) }
 
-// NetConn is the socket itself, for splice and socket options. Bytes that were
-// peeked are not in it: take them with TakePeeked first.
-func (c *Conn) NetConn() net.Conn { return c.nc }
+// IsTCP says whether the socket is a TCP socket.
+func (c *Conn) IsTCP() bool { return c.tcp }
+
+// Control calls f with the descriptor, for socket options. Where there is none
+// it returns errors.ErrUnsupported.
+func (c *Conn) Control(f func(fd uintptr)) error {
+	switch {
+	case c.bare:
+		f(uintptr(c.fd))
+		return nil
+	case c.raw == nil:
+		return errors.ErrUnsupported
+	}
+	return c.raw.Control(f)
+}
+
+// poll makes an accepted descriptor known to the runtime's poller, before it
+// has to wait for the first time.
+func (c *Conn) poll() {
+	if !c.bare {
+		return
+	}
+	f := os.NewFile(uintptr(c.fd), "socket")
+	c.sock, c.bare = f, false
+	c.raw, _ = f.SyscallConn()
+	c.polled.Store(true)
+	if !c.readWant.IsZero() {
+		c.arm(c.readWant)
+	}
+	if c.cut.Load() {
+		f.SetDeadline(longAgo)
+	}
+}
 
 // Await calls step when bytes may be there, at first at once, until step
 // returns true or the wait ends in an error: the read deadline
@@ -135,6 +179,15 @@ func (c *Conn) NetConn() net.Conn { return c.nc }
 // It stays within one RawConn.Read: an event between a read and the wait is
 // then kept by the runtime, so no read has to run into EAGAIN to arm it.
 func (c *Conn) Await(step func() bool) error {
+	if c.bare { // what is there may be all there ever is to do: most short connections never wait
+		c.inside, c.drained = true, false
+		done := step()
+		c.inside = false
+		if done {
+			return c.readError(nil)
+		}
+		c.poll()
+	}
 	if c.raw == nil {
 		for !step() {
 		}
@@ -181,10 +234,13 @@ func (c *Conn) rearm(now time.Time) {
 }
 
 func (c *Conn) arm(at time.Time) {
+	if c.bare {
+		return
+	}
 	c.readArmed = at
-	c.nc.SetReadDeadline(at)
+	c.sock.SetReadDeadline(at)
 	if c.cut.Load() || c.interrupted.Load() {
-		c.nc.SetReadDeadline(longAgo)
+		c.sock.SetReadDeadline(longAgo)
 	}
 }
 
@@ -192,7 +248,9 @@ func (c *Conn) arm(at time.Time) {
 // return ErrInterrupted, until Resume. It is for taking the reading side over.
 func (c *Conn) Interrupt() {
 	c.interrupted.Store(true)
-	c.nc.SetReadDeadline(longAgo)
+	if c.polled.Load() {
+		c.sock.SetReadDeadline(longAgo)
+	}
 }
 
 // Resume undoes Interrupt. The reading side has one owner again.
@@ -219,8 +277,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		return c.readNow(p)
 	}
+	if c.bare {
+		c.drained = false
+		n, err := c.readNow(p)
+		if err != ErrWouldBlock {
+			return n, err
+		}
+		c.poll()
+	}
 	for {
-		n, err := c.nc.Read(p)
+		n, err := c.sock.Read(p)
 		if n > 0 {
 			c.reads++
 			c.BytesRead += int64(n)
@@ -273,7 +339,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return c.writeDuplex(p)
 	}
 	done := 0
-	if c.inside {
+	if c.inside || c.bare {
 		n, err := writeFD(c.fd, p)
 		if n > 0 {
 			c.BytesWritten += int64(n)
@@ -286,8 +352,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 			return done, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", err)}
 		}
 	}
+	c.poll()
 	c.armWrite()
-	n, err := c.nc.Write(p[done:])
+	n, err := c.sock.Write(p[done:])
 	c.BytesWritten += int64(n)
 	return done + n, c.readError(err)
 }
@@ -297,9 +364,9 @@ func (c *Conn) armWrite() {
 	if d == 0 {
 		d = defaultWriteTimeout
 	}
-	c.nc.SetWriteDeadline(time.Now().Add(d))
+	c.sock.SetWriteDeadline(time.Now().Add(d))
 	if c.cut.Load() {
-		c.nc.SetWriteDeadline(longAgo)
+		c.sock.SetWriteDeadline(longAgo)
 	}
 }
 
@@ -319,7 +386,8 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.duplex != nil {
 		return nil
 	}
-	return c.nc.SetWriteDeadline(t)
+	c.poll()
+	return c.sock.SetWriteDeadline(t)
 }
 
 // SetDeadline is there for net.Conn; it bounds reads alone.
@@ -375,10 +443,12 @@ func (c *Conn) CloseWrite() error {
 	if c.duplex != nil {
 		c.duplex.shut.Store(true)
 	}
-	if h, ok := c.nc.(interface{ CloseWrite() error }); ok {
+	if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
 	}
-	return nil
+	var err error
+	c.Control(func(fd uintptr) { err = os.NewSyscallError("shutdown", syscall.Shutdown(int(fd), syscall.SHUT_WR)) })
+	return err
 }
 
 // Close closes the socket. Only the owner calls it; calling it again does nothing.
@@ -387,7 +457,12 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	c.closed = true
-	err := c.nc.Close()
+	var err error
+	if c.bare {
+		err = closeFD(c.fd)
+	} else {
+		err = c.sock.Close()
+	}
 	if c.OnClose != nil {
 		c.OnClose()
 	}
@@ -416,8 +491,10 @@ func (c *Conn) CloseAfterReply(d time.Duration) error {
 // Abort makes the coming Close send a reset, so that the other end cannot take
 // a cut stream for a whole one.
 func (c *Conn) Abort() {
-	if t, ok := c.nc.(*net.TCPConn); ok {
-		t.SetLinger(0)
+	if c.tcp {
+		c.Control(func(fd uintptr) {
+			syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
+		})
 	}
 }
 
@@ -425,7 +502,9 @@ func (c *Conn) Abort() {
 // ErrCut. Anyone may call it; the owner notices and closes.
 func (c *Conn) Cut() {
 	c.cut.Store(true)
-	c.nc.SetDeadline(longAgo)
+	if c.polled.Load() {
+		c.sock.SetDeadline(longAgo)
+	}
 	if l := c.link.Load(); l != nil && !l.cut.Load() {
 		l.Cut()
 	}

@@ -38,15 +38,16 @@ func (c *Conn) SetDuplex(on bool) {
 		c.duplex = nil
 		return
 	}
+	c.poll()
 	d := new(duplex)
 	d.write = d.writeSome
 	if c.raw != nil {
 		c.raw.Control(func(fd uintptr) { d.fd = int(fd) })
 	}
 	c.duplex = d
-	c.nc.SetWriteDeadline(time.Time{})
+	c.sock.SetWriteDeadline(time.Time{})
 	if c.cut.Load() {
-		c.nc.SetWriteDeadline(longAgo)
+		c.sock.SetWriteDeadline(longAgo)
 	}
 }
 
@@ -93,7 +94,7 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 
 func (c *Conn) writeDuplex(p []byte) (int, error) {
 	if c.raw == nil {
-		n, err := c.nc.Write(p)
+		n, err := c.sock.Write(p)
 		c.BytesWritten += int64(n)
 		return n, c.readError(err)
 	}

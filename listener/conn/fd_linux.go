@@ -37,3 +37,10 @@ func socketIO(call uintptr, fd int, p []byte, flags uintptr) (int, error) {
 		}
 	}
 }
+
+func closeFD(fd int) error {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(fd), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -24,3 +24,5 @@ func writeFD(fd int, p []byte) (int, error) {
 		}
 	}
 }
+
+func closeFD(fd int) error { return syscall.Close(fd) }

@@ -416,14 +416,13 @@ func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 // waitReadable waits until bytes or the end of the stream are there, and leaves them.
 func waitReadable(t *testing.T, s *Session) {
 	t.Helper()
-	raw, err := s.Conn.NetConn().(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Conn.NetConn().SetReadDeadline(time.Now().Add(10 * time.Second))
-	err = raw.Read(func(fd uintptr) bool {
-		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return err != syscall.EAGAIN
+	s.Conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	err := s.Conn.Await(func() (there bool) {
+		s.Conn.Control(func(fd uintptr) {
+			_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			there = err != syscall.EAGAIN
+		})
+		return there
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"slices"
 	"syscall"
@@ -127,16 +128,8 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 // ended says whether the endpoint closed an idle connection, or sent on a plain
 // one what nobody asked for. Over TLS bytes may be session tickets.
 func (s *Session) ended() bool {
-	sc, ok := s.Conn.NetConn().(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return true
-	}
 	ended := false
-	err = raw.Control(func(fd uintptr) {
+	err := s.Conn.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
@@ -147,5 +140,5 @@ func (s *Session) ended() bool {
 			ended = s.TLS == nil
 		}
 	})
-	return ended || err != nil
+	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
 }

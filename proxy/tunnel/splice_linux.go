@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -72,8 +71,7 @@ func (d *direction) maySplice() bool {
 }
 
 func isTCP(s *side) bool {
-	_, ok := s.Conn.NetConn().(*net.TCPConn)
-	return ok && s.TLS == nil
+	return s.Conn.IsTCP() && s.TLS == nil
 }
 
 func (d *direction) spliceAll() next {

@@ -1,0 +1,151 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Acceptor takes connections from a listening TCP socket, bare: the poller does
+// not hear of them until they have to wait, and no system call asks or sets
+// what the listening socket knows or hands down. For a client that comes for
+// one request that is half of the system calls. It stands in for the
+// net.Listener it was made of.
+type Acceptor struct {
+	file  *os.File
+	raw   syscall.RawConn
+	addr  net.Addr
+	local netip.AddrPort // of every connection; not valid where the socket listens on all addresses
+	step  func(fd uintptr) bool
+
+	fd   int // what step found
+	err  error
+	from unix.RawSockaddrAny
+}
+
+// NewAcceptor takes ln over, which must not be used any more. The second
+// result is false, and nothing has happened, where ln is none of TCP.
+func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
+	t, ok := ln.(*net.TCPListener)
+	if !ok {
+		return nil, false, nil
+	}
+	f, err := t.File() // the same socket by another descriptor: the first may go
+	if err != nil {
+		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", t.Addr(), err)
+	}
+	t.Close()
+	a := &Acceptor{file: f, addr: t.Addr()}
+	a.step = a.acceptOne
+	if a.raw, err = f.SyscallConn(); err == nil {
+		a.raw.Control(func(fd uintptr) {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+		})
+	}
+	if err != nil {
+		f.Close()
+		return nil, true, fmt.Errorf("cannot prepare the socket of %s: %w", t.Addr(), err)
+	}
+	if ap := addrPort(a.addr); !ap.Addr().IsUnspecified() {
+		a.local = ap
+	}
+	return a, true, nil
+}
+
+// AcceptConn waits for the next connection. Only one goroutine may call it at a time.
+func (a *Acceptor) AcceptConn() (*Conn, error) {
+	if err := a.raw.Read(a.step); err != nil {
+		return nil, err
+	}
+	if a.err != nil {
+		return nil, os.NewSyscallError("accept4", a.err)
+	}
+	c := &Conn{fd: a.fd, bare: true, tcp: true, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
+	c.Client = c.Peer
+	if !c.Local.IsValid() {
+		c.Local = localOf(a.fd)
+	}
+	return c, nil
+}
+
+// acceptOne does not tell the scheduler: the socket does not block.
+func (a *Acceptor) acceptOne(fd uintptr) bool {
+	for {
+		size := uint32(unix.SizeofSockaddrAny)
+		got, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&a.from)),
+			uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		switch errno {
+		case 0:
+			a.fd, a.err = int(got), nil
+			return true
+		case syscall.EAGAIN:
+			return false
+		case syscall.EINTR:
+		default:
+			a.err = errno
+			return true
+		}
+	}
+}
+
+// Accept is AcceptConn for those that need a net.Conn.
+func (a *Acceptor) Accept() (net.Conn, error) {
+	c, err := a.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(c.fd), "socket")
+	defer f.Close() // FileConn duplicates
+	return net.FileConn(f)
+}
+
+// Addr is the address that the socket listens on.
+func (a *Acceptor) Addr() net.Addr { return a.addr }
+
+// Close closes the socket.
+func (a *Acceptor) Close() error { return a.file.Close() }
+
+// SetDeadline ends waits for a connection.
+func (a *Acceptor) SetDeadline(t time.Time) error { return a.file.SetDeadline(t) }
+
+// SyscallConn gives access to the descriptor.
+func (a *Acceptor) SyscallConn() (syscall.RawConn, error) { return a.raw, nil }
+
+func peerOf(sa *unix.RawSockaddrAny) netip.AddrPort {
+	switch sa.Addr.Family {
+	case unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), bigEndian(in.Port))
+	case unix.AF_INET6:
+		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(sa))
+		a := netip.AddrFrom16(in.Addr).Unmap()
+		if in.Scope_id != 0 && a.Is6() {
+			a = a.WithZone(strconv.Itoa(int(in.Scope_id)))
+		}
+		return netip.AddrPortFrom(a, bigEndian(in.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func localOf(fd int) netip.AddrPort {
+	var sa unix.RawSockaddrAny
+	size := uint32(unix.SizeofSockaddrAny)
+	if _, _, errno := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa)),
+		uintptr(unsafe.Pointer(&size))); errno != 0 {
+		return netip.AddrPort{}
+	}
+	return peerOf(&sa)
+}
+
+// bigEndian reads a port, whose bytes are in network order.
+func bigEndian(port uint16) uint16 {
+	b := (*[2]byte)(unsafe.Pointer(&port))
+	return uint16(b[0])<<8 | uint16(b[1])
+}
