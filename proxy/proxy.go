@@ -28,6 +28,7 @@ type Proxy struct {
 
 	limits   atomic.Pointer[http1.Limits]
 	table    atomic.Pointer[Table]
+	previous atomic.Pointer[Table] // for connections of a listener that went while they were on their way
 	draining atomic.Bool
 	tunnels  tunnels
 }
@@ -36,7 +37,7 @@ type Proxy struct {
 // request of every connection finds the new one. It returns the client
 // connections of tunnels whose route is gone, for the caller to drain.
 func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
-	p.table.Store(t)
+	p.previous.Store(p.table.Swap(t))
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }

@@ -8,10 +8,9 @@ import (
 // Serve takes over a connection whose header is through, and closes it. It
 // returns when nothing of the connection is left.
 func (p *Proxy) Serve(c *conn.Conn, listener string) {
-	t := p.table.Load()
-	e := t.edges[listener]
+	t, e := p.edge(listener)
 	if e == nil {
-		c.Close() // the listener went with a reload while the connection was on its way
+		c.Close()
 		return
 	}
 	c.WriteTimeout = e.timeouts.BodyIdle
@@ -24,6 +23,19 @@ func (p *Proxy) Serve(c *conn.Conn, listener string) {
 	case config.ProtocolTLS:
 		p.serveTLS(c, t, e)
 	}
+}
+
+// edge finds the listener in the current table, or in the one before: what a
+// listener took before a reload removed it is served for one exchange or tunnel.
+func (p *Proxy) edge(listener string) (*Table, *edge) {
+	t := p.table.Load()
+	if e := t.edges[listener]; e != nil {
+		return t, e
+	}
+	if t = p.previous.Load(); t != nil {
+		return t, t.edges[listener]
+	}
+	return nil, nil
 }
 
 // refuse ends a connection that cannot be served. Nothing is written to it.

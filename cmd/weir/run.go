@@ -120,6 +120,8 @@ func (s *server) loadAndApply() error {
 	if s.path == "" || s.path == "-" {
 		return errors.New("the configuration was not read from a file, so it cannot be read again")
 	}
+	s.loading.Lock() // or an older file could take effect after a newer one
+	defer s.loading.Unlock()
 	cfg, err := config.Load(s.path, os.LookupEnv)
 	if err != nil {
 		return err
@@ -158,6 +160,7 @@ func (s *server) watch(ctx context.Context) {
 }
 
 type watcher struct {
+	loading   sync.Mutex
 	watchMu   sync.Mutex
 	stopWatch context.CancelFunc
 }
