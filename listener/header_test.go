@@ -354,6 +354,33 @@ func TestHeaderOverTCP(t *testing.T) {
 	w.close()
 }
 
+// A header that ends too early is truncated, not late, however its end arrives.
+func TestTruncatedOverTCP(t *testing.T) {
+	ln, err := Bind("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: time.Minute, Rules: []config.HeaderRule{
+		{From: prefixes("127.0.0.0/8"), Mode: config.HeaderRequire}}})
+	w := serve(t, ln, config.Limits{}, Settings{Policy: policy, Handle: echo})
+	for _, h := range []string{headerV1, headerV2} {
+		for at := range len(h) {
+			c := dial(t, ln)
+			io.WriteString(c, h[:at])
+			c.(*net.TCPConn).CloseWrite()
+			defer func() {
+				if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
+					t.Errorf("read %q, %v", b, err)
+				}
+				c.Close()
+			}()
+		}
+	}
+	eventually(t, "all are closed", func() bool { return w.tracker.Open() == 0 && w.tracker.next.Load() == uint32(len(headerV1)+len(headerV2)) })
+	w.wantRejected(ReasonHeaderTruncated, float64(len(headerV1)+len(headerV2)))
+	w.close()
+}
+
 // A thousand at once that say nothing hold no buffers and end in time.
 func TestThousandSilentOverTCP(t *testing.T) {
 	checkGoroutines(t)

@@ -103,9 +103,9 @@ func (a *admission) established() {
 
 func (a *admission) close() {
 	a.established()
-	a.l.tracker.remove(a)
 	a.l.limits.connections.Add(-1)
 	a.l.open.Add(-1)
+	a.l.tracker.remove(a) // the last: a drain waits for it
 }
 
 // refuseHeader counts and refuses a connection for its header.

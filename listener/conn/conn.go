@@ -59,6 +59,7 @@ type Conn struct {
 	drained bool // the last read took all there was, and nothing was reported since
 
 	readWant, readArmed time.Time
+	soon                bool // readArmed was at most linger away when it was armed
 	readsAtArm, reads   uint32
 	closed, established bool
 
@@ -200,6 +201,9 @@ func (c *Conn) Await(step func() bool) error {
 			c.fd, c.inside = int(fd), true
 			done := step()
 			c.inside, c.drained = false, false // a next call means the poller has news
+			if !done && !c.soon && c.reads != c.readsAtArm {
+				c.rearm(time.Now()) // the wait goes on, and the end may be there already
+			}
 			return done
 		})
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -217,7 +221,8 @@ func (c *Conn) Await(step func() bool) error {
 // keep coming, no further than linger from now. A zero now reads the clock only if needed.
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
-		if !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed)) {
+		early := !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed))
+		if early && (c.soon || c.reads == c.readsAtArm) {
 			return
 		}
 		now = time.Now()
@@ -231,13 +236,14 @@ func (c *Conn) rearm(now time.Time) {
 	}
 	c.readsAtArm = c.reads
 	c.arm(at)
+	c.soon = !at.IsZero() && at.Sub(now) <= linger
 }
 
 func (c *Conn) arm(at time.Time) {
 	if c.bare {
 		return
 	}
-	c.readArmed = at
+	c.readArmed, c.soon = at, false
 	c.sock.SetReadDeadline(at)
 	if c.cut.Load() || c.interrupted.Load() {
 		c.sock.SetReadDeadline(longAgo)

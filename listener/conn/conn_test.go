@@ -320,20 +320,43 @@ func TestAwaitSeesPeekedBytes(t *testing.T) {
 }
 
 // An end that came along with the last bytes raises no event of its own, and
-// is found all the same.
+// is found all the same: at once, after a silence, and by the next wait.
 func TestAwaitFindsTheEnd(t *testing.T) {
-	c, other := pair(t)
-	io.WriteString(other, "last words")
-	other.CloseWrite()
-	buf := make([]byte, 100)
-	var end error
-	err := c.Await(func() bool {
-		_, end = c.Read(buf) // once an event: the end is not asked for
-		return end != nil && end != ErrWouldBlock
-	})
-	if err != nil || end != io.EOF {
-		t.Errorf("%v, %v", end, err)
+	end := func(other *net.TCPConn) {
+		io.WriteString(other, "last words")
+		other.CloseWrite()
 	}
+	// wait reads once an event, and so does not ask for the end.
+	wait := func(t *testing.T, c *Conn, enough int) error {
+		t.Helper()
+		var failed error
+		read := 0
+		err := c.Await(func() bool {
+			n, err := c.Read(make([]byte, 100))
+			if read += n; err != ErrWouldBlock {
+				failed = err
+			}
+			return failed != nil || read >= enough
+		})
+		wantError(t, err, nil)
+		return failed
+	}
+	t.Run("at once", func(t *testing.T) {
+		c, other := pair(t)
+		end(other)
+		wantError(t, wait(t, c, 100), io.EOF)
+	})
+	t.Run("after a silence", func(t *testing.T) {
+		c, other := pair(t)
+		time.AfterFunc(linger+linger/4, func() { end(other) })
+		wantError(t, wait(t, c, 100), io.EOF)
+	})
+	t.Run("by the next wait", func(t *testing.T) {
+		c, other := pair(t)
+		time.AfterFunc(linger+linger/4, func() { end(other) })
+		wantError(t, wait(t, c, 1), nil)
+		wantError(t, wait(t, c, 1), io.EOF)
+	})
 }
 
 func TestAwaitDeadline(t *testing.T) {
