@@ -9,8 +9,9 @@ import (
 
 // body decodes one message body. The zero value is a body that has ended.
 type body struct {
-	state bodyState
-	left  int64 // of a length body, or of the current chunk
+	state    bodyState
+	left     int64 // of a length body, or of the current chunk
+	overhead int64 // by how much the lines of the chunks' sizes outweigh their data
 }
 
 type bodyState uint8
@@ -26,14 +27,19 @@ const (
 )
 
 var (
-	errChunkSize = refusal(400, "bad_chunk", "a chunk does not begin with its size in hexadecimal digits")
-	errChunkEnd  = refusal(400, "bad_chunk", "a chunk does not end where its size says")
-	errChunkLine = refusal(400, "bad_chunk", "the line of a chunk's size is too long")
+	errChunkSize  = refusal(400, "bad_chunk", "a chunk does not begin with its size in hexadecimal digits")
+	errChunkEnd   = refusal(400, "bad_chunk", "a chunk does not end where its size says")
+	errChunkLine  = refusal(400, "bad_chunk", "the line of a chunk's size is too long")
+	errChunkWaste = refusal(400, "bad_chunk", "the chunks have more extensions than data")
 )
 
 // maxChunkLine bounds a chunk's size line with its extensions, which nobody
-// uses; without a bound a sender could keep us reading them for ever (CVE-2023-39326).
-const maxChunkLine = 256
+// uses, and maxOverhead what all such lines may be longer than twice the data;
+// without bounds a sender could keep us reading them for ever (CVE-2023-39326).
+const (
+	maxChunkLine = 256
+	maxOverhead  = 8 << 10
+)
 
 func (b *body) start(length int64, chunked, untilClose bool) {
 	switch {
@@ -52,8 +58,9 @@ func (b *body) ended() bool { return b.state == bodyEnded }
 
 // next returns the next piece, valid until the next read of r, or io.EOF once
 // the body has ended. It reads from the connection at most once it has nothing
-// to return, and loses nothing by a conn.ErrWouldBlock.
-func (b *body) next(r *reader, trailers *message.Head, limits Limits) ([]byte, error) {
+// to return, and loses nothing by a conn.ErrWouldBlock. head is the message's,
+// whose Connection fields speak for trailers as well.
+func (b *body) next(r *reader, head, trailers *message.Head, limits Limits) ([]byte, error) {
 	for {
 		switch b.state {
 		case bodyEnded:
@@ -70,7 +77,7 @@ func (b *body) next(r *reader, trailers *message.Head, limits Limits) ([]byte, e
 			}
 			b.state = chunkSize
 		case chunkTrailers:
-			if err := b.readTrailers(r, trailers, limits); err != nil {
+			if err := readTrailers(r, head, trailers, limits); err != nil {
 				return nil, err
 			}
 			b.state = bodyEnded
@@ -122,6 +129,9 @@ func (b *body) size(r *reader) error {
 	if digits == 0 || digits < len(line) && line[digits] != ';' || !validValue(line[digits:]) {
 		return errChunkSize
 	}
+	if b.overhead = max(0, b.overhead+int64(len(line))-2*n); b.overhead > maxOverhead {
+		return errChunkWaste
+	}
 	r.consume(len(line) + 2)
 	b.left, b.state = n, chunkData
 	if n == 0 {
@@ -134,13 +144,14 @@ func (b *body) size(r *reader) error {
 func (r *reader) line() ([]byte, error) {
 	for {
 		p := r.buffered()
+		p = p[:min(len(p), maxChunkLine)] // however much came along
 		if i := bytes.IndexByte(p, '\n'); i >= 0 {
 			if i == 0 || p[i-1] != '\r' {
 				return nil, errBareLF
 			}
 			return p[:i-1], nil
 		}
-		if len(p) > maxChunkLine {
+		if len(p) == maxChunkLine {
 			return nil, errChunkLine
 		}
 		if err := r.fill(0); err != nil {
@@ -168,8 +179,11 @@ func (b *body) crlf(r *reader) error {
 // readTrailers keeps the fields that may stand in a trailer: what routes,
 // frames or vouches must come in the head or not at all (RFC 9110, section
 // 6.5.1; CVE-2026-88004).
-func (b *body) readTrailers(r *reader, trailers *message.Head, limits Limits) error {
+func readTrailers(r *reader, head, trailers *message.Head, limits Limits) error {
 	for len(r.buffered()) < 2 {
+		if p := r.buffered(); len(p) == 1 && p[0] == '\n' {
+			return errBareLF // it will never be an empty line, but is one for others
+		}
 		if err := r.fill(limits.HeadBytes); err != nil {
 			return unexpected(err)
 		}
@@ -178,15 +192,16 @@ func (b *body) readTrailers(r *reader, trailers *message.Head, limits Limits) er
 		r.consume(2)
 		return nil
 	}
-	head, err := r.head(limits.HeadBytes)
+	section, err := r.head(limits.HeadBytes)
 	if err != nil {
 		return unexpected(err)
 	}
-	block, offset := trailers.Load(head)
+	block, offset := trailers.Load(section)
 	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
 		return err
 	}
-	r.consume(len(head))
+	r.consume(len(section))
+	dropNominated(trailers, head)
 	for i := range trailers.Fields {
 		if trailers.Fields[i].ID != message.Other {
 			trailers.Fields[i].Dropped = true

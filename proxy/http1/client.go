@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"bytes"
 	"io"
 
 	"github.com/weirproxy/weir/proxy/message"
@@ -45,8 +44,7 @@ func (c *Client) WriteHead(req *message.Request) {
 	b = append(b, req.Bytes(req.Target)...)
 	b = append(b, " HTTP/1.1\r\n"...)
 	b = appendFields(b, &req.Head)
-	if req.Length == message.Unknown {
-		c.out.chunked = true
+	if c.out.chunked = req.Length == message.Unknown; c.out.chunked {
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
 	if req.Upgrade.Len() > 0 {
@@ -97,13 +95,17 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	return nil
 }
 
-// Started says whether a byte of the response is there.
+// Started says whether a byte of the response is there, unread.
 func (c *Client) Started() bool { return !c.in.empty() }
+
+// Answered says whether any byte of the response came, a 1xx's too: the
+// endpoint has seen the request then, and may have acted on it.
+func (c *Client) Answered() bool { return c.infos > 0 || !c.in.empty() }
 
 // ReadBody returns the next piece of the response's body, valid until the next
 // call, or io.EOF at its end; the trailers are then in res.
 func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
-	p, err := c.body.next(&c.in, &res.Trailers, c.limits)
+	p, err := c.body.next(&c.in, &res.Head, &res.Trailers, c.limits)
 	if err == nil || err == io.EOF {
 		c.endIfEnded(res)
 	}
@@ -125,17 +127,14 @@ func (c *Client) Reusable() bool { return c.sent && c.finished && c.in.empty() }
 
 // TakeBuffered returns a copy of the bytes behind a 101.
 func (c *Client) TakeBuffered() []byte {
-	b := bytes.Clone(c.in.buffered())
-	c.in.consume(len(b))
-	return b
+	return c.in.take()
 }
 
 // Release gives memory back that an idle connection does not need.
 func (c *Client) Release() { c.in.release() }
 
-// Close gives all memory back. The connection stays open.
+// Close gives all memory back. The connection stays open. Closing twice is fine.
 func (c *Client) Close() {
-	c.in.consume(len(c.in.buffered()))
-	c.in.release()
+	c.in.discard()
 	c.out.discard()
 }

@@ -99,23 +99,28 @@ func hopByHop(h *message.Head) {
 			h.Fields[i].Dropped = true
 		}
 	}
-	if !named {
-		return
+	if named {
+		dropNominated(h, h)
 	}
-	for i := range h.Fields {
-		if h.Fields[i].ID == message.Connection {
-			message.EachToken(h.Value(i), func(name []byte) { dropNamed(h, name) })
+}
+
+// dropNominated drops the fields of h that head's Connection fields list.
+func dropNominated(h, head *message.Head) {
+	for i := range head.Fields {
+		if head.Fields[i].ID == message.Connection {
+			message.EachToken(head.Value(i), func(name []byte) { dropNamed(h, name) })
 		}
 	}
 }
 
-// dropNamed drops the fields of a name that Connection lists. The length and
-// the host are no sender's to take away from a message.
+// dropNamed drops the fields of a name that Connection lists. The length, the
+// host and what the client waits for are no sender's to take away from a message.
 func dropNamed(h *message.Head, name []byte) {
 	for i := range h.Fields {
-		f := &h.Fields[i]
-		if f.ID != message.Host && f.ID != message.ContentLength && bytes.EqualFold(h.Name(i), name) {
-			f.Dropped = true
+		switch f := &h.Fields[i]; f.ID {
+		case message.Host, message.ContentLength, message.Expect:
+		default:
+			f.Dropped = f.Dropped || bytes.EqualFold(h.Name(i), name)
 		}
 	}
 }
@@ -142,6 +147,7 @@ type framing struct {
 	lengths  int // how many Content-Length fields
 	close    bool
 	keep     bool
+	options  int  // at most as many does Connection have
 	upgrade  bool // Connection names Upgrade
 	trailers bool // TE names trailers
 }
@@ -152,7 +158,22 @@ var (
 	errBadEncoding  = refusal(501, "transfer_encoding", "Transfer-Encoding is something else than chunked alone")
 	errOldEncoding  = refusal(400, "transfer_encoding_1_0", "an HTTP/1.0 message has a Transfer-Encoding")
 	errTwoEncodings = refusal(400, "two_transfer_encodings", "there is more than one Transfer-Encoding")
+	errTrailer      = refusal(400, "bad_trailer", "Trailer announces a field that frames the message")
+	errOptions      = refusal(400, "connection_options", "Connection has too many options")
 )
+
+// maxOptions bounds what Connection lists: each option is looked for among all
+// fields, so a head full of options would cost a thousand times what another does.
+const maxOptions = 64
+
+var comma = []byte{','}
+
+// framesMessage says whether a list of trailers has one that no trailer may be
+// (RFC 9110, section 6.5.1). There are parsers that take such a message for none.
+func framesMessage(list []byte) bool {
+	return message.HasToken(list, "transfer-encoding") || message.HasToken(list, "content-length") ||
+		message.HasToken(list, "trailer")
+}
 
 // readFraming collects the fields that both roles interpret.
 func readFraming(h *message.Head, minor int) (f framing, err error) {
@@ -175,11 +196,18 @@ func readFraming(h *message.Head, minor int) (f framing, err error) {
 			f.chunked = true
 		case message.Connection:
 			v := h.Value(i)
+			if f.options += 1 + bytes.Count(v, comma); f.options > maxOptions {
+				return f, errOptions
+			}
 			f.close = f.close || message.HasToken(v, "close")
 			f.keep = f.keep || message.HasToken(v, "keep-alive")
 			f.upgrade = f.upgrade || message.HasToken(v, "upgrade")
 		case message.TE:
 			f.trailers = f.trailers || message.HasToken(h.Value(i), "trailers")
+		case message.Trailer:
+			if framesMessage(h.Value(i)) {
+				return f, errTrailer
+			}
 		}
 	}
 	switch {

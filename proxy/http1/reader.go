@@ -75,8 +75,27 @@ func (r *reader) fill(limit int) error {
 func (r *reader) release() {
 	if r.empty() {
 		r.free()
-		r.buf, r.r, r.w = nil, 0, 0
+		r.buf, r.r, r.w, r.scanned = nil, 0, 0, 0
 	}
+}
+
+// take returns a copy of what is there, and gives the memory back.
+func (r *reader) take() []byte {
+	b := bytes.Clone(r.buffered())
+	r.discard()
+	return b
+}
+
+// discard forgets what is there, and gives the memory back.
+func (r *reader) discard() {
+	r.consume(len(r.buffered()))
+	r.release()
+}
+
+// hasLine says whether a line ends within the next limit bytes.
+func (r *reader) hasLine(limit int) bool {
+	b := r.buffered()
+	return bytes.IndexByte(b[:min(limit, len(b))], '\n') >= 0
 }
 
 func (r *reader) free() {

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"net/netip"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -10,7 +11,7 @@ var (
 	errRequestLine   = refusal(400, "bad_request_line", "the request line is not a method, a target and a version")
 	errTarget        = refusal(400, "bad_target", "the request target is neither a path nor an absolute http or https address")
 	errTargetBytes   = refusal(400, "bad_target", "the request target contains a character that must be encoded")
-	errPath          = refusal(400, "ambiguous_path", "the path contains a dot segment or a backslash, plain or encoded")
+	errPath          = refusal(400, "ambiguous_path", "the path contains a dot segment, a backslash or a null byte, plain or encoded, or a broken escape")
 	errVersion       = refusal(505, "version", "the version is neither HTTP/1.1 nor HTTP/1.0")
 	errMethod        = refusal(501, "method", "the method CONNECT or TRACE is not forwarded")
 	errNoHost        = refusal(400, "no_host", "an HTTP/1.1 request needs a Host")
@@ -43,10 +44,8 @@ func parseRequestLine(req *message.Request, line []byte, offset int) error {
 	if method <= 0 || version <= method+1 {
 		return errRequestLine
 	}
-	for _, c := range line[:method] {
-		if !isToken[c] {
-			return errRequestLine
-		}
+	if !allToken(line[:method]) {
+		return errRequestLine
 	}
 	if err := parseVersion(req, line[version+1:]); err != nil {
 		return err
@@ -141,7 +140,7 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 }
 
 // ambiguousPath finds what endpoints disagree about: "." and ".." segments and
-// backslashes, plain or percent-encoded.
+// backslashes, plain or percent-encoded, null bytes, and escapes that are none.
 func ambiguousPath(path []byte) bool {
 	suspicious := false
 	for i, c := range path {
@@ -151,6 +150,9 @@ func ambiguousPath(path []byte) bool {
 		case '.':
 			suspicious = suspicious || path[max(i-1, 0)] == '/' || path[max(i-1, 0)] == '.'
 		case '%':
+			if !validEscape(path[i:]) {
+				return true
+			}
 			suspicious = true
 		}
 	}
@@ -169,6 +171,11 @@ func ambiguousPath(path []byte) bool {
 		}
 	}
 	return false
+}
+
+// validEscape says whether b begins with a byte in percent-encoding that is not null.
+func validEscape(b []byte) bool {
+	return len(b) > 2 && isHex(b[1]) && isHex(b[2]) && (b[1] != '0' || b[2] != '0')
 }
 
 func ambiguousSegment(s []byte) bool {
@@ -217,6 +224,7 @@ func interpretRequest(req *message.Request) error {
 	if err := interpretHost(req); err != nil {
 		return err
 	}
+	upgrades := 0
 	for i := range req.Fields {
 		switch req.Fields[i].ID {
 		case message.Expect:
@@ -229,12 +237,15 @@ func interpretRequest(req *message.Request) error {
 				req.Fields[i].Dropped = true
 			}
 		case message.Upgrade:
-			if f.upgrade && req.Minor == 1 {
+			if upgrades++; f.upgrade && req.Minor == 1 {
 				setUpgrade(req, i)
 			}
 		case message.Misspelt:
 			req.Fields[i].Dropped = true
 		}
+	}
+	if upgrades > 1 {
+		req.Upgrade = message.Span{} // which one is meant, endpoints would choose
 	}
 	if req.Upgrade.Len() > 0 && req.Length != 0 {
 		return errUpgradeBody
@@ -247,9 +258,27 @@ func interpretRequest(req *message.Request) error {
 // connection out of our sight (RFC 9113 dropped it), so that is never passed on.
 func setUpgrade(req *message.Request, i int) {
 	v := req.Value(i)
-	if bytes.IndexByte(v, ',') < 0 && len(v) > 0 && !message.EqualFold(v, "h2c") {
+	if isProtocol(v) && !message.EqualFold(v, "h2c") {
 		req.Upgrade = req.ValueSpan(i)
 	}
+}
+
+// isProtocol says whether v is one protocol, with or without a version (RFC
+// 9110, section 7.8). What only resembles one, an endpoint might read as h2c.
+func isProtocol(v []byte) bool {
+	name, version, versioned := bytes.Cut(v, slash)
+	return allToken(name) && (!versioned || allToken(version))
+}
+
+var slash = []byte{'/'}
+
+func allToken(b []byte) bool {
+	for _, c := range b {
+		if !isToken[c] {
+			return false
+		}
+	}
+	return len(b) > 0
 }
 
 func interpretHost(req *message.Request) error {
@@ -283,13 +312,8 @@ func validHost(h []byte) bool {
 	port := 0
 	if len(h) > 0 && h[0] == '[' {
 		end := bytes.IndexByte(h, ']')
-		if end < 2 {
+		if end < 0 || !validIPv6(h[1:end]) {
 			return false
-		}
-		for _, c := range h[1:end] {
-			if !isHex(c) && c != ':' && c != '.' {
-				return false
-			}
 		}
 		port = end + 1
 	} else {
@@ -304,6 +328,15 @@ func validHost(h []byte) bool {
 		return true
 	}
 	return h[port] == ':' && validPort(h[port+1:])
+}
+
+// validIPv6 takes no zones: they mean nothing beyond the client's own machine.
+func validIPv6(b []byte) bool {
+	if len(b) > len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255") {
+		return false
+	}
+	a, err := netip.ParseAddr(string(b))
+	return err == nil && a.Is6() && a.Zone() == ""
 }
 
 func validPort(p []byte) bool {

@@ -65,6 +65,8 @@ func interpretResponse(res *message.Response, req *message.Request, f framing, m
 	case message.BodyForbidden(res.Status):
 		if res.Status != 304 {
 			res.Drop(message.ContentLength) // RFC 9110, section 8.6
+			// Whether the endpoint sends a body after all is not waited for.
+			res.Close = res.Close || f.chunked || f.length > 0
 		}
 	case req.IsHead:
 	case f.chunked:

@@ -1,7 +1,7 @@
 package http1
 
 import (
-	"bytes"
+	"errors"
 	"io"
 
 	"github.com/weirproxy/weir/proxy/message"
@@ -27,18 +27,22 @@ func (s *Server) Init(rw io.ReadWriter, limits Limits) {
 // ReadHead reads the next request's head. The errors: io.EOF where the client
 // closed between requests, io.ErrUnexpectedEOF within a head, a
 // *message.Refusal that tells what to answer (no request may be read after
-// it), conn.ErrWouldBlock (call again), or the connection's own.
+// it), conn.ErrWouldBlock (call again), or the connection's own. With an error,
+// req is empty or holds what was understood of the request, never an earlier one.
 func (s *Server) ReadHead(req *message.Request) error {
+	if s.MustClose() {
+		return errNothingFollows
+	}
+	req.Reset()
 	head, err := s.in.head(s.limits.HeadBytes)
 	if err == nil {
-		req.Reset()
 		if err = parseRequest(req, head, s.limits); err == nil {
 			s.in.consume(len(head))
 			s.body.start(req.Length, req.Length == message.Unknown, false)
 			return nil
 		}
 	}
-	if err == errHeadTooLarge && bytes.IndexByte(s.in.buffered(), '\n') < 0 {
+	if err == errHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
 		err = errTargetTooLong
 	}
 	if _, refused := err.(*message.Refusal); refused {
@@ -47,11 +51,16 @@ func (s *Server) ReadHead(req *message.Request) error {
 	return err
 }
 
+// errNothingFollows guards against the bytes of an unread body, or those behind
+// a refused message, being taken for a request.
+var errNothingFollows = errors.New("read a request: the connection carries no other request")
+
 // HeadStarted says whether a part of a next request is there.
 func (s *Server) HeadStarted() bool { return !s.in.empty() }
 
-// BufferedBody returns the whole body if it is there already; it may be taken
-// again, for a second attempt, until SkipBody.
+// BufferedBody returns the whole body, or what ReadBody left of it, if it is
+// there already; it may be taken again, for a second attempt, until SkipBody.
+// The slice is valid until then.
 func (s *Server) BufferedBody() ([]byte, bool) {
 	if s.body.ended() {
 		return nil, true
@@ -72,11 +81,9 @@ func (s *Server) SkipBody() {
 // ReadBody returns the next piece of the request's body, valid until the next
 // call, or io.EOF at its end; the trailers are then in req.
 func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
-	p, err := s.body.next(&s.in, &req.Trailers, s.limits)
-	if err != nil && err != io.EOF {
-		if _, refused := err.(*message.Refusal); refused {
-			s.failed = true
-		}
+	p, err := s.body.next(&s.in, &req.Head, &req.Trailers, s.limits)
+	if _, refused := err.(*message.Refusal); refused {
+		s.failed = true
 	}
 	return p, err
 }
@@ -91,6 +98,7 @@ func (s *Server) MustClose() bool { return s.failed || s.mustClose || !s.body.en
 // client is told that the connection ends. A body of unknown length is sent in
 // chunks where the client understands them, else it ends with the connection.
 func (s *Server) WriteHead(req *message.Request, res *message.Response, last bool) {
+	s.out.chunked = false
 	b := appendStatusLine(s.out.room(), res)
 	b = appendFields(b, &res.Head)
 	if res.Status == 101 {
@@ -140,17 +148,14 @@ func (s *Server) Flush() error { return s.out.flush() }
 // TakeBuffered returns a copy of the bytes that were read and belong to no
 // request, for a connection that stops being HTTP.
 func (s *Server) TakeBuffered() []byte {
-	b := bytes.Clone(s.in.buffered())
-	s.in.consume(len(b))
-	return b
+	return s.in.take()
 }
 
 // Release gives memory back that an idle connection does not need.
 func (s *Server) Release() { s.in.release() }
 
-// Close gives all memory back. The connection stays open.
+// Close gives all memory back. The connection stays open. Closing twice is fine.
 func (s *Server) Close() {
-	s.in.consume(len(s.in.buffered()))
-	s.in.release()
+	s.in.discard()
 	s.out.discard()
 }

@@ -37,49 +37,48 @@ func (w *writer) flush() error {
 	return err
 }
 
-// chunkOverhead is the most that framing adds to a piece of a body.
-const chunkOverhead = 16 + 2 + 2
+const (
+	// chunkOverhead is the most that framing adds to a piece of a body, and the
+	// end of the body with it: nothing of that outgrows the buffer.
+	chunkOverhead = 16 + len("\r\n") + len("\r\n") + len("0\r\n\r\n")
+	// leastPiece is the room that a piece is worth cutting for.
+	leastPiece = 512
+)
 
-// body adds a piece of a body. What does not fit goes out at once.
+// body adds a piece of a body. What does not fit goes out at once, in whole
+// buffers, so that a large body costs no more writes than it has buffers.
 func (w *writer) body(p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
-	b := w.room()
-	if len(b)+len(p)+chunkOverhead > cap(b) && len(b) > 0 {
-		if !w.chunked {
-			return w.fillUp(p)
+	for len(p) > 0 {
+		b := w.room()
+		n := min(len(p), cap(b)-len(b)-chunkOverhead)
+		switch {
+		case n == len(p):
+			w.add(p)
+			return nil
+		case len(b) == 0 && !w.chunked:
+			_, err := w.dst.Write(p)
+			return err
+		case n >= leastPiece:
+			w.add(p[:n])
+			p = p[n:]
 		}
 		if err := w.flush(); err != nil {
 			return err
 		}
-		b = w.room()
 	}
-	if !w.chunked {
-		if len(p)+chunkOverhead > cap(b) {
-			_, err := w.dst.Write(p)
-			return err
-		}
-		w.buf = append(b, p...)
-		return nil
-	}
-	b = strconv.AppendUint(b, uint64(len(p)), 16)
-	b = append(b, '\r', '\n')
-	b = append(b, p...)
-	w.buf = append(b, '\r', '\n')
 	return nil
 }
 
-// fillUp sends p behind what is there: in whole buffers, so that a large body
-// costs no more writes than it has buffers.
-func (w *writer) fillUp(p []byte) error {
-	n := min(len(p), cap(w.buf)-len(w.buf))
-	w.buf = append(w.buf, p[:n]...)
-	if err := w.flush(); err != nil || n == len(p) {
-		return err
+// add gathers a piece that there is room for.
+func (w *writer) add(p []byte) {
+	if !w.chunked {
+		w.buf = append(w.buf, p...)
+		return
 	}
-	w.buf = append(w.room(), p[n:]...)
-	return nil
+	b := strconv.AppendUint(w.buf, uint64(len(p)), 16)
+	b = append(b, '\r', '\n')
+	b = append(b, p...)
+	w.buf = append(b, '\r', '\n')
 }
 
 // end finishes the current body; trailers go out only behind chunks.

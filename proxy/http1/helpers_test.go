@@ -1,0 +1,215 @@
+package http1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// wire is the other end of a connection. A read returns at most one piece, and
+// between two pieces it would block once. Both directions spoil the memory in
+// the pool, so that a codec which keeps a slice of it is found out.
+type wire struct {
+	pieces  [][]byte
+	blocked bool
+	final   error // after the last piece; nil: io.EOF
+	written []string
+	reads   int
+}
+
+func newWire(pieces ...string) *wire {
+	w := new(wire)
+	for _, p := range pieces {
+		if p != "" {
+			w.pieces = append(w.pieces, []byte(p))
+		}
+	}
+	return w
+}
+
+// inBytes is in, one byte a read.
+func inBytes(in string) *wire { return newWire(strings.Split(in, "")...) }
+
+func (w *wire) Read(p []byte) (int, error) {
+	spoilPool()
+	w.reads++
+	if w.blocked {
+		w.blocked = false
+		return 0, conn.ErrWouldBlock
+	}
+	if len(w.pieces) == 0 {
+		if w.final != nil {
+			return 0, w.final
+		}
+		return 0, io.EOF
+	}
+	n := copy(p, w.pieces[0])
+	if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
+		w.pieces = w.pieces[1:]
+		w.blocked = true
+	}
+	return n, nil
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.written = append(w.written, string(p))
+	spoilPool()
+	return len(p), nil
+}
+
+func (w *wire) output() string { return strings.Join(w.written, "") }
+
+// spoilPool overwrites what lies in the pool, and panics if something lies there twice.
+func spoilPool() {
+	a, b := conn.GetBuffer(), conn.GetBuffer()
+	if a == b {
+		panic("a buffer was put back twice")
+	}
+	for i := range 2048 {
+		a[i], b[i] = '!', '!'
+	}
+	copy(a[conn.BufferSize-512:], a[:512])
+	conn.PutBuffer(a)
+	conn.PutBuffer(b)
+}
+
+// again calls f until it does not say that it would block.
+func again(f func() error) error {
+	for {
+		if err := f(); err != conn.ErrWouldBlock {
+			return err
+		}
+	}
+}
+
+// readAll reads a body piece by piece; before counts the pieces already seen.
+func readAll(next func() ([]byte, error)) (string, error) {
+	var b strings.Builder
+	for {
+		p, err := next()
+		b.Write(p)
+		if err == io.EOF {
+			return b.String(), nil
+		}
+		if err != nil && err != conn.ErrWouldBlock {
+			return b.String(), err
+		}
+	}
+}
+
+// outcome is an error as tests write it: "400 bad_host", or its text.
+func outcome(err error) string {
+	var r *message.Refusal
+	if errors.As(err, &r) {
+		return fmt.Sprintf("%d %s", r.Status, r.Reason)
+	}
+	return err.Error()
+}
+
+// forwarded passes every request of a client's connection on to an endpoint, and
+// returns what the endpoint gets and how the connection ends ("EOF": orderly).
+func forwarded(w *wire, limits Limits) (out, end string) {
+	var server Server
+	var req message.Request
+	server.Init(w, limits)
+	defer server.Close()
+	var client Client
+	to := newWire()
+	client.Init(to, limits)
+	defer client.Close()
+	for {
+		if err := again(func() error { return server.ReadHead(&req) }); err != nil {
+			return to.output(), outcome(err)
+		}
+		client.WriteHead(&req)
+		if b, whole := server.BufferedBody(); whole {
+			client.WriteBody(b)
+			server.SkipBody()
+		}
+		for !server.BodyEnded() {
+			p, err := server.ReadBody(&req)
+			if err != nil && err != io.EOF && err != conn.ErrWouldBlock {
+				client.Flush()
+				return to.output(), outcome(err)
+			}
+			client.WriteBody(p)
+		}
+		client.WriteEnd(&req)
+		client.Flush()
+	}
+}
+
+// returned passes the response to a request (of which only method, version and
+// Upgrade matter) on to its client, 1xx before it too, and returns what the
+// client gets and how reading ended ("" where all went well).
+func returned(w *wire, request string) (out, end string, client *Client) {
+	var req message.Request
+	var res message.Response
+	client = new(Client)
+	client.Init(w, Limits{})
+	parseInto(&req, request)
+	client.WriteHead(&req)
+	client.WriteEnd(&req)
+	client.Flush()
+	w.written = nil
+	var server Server
+	to := newWire()
+	server.Init(to, Limits{})
+	defer server.Close()
+	for {
+		if err := again(func() error { return client.ReadHead(&req, &res) }); err != nil {
+			server.Flush()
+			return to.output(), outcome(err), client
+		}
+		server.WriteHead(&req, &res, false)
+		if !res.Informational() {
+			break
+		}
+	}
+	for !client.BodyEnded() {
+		p, err := client.ReadBody(&res)
+		if err != nil && err != io.EOF && err != conn.ErrWouldBlock {
+			server.Flush()
+			return to.output(), outcome(err), client
+		}
+		server.WriteBody(p)
+	}
+	server.WriteEnd(&res)
+	server.Flush()
+	return to.output(), "", client
+}
+
+// parseInto reads a request that has to be right.
+func parseInto(req *message.Request, in string) {
+	var s Server
+	s.Init(newWire(in), Limits{})
+	defer s.Close()
+	if err := s.ReadHead(req); err != nil {
+		panic(fmt.Sprintf("%q: %v", in, err))
+	}
+}
+
+// lines joins lines as HTTP ends them.
+func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n" }
+
+// get is a request of these fields.
+func get(fields ...string) string {
+	return lines(append(append([]string{"GET / HTTP/1.1", "Host: a"}, fields...), "")...)
+}
+
+func equal(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s\n got %q\nwant %q", what, got, want)
+	}
+}
+
+func pattern(n int) []byte {
+	return bytes.Repeat([]byte("0123456789abcdefghijklmnopqrstu\n"), n/32+1)[:n]
+}
