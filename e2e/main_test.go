@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -32,6 +33,16 @@ func TestMain(m *testing.M) {
 var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
 		return path, nil
+	}
+	// go test remembers which folders of the module a test has read, and runs it
+	// again when something in them has changed; what a child reads it does not see.
+	if err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		return err
+	}); err != nil {
+		return "", err
 	}
 	path := filepath.Join(scratch, "weir")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir")
