@@ -376,7 +376,9 @@ func TestTruncatedOverTCP(t *testing.T) {
 			}()
 		}
 	}
-	eventually(t, "all are closed", func() bool { return w.tracker.Open() == 0 && w.tracker.next.Load() == uint32(len(headerV1)+len(headerV2)) })
+	eventually(t, "all are closed", func() bool {
+		return w.tracker.Open() == 0 && w.tracker.next.Load() == uint32(len(headerV1)+len(headerV2))
+	})
 	w.wantRejected(ReasonHeaderTruncated, float64(len(headerV1)+len(headerV2)))
 	w.close()
 }
