@@ -38,6 +38,10 @@ func checkSocketPath(file string) error {
 }
 
 func parseListenAddress(s string) (string, error) {
+	noAddress := fmt.Errorf("is not an address to listen on; write an IP address and a port, or one such as %q for every address", ":443")
+	if _, err := strconv.Atoi(s); err != nil && !strings.ContainsAny(s, ".:") {
+		return "", noAddress
+	}
 	host, port, err := splitPort(s, ":443")
 	if err != nil {
 		return "", err
@@ -50,7 +54,7 @@ func parseListenAddress(s string) (string, error) {
 	case err != nil && host == "localhost":
 		return "", fmt.Errorf("is a name; write the address, such as %q", "127.0.0.1:"+port)
 	case err != nil:
-		return "", fmt.Errorf("is not an address to listen on; write an IP address and a port, or %q for all addresses", ":"+port)
+		return "", noAddress
 	}
 	return net.JoinHostPort(addr.Unmap().String(), port), nil
 }

@@ -87,7 +87,7 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 	v.listeners = append(v.listeners, l)
 	there := v.section(n, p, []field{
 		{"address", v.listenAddress(&l.Network, &l.Address)},
-		{"protocol", choice(v.decoder, &l.Protocol, ProtocolHTTP, ProtocolTLS, ProtocolTCP)},
+		{"protocol", v.listenerProtocol(&l.Protocol)},
 		{"proxy_protocol", v.text(&l.HeaderPolicy)},
 		{"max_connections", v.number(&l.MaxConnections, 0, maxNumber)},
 		{"trust_forwarded", v.prefixes(&l.TrustForwarded)},
@@ -104,6 +104,18 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 	}...)
 	v.require(there, n, p, "address", `":443"`)
 	v.require(there, n, p, "protocol", "http, tls or tcp")
+}
+
+func (d *decoder) listenerProtocol(dst *Protocol) setter {
+	known := choice(d, dst, ProtocolHTTP, ProtocolTLS, ProtocolTCP)
+	return func(n *yaml.Node, p path) {
+		if n.Value == "https" && !d.hidden[n] {
+			d.mark(dst, n, p)
+			d.fail(n, p, `"https" is what a backend speaks; a listener that opens TLS, or passes it through, is "tls"`)
+			return
+		}
+		known(n, p)
+	}
 }
 
 func (d *decoder) prefixes(dst *[]netip.Prefix) setter { return list(d, dst, d.prefix) }

@@ -45,14 +45,17 @@ func (v *draft) backend(name string, key, n *yaml.Node, p path) {
 func (d *decoder) backendProtocol(dst *Protocol) setter {
 	known := choice(d, dst, ProtocolHTTP, ProtocolHTTPS, ProtocolTCP)
 	return func(n *yaml.Node, p path) {
-		switch n.Value {
-		case "h2c":
+		d.mark(dst, n, p)
+		switch {
+		case n.Value == "h2c" && !d.hidden[n]:
 			d.fail(n, p, "this version of weir does not have h2c backends yet; write http or https")
-		case "grpc":
+		case n.Value == "grpc" && !d.hidden[n]:
 			d.fail(n, p, "this version of weir does not have gRPC backends yet; pass the connections on with tcp")
 		default:
-			known(n, p)
-			return
+			before := len(d.errs)
+			if known(n, p); len(d.errs) == before {
+				return
+			}
 		}
 		*dst = "" // unknown: no other error may build on it
 	}

@@ -48,7 +48,7 @@ func (v *draft) files(folder string) {
 	}
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
-		if c.CertFile != "" {
+		if c.CertFile != "" && c.KeyFile != "" {
 			v.names = append(v.names, v.pair(&c.CertFile, &c.KeyFile)...)
 		}
 		v.names = append(v.names, c.SelfSigned...)
@@ -64,7 +64,7 @@ func (v *draft) files(folder string) {
 		if b.TLS.CAFile != "" {
 			v.authorities(&b.TLS.CAFile)
 		}
-		if b.TLS.CertFile != "" {
+		if b.TLS.CertFile != "" && b.TLS.KeyFile != "" {
 			v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
 		}
 	}

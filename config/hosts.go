@@ -110,6 +110,9 @@ func (v *draft) checkClientAuth() {
 		}
 	}
 	for _, r := range v.routes {
+		if r.FirstBytes != "" {
+			continue // tunnels, which no client certificate protects anywhere
+		}
 		for _, l := range v.listenersOf(r) {
 			for _, h := range v.hostsOf(r) {
 				if v.reportPlain(plain, r, l, h) {
@@ -123,6 +126,7 @@ func (v *draft) checkClientAuth() {
 // reportPlain looks both ways, as either side may name the host more precisely.
 func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host string) bool {
 	for _, other := range v.listeners {
+		described := v.describeHost(r, host)
 		r, plainListener, tlsListener := r, l, other
 		g := find(v.groups, other.Name, host)
 		if l.Protocol == ProtocolTLS {
@@ -133,8 +137,8 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 			continue
 		}
 		if policy := v.asksForCertificates(g); policy != "" {
-			v.failAt(v.places[r], "listener %q serves a host without TLS whose policy %q on listener %q asks for client certificates; take %q out of the route, or client_auth out of the policy",
-				plainListener.Name, policy, tlsListener.Name, plainListener.Name)
+			v.failAt(v.places[r], "listener %q serves without TLS what policy %q on listener %q asks client certificates for (%s); take %q out of the route, or client_auth out of the policy",
+				plainListener.Name, policy, tlsListener.Name, described, plainListener.Name)
 			return true
 		}
 	}

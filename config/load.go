@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -68,10 +69,10 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	v := draft{decoder: d}
 	v.decode(root)
 	v.validate()
-	if len(d.errs) > 0 {
-		return nil, d.errs.sorted()
+	hash := ""
+	if len(d.errs) == 0 {
+		hash = v.config().hash() // while file paths are as they were written
 	}
-	hash := v.config().hash() // while file paths are as they were written
 	v.files(filepath.Dir(name))
 	if len(d.errs) > 0 {
 		return nil, d.errs.sorted()
@@ -92,7 +93,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		d.errorAt(Position{d.file, 1, 1}, "the configuration is empty; it needs at least listeners, routes and backends")
 		return nil
 	case err != nil:
-		d.syntax(err)
+		d.syntax(data, err)
 		return nil
 	}
 	switch err := dec.Decode(&second); {
@@ -100,7 +101,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		d.errorAt(Position{d.file, second.Line, second.Column}, "a second YAML document begins here; one file is one configuration, so remove the ---")
 		return nil
 	case err != io.EOF:
-		d.syntax(err)
+		d.syntax(data, err)
 		return nil
 	}
 	root := doc.Content[0]
@@ -111,12 +112,38 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	return root
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+var (
+	yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+	// The parser counts lines from zero in these, and from one in all others.
+	countedFromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
+	unknownAnchor   = regexp.MustCompile(`^unknown anchor '([^']*)' referenced`)
+)
 
-// syntax reports what the YAML parser said; it knows lines but not columns.
-func (d *decoder) syntax(err error) {
-	text := err.Error()
-	m := yamlLine.FindStringSubmatch(text)
-	line, _ := strconv.Atoi(m[1])
-	d.errorAt(Position{d.file, max(line, 1), 1}, "this is not YAML: %s", text[len(m[0]):])
+// syntax reports what the YAML parser said. It knows lines, not columns, and of
+// an unknown anchor not even that.
+func (d *decoder) syntax(data []byte, err error) {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	message := err.Error()[len(m[0]):]
+	at := Position{d.file, 1, 1}
+	if line, err := strconv.Atoi(m[1]); err == nil {
+		at.Line = line
+		if countedFromZero.MatchString(message) {
+			at.Line++
+		}
+	}
+	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
+		d.errorAt(firstOf(data, "*"+m[1], at), "nothing above has the anchor &%s; define it before its first use, or write the value out", m[1])
+		return
+	}
+	d.errorAt(at, "this is not YAML: %s", message)
+}
+
+// firstOf is where text is first in data.
+func firstOf(data []byte, text string, at Position) Position {
+	if i := bytes.Index(data, []byte(text)); i >= 0 {
+		before := data[:i]
+		at.Line = 1 + bytes.Count(before, []byte("\n"))
+		at.Column = 1 + utf8.RuneCount(before[1+bytes.LastIndexByte(before, '\n'):])
+	}
+	return at
 }

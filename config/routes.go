@@ -187,17 +187,28 @@ func matches(hosts []string, paths []Path, firstBytes bool) (all []hostPath) {
 
 // describe names what m matches, unless it came from the environment.
 func (v *draft) describe(r *Route, m hostPath) string {
-	host, path := "every host", "every path"
-	if i := slices.Index(r.Hosts, m.host); i >= 0 {
-		host = "host " + v.quote(&r.Hosts[i], m.host)
-	}
+	path := "every path"
 	if i := slices.Index(r.Paths, m.path); i >= 0 {
-		path = "path " + v.quote(&r.Paths[i], m.path.String())
+		path = v.mention("path", &r.Paths[i], m.path.String())
 	}
 	if r.FirstBytes != "" {
 		return "first_bytes: " + r.FirstBytes
 	}
-	return host + ", " + path
+	return v.describeHost(r, m.host) + ", " + path
+}
+
+func (v *draft) describeHost(r *Route, host string) string {
+	if i := slices.Index(r.Hosts, host); i >= 0 {
+		return v.mention("host", &r.Hosts[i], host)
+	}
+	return "every host"
+}
+
+func (v *draft) mention(what string, dst any, value string) string {
+	if v.places[dst].hidden {
+		return "a " + what + " from the environment"
+	}
+	return what + " " + value
 }
 
 // nameRoutes fills in default names and reports names given twice.
@@ -208,7 +219,7 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		if other := named[r.Name]; other != nil {
-			v.failAt(v.places[&r.Name], "%s already has the name %s; each route needs its own", lineOf(other), v.quote(&r.Name, r.Name))
+			v.failAt(v.places[&r.Name], "%s already has this name; each route needs its own", lineOf(other))
 		}
 		named[r.Name] = r
 	}
@@ -217,7 +228,8 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		r.Name = v.defaultName(r)
-		if other := named[r.Name]; other != nil {
+		// Two equal default names come from equal matches, which were reported.
+		if other := named[r.Name]; other != nil && v.given(&other.Name) {
 			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
 		}
 		named[r.Name] = r
@@ -229,7 +241,7 @@ func (v *draft) defaultName(r *Route) string {
 	name := r.Listeners[0]
 	switch l := v.listenerNamed(name); {
 	case r.FirstBytes != "":
-		return name + "/" + r.FirstBytes
+		return name + "/first_bytes=" + r.FirstBytes
 	case l != nil && l.Protocol == ProtocolTCP:
 		return name
 	case len(r.Hosts) > 0:
@@ -249,7 +261,8 @@ func (v *draft) defaultName(r *Route) string {
 // checkBackend reports a backend that does not speak what the route carries.
 func (v *draft) checkBackend(r *Route) {
 	b := v.backendNamed(r.Backend)
-	if b == nil || b.Protocol == "" {
+	broken := v.given(&r.FirstBytes) && r.FirstBytes == "" || v.given(&r.TLS) && r.TLS == ""
+	if b == nil || b.Protocol == "" || broken {
 		return
 	}
 	for _, l := range v.listenersOf(r) {
@@ -270,12 +283,15 @@ func (v *draft) checkBackend(r *Route) {
 // isTunnel says why connections of r are passed on unread, or "".
 func (v *draft) isTunnel(r *Route, l *Listener, host string) string {
 	_, mode := v.groups[hostOn{l.Name, host}].effective()
+	if r.TLS != "" {
+		mode = r.TLS // wherever that is an error, it is one of another kind
+	}
 	switch {
 	case r.FirstBytes != "":
 		return "first_bytes"
 	case l.Protocol == ProtocolTCP:
 		return fmt.Sprintf("listener %q is tcp", l.Name)
-	case l.Protocol == ProtocolTLS && mode == TLSPassthrough:
+	case mode == TLSPassthrough:
 		return "tls: passthrough"
 	}
 	return ""

@@ -28,7 +28,7 @@ func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...str
 		}
 	}
 	got := d.kind(n)
-	if n.Kind == yaml.ScalarNode && tags[0] == "!!str" {
+	if n.Kind == yaml.ScalarNode && len(tags) == 1 && tags[0] == "!!str" {
 		got += "; put it in quotes"
 	}
 	d.fail(n, p, "has to be %s, not %s", want, got)
@@ -155,14 +155,15 @@ func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
 			return
 		}
 		v, err := time.ParseDuration(s)
+		bare, errBare := time.ParseDuration(s + "s") // as if it were seconds; 0 needs no unit in Go
 		switch unit := strings.TrimLeft(s, "0123456789."); {
 		case err == nil && v >= lo && v <= hi && s != "0":
 			*dst = v
-		case err == nil && s != "0":
+		case err == nil && s != "0", errBare == nil && (bare < lo || bare > hi):
 			d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
 		case d.hidden[n]:
 			d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
-		case unit == "" || unit == "0":
+		case errBare == nil:
 			d.fail(n, p, `%q has no unit; write "%ss" for seconds`, s, s)
 		case unit == "d":
 			d.fail(n, p, `%q is in days, which may have 23 to 25 hours; write hours, such as "24h"`, s)

@@ -84,9 +84,9 @@ func (v *draft) checkPolicy(t *TLSPolicy) {
 		v.checkSuites(t)
 		v.checkCurves(t)
 	case v.given(&t.MaxVersion):
-		v.failAt(v.places[&t.MaxVersion], "max_version is below min_version, which is %q%s; raise it or lower min_version", versionName(t.MinVersion), v.byDefault(&t.MinVersion))
+		v.failAt(v.places[&t.MaxVersion], "is below min_version, which is %q%s; raise it or lower min_version", versionName(t.MinVersion), v.byDefault(&t.MinVersion))
 	default:
-		v.failAt(v.places[&t.MinVersion], "min_version is above max_version, which is %q by default; lower it or raise max_version", versionName(t.MaxVersion))
+		v.failAt(v.places[&t.MinVersion], "is above max_version, which is %q by default; lower it or raise max_version", versionName(t.MaxVersion))
 	}
 	switch {
 	case v.given(&t.From) && t.Name == DefaultTLSPolicy:
@@ -231,10 +231,9 @@ func (v *draft) config() *Config {
 	return c
 }
 
-func values[T any](pointers []*T) []T {
-	all := make([]T, len(pointers))
-	for i, p := range pointers {
-		all[i] = *p
+func values[T any](pointers []*T) (all []T) {
+	for _, p := range pointers {
+		all = append(all, *p)
 	}
 	return all
 }

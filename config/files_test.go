@@ -1,0 +1,123 @@
+package config
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// folder is a temporary folder with certificates and keys in it.
+type folder struct {
+	*testing.T
+	path string
+}
+
+func (f folder) write(name string, data []byte) {
+	f.Helper()
+	if err := os.WriteFile(filepath.Join(f.path, name), data, 0o600); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// certificate writes NAME.crt and NAME.key.
+func (f folder) certificate(name string, curve elliptic.Curve, until time.Time, hosts ...string) {
+	f.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{}, DNSNames: hosts, NotBefore: until.Add(-24 * time.Hour), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, crypto.PublicKey(&key.PublicKey), key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.write(name+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	f.write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+// parse parses text as a file in the folder, with the folder's name taken out of errors.
+func (f folder) parse(text string) (*Config, string) {
+	c, err := Parse(filepath.Join(f.path, "weir.yaml"), []byte(text), environment)
+	if err == nil {
+		return c, ""
+	}
+	return nil, strings.ReplaceAll(err.Error(), f.path+"/", "")
+}
+
+func TestCertificateFiles(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	tomorrow := time.Now().Add(24 * time.Hour)
+	dir.certificate("a", elliptic.P256(), tomorrow, "A.example")
+	dir.certificate("b", elliptic.P256(), tomorrow, "b.example")
+	dir.certificate("old", elliptic.P256(), time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC), "old.example")
+	dir.certificate("p224", elliptic.P224(), tomorrow, "c.example")
+	dir.certificate("nameless", elliptic.P256(), tomorrow)
+	dir.write("empty.pem", nil)
+	dir.write("broken.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	dir.write("large.pem", make([]byte, maxPEM+1))
+	const head = "listeners: {web: {address: ':443', protocol: tls}}\nbackends: {app: {endpoints: ['a:1']}}\nroutes: [{listeners: [web], hosts: [a.example, b.example], tls_policy: p, backend: app}]\n"
+	f := func(text, want string) {
+		t.Helper()
+		if _, got := dir.parse(head + text); got != want {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", text, got, want)
+		}
+	}
+	policy := "tls_policies: {p: {}}\n"
+	f(policy+"certificates: [{cert: a.crt, key: a.key}, {cert: b.crt, key: b.key}]\n", "")
+	f(policy+"certificates: [{cert: a.crt, key: b.key}]\n",
+		`weir.yaml:5:35: certificates[0].key: "b.key" cannot be used with its certificate: private key does not match public key; give the private key in PEM that the certificate was made for`)
+	f(policy+"certificates: [{cert: a.crt, key: a.crt}]\n",
+		`weir.yaml:5:35: certificates[0].key: "a.crt" cannot be used with its certificate: found a certificate rather than a key in the PEM for the private key; give the private key in PEM that the certificate was made for`)
+	f(policy+"certificates: [{cert: a.key, key: a.key}]\n",
+		`weir.yaml:5:23: certificates[0].cert: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
+	f(policy+"certificates: [{cert: empty.pem, key: empty.pem}, {cert: broken.crt, key: a.key}]\n",
+		`weir.yaml:5:23: certificates[0].cert: "empty.pem" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`+"\n"+
+			`weir.yaml:5:58: certificates[1].cert: "broken.crt" has a broken certificate, number 1 in the file; make it anew`)
+	f(policy+"certificates: [{cert: p224.crt, key: p224.key}, {cert: nameless.crt, key: nameless.key}]\n",
+		`weir.yaml:5:23: certificates[0].cert: "p224.crt" has a P-224 key, which TLS cannot sign with; make it with a P-256 key`+"\n"+
+			`weir.yaml:5:56: certificates[1].cert: "nameless.crt" names no host; make it with subject alternative names`)
+	f(policy+"certificates: [{cert: large.pem, key: '${SECRET}'}]\n",
+		`weir.yaml:5:23: certificates[0].cert: "large.pem" cannot be read: it is larger than 1MiB; give the path of a PEM file, starting at the configuration's folder`+"\n"+
+			`weir.yaml:5:39: certificates[0].key: the value from the environment cannot be read: no such file or directory; give the path of a PEM file, starting at the configuration's folder`)
+	f("certificates: [{cert: a.crt, key: a.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: a.key}}}\n",
+		`weir.yaml:5:53: tls_policies.p.client_auth.ca: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
+
+	text := head + "certificates: [{cert: a.crt, key: a.key}, {cert: old.crt, key: old.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: b.crt}}}\n"
+	c, errs := dir.parse(text)
+	if c == nil {
+		t.Fatal(errs)
+	}
+	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
+		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate ran out on 2020-01-02; clients will refuse it") {
+		t.Errorf("warnings are\n%v", c.Warnings)
+	}
+	if want, _ := os.ReadFile(filepath.Join(dir.path, "b.crt")); string(c.TLSPolicies[0].ClientAuthPool) != string(want) {
+		t.Errorf("the pool is %q", c.TLSPolicies[0].ClientAuthPool)
+	}
+	var want []string
+	for _, name := range []string{"a.crt", "a.key", "b.crt", "old.crt", "old.key"} {
+		want = append(want, filepath.Join(dir.path, name))
+	}
+	if got := c.Files(); !slices.Equal(got, want) {
+		t.Errorf("files are %q, want %q", got, want)
+	}
+	if text := string(c.Effective()); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
+		t.Errorf("the effective configuration shows what is in files:\n%s", text)
+	}
+	reloads(t, c)
+}

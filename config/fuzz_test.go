@@ -1,0 +1,90 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzParse: nothing makes Parse panic or hang; every error has a position and a
+// message on one line; what is accepted has no zero timeout, and its effective
+// configuration is accepted too and has the same effect.
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("../examples/*.yaml")
+	for _, name := range append(files, "testdata/acceptance.yaml") {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	rejected, err := os.ReadFile("testdata/rejected.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range strings.Split(string(rejected), "=== ")[1:] {
+		_, rest, _ := strings.Cut(text, "\n")
+		in, _, _ := strings.Cut(rest, "--- errors\n")
+		f.Add([]byte(in))
+	}
+	f.Add([]byte(everyKey))
+	f.Add([]byte(small))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("weir.yaml", data, environment)
+		if err != nil {
+			wellFormed(t, err)
+			return
+		}
+		for _, l := range c.Listeners {
+			noZero(t, "listener "+l.Name, l.Timeouts)
+		}
+		for _, b := range c.Backends {
+			noZero(t, "backend "+b.Name, b.Timeouts)
+			if b.ResolveInterval <= 0 || b.Queue.Timeout <= 0 || b.Ejection.For <= 0 || b.Retries.Attempts < 1 || len(b.Endpoints) == 0 {
+				t.Errorf("backend %+v", b)
+			}
+			if h := b.HealthCheck; h != nil && (h.Interval <= 0 || h.Timeout <= 0 || h.Timeout > h.Interval || h.Rise < 1 || h.Fall < 1 || (h.HTTP == nil) == !h.TCP) {
+				t.Errorf("health check %+v", h)
+			}
+		}
+		for _, h := range c.HeaderPolicies {
+			if h.HeaderTimeout < time.Second || len(h.Rules) == 0 {
+				t.Errorf("policy %+v", h)
+			}
+		}
+		if c.Drain.Timeout <= 0 || c.Limits.Pending <= 0 || c.Limits.PendingPerSource <= 0 || c.Limits.HeadBytes <= 0 || c.Limits.HeadFields <= 0 || len(c.Listeners) == 0 || c.Node == "" {
+			t.Errorf("configuration %+v", c)
+		}
+		reloads(t, c)
+	})
+}
+
+func wellFormed(t *testing.T, err error) {
+	t.Helper()
+	errs, ok := err.(Errors)
+	if !ok || len(errs) == 0 {
+		t.Fatalf("the error is a %T: %v", err, err)
+	}
+	for _, e := range errs {
+		if e.Position.File != "weir.yaml" || e.Position.Line < 1 || e.Position.Column < 1 || e.Message == "" || strings.ContainsAny(e.Message, "\n\r") {
+			t.Errorf("error at %s: %q", e.Position, e.Message)
+		}
+		if strings.Contains(e.Message, "hunter2") {
+			t.Errorf("a value of the environment is in an error: %q", e.Message)
+		}
+	}
+}
+
+// noZero reports durations of a struct that are not above zero.
+func noZero(t *testing.T, what string, timeouts any) {
+	t.Helper()
+	v := reflect.ValueOf(timeouts)
+	for i := range v.NumField() {
+		if v.Field(i).Int() <= 0 {
+			t.Errorf("%s: %s is %d", what, v.Type().Field(i).Name, v.Field(i).Int())
+		}
+	}
+}

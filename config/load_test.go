@@ -1,0 +1,346 @@
+package config
+
+import (
+	"crypto/tls"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// small is the beginning of a configuration that is right as it stands.
+const small = `listeners:
+  web: {address: ":80", protocol: http}
+  secure: {address: ":443", protocol: tls}
+backends:
+  app: {endpoints: ["127.0.0.1:9001"]}
+  raw: {endpoints: ["127.0.0.1:9022"], protocol: tcp}
+certificates: [{self_signed: {hosts: [a.example, b.example, c.example]}}]
+tls_policies:
+  old: {min_version: "1.0"}
+  new: {min_version: "1.3"}
+`
+
+func mustParse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("weir.yaml", []byte(text), environment)
+	if err != nil {
+		t.Fatalf("%v\nin\n%s", err, text)
+	}
+	return c
+}
+
+// The file that the project promises to load; its copy here is never edited.
+func TestAcceptance(t *testing.T) {
+	c, err := Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Node != "node-a" || !c.NodeExplicit {
+		t.Errorf("node is %q, explicit %v", c.Node, c.NodeExplicit)
+	}
+	routes := map[string]Route{}
+	for _, r := range c.Routes {
+		routes[r.Name] = r
+	}
+	for name, want := range map[string]Route{
+		"web/app.example.org":           {TLS: TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
+		"websecure/app.example.org/api": {TLS: TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []Path{{false, "/api"}, {true, "/status"}}},
+		"websecure/legacy.example.org":  {TLS: TLSTerminate, TLSPolicy: "partners", Backend: "app", Listeners: []string{"websecure"}, Hosts: []string{"legacy.example.org"}},
+		"websecure/vault.example.org":   {TLS: TLSPassthrough, TLSPolicy: "default", Backend: "vault", Listeners: []string{"websecure"}, Hosts: []string{"vault.example.org"}},
+		"git-over-443":                  {TLS: TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"websecure"}, FirstBytes: "ssh"},
+		"ssh":                           {TLS: TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"ssh"}},
+	} {
+		got := routes[name]
+		got.Position, want.Name = Position{}, name
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("route %s is\n%+v, want\n%+v", name, got, want)
+		}
+	}
+	if len(c.Routes) != 6 || len(c.Listeners) != 3 || len(c.Backends) != 4 || len(c.TLSPolicies) != 2 {
+		t.Errorf("%d routes, %d listeners, %d backends, %d policies", len(c.Routes), len(c.Listeners), len(c.Backends), len(c.TLSPolicies))
+	}
+	gitea := c.Backends[3]
+	if gitea.SendProxy != 2 || !gitea.HealthCheck.TCP || gitea.HealthCheck.SendProxy != 2 || gitea.HealthCheck.Timeout != 2*time.Second || gitea.Endpoints[0].Node != "node-a" {
+		t.Errorf("backend gitea-ssh is %+v, its check %+v", gitea, gitea.HealthCheck)
+	}
+	if got := c.Backends[0].Endpoints[1]; got.Weight != 2 || got.Node != "node-b" {
+		t.Errorf("endpoint is %+v", got)
+	}
+	if got, want := c.HeaderPolicies[0].Rules[1], (HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, HeaderOptional}); !reflect.DeepEqual(got, want) {
+		t.Errorf("rule is %+v", got)
+	}
+	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") {
+		t.Errorf("warnings are %v", c.Warnings)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
+	want := &Config{
+		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}}},
+		TLSPolicies: []TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: secureSuites()}},
+		Routes:      []Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: TLSTerminate, Backend: "app"}},
+		Backends: []Backend{{
+			Name: "app", Protocol: ProtocolHTTP, Endpoints: []Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: LeastRequests,
+			HealthCheck: &HealthCheck{HTTP: &HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
+			Ejection:    Ejection{5, 10 * time.Second}, Queue: Queue{128, 5 * time.Second}, MaxIdle: 256,
+			Timeouts: BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: Retries{3, 0.2},
+		}},
+		Admin:  Admin{Network: "tcp", Address: "127.0.0.1:8087"},
+		Drain:  Drain{30 * time.Second, 2 * time.Minute},
+		Log:    Log{"info", "json"},
+		Limits: Limits{0, 16384, 1024, 64 << 10, 128},
+	}
+	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
+		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
+	}
+	got := *c
+	got.Node, got.Hash = "", ""
+	got.Listeners[0].Position, got.Routes[0].Position, got.Backends[0].Position, got.Backends[0].Endpoints[0].Position = Position{}, Position{}, Position{}, Position{}
+	if !reflect.DeepEqual(&got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", &got, want)
+	}
+}
+
+// Routes that name no policy have what their host has, host by host and listener by listener.
+func TestInheritance(t *testing.T) {
+	f := func(routes string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range mustParse(t, small+"routes:\n"+routes).Routes {
+			hosts := strings.Join(r.Hosts, "+")
+			got = append(got, strings.Join([]string{r.Name, strings.Join(r.Listeners, "+"), hosts, r.TLSPolicy, string(r.TLS)}, " "))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", routes, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	f("- {listeners: [secure], hosts: [a.example], tls_policy: old, backend: app}\n"+
+		"- {listeners: [secure], hosts: [a.example], paths: [/x], backend: app}\n",
+		"secure/a.example secure a.example old terminate",
+		"secure/a.example/x secure a.example old terminate")
+	// One route, two policies: two Routes of one name.
+	f("- {listeners: [web, secure], hosts: [a.example, b.example, c.example], paths: [/x], backend: app, name: x}\n"+
+		"- {listeners: [secure], hosts: [a.example, c.example], tls_policy: old, backend: app, name: y}\n",
+		"x web a.example+b.example+c.example default terminate",
+		"x secure a.example+c.example old terminate",
+		"x secure b.example default terminate",
+		"y secure a.example+c.example old terminate")
+	// A wildcard and every host are hosts of their own.
+	f("- {listeners: [secure], hosts: ['*.example'], tls_policy: old, backend: app}\n"+
+		"- {listeners: [secure], hosts: [a.example], backend: app}\n"+
+		"- {listeners: [secure], tls_policy: new, backend: app}\n",
+		"secure/*.example secure *.example old terminate",
+		"secure/a.example secure a.example default terminate",
+		"secure/* secure  new terminate")
+	f("- {listeners: [secure], hosts: [a.example], tls: passthrough, backend: raw}\n"+
+		"- {listeners: [web], hosts: [a.example], backend: app}\n"+
+		"- {listeners: [web, secure], first_bytes: ssh, backend: raw}\n",
+		"secure/a.example secure a.example default passthrough",
+		"web/a.example web a.example default terminate",
+		"web/first_bytes=ssh web+secure  default terminate")
+}
+
+// What looks odd and is right.
+func TestAccepted(t *testing.T) {
+	f := func(text string) {
+		t.Helper()
+		mustParse(t, small+text)
+	}
+	f("admin: {address: off}\n")
+	f("admin: {address: unix:/run/weir/admin.sock}\nhealth: {address: '[::1]:8086'}\n")
+	f("node: 'a$$b'\nlimits: {head_size: '${SIZE:-32KiB}', head_fields: \"${PORT}\", pending: '${PORT}'}\n")
+	f("routes:\n- {listeners: [secure], hosts: ['[::1]', 192.0.2.1], backend: app}\n")
+	f("routes:\n- {listeners: [web], hosts: [a.example], paths: [/x, =/x, /x/, /a%2fb, //], backend: app}\n")
+	f("proxy_protocol: {p: {header_timeout: 1s, rules: [{from: [10.0.0.0/8], header: require}, {from: [10.1.0.0/16, '::/0', 0.0.0.0/0], header: deny}]}}\n")
+	f("access_log: {}\ndrain: {lame_duck: 0s}\n")
+	f("log: &l {level: info}\nhealth: {address: ':8086', from: &nets [10.0.0.0/8]}\nroutes: [{listeners: &all [web, secure], backend: app}]\nproxy_protocol: {p: {rules: [{from: *nets, header: none}]}}\n")
+	// Client certificates on one host, and plain HTTP for others.
+	const auth = "  corp: {client_auth: {mode: require, ca: testdata/ca.pem}}\n"
+	f(auth + "routes:\n- {listeners: [secure], hosts: [a.example], tls_policy: corp, backend: app}\n- {listeners: [web], hosts: [b.example], backend: app}\n")
+	f(auth + "routes:\n- {listeners: [secure], hosts: ['*.example'], tls_policy: corp, backend: app}\n- {listeners: [web, secure], hosts: [b.example], backend: app}\n")
+	f(auth + "routes:\n- {listeners: [secure], tls_policy: corp, backend: app}\n- {listeners: [web], first_bytes: ssh, backend: raw}\n")
+}
+
+func TestEnvironment(t *testing.T) {
+	f := func(in, want string) {
+		t.Helper()
+		got, _, err := replace(in, environment)
+		if err != nil || got != want {
+			t.Errorf("%q is %q, %v; want %q", in, got, err, want)
+		}
+	}
+	f("", "")
+	f("plain", "plain")
+	f("${PORT}", "9009")
+	f("a${PORT}b${PORT}", "a9009b9009")
+	f("${NOBODY:-x y}", "x y")
+	f("${EMPTY:-x}", "x")
+	f("${EMPTY}", "")
+	f("${NOBODY:-}", "")
+	f("${PORT:-x}", "9009")
+	f("$$", "$")
+	f("$${PORT}", "${PORT}")
+	f("$$${PORT}$$", "$9009$")
+	f("${NOBODY:-$}", "$") // a default is taken as it is
+
+	c := mustParse(t, small+"limits: {pending: '${PORT}', head_fields: \"${PORT}\"}\nnode: ${PORT}\n")
+	if c.Limits.Pending != 9009 || c.Limits.HeadFields != 9009 || c.Node != "9009" {
+		t.Errorf("limits %+v, node %q", c.Limits, c.Node)
+	}
+}
+
+func TestHash(t *testing.T) {
+	hash := func(text string) string { return mustParse(t, text).Hash }
+	base := hash(small + "log: {level: info}\n")
+	same := func(text string) {
+		t.Helper()
+		if got := hash(text); got != base {
+			t.Errorf("hash %s, want %s, of\n%s", got, base, text)
+		}
+	}
+	same(small)
+	same("# a comment\n" + small + "\n\nlog: {format: json}\n")
+	same("log: {level: '${LEVEL:-info}'}\n" + small)
+	if hash(small+"log: {level: warn}\n") == base {
+		t.Error("another level has the same hash")
+	}
+	dir := t.TempDir()
+	text := small + "access_log: {path: access.log}\n"
+	c, err := Parse(filepath.Join(dir, "weir.yaml"), []byte(text), environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Hash != hash(text) {
+		t.Error("the hash depends on the folder")
+	}
+	if want := filepath.Join(dir, "access.log"); c.AccessLog.Path != want {
+		t.Errorf("access log is %s, want %s", c.AccessLog.Path, want)
+	}
+}
+
+// reloads checks that the effective configuration is a configuration, with the same effect.
+func reloads(t *testing.T, c *Config) {
+	t.Helper()
+	text := c.Effective()
+	again, err := Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatalf("the effective configuration does not load: %v\n%s", err, text)
+	}
+	if got := again.Effective(); string(got) != string(text) {
+		t.Errorf("the effective configuration has another effect:\n%s\nwas\n%s", got, text)
+	}
+	if !reflect.DeepEqual(withoutPositions(c).Routes, withoutPositions(again).Routes) {
+		t.Errorf("routes are\n%+v\nwere\n%+v", again.Routes, c.Routes)
+	}
+}
+
+func withoutPositions(c *Config) Config {
+	out := *c
+	out.Routes = slices.Clone(c.Routes)
+	for i := range out.Routes {
+		out.Routes[i].Position = Position{}
+	}
+	return out
+}
+
+func TestEffective(t *testing.T) {
+	acceptance, err := os.ReadFile("testdata/acceptance.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		string(acceptance),
+		small,
+		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
+		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",
+	} {
+		reloads(t, mustParse(t, text))
+	}
+	if text := string(mustParse(t, small+"node: ${PORT}\n").Effective()); !strings.Contains(text, "node: \"9009\"\n") {
+		t.Errorf("the replaced node is not shown:\n%s", text)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, w := range mustParse(t, text).Warnings {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	f(`listeners:
+  web: {address: ":80", protocol: http}
+  idle: {address: ":81", protocol: http}
+  secure: {address: ":443", protocol: tls}
+  raw: {address: ":22", protocol: tcp, proxy_protocol: p}
+proxy_protocol:
+  p: {rules: [{from: [10.0.0.0/8], header: optional}]}
+  q: {rules: [{from: [10.0.0.0/8], header: optional}]}
+certificates: [{self_signed: {hosts: [a.example, "*.b.example"]}}]
+tls_policies: {unused: {}, default: {}}
+routes:
+  - {listeners: [web], paths: [/api/*], backend: app}
+  - {listeners: [secure], hosts: [a.example, b.example, x.b.example, "*.b.example", "*.example"], backend: app}
+  - {listeners: [raw], backend: raw}
+backends:
+  app: {endpoints: ["a:1"], protocol: https, tls: {insecure_skip_verify: true}}
+  raw: {endpoints: ["a:1"], protocol: tcp, queue: {size: 5}}
+  spare: {endpoints: ["a:1"]}
+admin: {address: ":8087"}
+`,
+		`weir.yaml:3:3: listeners.idle: no route names this listener, so it answers everything with 404`,
+		`weir.yaml:7:44: proxy_protocol.p.rules[0].header: on the tcp listener "raw" clients that send no header have to speak first; a server that speaks first, such as SSH, is not heard before they do`,
+		`weir.yaml:8:3: proxy_protocol.q: nothing uses this policy`,
+		`weir.yaml:10:16: tls_policies.unused: nothing uses this policy`,
+		`weir.yaml:12:32: routes[0].paths[0]: the star stands for itself; a prefix matches everything below it without one`,
+		`weir.yaml:13:46: routes[1].hosts[1]: no certificate names this host, so its clients are shown the first one`,
+		`weir.yaml:13:85: routes[1].hosts[4]: no certificate names this host, so its clients are shown the first one`,
+		`weir.yaml:16:74: backends.app.tls.insecure_skip_verify: whoever answers in an endpoint's place can read and change everything`,
+		`weir.yaml:17:51: backends.raw.queue: nothing ever waits here, as max_connections is not set`,
+		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
+		`weir.yaml:19:18: admin.address: whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall`,
+	)
+}
+
+func TestLoadFailures(t *testing.T) {
+	f := func(path, want string) {
+		t.Helper()
+		if _, err := Load(path, environment); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	f("testdata/none.yaml", "testdata/none.yaml:1:1: cannot read the configuration: no such file or directory")
+	f("testdata", "testdata:1:1: cannot read the configuration: is a directory")
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f(large, large+":1:1: cannot read the configuration: it is larger than 16 MiB")
+}
+
+func TestNearest(t *testing.T) {
+	f := func(s, want string, candidates ...string) {
+		t.Helper()
+		if got := nearest(s, candidates); got != want {
+			t.Errorf("nearest to %q is %q, want %q", s, got, want)
+		}
+	}
+	f("adress", "address", "protocol", "address")
+	f("lsiteners", "listeners", "listeners", "limits")
+	f("wbe", "web", "web")
+	f("app", "", "vault", "api-gateway")
+	f("x", "a", "a") // one letter is always near
+	f("", "", "address")
+	f("backend", "backends", "backends", "backs")
+	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
+}
