@@ -316,7 +316,7 @@ func TestCutBeforeHeader(t *testing.T) {
 
 // The same over real sockets, where a connection waits in the poller.
 func TestHeaderOverTCP(t *testing.T) {
-	checkGoroutines(t)
+	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -356,6 +356,7 @@ func TestHeaderOverTCP(t *testing.T) {
 
 // A header that ends too early is truncated, not late, however its end arrives.
 func TestTruncatedOverTCP(t *testing.T) {
+	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +386,7 @@ func TestTruncatedOverTCP(t *testing.T) {
 
 // A thousand at once that say nothing hold no buffers and end in time.
 func TestThousandSilentOverTCP(t *testing.T) {
-	checkGoroutines(t)
+	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -443,7 +444,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 // With mode none, and without a policy, nothing is read: a server may speak first.
 func TestServerSpeaksFirst(t *testing.T) {
-	checkGoroutines(t)
+	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +469,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 func TestCloseEmptiesTheQueue(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
-			checkGoroutines(t)
+			checkLeaks(t)
 			address := "127.0.0.1:0"
 			if network == "unix" {
 				address = t.TempDir() + "/socket"
@@ -477,20 +478,28 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Nobody accepts yet: every connection stays in the queue.
-			slow := &slowListener{Listener: ln, begun: make(chan struct{}, 200), start: make(chan struct{})}
-			w := serve(t, slow, config.Limits{}, Settings{Handle: echo})
-			var clients []net.Conn
+			// The accept loop tells of a refusal itself: while it does, every connection stays in the queue.
+			refusing, goOn := make(chan struct{}), make(chan struct{})
+			w := newWorld(t)
+			w.l = New(ln, Options{Name: "test", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics,
+				Settings: Settings{Handle: echo, MaxConnections: 1},
+				Refused:  func(Refusal) { refusing <- struct{}{}; <-goOn }})
+			w.start()
+			clients := []net.Conn{dial(t, ln), dial(t, ln)}
+			<-refusing
+			w.l.Update(Settings{Handle: echo})
+			clients[1].Close()
+			clients = clients[:1]
 			for range 100 {
-				c := dial(t, ln)
-				io.WriteString(c, request)
-				clients = append(clients, c)
+				clients = append(clients, dial(t, ln))
 			}
-			<-slow.begun
+			for _, c := range clients {
+				io.WriteString(c, request)
+			}
 			closed := make(chan error)
 			go func() { closed <- w.l.Close() }()
 			eventually(t, "the listener is closing", w.l.isClosing)
-			close(slow.start)
+			close(goOn)
 			if err := <-closed; err != nil {
 				t.Fatal(err)
 			}
@@ -510,30 +519,10 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 	}
 }
 
-// slowListener accepts nothing before start, but has all that its socket can do.
-type slowListener struct {
-	net.Listener
-	begun, start chan struct{}
-}
-
-func (s *slowListener) Accept() (net.Conn, error) {
-	s.begun <- struct{}{}
-	<-s.start
-	return s.Listener.Accept()
-}
-
-func (s *slowListener) SetDeadline(t time.Time) error {
-	return s.Listener.(deadliner).SetDeadline(t)
-}
-
-func (s *slowListener) SyscallConn() (syscall.RawConn, error) {
-	return s.Listener.(syscall.Conn).SyscallConn()
-}
-
 // Clients that connect while the listener closes are served or refused at once or
 // later, never reset after they were accepted.
 func TestNobodyIsResetByClose(t *testing.T) {
-	checkGoroutines(t)
+	checkLeaks(t)
 	for range 2 {
 		ln, err := Bind("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -63,15 +64,24 @@ type world struct {
 	troubles []error
 }
 
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, limits: NewLimits(config.Limits{}), tracker: new(Tracker), reg: prometheus.NewRegistry(), handled: make(chan *conn.Conn, 2000), served: make(chan error, 1)}
+	w.metrics = NewMetrics(w.reg, w.tracker)
+	return w
+}
+
+// start makes the listener w.l accept.
+func (w *world) start() { go func() { w.served <- w.l.Serve() }() }
+
 // serve starts a listener of ln. Without a Handle, connections go to handled.
 func serve(t *testing.T, ln net.Listener, limits config.Limits, s Settings) *world {
-	w := &world{t: t, limits: NewLimits(limits), tracker: new(Tracker), reg: prometheus.NewRegistry(), handled: make(chan *conn.Conn, 2000), served: make(chan error, 1)}
-	w.metrics = NewMetrics(w.reg, w.tracker)
+	w := newWorld(t)
+	w.limits.Set(limits)
 	if s.Handle == nil {
 		s.Handle = func(c *conn.Conn) { w.handled <- c }
 	}
 	w.l = New(ln, Options{Name: "test", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics, Refused: w.refused, Trouble: w.trouble, Settings: s})
-	go func() { w.served <- w.l.Serve() }()
+	w.start()
 	return w
 }
 
@@ -206,17 +216,27 @@ type addressed struct {
 func (a addressed) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.peer) }
 func (a addressed) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
 
-// checkGoroutines wants as many goroutines at the end of the test as now.
-func checkGoroutines(t *testing.T) {
-	before := runtime.NumGoroutine()
+// checkLeaks wants as many goroutines and descriptors at the end of the test as now.
+func checkLeaks(t *testing.T) {
+	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		ln.Close() // the poller has its own descriptors from now on
+	}
+	routines, files := runtime.NumGoroutine(), descriptors()
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > routines || descriptors() > files; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				buf := make([]byte, 1<<20)
-				t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+				t.Fatalf("%d goroutines, %d before; %d descriptors, %d before:\n%s",
+					runtime.NumGoroutine(), routines, descriptors(), files, buf[:runtime.Stack(buf, true)])
 			}
 		}
 	})
+}
+
+// descriptors counts the open ones, where the system says.
+func descriptors() int {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return len(list)
 }
 
 func TestAcceptErrors(t *testing.T) {
