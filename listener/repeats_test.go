@@ -1,0 +1,52 @@
+package listener
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan int, 10)
+		r := Repeats{PerSecond: 3, More: func(key string, held int) {
+			if key != "a" {
+				t.Errorf("told of %s", key)
+			}
+			more <- held
+		}}
+		written := 0
+		for range 1000 {
+			if r.Allow("a") {
+				written++
+			}
+		}
+		if !r.Allow("b") {
+			t.Error("one key holds up another")
+		}
+		if written != 3 || len(more) != 0 {
+			t.Errorf("%d written, told %d times", written, len(more))
+		}
+		begin := time.Now()
+		if held := <-more; held != 997 || time.Since(begin) != time.Second {
+			t.Errorf("told of %d after %v", held, time.Since(begin))
+		}
+		if !r.Allow("a") {
+			t.Error("the next second begins with nothing written")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(more) != 0 || len(r.keys) != 0 {
+			t.Errorf("told %d times, keys %v", len(more), r.keys)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var once Repeats
+		if !once.Allow("a") || once.Allow("a") {
+			t.Error("the zero value writes one a second")
+		}
+		time.Sleep(2 * time.Second)
+	})
+}

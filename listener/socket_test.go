@@ -1,0 +1,173 @@
+package listener
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// What the kernel has accepted is served though the listener closes.
+func TestCloseEmptiesTheQueue(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			checkLeaks(t)
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = t.TempDir() + "/socket"
+			}
+			ln, err := Bind(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The accept loop tells of a refusal itself: while it does, every connection stays in the queue.
+			refusing, goOn := make(chan struct{}), make(chan struct{})
+			w := newWorld(t)
+			w.l = New(ln, Options{Name: "test", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics,
+				Settings: Settings{Handle: echo, MaxConnections: 1},
+				Refused:  func(Refusal) { refusing <- struct{}{}; <-goOn }})
+			w.start()
+			clients := []net.Conn{dial(t, ln), dial(t, ln)}
+			<-refusing
+			w.l.Update(Settings{Handle: echo})
+			clients[1].Close()
+			clients = clients[:1]
+			for range 100 {
+				clients = append(clients, dial(t, ln))
+			}
+			for _, c := range clients {
+				io.WriteString(c, request)
+			}
+			closed := make(chan error)
+			go func() { closed <- w.l.Close() }()
+			eventually(t, "the listener is closing", w.l.isClosing)
+			close(goOn)
+			if err := <-closed; err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range clients {
+				wantEcho(t, c, request)
+			}
+			if c, err := net.Dial(ln.Addr().Network(), ln.Addr().String()); err == nil {
+				c.Close()
+				t.Error("somebody still listens")
+			}
+			if _, err := os.Lstat(address); network == "unix" && err == nil {
+				t.Error("the socket's file is still there")
+			}
+			eventually(t, "all are closed", func() bool { return w.tracker.Open() == 0 })
+			w.close()
+		})
+	}
+}
+
+// Clients that connect while the listener closes are served or refused at once or
+// later, never reset after they were accepted.
+func TestNobodyIsResetByClose(t *testing.T) {
+	checkLeaks(t)
+	for range 2 {
+		ln, err := Bind("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := serve(t, ln, config.Limits{}, Settings{Handle: echo})
+		served := make(chan int)
+		for range 4 {
+			go func() {
+				n := 0
+				defer func() { served <- n }()
+				for {
+					c, err := net.DialTimeout("tcp", ln.Addr().String(), 10*time.Second)
+					if err != nil {
+						return
+					}
+					c.SetDeadline(time.Now().Add(10 * time.Second))
+					io.WriteString(c, request)
+					got := make([]byte, len(request))
+					if _, err := io.ReadFull(c, got); err != nil {
+						t.Errorf("connected, and then %v", err)
+					}
+					c.Close()
+					n++
+				}
+			}()
+		}
+		eventually(t, "clients are served", func() bool { return w.tracker.next.Load() > 50 })
+		if err := w.l.Close(); err != nil {
+			t.Error(err)
+		}
+		total := 0
+		for range 4 {
+			total += <-served
+		}
+		if total == 0 {
+			t.Error("nobody was served")
+		}
+		eventually(t, "all are closed", func() bool { return w.tracker.Open() == 0 })
+		w.close()
+	}
+}
+
+func TestBindUnix(t *testing.T) {
+	path := t.TempDir() + "/socket"
+	first, err := Bind("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Bind("unix", path); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a socket that answers was replaced: %v", err)
+	}
+	first.(*net.UnixListener).SetUnlinkOnClose(false)
+	first.Close()
+	second, err := Bind("unix", path)
+	if err != nil {
+		t.Fatalf("a stale socket is in the way: %v", err)
+	}
+	second.Close()
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Bind("unix", path); err == nil {
+		t.Error("a file was replaced")
+	}
+	if b, _ := os.ReadFile(path); string(b) != "precious" {
+		t.Error("a file was removed")
+	}
+}
+
+func TestBindIsDualStack(t *testing.T) {
+	ln, err := Bind("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			if host == "::1" {
+				t.Skip("no IPv6 here")
+			}
+			t.Fatal(err)
+		}
+		nc, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := conn.New(nc).Peer.Addr(); a.String() != host {
+			t.Errorf("the peer is %v", a)
+		}
+		c.Close()
+		nc.Close()
+	}
+	if _, err := Bind("tcp", ln.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Error(err)
+	}
+}
+
