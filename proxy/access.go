@@ -74,9 +74,9 @@ func (s *session) record(now time.Time) {
 		m = s.exchange.route.metrics
 	}
 	m.exchange(s.status, now.Sub(s.started), s.conn.BytesRead-s.bytesRead, s.conn.BytesWritten-s.bytesWritten)
-	if s.proxy.Log != nil {
+	if log := s.proxy.log.Load(); log != nil {
 		r := s.newRecord(now)
-		s.proxy.Log(&r)
+		(*log)(&r)
 	}
 }
 
@@ -92,13 +92,13 @@ func (s *session) lost(reason string, err error) {
 	}
 }
 
-// log hands a tunnel's record over.
-func (p *Proxy) log(r *Record) {
+// tunnelEnded hands a tunnel's record over.
+func (p *Proxy) tunnelEnded(r *Record) {
 	if r.Duration == 0 {
 		r.Duration = time.Since(r.Started)
 	}
-	if p.Log != nil {
-		p.Log(r)
+	if log := p.log.Load(); log != nil {
+		(*log)(r)
 	}
 }
 

@@ -20,8 +20,6 @@ type Proxy struct {
 	Metrics *Metrics
 	// Handshakes counts TLS handshakes. Required.
 	Handshakes *policy.Metrics
-	// Log is told of every exchange and tunnel; nil: nobody is.
-	Log func(*Record)
 	// Refused is told of connections that end before there is an exchange or
 	// tunnel to log; nil: nobody is.
 	Refused func(c *conn.Conn, listener, reason string, err error)
@@ -30,6 +28,7 @@ type Proxy struct {
 	table    atomic.Pointer[Table]
 	previous atomic.Pointer[Table] // for connections of a listener that went while they were on their way
 	draining atomic.Bool
+	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
 }
 
@@ -44,6 +43,15 @@ func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
 
 // SetLimits bounds the heads of connections to come.
 func (p *Proxy) SetLimits(l http1.Limits) { p.limits.Store(&l) }
+
+// SetLog makes f be told of every exchange and tunnel that ends; nil: nobody is.
+func (p *Proxy) SetLog(f func(*Record)) {
+	if f == nil {
+		p.log.Store(nil)
+		return
+	}
+	p.log.Store(&f)
+}
 
 // SetDraining makes responses tell their clients not to use the connection
 // again, or stops doing so.

@@ -23,14 +23,14 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 		c.Abort() // the client must not take this for the end of a stream
 		c.Close()
 		rec.Err = err
-		p.log(&rec)
+		p.tunnelEnded(&rec)
 		return
 	}
 	p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
 	link.Close()
 	c.Close()
 	link.Endpoint().Release()
-	p.log(&rec)
+	p.tunnelEnded(&rec)
 }
 
 // connect finds an endpoint that takes a connection, within the bounds for retries.
@@ -98,7 +98,7 @@ func (s *session) tunnelUpgraded() {
 	s.link = nil
 	s.endpoint.Release()
 	rec.Duration = time.Since(s.started)
-	s.proxy.log(&rec)
+	s.proxy.tunnelEnded(&rec)
 	s.broken = rec.Reason != tunnel.ReasonEOF
 }
 

@@ -90,8 +90,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
-	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes,
-		Log: s.logRecord, Refused: s.refusedByProxy}
+	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -193,6 +192,11 @@ func (s *server) adopt(p *plan) {
 	setLevel(s.level, p.cfg.Log)
 	if old := s.access.Swap(p.access); old != nil && old != p.access {
 		defer old.file.close()
+	}
+	if p.access != nil {
+		s.proxy.SetLog(s.logRecord)
+	} else {
+		s.proxy.SetLog(nil)
 	}
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
