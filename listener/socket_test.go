@@ -170,4 +170,3 @@ func TestBindIsDualStack(t *testing.T) {
 		t.Error(err)
 	}
 }
-
