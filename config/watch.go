@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,22 +32,32 @@ const (
 // Watch's goroutine. Watch returns nil when ctx ends, and an error if it cannot
 // begin. Standard input ("-") is not watched.
 func Watch(ctx context.Context, path string, extra []string, changed func()) error {
-	files := append([]string(nil), extra...)
+	files := slices.Clone(extra)
 	if path != standardInput {
 		files = append(files, path)
 	}
-	w, err := fsnotify.NewWatcher()
+	w, err := newWatch(files)
 	if err != nil {
-		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances", path, err)
+		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances and max_user_watches", path, err)
 	}
 	defer w.Close()
-	s := watch{Watcher: w, files: files, sums: map[string][sha256.Size]byte{}}
-	if err := s.follow(); err != nil {
-		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_watches", path, err)
-	}
-	s.look() // after follow: a change in between raises an event
-	s.run(ctx, changed)
+	w.run(ctx, changed)
 	return nil
+}
+
+// newWatch begins to watch files, and takes what is in them for known.
+func newWatch(files []string) (*watch, error) {
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{Watcher: notify, files: files, sums: map[string][sha256.Size]byte{}}
+	if err := w.follow(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.look() // after follow: a change in between raises an event
+	return w, nil
 }
 
 type watch struct {
