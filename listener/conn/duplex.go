@@ -76,9 +76,7 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	case n > 0:
 		c.reads++
 		c.BytesRead += int64(n)
-		if c.drained = !more; !more && c.readArmed.IsZero() {
-			c.rearm(time.Time{}) // a reset together with bytes raises no event of its own either
-		}
+		c.drained = !more // or a reset is left, which linger finds
 		return n, nil
 	case err == syscall.EAGAIN:
 		c.drained = true
@@ -99,14 +97,12 @@ func (c *Conn) writeDuplex(p []byte) (int, error) {
 		return n, c.readError(err)
 	}
 	d := c.duplex
-	n, err := writeFD(d.fd, p)
-	if n == len(p) {
-		c.BytesWritten += int64(n)
-		return n, nil
+	d.out, d.err = p, nil
+	var err error
+	if !d.writeSome(uintptr(d.fd)) {
+		err = c.raw.Write(d.write)
 	}
-	d.out, d.err = p[n:], nil
-	err = c.raw.Write(d.write)
-	n = len(p) - len(d.out)
+	n := len(p) - len(d.out)
 	d.out = nil
 	c.BytesWritten += int64(n)
 	if err == nil && d.err != nil {

@@ -126,20 +126,6 @@ type side struct {
 	whole  atomic.Bool // it was given the whole stream of the other side, end included
 }
 
-func (s *side) read(p []byte) (int, error) {
-	if s.TLS != nil {
-		return s.TLS.Read(p)
-	}
-	return s.Conn.Read(p)
-}
-
-func (s *side) write(p []byte) (int, error) {
-	if s.TLS != nil {
-		return s.TLS.Write(p)
-	}
-	return s.Conn.Write(p)
-}
-
 // closeWrite passes an end of stream on.
 func (s *side) closeWrite() error {
 	if s.TLS != nil {
@@ -278,7 +264,13 @@ func (d *direction) copy() next {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
 	for {
-		n, err := d.src.read(buf[:])
+		var n int
+		var err error
+		if d.src.TLS == nil {
+			n, err = d.src.Conn.Read(buf[:])
+		} else {
+			n, err = d.src.TLS.Read(buf[:])
+		}
 		if n > 0 && d.deliver(buf[:n]) != nil {
 			return nextEnd
 		}
@@ -304,7 +296,13 @@ func (d *direction) deliver(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	n, err := d.dst.write(p)
+	var n int
+	var err error
+	if d.dst.TLS == nil {
+		n, err = d.dst.Conn.Write(p)
+	} else {
+		n, err = d.dst.TLS.Write(p)
+	}
 	d.count(int64(n))
 	if err != nil {
 		d.t.fail(d.dst.failed, err)

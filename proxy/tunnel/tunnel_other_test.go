@@ -1,0 +1,7 @@
+//go:build !linux
+
+package tunnel
+
+import "net"
+
+func cork(*net.TCPConn) {}

@@ -1,0 +1,609 @@
+package tunnel
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	mrand "math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// patience bounds every wait of a test that would otherwise hang.
+const patience = 30 * time.Second
+
+// pair returns both ends of a TCP connection over loopback.
+func pair(t testing.TB) (*net.TCPConn, *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{a, b} {
+		c.SetDeadline(time.Now().Add(patience))
+		t.Cleanup(func() { c.Close() })
+	}
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}
+
+// bench is a tunnel with somebody at either end.
+type bench struct {
+	client, endpoint *net.TCPConn
+	ends             [2]End
+	result           chan Result
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{result: make(chan Result, 1)}
+	var in, out net.Conn
+	b.client, in = pair2(t)
+	b.endpoint, out = pair2(t)
+	b.ends = [2]End{{Conn: conn.New(in)}, {Conn: conn.New(out)}}
+	return b
+}
+
+func pair2(t testing.TB) (*net.TCPConn, net.Conn) {
+	a, b := pair(t)
+	b.SetDeadline(time.Time{})
+	return a, b
+}
+
+// run starts the tunnel, and closes as the data path does.
+func (b *bench) run(o Options) *bench {
+	go func() {
+		r := Run(b.ends[0], b.ends[1], o)
+		for _, e := range b.ends {
+			if e.TLS != nil {
+				e.TLS.Close()
+			}
+			e.Conn.Close()
+		}
+		b.result <- r
+	}()
+	return b
+}
+
+func (b *bench) want(t testing.TB, reason string) Result {
+	t.Helper()
+	select {
+	case r := <-b.result:
+		if r.Reason != reason {
+			t.Fatalf("the tunnel ended with %q (%v), want %q", r.Reason, r.Err, reason)
+		}
+		if (r.Err == nil) != (reason == ReasonEOF) {
+			t.Fatalf("%q came with error %v", reason, r.Err)
+		}
+		return r
+	case <-time.After(patience):
+		t.Fatalf("the tunnel did not end, want %q", reason)
+		panic("unreachable")
+	}
+}
+
+func send(t testing.TB, w io.Writer, s string) {
+	t.Helper()
+	if _, err := io.WriteString(w, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantBytes(t testing.TB, r io.Reader, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(r, got); err != nil || string(got) != want {
+		t.Fatalf("read %q (%v), want %q", got[:n], err, want)
+	}
+}
+
+func wantEOF(t testing.TB, r io.Reader) {
+	t.Helper()
+	if b, err := io.ReadAll(r); err != nil || len(b) > 0 {
+		t.Fatalf("read %q (%v), want the end of the stream", b, err)
+	}
+}
+
+// wantReset reads until an end and wants it to be a reset.
+func wantReset(t testing.TB, r io.Reader) {
+	t.Helper()
+	if n, err := io.Copy(io.Discard, r); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("the stream ended after %d bytes with error %v, want a reset", n, err)
+	}
+}
+
+func TestServerSpeaksFirst(t *testing.T) {
+	b := newBench(t).run(Options{})
+	send(t, b.endpoint, "SSH-2.0-server\r\n")
+	wantBytes(t, b.client, "SSH-2.0-server\r\n")
+	send(t, b.client, "SSH-2.0-client\r\n")
+	wantBytes(t, b.endpoint, "SSH-2.0-client\r\n")
+	b.client.CloseWrite()
+	wantEOF(t, b.endpoint)
+	b.endpoint.Close()
+	wantEOF(t, b.client)
+	if r := b.want(t, ReasonEOF); r.Sent != 16 || r.Received != 16 {
+		t.Errorf("counted %d and %d bytes, want 16 and 16", r.Sent, r.Received)
+	}
+}
+
+func TestHalfClose(t *testing.T) {
+	f := func(name string, first, second func(*bench) *net.TCPConn) {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t).run(Options{})
+			a, z := first(b), second(b)
+			send(t, a, "the question")
+			a.CloseWrite()
+			wantBytes(t, z, "the question")
+			wantEOF(t, z)
+			for range 3 { // the other direction goes on
+				send(t, z, "part ")
+				wantBytes(t, a, "part ")
+			}
+			z.CloseWrite()
+			wantEOF(t, a)
+			b.want(t, ReasonEOF)
+		})
+	}
+	client := func(b *bench) *net.TCPConn { return b.client }
+	endpoint := func(b *bench) *net.TCPConn { return b.endpoint }
+	f("client first", client, endpoint)
+	f("endpoint first", endpoint, client)
+}
+
+// An end of stream that comes with the last bytes raises no event of its own.
+// Found by the wait's own second look, each of the rounds would take a second.
+func TestEndTogetherWithBytes(t *testing.T) {
+	const rounds = 40
+	f := func(name string, before bool) {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			for range rounds {
+				b := newBench(t)
+				if !before {
+					b.run(Options{})
+				}
+				cork(b.client)
+				send(t, b.client, "all of it")
+				b.client.CloseWrite()
+				if before {
+					b.run(Options{})
+				}
+				if got, err := io.ReadAll(b.endpoint); err != nil || string(got) != "all of it" {
+					t.Fatalf("the endpoint read %q (%v)", got, err)
+				}
+				send(t, b.endpoint, "answer")
+				b.endpoint.Close()
+				wantBytes(t, b.client, "answer")
+				wantEOF(t, b.client)
+				b.want(t, ReasonEOF)
+			}
+			if d := time.Since(start); d > rounds/2*time.Second {
+				t.Errorf("%d ends took %s: they were found by a second look", rounds, d)
+			}
+		})
+	}
+	f("before the tunnel", true)
+	f("in the tunnel", false)
+}
+
+func TestReset(t *testing.T) {
+	f := func(name, reason string, ends func(*bench) (from, to *net.TCPConn)) {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t).run(Options{})
+			from, to := ends(b)
+			send(t, from, "half a mess")
+			wantBytes(t, to, "half a mess")
+			from.SetLinger(0)
+			from.Close()
+			wantReset(t, to)
+			b.want(t, reason)
+		})
+	}
+	f("client", ReasonClientReset, func(b *bench) (_, _ *net.TCPConn) { return b.client, b.endpoint })
+	f("endpoint", ReasonEndpointReset, func(b *bench) (_, _ *net.TCPConn) { return b.endpoint, b.client })
+}
+
+// The writing side may be told of a reset first, and then the reading side
+// sees what looks like an orderly end. The client must not.
+func TestResetWhileWriting(t *testing.T) {
+	for range 20 {
+		b := newBench(t).run(Options{})
+		fill(t, b.client) // the tunnel is waiting to write
+		send(t, b.endpoint, "half a mess")
+		wantBytes(t, b.client, "half a mess")
+		b.endpoint.SetLinger(0)
+		b.endpoint.Close()
+		wantReset(t, b.client)
+		b.want(t, ReasonEndpointReset)
+	}
+}
+
+// fill writes until nothing is taken any more. (A writer that stays could take
+// the error of a reset away from the reader of the test.)
+func fill(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	for {
+		c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := c.Write(buf); errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestPeekedAndEarlyBytesGoFirst(t *testing.T) {
+	b := newBench(t)
+	send(t, b.client, "peeked,")
+	if _, err := b.ends[0].Conn.Peek(7); err != nil {
+		t.Fatal(err)
+	}
+	b.ends[0].Early = []byte("early,")
+	b.ends[1].Early = []byte("hello,")
+	b.run(Options{})
+	wantBytes(t, b.endpoint, "early,peeked,")
+	wantBytes(t, b.client, "hello,")
+	send(t, b.client, "live")
+	wantBytes(t, b.endpoint, "live")
+	b.client.Close()
+	b.endpoint.Close()
+	if r := b.want(t, ReasonEOF); r.Sent != 17 || r.Received != 6 {
+		t.Errorf("counted %d and %d bytes, want 17 and 6", r.Sent, r.Received)
+	}
+}
+
+func TestCountersGrowMeanwhile(t *testing.T) {
+	var sent, received gauge
+	var _ Counter = prometheus.Counter(nil)
+	b := newBench(t).run(Options{Sent: &sent, Received: &received})
+	send(t, b.client, "12345")
+	wantBytes(t, b.endpoint, "12345")
+	send(t, b.endpoint, "123")
+	wantBytes(t, b.client, "123")
+	// What came back was counted after it was written, by another goroutine: the
+	// next message of the same direction is the barrier.
+	send(t, b.client, "x")
+	wantBytes(t, b.endpoint, "x")
+	if got := sent.value(); got < 5 {
+		t.Errorf("counted %v bytes sent while the tunnel ran, want at least 5", got)
+	}
+	b.client.Close()
+	b.endpoint.Close()
+	b.want(t, ReasonEOF)
+	if s, r := sent.value(), received.value(); s != 6 || r != 3 {
+		t.Errorf("counted %v and %v bytes, want 6 and 3", s, r)
+	}
+}
+
+type gauge struct {
+	mu sync.Mutex
+	v  float64
+}
+
+func (g *gauge) Add(v float64)  { g.mu.Lock(); g.v += v; g.mu.Unlock() }
+func (g *gauge) value() float64 { g.mu.Lock(); defer g.mu.Unlock(); return g.v }
+
+func TestCut(t *testing.T) {
+	f := func(name string, who int, fill bool) {
+		t.Run(name, func(t *testing.T) {
+			var sent progress
+			sent.seen = make(chan struct{})
+			b := newBench(t).run(Options{Sent: &sent})
+			if fill { // both directions wait for room
+				go io.Copy(b.client, zeros{})
+				go io.Copy(b.endpoint, zeros{})
+			} else {
+				send(t, b.client, "hello")
+			}
+			<-sent.seen
+			b.ends[who].Conn.Cut()
+			b.want(t, ReasonCut)
+			if !fill {
+				wantReset(t, b.client)
+			}
+		})
+	}
+	f("client", 0, false)
+	f("endpoint", 1, false)
+	f("client, both full", 0, true)
+	f("endpoint, both full", 1, true)
+
+	t.Run("before", func(t *testing.T) {
+		b := newBench(t)
+		b.ends[0].Conn.Cut()
+		b.run(Options{}).want(t, ReasonCut)
+	})
+}
+
+// progress closes seen with the first bytes.
+type progress struct {
+	once sync.Once
+	seen chan struct{}
+}
+
+func (p *progress) Add(float64) { p.once.Do(func() { close(p.seen) }) }
+
+func TestIdleWhileBothEndsAreFull(t *testing.T) {
+	b := newBench(t).run(Options{Idle: 300 * time.Millisecond})
+	go io.Copy(b.client, zeros{})
+	go io.Copy(b.endpoint, zeros{})
+	b.want(t, ReasonIdle)
+}
+
+// pipes returns a tunnel between in-memory connections, for synctest.
+func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*conn.Conn) {
+	client, in := net.Pipe()
+	endpoint, out := net.Pipe()
+	ends = [2]*conn.Conn{conn.New(in), conn.New(out)}
+	result = make(chan Result, 1)
+	go func() {
+		r := Run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
+		ends[0].Close()
+		ends[1].Close()
+		result <- r
+	}()
+	return client, endpoint, result, ends
+}
+
+func TestIdleLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		client, endpoint, result, _ := memory(Options{Idle: 10 * time.Second})
+		for range 5 { // bytes either way keep both ends
+			time.Sleep(8 * time.Second)
+			go client.Write([]byte("up"))
+			wantBytes(t, endpoint, "up")
+			time.Sleep(8 * time.Second)
+			go endpoint.Write([]byte("down"))
+			wantBytes(t, client, "down")
+		}
+		r := <-result
+		if took := time.Since(start); r.Reason != ReasonIdle || r.Err == nil || took != 90*time.Second {
+			t.Errorf("ended with %q (%v) after %s, want idle after 1m30s", r.Reason, r.Err, took)
+		}
+		wantEOF(t, client)
+	})
+}
+
+func TestIdleLimitIsNeverAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, _, result, _ := memory(Options{})
+		if r := <-result; r.Reason != ReasonIdle || time.Since(start) != DefaultIdle {
+			t.Errorf("ended with %q after %s, want idle after %s", r.Reason, time.Since(start), DefaultIdle)
+		}
+	})
+}
+
+func TestLifetime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		client, endpoint, result, _ := memory(Options{Idle: 10 * time.Second, Lifetime: 25 * time.Second})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			for {
+				if _, err := client.Write([]byte("x")); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		wg.Go(func() { io.Copy(io.Discard, endpoint) })
+		r := <-result
+		if took := time.Since(start); r.Reason != ReasonLifetime || r.Err == nil || took != 25*time.Second {
+			t.Errorf("ended with %q (%v) after %s, want lifetime after 25s", r.Reason, r.Err, took)
+		}
+	})
+}
+
+func TestCutInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, result, ends := memory(Options{})
+		synctest.Wait()
+		ends[0].Cut()
+		if r := <-result; r.Reason != ReasonCut {
+			t.Errorf("ended with %q, want cut", r.Reason)
+		}
+	})
+}
+
+// duplexer is either end as a user sees it.
+type duplexer interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+// secure puts TLS between who and the tunnel's end.
+func secure(t testing.TB, end *End, who net.Conn, version uint16) *tls.Conn {
+	t.Helper()
+	server := tls.Server(end.Conn, &tls.Config{Certificates: []tls.Certificate{certificate()}, MaxVersion: version})
+	client := tls.Client(who, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+	done := make(chan error, 1)
+	go func() { done <- server.Handshake() }()
+	if err := errors.Join(client.Handshake(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	end.TLS = server
+	return client
+}
+
+var certificate = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+})
+
+func TestBulkBothWays(t *testing.T) {
+	f := func(name string, size int, clientTLS, endpointTLS uint16) {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() {
+				size = 4 << 20
+			}
+			b := newBench(t)
+			var client, endpoint duplexer = b.client, b.endpoint
+			if clientTLS != 0 {
+				client = secure(t, &b.ends[0], b.client, clientTLS)
+			}
+			if endpointTLS != 0 {
+				endpoint = secure(t, &b.ends[1], b.endpoint, endpointTLS)
+			}
+			b.run(Options{})
+			var wg sync.WaitGroup
+			for i, e := range []duplexer{client, endpoint} {
+				wg.Go(func() { produce(t, e, size, byte(i)) })
+				wg.Go(func() { consume(t, e, size, byte(1-i)) })
+			}
+			wg.Wait()
+			if r := b.want(t, ReasonEOF); r.Sent != int64(size) || r.Received != int64(size) {
+				t.Errorf("counted %d and %d bytes, want %d", r.Sent, r.Received, size)
+			}
+		})
+	}
+	f("plain", 50<<20, 0, 0)
+	f("client TLS 1.3", 4<<20, tls.VersionTLS13, 0)
+	f("client TLS 1.2", 4<<20, tls.VersionTLS12, 0)
+	f("endpoint TLS 1.3", 4<<20, 0, tls.VersionTLS13)
+	f("both TLS 1.3", 50<<20, tls.VersionTLS13, tls.VersionTLS13)
+}
+
+// produce writes size bytes that seed determines, in pieces of many sizes, and ends the stream.
+func produce(t *testing.T, w duplexer, size int, seed byte) {
+	src, sizes := mrand.NewChaCha8([32]byte{seed}), mrand.New(mrand.NewPCG(1, uint64(seed)))
+	buf := make([]byte, 200<<10)
+	for size > 0 {
+		p := buf[:min(size, 1+sizes.IntN(len(buf)))]
+		src.Read(p)
+		if _, err := w.Write(p); err != nil {
+			t.Errorf("writing with %d bytes to go: %v", size, err)
+			return
+		}
+		size -= len(p)
+	}
+	if err := w.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+}
+
+func consume(t *testing.T, r io.Reader, size int, seed byte) {
+	got, want := sha256.New(), sha256.New()
+	src, sizes := mrand.NewChaCha8([32]byte{seed}), mrand.New(mrand.NewPCG(1, uint64(seed)))
+	buf := make([]byte, 200<<10)
+	for left := size; left > 0; { // as produce does: ChaCha8.Read depends on its pieces
+		p := buf[:min(left, 1+sizes.IntN(len(buf)))]
+		src.Read(p)
+		want.Write(p)
+		left -= len(p)
+	}
+	if n, err := io.Copy(got, r); err != nil || n != int64(size) {
+		t.Errorf("read %d bytes (%v), want %d", n, err, size)
+	} else if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Error("the bytes are not those that were sent")
+	}
+}
+
+// A reader that takes a little at a time fills everything on the way.
+func TestSlowReader(t *testing.T) {
+	const size = 6 << 20
+	b := newBench(t)
+	b.endpoint.SetReadBuffer(128 << 10)
+	b.run(Options{})
+	go produce(t, b.client, size, 3)
+	consume(t, iotestSmall{b.endpoint}, size, 3)
+	b.endpoint.Close()
+	wantEOF(t, b.client)
+	b.want(t, ReasonEOF)
+}
+
+type iotestSmall struct{ r io.Reader }
+
+func (s iotestSmall) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 3000)]) }
+
+func TestTLSHalfClose(t *testing.T) {
+	f := func(version uint16, notify bool) {
+		b := newBench(t)
+		client := secure(t, &b.ends[0], b.client, version)
+		b.run(Options{})
+		send(t, client, "question")
+		if notify {
+			client.CloseWrite() // close_notify alone, no FIN
+		} else {
+			b.client.CloseWrite() // FIN alone
+		}
+		wantBytes(t, b.endpoint, "question")
+		wantEOF(t, b.endpoint)
+		send(t, b.endpoint, "answer")
+		wantBytes(t, client, "answer")
+		b.endpoint.CloseWrite()
+		if n, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("read %d bytes (%v), want close_notify", n, err)
+		}
+		wantEOF(t, b.client) // the FIN beneath
+		b.want(t, ReasonEOF)
+	}
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		f(version, true)
+		f(version, false)
+	}
+}
+
+func TestTLSCutInARecordIsNoEnd(t *testing.T) {
+	b := newBench(t)
+	client := secure(t, &b.ends[0], b.client, tls.VersionTLS13)
+	b.run(Options{})
+	send(t, client, "whole")
+	wantBytes(t, b.endpoint, "whole")
+	send(t, b.client, "\x17\x03\x03\x01\x00 no more than a part")
+	b.client.CloseWrite()
+	wantReset(t, b.endpoint)
+	b.want(t, ReasonClientReset)
+}
+
+func TestTLSReset(t *testing.T) {
+	b := newBench(t)
+	endpoint := secure(t, &b.ends[1], b.endpoint, tls.VersionTLS13)
+	b.run(Options{})
+	send(t, endpoint, "half")
+	wantBytes(t, b.client, "half")
+	b.endpoint.SetLinger(0)
+	b.endpoint.Close()
+	wantReset(t, b.client)
+	b.want(t, ReasonEndpointReset)
+}
