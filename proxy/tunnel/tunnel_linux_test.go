@@ -185,7 +185,7 @@ func TestUnixSocket(t *testing.T) {
 func BenchmarkRequestResponse(b *testing.B) {
 	t := newBench(b).run(Options{Idle: time.Minute})
 	buf := make([]byte, 128)
-	go io.Copy(t.endpoint, t.endpoint)
+	go func() { io.Copy(t.endpoint, t.endpoint); t.endpoint.Close() }()
 	b.ReportAllocs()
 	for b.Loop() {
 		t.client.Write(buf)
