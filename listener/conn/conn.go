@@ -167,8 +167,11 @@ func (c *Conn) poll() {
 	if !c.readWant.IsZero() {
 		c.arm(c.readWant)
 	}
-	if c.cut.Load() {
+	switch { // who asked before there was a sock relies on us
+	case c.cut.Load():
 		f.SetDeadline(longAgo)
+	case c.interrupted.Load():
+		f.SetReadDeadline(longAgo)
 	}
 }
 
