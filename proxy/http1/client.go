@@ -116,7 +116,7 @@ func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 func (c *Client) BodyEnded() bool { return c.body.ended() }
 
 func (c *Client) endIfEnded(res *message.Response) {
-	if c.body.ended() && !res.Close && res.Status != 101 {
+	if c.body.ended() && !res.Close && res.Status != 101 && !res.Informational() {
 		c.finished = true
 	}
 }

@@ -71,13 +71,13 @@ func spoilPool() {
 	if a == b {
 		panic("a buffer was put back twice")
 	}
-	for i := range 2048 {
-		a[i], b[i] = '!', '!'
-	}
-	copy(a[conn.BufferSize-512:], a[:512])
+	copy(a[:], spoil)
+	copy(b[:], spoil)
 	conn.PutBuffer(a)
 	conn.PutBuffer(b)
 }
+
+var spoil = bytes.Repeat([]byte{'!'}, conn.BufferSize)
 
 // again calls f until it does not say that it would block.
 func again(f func() error) error {

@@ -215,7 +215,7 @@ func TestRequestsForwarded(t *testing.T) {
 	// Targets go through byte for byte.
 	same(lines("GET /a//b;p=1/%2F%2f%25%41?x=1;y=%zz&%&..&\\&?/../ HTTP/1.1", "Host: a", ""))
 	same(lines("GET //b/c HTTP/1.1", "Host: a", ""))
-	same(lines(`GET /"<>^{|}'[]` + "` HTTP/1.1", "Host: a", ""))
+	same(lines(`GET /"<>^{|}'[]`+"` HTTP/1.1", "Host: a", ""))
 	f(lines("GET http://A.b:8080/c?d HTTP/1.1", "Host: a.B:8080", ""), lines("GET /c?d HTTP/1.1", "Host: a.B:8080", ""))
 	f(lines("GET hTTps://a//c HTTP/1.1", "Host: a", ""), lines("GET //c HTTP/1.1", "Host: a", ""))
 

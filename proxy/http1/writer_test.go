@@ -62,7 +62,7 @@ func TestOneWriteForAMessageThatFits(t *testing.T) {
 // writes than they have buffers, and no buffer is outgrown.
 func TestLargeBodies(t *testing.T) {
 	sizes := []int{100 << 10, 1<<20 + 1}
-	for n := conn.BufferSize - 600; n < conn.BufferSize+50; n += 7 {
+	for n := conn.BufferSize - 600; n < conn.BufferSize+50; n += 17 {
 		sizes = append(sizes, n)
 	}
 	for _, n := range sizes {
