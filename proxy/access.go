@@ -85,10 +85,11 @@ func (s *session) mark() {
 	s.bytesRead, s.bytesWritten = s.conn.BytesRead, s.conn.BytesWritten
 }
 
-// lost tells of a connection that ended in the middle of a request's head.
-func (s *session) lost(reason string, err error) {
-	if s.proxy.Refused != nil {
-		s.proxy.Refused(s.conn, s.edge.name, reason, err)
+// lost tells of a connection that ended in the middle of a request's head, or
+// out of the ordinary. An idle one that the client resets is neither.
+func (s *session) lost(err error) {
+	if s.proxy.Refused != nil && (s.server.HeadStarted() || !conn.Routine(err)) {
+		s.proxy.Refused(s.conn, s.edge.name, "request_head", err)
 	}
 }
 

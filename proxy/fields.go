@@ -53,12 +53,14 @@ func (s *session) addForwarding(req *message.Request) {
 	var buf [64]byte
 	client := appendAddr(buf[:0], s.conn.Client.Addr())
 	s.addToList(message.XForwardedFor, client)
-	s.addIfAbsent(message.XRealIP, client)
 	s.addIfAbsent(message.XForwardedProto, []byte(s.scheme()))
 	if req.Host.Len() > 0 {
 		s.addIfAbsent(message.XForwardedHost, req.Bytes(req.Host))
 	}
-	s.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(s.conn.Local.Port()), 10))
+	if s.conn.Client.IsValid() { // a Unix socket's client has neither address nor port
+		s.addIfAbsent(message.XRealIP, client)
+		s.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(s.conn.Local.Port()), 10))
+	}
 	s.addForwarded(req)
 	if !s.trusted || req.Find(message.XRequestID) < 0 {
 		id := requestID()
@@ -114,7 +116,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	if !a.IsValid() {
 		return append(b, "unknown"...) // RFC 7239, section 6.2
 	}
-	return a.AppendTo(b)
+	return a.WithZone("").AppendTo(b) // a zone means nothing on another machine
 }
 
 // scheme is how the client came: by our own TLS, or by that of the sender of the header.

@@ -17,13 +17,23 @@ import (
 type exchange struct {
 	req message.Request
 	res message.Response
+	progress
 
+	bytesRead, bytesWritten int64 // of the connection when the exchange began
+}
+
+// progress is what an exchange knows beside its messages. It starts from
+// nothing with each one, so that nothing of an earlier one can be left in it.
+type progress struct {
 	started  time.Time
 	route    *Route
 	endpoint *backend.Endpoint
 	link     *backend.Session // the connection to the endpoint, while there is one
 	phase    phase
-	upload   *upload // sends a body that did not come with its head; nil: it did
+	upload   *upload   // sends a body that did not come with its head; nil: it did
+	until    time.Time // when the wait for the endpoint ends
+	lookAt   time.Time // when to look after the client meanwhile
+	moved    bool      // some of the body came since until was set
 
 	trouble  trouble
 	attempts int
@@ -34,18 +44,10 @@ type exchange struct {
 	err      error  // behind the reason
 	connect  time.Duration
 	waited   time.Duration // until the response's head
-
-	bytesRead, bytesWritten int64 // of the connection when the exchange began
 }
 
 // reset begins a new exchange; the request was read already.
-func (x *exchange) reset(now time.Time) {
-	read, written := x.bytesRead, x.bytesWritten
-	x.started, x.route, x.endpoint, x.link, x.phase, x.upload = now, nil, nil, nil, sending, nil
-	x.trouble, x.attempts, x.answered, x.upgraded = none, 0, false, false
-	x.status, x.reason, x.err, x.connect, x.waited = 0, "", nil, 0, 0
-	x.bytesRead, x.bytesWritten = read, written
-}
+func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
 
 // phase is how far an exchange is with its endpoint.
 type phase uint8
@@ -84,7 +86,9 @@ func (s *session) forward(r *Route) {
 		}
 		s.endpoint = e
 		s.attempts++
-		s.attempt(e, fresh)
+		if b.Settings().MaxConnections == 0 || !s.goneInQueue() {
+			s.attempt(e, fresh)
+		}
 		if s.upgraded {
 			return // the endpoint is released when its tunnel ends
 		}
@@ -133,33 +137,51 @@ func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
 // afterwards if another exchange may follow on it.
 func (s *session) talk(link *backend.Session) {
 	s.link, s.trouble, s.phase = link, none, sending
-	timeouts := &s.exchange.route.backend.Settings().Timeouts
-	link.Conn.WriteTimeout = timeouts.BodyIdle
+	s.reason, s.err = "", nil // of the attempt before
+	settings := s.exchange.route.backend.Settings()
+	link.Conn.WriteTimeout = settings.Timeouts.BodyIdle
 	begun := s.started
-	if s.attempts > 1 || !link.Reused {
+	if s.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued before
 		begun = time.Now()
 	}
-	link.Conn.SetReadDeadline(begun.Add(timeouts.ResponseHead))
+	s.waitFor(begun, settings.Timeouts.ResponseHead)
 	s.conn.Link(link.Conn)
 	if s.inAwait {
-		if err := link.Conn.Await(s.relay); err != nil && s.trouble == none {
-			s.lostEndpoint(err)
-		}
+		s.talkAwaiting(link)
 	} else {
-		s.talkUploading(link, timeouts.ResponseHead)
+		s.talkUploading(link, settings.Timeouts.ResponseHead)
 	}
 	if s.upgraded {
 		return
 	}
 	s.conn.Link(nil)
 	s.link = nil
-	if s.trouble == none && link.HTTP.Reusable() && s.endpoint.Backend().Settings().SendProxy == 0 {
+	if s.mayKeep(link) {
 		link.HTTP.Release()
 		s.endpoint.Keep(link)
 		return
 	}
 	link.HTTP.Close()
 	link.Close()
+}
+
+// talkAwaiting is talk for a request that is there as a whole.
+func (s *session) talkAwaiting(link *backend.Session) {
+	err := link.Conn.Await(s.relay)
+	for err != nil && s.patient(err) {
+		err = link.Conn.Await(s.relay)
+	}
+	if err != nil && s.trouble == none {
+		s.lostEndpoint(err)
+	}
+}
+
+// mayKeep says whether another client's request may go over the connection:
+// this exchange is over on both sides, to the last byte. A request that was not
+// sent as a whole would swallow the next one.
+func (s *session) mayKeep(link *backend.Session) bool {
+	return s.trouble == none && link.HTTP.Reusable() && s.upload.delivered() && !link.Conn.WasCut() &&
+		s.endpoint.Backend().Settings().SendProxy == 0 // a header names one client for good
 }
 
 // relayReady is called within the endpoint connection's Await, when bytes may
@@ -181,10 +203,12 @@ func (s *session) relayReady() bool {
 			if err == conn.ErrWouldBlock {
 				return false
 			}
-			if s.upload.outlasts(err, s.link.Conn) {
+			if s.patient(err) {
 				continue
 			}
-			s.lostEndpoint(err)
+			if s.trouble == none {
+				s.lostEndpoint(err)
+			}
 			return true
 		}
 		if s.gotHead() {
@@ -218,11 +242,11 @@ func (s *session) gotHead() bool {
 		return s.flush() != nil
 	}
 	s.endpoint.Succeeded()
-	s.phase = relayingBody
+	s.phase, s.moved = relayingBody, true
 	s.answered = true
 	s.status = s.res.Status
 	s.waited = time.Since(s.started)
-	s.server.WriteHead(&s.req, &s.res, s.last() || s.upload.running())
+	s.server.WriteHead(&s.req, &s.res, s.last())
 	if s.res.Status == 101 {
 		s.upgraded = s.flush() == nil
 		return true
@@ -238,16 +262,24 @@ func (s *session) relayBody() bool {
 		if !h.Started() && s.flush() != nil {
 			return true
 		}
+		if !s.inAwait {
+			s.waitForBody()
+		}
 		p, err := h.ReadBody(&s.res)
 		switch {
 		case err == conn.ErrWouldBlock:
-			s.link.Conn.SetReadDeadline(time.Now().Add(s.exchange.route.backend.Settings().Timeouts.BodyIdle))
+			s.waitForBody()
 			return false
 		case err == io.EOF:
+		case err != nil && s.patient(err):
+			continue
 		case err != nil:
-			s.endpoint.Failed(err)
-			s.fail(cutShort, s.status, "response_cut_short", err)
+			if s.trouble == none {
+				s.lostEndpoint(err)
+			}
 			return true
+		default:
+			s.moved = true
 		}
 		if err := s.server.WriteBody(p); err != nil {
 			s.fail(clientGone, s.status, "client_gone", err)
@@ -287,7 +319,7 @@ func (s *session) lostEndpoint(err error) {
 		s.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
-	case s.link.Reused && !s.link.HTTP.Started():
+	case s.link.Reused && !s.link.HTTP.Answered():
 		s.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
 		return // an idle connection may end at any time: that is no fault of the endpoint's
 	default:

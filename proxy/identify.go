@@ -88,7 +88,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 			return
 		}
 		c.Unread(raw)
-		if h := e.lookup([]byte(info.ServerName)); info.ServerName != "" && h != nil && h.passthrough != nil {
+		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
 			p.tunnelTo(c, e, h.passthrough, info.ServerName)
 			return

@@ -27,11 +27,12 @@ type routeKey struct{ route, backend string }
 // routeMetrics are the handles of one route, resolved when a table is built.
 type routeMetrics struct {
 	key      routeKey
-	vec      *prometheus.CounterVec
+	m        *Metrics
 	codes    [600]atomic.Pointer[prometheus.Counter]
 	duration prometheus.Observer
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
+	retired  bool // its series are gone; guarded by m.mu
 }
 
 // NewMetrics registers the metrics of exchanges and tunnels.
@@ -61,7 +62,7 @@ func (m *Metrics) route(route, backend string) *routeMetrics {
 	key := routeKey{route, backend}
 	r := m.routes[key]
 	if r == nil {
-		r = &routeMetrics{key: key, vec: m.requests,
+		r = &routeMetrics{key: key, m: m,
 			duration: m.duration.WithLabelValues(route, backend),
 			in:       m.bytes.WithLabelValues(route, "in"),
 			out:      m.bytes.WithLabelValues(route, "out"),
@@ -84,10 +85,11 @@ func (m *Metrics) retain(t *Table) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key := range m.routes {
+	for key, r := range m.routes {
 		if keep[key] {
 			continue
 		}
+		r.retired = true
 		delete(m.routes, key)
 		labels := prometheus.Labels{"route": key.route, "backend": key.backend}
 		m.requests.DeletePartialMatch(labels)
@@ -145,7 +147,14 @@ func (r *routeMetrics) addCode(code int) *prometheus.Counter {
 	if code == 0 {
 		text = "other"
 	}
-	c := r.vec.WithLabelValues(r.key.route, r.key.backend, text)
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	var c prometheus.Counter
+	if r.retired { // the last exchange of a removed route must not bring its series back
+		c = prometheus.NewCounter(prometheus.CounterOpts{Name: "retired"})
+	} else {
+		c = r.m.requests.WithLabelValues(r.key.route, r.key.backend, text)
+	}
 	r.codes[code].Store(&c)
 	return &c
 }

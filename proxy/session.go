@@ -62,6 +62,7 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	s.server.Init(rw, *p.limits.Load())
 	s.trusted = contains(e.trusted, c.Client.Addr())
 	s.mark()
+	s.headTimed = true // a first request's head is timed from here on
 	s.run()
 	s.close()
 	s.forget()
@@ -122,7 +123,7 @@ func (s *session) noHead(err error) bool {
 		s.refuseHead(refusal)
 	case err == io.EOF:
 	default:
-		s.lost("request_head", err)
+		s.lost(err)
 	}
 	s.ended = true
 	return true
@@ -132,13 +133,11 @@ func (s *session) noHead(err error) bool {
 // none had begun, as the client knows about idle connections (RFC 9112, section 9.3).
 func (s *session) waitEnded(err error) {
 	s.ended = true
-	if s.server.HeadStarted() {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.refuseHead(refuseSlowHead)
-			return
-		}
-		s.lost("request_head", err)
+	if s.server.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
+		s.refuseHead(refuseSlowHead)
+		return
 	}
+	s.lost(err)
 }
 
 var refuseSlowHead = &message.Refusal{Status: http.StatusRequestTimeout, Reason: "slow_head",
@@ -170,11 +169,11 @@ func (s *session) begin() {
 	s.exchange.reset(time.Now())
 	s.conn.SetState(conn.Active)
 	if t := s.proxy.table.Load(); t != s.table {
-		if e := t.edges[s.edge.name]; e != nil {
+		if e := t.edges[s.edge.name]; e != nil && e.protocol == s.edge.protocol {
 			s.table, s.edge, s.sniHost = t, e, nil
 			s.trusted = contains(e.trusted, s.conn.Client.Addr())
 		} else {
-			s.ended = true // the listener is gone; this is its last exchange
+			s.ended = true // the listener is gone, or became another; this is the connection's last exchange
 		}
 	}
 }
@@ -215,9 +214,16 @@ func (s *session) finish() {
 	s.conn.SetReadDeadline(now.Add(s.edge.timeouts.KeepAlive))
 }
 
-// last says whether the response is the last one on the connection.
+// last says whether the response is the last one on the connection. What is
+// left of the body, only its upload knows while there is one that runs.
 func (s *session) last() bool {
-	return s.ended || s.req.Close || s.proxy.draining.Load() || s.server.MustClose() && !s.bodyBuffered()
+	if s.ended || s.req.Close || s.proxy.draining.Load() {
+		return true
+	}
+	if s.upload != nil {
+		return s.upload.running()
+	}
+	return s.server.MustClose() && !s.bodyBuffered()
 }
 
 func (s *session) bodyBuffered() bool {

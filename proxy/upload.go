@@ -22,9 +22,10 @@ type upload struct {
 	limit   int64 // max_body; 0: none
 	idle    time.Duration
 	wait    time.Duration // for the response's head, once the body is sent
+	begun   time.Time
 
 	read  atomic.Bool  // the client's body was read to its end
-	sent  atomic.Int64 // when it was sent to its end, Unix nanoseconds; 0: not yet
+	sent  atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
 	done  chan struct{}
 	err   error // the client's failure, valid once done
 	bytes int64
@@ -38,10 +39,11 @@ func (s *session) talkUploading(link *backend.Session, wait time.Duration) {
 		return
 	}
 	u := &upload{session: s, link: link, wait: wait, limit: s.exchange.route.config.MaxBody,
-		idle: s.edge.timeouts.BodyIdle, done: make(chan struct{})}
+		idle: s.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
 	s.upload = u
 	s.phase = awaitingHead
 	link.HTTP.WriteHead(&s.req)
+	s.conn.SetWriteDeadline(time.Time{}) // makes the poller know the connection before two goroutines share it
 	go u.run()
 	for !s.relayReady() {
 	}
@@ -91,32 +93,28 @@ func (u *upload) run() {
 	h.WriteEnd(&s.req)
 	u.read.Store(true)
 	if h.Flush() == nil {
-		u.sent.Store(time.Now().UnixNano())
+		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
 
 // running says whether the client's body was not read to its end yet.
 func (u *upload) running() bool { return u != nil && !u.read.Load() }
 
-// outlasts says whether a wait for the response's head that timed out goes on,
-// because that time only counts from the end of the request.
-func (u *upload) outlasts(err error, c *conn.Conn) bool {
-	if u == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
+// delivered says whether the endpoint was sent the whole request.
+func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
+
+// headBy is when the wait for the response's head ends, by what is known now:
+// its time only counts from the end of the request.
+func (u *upload) headBy(now, until time.Time) time.Time {
+	if sent := u.sent.Load(); sent != 0 {
+		return u.begun.Add(time.Duration(sent) + u.wait)
 	}
-	sent := u.sent.Load()
-	if sent == 0 {
-		select {
-		case <-u.done:
-			return false // it will never be sent
-		default:
-			c.SetReadDeadline(time.Now().Add(u.wait))
-			return true
-		}
+	select {
+	case <-u.done:
+		return until // it will never be sent
+	default:
+		return now.Add(u.wait)
 	}
-	end := time.Unix(0, sent).Add(u.wait)
-	c.SetReadDeadline(end)
-	return time.Now().Before(end)
 }
 
 // stop ends the upload once the response is over. Where the client is still
@@ -144,12 +142,17 @@ func (u *upload) stop() {
 // looked like by its cause.
 func (s *session) clientFailed(err error) {
 	var refusal *message.Refusal
+	trouble, status, reason := clientGone, 0, "client_gone"
 	switch {
 	case errors.As(err, &refusal):
-		s.fail(failed, refusal.Status, refusal.Reason, err)
+		trouble, status, reason = failed, refusal.Status, refusal.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.fail(failed, http.StatusRequestTimeout, "slow_body", err)
-	default:
-		s.fail(clientGone, s.status, "client_gone", err)
+		trouble, status, reason = failed, http.StatusRequestTimeout, "slow_body"
+	case errors.Is(err, conn.ErrCut):
+		status, reason = http.StatusServiceUnavailable, "cut"
 	}
+	if s.answered {
+		status = s.res.Status // it is what the client saw
+	}
+	s.fail(trouble, status, reason, err)
 }

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package proxy
+
+import "syscall"
+
+// hungUp says whether the other end of a socket sent its end of stream or a
+// reset. Behind bytes that nobody has read it cannot tell.
+func hungUp(fd int) bool {
+	var b [1]byte
+	n, _, err := syscall.Recvfrom(fd, b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	return err == nil && n == 0 || err != nil && err != syscall.EAGAIN && err != syscall.EINTR
+}
