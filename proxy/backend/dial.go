@@ -219,11 +219,10 @@ func dialSocket(ctx context.Context, addr netip.AddrPort, path string) (net.Conn
 		}
 		return c, nil
 	}
-	c, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, addr)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	// Not DialTCP: that of Go 1.26 binds its local address even where none is
+	// given, and a port bound so is one connection's, whatever the destination.
+	// The machine is out of ports as soon as some 28000 wait for their end.
+	return dialer.DialContext(ctx, "tcp", addr.String())
 }
 
 // writeHeader writes the PROXY header of that version, none for 0. It fits into
