@@ -47,7 +47,7 @@ routes:
 backends:
   app:
     endpoints: [` + endpoints + `]
-    health_check: {http: {path: /healthz}, interval: 100ms, rise: 1, fall: 3}
+    health_check: {http: {path: /healthz}, interval: 2s, rise: 1, fall: 5}
   echo: {protocol: tcp, endpoints: ['@echo', '@echo` + fmt.Sprint(2+n%2) + `']}
 health: {address: '@health', require_local: [app]}
 drain: {lame_duck: 2s, timeout: 20s}
@@ -269,6 +269,15 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 	close(tr.stop)
 	tr.running.Wait()
 	t.Logf("%d requests, %d failures", tr.requests.Load(), tr.failures.Load())
+	if t.Failed() {
+		reasons := map[string]int{}
+		for _, e := range w.accessLog() {
+			if e.text("status") != "200" {
+				reasons[e.text("kind")+" "+e.text("status")+" "+e.text("reason")+" "+e.text("error")]++
+			}
+		}
+		t.Logf("what the access log says: %v", reasons)
+	}
 	if tr.requests.Load() < 1000 {
 		t.Error("that was no load")
 	}
@@ -283,6 +292,11 @@ func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
 		c := dial(t, w.at("raw"))
 		c.Write([]byte{1})
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			for _, e := range w.accessLog() {
+				if e.text("client") == c.LocalAddr().String() {
+					t.Log(e)
+				}
+			}
 			t.Fatalf("a tunnel: %v", err)
 		}
 		if echo.connections.Load() > before {

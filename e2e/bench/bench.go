@@ -253,7 +253,7 @@ func (after glance) since(before glance) sample {
 // alive on both sides of the proxy, or one for each request on the client's.
 func (after glance) check(before glance, r row) error {
 	n := after.requests - before.requests
-	if n < 100 {
+	if n < 20 {
 		return fmt.Errorf("only %d requests reached the backend", n)
 	}
 	each := float64(after.opens-before.opens) / float64(n)
