@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -549,10 +547,3 @@ func (r *rig) counter(name string, labels ...string) float64 {
 	}
 	return 0
 }
-
-// peerCertificate is what the other end of a TLS connection showed.
-func (p *peer) peerCertificate() *x509.Certificate {
-	return p.Conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
-}
-
-var errStill = errors.New("not yet")

@@ -1,0 +1,319 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// tableOf builds the table of a configuration without anything behind it.
+func tableOf(t testing.TB, text string) *Table {
+	t.Helper()
+	cfg, err := config.Parse("test", []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := backend.NewSet(backend.Options{})
+	t.Cleanup(set.Close)
+	backends, err := set.Update(cfg.Backends, backend.NodeInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := NewTable(cfg, Parts{Backends: backends, Metrics: NewMetrics(prometheus.NewRegistry())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// routed is the name of the route for a host and path on a listener, or "".
+func (t *Table) routed(listener, host, path string) string {
+	s := &session{edge: t.edges[listener]}
+	req := new(message.Request)
+	req.Host, req.Path = req.StoreString(host), req.StoreString(path)
+	r, _ := s.routeOf(req)
+	if r == nil {
+		return ""
+	}
+	return r.name
+}
+
+const routing = `
+listeners:
+  web: {address: "127.0.0.1:1", protocol: http}
+  other: {address: "127.0.0.1:2", protocol: http}
+routes:
+  - {name: app, listeners: [web], hosts: [app.example.org], backend: b}
+  - {name: app-api, listeners: [web], hosts: [app.example.org], paths: [/api, =/status], backend: b}
+  - {name: app-api-v2, listeners: [web], hosts: [app.example.org], paths: [/api/v2, /trailing/], backend: b}
+  - {name: app-api-exact, listeners: [web], hosts: [app.example.org], paths: [=/api], backend: b}
+  - {name: wild, listeners: [web], hosts: ["*.example.org"], paths: [/], backend: b}
+  - {name: deep, listeners: [web], hosts: ["*.dev.example.org"], paths: [/only], backend: b}
+  - {name: any, listeners: [web], paths: [/any], backend: b}
+  - {name: v6, listeners: [web], hosts: ["2001:db8::1"], backend: b}
+  - {name: elsewhere, listeners: [other], hosts: [app.example.org], backend: b}
+backends: {b: {endpoints: ["127.0.0.1:9"]}}
+`
+
+func TestRoutes(t *testing.T) {
+	table := tableOf(t, routing)
+	f := func(host, path, want string) {
+		t.Helper()
+		if got := table.routed("web", host, path); got != want {
+			t.Errorf("%s%s goes to %q, not %q", host, path, got, want)
+		}
+	}
+	// The most specific host decides first.
+	f("app.example.org", "/", "app")
+	f("www.example.org", "/any", "wild")
+	f("a.dev.example.org", "/only", "deep")
+	f("a.dev.example.org", "/any", "") // its host has no such path, and that decides
+	f("a.b.dev.example.org", "/any", "any")
+	f("example.org", "/any", "any") // a wildcard is never the apex
+	f("a.b.example.org", "/", "")   // nor two labels
+	f(".example.org", "/", "")
+	f("", "/any", "any")
+	f("unknown", "/any", "any")
+	f("unknown", "/", "")
+	f("dev.example.org", "/", "wild")
+	// Case, port and a trailing dot do not matter.
+	f("APP.Example.ORG", "/", "app")
+	f("app.example.org:8080", "/", "app")
+	f("app.example.org.", "/", "app")
+	f("App.example.org.:80", "/", "app")
+	f("app.example.org:", "/", "app")
+	f("WWW.EXAMPLE.ORG.:1", "/", "wild")
+	f("[2001:db8::1]:80", "/", "v6")
+	f("[2001:DB8::1]", "/", "v6")
+	f("app.example.org..", "/", "")
+	f(strings.Repeat("a", 300)+".example.org", "/any", "any")
+	// Then the longest path, at segment borders.
+	f("app.example.org", "/api/", "app-api")
+	f("app.example.org", "/api/x", "app-api")
+	f("app.example.org", "/apis", "app")
+	f("app.example.org", "/ap", "app")
+	f("app.example.org", "/api/v2", "app-api-v2")
+	f("app.example.org", "/api/v2/x", "app-api-v2")
+	f("app.example.org", "/api/v21", "app-api")
+	f("app.example.org", "/api", "app-api-exact") // exact beats an equal prefix
+	f("app.example.org", "/status", "app-api")
+	f("app.example.org", "/status/", "app")
+	f("app.example.org", "/trailing/x", "app-api-v2")
+	f("app.example.org", "/trailing/", "app-api-v2")
+	f("app.example.org", "/trailing", "app")
+	// What an endpoint may take for a border is none.
+	f("app.example.org", "/api%2fv2", "app")
+	f("app.example.org", "/api%2Fx", "app")
+	f("app.example.org", "//api", "app")
+	f("app.example.org", "/api//v2", "app-api")
+	f("app.example.org", "/API", "app")
+	f("app.example.org", "*", "app")
+
+	if got := table.routed("other", "app.example.org", "/api"); got != "elsewhere" {
+		t.Errorf("the other listener routes to %q", got)
+	}
+	if got := table.routed("other", "www.example.org", "/any"); got != "" {
+		t.Errorf("the other listener has the route %q of this one", got)
+	}
+}
+
+func TestTablesRefuseWhatDoesNotExist(t *testing.T) {
+	f := func(cfg config.Config, backends map[string]*backend.Backend) {
+		t.Helper()
+		if table, err := NewTable(&cfg, Parts{Backends: backends, Metrics: NewMetrics(prometheus.NewRegistry())}); err == nil {
+			t.Errorf("a table %v was built", table)
+		}
+	}
+	b := map[string]*backend.Backend{"b": nil}
+	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b"}}}, b)
+	b["b"] = new(backend.Backend)
+	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
+}
+
+func BenchmarkLookup(b *testing.B) {
+	text := strings.Replace(routing, "routes:\n", "routes:\n"+onePathEach(10000), 1)
+	s := &session{edge: tableOf(b, text).edges["web"]}
+	req := new(message.Request)
+	req.Host, req.Path = req.StoreString("H4321.example.com:8080"), req.StoreString("/p1/x")
+	b.ReportAllocs()
+	for b.Loop() {
+		if r, _ := s.routeOf(req); r == nil {
+			b.Fatal("no route")
+		}
+	}
+}
+
+// onePathEach are n routes of two paths for each host.
+func onePathEach(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "  - {listeners: [web], hosts: [h%d.example.com], paths: [/p%d], backend: b}\n", i/2, i%2)
+	}
+	return b.String()
+}
+
+func TestLookupAllocatesNothing(t *testing.T) {
+	s := &session{edge: tableOf(t, strings.Replace(routing, "routes:\n", "routes:\n"+onePathEach(100), 1)).edges["web"]}
+	req := new(message.Request)
+	req.Host, req.Path = req.StoreString("H4.example.com:8080"), req.StoreString("/p1/x")
+	if n := testing.AllocsPerRun(100, func() { s.routeOf(req) }); n != 0 {
+		t.Errorf("a lookup allocates %v times", n)
+	}
+}
+
+const misdirection = `
+listeners:
+  tls: {address: '@0', protocol: tls}
+  web: {address: '@1', protocol: http}
+certificates: [{self_signed: {hosts: [a.example.org]}}]
+tls_policies:
+  strict: {min_version: "1.3"}
+  near: {max_version: "1.2", from: [127.0.0.0/8]}
+  far: {max_version: "1.2", from: [192.0.2.0/24]}
+routes:
+  - {listeners: [tls, web], hosts: [plain1, plain2], backend: app}
+  - {listeners: [tls], hosts: [strict1, strict2], tls_policy: strict, backend: app}
+  - {listeners: [tls], hosts: [near], tls_policy: near, backend: app}
+  - {listeners: [tls], hosts: [far], tls_policy: far, backend: app}
+  - {listeners: [tls], hosts: ["*.strict.example.org"], tls_policy: strict, backend: app}
+  - {listeners: [tls], hosts: [through], tls: passthrough, backend: raw}
+backends:
+  app: {endpoints: ['@app']}
+  raw: {protocol: tcp, endpoints: ['@app']}
+`
+
+// A connection is made for one policy: requests for hosts of another are 421.
+func TestMisdirected(t *testing.T) {
+	app := newHandler(t, echo)
+	r := newRig(t, misdirection, nil, "@app", app)
+	f := func(sni, host string, want int) {
+		t.Helper()
+		c := r.dialTLS("tls", sni, nil)
+		for range 2 { // the connection goes on after a 421
+			c.write("GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+			resp, _ := c.response("GET")
+			if resp.StatusCode != want {
+				t.Errorf("SNI %q and Host %s: %d, not %d", sni, host, resp.StatusCode, want)
+			}
+			reason := map[int]any{421: "misdirected", 404: "no_route"}[want]
+			r.record().want(t, "status", want, "reason", reason, "sni", map[bool]any{true: sni}[sni != ""])
+		}
+		c.Close()
+	}
+	for _, sni := range []string{"plain1", "unknown", "far", ""} { // all get default
+		f(sni, "plain1", 200)
+		f(sni, "PLAIN2.:443", 200)
+		f(sni, "strict1", 421)
+		f(sni, "near", 421)
+		f(sni, "far", 200) // from another network it is default
+		f(sni, "through", 421)
+		f(sni, "nowhere", 404)
+	}
+	f("strict1", "strict1", 200)
+	f("strict1", "strict2", 200) // another host of the same policy
+	f("strict1", "x.strict.example.org", 200)
+	f("x.strict.example.org", "y.strict.example.org", 200)
+	f("strict1", "plain1", 421)
+	f("strict1", "through", 421)
+	f("near", "near", 200)
+	f("near", "plain1", 421)
+	f("near", "far", 421)
+	f("near", "strict1", 421)
+
+	c := r.dial("web") // there is no policy to miss without TLS
+	c.write("GET /x HTTP/1.1\r\nHost: plain1\r\n\r\n")
+	c.wantResponse(200, "/x ")
+}
+
+// A reload that gives a host another policy, or the policy another content,
+// makes old connections unfit for it.
+func TestMisdirectedAfterReload(t *testing.T) {
+	app := newHandler(t, echo)
+	ca := writeCA(t)
+	text := `
+listeners: {tls: {address: '@0', protocol: tls}}
+certificates: [{self_signed: {hosts: [a]}}]
+tls_policies:
+  strict: {min_version: "1.3"@auth}
+routes:
+  - {listeners: [tls], hosts: [a], tls_policy: strict, backend: app}
+  - {listeners: [tls], hosts: [b], backend: app}
+backends: {app: {endpoints: ['@app']}}
+`
+	r := newRig(t, text, nil, "@app", app, "@auth", "")
+	a, b := r.dialTLS("tls", "a", nil), r.dialTLS("tls", "b", nil)
+	ask := func(c *peer, host string, want int) {
+		t.Helper()
+		c.write("GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+		if resp, _ := c.response("GET"); resp.StatusCode != want {
+			t.Errorf("%s: %d, not %d", host, resp.StatusCode, want)
+		}
+	}
+	ask(a, "a", 200)
+	ask(b, "b", 200)
+	r.load(text, nil, "@app", app, "@auth", "") // nothing changes
+	ask(a, "a", 200)
+	ask(b, "b", 200)
+	r.load(text, nil, "@app", app, "@auth", ", client_auth: {mode: require, ca: "+ca.file+"}")
+	ask(a, "a", 421) // was never asked for a certificate
+	ask(a, "b", 421)
+	ask(b, "b", 200)
+	r.load(strings.Replace(text, "hosts: [b]", "hosts: [b], tls_policy: strict", 1), nil, "@app", app, "@auth", "")
+	ask(b, "b", 421)
+	ask(b, "a", 421)
+	ask(a, "b", 200)
+}
+
+// A listener that becomes a TLS one must not serve what its plain connections
+// ask for now that it wants TLS, and client certificates, for it.
+func TestListenerBecomesTLS(t *testing.T) {
+	app := newHandler(t, echo)
+	r := newRig(t, plain, nil, "@app", app)
+	c := r.dial("web")
+	c.write("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
+	c.wantResponse(200, "/1 ")
+	secret := newEndpoint(t)
+	r.load(`
+listeners: {web: {address: '@0', protocol: tls}}
+certificates: [{self_signed: {hosts: [a]}}]
+routes: [{listeners: [web], backend: secret}]
+backends: {secret: {endpoints: ['@secret']}}
+`, nil, "@secret", secret.address)
+	c.write("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n")
+	if resp := c.wantResponse(200, "/2 "); !resp.Close { // by the old route, and no more
+		t.Error("the connection goes on")
+	}
+	c.wantEnd(false)
+	secret.untouched()
+}
+
+func TestNoRoute(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "[web]", "[web], hosts: [a], paths: [/x]", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	for _, request := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /x HTTP/1.1\r\nHost: b\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"} {
+		c.write(request)
+		resp := c.wantResponse(404, refuseNoRoute.Detail+"\n")
+		if resp.Close || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%v", resp)
+		}
+		r.record().want(t, "status", 404, "reason", "no_route", "route", nil, "backend", nil, "endpoint", nil)
+	}
+	c.write("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+	for range 2 {
+		if resp, _ := c.response("HEAD"); resp.StatusCode != 404 {
+			t.Error(resp)
+		}
+	}
+	if n := r.counter("weir_http_requests_total", "route", "", "code", "404"); n != 5 {
+		t.Errorf("%v requests without a route", n)
+	}
+	e.untouched()
+}
