@@ -1,0 +1,146 @@
+package message
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLookup(t *testing.T) {
+	f := func(name string, want ID) {
+		t.Helper()
+		if got := Lookup([]byte(name)); got != want {
+			t.Errorf("%q is %d (%s) and not %d (%s)", name, got, got, want, want)
+		}
+	}
+	for id, name := range names {
+		if name == "" {
+			continue
+		}
+		f(name, ID(id))
+		f(strings.ToLower(name), ID(id))
+		f(strings.ToUpper(name), ID(id))
+		f(name+"x", map[bool]ID{true: XForwardedOther, false: Other}[strings.HasPrefix(name, "X-Forwarded-")])
+		if strings.Contains(name, "-") {
+			f(strings.ReplaceAll(name, "-", "_"), Misspelt)
+			f(strings.ReplaceAll(name, "-", "."), Misspelt)
+			f(strings.Replace(strings.ToUpper(name), "-", "_", 1), Misspelt)
+		}
+	}
+	f("", Other)
+	f("x", Other)
+	f("Cookie", Other)
+	f("Hos", Other)
+	f("X-Custom", Other)
+	f("X_Custom", Other)
+	f("X-Forwarded", Other)
+	f("X-Forwarded-", Other)
+	f("X-Forwarded-Server", XForwardedOther)
+	f("x-forwarded-p", XForwardedOther)
+	f("X-FORWARDED-"+strings.Repeat("y", 100), XForwardedOther)
+	f("X_Forwarded-Server", Misspelt)
+	f("X-Forwarded_Server", Misspelt)
+	f("x.forwarded.server", Misspelt)
+	f("X-Forwarded-For_", XForwardedOther)
+	f("X\rForwarded\rFor", Other) // lower case is by letter, not by bit
+	f("X-Real\x49IP", Other)
+	f("\x18-real-ip", Other)
+	f(strings.Repeat("x", 1000), Other)
+}
+
+// FuzzLookup compares Lookup with the plain way to say the same.
+func FuzzLookup(f *testing.F) {
+	for _, name := range names {
+		f.Add(name)
+	}
+	for _, name := range []string{"x_forwarded-For", "X-Forwarded-", "X.Forwarded.Any", "Content_Length", "cookie", "\x88ost", "hos\u0167"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		want := Other
+		plain := asciiLower(name)
+		hyphens := strings.NewReplacer("_", "-", ".", "-").Replace(plain)
+		known := slices.IndexFunc(names[:], func(n string) bool { return n != "" && asciiLower(n) == hyphens })
+		switch prefixed := strings.HasPrefix(hyphens, xForwarded) && len(name) > len(xForwarded); {
+		case known >= 0 && asciiLower(names[known]) == plain:
+			want = ID(known)
+		case known >= 0:
+			want = Misspelt
+		case prefixed && strings.HasPrefix(plain, xForwarded):
+			want = XForwardedOther
+		case prefixed:
+			want = Misspelt
+		}
+		if got := Lookup([]byte(name)); got != want {
+			t.Errorf("%q is %d and not %d", name, got, want)
+		}
+	})
+}
+
+// asciiLower leaves everything but A to Z alone, other than strings.ToLower.
+func asciiLower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lower(c)
+	}
+	return string(b)
+}
+
+func TestTokens(t *testing.T) {
+	f := func(list string, want ...string) {
+		t.Helper()
+		var got []string
+		EachToken([]byte(list), func(token []byte) { got = append(got, string(token)) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", list, got, want)
+		}
+		for _, token := range want {
+			if !HasToken([]byte(list), asciiLower(token)) {
+				t.Errorf("%q has no %q", list, token)
+			}
+		}
+		if HasToken([]byte(list), "") || HasToken([]byte(list), "absent") {
+			t.Errorf("%q has what it has not", list)
+		}
+	}
+	f("")
+	f(",")
+	f(" , \t,")
+	f("a", "a")
+	f("a,b", "a", "b")
+	f(" Close ,\tkeep-alive\t, ,x y,", "Close", "keep-alive", "x y")
+	f("a;q=1, \"b,c\"", "a;q=1", "\"b", "c\"") // no list that matters to us quotes anything
+}
+
+func TestEqualFold(t *testing.T) {
+	f := func(b, lowered string, want bool) {
+		t.Helper()
+		if got := EqualFold([]byte(b), lowered); got != want {
+			t.Errorf("%q and %q: %v", b, lowered, got)
+		}
+	}
+	f("", "", true)
+	f("Close", "close", true)
+	f("CLOSE", "close", true)
+	f("close", "closed", false)
+	f("closed", "close", false)
+	f("\x01lose", "close", false)
+	f("chun\u212aed", "chunked", false) // the Kelvin sign folds to k in Unicode
+	f("[", "{", false)
+	f("@", "`", false)
+}
+
+func TestTrimSpace(t *testing.T) {
+	f := func(in, want string) {
+		t.Helper()
+		if got := string(TrimSpace([]byte(in))); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+	f("", "")
+	f(" \t ", "")
+	f("a", "a")
+	f("\t a b \t", "a b")
+	f("\ra\n", "\ra\n")
+	f("\u00a0a", "\u00a0a")
+}
