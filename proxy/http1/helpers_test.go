@@ -71,13 +71,16 @@ func spoilPool() {
 	if a == b {
 		panic("a buffer was put back twice")
 	}
-	copy(a[:], spoil)
-	copy(b[:], spoil)
+	for _, buf := range []*conn.Buffer{a, b} {
+		copy(buf[:], spoil)
+		copy(buf[conn.BufferSize/2:], spoil)
+		copy(buf[conn.BufferSize-len(spoil):], spoil)
+	}
 	conn.PutBuffer(a)
 	conn.PutBuffer(b)
 }
 
-var spoil = bytes.Repeat([]byte{'!'}, conn.BufferSize)
+var spoil = bytes.Repeat([]byte{'!'}, 512)
 
 // again calls f until it does not say that it would block.
 func again(f func() error) error {
