@@ -6,11 +6,14 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirproxy/weir/listener/park"
 )
 
 // Acceptor takes connections from a listening TCP socket, bare: the poller does
@@ -37,6 +40,7 @@ func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
 	if !ok {
 		return nil, false, nil
 	}
+	lot()
 	f, err := t.File() // the same socket by another descriptor: the first may go
 	if err != nil {
 		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", t.Addr(), err)
@@ -67,7 +71,7 @@ func (a *Acceptor) AcceptConn() (*Conn, error) {
 	if a.err != nil {
 		return nil, os.NewSyscallError("accept4", a.err)
 	}
-	c := &Conn{fd: a.fd, bare: true, tcp: true, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
+	c := &Conn{fd: a.fd, bare: true, lot: lot(), tcp: true, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
 	c.Client = c.Peer
 	if !c.Local.IsValid() {
 		c.Local = localOf(a.fd)
@@ -94,6 +98,16 @@ func (a *Acceptor) acceptOne(fd uintptr) bool {
 		}
 	}
 }
+
+// lot is where bare connections of the process wait. Where it cannot be made,
+// they wait in the poller.
+var lot = sync.OnceValue(func() *park.Set {
+	s, err := park.New()
+	if err != nil {
+		return nil
+	}
+	return s
+})
 
 // Accept is AcceptConn for those that need a net.Conn.
 func (a *Acceptor) Accept() (net.Conn, error) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/listener/park"
 )
 
 // Conn is a connection with one owner at a time: the goroutine that serves it.
@@ -54,7 +55,8 @@ type Conn struct {
 
 	// The reading side's state inside Await.
 	fd      int  // the descriptor, valid while inside or bare
-	bare    bool // sock and raw are yet to be made: nothing had to wait so far
+	bare    bool // sock and raw are yet to be made: nothing had to wait for the poller so far
+	lot     *park.Set
 	inside  bool // within Await: Read never waits
 	drained bool // the last read took all there was, and nothing was reported since
 
@@ -66,7 +68,8 @@ type Conn struct {
 	state       atomic.Uint32
 	cut         atomic.Bool
 	interrupted atomic.Bool
-	polled      atomic.Bool // sock is there, for those that are not the owner
+	polled      atomic.Bool   // sock is there, for those that are not the owner
+	parked      atomic.Uint64 // the park.Token of its wait in the lot, or 0
 	link        atomic.Pointer[Conn]
 
 	duplex *duplex // set while a second goroutine writes, see SetDuplex
@@ -160,6 +163,9 @@ func (c *Conn) poll() {
 	if !c.bare {
 		return
 	}
+	if c.lot != nil {
+		c.lot.Forget(c.fd)
+	}
 	f := os.NewFile(uintptr(c.fd), "socket")
 	c.sock, c.bare = f, false
 	c.raw, _ = f.SyscallConn()
@@ -183,12 +189,9 @@ func (c *Conn) poll() {
 // It stays within one RawConn.Read: an event between a read and the wait is
 // then kept by the runtime, so no read has to run into EAGAIN to arm it.
 func (c *Conn) Await(step func() bool) error {
-	if c.bare { // what is there may be all there ever is to do: most short connections never wait
-		c.inside, c.drained = true, false
-		done := step()
-		c.inside = false
-		if done {
-			return c.readError(nil)
+	if c.bare {
+		if done, err := c.awaitBare(step); done || err != nil {
+			return c.readError(err)
 		}
 		c.poll()
 	}
@@ -218,6 +221,43 @@ func (c *Conn) Await(step func() bool) error {
 		}
 		c.rearm(now)
 	}
+}
+
+// awaitBare is Await for a connection that the poller does not know. It waits
+// once, in the lot: a client that came for one request needs no more.
+func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
+	for waits := 0; ; waits++ {
+		c.inside, c.drained = true, false
+		done := step()
+		c.inside = false
+		if done || waits > 0 || c.lot == nil {
+			return done, nil
+		}
+		if err := c.park(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// park waits until something is there to read, in the lot.
+func (c *Conn) park() error {
+	t, err := c.lot.Begin(c.fd, c.readWant)
+	if err != nil {
+		return nil // the poller can do it, too
+	}
+	c.parked.Store(uint64(t))
+	if c.cut.Load() {
+		c.lot.End(t)
+	}
+	why := c.lot.Wait(t)
+	c.parked.Store(0)
+	switch {
+	case c.cut.Load():
+		return ErrCut
+	case why == park.Late:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
 }
 
 // rearm moves the poller's deadline to the one that is wanted, or, while bytes
@@ -513,6 +553,8 @@ func (c *Conn) Cut() {
 	c.cut.Store(true)
 	if c.polled.Load() {
 		c.sock.SetDeadline(longAgo)
+	} else if t := c.parked.Load(); t != 0 {
+		c.lot.End(park.Token(t))
 	}
 	if l := c.link.Load(); l != nil && !l.cut.Load() {
 		l.Cut()
