@@ -55,6 +55,7 @@ type entry map[string]any
 // such as waits of less than a second.
 func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...string) *rig {
 	t.Helper()
+	warmUp()
 	before, files := runtime.NumGoroutine(), descriptors()
 	r := &rig{TB: t, registry: prometheus.NewRegistry(), addrs: make(map[string]string), open: make(map[*conn.Conn]struct{}),
 		records: make(chan entry, 10000), refusals: make(chan entry, 10000), tickets: certs.NewTickets()}
@@ -85,6 +86,32 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 	r.load(text, tune, pairs...)
 	return r
 }
+
+// warmUp makes package conn start what it keeps for the life of the process.
+var warmUp = sync.OnceFunc(func() {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	a, ok, err := conn.NewAcceptor(ln)
+	if !ok || err != nil {
+		ln.Close()
+		return
+	}
+	defer a.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	c, err := a.AcceptConn()
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	c.Await(func() bool { return false })
+})
 
 func fieldsOf(fields []zapcore.Field) entry {
 	enc := zapcore.NewMapObjectEncoder()
