@@ -86,6 +86,9 @@ func (u *upload) run() {
 			u.link.Conn.Cut()
 			return
 		}
+		if s.server.BodyEnded() {
+			u.read.Store(true) // with this piece the endpoint may answer, and the client may stay
+		}
 		if h.WriteBody(p) != nil {
 			return
 		}
