@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -70,8 +71,8 @@ var demoText = template.Must(template.New("").Parse(`weir runs in front of three
   # a listener that wants a PROXY header first (without one it closes and says not a byte)
   curl --haproxy-protocol http://{{.Proxied}}/
 
-  # raw TCP: a server that speaks first
-  curl --silent --max-time 2 telnet://{{.TCP}} < /dev/null
+  # raw TCP: a server that speaks first, and sends one line back
+  echo hello | curl --silent telnet://{{.TCP}}
 
   # what a load balancer asks: should this node get traffic?
   curl --include http://{{.Health}}/
@@ -184,8 +185,10 @@ func greet(ln net.Listener) {
 		go func() {
 			defer c.Close()
 			c.SetDeadline(time.Now().Add(time.Minute))
-			fmt.Fprintln(c, "220 demo greeter: what you type comes back.")
-			io.Copy(c, c)
+			fmt.Fprintln(c, "220 demo greeter: one line comes back.")
+			if line, err := bufio.NewReader(io.LimitReader(c, 1024)).ReadString('\n'); err == nil {
+				io.WriteString(c, line)
+			}
 		}()
 	}
 }
