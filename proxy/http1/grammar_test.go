@@ -79,8 +79,11 @@ func randomResponses(r *rand.Rand) string {
 
 func TestRandomMessagesAgainstNetHTTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	accepted := 0
-	for range 20000 {
+	accepted, n := 0, 20000
+	if raceEnabled {
+		n = 2000 // it is no test of races
+	}
+	for range n {
 		in := randomRequests(r)
 		compareRequests(t, in)
 		if out, _ := forwarded(newWire(in), Limits{}); out != "" {
@@ -88,8 +91,8 @@ func TestRandomMessagesAgainstNetHTTP(t *testing.T) {
 		}
 		compareResponses(t, answered[r.IntN(len(answered))], randomResponses(r))
 	}
-	if accepted < 1000 {
-		t.Errorf("of all requests only %d were accepted: this compares nothing", accepted)
+	if accepted < n/20 {
+		t.Errorf("of %d streams only %d began with a request that was accepted: this compares nothing", n, accepted)
 	}
 }
 
