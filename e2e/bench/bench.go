@@ -256,9 +256,11 @@ func (after glance) check(before glance, r row) error {
 	if n < 20 {
 		return fmt.Errorf("only %d requests reached the backend", n)
 	}
-	each := float64(after.opens-before.opens) / float64(n)
-	if each < r.opens-0.02 || each > r.opens+0.1 {
-		return fmt.Errorf("a request opened %.3f connections instead of %.0f", each, r.opens)
+	// The count is the whole machine's; something else may be running on it.
+	opens, want := float64(after.opens-before.opens), r.opens*float64(n)
+	others := 0.02*float64(n) + 1000*after.at.Sub(before.at).Seconds()
+	if opens < 0.98*want || opens > want+others {
+		return fmt.Errorf("a request opened %.3f connections instead of %.0f", opens/float64(n), r.opens)
 	}
 	return nil
 }
