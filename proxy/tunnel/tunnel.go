@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +61,7 @@ type Result struct {
 	// Sent and Received are the bytes delivered from client to endpoint and back, after TLS.
 	Sent, Received int64
 	Reason         string
-	// Err is nil with ReasonEOF.
+	// Err is nil with ReasonEOF. The limits and Cut give errors that are conn.Routine.
 	Err error
 }
 
@@ -186,9 +187,9 @@ func (t *tunnel) look() {
 	case left > 0:
 		t.watch.Reset(left)
 	case t.lifetime > 0 && now >= t.lifetime:
-		t.failLocked(ReasonLifetime, fmt.Errorf("tunnel reached its lifetime of %s (max_lifetime of the route)", t.lifetime))
+		t.failLocked(ReasonLifetime, fmt.Errorf("tunnel reached its lifetime of %s (max_lifetime of the route): %w", t.lifetime, os.ErrDeadlineExceeded))
 	default:
-		t.failLocked(ReasonIdle, fmt.Errorf("nothing went through the tunnel for %s (tunnel_idle of the route or listener)", t.idle))
+		t.failLocked(ReasonIdle, fmt.Errorf("nothing went through the tunnel for %s (tunnel_idle of the route or listener): %w", t.idle, os.ErrDeadlineExceeded))
 	}
 }
 
