@@ -1,0 +1,256 @@
+package weir_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/weirproxy/weir/"
+
+// file is one Go file of the module, for whatever system it is built.
+type file struct {
+	path   string // from the root, with slashes
+	folder string // its package's; "." is the root
+	test   bool
+	*ast.File
+}
+
+// source is every Go file of the module. They are parsed rather than asked for
+// with `go list`, which leaves out the files of other systems.
+var source = sync.OnceValues(func() ([]file, error) {
+	var files []file
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (d.Name()[0] == '.' || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(name) != ".go":
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		name = filepath.ToSlash(name)
+		files = append(files, file{name, path.Dir(name), strings.HasSuffix(name, "_test.go"), parsed})
+		return err
+	})
+	return files, err
+})
+
+// goFiles are the files of the module but its tests, and but the tools of e2e.
+func goFiles(t *testing.T) (files []file) {
+	t.Helper()
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if !f.test && f.folder != "e2e" && !strings.HasPrefix(f.folder, "e2e/") {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// The tiers of the house, see docs/architecture.md: a package imports those of
+// lower tiers and none of its own. A new package is entered here and there.
+const (
+	leaf = iota
+	part
+	backends
+	dataPath
+	command
+)
+
+var tiers = map[string]int{
+	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
+
+	"listener": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
+
+	"proxy/backend": backends,
+
+	"proxy": dataPath,
+
+	"cmd/weir": command,
+
+	".": leaf, "e2e": leaf, "e2e/bench": leaf, // they know weir from outside
+}
+
+// withinATier are the imports within one tier, with their reasons.
+var withinATier = map[[2]string]string{
+	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
+	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	f := func(from, to string) {
+		t.Helper()
+		mine, known := tiers[from]
+		theirs, knownToo := tiers[to]
+		switch {
+		case !known:
+			t.Errorf("%s has no place in the house: enter it in docs/architecture.md and in this test", from)
+		case !knownToo && to != "":
+			t.Errorf("%s imports %s, which has no place in the house", from, to)
+		case to != "" && mine <= theirs && withinATier[[2]string{from, to}] == "":
+			t.Errorf("%s imports %s: imports run from higher tiers to lower ones; declare an interface in %s, or take a function, and let cmd/weir join them", from, to, from)
+		}
+	}
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.test { // tests may build what they need
+			continue
+		}
+		f(one.folder, "")
+		for _, i := range imports(one) {
+			if to, ours := strings.CutPrefix(i, module); ours {
+				f(one.folder, to)
+			}
+		}
+	}
+}
+
+func imports(f file) (paths []string) {
+	for _, i := range f.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// mayServeHTTP are the packages that may use net/http: ports for operators and
+// load balancers, which carry no client's traffic.
+var mayServeHTTP = []string{"cmd/weir", "health"}
+
+// mayLog are the packages that may import the logger: cmd writes logs, and
+// proxy names the fields of the access log's lines.
+var mayLog = []string{"cmd/weir", "proxy"}
+
+func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
+	for _, f := range goFiles(t) {
+		for _, i := range imports(f) {
+			switch {
+			case i == "net/http/httputil":
+				t.Errorf("%s imports %s: requests go through proxy/http1", f.path, i)
+			case strings.HasPrefix(i, "go.uber.org/zap") && !slices.Contains(mayLog, f.folder):
+				t.Errorf("%s imports %s: errors are returned, and logged at the edge", f.path, i)
+			case i == "net/http" && !slices.Contains(mayServeHTTP, f.folder):
+				onlyStatusCodes(t, f)
+			}
+		}
+	}
+}
+
+// onlyStatusCodes looks at what f uses of net/http.
+func onlyStatusCodes(t *testing.T, f file) {
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == "http" && !strings.HasPrefix(s.Sel.Name, "Status") {
+				t.Errorf("%s uses http.%s: on the data path net/http is good for the names of status codes alone", f.path, s.Sel.Name)
+			}
+		}
+		return true
+	})
+}
+
+func TestPackagesHaveComments(t *testing.T) {
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	for _, f := range all {
+		if !f.test {
+			has[f.folder] = has[f.folder] || f.Doc != nil
+		}
+	}
+	for folder, commented := range has {
+		if !commented {
+			t.Errorf("no file of the package in %s says what the package is for", folder)
+		}
+	}
+}
+
+// avoided are the words that docs/architecture.md has others for.
+var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhost",
+	"upstream", "service", "cluster", "pool", "server", "target", "member"}
+
+// unavoidable are exported names that have such a word in another meaning.
+var unavoidable = map[string]string{
+	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
+	"config.Rules":               "those rules",
+	"config.ServerName":          "TLS calls the SNI so",
+	"config.ClientAuthPool":      "an x509.CertPool in PEM",
+	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",
+	"health.ServiceProxyHealthy": "the same",
+	"health.Target":              "what a check aims at: health knows no endpoints",
+	"listener.Bind":              "the verb, of bind(2)",
+	"proxy/http1.Server":         "one of the two roles of the codec, RFC 9110's word",
+	"proxy/message.Target":       "the request target of RFC 9112",
+	"tls/hello.ServerName":       "TLS calls the SNI so",
+	"tls/policy.Server":          "the role of a tls.Config",
+}
+
+var nameParts = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
+
+func TestExportedNamesUseTheWords(t *testing.T) {
+	used := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, name := range exported(f) {
+			for _, word := range nameParts.FindAllString(name, -1) {
+				word = strings.ToLower(word)
+				if !slices.Contains(avoided, word) && !slices.Contains(avoided, strings.TrimSuffix(word, "s")) {
+					continue
+				}
+				full := f.folder + "." + name
+				used[full] = true
+				if unavoidable[full] == "" {
+					t.Errorf("%s exports %s: %q is a word to avoid, see docs/architecture.md", f.path, name, word)
+				}
+			}
+		}
+	}
+	for full := range unavoidable {
+		if !used[full] {
+			t.Errorf("nothing is called %s any more: take it from the exceptions", full)
+		}
+	}
+}
+
+// exported lists the names that f exports: functions, methods, types, fields, values.
+func exported(f file) (names []string) {
+	add := func(all ...*ast.Ident) {
+		for _, i := range all {
+			if i != nil && i.IsExported() {
+				names = append(names, i.Name)
+			}
+		}
+	}
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			add(n.Name)
+			return false
+		case *ast.TypeSpec:
+			add(n.Name)
+		case *ast.Field:
+			add(n.Names...)
+		case *ast.ValueSpec:
+			add(n.Names...)
+		}
+		return true
+	})
+	return names
+}

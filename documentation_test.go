@@ -1,0 +1,353 @@
+package weir_test
+
+import (
+	"go/ast"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const operations = "docs/operations.md"
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// text is the string that e is made of, if it is a literal.
+func text(e ast.Expr) (string, bool) {
+	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
+		s, err := strconv.Unquote(l.Value)
+		return s, err == nil
+	}
+	return "", false
+}
+
+var metricName = regexp.MustCompile(`\bweir_[a-z_]+\b`)
+
+// A metric is made by a call of package prometheus that has its name, and its
+// labels as a list of strings.
+func metrics(t *testing.T) map[string][]string {
+	found := map[string][]string{}
+	for _, f := range goFiles(t) {
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			fun, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || lastName(fun.X) != "prometheus" || !strings.HasPrefix(fun.Sel.Name, "New") {
+				return true
+			}
+			name, labels := metricOf(call)
+			if name != "" {
+				found[name] = labels
+			}
+			return name == ""
+		})
+	}
+	return found
+}
+
+func metricOf(call *ast.CallExpr) (name string, labels []string) {
+	labels = []string{}
+	for _, arg := range call.Args {
+		if list, ok := arg.(*ast.CompositeLit); ok {
+			if _, isList := list.Type.(*ast.ArrayType); isList {
+				for _, e := range list.Elts {
+					if label, ok := text(e); ok {
+						labels = append(labels, label)
+					}
+				}
+				continue
+			}
+		}
+		ast.Inspect(arg, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok {
+				if s, ok := text(e); ok && metricName.FindString(s) == s && s != "" {
+					name = s
+				}
+			}
+			return true
+		})
+	}
+	return name, labels
+}
+
+var metricRow = regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)` \\| (?:counter|gauge|histogram) \\| ([^|]*)\\|")
+
+func TestMetricsAreDocumented(t *testing.T) {
+	inCode := metrics(t)
+	if len(inCode) < 15 {
+		t.Fatalf("only %d metrics were found in the code", len(inCode))
+	}
+	inDocs := map[string]bool{}
+	for _, row := range metricRow.FindAllStringSubmatch(read(t, operations), -1) {
+		name, labels := row[1], strings.Trim(strings.ReplaceAll(row[2], ", ", " "), " ")
+		inDocs[name] = true
+		want, ok := inCode[name]
+		if !ok {
+			t.Errorf("%s has a row for %s, which no code makes", operations, name)
+			continue
+		}
+		if want := strings.Join(quoted(want), " "); labels != want {
+			t.Errorf("%s says that %s has the labels %s; it has %s", operations, name, labels, want)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(inCode)) {
+		if !inDocs[name] {
+			t.Errorf("%s has no row for %s", operations, name)
+		}
+	}
+	for _, document := range documents(t) {
+		for _, name := range metricName.FindAllString(read(t, document), -1) {
+			if _, ok := inCode[name]; !ok {
+				t.Errorf("%s mentions %s, which does not exist", document, name)
+			}
+		}
+	}
+}
+
+func quoted(words []string) (quoted []string) {
+	for _, w := range words {
+		quoted = append(quoted, "`"+w+"`")
+	}
+	return quoted
+}
+
+// The access log's fields are named in proxy/access.go alone, by the first
+// string of each call.
+func TestAccessLogIsDocumented(t *testing.T) {
+	docs := section(t, operations, "## The access log")
+	fields := 0
+	for _, f := range goFiles(t) {
+		if f.path != "proxy/access.go" {
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			name, ok := text(call.Args[0])
+			if !ok {
+				return true
+			}
+			fields++
+			if !strings.Contains(docs, "`"+name+"`") {
+				t.Errorf("%s does not name the access log's field %s", operations, name)
+			}
+			return true
+		})
+	}
+	if fields < 30 {
+		t.Errorf("only %d fields were found in the code", fields)
+	}
+}
+
+// section is what stands in a document under a heading.
+func section(t *testing.T, document, heading string) string {
+	t.Helper()
+	_, after, ok := strings.Cut(read(t, document), "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("%s has no heading %q", document, heading)
+	}
+	level, _, _ := strings.Cut(heading, " ")
+	under, _, _ := strings.Cut(after, "\n"+level+" ")
+	return under
+}
+
+func TestReasonsAreDocumented(t *testing.T) {
+	docs := section(t, operations, "## What each reason means")
+	found := reasons(t)
+	if len(found) < 50 {
+		t.Errorf("only %d reasons were found in the code", len(found))
+	}
+	for reason, where := range found {
+		if !strings.Contains(docs, "`"+reason+"`") {
+			t.Errorf("%s does not say what the reason %s means, which %s gives", operations, reason, where)
+		}
+	}
+}
+
+// reasons are the words that the data path gives as reasons or results, and
+// where: strings and constants that are called so, or given to a function that
+// takes a reason.
+func reasons(t *testing.T) map[string]string {
+	found := map[string]string{}
+	for _, f := range goFiles(t) {
+		if !slices.Contains([]string{"listener", "proxy", "proxy/http1", "proxy/tunnel", "tls/policy"}, f.folder) {
+			continue
+		}
+		note := func(e ast.Expr) {
+			if s := value(t, f, e); word.MatchString(s) {
+				found[s] = f.path
+			}
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if slices.Contains([]string{"refusal", "fail", "lost", "refuse"}, lastName(n.Fun)) {
+					for _, arg := range n.Args {
+						note(arg)
+					}
+				}
+			case *ast.KeyValueExpr:
+				if lastName(n.Key) == "Reason" {
+					note(n.Value)
+				}
+			case *ast.AssignStmt:
+				for i, left := range n.Lhs {
+					if calledReason.MatchString(lastName(left)) && i < len(n.Rhs) {
+						note(n.Rhs[i])
+					}
+				}
+			case *ast.ValueSpec:
+				for i, name := range n.Names {
+					if !calledReason.MatchString(name.Name) || i >= len(n.Values) {
+						continue
+					}
+					note(n.Values[i])
+					if list, ok := n.Values[i].(*ast.CompositeLit); ok {
+						for _, e := range list.Elts {
+							note(e)
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+var (
+	word         = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]*)*$`)
+	calledReason = regexp.MustCompile(`^(Reason|Result|reason|result)(Names|[A-Z]\w*)?$`)
+)
+
+// value is the string that e stands for: a literal, the first part of a sum, or
+// a constant of f's package.
+func value(t *testing.T, f file, e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		s, _ := text(e)
+		return s
+	case *ast.BinaryExpr:
+		return value(t, f, e.X)
+	case *ast.Ident:
+		for _, other := range goFiles(t) {
+			for _, d := range other.Decls {
+				c, ok := d.(*ast.GenDecl)
+				if !ok || c.Tok != token.CONST || other.folder != f.folder {
+					continue
+				}
+				for _, spec := range c.Specs {
+					spec := spec.(*ast.ValueSpec)
+					for i, name := range spec.Names {
+						if name.Name == e.Name && i < len(spec.Values) {
+							s, _ := text(spec.Values[i])
+							return s
+						}
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func lastName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
+// documents are the Markdown files of the project.
+func documents(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	slugOut = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// anchors are what the headings of a document can be linked to by.
+func anchors(t *testing.T, document string) (all []string) {
+	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, document), ""), -1) {
+		slug := slugOut.ReplaceAllString(strings.ToLower(h[1]), "")
+		all = append(all, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return all
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, document), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			to, anchor, _ := strings.Cut(m[1], "#")
+			if to = filepath.Join(filepath.Dir(document), to); strings.HasPrefix(m[1], "#") {
+				to = document
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s, which does not exist", document, m[1])
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(t, to), anchor) {
+				t.Errorf("%s links to %s: %s has no such heading", document, m[1], to)
+			}
+		}
+	}
+}
+
+var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+\b`)
+
+func TestNamedTestsExist(t *testing.T) {
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist := map[string]bool{}
+	for _, f := range all {
+		for _, d := range f.Decls {
+			if fun, ok := d.(*ast.FuncDecl); ok && f.test && fun.Recv == nil {
+				exist[fun.Name.Name] = true
+			}
+		}
+	}
+	for _, document := range documents(t) {
+		for _, name := range testName.FindAllString(read(t, document), -1) {
+			if !exist[name] {
+				t.Errorf("%s names the test %s, which does not exist", document, name)
+			}
+		}
+	}
+}
