@@ -259,17 +259,22 @@ func (s *session) gotHead() bool {
 func (s *session) relayBody() bool {
 	h := &s.link.HTTP
 	for !h.BodyEnded() {
-		if !h.Started() && s.flush() != nil {
-			return true
+		if !h.Started() {
+			if s.flush() != nil {
+				return true
+			}
+			if s.res.Close {
+				s.link.Conn.LookAgain() // the end may have come along with the last bytes
+			}
 		}
 		if !s.inAwait {
 			s.waitForBody()
 		}
 		p, err := h.ReadBody(&s.res)
 		switch {
-		case err == conn.ErrWouldBlock:
+		case err == conn.ErrWouldBlock: // perhaps in the middle of a chunk's frame
 			s.waitForBody()
-			return false
+			return s.flush() != nil
 		case err == io.EOF:
 		case err != nil && s.patient(err):
 			continue

@@ -109,8 +109,9 @@ var warmUp = sync.OnceFunc(func() {
 		panic(err)
 	}
 	defer c.Close()
-	c.SetReadDeadline(time.Now().Add(time.Millisecond))
-	c.Await(func() bool { return false })
+	client.Write([]byte{0})
+	waits := 0
+	c.Await(func() bool { waits++; return waits > 1 })
 })
 
 func fieldsOf(fields []zapcore.Field) entry {

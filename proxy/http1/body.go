@@ -107,7 +107,17 @@ func (b *body) data(r *reader) ([]byte, error) {
 		}
 	}
 	r.consume(len(p))
+	b.endChunk(r)
 	return p, nil
+}
+
+// endChunk consumes the end of a chunk that came along with its last byte: who
+// asks whether anything is there must not take it for more of the body.
+func (b *body) endChunk(r *reader) {
+	if p := r.buffered(); b.state == chunkEnd && len(p) >= 2 && p[0] == '\r' && p[1] == '\n' {
+		r.consume(2)
+		b.state = chunkSize
+	}
 }
 
 // afterData is the state after the last byte of a piece.
