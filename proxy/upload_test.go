@@ -1,0 +1,433 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// post is the head of a request whose body comes later.
+func post(length int) string {
+	return fmt.Sprintf("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
+}
+
+const postChunked = "POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+func TestUploads(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef", 200_000)
+	for _, text := range []string{plain, secure} {
+		r := newRig(t, text, nil, "@app", newHandler(t, echo))
+		c := r.dial("web")
+		if text == secure {
+			c = r.dialTLS("web", "a", nil)
+		}
+		f := func(head, body, want string) {
+			t.Helper()
+			go c.write(head + body) // the response comes while the request is sent
+			resp, got := c.response("POST")
+			if resp.StatusCode != 200 || got != "/up "+want || resp.Close {
+				t.Errorf("%d bytes of %q", len(got), head)
+			}
+			rec := r.record()
+			rec.want(t, "status", 200, "reason", nil, "retries", 0)
+			if n := rec["bytes_in"].(int64); n < int64(len(head+body)) {
+				t.Errorf("%d bytes_in of %d", n, len(head+body))
+			}
+		}
+		f(post(len(body)), body, body)
+		f(post(5), "hello", "hello")
+		f(post(0), "", "")
+		f(postChunked, "5\r\nhello\r\n0\r\n\r\n", "hello")
+		f(postChunked, "0\r\n\r\n", "")
+		f(postChunked, "5;ext=1\r\nhello\r\n00000\r\nX-Trailer: 1\r\n\r\n", "hello")
+		f(postChunked, fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body), body)
+		f(postChunked, strings.Repeat("1\r\nx\r\n", 3000)+"0\r\n\r\n", strings.Repeat("x", 3000))
+	}
+}
+
+// Both directions are busy at once, far beyond what buffers hold.
+func TestBothDirectionsAtOnce(t *testing.T) {
+	const size = 32 << 20
+	app := newHandler(t, func(w http.ResponseWriter, req *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Content-Length", req.Header.Get("Content-Length"))
+		w.WriteHeader(200)
+		io.Copy(w, req.Body)
+	})
+	for _, text := range []string{plain, secure} {
+		r := newRig(t, text, nil, "@app", app)
+		c := r.dial("web")
+		if text == secure {
+			c = r.dialTLS("web", "a", nil)
+		}
+		go func() {
+			io.WriteString(c.Conn, post(size))
+			for range size >> 16 {
+				if _, err := c.Write(bytes.Repeat([]byte("12345678"), 1<<13)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		resp, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		if n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		r.record().want(t, "status", 200, "reason", nil)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	const request = "PUT /up HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+	t.Run("continued", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		c.write(request)
+		s := e.accept()
+		if head := s.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
+			t.Errorf("the endpoint got %q", head)
+		}
+		s.write("HTTP/1.1 100 Continue\r\n\r\n")
+		c.wantRead("HTTP/1.1 100 Continue\r\n\r\n")
+		c.write("hello")
+		s.wantRead("hello")
+		s.write(ok("thanks"))
+		if resp := c.wantResponse(200, "thanks"); resp.Close {
+			t.Error("the connection is closed")
+		}
+		c.write(get)
+		serveOnce(s, ok(""))
+		c.wantResponse(200, "")
+	})
+	t.Run("refused", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		c.write(request)
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+		if resp := c.wantResponse(403, "no"); !resp.Close {
+			t.Error("nobody knows whether the body comes, but the connection goes on")
+		}
+		c.wantEnd(false)
+		s.wantEnd(false) // and the endpoint's is not used again
+		r.record().want(t, "status", 403, "reason", nil)
+	})
+	t.Run("ignored", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		c.write(request)
+		s := e.accept()
+		s.head()
+		c.write("hello") // the client is tired of waiting
+		s.wantRead("hello")
+		s.write(ok("thanks"))
+		if resp := c.wantResponse(200, "thanks"); resp.Close {
+			t.Error("the connection is closed")
+		}
+	})
+	t.Run("sent-along", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		c.write(request + "hello")
+		s := e.accept()
+		s.head()
+		s.wantRead("hello")
+		s.write("HTTP/1.1 100 Continue\r\n\r\n" + ok("thanks"))
+		c.wantRead("HTTP/1.1 100 Continue\r\n\r\n")
+		c.wantResponse(200, "thanks")
+	})
+	t.Run("too-large", func(t *testing.T) {
+		e := newEndpoint(t)
+		r := newRig(t, strings.Replace(plain, "backend: app", "backend: app, max_body: 4B", 1), nil, "@app", e.address)
+		c := r.dial("web")
+		c.write(request)
+		c.wantResponse(413, refuseBody.Detail+"\n")
+		c.wantEnd(false)
+		e.untouched()
+	})
+}
+
+// An endpoint that answers before it has read the request's body and closes:
+// the client gets the answer, though it is still sending.
+func TestEarlyResponse(t *testing.T) {
+	for _, text := range []string{plain, secure} {
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@app", e.address)
+		c := r.dial("web")
+		if text == secure {
+			c = r.dialTLS("web", "a", nil)
+		}
+		c.write(post(100 << 20))
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbig")
+		go func() {
+			for {
+				if _, err := c.Write(make([]byte, 32<<10)); err != nil {
+					return
+				}
+			}
+		}()
+		if resp := c.wantResponse(413, "big"); !resp.Close {
+			t.Error("the connection goes on")
+		}
+		s.Close()
+		r.record().want(t, "status", 413, "reason", nil)
+		c.Close()
+	}
+}
+
+// The endpoint breaks off while the request is sent, without an answer.
+func TestEndpointGoneInUpload(t *testing.T) {
+	r, e := newPlain(t, nil)
+	for _, reset := range []bool{false, true} {
+		c := r.dial("web")
+		c.write(post(10))
+		s := e.accept()
+		s.head()
+		c.write("12345")
+		s.wantRead("12345")
+		if reset {
+			s.reset()
+		} else {
+			s.Close()
+		}
+		if resp := c.wantResponse(502, "*"); !resp.Close {
+			t.Error("the connection goes on")
+		}
+		r.record().want(t, "status", 502, "reason", "endpoint_closed", "retries", 0)
+		c.wantEnd(false)
+	}
+}
+
+// A client that breaks off, or sends nonsense, ends the endpoint's connection:
+// the endpoint must not take the body for a whole one, nor get another request.
+func TestBadUploads(t *testing.T) {
+	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }
+	f := func(head, body, sent string, tune func(*config.Config), leave func(*peer), status int, reason string) {
+		t.Helper()
+		r, e := newPlain(t, tune)
+		c := r.dial("web")
+		c.write(head)
+		s := e.accept()
+		s.head()
+		c.write(body)
+		s.wantRead(sent)
+		if leave != nil {
+			leave(c)
+		}
+		if rest, err := io.ReadAll(s.r); len(rest) > 0 {
+			t.Errorf("the endpoint got %q, %v", rest, err)
+		}
+		if status != 499 {
+			resp := c.wantResponse(status, "*")
+			if !resp.Close {
+				t.Error("the connection goes on")
+			}
+			c.wantEnd(false)
+		}
+		rec := r.record()
+		rec.want(t, "status", status, "reason", reason, "retries", 0)
+		if n := r.counter("weir_http_requests_total", "code", fmt.Sprint(status)); n != 1 {
+			t.Errorf("%v requests of %d", n, status)
+		}
+		r.quiet()
+	}
+	f(post(10), "12345", "12345", idle, nil, 408, "slow_body")
+	f(post(10), "", "", idle, nil, 408, "slow_body")
+	f(postChunked, "5\r\n12345\r\n", "5\r\n12345\r\n", idle, nil, 408, "slow_body")
+	f(postChunked, "5\r\n12345\r\nzz\r\n"+get, "", nil, nil, 400, "bad_chunk")
+	f(postChunked, "5\r\n12345678\r\n0\r\n\r\n"+get, "", nil, nil, 400, "bad_chunk")
+	f(postChunked, "zz\r\n", "", nil, nil, 400, "bad_chunk")
+	f(postChunked, "-5\r\n12345\r\n0\r\n\r\n", "", nil, nil, 400, "bad_chunk")
+	f(postChunked, "0\r\nno trailer\r\n\r\n", "", nil, nil, 400, "bad_field_name")
+	gone := func(c *peer) { c.Close() }
+	f(post(10), "12345", "12345", nil, gone, 499, "client_gone")
+	f(postChunked, "5\r\n12345\r\n", "5\r\n12345\r\n", nil, gone, 499, "client_gone")
+	f(postChunked, "5\r\n12345\r\n0\r\n", "", nil, gone, 499, "client_gone")
+	f(post(10), "12345", "12345", nil, (*peer).reset, 499, "client_gone")
+	f(post(10), "12345", "12345", nil, (*peer).closeWrite, 499, "client_gone")
+}
+
+func TestMaxBody(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "backend: app", "backend: app, max_body: 10B", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(post(10) + "1234567890") // as much as is allowed
+	s := e.accept()
+	s.head()
+	s.wantRead("1234567890")
+	s.write(ok(""))
+	c.wantResponse(200, "")
+	r.record()
+	c.write(post(11) + "12345678901") // there already: the connection can go on
+	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); resp.Close {
+		t.Error("the connection is closed")
+	}
+	r.record().want(t, "status", 413, "reason", "body_too_large", "route", "web/*")
+	c.write(post(11)) // and here nobody knows whether the body comes
+	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); !resp.Close {
+		t.Error("the connection goes on")
+	}
+	c.wantEnd(false)
+	r.record()
+	c = r.dial("web")
+	c.write(postChunked + "a\r\n1234567890\r\n0\r\n\r\n")
+	s.head()
+	s.wantRead("a\r\n1234567890\r\n0\r\n\r\n")
+	s.write(ok(""))
+	c.wantResponse(200, "")
+	r.record().want(t, "status", 200)
+	c.write(postChunked + "a\r\n1234567890\r\n")
+	s.head()
+	s.wantRead("a\r\n1234567890\r\n")
+	c.write("1\r\n1\r\n0\r\n\r\n" + get)
+	if resp := c.wantResponse(413, "*"); !resp.Close {
+		t.Error("the connection goes on")
+	}
+	c.wantEnd(false)
+	s.wantEnd(false)
+	r.record().want(t, "status", 413, "reason", "body_too_large")
+	e.untouched()
+}
+
+// The whole response is there before the request is sent: the connection to the
+// endpoint must not serve anybody else, or what is left of the body is a request.
+func TestUnsentBodyPoisonsNobody(t *testing.T) {
+	r, e := newPlain(t, nil)
+	for range 20 {
+		c := r.dial("web")
+		c.write(post(len(get)))
+		s := e.accept()
+		s.head()
+		s.write(ok("early"))
+		if resp := c.wantResponse(200, "early"); !resp.Close {
+			t.Error("the connection goes on")
+		}
+		c.write(get) // the body, which is a request to an endpoint that thinks there was none
+		c.Close()
+		r.record()
+		d := r.dial("web")
+		d.write("GET /mine HTTP/1.1\r\nHost: a\r\n\r\n")
+		// The body may have been sent to its end before anybody noticed the answer.
+		if _, err := io.ReadFull(s.r, make([]byte, len(get))); err != nil {
+			s = e.accept()
+		} else if _, err := s.r.Peek(1); err != nil {
+			s = e.accept()
+		}
+		if head := s.head(); !strings.HasPrefix(head, "GET /mine ") {
+			t.Fatalf("the endpoint got %q", head)
+		}
+		s.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmine")
+		d.wantResponse(200, "mine")
+		r.record()
+	}
+}
+
+// An endpoint that answers with the last piece of the body: the connections stay.
+func TestAnswerWithTheLastPiece(t *testing.T) {
+	r, e := newPlain(t, nil)
+	c := r.dial("web")
+	s := (*peer)(nil)
+	for range 100 {
+		c.write(post(10))
+		if s == nil {
+			s = e.accept()
+		}
+		s.head()
+		c.write("12345")
+		s.wantRead("12345")
+		c.write("67890")
+		s.wantRead("67890")
+		s.write(ok("done"))
+		if resp := c.wantResponse(200, "done"); resp.Close {
+			t.Fatal("the client's connection is closed")
+		}
+	}
+	e.untouched()
+}
+
+// An upload may take longer than response_head and body_idle, if only it moves on.
+func TestLongUpload(t *testing.T) {
+	r, e := newPlain(t, func(c *config.Config) {
+		c.Listeners[0].Timeouts.BodyIdle = 300 * time.Millisecond
+		c.Backends[0].Timeouts.ResponseHead = 100 * time.Millisecond
+		c.Backends[0].Timeouts.BodyIdle = 300 * time.Millisecond
+	})
+	c := r.dial("web")
+	c.write(post(6))
+	s := e.accept()
+	s.head()
+	for _, b := range "123456" {
+		time.Sleep(100 * time.Millisecond)
+		c.write(string(b))
+		s.wantRead(string(b))
+	}
+	s.write(ok(""))
+	if resp := c.wantResponse(200, ""); resp.Close {
+		t.Error("the connection is closed")
+	}
+}
+
+// An endpoint that does not read is given up after body_idle of its backend.
+func TestEndpointThatDoesNotRead(t *testing.T) {
+	r, e := newPlain(t, func(c *config.Config) {
+		c.Backends[0].Timeouts.BodyIdle = 100 * time.Millisecond
+		c.Backends[0].Timeouts.ResponseHead = 100 * time.Millisecond
+	})
+	c := r.dial("web")
+	c.write(post(256 << 20))
+	s := e.accept()
+	s.head()
+	go func() {
+		for {
+			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}()
+	c.wantResponse(504, "*")
+	r.record().want(t, "status", 504, "reason", "response_timeout")
+	c.Close()
+}
+
+// Pipelined behind an upload comes the next request.
+func TestPipelinedBehindUpload(t *testing.T) {
+	r := newRig(t, plain, nil, "@app", newHandler(t, echo))
+	c := r.dial("web")
+	c.write(post(10) + "12345")
+	time.Sleep(20 * time.Millisecond)
+	c.write("67890" + get + postChunked + "1\r\nx\r\n0\r\n\r\n" + get)
+	c.wantResponse(200, "/up 1234567890")
+	c.wantResponse(200, "/ ")
+	c.wantResponse(200, "/up x")
+	c.wantResponse(200, "/ ")
+}
+
+func TestUploadOverTLSIsInterrupted(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, secure, nil, "@app", e.address)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		c := r.dialTLS("web", "a", func(c *tls.Config) { c.MaxVersion = version })
+		c.write(post(100))
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+		if resp := c.wantResponse(403, "no"); !resp.Close {
+			t.Error("the connection goes on")
+		}
+		c.wantEnd(false) // with a close_notify: the read that was interrupted did no harm
+	}
+}
