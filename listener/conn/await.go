@@ -86,8 +86,8 @@ func (c *Conn) park() error {
 	switch {
 	case c.cut.Load():
 		return ErrCut
-	case why == park.Late:
-		return os.ErrDeadlineExceeded
+	case why == park.Late, !c.readWant.IsZero() && !time.Now().Before(c.readWant):
+		return os.ErrDeadlineExceeded // also for bytes that came before the lot noticed: late is late
 	}
 	return nil
 }

@@ -455,6 +455,26 @@ func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)
 }
 
 // Longer than linger the wait is one wait, without bytes and with them.
+// A deadline that has passed is not made up for by bytes that come before
+// somebody noticed, wherever the connection waits.
+func TestAwaitTakesNothingLate(t *testing.T) { eachSocket(t, testAwaitTakesNothingLate) }
+
+func testAwaitTakesNothingLate(t *testing.T, open func(*testing.T) (*Conn, *net.TCPConn)) {
+	for range 3 { // where lateness is only noticed now and then, once may be just in time
+		c, other := open(t)
+		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		time.AfterFunc(100*time.Millisecond, func() { other.Write([]byte("late")) })
+		err := c.Await(func() bool {
+			_, err := c.Read(make([]byte, 8))
+			return err != ErrWouldBlock
+		})
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Await with bytes after the deadline returned %v, want os.ErrDeadlineExceeded", err)
+		}
+		c.Close()
+	}
+}
+
 func TestAwaitBeyondLinger(t *testing.T) { eachSocket(t, testAwaitBeyondLinger) }
 
 func testAwaitBeyondLinger(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
