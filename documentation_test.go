@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 const operations = "docs/operations.md"
@@ -349,5 +351,20 @@ func TestNamedTestsExist(t *testing.T) {
 				t.Errorf("%s names the test %s, which does not exist", document, name)
 			}
 		}
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+
+func TestYAMLInDocumentsLoads(t *testing.T) {
+	loaded := 0
+	for _, m := range yamlBlock.FindAllStringSubmatch(read(t, "README.md"), -1) {
+		if _, err := config.Parse("README.md", []byte(m[1]), os.LookupEnv); err != nil {
+			t.Errorf("this configuration in README.md does not load:\n%s\n%v", m[1], err)
+		}
+		loaded++
+	}
+	if loaded < 2 {
+		t.Errorf("README.md has %d configurations", loaded)
 	}
 }

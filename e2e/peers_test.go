@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What README.md says of weir beside its peers is what this test finds: the same
+// bytes go to weir, HAProxy and nginx, each with a TLS port and a health port
+// behind PROXY headers, a header timeout of a second, and a plain port.
+
+const weirAsPeer = `
+listeners:
+  web: {address: '@web', protocol: http}
+  secure: {address: '@secure', protocol: tls, proxy_protocol: edge}
+proxy_protocol:
+  edge: {header_timeout: 1s, rules: [{from: [127.0.0.0/8], header: require}]}
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes: [{listeners: [web, secure], backend: app}]
+backends: {app: {endpoints: ['@app']}}
+`
+
+const haproxyAsPeer = `
+global
+    maxconn 1000
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 1s
+    timeout http-request 1s
+    timeout server 5s
+    option forwardfor
+frontend web
+    bind %[1]s
+    default_backend app
+frontend secure
+    bind %[2]s accept-proxy ssl crt %[5]s
+    default_backend app
+frontend health
+    bind %[3]s accept-proxy
+    monitor-uri /
+backend app
+    server app %[4]s
+`
+
+const nginxAsPeer = `
+daemon off;
+master_process off; # killed as one
+pid %[7]s/nginx.pid;
+error_log %[7]s/nginx.log;
+events {}
+http {
+    access_log off;
+    client_body_temp_path %[7]s/body;
+    proxy_temp_path %[7]s/proxy;
+    fastcgi_temp_path %[7]s/fastcgi;
+    uwsgi_temp_path %[7]s/uwsgi;
+    scgi_temp_path %[7]s/scgi;
+    client_header_timeout 1s;
+    proxy_set_header X-Forwarded-For $remote_addr;
+    proxy_set_header Host $http_host;
+    server {
+        listen %[1]s;
+        location / { proxy_pass http://%[4]s; }
+    }
+    server {
+        listen %[2]s ssl proxy_protocol;
+        ssl_certificate %[5]s;
+        ssl_certificate_key %[6]s;
+        location / { proxy_pass http://%[4]s; }
+    }
+    server {
+        listen %[3]s proxy_protocol;
+        location / { return 200; }
+    }
+}
+`
+
+// peer is a proxy and its addresses.
+type peer struct{ web, secure, health string }
+
+func startPeers(t *testing.T) []peer {
+	app := newWebBackend(t, "app")
+	w := newWeir(t)
+	w.address["app"] = app.address
+	w.start(weirAsPeer)
+	peers := []peer{{w.at("web"), w.at("secure"), w.at("health")}}
+	cert := writeCertificate(t, w.dir, "peers", false, "app.example.org")
+	for _, one := range []struct {
+		name, config string
+		args         []string
+	}{
+		{"haproxy", haproxyAsPeer, []string{"-db", "-f"}},
+		{"nginx", nginxAsPeer, []string{"-c"}},
+	} {
+		path := need(t, one.name)
+		p := peer{freePort(t), freePort(t), freePort(t)}
+		config := filepath.Join(w.dir, one.name+".conf")
+		text := fmt.Sprintf(one.config+"%.0[7]s", p.web, p.secure, p.health, app.address, cert.both, cert.key, w.dir)
+		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		runPeer(t, path, append(one.args, config)...)
+		waitListening(t, p.health)
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// comparisons are the rows of the table: what is sent, and what came of it in a few words.
+var comparisons = []struct {
+	name string
+	try  func(*testing.T, peer) string
+}{
+	{"a PROXY header later than its timeout, on a TLS port", func(t *testing.T, p peer) string {
+		c := dialWith(t, p.secure, nil)
+		time.Sleep(headerTimeout + headerTimeout/2)
+		c.Write(append(slices.Clone(theHeaders["v2"]), clientHello(t)...))
+		got, err := readToEnd(c)
+		if len(got) == 0 && err == nil {
+			return "closed, not a byte"
+		}
+		return fmt.Sprintf("%d bytes, %v", len(got), err)
+	}},
+	{"a v2 header whose CRC32C is wrong", func(t *testing.T, p peer) string {
+		header := withChecksum(v2Header("203.0.113.9:4711", "192.0.2.1:443"), true)
+		_, err := askInPieces(p.secure, header)
+		if err != nil {
+			return "closed"
+		}
+		return "served"
+	}},
+	{"plain HTTP on a TLS port, behind a good header", func(t *testing.T, p peer) string {
+		c := dialWith(t, p.secure, append(slices.Clone(theHeaders["v2"]), "GET / HTTP/1.1\r\nHost: app.example.org\r\n\r\n"...))
+		got, _ := readToEnd(c)
+		if noPlaintext(got) != nil {
+			return fmt.Sprintf("`%s` in plain text", strings.TrimSpace(firstLine(string(got))))
+		}
+		return "closed, no plain text"
+	}},
+	{"one health port answers checks that come", func(t *testing.T, p peer) string {
+		var kinds []string
+		for _, probe := range []struct {
+			name   string
+			header []byte
+		}{{"bare", nil}, {"with v1", theHeaders["v1"]}, {"with v2", theHeaders["v2"]}, {"with an NLB's LOCAL", nlbProbe()}} {
+			c := dialWith(t, p.health, probe.header)
+			resp, _, err := ask(c, bufio.NewReader(c), "GET", "node", "/", "Connection: close")
+			if err == nil && resp.StatusCode == 200 {
+				kinds = append(kinds, probe.name)
+			}
+		}
+		return strings.Join(kinds, ", ")
+	}},
+	{"`Content-Length` and `Transfer-Encoding` in one request", func(t *testing.T, p peer) string {
+		return forwarded(t, p, "POST / HTTP/1.1\r\nHost: app.example.org\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
+			func(s seen) string { return "forwarded, as chunked" })
+	}},
+	{"a client's `X_Forwarded_For` or `X.Forwarded.For`", func(t *testing.T, p peer) string {
+		return forwarded(t, p, "GET / HTTP/1.1\r\nHost: app.example.org\r\nX_Forwarded_For: 1.2.3.4\r\nX.Forwarded.For: 1.2.3.4\r\nConnection: close\r\n\r\n",
+			func(s seen) string {
+				if s.Header["X_forwarded_for"] != nil || s.Header["X.forwarded.for"] != nil {
+					return "forwarded"
+				}
+				return "dropped"
+			})
+	}},
+	{"the path `/public/%2e%2e/admin`", func(t *testing.T, p peer) string {
+		return forwarded(t, p, "GET /public/%2e%2e/admin HTTP/1.1\r\nHost: app.example.org\r\nConnection: close\r\n\r\n",
+			func(s seen) string { return "forwarded as `" + s.URI + "`" })
+	}},
+}
+
+// forwarded sends a request to the plain port: the status of a refusal, or what f says of what the backend saw.
+func forwarded(t *testing.T, p peer, request string, f func(seen) string) string {
+	c := dialWith(t, p.web, []byte(request))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		return fmt.Sprint(resp.StatusCode)
+	}
+	var s seen
+	body, _ := io.ReadAll(resp.Body)
+	if err := json.Unmarshal(body, &s); err != nil {
+		return err.Error()
+	}
+	return f(s)
+}
+
+func TestBesidePeers(t *testing.T) {
+	needLinux(t)
+	peers := startPeers(t)
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, version := range map[string]string{"haproxy": "HAProxy version 2.6.", "nginx": "nginx/1.22."} {
+		out, _ := exec.Command(need(t, name), "-v").CombinedOutput()
+		if !strings.Contains(string(out), version) {
+			t.Skipf("README.md speaks of another version than %s", firstLine(string(out)))
+		}
+	}
+	for _, c := range comparisons {
+		row := "| " + c.name
+		for _, p := range peers {
+			row += " | " + c.try(t, p)
+		}
+		row += " |\n"
+		if !bytes.Contains(readme, []byte("\n"+row)) {
+			t.Errorf("README.md does not have this row:\n%s", row)
+		}
+	}
+}
