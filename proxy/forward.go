@@ -78,7 +78,7 @@ func (s *session) forward(r *Route) {
 	s.rewrite(b.Settings().Host)
 	client := s.conn.Client.Addr()
 	var avoid *backend.Endpoint
-	for fresh := false; ; fresh = true {
+	for fresh := false; ; {
 		e, err := b.Acquire(client, avoid, time.Time{})
 		if err != nil {
 			s.unavailable(err)
@@ -101,6 +101,7 @@ func (s *session) forward(r *Route) {
 			return
 		}
 		avoid = e
+		fresh = fresh || s.trouble == unanswered // another idle connection may have ended as well
 	}
 }
 

@@ -1,0 +1,303 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// idleConnection runs one exchange and returns the client and the endpoint's connection.
+func idleConnection(r *rig, e *endpoint) (*peer, *peer) {
+	r.Helper()
+	c := r.dial("web")
+	c.write(get)
+	s := serveOnce(e.accept(), ok(""))
+	c.wantResponse(200, "")
+	r.record()
+	return c, s
+}
+
+// An idle connection that the endpoint closed, or spoke on, is never used: no
+// request fails for it, whatever its method, and nothing said unasked is an answer.
+func TestIdleConnectionThatEnded(t *testing.T) {
+	for name, end := range map[string]func(*peer){
+		"closed": func(s *peer) { s.Close() },
+		"reset":  (*peer).reset,
+		"408":    func(s *peer) { s.write("HTTP/1.1 408 Request Timeout\r\nContent-Length: 6\r\n\r\npoison"); s.Close() },
+		"spoke":  func(s *peer) { s.write(ok("poison")) },
+		"byte":   func(s *peer) { s.write("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", post(1)} {
+				r, e := newPlain(t, nil)
+				c, s := idleConnection(r, e)
+				end(s)
+				time.Sleep(10 * time.Millisecond) // it arrives
+				c.write(request)
+				s = e.accept()
+				if s.head(); strings.HasPrefix(request, "POST /up") {
+					c.write("x")
+				}
+				s.write(ok("mine"))
+				c.wantResponse(200, "mine")
+				r.record().want(t, "status", 200, "retries", 0, "reason", nil)
+			}
+		})
+	}
+}
+
+// The answer may be followed by what nobody asked for: that connection is not used again.
+func TestEndpointThatSaysTooMuch(t *testing.T) {
+	r, e := newPlain(t, nil)
+	c := r.dial("web")
+	for range 3 {
+		c.write(get)
+		serveOnce(e.accept(), ok("mine")+ok("poison"))
+		c.wantResponse(200, "mine")
+	}
+	c.write(post(1))
+	s := e.accept()
+	s.head()
+	c.write("x")
+	s.write(ok("mine") + ok("poison"))
+	c.wantResponse(200, "mine")
+	d := r.dial("web")
+	d.write(get)
+	serveOnce(e.accept(), ok("mine"))
+	d.wantResponse(200, "mine")
+}
+
+// A connection that ends after it was sent a request, before any byte of the
+// response: once more, where that is allowed.
+func TestRetryOfReusedConnections(t *testing.T) {
+	f := func(request, body, before string, retried bool) {
+		t.Helper()
+		r, e := newPlain(t, nil)
+		c, s := idleConnection(r, e)
+		c.write(request)
+		s.head()
+		if c.write(body); before != "" {
+			s.write(before)
+			if strings.HasPrefix(before, "HTTP/1.1 103") {
+				c.head()
+			}
+		}
+		s.Close()
+		if !retried {
+			c.wantResponse(502, "*")
+			r.record().want(t, "status", 502, "reason", "endpoint_closed", "retries", 0)
+			e.untouched()
+			return
+		}
+		s = e.accept()
+		s.head()
+		s.write(ok("again"))
+		c.wantResponse(200, "again")
+		r.record().want(t, "status", 200, "retries", 1, "reason", nil, "error", nil)
+		c.write(request) // and never twice
+		s.head()
+		s.Close()
+		s = e.accept()
+		s.head()
+		s.Close()
+		c.wantResponse(502, "*")
+		r.record().want(t, "status", 502, "retries", 1)
+		e.untouched()
+	}
+	f(get, "", "", true)
+	f("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "", "", true)
+	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", true) // the body is still there
+	f("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", "", "", true)
+	f("POST / HTTP/1.1\r\nHost: a\r\n\r\n", "", "", false)
+	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", false)
+	f("PATCH / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "", "", false)
+	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", "x", "", false) // the body is consumed
+	f(get, "", "H", false)                                                  // the response has begun
+	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                   // and so it has here
+}
+
+const two = `
+listeners: {web: {address: '@0', protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ['@first', '@second'], balance: round_robin}}
+`
+
+func TestConnectFailureGoesElsewhere(t *testing.T) {
+	app := newHandler(t, echo)
+	r := newRig(t, two, nil, "@first", refusedAddress(t), "@second", app)
+	c := r.dial("web")
+	retries := 0
+	for range 3 {
+		for _, request := range []string{get, post(1) + "x"} { // nothing was sent, so it may be any request
+			c.write(request)
+			c.wantResponse(200, "*")
+			rec := r.record()
+			rec.want(t, "status", 200, "endpoint", app, "reason", nil)
+			retries += int(rec["retries"].(int64))
+		}
+	}
+	c.write(post(1)) // nor was anything of a body read
+	time.Sleep(10 * time.Millisecond)
+	c.write("x")
+	c.wantResponse(200, "/up x")
+	r.record().want(t, "status", 200)
+	if n := r.counter("weir_http_requests_total", "code", "200"); retries == 0 || n != 7 {
+		t.Errorf("%d retries, %v requests", retries, n)
+	}
+}
+
+// With one endpoint, a connect failure tries it again, within attempts.
+func TestConnectFailureOfAll(t *testing.T) {
+	r := newRig(t, plain, nil, "@app", refusedAddress(t))
+	c := r.dial("web")
+	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", get} {
+		c.write(request)
+		if resp := c.wantResponse(502, "the endpoint gave no answer\n"); resp.Close {
+			t.Error("the client's connection is closed for it")
+		}
+		r.record().want(t, "status", 502, "reason", "connect", "retries", 2)
+	}
+	c.write(post(1)) // the body is not there to be skipped
+	if resp := c.wantResponse(502, "*"); !resp.Close {
+		t.Error("the connection goes on")
+	}
+	c.wantEnd(false)
+}
+
+// Retries cannot multiply the load of a backend that is down.
+func TestRetryBudget(t *testing.T) {
+	r := newRig(t, plain, func(c *config.Config) { c.Backends[0].Retries = config.Retries{Attempts: 10, Share: 0.1} }, "@app", refusedAddress(t))
+	c := r.dial("web")
+	const requests = 100
+	retries := 0
+	for range requests {
+		c.write(get)
+		c.wantResponse(502, "*")
+		retries += int(r.record()["retries"].(int64))
+	}
+	if most := 10 + requests/10 + 1; retries > most || retries < 10 {
+		t.Errorf("%d retries of %d requests, more than %d or less than 10", retries, requests, most)
+	}
+}
+
+func TestNoEndpointReady(t *testing.T) {
+	r := newRig(t, strings.Replace(plain, "endpoints:", "health_check: {tcp: {}}, endpoints:", 1), nil, "@app", refusedAddress(t))
+	c := r.dial("web")
+	c.write(get)
+	if resp := c.wantResponse(503, "*"); resp.Close {
+		t.Error("the client's connection is closed for it")
+	}
+	r.record().want(t, "status", 503, "reason", "no_endpoint_ready", "endpoint", nil, "backend", "app")
+	c.write(post(5) + "12345" + get)
+	c.wantResponse(503, "*")
+	c.wantResponse(503, "*")
+}
+
+func TestQueue(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, plain, func(c *config.Config) {
+		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: 300 * time.Millisecond}
+		c.Backends[0].Timeouts.ResponseHead = 200 * time.Millisecond
+	}, "@app", e.address)
+	first, second, third := r.dial("web"), r.dial("web"), r.dial("web")
+	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := e.accept()
+	s.head()
+	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+	eventually(t, "it waits", func() error {
+		if n := r.count(conn.Active); n != 2 {
+			return fmt.Errorf("%d are active", n)
+		}
+		return nil
+	})
+	var line entry
+	eventually(t, "the queue is full", func() error { // it may take a moment until the second is in it
+		third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
+		third.wantResponse(503, "*")
+		if line = r.record(); line["reason"] != "queue_full" {
+			return fmt.Errorf("%v", line)
+		}
+		return nil
+	})
+	time.Sleep(150 * time.Millisecond)
+	s.write(ok("1"))
+	first.wantResponse(200, "1")
+	r.record().want(t, "status", 200, "target", "/first")
+	s.head() // the second one, whose response_head begins now and not when it came
+	time.Sleep(100 * time.Millisecond)
+	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
+	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
+	second.head()
+	third.wantResponse(503, "*")
+	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/third")
+	s.write("2")
+	second.wantRead("2")
+	r.record().want(t, "status", 200, "target", "/second")
+}
+
+// A backend that wants PROXY headers gets a connection for each client.
+func TestSendProxyConnectionsAreNotShared(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "endpoints:", "send_proxy: v1, endpoints:", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	for range 3 {
+		c.write(get)
+		s := e.accept()
+		line, _ := s.r.ReadString('\n')
+		if !strings.HasPrefix(line, "PROXY TCP4 127.0.0.1 127.0.0.1 "+c.LocalAddr().String()[len("127.0.0.1:"):]) {
+			t.Errorf("the header is %q", line)
+		}
+		serveOnce(s, ok("x"))
+		c.wantResponse(200, "x")
+		s.wantEnd(false)
+	}
+}
+
+// What the pool keeps serves many clients, one after the other.
+func TestPoolIsShared(t *testing.T) {
+	r, e := newPlain(t, nil)
+	_, s := idleConnection(r, e)
+	for i := range 50 {
+		c := r.dial("web")
+		c.write("GET /%d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", i)
+		if head := s.head(); !strings.HasPrefix(head, fmt.Sprintf("GET /%d ", i)) {
+			t.Errorf("the endpoint got %q", head)
+		}
+		s.write(ok(fmt.Sprint(i)))
+		c.wantResponse(200, fmt.Sprint(i))
+		c.wantEnd(false)
+	}
+	e.untouched()
+}
+
+// Endpoints that restart under load: a GET never fails for it.
+func TestEndpointsThatClose(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, plain, nil, "@app", e.address)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case s := <-e.conns: // says keep-alive, and closes
+				if _, err := http.ReadRequest(s.r); err == nil {
+					io.WriteString(s.Conn, ok("x"))
+				}
+				s.Close()
+			case <-stop:
+				return
+			}
+		}
+	}()
+	c := r.dial("web")
+	for range 300 {
+		c.write(get)
+		c.wantResponse(200, "x")
+	}
+}
