@@ -61,7 +61,7 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	}
 	s.server.Init(rw, *p.limits.Load())
 	s.trusted = contains(e.trusted, c.Client.Addr())
-	s.mark()
+	s.bytesRead, s.bytesWritten = 0, 0 // a first request may have come with the header or the handshake
 	s.headTimed = true // a first request's head is timed from here on
 	s.run()
 	s.close()
@@ -248,10 +248,12 @@ func (s *session) close() {
 	s.conn.Close()
 }
 
-// forget makes s fit for the pool: it keeps its arenas and nothing that refers to a connection.
+// forget makes s fit for the pool: all it keeps is the memory of its messages,
+// emptied, and the two functions that are bound to it.
 func (s *session) forget() {
-	s.exchange.reset(time.Time{})
-	*s = session{exchange: s.exchange, step: s.step, relay: s.relay}
-	s.req.Reset()
-	s.res.Reset()
+	req, res := s.req, s.res
+	req.Reset()
+	res.Reset()
+	*s = session{step: s.step, relay: s.relay}
+	s.req, s.res = req, res
 }
