@@ -109,7 +109,7 @@ func start(core int, log string, env []string, args ...string) (*process, error)
 	cmd := exec.Command("taskset", append([]string{"-c", fmt.Sprint(core)}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = childAttributes()
 	if err := cmd.Start(); err != nil {
 		out.Close()
 		return nil, fmt.Errorf("cannot start %s: %w", args[0], err)
