@@ -17,7 +17,7 @@ import (
 // Record is the access log's line of an exchange or a tunnel. Who gets one may
 // use it until it returns.
 type Record struct {
-	Kind     string // "http", "upgrade" (a tunnel that was an exchange) or "tunnel"
+	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel" or "refused"
 	Listener string
 	Conn     *conn.Conn
 	TLS      *tls.Conn // nil: plain or passed through
@@ -31,7 +31,7 @@ type Record struct {
 	Duration       time.Duration
 	Connect        time.Duration // zero: an idle connection was reused
 	ResponseHead   time.Duration // until the endpoint's response head
-	Received, Sent int64         // bytes from and to the client: on the wire for http, delivered for tunnels
+	Received, Sent int64         // bytes from and to the client: on the wire for http (the TLS handshake's with the first exchange), delivered for tunnels
 	Request        *message.Request
 	Status         int
 	Reason         string // why weir answered itself, or how a tunnel ended
@@ -47,10 +47,7 @@ func (s *session) newRecord(now time.Time) Record {
 	r := Record{Kind: "http", Listener: s.edge.name, Conn: s.conn, TLS: s.tls, SNI: s.sni,
 		Started: s.started, Duration: now.Sub(s.started), Connect: s.connect, ResponseHead: s.waited,
 		Attempts: s.attempts, Request: &s.req, Status: s.status, Reason: s.reason, Err: s.err,
-		Received: s.conn.BytesRead - s.bytesRead, Sent: s.conn.BytesWritten - s.bytesWritten}
-	if s.policy != nil {
-		r.Policy = s.policy.Name
-	}
+		Received: s.conn.BytesRead - s.bytesRead, Sent: s.conn.BytesWritten - s.bytesWritten, Policy: s.policyName()}
 	if s.exchange.route != nil {
 		r.route(s.exchange.route)
 	}
@@ -58,6 +55,13 @@ func (s *session) newRecord(now time.Time) Record {
 		r.Endpoint = s.endpoint.Address()
 	}
 	return r
+}
+
+func (s *session) policyName() string {
+	if s.policy == nil {
+		return ""
+	}
+	return s.policy.Name
 }
 
 // statusClientGone is what an exchange counts as whose client went away before
@@ -89,7 +93,8 @@ func (s *session) mark() {
 // out of the ordinary. An idle one that the client resets is neither.
 func (s *session) lost(err error) {
 	if s.proxy.Refused != nil && (s.server.HeadStarted() || !conn.Routine(err)) {
-		s.proxy.Refused(s.conn, s.edge.name, "request_head", err)
+		s.proxy.Refused(&Record{Kind: "refused", Listener: s.edge.name, Conn: s.conn, TLS: s.tls, SNI: s.sni,
+			Policy: s.policyName(), Reason: "request_head", Err: err})
 	}
 }
 
@@ -131,6 +136,9 @@ func (r *Record) Fields() []zap.Field {
 	text("reason", r.Reason)
 	if r.Err != nil {
 		text("error", r.Err.Error())
+	}
+	if r.Kind == "refused" {
+		return f
 	}
 	f = append(f, zap.Float64("duration_seconds", r.Duration.Seconds()))
 	if r.Connect > 0 {
@@ -193,9 +201,17 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	if r.TLS == nil {
 		return f
 	}
+	if r.Policy != "" {
+		f = append(f, zap.String("tls_policy", r.Policy))
+	}
 	state := r.TLS.ConnectionState()
-	f = append(f, zap.String("tls_version", policy.VersionName(state.Version)),
-		zap.String("tls_cipher_suite", policy.SuiteName(state.CipherSuite)), zap.String("tls_policy", r.Policy))
+	if state.Version == 0 {
+		return f // the handshake ended before one was agreed on
+	}
+	f = append(f, zap.String("tls_version", policy.VersionName(state.Version)))
+	if state.CipherSuite != 0 {
+		f = append(f, zap.String("tls_cipher_suite", policy.SuiteName(state.CipherSuite)))
+	}
 	if state.DidResume {
 		f = append(f, zap.Bool("tls_resumed", true))
 	}
@@ -205,8 +221,7 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	return f
 }
 
-// RefusedFields is a line for a connection that ended before there was an
-// exchange or tunnel.
+// RefusedFields is a line for a connection that ended before its header was through.
 func RefusedFields(client, peer netip.AddrPort, listener, reason string, err error) []zap.Field {
 	f := []zap.Field{zap.String("kind", "refused"), zap.String("listener", listener), zap.String("reason", reason)}
 	if client.IsValid() {

@@ -378,13 +378,19 @@ func (s *session) giveUp() {
 		return
 	}
 	err := s.err
-	s.reply(&message.Refusal{Status: s.status, Reason: s.reason, Detail: troubleText(s.status)})
+	s.reply(&message.Refusal{Status: s.status, Reason: s.reason, Detail: troubleText(s.status, err)})
 	s.err = err
 }
 
-func troubleText(status int) string {
-	if status == http.StatusGatewayTimeout {
+func troubleText(status int, err error) string {
+	var refusal *message.Refusal
+	switch {
+	case status == http.StatusGatewayTimeout:
 		return "the endpoint did not answer in time"
+	case status == http.StatusRequestTimeout:
+		return "the request's body did not arrive in time (timeouts.body_idle of the listener)"
+	case status < http.StatusInternalServerError && errors.As(err, &refusal):
+		return refusal.Detail // the request's own fault
 	}
 	return "the endpoint gave no answer"
 }

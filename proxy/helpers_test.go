@@ -62,9 +62,7 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 	r.store = certs.New(certs.NewMetrics(r.registry))
 	r.set = backend.NewSet(backend.Options{})
 	r.proxy = &Proxy{Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
-		Refused: func(c *conn.Conn, l, reason string, err error) {
-			r.refusals <- fieldsOf(RefusedFields(c.Client, c.Peer, l, reason, err))
-		}}
+		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
 	r.proxy.SetLimits(http1.Limits{})
 	t.Cleanup(func() {

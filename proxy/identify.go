@@ -73,7 +73,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		ssh, err := beginsAsSSH(c)
 		switch {
 		case err != nil:
-			p.refuse(c, e, "first_bytes", err)
+			p.refuseHello(c, e, "first_bytes", err)
 			return
 		case ssh:
 			c.Established()
@@ -84,7 +84,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 	if e.passthrough {
 		info, raw, err := hello.Read(c, 0)
 		if err != nil {
-			p.refuse(c, e, badHello, err)
+			p.refuseHello(c, e, badHello, err)
 			return
 		}
 		c.Unread(raw)
@@ -95,6 +95,22 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	p.terminate(c, t, e)
+}
+
+// refuseHello ends a connection to a tls listener that never came as far as a
+// handshake. It counts as one that failed.
+func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
+	p.Handshakes.Handshake(e.name, "", 0, 0, err)
+	p.refuse(c, e, handshakeReason(reason, err), err)
+}
+
+// handshakeReason is reason unless there was no TLS at all.
+func handshakeReason(reason string, err error) string {
+	var notRecord tls.RecordHeaderError
+	if errors.As(err, &notRecord) {
+		return notTLS
+	}
+	return reason
 }
 
 // handshake is what a policy is chosen from and by, while a handshake runs.
@@ -124,12 +140,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	state := tc.ConnectionState()
 	p.Handshakes.Handshake(e.name, h.name(), state.Version, state.CipherSuite, err)
 	if err != nil {
-		reason := noHandshake
-		var notRecord tls.RecordHeaderError
-		if errors.As(err, &notRecord) {
-			reason = notTLS
-		}
-		p.refuse(c, e, reason, err)
+		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Reason: handshakeReason(noHandshake, err), Err: err})
 		return
 	}
 	c.Established()

@@ -21,8 +21,9 @@ type Proxy struct {
 	// Handshakes counts TLS handshakes. Required.
 	Handshakes *policy.Metrics
 	// Refused is told of connections that end before there is an exchange or
-	// tunnel to log; nil: nobody is.
-	Refused func(c *conn.Conn, listener, reason string, err error)
+	// tunnel, by a record of the kind "refused"; nil: nobody is. It may use the
+	// record until it returns.
+	Refused func(r *Record)
 
 	limits   atomic.Pointer[http1.Limits]
 	table    atomic.Pointer[Table]

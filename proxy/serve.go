@@ -40,8 +40,13 @@ func (p *Proxy) edge(listener string) (*Table, *edge) {
 
 // refuse ends a connection that cannot be served. Nothing is written to it.
 func (p *Proxy) refuse(c *conn.Conn, e *edge, reason string, err error) {
-	c.Close()
+	p.refuseAs(&Record{Listener: e.name, Conn: c, Reason: reason, Err: err})
+}
+
+func (p *Proxy) refuseAs(r *Record) {
+	r.Conn.Close()
 	if p.Refused != nil {
-		p.Refused(c, e.name, reason, err)
+		r.Kind = "refused"
+		p.Refused(r)
 	}
 }

@@ -61,8 +61,8 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	}
 	s.server.Init(rw, *p.limits.Load())
 	s.trusted = contains(e.trusted, c.Client.Addr())
-	s.bytesRead, s.bytesWritten = 0, 0 // a first request may have come with the header or the handshake
-	s.headTimed = true // a first request's head is timed from here on
+	s.bytesRead, s.bytesWritten = 0, 0 // not mark: a first request may have come with the header or the handshake
+	s.headTimed = true                 // a first request's head is timed from here on
 	s.run()
 	s.close()
 	s.forget()

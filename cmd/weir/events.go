@@ -6,7 +6,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/listener"
-	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -34,10 +33,10 @@ func (s *server) refusedByListener(r listener.Refusal) {
 }
 
 // refusedByProxy logs a connection that ended before there was a request or tunnel.
-func (s *server) refusedByProxy(c *conn.Conn, l, reason string, err error) {
+func (s *server) refusedByProxy(r *proxy.Record) {
 	a := s.access.Load()
-	if a != nil && s.refusals.Allow(l+"\x00"+reason) {
-		a.Info("", proxy.RefusedFields(c.Client, c.Peer, l, reason, err)...)
+	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason) {
+		a.Info("", r.Fields()...)
 	}
 }
 

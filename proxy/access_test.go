@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// A refused handshake says whose name was wanted and which policy refused, or
+// nobody finds the client that has to be let in.
+func TestRefusedHandshakesSayWhatWasAsked(t *testing.T) {
+	r := newRig(t, secure, nil, "@app", refusedAddress(t))
+	c := r.dial("web")
+	tc := tls.Client(c.Conn, &tls.Config{ServerName: "a", InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10})
+	if tc.Handshake() == nil {
+		t.Error("TLS 1.0 was taken")
+	}
+	r.refusal().want(t, "kind", "refused", "reason", "handshake", "sni", "a", "tls_policy", "default",
+		"tls_version", nil, "tls_cipher_suite", nil, "duration_seconds", nil)
+	r.quiet()
+}
+
+// What never was a handshake counts as one that failed, also where the first
+// bytes are looked at before there is one.
+func TestNotTLSCounts(t *testing.T) {
+	const passing = `
+listeners: {web: {address: '@0', protocol: tls}}
+routes: [{listeners: [web], hosts: [a], tls: passthrough, backend: b}]
+backends: {b: {protocol: tcp, endpoints: ['@app']}}
+`
+	withSSH := strings.Replace(passing, "routes: [", "routes: [{listeners: [web], first_bytes: ssh, backend: b}, ", 1)
+	for _, text := range []string{secure, passing, withSSH} {
+		r := newRig(t, text, nil, "@app", refusedAddress(t))
+		c := r.dial("web")
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		c.closeWrite()
+		if got, _ := io.ReadAll(c.r); len(got) > 0 {
+			t.Errorf("answered with %q", got)
+		}
+		r.refusal().want(t, "reason", "not_tls")
+		if n := r.counter("weir_tls_handshakes_total", "listener", "web", "result", "bad_record"); n != 1 {
+			t.Errorf("%v counted", n)
+		}
+	}
+}
+
+// held is a connection whose writes but the first wait until they are let go.
+type held struct {
+	net.Conn
+	writes int
+	let    bool
+	bytes  []byte
+}
+
+func (h *held) Write(p []byte) (int, error) {
+	if h.writes++; h.writes == 1 {
+		return h.Conn.Write(p)
+	}
+	if h.bytes = append(h.bytes, p...); !h.let {
+		return len(p), nil
+	}
+	_, err := h.Conn.Write(h.bytes)
+	h.bytes = nil
+	return len(p), err
+}
+
+// The first request of a connection may come in one piece with the end of the handshake.
+func TestFirstRequestsBytesCount(t *testing.T) {
+	r := newRig(t, secure, nil, "@app", newHandler(t, echo))
+	h := &held{Conn: r.dial("web").Conn}
+	tc := tls.Client(h, &tls.Config{ServerName: "a", InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	h.let = true
+	const request = "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+	io.WriteString(tc, request)
+	if got, err := io.ReadAll(tc); err != nil || !strings.HasSuffix(string(got), "/x ") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if n := r.record()["bytes_in"].(int64); n < int64(len(request)) {
+		t.Errorf("%d bytes_in of %d", n, len(request))
+	}
+}
+
+// What is wrong with a request that was on its way already, its client is told.
+func TestRequestsFaultsAreNamed(t *testing.T) {
+	limit := func(c *config.Config) { c.Routes[0].MaxBody = 4 }
+	r := newRig(t, plain, limit, "@app", newHandler(t, echo))
+	f := func(body string, status int, want string) {
+		t.Helper()
+		c := r.dial("web")
+		c.write(postChunked + body)
+		resp, got := c.response(http.MethodPost)
+		if resp.StatusCode != status || !strings.Contains(got, want) {
+			t.Errorf("%q: %d %q", body, resp.StatusCode, got)
+		}
+		r.record().want(t, "status", status)
+	}
+	f("zz\r\n", 400, "chunk")
+	f("5\r\nhello\r\n0\r\n\r\n", 413, "max_body")
+}
