@@ -30,17 +30,17 @@ type LocalBackend struct {
 
 // Verdict says whether this node should get traffic.
 type Verdict struct {
-	Healthy bool
+	Healthy bool `json:"healthy"`
 	// Ready says that weir itself can serve: configured, bound, not draining.
-	Ready bool
+	Ready bool `json:"ready"`
 	// Reasons are sentences, empty when healthy.
-	Reasons []string
+	Reasons []string `json:"reasons,omitempty"`
 	// LocalEndpoints are the ready endpoints on this node over RequireLocal.
-	LocalEndpoints int
+	LocalEndpoints int `json:"local_endpoints"`
 	// Weighted says that LocalEndpoints means something: RequireLocal is not empty.
-	Weighted bool
+	Weighted bool `json:"weighted"`
 	// Cordoned is State's.
-	Cordoned bool
+	Cordoned bool `json:"cordoned"`
 }
 
 // Evaluate is the verdict of a state.

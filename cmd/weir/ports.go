@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -90,11 +92,32 @@ func (s *server) closePorts() {
 	}
 }
 
+// portLog takes what net/http has to say about a port, which is never much but
+// while descriptors are exhausted.
+func (s *server) portLog(name string) *log.Logger {
+	limited := &listener.Repeats{PerSecond: 1, More: func(port string, held int) {
+		s.log.Warn("trouble with a port, more of it", zap.String("port", port), zap.Int("more", held))
+	}}
+	return log.New(lines(func(line string) {
+		if limited.Allow(name) {
+			s.log.Warn("trouble with a port", zap.String("port", name), zap.String("error", line))
+		}
+	}), "", 0)
+}
+
+// lines is a writer of whole lines.
+type lines func(string)
+
+func (l lines) Write(b []byte) (int, error) {
+	l(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
 // serveAdmin answers on ln until ctx ends.
 func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 	// No write timeout: a CPU profile or a trace takes as long as was asked for.
 	server := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: s.portLog("admin")}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(ln); err != http.ErrServerClosed {
