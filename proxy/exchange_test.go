@@ -180,6 +180,7 @@ func TestInformationalResponses(t *testing.T) {
 	old.write("GET / HTTP/1.0\r\n\r\n")
 	serveOnce(s, "HTTP/1.1 103 Early Hints\r\n\r\n"+ok("x"))
 	old.wantResponse(200, "x")
+	r.record()
 
 	c.write(get) // without end
 	s.head()
@@ -603,6 +604,7 @@ func TestDraining(t *testing.T) {
 	if resp := c.wantResponse(200, ""); resp.Close {
 		t.Error("closed too early")
 	}
+	r.record() // the endpoint's connection is free again
 	d.write(get)
 	s.head()
 	r.proxy.SetDraining(true)
@@ -611,12 +613,14 @@ func TestDraining(t *testing.T) {
 		t.Error("the connection goes on")
 	}
 	d.wantEnd(false)
+	r.record()
 	c.write(get) // an idle one has one more
 	serveOnce(s, ok(""))
 	if resp := c.wantResponse(200, ""); !resp.Close {
 		t.Error("the connection goes on")
 	}
 	c.wantEnd(false)
+	r.record()
 	r.proxy.SetDraining(false)
 	c = r.dial("web")
 	c.write(get)
