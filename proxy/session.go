@@ -110,15 +110,16 @@ func (s *session) serveReady() bool {
 
 // noHead says what follows from there being no request: true to leave Await.
 func (s *session) noHead(err error) bool {
-	var refusal *message.Refusal
-	switch {
-	case err == conn.ErrWouldBlock:
+	if err == conn.ErrWouldBlock {
 		s.server.Release()
 		if !s.headTimed && s.server.HeadStarted() {
 			s.headTimed = true
 			s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
 		}
 		return false
+	}
+	var refusal *message.Refusal
+	switch {
 	case errors.As(err, &refusal):
 		s.refuseHead(refusal)
 	case err == io.EOF:
