@@ -79,8 +79,9 @@ type Listener struct {
 	// limitErrors are made once: a flood meets them.
 	limitErrors [ReasonPendingPerSource + 1]error
 
-	settings atomic.Pointer[Settings]
-	open     atomic.Int64
+	settings   atomic.Pointer[Settings]
+	open       atomic.Int64
+	handedOver atomic.Bool
 
 	troubled time.Time // when trouble was last told; Serve's own
 
@@ -177,6 +178,24 @@ func (l *Listener) Close() error {
 	return l.ln.Close()
 }
 
+// Handover returns the socket once more, with its accept queue, for another
+// Listener: where a reload gives an address to a listener of another name, no
+// connection may find it closed. The caller owns what it gets. Once the other
+// one takes over, Detach has to follow, else it is closed and nothing has happened.
+func (l *Listener) Handover() (net.Listener, error) {
+	a, ok := l.ln.(*conn.Acceptor)
+	if !ok {
+		return nil, fmt.Errorf("listener %s cannot hand its socket over: %w", l.name, errors.ErrUnsupported)
+	}
+	return a.Duplicate()
+}
+
+// Detach is Close for a socket that another Listener has: what is in its queue is left to that one.
+func (l *Listener) Detach() error {
+	l.handedOver.Store(true)
+	return l.Close()
+}
+
 // wake ends Accept; Serve empties the queue then.
 func (l *Listener) wake() {
 	if d, ok := l.ln.(deadliner); ok {
@@ -209,7 +228,9 @@ func (l *Listener) acceptAll() error {
 			wait = 0
 			l.accepted(c)
 		case l.isClosing():
-			l.emptyQueue()
+			if !l.handedOver.Load() {
+				l.emptyQueue()
+			}
 			return nil
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed):
 			return fmt.Errorf("listener %s: its socket was closed by somebody else: %w", l.name, err)

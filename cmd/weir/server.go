@@ -103,6 +103,7 @@ type plan struct {
 	policies map[string]*policy.Policy
 	headers  map[string]*listener.Policy
 	bound    map[string]net.Listener // new listeners
+	handed   map[string]bool         // listeners whose socket another one gets
 	ports    map[string]net.Listener // new ports
 	table    *proxy.Table
 }
@@ -111,7 +112,7 @@ type plan struct {
 func (s *server) apply(cfg *config.Config) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	p := &plan{cfg: cfg, bound: make(map[string]net.Listener), ports: make(map[string]net.Listener)}
+	p := &plan{cfg: cfg, bound: make(map[string]net.Listener), handed: make(map[string]bool), ports: make(map[string]net.Listener)}
 	if err := s.prepare(p); err != nil {
 		p.abandon(s)
 		return err
@@ -164,13 +165,26 @@ func (s *server) bind(p *plan) error {
 		if old := s.listeners[l.Name]; old != nil && old.network == l.Network && old.address == l.Address {
 			continue
 		}
-		ln, err := listener.Bind(l.Network, l.Address)
+		ln, err := s.socket(p, l.Network, l.Address)
 		if err != nil {
 			return fmt.Errorf("cannot bind listener %s: %w", l.Name, err)
 		}
 		p.bound[l.Name] = ln
 	}
 	return s.bindPorts(p)
+}
+
+// socket is a new one, or that of a listener that had the address under another name.
+func (s *server) socket(p *plan, network, address string) (net.Listener, error) {
+	for name, old := range s.listeners {
+		if old.network == network && old.address == address {
+			if ln, err := old.Handover(); err == nil {
+				p.handed[name] = true
+				return ln, nil
+			}
+		}
+	}
+	return listener.Bind(network, address)
 }
 
 // abandon gives back what prepare took.
@@ -202,13 +216,13 @@ func (s *server) adopt(p *plan) {
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
+	s.config.Store(p.cfg) // before a port can be asked for it
 	s.adoptListeners(p)
 	s.adoptPorts(p)
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "")
 	})
-	s.config.Store(p.cfg)
 	s.metrics.applied(p.cfg)
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
@@ -246,7 +260,11 @@ func (s *server) adoptListeners(p *plan) {
 	// A next configuration may want the address again, so wait until it is free.
 	var closing sync.WaitGroup
 	for name, old := range s.listeners {
-		closing.Go(func() { old.Close() })
+		if p.handed[name] {
+			closing.Go(func() { old.Detach() })
+		} else {
+			closing.Go(func() { old.Close() })
+		}
 		if keep[name] == nil {
 			s.lm.Forget(name)
 		}

@@ -36,6 +36,9 @@ type Acceptor struct {
 // NewAcceptor takes ln over, which must not be used any more. The second
 // result is false, and nothing has happened, where ln is none of TCP.
 func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
+	if a, ok := ln.(*Acceptor); ok {
+		return a, true, nil
+	}
 	t, ok := ln.(*net.TCPListener)
 	if !ok {
 		return nil, false, nil
@@ -46,21 +49,47 @@ func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
 		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", t.Addr(), err)
 	}
 	t.Close()
-	a := &Acceptor{file: f, addr: t.Addr()}
-	a.step = a.acceptOne
-	if a.raw, err = f.SyscallConn(); err == nil {
-		a.raw.Control(func(fd uintptr) {
-			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
-		})
-	}
+	a, err := newAcceptor(f, t.Addr())
 	if err != nil {
 		f.Close()
 		return nil, true, fmt.Errorf("cannot prepare the socket of %s: %w", t.Addr(), err)
 	}
-	if ap := addrPort(a.addr); !ap.Addr().IsUnspecified() {
+	return a, true, nil
+}
+
+func newAcceptor(f *os.File, addr net.Addr) (*Acceptor, error) {
+	a := &Acceptor{file: f, addr: addr}
+	a.step = a.acceptOne
+	if ap := addrPort(addr); !ap.Addr().IsUnspecified() {
 		a.local = ap
 	}
-	return a, true, nil
+	var err error
+	if a.raw, err = f.SyscallConn(); err != nil {
+		return nil, err
+	}
+	a.raw.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+	})
+	return a, err
+}
+
+// Duplicate returns another acceptor of the same socket and accept queue. The
+// socket lasts until both are closed.
+func (a *Acceptor) Duplicate() (*Acceptor, error) {
+	var f *os.File
+	var err error
+	if failed := a.raw.Control(func(fd uintptr) {
+		var dup int
+		if dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			f = os.NewFile(uintptr(dup), "listener")
+		}
+	}); failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot duplicate the socket of %s: %w", a.addr, err)
+	}
+	return newAcceptor(f, a.addr)
 }
 
 // AcceptConn waits for the next connection. Only one goroutine may call it at a time.

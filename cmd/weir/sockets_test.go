@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// TestReloadMovesSockets: an address that a reload gives to a listener of
+// another name is never closed meanwhile, also where two listeners swap theirs.
+func TestReloadMovesSockets(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("sockets are handed over on Linux alone")
+	}
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
+	defer endpoint.Close()
+	a, b := unusedAddress(t), unusedAddress(t)
+	s := newServer(zap.NewNop(), zap.NewAtomicLevel())
+	defer s.close()
+	apply := func(first, firstAddress, second, secondAddress string) {
+		t.Helper()
+		text := fmt.Sprintf(`
+listeners: {%s: {address: "%s", protocol: http}, %s: {address: "%s", protocol: http}}
+routes: [{listeners: [%s, %s], backend: app}]
+backends: {app: {endpoints: ["%s"]}}
+admin: {address: "off"}
+`, first, firstAddress, second, secondAddress, first, second, endpoint.Listener.Addr())
+		cfg, err := config.Parse("test", []byte(text), os.LookupEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.apply(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("one", a, "two", b)
+	defer func() { s.closeListeners() }()
+
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for _, address := range []string{a, b} {
+		clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				res, err := client.Get("http://" + address)
+				if err != nil {
+					t.Errorf("a request failed: %v", err)
+					return
+				}
+				io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+		})
+	}
+	for range 5 {
+		apply("two", a, "one", b)   // swapped
+		apply("three", a, "one", b) // renamed
+		apply("one", a, "two", b)
+	}
+	close(stop)
+	clients.Wait()
+}
+
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
