@@ -26,7 +26,8 @@ type Set struct {
 	places []*place
 	free   []int32
 	used   int
-	sweeps bool // a sweep is due
+	next   time.Time // when sweep comes; zero: it need not
+	timer  *time.Timer
 }
 
 // Token names one wait; zero names none. It says nothing any more once the
@@ -58,8 +59,8 @@ type place struct {
 	deadline   time.Time // zero: none
 }
 
-// resolution is how late a deadline may be noticed.
-const resolution = time.Second
+// resolution is how late a deadline may be noticed, where many follow each other.
+const resolution = 50 * time.Millisecond
 
 // New makes a set. It lasts as long as the process.
 func New() (*Set, error) {
@@ -126,9 +127,8 @@ func (s *Set) take(deadline time.Time) Token {
 	p.generation = max(1, p.generation+1) // never zero, also after an overflow
 	p.waiting, p.deadline = true, deadline
 	s.used++
-	if !deadline.IsZero() && !s.sweeps {
-		s.sweeps = true
-		time.AfterFunc(resolution, s.sweep)
+	if !deadline.IsZero() && (s.next.IsZero() || deadline.Before(s.next)) {
+		s.sweepAt(deadline)
 	}
 	return token(i, p.generation)
 }
@@ -169,18 +169,37 @@ func (s *Set) collect(f *os.File) {
 	panic(fmt.Sprintf("waiting for the epoll set %s ended: %v", f.Name(), err))
 }
 
-// sweep ends the waits whose deadline has passed, and comes again while any has one.
+// sweepAt sets the one timer. Waits mostly have the same length, so that a new
+// one rarely ends before all others.
+func (s *Set) sweepAt(at time.Time) {
+	s.next = at
+	if s.timer == nil {
+		s.timer = time.AfterFunc(time.Until(at), s.sweep)
+		return
+	}
+	s.timer.Reset(time.Until(at))
+}
+
+// sweep ends the waits whose deadline has passed, and comes again for the next one.
 func (s *Set) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	s.next = time.Time{}
 	for _, p := range s.places {
-		if p.waiting && !p.deadline.IsZero() && !now.Before(p.deadline) {
+		switch {
+		case !p.waiting || p.deadline.IsZero():
+		case !now.Before(p.deadline):
 			p.waiting = false
 			p.ended <- Late
+		case s.next.IsZero() || p.deadline.Before(s.next):
+			s.next = p.deadline
 		}
 	}
-	if s.sweeps = s.used > 0; s.sweeps {
-		time.AfterFunc(resolution, s.sweep)
+	if soonest := now.Add(resolution); !s.next.IsZero() {
+		if s.next.Before(soonest) {
+			s.next = soonest
+		}
+		s.sweepAt(s.next)
 	}
 }
