@@ -62,6 +62,7 @@ func (s *server) adoptPorts(p *plan) {
 		}
 		if old != nil {
 			old.stop()
+			<-old.done // a next configuration may want the address again
 			delete(s.ports, w.name)
 		}
 		if ln != nil {
@@ -118,7 +119,14 @@ func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 	// No write timeout: a CPU profile or a trace takes as long as was asked for.
 	server := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: s.portLog("admin")}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		// Who moved the port by asking it to reload gets an answer.
+		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(bounded) != nil {
+			server.Close()
+		}
+	})
 	defer stop()
 	if err := server.Serve(ln); err != http.ErrServerClosed {
 		return fmt.Errorf("serving the admin port: %w", err)

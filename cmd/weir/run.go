@@ -51,7 +51,10 @@ func run(path string) error {
 	}
 	s := newServer(log, level)
 	s.path = path
-	if err := s.apply(cfg); err != nil {
+	s.loading.Lock() // a file that changes meanwhile has to wait
+	err = s.start(cfg)
+	s.loading.Unlock()
+	if err != nil {
 		s.close()
 		return fmt.Errorf("cannot start: %w", err)
 	}
@@ -65,20 +68,16 @@ func (s *server) serve() error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	watching, stopWatching := context.WithCancel(s.ctx)
-	defer stopWatching()
-	s.watch(watching)
 
 	for sig := range signals {
 		if sig == syscall.SIGHUP {
 			s.reopenLogs()
 			s.reload("SIGHUP")
-			s.watch(watching)
 			continue
 		}
 		break
 	}
-	stopWatching()
+	s.endWatch()
 	now := make(chan struct{})
 	go func() {
 		for sig := range signals {
@@ -129,15 +128,22 @@ func (s *server) loadAndApply() error {
 	for _, w := range cfg.Warnings {
 		s.log.Warn(w.Error())
 	}
-	if old := s.config.Load(); old.Log.Format != cfg.Log.Format {
+	if old := s.config.Load(); old != nil && old.Log.Format != cfg.Log.Format {
 		s.log.Warn("log.format changes only by a restart")
 	}
+	return s.start(cfg)
+}
+
+// start watches the files of a configuration that was just loaded, and puts it
+// into effect. The other way round, what changes meanwhile would go unnoticed.
+func (s *server) start(cfg *config.Config) error {
+	s.watch(cfg)
 	return s.apply(cfg)
 }
 
-// watch looks after the file, and the certificates and keys it names, anew: a
-// reload may name others.
-func (s *server) watch(ctx context.Context) {
+// watch looks after the file, and the certificates and keys that cfg names,
+// instead of those that it looked after before.
+func (s *server) watch(cfg *config.Config) {
 	if s.path == "" || s.path == "-" {
 		return
 	}
@@ -146,23 +152,34 @@ func (s *server) watch(ctx context.Context) {
 	if s.stopWatch != nil {
 		s.stopWatch()
 	}
-	ctx, s.stopWatch = context.WithCancel(ctx)
-	files := s.config.Load().Files()
+	if s.unwatched {
+		return
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	s.stopWatch = stop
 	go func() {
-		err := config.Watch(ctx, s.path, files, func() {
-			s.reload("a file changed")
-			s.watch(s.ctx)
-		})
+		err := config.Watch(ctx, s.path, cfg.Files(), func() { s.reload("a file changed") })
 		if err != nil && ctx.Err() == nil {
 			s.log.Error("changes of the configuration file are not noticed, only SIGHUP loads it", zap.Error(err))
 		}
 	}()
 }
 
+// endWatch ends the watch, for good.
+func (s *server) endWatch() {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	s.unwatched = true
+	if s.stopWatch != nil {
+		s.stopWatch()
+	}
+}
+
 type watcher struct {
-	loading   sync.Mutex
+	loading   sync.Mutex // held while a configuration is loaded and applied
 	watchMu   sync.Mutex
 	stopWatch context.CancelFunc
+	unwatched bool
 }
 
 func (s *server) reopenLogs() {
