@@ -322,7 +322,7 @@ func (s *server) setDraining(on bool) {
 }
 
 // errCut is what shutdown returns where something that ran was cut off.
-var errCut = errors.New("exchanges or tunnels were still running at the end of drain.timeout and were cut")
+var errCut = errors.New("still running at the end of drain.timeout and cut off (exchanges and tunnels)")
 
 // shutdown drains and ends: unhealthy at once, still serving for lame_duck;
 // then the listeners close, and what runs has until timeout. now cuts it all short.

@@ -1,0 +1,641 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 10 * time.Second
+
+// running is a server with a configuration in effect.
+type running struct {
+	*server
+	t     *testing.T
+	words []string // what stands for @words in configurations
+	lines *observer.ObservedLogs
+	ended bool
+}
+
+// newRunning applies a configuration. In it, @app is a backend that answers
+// with its name, and @NAME of any other name an address that is free.
+func newRunning(t *testing.T, text string, names ...string) *running {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	core, lines := observer.New(zap.DebugLevel)
+	r := &running{server: newServer(zap.New(core), zap.NewAtomicLevel()), t: t, lines: lines}
+	t.Cleanup(func() {
+		if !r.ended {
+			r.end(0)
+		}
+		eventually(t, "goroutines end", func() error {
+			if n := runtime.NumGoroutine(); n > before+1 { // one waits for all that is parked
+				buf := make([]byte, 1<<20)
+				return fmt.Errorf("%d of them, %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
+			}
+			return nil
+		})
+	})
+	for _, name := range names {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close() // only once all are chosen
+		r.words = append(r.words, "@"+name, ln.Addr().String())
+		ln.Close()
+	}
+	if err := r.try(text); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// address is what stands for a word.
+func (r *running) address(name string) string {
+	for i := 0; i < len(r.words); i += 2 {
+		if r.words[i] == "@"+name {
+			return r.words[i+1]
+		}
+	}
+	r.t.Fatalf("@%s is not known", name)
+	return ""
+}
+
+// try applies a configuration, the first or another one.
+func (r *running) try(text string) error {
+	r.t.Helper()
+	text = strings.NewReplacer(r.words...).Replace(text)
+	if !strings.Contains(text, "admin:") {
+		text += "\nadmin: {address: off}\n"
+	}
+	cfg, err := config.Parse("test", []byte(text), os.LookupEnv)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.apply(cfg)
+}
+
+func (r *running) load(text string) {
+	r.t.Helper()
+	if err := r.try(text); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// end shuts the server down, by force after the time.
+func (r *running) end(after time.Duration) error {
+	r.ended = true
+	now := make(chan struct{})
+	timer := time.AfterFunc(after, func() { close(now) })
+	defer timer.Stop()
+	return r.shutdown(now)
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s: %v", what, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// client is a connection of a test.
+type client struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func (r *running) dial(name string) *client {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.address(name))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(patience))
+	r.t.Cleanup(func() { c.Close() })
+	return &client{c, r.t, bufio.NewReader(c)}
+}
+
+// ask asks for a path and returns the response with its body.
+func (c *client) ask(path string) (*http.Response, string) {
+	c.t.Helper()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+	return c.answer()
+}
+
+func (c *client) answer() (*http.Response, string) {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// want asks for / over a new connection.
+func (r *running) want(name string, status int, body string) {
+	r.t.Helper()
+	c := r.dial(name)
+	defer c.Close()
+	if resp, got := c.ask("/"); resp.StatusCode != status || got != body {
+		r.t.Errorf("%s answers %d with %q, not %d with %q", name, resp.StatusCode, got, status, body)
+	}
+}
+
+// refused says whether nobody listens at a name's address.
+func (r *running) refused(name string) bool {
+	c, err := net.Dial("tcp", r.address(name))
+	if err == nil {
+		c.Close()
+	}
+	return err != nil
+}
+
+// app is a backend: it answers with its name, and to /hold only when told to.
+type app struct {
+	address string
+	held    chan struct{}
+	let     chan struct{}
+}
+
+func newApp(t *testing.T, name string) *app {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{address: ln.Addr().String(), held: make(chan struct{}, 100), let: make(chan struct{})}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/hold" {
+			a.held <- struct{}{}
+			select {
+			case <-a.let:
+			case <-req.Context().Done():
+			}
+		}
+		io.WriteString(w, name)
+	})}
+	done := make(chan struct{})
+	go func() { s.Serve(ln); close(done) }()
+	t.Cleanup(func() { s.Close(); <-done })
+	return a
+}
+
+// newEcho is a TCP backend that sends back what comes.
+func newEcho(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(c, c); c.Close() }()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+const web = `
+listeners: {web: {address: '@web', protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ['@app']}}
+drain: {lame_duck: 0s, timeout: 2s}
+`
+
+func newWeb(t *testing.T, text string, names ...string) (*running, *app) {
+	t.Helper()
+	a := newApp(t, "app")
+	return newRunning(t, strings.ReplaceAll(text, "@app", a.address), append(names, "web")...), a
+}
+
+// A configuration that cannot be put into effect changes nothing.
+func TestApplyIsAllOrNothing(t *testing.T) {
+	one, other := newApp(t, "one"), newApp(t, "other")
+	r := newRunning(t, strings.ReplaceAll(web, "@app", one.address), "web", "new", "health")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	c := r.dial("web")
+	c.ask("/")
+	hash := r.config.Load().Hash
+	missing := filepath.Join(t.TempDir(), "missing.pem")
+	changed := strings.ReplaceAll(web, "@app", other.address)
+	for name, text := range map[string]string{
+		"listener": strings.Replace(changed, "listeners: {", "listeners: {new: {address: '@new', protocol: http}, taken: {address: '"+taken.Addr().String()+"', protocol: http}, ", 1),
+		"health":   changed + "health: {address: '" + taken.Addr().String() + "'}\n",
+		"admin":    changed + "admin: {address: '" + taken.Addr().String() + "'}\n",
+		"moved":    strings.Replace(changed, "@web", taken.Addr().String(), 1),
+		"access":   changed + "access_log: {path: " + filepath.Join(missing, "x") + "}\n",
+		"backend":  strings.Replace(changed, "backends: {", "backends: {tls: {protocol: https, tls: {ca: "+missing+"}, endpoints: ['127.0.0.1:1']}, ", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := config.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)+adminOff(text)), os.LookupEnv)
+			if err != nil {
+				return // it does not even load, which is as well
+			}
+			if err := r.apply(cfg); err == nil {
+				t.Fatal("it was applied")
+			}
+			if resp, body := c.ask("/"); resp.StatusCode != 200 || body != "one" || resp.Close {
+				t.Errorf("the old connection gets %d, %q", resp.StatusCode, body)
+			}
+			r.want("web", 200, "one")
+			if !r.refused("new") {
+				t.Error("the new listener was left open")
+			}
+			if r.config.Load().Hash != hash {
+				t.Error("it is shown as the one in effect")
+			}
+		})
+	}
+	r.load(changed) // and then a good one
+	if _, body := c.ask("/"); body != "other" {
+		t.Errorf("after a good one %q answers", body)
+	}
+}
+
+func adminOff(text string) string {
+	if strings.Contains(text, "admin:") {
+		return ""
+	}
+	return "\nadmin: {address: off}\n"
+}
+
+// Listeners that stay keep their sockets and connections, new ones come, and
+// those that go are closed when the reload is done.
+func TestListenersComeAndGo(t *testing.T) {
+	r, a := newWeb(t, web, "second")
+	both := strings.ReplaceAll(web, "@app", a.address)
+	both = strings.Replace(both, "listeners: {", "listeners: {second: {address: '@second', protocol: http}, ", 1)
+	both = strings.Replace(both, "[web]", "[web, second]", 1)
+	c := r.dial("web")
+	c.ask("/")
+	listening := r.listeners["web"].Listener
+	for range 5 {
+		r.load(both)
+		r.want("second", 200, "app")
+		second := r.dial("second")
+		second.ask("/")
+		r.load(strings.ReplaceAll(web, "@app", a.address))
+		if !r.refused("second") {
+			t.Error("the listener that is gone still listens")
+		}
+		if resp, body := second.ask("/"); body != "app" || !resp.Close {
+			t.Errorf("its connection gets %q, close: %t", body, resp.Close)
+		}
+		if resp, _ := c.ask("/"); resp.Close {
+			t.Error("a connection of the listener that stays is closed")
+		}
+	}
+	if r.listeners["web"].Listener != listening {
+		t.Error("the listener that stays is another one")
+	}
+}
+
+// An address may change hands in one reload, and come back in the next.
+func TestListenersMove(t *testing.T) {
+	r, a := newWeb(t, web, "second")
+	at := func(address string) string {
+		return strings.Replace(strings.ReplaceAll(web, "@app", a.address), "'@web'", "'@"+address+"'", 1)
+	}
+	for range 3 {
+		r.load(at("second"))
+		r.want("second", 200, "app")
+		if !r.refused("web") {
+			t.Error("the old address still listens")
+		}
+		r.load(at("web"))
+		r.want("web", 200, "app")
+	}
+	for _, name := range []string{"other", "web", "other"} { // only the name changes
+		r.load(strings.NewReplacer("web:", name+":", "[web]", "["+name+"]").Replace(at("web")))
+		r.want("web", 200, "app")
+	}
+}
+
+// The health and the admin port move, end, and come back.
+func TestPortsMove(t *testing.T) {
+	r, a := newWeb(t, web, "one", "two")
+	text := strings.ReplaceAll(web, "@app", a.address)
+	get := func(name, path string) (int, string) {
+		t.Helper()
+		c := r.dial(name)
+		defer c.Close()
+		resp, body := c.ask(path)
+		return resp.StatusCode, body
+	}
+	for _, way := range [][2]string{{"one", "two"}, {"two", "one"}, {"one", "two"}} {
+		r.load(text + "health: {address: '@" + way[0] + "'}\nadmin: {address: '@" + way[1] + "'}\n")
+		if status, _ := get(way[0], "/"); status != 200 {
+			t.Errorf("the verdict is %d", status)
+		}
+		if status, body := get(way[1], "/metrics"); status != 200 || !strings.Contains(body, "weir_config_hash") {
+			t.Errorf("the metrics are %d", status)
+		}
+		r.load(text)
+		if !r.refused("one") || !r.refused("two") {
+			t.Error("a port that is gone still listens")
+		}
+	}
+}
+
+// Who moves the admin port by asking it for a reload gets an answer.
+func TestAdminPortMovesItself(t *testing.T) {
+	r, a := newWeb(t, web, "one", "two")
+	r.path = filepath.Join(t.TempDir(), "weir.yaml")
+	text := strings.NewReplacer(r.words...).Replace(strings.ReplaceAll(web, "@app", a.address))
+	write := func(admin string) {
+		if err := os.WriteFile(r.path, []byte(text+"admin: {address: '"+r.address(admin)+"'}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	if err := r.reload("a test"); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"one", "two", "one"} {
+		write(map[string]string{"one": "two", "two": "one"}[way])
+		resp, err := http.Post("http://"+r.address(way)+"/reload", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !bytes.Contains(body, []byte(r.config.Load().Hash)) {
+			t.Errorf("%d, %s", resp.StatusCode, body)
+		}
+	}
+	if err := os.WriteFile(r.path, []byte("listeners: nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+r.address("two")+"/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("a bad file: %d", resp.StatusCode)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	r.endWatch()
+}
+
+// What changes in a file while the one before is put into effect is not lost.
+func TestChangesInQuickSuccession(t *testing.T) {
+	r, a := newWeb(t, web)
+	r.path = filepath.Join(t.TempDir(), "weir.yaml")
+	text := strings.NewReplacer(r.words...).Replace(strings.ReplaceAll(web, "@app", a.address)) + "admin: {address: off}\n"
+	hashes := map[string]bool{}
+	var cfg *config.Config
+	for i := range 20 {
+		if err := os.WriteFile(r.path, fmt.Appendf(nil, "%s\nnode: n%d\n", text, i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if cfg, err = config.Load(r.path, os.LookupEnv); err != nil {
+			t.Fatal(err)
+		}
+		hashes[cfg.Hash] = true
+		if i%5 == 0 {
+			r.reload("a test")
+		}
+	}
+	eventually(t, "the last one is in effect", func() error {
+		if now := r.config.Load(); now.Node != cfg.Node {
+			return fmt.Errorf("%s is", now.Node)
+		}
+		return nil
+	})
+	r.endWatch()
+}
+
+func TestShutdown(t *testing.T) {
+	raw := strings.Replace(web, "listeners: {", "listeners: {raw: {address: '@raw', protocol: tcp}, ", 1)
+	raw = strings.Replace(raw, "routes: [", "routes: [{listeners: [raw], backend: echo}, ", 1)
+	raw = strings.Replace(raw, "backends: {", "backends: {echo: {protocol: tcp, endpoints: ['@echo']}, ", 1)
+	start := func(t *testing.T) (*running, *app) {
+		return newWeb(t, strings.Replace(raw, "@echo", newEcho(t), 1), "raw")
+	}
+	cut := func(t *testing.T, err error) {
+		t.Helper()
+		if !errors.Is(err, errCut) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	t.Run("nothing", func(t *testing.T) {
+		r, _ := start(t)
+		if err := r.end(patience); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("idle", func(t *testing.T) { // waits, and is closed for nobody's harm
+		r, _ := start(t)
+		c, silent := r.dial("web"), r.dial("web")
+		c.ask("/")
+		fmt.Fprint(silent, "GET / HT")
+		begun := time.Now()
+		if err := r.end(patience); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(begun); d < time.Second {
+			t.Errorf("an idle connection was closed after %v", d)
+		}
+		if rest, err := io.ReadAll(c.r); len(rest) > 0 {
+			t.Errorf("%q, %v", rest, err)
+		}
+	})
+	t.Run("idle-until-its-next", func(t *testing.T) {
+		r, _ := start(t)
+		c := r.dial("web")
+		c.ask("/")
+		done := make(chan error)
+		go func() { done <- r.end(patience) }()
+		eventually(t, "the listener is closed", func() error {
+			if !r.refused("web") {
+				return errors.New("it listens")
+			}
+			return nil
+		})
+		if resp, body := c.ask("/"); body != "app" || !resp.Close {
+			t.Errorf("%q, close: %t", body, resp.Close)
+		}
+		c.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("exchange-that-ends", func(t *testing.T) {
+		r, a := start(t)
+		c := r.dial("web")
+		fmt.Fprint(c, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+		<-a.held
+		done := make(chan error)
+		go func() { done <- r.end(patience) }()
+		eventually(t, "the listener is closed", func() error {
+			if !r.refused("web") {
+				return errors.New("it listens")
+			}
+			return nil
+		})
+		close(a.let)
+		if resp, body := c.answer(); body != "app" || !resp.Close {
+			t.Errorf("%q, close: %t", body, resp.Close)
+		}
+		c.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("exchange-that-does-not", func(t *testing.T) {
+		r, a := start(t)
+		c := r.dial("web")
+		fmt.Fprint(c, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+		<-a.held
+		cut(t, r.end(patience))
+		if rest, _ := io.ReadAll(c.r); len(rest) > 0 {
+			t.Errorf("it got %q", rest)
+		}
+	})
+	t.Run("tunnel", func(t *testing.T) {
+		r, _ := start(t)
+		c := r.dial("raw")
+		fmt.Fprint(c, "x")
+		if _, err := c.r.ReadByte(); err != nil {
+			t.Fatal(err)
+		}
+		cut(t, r.end(patience))
+	})
+	t.Run("by-force", func(t *testing.T) {
+		r, a := start(t)
+		c := r.dial("web")
+		fmt.Fprint(c, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+		<-a.held
+		begun := time.Now()
+		cut(t, r.end(0))
+		if d := time.Since(begun); d > patience/2 {
+			t.Errorf("it took %v", d)
+		}
+	})
+	t.Run("tunnel-that-ends", func(t *testing.T) {
+		r, _ := start(t)
+		c := r.dial("raw")
+		fmt.Fprint(c, "x")
+		c.r.ReadByte()
+		done := make(chan error)
+		go func() { done <- r.end(patience) }()
+		eventually(t, "the listener is closed", func() error {
+			if !r.refused("raw") {
+				return errors.New("it listens")
+			}
+			return nil
+		})
+		fmt.Fprint(c, "y")
+		if b, err := c.r.ReadByte(); b != 'y' {
+			t.Errorf("the tunnel gives %q, %v", b, err)
+		}
+		c.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// From the first moment of a drain on, the verdict is 503 while connections are still served.
+func TestLameDuck(t *testing.T) {
+	r, _ := newWeb(t, strings.Replace(web, "lame_duck: 0s", "lame_duck: 1h", 1)+"health: {address: '@health'}\n", "health")
+	r.want("web", 200, "app")
+	done := make(chan error)
+	go func() { done <- r.end(500 * time.Millisecond) }()
+	eventually(t, "the verdict changes", func() error {
+		c := r.dial("health")
+		defer c.Close()
+		if resp, _ := c.ask("/"); resp.StatusCode != 503 {
+			return fmt.Errorf("it is %d", resp.StatusCode)
+		}
+		return nil
+	})
+	c := r.dial("web")
+	if resp, body := c.ask("/"); body != "app" || !resp.Close {
+		t.Errorf("%q, close: %t", body, resp.Close)
+	}
+	c.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Tunnels to an endpoint, or by a route, that a reload took away are cut after
+// drain.timeout, all others stay.
+func TestReloadDrainsTunnels(t *testing.T) {
+	one, two := newEcho(t), newEcho(t)
+	text := `
+listeners: {a: {address: '@a', protocol: tcp}, b: {address: '@b', protocol: tcp}}
+routes: [{name: to-a, listeners: [a], backend: one}, {name: to-b, listeners: [b], backend: two}]
+backends: {one: {protocol: tcp, endpoints: ['` + one + `']}, two: {protocol: tcp, endpoints: ['` + two + `']}}
+drain: {lame_duck: 0s, timeout: 1s}
+`
+	r := newRunning(t, text, "a", "b")
+	open := func(name string) *client {
+		c := r.dial(name)
+		fmt.Fprint(c, "x")
+		if _, err := c.r.ReadByte(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	alive := func(c *client) bool {
+		fmt.Fprint(c, "y")
+		b, err := c.r.ReadByte()
+		return b == 'y' && err == nil
+	}
+	a, b := open("a"), open("b")
+	r.load(strings.Replace(text, one, two, 1)) // its endpoint is gone
+	if !alive(a) {
+		t.Error("a tunnel was cut at once")
+	}
+	if _, err := a.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a tunnel to an endpoint that is gone: %v", err)
+	}
+	if !alive(b) {
+		t.Error("a tunnel to an endpoint that stays was cut")
+	}
+	r.load(strings.Replace(text, "to-b", "other", 1)) // its route is gone
+	if _, err := b.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a tunnel of a route that is gone: %v", err)
+	}
+}
