@@ -19,10 +19,7 @@ const (
 	noHandshake = "handshake"
 )
 
-var (
-	errNotTLS = errors.New("the connection does not begin with a TLS handshake")
-	errNotSSH = errors.New("the connection begins with S but not as SSH does")
-)
+var errNotSSH = errors.New("the connection begins with S but not as SSH does")
 
 // servePlain serves an http listener. Only where SSH shares it are the first
 // bytes looked at.

@@ -118,8 +118,8 @@ func TestRetryOfReusedConnections(t *testing.T) {
 	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", false)
 	f("PATCH / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "", "", false)
 	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", "x", "", false) // the body is consumed
-	f(get, "", "H", false)                                                  // the response has begun
-	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                   // and so it has here
+	f(get, "", "H", false)                                                      // the response has begun
+	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                       // and so it has here
 }
 
 const two = `

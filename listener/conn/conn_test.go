@@ -350,6 +350,7 @@ func testAwaitReads(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 	if err != nil || calls < 2 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
+	//lint:ignore SA1019 crypto/tls asks for it
 	if e, ok := ErrWouldBlock.(net.Error); !ok || !e.Temporary() || e.Timeout() {
 		t.Error("crypto/tls would take it for final")
 	}

@@ -23,7 +23,6 @@ const lookupTimeout = 5 * time.Second
 type name struct {
 	address  string
 	host     string
-	port     uint16
 	interval atomic.Int64
 	first    chan struct{} // closed once the first look-up is through, well or not
 	stop     context.CancelFunc

@@ -187,7 +187,7 @@ func TestEjection(t *testing.T) {
 
 		time.Sleep(10*time.Second - 1)
 		wantReady(t, b, "10.0.0.2:80")
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		synctest.Wait()
 		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80")
 		fail(one, 1) // nothing went well since
