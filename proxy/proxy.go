@@ -24,6 +24,9 @@ type Proxy struct {
 	// tunnel, by a record of the kind "refused"; nil: nobody is. It may use the
 	// record until it returns.
 	Refused func(r *Record)
+	// Orphaned is told of a tunnel's client connection whose route went with a
+	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
+	Orphaned func(*conn.Conn)
 
 	limits   atomic.Pointer[http1.Limits]
 	table    atomic.Pointer[Table]

@@ -14,7 +14,8 @@ import (
 // Table says what becomes of every connection and request. It is immutable: a
 // reload builds another one, and Proxy.Swap puts it in place.
 type Table struct {
-	edges map[string]*edge
+	edges  map[string]*edge
+	routes map[routeOn]bool // which there are
 }
 
 // Route is where a request or connection goes.
@@ -63,7 +64,7 @@ type Parts struct {
 
 // NewTable builds the table of a valid configuration.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge)}
+	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool)}
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{
@@ -87,6 +88,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 			if err := e.add(route, parts.Policies); err != nil {
 				return nil, err
 			}
+			t.routes[routeOn{name, r.Name}] = true
 		}
 	}
 	for _, e := range t.edges {

@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -60,4 +62,69 @@ func (a *authority) client(name string) tls.Certificate {
 	cert, key := a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert, a.key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
+}
+
+// newTLSEndpoint is an endpoint that speaks TLS; the test plays it.
+func newTLSEndpoint(t testing.TB) *endpoint {
+	t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{writeCA(t).client("endpoint")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startEndpoint(t, ln)
+}
+
+// Towards an endpoint that speaks TLS everything is as towards a plain one:
+// reuse, uploads, waits that outlast a look after the client, ends.
+func TestTLSEndpoints(t *testing.T) {
+	e := newTLSEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, tls: {insecure_skip_verify: true}, endpoints:", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	s := serveOnce(e.accept(), ok("1"))
+	c.wantResponse(200, "1")
+	for range 3 {
+		c.write(get)
+		serveOnce(s, ok("2"))
+		c.wantResponse(200, "2")
+		c.write(post(10) + "12345")
+		s.head()
+		s.wantRead("12345")
+		c.write("67890")
+		s.wantRead("67890")
+		s.write(ok("3"))
+		c.wantResponse(200, "3")
+	}
+	for _, request := range []string{get, postChunked} {
+		c.write(request)
+		s.head()
+		if request == postChunked {
+			c.write("0\r\n\r\n")
+			s.wantRead("0\r\n\r\n")
+		}
+		time.Sleep(look + look/4)
+		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+		c.head()
+		time.Sleep(look + look/4)
+		s.write("k")
+		c.wantRead("ok")
+	}
+	e.untouched()
+	for _, unasked := range []string{"", ok("poison"), "x"} { // and then a close
+		if s.write(unasked); unasked == "" {
+			s.Close()
+		}
+		time.Sleep(10 * time.Millisecond)
+		c.write(get)
+		s = serveOnce(e.accept(), ok("new"))
+		c.wantResponse(200, "new")
+	}
+	c.write(get) // cut short by a reset, and by an end that is none without a close_notify
+	s.head()
+	s.write("HTTP/1.1 200 OK\r\n\r\nhalf")
+	c.head()
+	s.Conn.(*tls.Conn).NetConn().Close()
+	if rest, err := io.ReadAll(c.r); err == nil {
+		t.Errorf("a truncated response looks whole: %q", rest)
+	}
 }

@@ -65,8 +65,12 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint, rec *Record) {
 	client.Conn.SetState(conn.Tunnel)
 	untrack := to.Track(client.Conn)
-	p.tunnels.add(client.Conn, routeOn{e.name, r.name})
+	on := routeOn{e.name, r.name}
+	p.tunnels.add(client.Conn, on)
 	defer p.tunnels.remove(client.Conn)
+	if p.Orphaned != nil && !p.table.Load().routes[on] {
+		p.Orphaned(client.Conn) // a reload took the route away while the endpoint was dialled
+	}
 	r.metrics.tunnels.Inc()
 	idle := r.config.TunnelIdle
 	if idle == 0 {
@@ -128,14 +132,10 @@ func (t *tunnels) remove(c *conn.Conn) {
 
 // orphans are the tunnels whose route the table does not have.
 func (t *tunnels) orphans(table *Table) (orphans []*conn.Conn) {
-	has := make(map[routeOn]bool)
-	for name, e := range table.edges {
-		e.each(func(r *Route) { has[routeOn{name, r.name}] = true })
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c, r := range t.open {
-		if !has[r] {
+		if !table.routes[r] {
 			orphans = append(orphans, c)
 		}
 	}

@@ -472,3 +472,19 @@ func TestUpgradeThatIsCut(t *testing.T) {
 	s.wantEnd(true)
 	r.record().want(t, "kind", "upgrade", "status", 101, "reason", "cut")
 }
+
+// A tunnel whose route goes while its endpoint is dialled is drained as well.
+func TestTunnelOrphanedAtBirth(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, raw, nil, "@ssh", e.address)
+	orphans := make(chan *conn.Conn, 1)
+	r.proxy.Orphaned = func(c *conn.Conn) { orphans <- c }
+	r.load(plain, nil, "@app", e.address) // the listener's socket takes connections as before
+	c := r.dial("tcp")
+	s := e.accept()
+	c.write("x")
+	s.wantRead("x")
+	next(t, orphans, "orphan").Cut()
+	c.wantEnd(true)
+	r.record().want(t, "kind", "tunnel", "reason", "cut", "route", "git")
+}

@@ -90,7 +90,8 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
-	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy}
+	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
+		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -293,7 +294,10 @@ func (s *server) localReady(name string) int {
 }
 
 // endpointGone drains the tunnels to an endpoint that a reload or the name server took away.
-func (s *server) endpointGone(_ *backend.Endpoint, tunnels []*conn.Conn) {
+func (s *server) endpointGone(_ *backend.Endpoint, tunnels []*conn.Conn) { s.tunnelsGone(tunnels) }
+
+// tunnelsGone drains tunnels as the configuration in effect wants.
+func (s *server) tunnelsGone(tunnels []*conn.Conn) {
 	after := 2 * time.Minute
 	if cfg := s.config.Load(); cfg != nil {
 		after = cfg.Drain.Timeout
