@@ -208,6 +208,7 @@ func readTrailers(r *reader, head, trailers *message.Head, limits Limits) error 
 	}
 	block, offset := trailers.Load(section)
 	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
+		trailers.Reset() // refused as a whole
 		return err
 	}
 	r.consume(len(section))
