@@ -1,0 +1,265 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+func TestResponseTimeout(t *testing.T) {
+	r, e := newPlain(t, func(c *config.Config) { c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond })
+	c := r.dial("web")
+	for range 2 {
+		c.write(get)
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 200 OK\r\n")
+		if resp := c.wantResponse(504, "the endpoint did not answer in time\n"); resp.Close {
+			t.Error("the client's connection is closed for it")
+		}
+		r.record().want(t, "status", 504, "reason", "response_timeout")
+		s.wantEnd(false)
+	}
+	// An upload's time only counts once it is sent.
+	c.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+	s := e.accept()
+	s.head()
+	time.Sleep(150 * time.Millisecond)
+	c.write("abc")
+	s.wantRead("abc")
+	c.wantResponse(504, "*")
+	r.record().want(t, "status", 504, "reason", "response_timeout")
+}
+
+func TestResponseBodyTimeout(t *testing.T) {
+	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"} {
+		r, e := newPlain(t, func(c *config.Config) {
+			c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond
+			c.Backends[0].Timeouts.BodyIdle = 200 * time.Millisecond
+		})
+		c := r.dial("web")
+		c.write(request)
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+		for _, b := range "12345" { // longer than response_head allows, but never idle
+			s.write(string(b))
+			c.wantPiece(string(b))
+			time.Sleep(50 * time.Millisecond)
+		}
+		c.wantEnd(true)
+		r.record().want(t, "status", 200, "reason", "response_cut_short")
+		s.Conn.SetDeadline(time.Now().Add(patience))
+		if _, err := s.r.ReadByte(); err == nil && !strings.HasPrefix(request, "POST") {
+			t.Error("the endpoint's connection stays open")
+		}
+	}
+}
+
+// wantPiece reads a response head, if one is next, and then want.
+func (p *peer) wantPiece(want string) {
+	p.t.Helper()
+	if b, err := p.r.Peek(1); err == nil && b[0] == 'H' {
+		p.head()
+	}
+	p.wantRead(want)
+}
+
+// A client that does not read is given up after body_idle of its listener.
+func TestClientThatDoesNotRead(t *testing.T) {
+	app := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 64<<20)) })
+	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }, "@app", app)
+	c := r.dial("web")
+	c.write(get)
+	r.record().want(t, "status", 200, "reason", "client_gone")
+	if _, err := io.Copy(io.Discard, c.r); err == nil {
+		t.Error("the response ended in order")
+	}
+}
+
+func TestClientGoneInResponse(t *testing.T) {
+	r, e := newPlain(t, nil)
+	c := r.dial("web")
+	c.write(get)
+	s := e.accept()
+	s.head()
+	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+	c.head()
+	c.reset()
+	for {
+		if _, err := s.Write(make([]byte, 64<<10)); err != nil {
+			break // the endpoint's connection is closed for it
+		}
+	}
+	r.record().want(t, "status", 200, "reason", "client_gone")
+}
+
+// A client that goes away while it waits is noticed, and what it asked for is given up.
+func TestClientGoneWhileWaiting(t *testing.T) {
+	const upload = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+	wait := func(t *testing.T, r *rig, e *endpoint, c *peer, request, rest, response string, leave func(), want entry) {
+		c.write(request)
+		s := e.accept()
+		s.head()
+		c.write(rest)
+		if response != "" {
+			s.write(response)
+			c.head()
+		}
+		leave()
+		begun := time.Now()
+		want.check(t, r.record())
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		if _, err := io.Copy(io.Discard, s.r); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Error("the endpoint's connection stays open")
+		}
+	}
+	gone := entry{"status": 499, "reason": "client_gone"}
+	t.Run("closed", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, get, "", "", func() { c.Close() }, gone)
+		if n := r.counter("weir_http_requests_total", "code", "499"); n != 1 {
+			t.Errorf("%v requests of 499", n)
+		}
+	})
+	t.Run("reset", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, get, "", "", c.reset, gone)
+	})
+	t.Run("tls", func(t *testing.T) { // the close_notify is unread
+		e := newEndpoint(t)
+		r := newRig(t, secure, nil, "@app", e.address)
+		c := r.dialTLS("web", "a", nil)
+		wait(t, r, e, c, get, "", "", func() { c.Close() }, gone)
+	})
+	t.Run("pipelined", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, get, get, "", func() { c.Close() }, gone)
+	})
+	t.Run("uploaded", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, upload, "1\r\nx\r\n0\r\n\r\n", "", func() { c.Close() }, gone)
+	})
+	t.Run("body", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, get, "", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", func() { c.Close() }, entry{"status": 200, "reason": "client_gone"})
+	})
+	t.Run("uploaded-body", func(t *testing.T) {
+		r, e := newPlain(t, nil)
+		c := r.dial("web")
+		wait(t, r, e, c, upload, "0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", func() { c.Close() }, entry{"status": 200, "reason": "client_gone"})
+	})
+	t.Run("queue", func(t *testing.T) {
+		e := newEndpoint(t)
+		r := newRig(t, strings.Replace(plain, "endpoints:", "max_connections: 1, endpoints:", 1), nil, "@app", e.address)
+		first, c := r.dial("web"), r.dial("web")
+		first.write(get)
+		s := e.accept()
+		s.head()
+		c.write(get)
+		eventually(t, "it waits", func() error {
+			if r.count(conn.Active) != 2 {
+				return fmt.Errorf("not yet")
+			}
+			return nil
+		})
+		c.Close()
+		time.Sleep(look + 100*time.Millisecond)
+		s.write(ok(""))
+		first.wantResponse(200, "")
+		r.record().want(t, "status", 200)
+		gone.check(t, r.record())
+		first.write(get)
+		s.head() // the one that went away was not sent
+		s.write(ok(""))
+		first.wantResponse(200, "")
+	})
+}
+
+// count counts connections in a state.
+func (r *rig) count(state conn.State) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.open {
+		if c.State() == state {
+			n++
+		}
+	}
+	return n
+}
+
+// check compares the fields that e has.
+func (e entry) check(t testing.TB, got entry) {
+	t.Helper()
+	for k, v := range e {
+		got.want(t, k, v)
+	}
+}
+
+// A client that waits long and stays is served.
+func TestClientThatWaits(t *testing.T) {
+	r, e := newPlain(t, nil)
+	c := r.dial("web")
+	for range 2 {
+		c.write(get)
+		s := e.accept()
+		s.head()
+		time.Sleep(look + look/2)
+		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+		c.head()
+		time.Sleep(look + look/2)
+		s.write("k")
+		c.wantRead("ok")
+		r.record().want(t, "status", 200, "reason", nil)
+		e.conns <- s
+	}
+}
+
+func TestSlowHead(t *testing.T) {
+	tune := func(c *config.Config) {
+		c.Listeners[0].Timeouts.RequestHead = 100 * time.Millisecond
+		c.Listeners[0].Timeouts.KeepAlive = 300 * time.Millisecond
+	}
+	r, e := newPlain(t, tune)
+	c := r.dial("web")
+	c.write("GET / HTTP/1.1\r\nHo")
+	resp := c.wantResponse(408, refuseSlowHead.Detail+"\n")
+	if !resp.Close {
+		t.Error("the connection goes on")
+	}
+	c.wantEnd(false)
+	r.record().want(t, "status", 408, "reason", "slow_head")
+
+	c = r.dial("web") // the same for a second request
+	c.write(get)
+	s := serveOnce(e.accept(), ok(""))
+	c.wantResponse(200, "")
+	r.record()
+	c.write("G")
+	c.wantResponse(408, "*")
+	c.wantEnd(false)
+	r.record().want(t, "status", 408)
+
+	c = r.dial("web") // nothing at all ends in silence
+	c.wantEnd(false)
+	c = r.dial("web") // and so does an idle connection
+	c.write(get)
+	serveOnce(s, ok(""))
+	c.wantResponse(200, "")
+	r.record()
+	c.wantEnd(false)
+	r.quiet()
+}
