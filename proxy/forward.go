@@ -138,7 +138,7 @@ func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
 // afterwards if another exchange may follow on it.
 func (s *session) talk(link *backend.Session) {
 	s.link, s.trouble, s.phase = link, none, sending
-	s.reason, s.err = "", nil // of the attempt before
+	s.status, s.reason, s.err = 0, "", nil // of the attempt before
 	settings := s.exchange.route.backend.Settings()
 	link.Conn.WriteTimeout = settings.Timeouts.BodyIdle
 	begun := s.started
@@ -357,15 +357,19 @@ func (s *session) mayRetry(b *backend.Backend) bool {
 
 // unavailable answers where no endpoint could be had.
 func (s *session) unavailable(err error) {
-	reason := "no_endpoint_ready"
+	s.err = err
+	s.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
+}
+
+// whyNone is the reason for an error of Acquire.
+func whyNone(err error) string {
 	switch {
 	case errors.Is(err, backend.ErrQueueFull):
-		reason = "queue_full"
+		return "queue_full"
 	case errors.Is(err, backend.ErrQueueTimeout):
-		reason = "queue_timeout"
+		return "queue_timeout"
 	}
-	s.err = err
-	s.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: reason, Detail: err.Error()})
+	return "no_endpoint_ready"
 }
 
 // giveUp ends an exchange whose last attempt failed: by an answer where the

@@ -40,7 +40,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 	for attempt := 1; ; attempt++ {
 		e, err := b.Acquire(c.Client.Addr(), avoid, time.Time{})
 		if err != nil {
-			rec.Reason = "no_endpoint_ready"
+			rec.Reason = whyNone(err)
 			return nil, err
 		}
 		rec.Endpoint, rec.Attempts = e.Address(), attempt

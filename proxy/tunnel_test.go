@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
 )
 
 const raw = `
@@ -487,4 +488,17 @@ func TestTunnelOrphanedAtBirth(t *testing.T) {
 	next(t, orphans, "orphan").Cut()
 	c.wantEnd(true)
 	r.record().want(t, "kind", "tunnel", "reason", "cut", "route", "git")
+}
+
+// Tunnels and exchanges call the same trouble by the same name.
+func TestWhyNone(t *testing.T) {
+	f := func(err error, want string) {
+		t.Helper()
+		if got := whyNone(err); got != want {
+			t.Errorf("%v is called %q, want %q", err, got, want)
+		}
+	}
+	f(backend.ErrNoReady, "no_endpoint_ready")
+	f(backend.ErrQueueFull, "queue_full")
+	f(backend.ErrQueueTimeout, "queue_timeout")
 }
