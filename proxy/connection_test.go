@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
 )
 
 func TestRefusedHeads(t *testing.T) {
@@ -201,7 +203,17 @@ func TestNothingLeaksBetweenClients(t *testing.T) {
 		io.WriteString(w, strings.Repeat(mine, 1000))
 		w.Header().Set("X-T", mine)
 	})
-	r := newRig(t, plain+"\naccess_log: {path: stdout}\n", nil, "@app", app)
+	for _, text := range []string{plain, secure} {
+		crowd(t, newRig(t, text, nil, "@app", app))
+	}
+}
+
+// crowd is many clients of all kinds, good and bad.
+func crowd(t *testing.T, r *rig) {
+	dial := r.dial
+	if r.proxy.table.Load().edges["web"].protocol == config.ProtocolTLS {
+		dial = func(listener string) *peer { return r.dialTLS(listener, "a", nil) }
+	}
 	r.proxy.SetLog(func(rec *Record) {
 		req := rec.Request
 		if mine := req.GetName("x-mine"); rec.Status == 200 && !bytes.Contains(req.Bytes(req.Target), mine) {
@@ -213,14 +225,14 @@ func TestNothingLeaksBetweenClients(t *testing.T) {
 		clients.Go(func() {
 			for i := range 40 {
 				mine := fmt.Sprintf("<%d-%d>", client, i)
-				c := r.dial("web")
+				c := dial("web")
 				for range i % 4 {
 					r.exchange(t, c, "", mine)
 				}
 				switch i % 8 {
 				case 0:
 					c.write("POST /%s HTTP/1.1\r\nHost: a\r\nX-Mine: %s\r\nContent-Length: 100\r\n\r\n%s", mine, mine, mine)
-					c.reset()
+					c.Close()
 				case 1:
 					c.write("POST /%s HTTP/1.1\r\nHost: a\r\nX-Mine: %s\r\nX-Early: 1\r\nContent-Length: 10000000\r\n\r\n%s", mine, mine, mine)
 					if resp, body, err := c.tryResponse("GET"); err == nil && (resp.Header.Get("X-Yours") != mine || strings.ReplaceAll(body, mine, "") != "") {

@@ -60,7 +60,7 @@ func (s *session) goneInQueue() bool {
 	if time.Since(s.started) < look || !gone(s.conn) {
 		return false
 	}
-	s.fail(clientGone, s.status, "client_gone", errClientGone)
+	s.fail(clientGone, 0, "client_gone", errClientGone)
 	return true
 }
 
