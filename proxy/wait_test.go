@@ -41,7 +41,7 @@ func TestResponseBodyTimeout(t *testing.T) {
 	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"} {
 		r, e := newPlain(t, func(c *config.Config) {
 			c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond
-			c.Backends[0].Timeouts.BodyIdle = 200 * time.Millisecond
+			c.Backends[0].Timeouts.BodyIdle = time.Second
 		})
 		c := r.dial("web")
 		c.write(request)
@@ -230,8 +230,8 @@ func TestClientThatWaits(t *testing.T) {
 
 func TestSlowHead(t *testing.T) {
 	tune := func(c *config.Config) {
-		c.Listeners[0].Timeouts.RequestHead = 100 * time.Millisecond
-		c.Listeners[0].Timeouts.KeepAlive = 300 * time.Millisecond
+		c.Listeners[0].Timeouts.RequestHead = 400 * time.Millisecond
+		c.Listeners[0].Timeouts.KeepAlive = 600 * time.Millisecond
 	}
 	r, e := newPlain(t, tune)
 	c := r.dial("web")
