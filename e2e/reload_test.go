@@ -283,10 +283,17 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 	}
 }
 
-// tunnelsTo opens tunnels until some lead to the endpoint that stays; the others are closed.
+// tunnelsTo opens tunnels until some lead to the endpoint that stays, and only
+// then closes the others: closed at once, they would leave the other endpoint
+// the one with less to do, and it would get every tunnel to come.
 func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
 	t.Helper()
-	var all []net.Conn
+	var all, others []net.Conn
+	defer func() {
+		for _, c := range others {
+			c.Close()
+		}
+	}()
 	for len(all) < 4 {
 		before := echo.connections.Load()
 		c := dial(t, w.at("raw"))
@@ -302,7 +309,7 @@ func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
 		if echo.connections.Load() > before {
 			all = append(all, c)
 		} else {
-			c.Close()
+			others = append(others, c)
 		}
 	}
 	return all
