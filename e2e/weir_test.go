@@ -30,6 +30,7 @@ type weir struct {
 	// address has an address for each name that the configuration mentions as
 	// @name; those that a test did not set are free ports.
 	address map[string]string
+	naming  sync.Mutex // held while at gives out an address
 	// before goes in front of the command, "prlimit" for instance.
 	before []string
 	env    []string
@@ -68,6 +69,8 @@ var (
 
 // at returns the address called name.
 func (w *weir) at(name string) string {
+	w.naming.Lock()
+	defer w.naming.Unlock()
 	if w.address[name] == "" {
 		w.address[name] = freePort(w.t)
 	}
