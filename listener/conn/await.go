@@ -32,27 +32,40 @@ func (c *Conn) Await(step func() bool) error {
 		}
 		return nil
 	}
-	c.drained = false
+	c.drained, c.step = false, step
+	if c.onReady == nil {
+		c.onReady = c.ready // once: a method value is an allocation
+	}
 	c.rearm(time.Time{})
+	err := c.wait()
+	c.step = nil // it belongs to whoever had the connection
+	return c.readError(err)
+}
+
+// wait is Await in the poller.
+func (c *Conn) wait() error {
 	for {
-		err := c.raw.Read(func(fd uintptr) bool {
-			c.fd, c.inside = int(fd), true
-			done := step()
-			c.inside, c.drained = false, false // a next call means the poller has news
-			if !done && !c.soon && c.reads != c.readsAtArm {
-				c.rearm(time.Now()) // the wait goes on, and the end may be there already
-			}
-			return done
-		})
+		err := c.raw.Read(c.onReady)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return c.readError(err)
+			return err
 		}
 		now := time.Now()
 		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {
-			return c.readError(err)
+			return err
 		}
 		c.rearm(now)
 	}
+}
+
+// ready runs a step of Await, within RawConn.Read.
+func (c *Conn) ready(fd uintptr) bool {
+	c.fd, c.inside = int(fd), true
+	done := c.step()
+	c.inside, c.drained = false, false // a next call means the poller has news
+	if !done && !c.soon && c.reads != c.readsAtArm {
+		c.rearm(time.Now()) // the wait goes on, and the end may be there already
+	}
+	return done
 }
 
 // awaitBare is Await for a connection that the poller does not know. It waits

@@ -54,8 +54,10 @@ type Conn struct {
 	peeked []byte
 
 	// The reading side's state inside Await.
-	fd      int  // the descriptor, valid while inside or bare
-	bare    bool // sock and raw are yet to be made: nothing had to wait for the poller so far
+	step    func() bool           // of the running Await
+	onReady func(fd uintptr) bool // c.ready, bound once
+	fd      int                   // the descriptor, valid while inside or bare
+	bare    bool                  // sock and raw are yet to be made: nothing had to wait for the poller so far
 	lot     *park.Set
 	inside  bool // within Await: Read never waits
 	drained bool // the last read took all there was, and nothing was reported since
