@@ -69,7 +69,7 @@ func (b *bench) prepare(dir string) error {
 		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
 	}
 	// nginx leaves root for another user, who has to get in.
-	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificate(dir), b.build()); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificate(dir)); err != nil {
 		return err
 	}
 	config, err := b.setup.render("backend.conf")
@@ -81,20 +81,6 @@ func (b *bench) prepare(dir string) error {
 		return err
 	}
 	return b.backend.ready(b.setup.BackendPort)
-}
-
-// build makes the weir binary if weir is measured and none was given.
-func (b *bench) build() error {
-	if b.weir != "" || !slices.Contains(b.peers, "weir") {
-		return nil
-	}
-	b.weir = filepath.Join(b.setup.Dir, "weir")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", b.weir, "github.com/weirproxy/weir/cmd/weir")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build weir: %w\n%s", err, out)
-	}
-	return nil
 }
 
 func (b *bench) close() {
@@ -260,7 +246,7 @@ func (after glance) check(before glance, r row) error {
 	if n < 20 {
 		return fmt.Errorf("only %d requests reached the backend", n)
 	}
-	// The count is the whole machine's; something else may be running on it.
+	// Without a network of its own the count is the whole machine's.
 	opens, want := float64(after.opens-before.opens), r.opens*float64(n)
 	others := 0.02*float64(n) + 1000*after.at.Sub(before.at).Seconds()
 	if opens < 0.98*want || opens > want+others {

@@ -12,7 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,6 +42,32 @@ type options struct {
 	fields   string
 	out      string
 	profile  string
+
+	built string // folder of the binary that was built; empty: none was
+}
+
+// build makes the weir binary if weir is measured and none was given.
+func (o *options) build() (err error) {
+	if o.weir != "" || !slices.Contains(o.peers, "weir") {
+		return nil
+	}
+	if o.built, err = os.MkdirTemp("", "weir-bench"); err != nil {
+		return err
+	}
+	o.weir = filepath.Join(o.built, "weir")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", o.weir, "github.com/weirproxy/weir/cmd/weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		o.cleanUp()
+		return fmt.Errorf("cannot build weir: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (o *options) cleanUp() {
+	if o.built != "" {
+		os.RemoveAll(o.built)
+	}
 }
 
 func parseOptions() (options, error) {
@@ -80,6 +108,13 @@ func parseOptions() (options, error) {
 func run() error {
 	o, err := parseOptions()
 	if err != nil {
+		return err
+	}
+	if err := o.build(); err != nil { // here, where there may be a network to fetch modules by
+		return err
+	}
+	defer o.cleanUp()
+	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
 		return err
 	}
 	b, err := newBench(o)
