@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"text/template"
 	"time"
 
@@ -100,6 +101,8 @@ func demo(out io.Writer) error {
 	}
 	level := zap.NewAtomicLevel()
 	setLevel(level, cfg.Log)
+	signals := hearSignals()
+	defer signal.Stop(signals)
 	s := newServer(newLog(cfg.Log, level), level)
 	if err := s.apply(cfg); err != nil {
 		s.close()
@@ -110,7 +113,7 @@ func demo(out io.Writer) error {
 		*demoPlaces
 		SecurePort string
 	}{places, port})
-	return s.serve()
+	return s.serve(signals)
 }
 
 // startDemoBackends starts the backends and picks an address for everything else.

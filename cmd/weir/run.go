@@ -49,6 +49,8 @@ func run(path string) error {
 	for _, w := range cfg.Warnings {
 		log.Warn(w.Error())
 	}
+	signals := hearSignals()
+	defer signal.Stop(signals)
 	s := newServer(log, level)
 	s.path = path
 	s.loading.Lock() // a file that changes meanwhile has to wait
@@ -60,15 +62,19 @@ func run(path string) error {
 	}
 	log.Info("serving", zap.String("config", path), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", buildVersion()))
-	return s.serve()
+	return s.serve(signals)
+}
+
+// hearSignals is called before anything is bound: whoever finds the health port
+// ready may signal at once, and unheard a SIGTERM ends the process without a drain.
+func hearSignals() chan os.Signal {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	return signals
 }
 
 // serve waits for signals and changed files until it is told to end.
-func (s *server) serve() error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
-
+func (s *server) serve(signals <-chan os.Signal) error {
 	for sig := range signals {
 		if sig == syscall.SIGHUP {
 			s.reopenLogs()
