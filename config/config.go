@@ -5,6 +5,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"time"
 )
@@ -37,6 +38,8 @@ type Config struct {
 
 	// Warnings is what is allowed and probably not meant, sorted by position.
 	Warnings Errors
+
+	source [sha256.Size]byte // of the text that it was loaded from
 }
 
 // DefaultTLSPolicy is the name of the policy that a host gets when no route

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	}
 	v.warn()
 	c := v.config()
-	c.Hash, c.Warnings = hash, d.warns.sorted()
+	c.Hash, c.Warnings, c.source = hash, d.warns.sorted(), sha256.Sum256(data)
 	return c, nil
 }
 

@@ -100,7 +100,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
 	}
 	got := *c
-	got.Node, got.Hash = "", ""
+	got.Node, got.Hash, got.source = "", "", want.source
 	got.Listeners[0].Position, got.Routes[0].Position, got.Backends[0].Position, got.Backends[0].Endpoints[0].Position = Position{}, Position{}, Position{}, Position{}
 	if !reflect.DeepEqual(&got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", &got, want)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,34 +23,34 @@ const (
 	lookAnyway = time.Minute
 )
 
-// Watch calls changed whenever the content of the file at path, or of one of
-// extra, is another than before; events that change no content, and files that
-// cannot be read at the moment, are passed over. It watches folders, those of
-// symbolic links on the way included, so that it sees files replaced by a
-// rename and the swapped links of a mounted ConfigMap. changed is called on
-// Watch's goroutine. Watch returns nil when ctx ends, and an error if it cannot
-// begin. Standard input ("-") is not watched.
-func Watch(ctx context.Context, path string, extra []string, changed func()) error {
-	files := slices.Clone(extra)
+// NewWatch begins to watch the file at path, out of which c was loaded, and the
+// files that c names. It watches folders, those of symbolic links on the way
+// included, so that it sees files replaced by a rename and the swapped links of
+// a mounted ConfigMap. Standard input ("-") is not watched. What changes after
+// NewWatch is noticed as soon as Run runs, and so is a path that was written
+// since c was loaded. Run ends the watch; without it, the caller has to Close.
+func NewWatch(path string, c *Config) (*Watch, error) {
+	files := c.Files()
 	if path != standardInput {
 		files = append(files, path)
 	}
 	w, err := newWatch(files)
 	if err != nil {
-		return fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances and max_user_watches", path, err)
+		return nil, fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances and max_user_watches", path, err)
 	}
-	defer w.Close()
-	w.run(ctx, changed)
-	return nil
+	if sum, known := w.sums[path]; known && sum != c.source {
+		w.news = true
+	}
+	return w, nil
 }
 
 // newWatch begins to watch files, and takes what is in them for known.
-func newWatch(files []string) (*watch, error) {
+func newWatch(files []string) (*Watch, error) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{Watcher: notify, files: files, sums: map[string][sha256.Size]byte{}}
+	w := &Watch{notify: notify, files: files, sums: map[string][sha256.Size]byte{}}
 	if err := w.follow(); err != nil {
 		w.Close()
 		return nil, err
@@ -60,13 +59,25 @@ func newWatch(files []string) (*watch, error) {
 	return w, nil
 }
 
-type watch struct {
-	*fsnotify.Watcher
-	files []string
-	sums  map[string][sha256.Size]byte
+// Watch notices when files change. See NewWatch.
+type Watch struct {
+	notify *fsnotify.Watcher
+	files  []string
+	sums   map[string][sha256.Size]byte
+	news   bool // something changed before Run
 }
 
-func (w *watch) run(ctx context.Context, changed func()) {
+// Close ends a watch that does not run.
+func (w *Watch) Close() error { return w.notify.Close() }
+
+// Run calls changed whenever the content of a file is another than before;
+// events that change no content, and files that cannot be read at the moment,
+// are passed over. changed is called on Run's goroutine. Run returns when ctx ends.
+func (w *Watch) Run(ctx context.Context, changed func()) {
+	defer w.Close()
+	if w.news {
+		changed()
+	}
 	timer := time.NewTimer(lookAnyway)
 	defer timer.Stop()
 	var since time.Time // the first event that was not acted on yet
@@ -82,8 +93,8 @@ func (w *watch) run(ctx context.Context, changed func()) {
 			}
 			timer.Reset(lookAnyway)
 			continue
-		case <-w.Events:
-		case <-w.Errors: // events were lost: look
+		case <-w.notify.Events:
+		case <-w.notify.Errors: // events were lost: look
 		}
 		if since.IsZero() {
 			since = time.Now()
@@ -93,12 +104,12 @@ func (w *watch) run(ctx context.Context, changed func()) {
 }
 
 // follow watches every folder that can change what the files are.
-func (w *watch) follow() error {
+func (w *Watch) follow() error {
 	var first error
 	for _, f := range w.files {
 		for _, folder := range folders(f) {
 			// Adding a folder again does nothing, unless another one has its name now.
-			if err := w.Add(folder); err != nil && first == nil {
+			if err := w.notify.Add(folder); err != nil && first == nil {
 				first = err
 			}
 		}
@@ -107,7 +118,7 @@ func (w *watch) follow() error {
 }
 
 // look says whether the content of a file is another than when it was last read.
-func (w *watch) look() (news bool) {
+func (w *Watch) look() (news bool) {
 	for _, f := range w.files {
 		data, err := os.ReadFile(f)
 		if err != nil {

@@ -35,12 +35,11 @@ func watching(t *testing.T, files ...string) (wait func(of string)) {
 	news, ended := make(chan struct{}, 100), make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.run(ctx, func() { news <- struct{}{} })
+		w.Run(ctx, func() { news <- struct{}{} })
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended
-		must(t, w.Close())
 	})
 	return func(of string) {
 		t.Helper()
@@ -140,16 +139,46 @@ func TestWatchLooksAtContent(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Watch(ctx, "-", nil, nil); err != nil {
-		t.Errorf("standard input: %v", err)
+	f := func(what, path string) {
+		t.Helper()
+		w, err := NewWatch(path, &Config{})
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		w.Run(ctx, func() { t.Errorf("%s: news", what) })
 	}
-	if err := Watch(ctx, filepath.Join(t.TempDir(), "weir.yaml"), nil, nil); err != nil {
-		t.Errorf("a file that is not there yet: %v", err)
-	}
-	err := Watch(ctx, filepath.Join(t.TempDir(), "none", "weir.yaml"), nil, nil)
+	f("standard input", "-")
+	f("a file that is not there yet", filepath.Join(t.TempDir(), "weir.yaml"))
+	_, err := NewWatch(filepath.Join(t.TempDir(), "none", "weir.yaml"), &Config{})
 	if err == nil || !strings.Contains(err.Error(), "cannot watch the configuration") || !strings.Contains(err.Error(), "SIGHUP") {
 		t.Errorf("a folder that is not there: %v", err)
 	}
+}
+
+// What was written after a file was loaded and before its watch began would
+// stay unnoticed until the next change.
+func TestWatchNoticesWhatChangedBeforeIt(t *testing.T) {
+	const text = "listeners: {a: {address: '127.0.0.1:1', protocol: tcp}}\nroutes: [{listeners: [a], backend: b}]\nbackends: {b: {protocol: tcp, endpoints: ['127.0.0.1:2']}}\n"
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	put(t, file, text)
+	c, err := Load(file, os.LookupEnv)
+	must(t, err)
+	f := func(what string, want bool) {
+		t.Helper()
+		w, err := NewWatch(file, c)
+		must(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		got := false
+		w.Run(ctx, func() { got = true })
+		if got != want {
+			t.Errorf("%s: news %v, want %v", what, got, want)
+		}
+	}
+	f("as it was loaded", false)
+	put(t, file, text+"# more\n")
+	f("written since", true)
 }
 
 func TestFolders(t *testing.T) {

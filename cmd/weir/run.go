@@ -155,20 +155,21 @@ func (s *server) watch(cfg *config.Config) {
 	}
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()
+	if s.unwatched {
+		return
+	}
+	w, err := config.NewWatch(s.path, cfg)
 	if s.stopWatch != nil {
 		s.stopWatch()
 	}
-	if s.unwatched {
+	if err != nil {
+		s.stopWatch = nil
+		s.log.Error("changes of the configuration file are not noticed, only SIGHUP loads it", zap.Error(err))
 		return
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	s.stopWatch = stop
-	go func() {
-		err := config.Watch(ctx, s.path, cfg.Files(), func() { s.reload("a file changed") })
-		if err != nil && ctx.Err() == nil {
-			s.log.Error("changes of the configuration file are not noticed, only SIGHUP loads it", zap.Error(err))
-		}
-	}()
+	go w.Run(ctx, func() { s.reload("a file changed") })
 }
 
 // endWatch ends the watch, for good.
