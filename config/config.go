@@ -23,6 +23,7 @@ type Config struct {
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
+	ECHKeys        []ECHKey    // the section ech
 	Routes         []Route
 	Backends       []Backend
 	Health         *Health // nil: no health port
@@ -31,6 +32,9 @@ type Config struct {
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log
 	Limits         Limits
+	// Storage is where replicas share session ticket keys: a directory, or a
+	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
+	Storage Secret
 
 	// Hash identifies the effective configuration: the same text after
 	// environment replacement has the same hash on every node. 16 hex digits.
@@ -127,12 +131,105 @@ type HeaderRule struct {
 	Mode HeaderMode
 }
 
-// Certificate is one source of certificates: files or self-signed; exactly one is set.
+// Secret is text that is never shown: String and Effective hide it.
+type Secret string
+
+// String returns a placeholder, so that a secret that is logged by mistake stays one.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(hidden)"
+}
+
+// Certificate is one source of certificates: files, self-signed or ACME; exactly one is set.
 type Certificate struct {
 	Position   Position
 	CertFile   string
 	KeyFile    string
 	SelfSigned []string // hosts
+	ACME       *ACME
+	// NoOCSP keeps weir from asking the responder that the certificate names for a staple.
+	NoOCSP bool
+}
+
+// ACME says how certificates are got from a certificate authority (RFC 8555).
+type ACME struct {
+	// Hosts are the names that are got at once, wildcards only with DNS-01. An
+	// entry that wrote none has those of all routes that open TLS and that no
+	// other entry lists. Empty only with OnDemand.
+	Hosts []string
+	Email string
+	// Directory is the URL of the authority's directory, never empty.
+	Directory string
+	// CAFile and CAPool are what the directory's own certificate has to descend
+	// from, the file and its PEM bytes as loaded; empty: the system's.
+	CAFile string
+	CAPool []byte
+	// KeyType is p256, p384, rsa2048 or rsa4096.
+	KeyType         string
+	ExternalAccount *ExternalAccount // nil: none
+	// Challenges are those that may be used; never empty. DNS is set if and only
+	// if DNS-01 is among them, and then it is the only one.
+	Challenges []Challenge
+	DNS        *DNSChallenge
+	OnDemand   *OnDemand // nil: only Hosts
+	// Storage is where keys, certificates and accounts are kept, and shared by
+	// replicas: an absolute directory, or a redis:// or rediss:// URL. Never empty.
+	Storage Secret
+}
+
+// Challenge is a way to prove that one has a name.
+type Challenge string
+
+// The challenges of RFC 8555, section 8, and RFC 8737.
+const (
+	ChallengeHTTP01    Challenge = "http-01"
+	ChallengeTLSALPN01 Challenge = "tls-alpn-01"
+	ChallengeDNS01     Challenge = "dns-01"
+)
+
+// ExternalAccount binds the ACME account to one that the authority knows (RFC 8555, section 7.3.4).
+type ExternalAccount struct {
+	KeyID  string
+	MACKey Secret // base64url, as authorities hand it out
+}
+
+// DNSChallenge says how TXT records are set for DNS-01.
+type DNSChallenge struct {
+	RFC2136 RFC2136
+	// Resolvers are host:port of name servers that are asked whether a record is there; empty: the system's.
+	Resolvers []string
+	// PropagationDelay is waited before the first look, 0 or more;
+	// PropagationTimeout is how long to look, and negative where nobody looks.
+	PropagationDelay, PropagationTimeout time.Duration
+}
+
+// RFC2136 is a name server that takes dynamic updates, signed by a TSIG key (RFC 8945).
+type RFC2136 struct {
+	Server       string // host:port
+	KeyName      string
+	KeyAlgorithm string // hmac-sha256 and the like
+	Key          Secret // base64
+}
+
+// OnDemand lets certificates be got when a client first asks for a name. At least one of Ask and Hosts is set.
+type OnDemand struct {
+	// Ask is a URL that is asked with ?domain=NAME; 200 allows the name.
+	Ask string
+	// Hosts are patterns; a name has to match one if there are any.
+	Hosts []string
+	// Timeout bounds how long a handshake waits; the certificate is got on in the background.
+	Timeout time.Duration
+	// Concurrent bounds how many certificates are being got at once, at least 1.
+	Concurrent int
+}
+
+// ECHKey is a file with an ECHConfig and its private key in PEM (Encrypted Client Hello, RFC 9849).
+type ECHKey struct {
+	Position Position
+	File     string
+	PEM      []byte // the file's content as it was when the configuration was loaded
 }
 
 // ClientAuthMode says whether a client certificate is asked for or demanded.
@@ -143,6 +240,18 @@ const (
 	ClientAuthNone    ClientAuthMode = ""
 	ClientAuthRequest ClientAuthMode = "request"
 	ClientAuthRequire ClientAuthMode = "require"
+)
+
+// ClientCertField is a part of a client certificate that can be passed on.
+type ClientCertField string
+
+// The parts of a client certificate, and the fields that carry them.
+const (
+	ClientCertSubject     ClientCertField = "subject"     // X-Client-Cert-Subject, RFC 4514
+	ClientCertSAN         ClientCertField = "san"         // X-Client-Cert-SAN
+	ClientCertFingerprint ClientCertField = "fingerprint" // X-Client-Cert-SHA256, hexadecimal
+	ClientCertCertificate ClientCertField = "certificate" // Client-Cert, RFC 9440
+	ClientCertChain       ClientCertField = "chain"       // Client-Cert-Chain, RFC 9440
 )
 
 // TLSPolicy says which versions, suites and client certificates are accepted, and from whom.
@@ -158,6 +267,10 @@ type TLSPolicy struct {
 	ClientAuth     ClientAuthMode
 	ClientAuthCA   string // file; set whenever ClientAuth is
 	ClientAuthPool []byte // the PEM bytes of ClientAuthCA as they were when the configuration was loaded
+	// ClientAuthForward says which fields tell a backend of a verified client certificate.
+	ClientAuthForward []ClientCertField
+	// SHA1 admits clients that offer only SHA-1 signatures; all others get better ones.
+	SHA1 bool
 	// From limits the policy to these client networks; all others get the default policy. Empty: everyone.
 	From []netip.Prefix
 }
@@ -195,13 +308,28 @@ type Route struct {
 	TLS       TLSMode
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string
+	Backend    string    // empty if and only if Redirect is set
+	Redirect   *Redirect // nil: to Backend
+	HSTS       *HSTS     // nil: responses say nothing of it
 	// MaxBody bounds a request body in bytes (413 beyond); 0: no bound.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route however busy it is; 0: no bound.
 	MaxLifetime time.Duration
 	// TunnelIdle overrides the listener's; 0: the listener's.
 	TunnelIdle time.Duration
+}
+
+// Redirect answers every request with the same URL over https.
+type Redirect struct {
+	Port   int // 443 is left out of the URL
+	Status int // 301, 302, 307 or 308
+}
+
+// HSTS is what Strict-Transport-Security says in responses over TLS (RFC 6797).
+type HSTS struct {
+	MaxAge            time.Duration // 0 ends what was promised before
+	IncludeSubdomains bool
+	Preload           bool
 }
 
 // Balance names a way to choose an endpoint.
