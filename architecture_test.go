@@ -189,18 +189,22 @@ var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhos
 
 // unavoidable are exported names that have such a word in another meaning.
 var unavoidable = map[string]string{
-	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
-	"config.Rules":               "those rules",
-	"config.ServerName":          "TLS calls the SNI so",
-	"config.ClientAuthPool":      "an x509.CertPool in PEM",
-	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",
-	"health.ServiceProxyHealthy": "the same",
-	"health.Target":              "what a check aims at: health knows no endpoints",
-	"listener.Bind":              "the verb, of bind(2)",
-	"proxy/http1.Server":         "one of the two roles of the codec, RFC 9110's word",
-	"proxy/message.Target":       "the request target of RFC 9112",
-	"tls/hello.ServerName":       "TLS calls the SNI so",
-	"tls/policy.Server":          "the role of a tls.Config",
+	"config.HeaderRule":            "a rule of a PROXY header policy: the configuration's word",
+	"config.Rules":                 "those rules",
+	"config.ServerName":            "TLS calls the SNI so",
+	"config.ClientAuthPool":        "an x509.CertPool in PEM",
+	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",
+	"health.ServiceProxyHealthy":   "the same",
+	"health.Target":                "what a check aims at: health knows no endpoints",
+	"listener.Bind":                "the verb, of bind(2)",
+	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
+	"proxy/message.Target":         "the request target of RFC 9112",
+	"proxy/message.SetTarget":      "the same",
+	"proxy/message.ValidTarget":    "the same",
+	"proxy/message.ErrTarget":      "the same",
+	"proxy/message.ErrTargetBytes": "the same",
+	"tls/hello.ServerName":         "TLS calls the SNI so",
+	"tls/policy.Server":            "the role of a tls.Config",
 }
 
 var nameParts = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)

@@ -22,11 +22,8 @@ type Client struct {
 
 // Init makes c the codec of rw, which stays the caller's.
 func (c *Client) Init(rw io.ReadWriter, limits Limits) {
-	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.orDefault(), finished: true, sent: true}
+	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), finished: true, sent: true}
 }
-
-// maxInfos bounds the 1xx responses to one request; an endpoint could send them for ever.
-const maxInfos = 16
 
 // Quiet says whether the connection is as an idle one should be: alive, and
 // with nothing to read. What an endpoint says unasked (a 408, say) would be
@@ -85,8 +82,8 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	}
 	c.in.consume(len(head))
 	if res.Informational() {
-		if c.infos++; c.infos > maxInfos {
-			return errTooManyInfo
+		if c.infos++; c.infos > message.MaxInfos {
+			return message.ErrTooManyInfo
 		}
 		return nil
 	}

@@ -21,7 +21,7 @@ type Server struct {
 
 // Init makes s the codec of rw, which stays the caller's.
 func (s *Server) Init(rw io.ReadWriter, limits Limits) {
-	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.orDefault()}
+	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault()}
 }
 
 // ReadHead reads the next request's head. The errors: io.EOF where the client
@@ -42,7 +42,7 @@ func (s *Server) ReadHead(req *message.Request) error {
 			return nil
 		}
 	}
-	if err == errHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
+	if err == message.ErrHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
 		err = errTargetTooLong
 	}
 	if _, refused := err.(*message.Refusal); refused {
