@@ -74,7 +74,7 @@ const (
 var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 
-	"listener": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
+	"listener": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 
 	"proxy/backend": backends,
 
@@ -198,6 +198,7 @@ var unavoidable = map[string]string{
 	"health.Target":                "what a check aims at: health knows no endpoints",
 	"listener.Bind":                "the verb, of bind(2)",
 	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
+	"proxy/http2.Server":           "the same",
 	"proxy/message.Target":         "the request target of RFC 9112",
 	"proxy/message.SetTarget":      "the same",
 	"proxy/message.ValidTarget":    "the same",

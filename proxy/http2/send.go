@@ -1,0 +1,311 @@
+package http2
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// The errors of sending.
+var (
+	// ErrStreamOver: the stream was reset, by either side, or everything was sent.
+	ErrStreamOver = errors.New("http2: the stream is over")
+	// ErrNoStream: the peer takes no further stream now, see Core.Capacity.
+	ErrNoStream = errors.New("http2: the peer takes no further stream on this connection")
+	// ErrNoConnectProtocol: the peer does not take requests to upgrade (RFC 8441).
+	ErrNoConnectProtocol = errors.New("http2: the peer has no extended CONNECT")
+)
+
+// Pending is how many bytes of output are there to be taken.
+func (c *Core) Pending() int { return len(c.out) }
+
+// Take returns the output, which is the caller's then, and continues in spare.
+// Who waited for room is called.
+func (c *Core) Take(spare []byte) []byte {
+	out := c.out
+	c.out, c.control = spare[:0], 0
+	c.wake()
+	return out
+}
+
+// mostControl bounds the control frames that wait: a peer that provokes them
+// and does not read them gets no more memory than this.
+const mostControl = 4096
+
+func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
+	if c.control++; c.control > mostControl {
+		c.fail(EnhanceYourCalm, "control_flood", "the peer does not read the answers that it provokes")
+	}
+	c.out = appendFrame(c.out, length, kind, flags, id)
+}
+
+func (c *Core) appendReset(id uint32, code Code) {
+	c.recent.add(id)
+	c.appendControl(4, frameReset, 0, id)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+}
+
+func (c *Core) appendWindow(id uint32, n int64) {
+	c.appendControl(4, frameWindowUpdate, 0, id)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(n))
+}
+
+func (c *Core) appendGoAway(last uint32, code Code, reason string) {
+	c.out = appendFrame(c.out, 8+len(reason), frameGoAway, 0, 0)
+	c.out = binary.BigEndian.AppendUint32(c.out, last)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+	c.out = append(c.out, reason...)
+}
+
+// Capacity is how many streams may be opened now.
+func (c *Core) Capacity() int {
+	if c.err != nil || c.peerGone || c.leaving != staying || c.nextOwn >= mostStreamID-1 {
+		return 0
+	}
+	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
+}
+
+// TakesUpgrades says whether the peer takes requests to upgrade.
+func (c *Core) TakesUpgrades() bool { return c.peer.connect }
+
+// Open sends a request's head on a new stream. With end, no body follows. req
+// must stay as it is until the response's head. For clients.
+func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {
+	tunnel := req.Upgrade.Len() > 0
+	switch {
+	case c.Capacity() == 0:
+		return nil, ErrNoStream
+	case tunnel && !c.peer.connect:
+		return nil, ErrNoConnectProtocol
+	}
+	s := c.newStream(c.nextOwn)
+	c.nextOwn += 2
+	s.isHead, s.tunnel = req.IsHead, tunnel
+	if tunnel {
+		s.protocol = append(s.protocol, req.Bytes(req.Upgrade)...)
+		s.key = append(s.key, req.GetName(webSocketKey)...)
+		end = false
+	}
+	at := c.beginHead(s)
+	c.out = c.appendRequest(c.out, req)
+	c.endHead(s, at, end)
+	s.sendHead = true
+	if end {
+		s.sendEnd = true
+	}
+	return s, nil
+}
+
+// Respond sends a response's head. With end, no body follows. For servers.
+func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
+	if s.closed || s.sendHead {
+		return ErrStreamOver
+	}
+	at := c.beginHead(s)
+	c.out = appendResponse(c.out, res)
+	end = end && !res.Informational()
+	c.endHead(s, at, end)
+	s.sendHead = !res.Informational()
+	if end {
+		c.sent(s)
+	}
+	return nil
+}
+
+// beginHead makes room for the header of HEADERS and returns where it is.
+func (c *Core) beginHead(s *Stream) int {
+	at := len(c.out)
+	c.out = appendFrame(c.out, 0, frameHeaders, flagEndHeaders, s.id)
+	if c.tableReset {
+		c.tableReset = false
+		c.out = append(c.out, noTable)
+	}
+	return at
+}
+
+// endHead completes the frame at at. A block that is too large for one frame
+// is continued in others.
+func (c *Core) endHead(s *Stream, at int, end bool) {
+	if end {
+		c.out[at+4] |= flagEndStream
+	}
+	n := len(c.out) - at - frameHeaderSize
+	if n <= leastFrameSize {
+		setFrameLength(c.out, at, n)
+		return
+	}
+	c.out[at+4] &^= flagEndHeaders
+	setFrameLength(c.out, at, leastFrameSize)
+	rest := append([]byte(nil), c.out[at+frameHeaderSize+leastFrameSize:]...)
+	c.out = c.out[:at+frameHeaderSize+leastFrameSize]
+	for len(rest) > 0 {
+		n, flags := min(len(rest), leastFrameSize), uint8(0)
+		if n == len(rest) {
+			flags = flagEndHeaders
+		}
+		c.out = appendFrame(c.out, n, frameContinuation, flags, s.id)
+		c.out = append(c.out, rest[:n]...)
+		rest = rest[n:]
+	}
+}
+
+// Write sends as much of p as the windows and the output have room for, and
+// says how much that was. With end, the last byte of p ends the body. Where it
+// falls short, Writable tells when to go on.
+func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
+	if s.closed || s.sendEnd || !s.sendHead {
+		return 0, ErrStreamOver
+	}
+	c.queue.remove(s)
+	s.starved = false
+	for n < len(p) {
+		room := min(s.sendWindow, c.sendWindow, int64(c.config.Output-len(c.out)), leastFrameSize)
+		if room <= 0 {
+			c.wait(s)
+			c.wake() // where it is only the stream's own window
+			return n, nil
+		}
+		piece := p[n:]
+		last := int64(len(piece)) <= room
+		if !last {
+			piece = piece[:room]
+		}
+		n += len(piece)
+		c.appendData(s, piece, end && last)
+	}
+	if end {
+		if len(p) == 0 {
+			c.out = appendFrame(c.out, 0, frameData, flagEndStream, s.id)
+		}
+		c.sent(s)
+	}
+	c.wake() // the next in turn, where there is room left
+	return n, nil
+}
+
+func (c *Core) appendData(s *Stream, p []byte, end bool) {
+	flags := uint8(0)
+	if end {
+		flags = flagEndStream
+	}
+	c.out = appendFrame(c.out, len(p), frameData, flags, s.id)
+	c.out = append(c.out, p...)
+	s.sendWindow -= int64(len(p))
+	c.sendWindow -= int64(len(p))
+	if len(p) >= 256 || end { // windows of a few bytes are no honest work
+		c.purse.earn(forWindows, 2)
+		c.purse.earn(forPings, 1)
+	}
+}
+
+// Finish ends the body, with the trailers that are not dropped.
+func (c *Core) Finish(s *Stream, trailers *message.Head) error {
+	if s.closed || s.sendEnd || !s.sendHead {
+		return ErrStreamOver
+	}
+	if !hasTrailers(trailers) {
+		_, err := c.Write(s, nil, true)
+		return err
+	}
+	at := c.beginHead(s)
+	for i := range trailers.Fields {
+		if f := &trailers.Fields[i]; !f.Dropped && f.ID == message.Other {
+			c.out = appendField(c.out, trailers.Name(i), trailers.Value(i))
+		}
+	}
+	c.endHead(s, at, true)
+	c.queue.remove(s)
+	c.sent(s)
+	return nil
+}
+
+// hasTrailers says whether there are trailers to send.
+func hasTrailers(h *message.Head) bool {
+	for i := range h.Fields {
+		if f := &h.Fields[i]; !f.Dropped && f.ID == message.Other {
+			return true
+		}
+	}
+	return false
+}
+
+// sent notes that everything was sent on s.
+func (c *Core) sent(s *Stream) {
+	s.sendEnd = true
+	c.end(s)
+}
+
+// Reset ends s before its time. No Reset event follows.
+func (c *Core) Reset(s *Stream, code Code) {
+	if s.closed {
+		return
+	}
+	c.appendReset(s.id, code)
+	c.close(s)
+}
+
+// wait notes that s has something to send, and what it waits for.
+func (c *Core) wait(s *Stream) {
+	if s.sendWindow <= 0 {
+		s.starved = true
+	} else {
+		c.queue.push(s)
+	}
+}
+
+// unstarve lets s queue again once its own window is open.
+func (c *Core) unstarve(s *Stream) {
+	if s.starved && s.sendWindow > 0 {
+		s.starved = false
+		c.queue.push(s)
+	}
+}
+
+// wake calls the stream that has waited longest, if there is something for it.
+// It calls the next one by writing, or by ending.
+func (c *Core) wake() {
+	s := c.queue.first
+	if s == nil || c.err != nil || c.sendWindow <= 0 || len(c.out) >= c.config.Output {
+		return
+	}
+	c.queue.remove(s)
+	c.events.Writable(s)
+}
+
+// leaving is how far we are with going away.
+type leaving uint8
+
+const (
+	staying leaving = iota
+	leavingSoon
+	left
+)
+
+// Leave begins to go away (RFC 9113, section 6.8): the peer is told, and once
+// it must know, by the answer to a PING, new streams are taken no more. Who
+// does not trust it to answer calls LeaveNow later.
+func (c *Core) Leave() {
+	if c.leaving != staying || c.err != nil {
+		return
+	}
+	c.leaving = leavingSoon
+	c.appendGoAway(mostStreamID, NoError, "")
+	c.appendPing(pingLeave)
+}
+
+// LeaveNow takes no more streams.
+func (c *Core) LeaveNow() {
+	if c.leaving == left || c.err != nil {
+		return
+	}
+	c.leaving, c.goneLast = left, c.lastPeer
+	c.appendGoAway(c.lastPeer, NoError, "")
+}
+
+// Leaving says whether no stream will be taken any more; with Working 0, the
+// connection can be closed.
+func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.config.Role == Client }
+
+// Working is how many streams the driver has not released.
+func (c *Core) Working() int { return c.working }
