@@ -214,7 +214,7 @@ func (c *Core) probe(n int) {
 func (c *Core) measured() {
 	p := &c.path
 	p.probing = false
-	if p.bytes*3 >= p.size*2 {
+	if p.bytes*3 >= p.size { // windows are given back by halves
 		p.size = min(2*p.size, int64(c.config.StreamWindow))
 		c.growConnection(min(4*p.size, int64(c.config.ConnectionWindow)))
 	}
