@@ -348,6 +348,7 @@ func (c *Core) fail(code Code, reason, detail string) {
 		return
 	}
 	c.err = &ConnError{Code: code, Reason: reason, Detail: detail}
+	c.gather, c.pending = gather{}, nil // nothing more is read
 	c.appendGoAway(c.lastPeer, code, reason)
 }
 
