@@ -57,7 +57,11 @@ func (c *Core) applySettings(p []byte) {
 	if !c.changeWindows(window) {
 		return
 	}
-	c.appendControl(0, frameSettings, flagAck, 0)
+	c.appendControl(0, frameSettings, flagAck, 0) // before what it lets us send
+	for _, s := range c.table.streams {
+		c.unstarve(s)
+	}
+	c.wake()
 	c.events.Settings()
 }
 
@@ -65,19 +69,12 @@ func (c *Core) applySettings(p []byte) {
 func (c *Core) changeWindows(window uint32) bool {
 	change := int64(window) - int64(c.peer.window)
 	c.peer.window = window
-	if change == 0 {
-		return true
-	}
 	for _, s := range c.table.streams {
 		if s.sendWindow += change; s.sendWindow > mostWindow {
 			c.fail(FlowControlError, "window_overflow", "SETTINGS_INITIAL_WINDOW_SIZE makes a stream's window overflow")
 			return false
 		}
 	}
-	for _, s := range c.table.streams {
-		c.unstarve(s)
-	}
-	c.wake()
 	return true
 }
 
