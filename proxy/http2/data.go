@@ -144,8 +144,8 @@ func (c *Core) endReceived(s *Stream) {
 		return
 	}
 	s.recvEnd = true
-	c.events.End(s)
 	c.end(s)
+	c.events.End(s)
 }
 
 // firstConnectionWindow is what the connection's window is enlarged to at

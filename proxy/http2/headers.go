@@ -204,7 +204,7 @@ func (c *Core) decodeRequest(g gather, block []byte) {
 		s.left = s.req.Length
 	}
 	c.events.Head(s, refusal)
-	if g.end && !s.closed {
+	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
 		c.endReceived(s)
 	}
 }
@@ -240,7 +240,7 @@ func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
 		s.headDone, s.recvEnd = true, g.end
 	}
 	c.events.Head(s, nil)
-	if g.end && !s.closed {
+	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
 		c.endReceived(s)
 	}
 }
