@@ -1,0 +1,238 @@
+package http2
+
+import (
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Connection drives the core of a client's connection. One goroutine reads, by
+// Step; each exchange runs in a worker's; and whoever has something to send
+// leaves it to one flusher, which exists while there is something. An idle
+// connection has neither workers, nor flusher, nor buffers.
+//
+// It does not close what it reads and writes. The zero value needs Init.
+type Connection struct {
+	rw    io.ReadWriter
+	serve func(*Exchange)
+	flush func() // c.flusher, bound once
+
+	mu       sync.Mutex // guards all below, and the exchanges' state
+	core     Core
+	ready    []*Exchange // came with the bytes that are being received
+	flushing bool
+	spare    []byte
+	bare     bool  // the core has no output buffer
+	failed   error // of writing
+	drained  sync.Cond
+}
+
+// Init makes c the connection that rw carries. Each request is served by a call
+// of serve, in a goroutine of its own, which must end with Exchange.Close.
+func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)) {
+	*c = Connection{rw: rw, serve: serve}
+	c.flush = c.flusher
+	c.drained.L, c.bare = &c.mu, true
+	config.Role = Server
+	c.core.Init(config, (*events)(c))
+}
+
+// Step reads until the connection has nothing more to give, and starts what
+// came. The errors: conn.ErrWouldBlock (call again), io.EOF, a *ConnError (what
+// it says to the client is on its way), or the connection's own.
+func (c *Connection) Step() error {
+	buf := conn.GetBuffer()
+	defer conn.PutBuffer(buf)
+	for {
+		n, err := c.rw.Read(buf[:])
+		if n > 0 {
+			if err := c.receive(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Connection) receive(p []byte) error {
+	c.mu.Lock()
+	if c.bare {
+		c.bare = false
+		greeting := c.core.Take(conn.GetBuffer()[:0])
+		c.core.out = append(c.core.out, greeting...)
+	}
+	err := c.core.Receive(time.Now(), p)
+	if err == nil {
+		err = c.failed
+	}
+	c.startFlusher()
+	for i, x := range c.ready {
+		c.ready[i] = nil
+		work(x)
+	}
+	c.ready = c.ready[:0]
+	c.mu.Unlock()
+	return err
+}
+
+// startFlusher is called with the lock held, by whoever may have put something into the output.
+func (c *Connection) startFlusher() {
+	if !c.flushing && c.failed == nil && c.core.Pending() > 0 {
+		c.flushing = true
+		go c.flush()
+	}
+}
+
+// mostSpare bounds the output buffer that is kept: smaller ones are thrown
+// away too often, which costs more than all else for bodies of some KiB.
+const mostSpare = 256 << 10
+
+// flusher sends the output. It lets others run first, so that what they have
+// to say leaves in the same write.
+func (c *Connection) flusher() {
+	runtime.Gosched()
+	c.mu.Lock()
+	for c.core.Pending() > 0 && c.failed == nil {
+		out := c.core.Take(c.spare)
+		c.spare = nil
+		c.mu.Unlock()
+		_, err := c.rw.Write(out)
+		c.mu.Lock()
+		if cap(out) <= mostSpare {
+			c.spare = out
+		}
+		if err != nil {
+			c.failed = err
+			c.core.Abort(InternalError, "lost", "the connection was lost")
+		}
+	}
+	c.flushing = false
+	if c.core.Working() == 0 && c.core.Pending() == 0 && !c.bare { // it may be idle for long
+		putOutput(c.core.Take(nil))
+		putOutput(c.spare)
+		c.spare, c.bare = nil, true
+	}
+	c.drained.Broadcast()
+	c.mu.Unlock()
+}
+
+// putOutput gives a buffer back that came from the pool, and was not outgrown.
+func putOutput(b []byte) {
+	if cap(b) == conn.BufferSize {
+		conn.PutBuffer((*conn.Buffer)(b[:conn.BufferSize]))
+	}
+}
+
+// Trim gives memory back that an idle connection does not need.
+func (c *Connection) Trim() {
+	c.locked(func() {
+		if c.core.Working() == 0 && !c.flushing {
+			c.core.Trim()
+			c.ready = nil
+		}
+	})
+}
+
+// Start sends the greeting.
+func (c *Connection) Start() { c.locked(func() {}) }
+
+// Working is how many exchanges run.
+func (c *Connection) Working() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Working()
+}
+
+// Leave begins to go away: see Core.Leave.
+func (c *Connection) Leave() { c.locked(c.core.Leave) }
+
+// LeaveNow takes no more exchanges: see Core.LeaveNow.
+func (c *Connection) LeaveNow() { c.locked(c.core.LeaveNow) }
+
+// Left says whether the connection can be closed: no exchange runs or will.
+func (c *Connection) Left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Leaving() && c.core.Working() == 0
+}
+
+func (c *Connection) locked(f func()) {
+	c.mu.Lock()
+	f()
+	c.startFlusher()
+	c.mu.Unlock()
+}
+
+// Abort ends every exchange, as nothing is read any more, and waits until they
+// have noticed and what there was to say is sent. The connection's write
+// deadline bounds that.
+func (c *Connection) Abort() {
+	c.mu.Lock()
+	c.core.Abort(Cancel, "lost", "the connection was lost")
+	c.startFlusher()
+	for c.flushing || c.core.Working() > 0 {
+		c.drained.Wait()
+	}
+	c.mu.Unlock()
+}
+
+// events are the core's events, which come with the lock held.
+type events Connection
+
+func exchangeOf(s *Stream) *Exchange {
+	x, _ := s.User.(*Exchange)
+	return x
+}
+
+func (e *events) Request(s *Stream) *message.Request {
+	x := newExchange((*Connection)(e), s)
+	s.User = x
+	return &x.req
+}
+
+func (e *events) Response(*Stream) *message.Response { return nil } // a client's
+
+func (e *events) Head(s *Stream, refusal *message.Refusal) {
+	x := exchangeOf(s)
+	x.started, x.refusal = true, refusal
+	e.ready = append(e.ready, x)
+}
+
+func (e *events) Data(s *Stream, p []byte) {
+	x := exchangeOf(s)
+	x.body.add(p)
+	x.changed.Broadcast()
+}
+
+func (e *events) End(s *Stream) {
+	x := exchangeOf(s)
+	x.ended = true
+	x.changed.Broadcast()
+}
+
+func (e *events) Reset(s *Stream, ending Ending) {
+	x := exchangeOf(s)
+	x.over, x.ending = true, ending
+	if !x.started { // nobody has heard of it
+		x.release()
+		return
+	}
+	x.changed.Broadcast()
+}
+
+func (e *events) Writable(s *Stream) {
+	x := exchangeOf(s)
+	x.writable = true
+	x.changed.Broadcast()
+}
+
+func (e *events) Settings()      {}
+func (e *events) SettingsAcked() {}
+func (e *events) PingAcked()     {}
+func (e *events) GoAway(Code)    {}
