@@ -191,6 +191,7 @@ var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhos
 var unavoidable = map[string]string{
 	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
 	"config.Rules":               "those rules",
+	"config.Server":              "a name server, as DNS calls it",
 	"config.ServerName":          "TLS calls the SNI so",
 	"config.ClientAuthPool":      "an x509.CertPool in PEM",
 	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",

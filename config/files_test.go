@@ -37,7 +37,7 @@ func (f folder) certificate(name string, curve elliptic.Curve, until time.Time, 
 	if err != nil {
 		f.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{}, DNSNames: hosts, NotBefore: until.Add(-24 * time.Hour), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{}, DNSNames: hosts, NotBefore: until.Add(-90 * day), NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, crypto.PublicKey(&key.PublicKey), key)
 	if err != nil {
 		f.Fatal(err)
@@ -61,12 +61,12 @@ func (f folder) parse(text string) (*Config, string) {
 
 func TestCertificateFiles(t *testing.T) {
 	dir := folder{t, t.TempDir()}
-	tomorrow := time.Now().Add(24 * time.Hour)
-	dir.certificate("a", elliptic.P256(), tomorrow, "A.example")
-	dir.certificate("b", elliptic.P256(), tomorrow, "b.example")
+	later := time.Now().Add(20 * day)
+	dir.certificate("a", elliptic.P256(), later, "A.example")
+	dir.certificate("b", elliptic.P256(), later, "b.example")
 	dir.certificate("old", elliptic.P256(), time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC), "old.example")
-	dir.certificate("p224", elliptic.P224(), tomorrow, "c.example")
-	dir.certificate("nameless", elliptic.P256(), tomorrow)
+	dir.certificate("p224", elliptic.P224(), later, "c.example")
+	dir.certificate("nameless", elliptic.P256(), later)
 	dir.write("empty.pem", nil)
 	dir.write("broken.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
 	dir.write("large.pem", make([]byte, maxPEM+1))

@@ -75,6 +75,9 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 		hash = v.config().hash() // while file paths are as they were written
 	}
 	v.files(filepath.Dir(name))
+	if !v.unread {
+		v.routeHosts()
+	}
 	if len(d.errs) > 0 {
 		return nil, d.errs.sorted()
 	}

@@ -227,12 +227,12 @@ func TestHash(t *testing.T) {
 // reloads checks that the effective configuration is a configuration, with the same effect.
 func reloads(t *testing.T, c *Config) {
 	t.Helper()
-	text := c.Effective()
+	text := c.render(&shower{all: true})
 	again, err := Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("the effective configuration does not load: %v\n%s", err, text)
 	}
-	if got := again.Effective(); string(got) != string(text) {
+	if got := again.render(&shower{all: true}); string(got) != string(text) {
 		t.Errorf("the effective configuration has another effect:\n%s\nwas\n%s", got, text)
 	}
 	if !reflect.DeepEqual(withoutPositions(c).Routes, withoutPositions(again).Routes) {
