@@ -125,6 +125,11 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 	if h.sni != "" {
 		h.host = h.edge.lookup([]byte(h.sni))
 	}
+	if h.host != nil && h.host.passthrough != nil {
+		// Only the inside of an encrypted hello can name such a host here: serveTLS
+		// saw the outside. What was opened cannot be passed through any more.
+		return nil, errECHPassthrough
+	}
 	h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
 	return h.policy, nil
 }
@@ -132,7 +137,7 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 // terminate does the handshake and serves what is inside.
 func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{conn: c, edge: e}
-	tc := tls.Server(c, policy.Server(h.choose))
+	tc := tls.Server(c, policy.Server(h.choose, t.ech))
 	err := tc.Handshake()
 	state := tc.ConnectionState()
 	p.Handshakes.Handshake(e.name, h.name(), state.Version, state.CipherSuite, err)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,6 +17,7 @@ import (
 type Table struct {
 	edges  map[string]*edge
 	routes map[routeOn]bool // which there are
+	ech    []tls.EncryptedClientHelloKey
 }
 
 // Route is where a request or connection goes.
@@ -60,11 +62,12 @@ type Parts struct {
 	Backends map[string]*backend.Backend
 	Policies map[string]*policy.Policy
 	Metrics  *Metrics
+	ECH      []tls.EncryptedClientHelloKey // policy.ParseECH makes them
 }
 
 // NewTable builds the table of a valid configuration.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool)}
+	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool), ech: parts.ECH}
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{

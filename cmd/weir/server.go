@@ -127,11 +127,16 @@ func (s *server) prepare(p *plan) (err error) {
 	if p.commit, err = s.certs.Prepare(p.cfg.Certificates); err != nil {
 		return err
 	}
+	ech, err := checkTLS(p.cfg)
+	if err != nil {
+		return err
+	}
 	p.policies = make(map[string]*policy.Policy)
 	for _, c := range p.cfg.TLSPolicies {
 		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
 			return err
 		}
+		p.policies[c.Name].RetryECH(ech)
 	}
 	p.headers = make(map[string]*listener.Policy)
 	for _, c := range p.cfg.HeaderPolicies {
@@ -147,7 +152,7 @@ func (s *server) prepare(p *plan) (err error) {
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: ech})
 	return err
 }
 
@@ -215,6 +220,7 @@ func (s *server) adopt(p *plan) {
 	}
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
+	policy.AdmitSHA1(admitsSHA1(p.cfg))
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.config.Store(p.cfg) // before a port can be asked for it
