@@ -103,33 +103,35 @@ func (a *ACME) refuses(host string) error {
 // routeHosts fills in the hosts of the ACME entry that wrote none: those that
 // routes open TLS for, and that no other entry is for. It needs the names in files.
 func (v *draft) routeHosts() {
-	for _, c := range v.certificates {
-		a := c.ACME
-		if a == nil || v.given(&a.Hosts) {
+	i := slices.IndexFunc(v.certificates, func(c *Certificate) bool { return c.ACME != nil && !v.given(&c.ACME.Hosts) })
+	if i < 0 {
+		return
+	}
+	a := v.certificates[i].ACME
+	seen := map[string]bool{"": true}
+	refused := false
+	for _, r := range v.routes {
+		if r.FirstBytes != "" {
 			continue
 		}
-		refused := false
-		for _, r := range v.routes {
-			for _, host := range v.hostsOf(r) {
-				switch {
-				case host == "" || r.FirstBytes != "" || slices.Contains(a.Hosts, host) || !v.isOpened(r, host) || v.isCertified(host):
-				case a.OnDemand != nil && strings.HasPrefix(host, "*."): // its names are got one by one
-				default:
-					if err := a.refuses(host); err != nil {
-						v.failAt(v.places[a], "%s of %s %v, or say under hosts which ones to get", v.describeHost(r, host), lineOf(r), err)
-						refused = true
-						continue
-					}
-					a.Hosts = append(a.Hosts, host)
-				}
+		for _, host := range v.hostsOf(r) {
+			oneByOne := a.OnDemand != nil && strings.HasPrefix(host, "*.") // the names below it are got when they are asked for
+			if seen[host] || oneByOne || !v.isOpened(r, host) || v.isCertified(host) {
+				continue
 			}
+			seen[host] = true
+			if err := a.refuses(host); err != nil {
+				v.failAt(v.places[a], "%s of %s %v, or say under hosts which ones to get", v.describeHost(r, host), lineOf(r), err)
+				refused = true
+				continue
+			}
+			a.Hosts = append(a.Hosts, host)
 		}
-		if len(a.Hosts) == 0 && a.OnDemand == nil && !refused && len(v.errs) == 0 {
-			v.failAt(v.places[a], "names no hosts, and neither does any route that opens TLS and has no other certificate; write hosts, such as [app.example.org]")
-		}
-		v.names = append(v.names, a.Hosts...)
-		return // there is at most one, or it was reported
 	}
+	if len(a.Hosts) == 0 && a.OnDemand == nil && !refused && len(v.errs) == 0 {
+		v.failAt(v.places[a], "names no hosts, and neither does any route that opens TLS and has no other certificate; write hosts, such as [app.example.org]")
+	}
+	v.certified(a.Hosts)
 }
 
 // warnACME warns of challenges that nobody can answer.

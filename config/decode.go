@@ -29,7 +29,7 @@ type draft struct {
 	echKeys      []*ECHKey
 
 	groups map[hostOn]*group // what the routes say of TLS, by listener and host
-	names  []string          // of all certificates
+	names  map[string]bool   // of all certificates
 	unread bool              // the names of a certificate file are not known
 }
 

@@ -22,7 +22,7 @@ const (
 
 func (v *draft) acme(c *Certificate) setter {
 	return func(n *yaml.Node, p path) {
-		a := &ACME{Directory: letsEncrypt, KeyType: "p256"}
+		a := &ACME{KeyType: "p256"}
 		c.ACME = a
 		v.mark(a, n, p)
 		staging := new(bool)
@@ -44,6 +44,8 @@ func (v *draft) acme(c *Certificate) setter {
 			v.failAt(v.places[staging], "stands for Let's Encrypt's staging directory, and directory names another; keep one")
 		case *staging:
 			a.Directory = letsEncryptStaging
+		case !there["directory"]: // a wrong one stays empty, so that no rules of Let's Encrypt are held against the hosts
+			a.Directory = letsEncrypt
 		}
 		v.settleChallenges(a)
 	}
@@ -153,14 +155,16 @@ func parseNameServer(s string) (string, error) {
 	return parseEndpoint(s)
 }
 
-// parseKeyName checks the name of a TSIG key, which has the form of a host name.
+// parseKeyName brings the name of a TSIG key, which has the form of a host name,
+// into its canonical form (RFC 8945, section 4.3.3), without the dot at the end.
 func parseKeyName(s string) (string, error) {
-	for label := range strings.SplitSeq(strings.TrimSuffix(strings.ToLower(s), "."), ".") {
+	name := strings.TrimSuffix(strings.ToLower(s), ".")
+	for label := range strings.SplitSeq(name, ".") {
 		if !isLabel(label) {
 			return "", errors.New(`is not the name of a key; write it as the name server has it, such as "weir" or "weir.example.org"`)
 		}
 	}
-	return s, nil
+	return name, nil
 }
 
 func parseEmail(s string) (string, error) {

@@ -58,16 +58,16 @@ func (v *draft) files(folder string) {
 	v.absolute(&v.shared, folder)
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
-		if c.CertFile != "" && c.KeyFile != "" {
+		if c.CertFile != "" || c.KeyFile != "" {
 			names := v.pair(&c.CertFile, &c.KeyFile)
 			v.unread = v.unread || names == nil
-			v.names = append(v.names, names...)
+			v.certified(names)
 		}
-		v.names = append(v.names, c.SelfSigned...)
+		v.certified(c.SelfSigned)
 		if a := c.ACME; a != nil {
 			resolve(&a.CAFile)
 			v.acmeFiles(a, folder)
-			v.names = append(v.names, a.Hosts...)
+			v.certified(a.Hosts)
 		}
 	}
 	for _, k := range v.echKeys {
@@ -85,12 +85,16 @@ func (v *draft) files(folder string) {
 		if b.TLS.CAFile != "" {
 			v.authorities(&b.TLS.CAFile)
 		}
-		if b.TLS.CertFile != "" && b.TLS.KeyFile != "" {
-			v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
-		}
+		v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
 	}
 	if a := v.accessLog; a != nil && a.Path != "stdout" && a.Path != "stderr" {
 		resolve(&a.Path)
+	}
+}
+
+func (v *draft) certified(names []string) {
+	for _, name := range names {
+		v.names[name] = true
 	}
 }
 
@@ -121,8 +125,12 @@ func (v *draft) echKey(file *string) []byte {
 	return data
 }
 
-// pair checks that certificate and key can be read and fit. It returns the certificate's names.
+// pair checks that certificate and key can be read and fit. It returns the
+// certificate's names, nil after an error.
 func (v *draft) pair(cert, key *string) []string {
+	if *cert == "" || *key == "" {
+		return nil // was reported
+	}
 	certPEM, okCert := v.read(cert)
 	keyPEM, okKey := v.read(key)
 	if !okCert || !okKey {

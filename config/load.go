@@ -67,7 +67,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	if root == nil {
 		return nil, d.errs.sorted()
 	}
-	v := draft{decoder: d}
+	v := draft{decoder: d, names: map[string]bool{}}
 	v.decode(root)
 	v.validate()
 	hash := ""

@@ -108,7 +108,7 @@ func (v *draft) isOpened(r *Route, host string) bool {
 // isCertified says whether a certificate is for host; one for *.example.org is for each of its labels.
 func (v *draft) isCertified(host string) bool {
 	_, rest, _ := strings.Cut(host, ".")
-	return slices.Contains(v.names, host) || slices.Contains(v.names, "*."+rest)
+	return v.names[host] || v.names["*."+rest]
 }
 
 // isOnDemand says whether a certificate for host may be got when it is asked for.
