@@ -23,6 +23,7 @@ type Record struct {
 	TLS      *tls.Conn // nil: plain or passed through
 	SNI      string
 	Policy   string
+	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
 
 	Route, Backend, Endpoint string
 	Attempts                 int
@@ -203,6 +204,9 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	}
 	if r.Policy != "" {
 		f = append(f, zap.String("tls_policy", r.Policy))
+	}
+	if r.Hello != nil {
+		f = appendHello(f, r.Hello)
 	}
 	state := r.TLS.ConnectionState()
 	if state.Version == 0 {

@@ -47,6 +47,7 @@ type edge struct {
 
 // host is what one listener does for one host.
 type host struct {
+	name        string         // as the routes have it; "*" of routes without hosts
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
 	paths       []path // the first that matches decides
@@ -118,7 +119,7 @@ func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
 	}
 	if len(r.config.Hosts) == 0 {
 		if e.any == nil {
-			e.any = new(host)
+			e.any = &host{name: "*"}
 		}
 		e.any.add(e, r, p)
 	}
@@ -126,12 +127,12 @@ func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
 }
 
 func (e *edge) host(name string) *host {
-	m := e.hosts
+	m, full := e.hosts, name
 	if suffix, ok := strings.CutPrefix(name, "*."); ok {
 		m, name = e.wildcards, suffix
 	}
 	if m[name] == nil {
-		m[name] = new(host)
+		m[name] = &host{name: full}
 	}
 	return m[name]
 }

@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"cmp"
+	"crypto/tls"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// HostRoutes is a host that a tls listener opens, as the current table has it.
+type HostRoutes struct {
+	Listener string `json:"listener"`
+	// Host is as the routes have it, "*" of routes without hosts.
+	Host string `json:"host"`
+	// Policy is the TLS policy of the host; clients outside its `from` have the default one.
+	Policy string   `json:"policy"`
+	Routes []string `json:"routes"`
+}
+
+// Hosts lists the hosts of tls listeners that are not passed through.
+func (p *Proxy) Hosts() []HostRoutes {
+	list := []HostRoutes{}
+	t := p.table.Load()
+	if t == nil {
+		return list
+	}
+	for _, e := range t.edges {
+		if e.protocol != config.ProtocolTLS {
+			continue
+		}
+		for _, h := range e.all() {
+			if h.passthrough == nil {
+				list = append(list, h.sight(e))
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b HostRoutes) int {
+		return cmp.Or(cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Host, b.Host))
+	})
+	return list
+}
+
+func (e *edge) all() (list []*host) {
+	for _, h := range e.hosts {
+		list = append(list, h)
+	}
+	for _, h := range e.wildcards {
+		list = append(list, h)
+	}
+	if e.any != nil {
+		list = append(list, e.any)
+	}
+	return list
+}
+
+func (h *host) sight(e *edge) HostRoutes {
+	p := h.policy
+	if p == nil {
+		p = e.fallback
+	}
+	s := HostRoutes{Listener: e.name, Host: h.name, Policy: p.Name}
+	for _, path := range h.paths {
+		if !slices.Contains(s.Routes, path.route.name) {
+			s.Routes = append(s.Routes, path.route.name)
+		}
+	}
+	slices.Sort(s.Routes)
+	return s
+}
+
+// appendHello adds what a client offered.
+func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
+	o := policy.OfferOf(h)
+	f = append(f, zap.Strings("tls_offered_versions", o.Versions), zap.Strings("tls_offered_suites", o.Suites))
+	if len(o.Protocols) > 0 {
+		f = append(f, zap.Strings("tls_offered_alpn", o.Protocols))
+	}
+	if o.OnlySHA1 {
+		f = append(f, zap.Bool("tls_only_sha1", true))
+	}
+	return append(f, zap.String("ja4", o.JA4))
+}
