@@ -28,6 +28,8 @@ type Policy struct {
 	From []netip.Prefix
 	// ClientAuth says whether client certificates are asked for.
 	ClientAuth config.ClientAuthMode
+	// Forward says what backends are told of a verified client certificate.
+	Forward []config.ClientCertField
 	// Scope names all that a connection under this policy was asked to prove: a
 	// session resumes, and a connection carries a host's requests, only where it is the same.
 	Scope string
@@ -60,7 +62,8 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		}
 	}
 	attach(scope(p), c)
-	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, Scope: scope(p)}, nil
+	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth,
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p)}, nil
 }
 
 // check refuses what crypto/tls would take for "as you like".
