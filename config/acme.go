@@ -92,6 +92,8 @@ func (a *ACME) refuses(host string) error {
 		return nil
 	case isIP:
 		return errors.New("is an IP address, for which Let's Encrypt wants a profile that weir does not ask for; write names, or another directory")
+	case wildcard && !strings.Contains(name, "."):
+		return errors.New("stands for everything below a top-level domain, which Let's Encrypt does not certify; write a longer one")
 	case !strings.Contains(name, ".") || slices.ContainsFunc(local, func(end string) bool { return strings.HasSuffix(name, end) }):
 		return errors.New("is a name of a local network, which Let's Encrypt does not certify; write public names, or the directory of an authority of your own")
 	case strings.Contains(name, "_"):

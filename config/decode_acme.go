@@ -29,7 +29,7 @@ func (v *draft) acme(c *Certificate) setter {
 		there := v.section(n, p, []field{
 			{"hosts", list(v.decoder, &a.Hosts, v.host)},
 			{"email", parsed(v.decoder, &a.Email, "an e-mail address", parseEmail)},
-			{"directory", parsed(v.decoder, &a.Directory, "the https URL of a directory", parseDirectory)},
+			{"directory", v.webURL(&a.Directory, "https://ca.example.org/directory", checkDirectory)},
 			{"staging", v.truth(staging)},
 			{"ca", v.text(&a.CAFile)},
 			{"key_type", choice(v.decoder, &a.KeyType, "p256", "p384", "rsa2048", "rsa4096")},
@@ -129,7 +129,7 @@ func (v *draft) onDemand(a *ACME) setter {
 		o := &OnDemand{Timeout: 10 * time.Second, Concurrent: 4}
 		a.OnDemand = o
 		there := v.section(n, p, []field{
-			{"ask", parsed(v.decoder, &o.Ask, "the URL of what is asked", parseAsk)},
+			{"ask", v.webURL(&o.Ask, "http://127.0.0.1:9100/allowed", checkAsk)},
 			{"hosts", list(v.decoder, &o.Hosts, v.host)},
 			{"timeout", v.duration(&o.Timeout, time.Second, time.Minute)},
 			{"concurrent", v.number(&o.Concurrent, 1, 1000)},
@@ -175,41 +175,41 @@ func parseEmail(s string) (string, error) {
 	return s, nil
 }
 
-// parseDirectory demands https, but for tests on one machine.
-func parseDirectory(s string) (string, error) {
-	u, err := parseURL(s)
-	switch {
-	case err != nil:
-		return "", err
-	case u.Scheme == "http" && !isLoopbackHost(u.Hostname()):
-		return "", fmt.Errorf("is not encrypted, so anybody on the way could speak for the authority; write https://")
+// webURL decodes an http or https URL without a password, which would be shown.
+func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error) setter {
+	parse := func(s string) (string, error) {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			return "", fmt.Errorf("is not a URL that can be asked; write one such as %q", example)
+		case u.Fragment != "" || strings.HasSuffix(s, "#"):
+			return "", errors.New("has a fragment, which is never sent; take it out")
+		}
+		return s, check(u)
 	}
-	return s, nil
+	return func(n *yaml.Node, p path) {
+		if u, err := url.Parse(n.Value); err == nil && u.User != nil || err != nil && strings.Contains(n.Value, "@") {
+			d.mark(dst, n, p)
+			d.fail(n, p, "has a name or password in it, which logs would show; take it out")
+			return
+		}
+		parsed(d, dst, "a URL such as "+example, parse)(n, p)
+	}
 }
 
-func parseAsk(s string) (string, error) {
-	u, err := parseURL(s)
-	if err != nil {
-		return "", err
+// checkDirectory demands https, but for tests on one machine.
+func checkDirectory(u *url.URL) error {
+	if u.Scheme == "http" && !isLoopbackHost(u.Hostname()) {
+		return errors.New("is not encrypted, so anybody on the way could speak for the authority; write https://")
 	}
+	return nil
+}
+
+func checkAsk(u *url.URL) error {
 	if u.Query().Has("domain") {
-		return "", errors.New("has the parameter domain, which weir adds; take it out")
+		return errors.New("has the parameter domain, which weir adds; take it out")
 	}
-	return s, nil
-}
-
-// parseURL takes http and https URLs without a password, which would be shown.
-func parseURL(s string) (*url.URL, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, errors.New(`is not a URL; write one such as "https://ca.example.org/directory"`)
-	case u.User != nil:
-		return nil, errors.New("has a name or password in it, which logs would show; take it out")
-	case u.Fragment != "" || strings.HasSuffix(s, "#"):
-		return nil, errors.New("has a fragment, which is never sent; take it out")
-	}
-	return u, nil
+	return nil
 }
 
 func isLoopbackHost(host string) bool {

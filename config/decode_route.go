@@ -30,7 +30,7 @@ func (v *draft) route(n *yaml.Node, p path) {
 	v.require(there, n, p, "listeners", "[web]")
 	switch {
 	case !there["redirect"]:
-		v.require(there, n, p, "backend", "app")
+		v.require(there, n, p, "backend", `app, or redirect: https`)
 	case there["backend"] && r.Redirect != nil:
 		v.failAt(v.places[&r.Redirect], "the route has a backend as well; keep one of the two")
 	}
