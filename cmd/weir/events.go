@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"go.uber.org/zap"
@@ -46,6 +47,16 @@ func (s *server) moreRefusals(key string, held int) {
 		a.Info("", zap.String("kind", "refused"), zap.String("listener", l), zap.String("reason", reason), zap.Int("more", held))
 	}
 }
+
+// panicked tells of a connection that a fault of weir's own ended.
+func (s *server) panicked(listener string, value any, stack []byte) {
+	s.metrics.panics.Inc()
+	if s.limited.Allow(panicLine) {
+		s.log.Error(panicLine, zap.String("listener", listener), zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	}
+}
+
+const panicLine = "a connection was ended by a fault of weir's own; please report it"
 
 func (s *server) acceptTrouble(err error) {
 	s.log.Error("connections wait to be accepted", zap.Error(err))

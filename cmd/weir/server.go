@@ -91,7 +91,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }}
+		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }, Clients: policy.NewClients(), Panicked: s.panicked}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -228,7 +228,7 @@ func (s *server) adopt(p *plan) {
 	s.adoptPorts(p)
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
-		return s.listeners[l] != nil && (known || name == "")
+		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	s.metrics.applied(p.cfg)
 	s.node.SetLoaded(true)
