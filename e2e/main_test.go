@@ -78,7 +78,7 @@ func need(t *testing.T, peer string) string {
 	if inCI() {
 		t.Fatalf("%s is not installed, and in CI every peer has to be there", peer)
 	}
-	t.Skipf("%s is not installed", peer)
+	t.Skipf("%s is not installed; .ci/run says where it is from", peer)
 	return ""
 }
 
