@@ -219,6 +219,9 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	if state.DidResume {
 		f = append(f, zap.Bool("tls_resumed", true))
 	}
+	if state.ECHAccepted {
+		f = append(f, zap.Bool("tls_ech", true))
+	}
 	if len(state.PeerCertificates) > 0 {
 		f = append(f, zap.String("tls_client_subject", state.PeerCertificates[0].Subject.String()))
 	}
