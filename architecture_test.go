@@ -74,7 +74,7 @@ const (
 var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 
-	"listener": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
+	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
 
 	"proxy/backend": backends,
 
@@ -131,12 +131,13 @@ func imports(f file) (paths []string) {
 }
 
 // mayServeHTTP are the packages that may use net/http: ports for operators and
-// load balancers, which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "health"}
+// load balancers, and what asks others about certificates (may one be got, is
+// one revoked), all of which carry no client's traffic.
+var mayServeHTTP = []string{"cmd/weir", "health", "tls/acme", "tls/certs"}
 
-// mayLog are the packages that may import the logger: cmd writes logs, and
-// proxy names the fields of the access log's lines.
-var mayLog = []string{"cmd/weir", "proxy"}
+// mayLog are the packages that may import the logger: cmd writes logs, proxy
+// names the fields of the access log's lines, and tls/acme hands one to certmagic.
+var mayLog = []string{"cmd/weir", "proxy", "tls/acme"}
 
 func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
 	for _, f := range goFiles(t) {
