@@ -93,7 +93,10 @@ func (c *tlsChange) answer(total uint64) string {
 	}
 	if c.Breaks == 0 {
 		if len(c.Without) > 0 && c.Moves == 0 {
-			return "yes, nobody used it"
+			if len(c.Without) == 1 {
+				return "yes, nobody used it"
+			}
+			return "yes, nobody used them"
 		}
 		return "yes, nobody would be turned away" + moved
 	}
@@ -112,12 +115,12 @@ func (p *tlsPolicyReport) printClients(w io.Writer, all bool) {
 	}
 	fmt.Fprintln(w, "  Who would be turned away, and by what:")
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "    MIN_VERSION\tOR WITHOUT\tHANDSHAKES\tLAST SEEN\tNETWORK\tHOST\tJA4")
+	fmt.Fprintln(t, "    MIN_VERSION\tOR WITHOUT\tHANDSHAKES\tLAST SEEN (UTC)\tNETWORK\tHOST\tJA4")
 	for i, c := range p.Clients {
 		if i == listedClients && !all {
 			break
 		}
-		fmt.Fprintf(t, "    %s\t%s\t%d\t%s\t%s\t%s\t%s\n", cmp.Or(c.BrokenBy, "-"), c.loses(), c.Count, moment(c.Last),
+		fmt.Fprintf(t, "    %s\t%s\t%d\t%s\t%s\t%s\t%s\n", cmp.Or(c.BrokenBy, "-"), c.loses(), c.Count, minute(c.Last),
 			network(c.Network), hostName(c.Host), c.JA4)
 	}
 	t.Flush()
@@ -161,7 +164,7 @@ func (r *tlsReport) printFailures(w io.Writer, all bool) {
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s (%s): %s, %s\n", f.Result, meanings[f.Result], handshakes(f.Handshakes), count(f.Networks, "network"))
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "    NEWEST VERSION\tHANDSHAKES\tLAST SEEN\tNETWORK\tPOLICY\tHOST\tJA4")
+		fmt.Fprintln(t, "    NEWEST VERSION\tHANDSHAKES\tLAST SEEN (UTC)\tNETWORK\tPOLICY\tHOST\tJA4")
 		for i, c := range f.Clients {
 			if i == listedFailures && !all {
 				break
@@ -170,7 +173,7 @@ func (r *tlsReport) printFailures(w io.Writer, all bool) {
 			if c.OnlySHA1 {
 				offered += ", SHA-1"
 			}
-			fmt.Fprintf(t, "    %s\t%d\t%s\t%s\t%s\t%s\t%s\n", offered, c.Count, moment(c.Last), network(c.Network),
+			fmt.Fprintf(t, "    %s\t%d\t%s\t%s\t%s\t%s\t%s\n", offered, c.Count, minute(c.Last), network(c.Network),
 				cmp.Or(c.Policy, "-"), hostName(c.Host), cmp.Or(c.JA4, "-"))
 		}
 		t.Flush()
@@ -217,7 +220,9 @@ func percent(n, of uint64) string {
 	return fmt.Sprintf("%.1f %%", p)
 }
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+func moment(t time.Time) string { return minute(t) + " UTC" }
+
+func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
 // since says in at most two units how long ago something was.
 func since(d time.Duration) string {
