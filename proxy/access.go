@@ -40,7 +40,10 @@ type Record struct {
 }
 
 func (r *Record) route(to *Route) {
-	r.Route, r.Backend = to.name, to.backend.Name()
+	r.Route = to.name
+	if to.backend != nil {
+		r.Backend = to.backend.Name()
+	}
 }
 
 // newRecord describes the session's exchange.

@@ -129,7 +129,7 @@ func (s *session) attempt(e *backend.Endpoint, fresh bool) {
 
 func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
-	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni))
+	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni, s.policy))
 	s.connect = time.Since(begun)
 	return link, err
 }
@@ -247,6 +247,7 @@ func (s *session) gotHead() bool {
 	s.answered = true
 	s.status = s.res.Status
 	s.waited = time.Since(s.started)
+	s.promise(&s.res)
 	s.server.WriteHead(&s.req, &s.res, s.last())
 	if s.res.Status == 101 {
 		s.upgraded = s.flush() == nil

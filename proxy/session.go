@@ -31,6 +31,9 @@ type session struct {
 	policy  *policy.Policy
 	trusted bool // the client's forwarding fields are kept
 
+	certified  bool // the client proved a certificate, under client_auth
+	certFields []certField
+
 	exchange
 
 	step  func() bool // s.serveReady, bound once
@@ -58,6 +61,7 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	if tc != nil {
 		rw = tc
 		s.policy, s.sniHost = h.policy, h.host
+		s.certify()
 	}
 	s.server.Init(rw, *p.limits.Load())
 	s.trusted = contains(e.trusted, c.Client.Addr())
@@ -156,11 +160,15 @@ func (s *session) refuseHead(r *message.Refusal) {
 // serve serves the request that was read, to its end.
 func (s *session) serve() {
 	s.begin()
-	route, refusal := s.findRoute()
-	if refusal == nil {
-		s.forward(route)
-	} else {
-		s.reply(refusal)
+	if !s.answerChallenge() {
+		switch route, refusal := s.findRoute(); {
+		case refusal != nil:
+			s.reply(refusal)
+		case route.config.Redirect != nil:
+			s.redirect(route.config.Redirect)
+		default:
+			s.forward(route)
+		}
 	}
 	s.finish()
 }

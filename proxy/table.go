@@ -23,9 +23,10 @@ type Table struct {
 // Route is where a request or connection goes.
 type Route struct {
 	name    string
-	backend *backend.Backend
+	backend *backend.Backend // nil: the route redirects
 	config  *config.Route
 	metrics *routeMetrics
+	hsts    []byte // of responses over TLS; nil: nothing
 }
 
 // edge is what one listener does.
@@ -80,10 +81,10 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		b := parts.Backends[r.Backend]
-		if b == nil {
+		if b == nil && r.Redirect == nil {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 		}
-		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend)}
+		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend), hsts: hstsValue(r.HSTS)}
 		for _, name := range r.Listeners {
 			e := t.edges[name]
 			if e == nil {

@@ -45,7 +45,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		}
 		rec.Endpoint, rec.Attempts = e.Address(), attempt
 		begun := time.Now()
-		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni))
+		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni, nil))
 		rec.Connect = time.Since(begun)
 		if err == nil {
 			e.Succeeded()
