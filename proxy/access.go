@@ -24,6 +24,7 @@ type Record struct {
 	SNI      string
 	Policy   string
 	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
+	Result   string               // of a handshake that failed, as the metrics name it
 
 	Route, Backend, Endpoint string
 	Attempts                 int
@@ -138,6 +139,7 @@ func (r *Record) Fields() []zap.Field {
 		f = append(f, zap.Int("status", r.Status))
 	}
 	text("reason", r.Reason)
+	text("tls_result", r.Result)
 	if r.Err != nil {
 		text("error", r.Err.Error())
 	}

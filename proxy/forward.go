@@ -28,7 +28,8 @@ type progress struct {
 	started  time.Time
 	route    *Route
 	endpoint *backend.Endpoint
-	link     *backend.Session // the connection to the endpoint, while there is one
+	held     *backend.Endpoint // endpoint, until it is released
+	link     *backend.Session  // the connection to the endpoint, while there is one
 	phase    phase
 	upload   *upload   // sends a body that did not come with its head; nil: it did
 	until    time.Time // when the wait for the endpoint ends
@@ -84,7 +85,7 @@ func (s *session) forward(r *Route) {
 			s.unavailable(err)
 			return
 		}
-		s.endpoint = e
+		s.endpoint, s.held = e, e
 		s.attempts++
 		if b.Settings().MaxConnections == 0 || !s.goneInQueue() {
 			s.attempt(e, fresh)
@@ -92,6 +93,7 @@ func (s *session) forward(r *Route) {
 		if s.upgraded {
 			return // the endpoint is released when its tunnel ends
 		}
+		s.held = nil
 		e.Release()
 		if s.trouble == none {
 			return

@@ -101,7 +101,7 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	if p.Clients != nil {
 		p.Clients.Note(policy.Handshake{Listener: e.name, Client: c.Client.Addr(), Err: err})
 	}
-	p.refuse(c, e, handshakeReason(reason, err), err)
+	p.refuseAs(&Record{Listener: e.name, Conn: c, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
 // handshakeReason is reason unless there was no TLS at all.
@@ -155,7 +155,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	switch {
 	case err != nil:
 		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Hello: h.hello,
-			Reason: handshakeReason(noHandshake, err), Err: err})
+			Reason: handshakeReason(noHandshake, err), Result: policy.HandshakeResult(err), Err: err})
 	case h.challenge:
 		p.answered(h, tc)
 	default:

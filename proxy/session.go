@@ -67,10 +67,32 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	s.trusted = contains(e.trusted, c.Client.Addr())
 	s.bytesRead, s.bytesWritten = 0, 0 // not mark: a first request may have come with the header or the handshake
 	s.headTimed = true                 // a first request's head is timed from here on
+	whole := false
+	defer func() {
+		if !whole {
+			s.abandon()
+		}
+	}()
 	s.run()
 	s.close()
+	whole = true // from the next line on s may be another connection's
 	s.forget()
 	sessions.Put(s)
+}
+
+// abandon gives back what an exchange holds whose goroutine panics. The session
+// is not used again, and Proxy.rescue ends the client's connection.
+func (s *session) abandon() {
+	if s.upload != nil {
+		s.upload.stop()
+	}
+	if s.link != nil {
+		s.conn.Link(nil)
+		s.link.Close()
+	}
+	if s.held != nil {
+		s.held.Release()
+	}
 }
 
 // run waits for requests within conn.Await and serves there what it can: all

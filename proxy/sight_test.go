@@ -117,12 +117,12 @@ func TestOffersAreLogged(t *testing.T) {
 		r.refusal().want(t, append(want, "kind", "refused", "reason", "handshake", "tls_policy", "default", "sni", "z.example.org")...)
 	}
 	f(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 },
-		"tls_offered_versions", []string{"TLS 1.1", "TLS 1.0"}, "tls_offered_alpn", nil, "tls_only_sha1", nil)
+		"tls_result", "no_common_version", "tls_offered_versions", []string{"TLS 1.1", "TLS 1.0"}, "tls_offered_alpn", nil, "tls_only_sha1", nil)
 	f(func(c *tls.Config) {
 		c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA}
 		c.NextProtos = []string{"h2", "http/1.1"}
-	}, "tls_offered_suites", []string{"TLS_RSA_WITH_3DES_EDE_CBC_SHA"}, "tls_offered_alpn", []string{"h2", "http/1.1"})
+	}, "tls_result", "no_common_suite", "tls_offered_suites", []string{"TLS_RSA_WITH_3DES_EDE_CBC_SHA"}, "tls_offered_alpn", []string{"h2", "http/1.1"})
 	bad := r.dial("tls")
 	bad.write("GET / HTTP/1.1\r\n\r\n")
-	r.refusal().want(t, "tls_offered_versions", nil, "ja4", nil, "reason", "not_tls")
+	r.refusal().want(t, "tls_offered_versions", nil, "ja4", nil, "reason", "not_tls", "tls_result", "bad_record")
 }

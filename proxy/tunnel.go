@@ -99,7 +99,7 @@ func (s *session) tunnelUpgraded() {
 	s.proxy.runTunnel(client, endpoint, s.edge, s.exchange.route, s.endpoint, &rec)
 	link.HTTP.Close()
 	link.Close()
-	s.link = nil
+	s.link, s.held = nil, nil
 	s.endpoint.Release()
 	rec.Duration = time.Since(s.started)
 	s.proxy.tunnelEnded(&rec)
