@@ -143,9 +143,12 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 		h.info = *m.RenewalInfo
 	}
 	before := k.current.Load()
+	if news = before == nil || before.Hash() != h.Hash(); !news {
+		h.Certificate.Certificate = before.Certificate.Certificate // whoever knows it by its leaf goes on to
+	}
 	k.serve(h)
 	k.checked, k.troubles = true, 0
-	return h, before == nil || before.Hash() != h.Hash(), nil
+	return h, news, nil
 }
 
 // readable says whether the parts of the certificate can be read.
