@@ -53,7 +53,7 @@ func (r *redisStorage) lockKey(name string) string { return r.prefix + ":lock:" 
 // ask runs one of the scripts above on a lock.
 func (r *redisStorage) ask(ctx context.Context, script *redis.Script, name, token string) (ok bool, err error) {
 	err = r.bounded(ctx, func(ctx context.Context) error {
-		n, err := script.Run(ctx, r.client, []string{r.lockKey(name)}, token, leaseTime.Milliseconds()).Int()
+		n, err := script.Run(ctx, r.client, []string{r.lockKey(name)}, token, r.lease.Milliseconds()).Int()
 		ok = n == 1
 		return err
 	})
@@ -119,9 +119,9 @@ func (r *redisStorage) hold(name, token string, renewed *lease) bool {
 // keep extends a lease until ctx ends or the lease is lost.
 func (r *redisStorage) keep(ctx context.Context, l *lease) {
 	defer close(l.done)
-	ticker := time.NewTicker(extendEvery)
+	ticker := time.NewTicker(r.extend)
 	defer ticker.Stop()
-	for until := time.Now().Add(leaseTime); ; {
+	for until := time.Now().Add(r.lease); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -133,7 +133,7 @@ func (r *redisStorage) keep(ctx context.Context, l *lease) {
 		case ctx.Err() != nil:
 			return
 		case ok:
-			until = asked.Add(leaseTime)
+			until = asked.Add(r.lease)
 			continue
 		case err == nil:
 			err = errors.New("somebody else has it, or the Redis forgot it")
@@ -164,7 +164,7 @@ func (r *redisStorage) Unlock(ctx context.Context, name string) error {
 func (r *redisStorage) giveBack(ctx context.Context, l *lease) error {
 	l.stop()
 	<-l.done
-	ok, err := r.ask(ctx, drop, l.name, l.token)
+	ok, err := r.ask(context.WithoutCancel(ctx), drop, l.name, l.token) // also when the work under it was given up
 	if err == nil && !ok {
 		err = ErrLockLost
 	}
@@ -203,7 +203,7 @@ func (r *redisStorage) Close() error {
 	leases := r.leases
 	r.leases = make(map[string]*lease)
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
 	for _, l := range leases {
 		r.giveBack(ctx, l) // those that are not end with their lease

@@ -123,6 +123,7 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Chmod(fileMode) // whatever the umask
 	switch err := flock(f); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		f.Close()

@@ -37,6 +37,9 @@ type redisStorage struct {
 	prefix string
 	log    *zap.Logger
 
+	// What the constants say, but in tests.
+	timeout, lease, extend time.Duration
+
 	mu     sync.Mutex
 	leases map[string]*lease // by name of the lock
 	closed bool
@@ -72,6 +75,8 @@ func openRedis(address string, log *zap.Logger) (Storage, error) {
 		prefix: prefix,
 		log:    log,
 		leases: make(map[string]*lease),
+
+		timeout: operationTimeout, lease: leaseTime, extend: extendEvery,
 	}, nil
 }
 
@@ -151,7 +156,7 @@ func (r *redisStorage) bounded(ctx context.Context, f func(context.Context) erro
 	if closed {
 		return errClosed
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, operationTimeout, errSlow)
+	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	err := f(limited)
 	switch {
@@ -160,12 +165,10 @@ func (r *redisStorage) bounded(ctx context.Context, f func(context.Context) erro
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case limited.Err() != nil:
-		return errSlow
+		return fmt.Errorf("the Redis did not answer within %s", r.timeout)
 	}
 	return err
 }
-
-var errSlow = fmt.Errorf("the Redis did not answer within %s", operationTimeout)
 
 // Store implements certmagic.Storage.
 func (r *redisStorage) Store(ctx context.Context, key string, value []byte) error {
