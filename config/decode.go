@@ -11,6 +11,7 @@ import (
 // it is held by pointer: its places are keyed by them.
 type draft struct {
 	*decoder
+	inUse        func(cert, key string) (names []string, ok bool) // see Reload; nil: nothing is in use
 	node         string
 	listeners    []*Listener
 	headers      []*HeaderPolicy

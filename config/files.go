@@ -59,7 +59,7 @@ func (v *draft) files(folder string) {
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
 		if c.CertFile != "" || c.KeyFile != "" {
-			names := v.pair(&c.CertFile, &c.KeyFile)
+			names := v.servedPair(&c.CertFile, &c.KeyFile)
 			v.unread = v.unread || names == nil
 			v.certified(names)
 		}
@@ -123,6 +123,25 @@ func (v *draft) echKey(file *string) []byte {
 		v.failAt(v.places[file], "%s %v", v.quote(file, *file), err)
 	}
 	return data
+}
+
+// servedPair is pair, but that files which are in use already may be unusable.
+func (v *draft) servedPair(cert, key *string) []string {
+	before := len(v.errs)
+	names := v.pair(cert, key)
+	if names != nil || v.inUse == nil {
+		return names
+	}
+	names, ok := v.inUse(*cert, *key)
+	if !ok {
+		return nil
+	}
+	for _, e := range v.errs[before:] {
+		e.Message += "; what was read before stays in use"
+		v.warns = append(v.warns, e)
+	}
+	v.errs = v.errs[:before]
+	return names
 }
 
 // pair checks that certificate and key can be read and fit. It returns the

@@ -39,13 +39,14 @@ type server struct {
 	checks     *health.Checker
 	node       *health.Node
 	health     *health.Port
-	certs      *certs.Store
 	tickets    *certs.Tickets
 	tracker    *listener.Tracker
 	limits     *listener.Limits
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of weir's own log
+
+	certificates
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -80,7 +81,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	health.NewMetrics(s.registry, s.node)
 	s.health = health.NewPort(s.node)
 
-	s.certs = certs.New(certs.NewMetrics(s.registry))
+	s.newCertificates()
 	s.tickets = certs.NewTickets()
 	s.handshakes = policy.NewMetrics(s.registry)
 
@@ -91,7 +92,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }, Clients: policy.NewClients(), Panicked: s.panicked}
+		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -124,7 +125,7 @@ func (s *server) apply(cfg *config.Config) error {
 
 // prepare does what can fail, the backends last: they cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
-	if p.commit, err = s.certs.Prepare(p.cfg.Certificates); err != nil {
+	if p.commit, err = s.prepareCertificates(p.cfg.Certificates); err != nil {
 		return err
 	}
 	ech, err := checkTLS(p.cfg)
@@ -376,6 +377,7 @@ func (s *server) closeListeners() {
 func (s *server) close() {
 	s.stop()
 	s.closePorts()
+	s.acme.Close()
 	s.checks.Close()
 	s.backends.Close()
 	if a := s.access.Load(); a != nil {
