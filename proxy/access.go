@@ -17,7 +17,7 @@ import (
 // Record is the access log's line of an exchange or a tunnel. Who gets one may
 // use it until it returns.
 type Record struct {
-	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel" or "refused"
+	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel", "challenge" or "refused"
 	Listener string
 	Conn     *conn.Conn
 	TLS      *tls.Conn // nil: plain or passed through
@@ -231,6 +231,19 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 		f = append(f, zap.String("tls_client_subject", state.PeerCertificates[0].Subject.String()))
 	}
 	return f
+}
+
+// appendHello adds what a client offered.
+func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
+	o := policy.OfferOf(h)
+	f = append(f, zap.Strings("tls_offered_versions", o.Versions), zap.Strings("tls_offered_suites", o.Suites))
+	if len(o.Protocols) > 0 {
+		f = append(f, zap.Strings("tls_offered_alpn", o.Protocols))
+	}
+	if o.OnlySHA1 {
+		f = append(f, zap.Bool("tls_only_sha1", true))
+	}
+	return append(f, zap.String("ja4", o.JA4))
 }
 
 // RefusedFields is a line for a connection that ended before its header was through.

@@ -2,13 +2,9 @@ package proxy
 
 import (
 	"cmp"
-	"crypto/tls"
 	"slices"
 
-	"go.uber.org/zap"
-
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/tls/policy"
 )
 
 // HostRoutes is a host that a tls listener opens, as the current table has it.
@@ -70,17 +66,4 @@ func (h *host) sight(e *edge) HostRoutes {
 	}
 	slices.Sort(s.Routes)
 	return s
-}
-
-// appendHello adds what a client offered.
-func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
-	o := policy.OfferOf(h)
-	f = append(f, zap.Strings("tls_offered_versions", o.Versions), zap.Strings("tls_offered_suites", o.Suites))
-	if len(o.Protocols) > 0 {
-		f = append(f, zap.Strings("tls_offered_alpn", o.Protocols))
-	}
-	if o.OnlySHA1 {
-		f = append(f, zap.Bool("tls_only_sha1", true))
-	}
-	return append(f, zap.String("ja4", o.JA4))
 }
