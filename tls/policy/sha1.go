@@ -158,8 +158,11 @@ func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		h.SignatureSchemes = slices.DeleteFunc(slices.Clone(h.SignatureSchemes), isSHA1)
 	}
 	c, err := s.certificate(h)
-	if c == nil || err != nil {
-		return c, err
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+	}
+	if c == nil {
+		return nil, nil
 	}
 	can := o & possible(c)
 	switch {
