@@ -17,7 +17,7 @@ const (
 	Renewed      Kind = "a certificate was renewed"
 	Found        Kind = "a certificate was found in the storage" // another process or an earlier one got it
 	Failed       Kind = "a certificate could not be got"
-	Waiting      Kind = "a certificate is not asked for again yet: an earlier attempt failed"
+	Waiting      Kind = "a certificate is not asked for again yet: an earlier attempt failed, or is another process's and goes on"
 	StorageError Kind = "the storage of certificates does not work"
 	AskError     Kind = "it could not be asked whether a certificate may be got"
 )

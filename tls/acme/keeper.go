@@ -245,13 +245,14 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	return k.pause(h)
 }
 
-// wait is what an earlier failed attempt asks for, of this process or another.
-// Meanwhile another one may have more luck, so the storage is looked into.
+// wait is what an earlier attempt asks for that failed, of this process or of
+// another one, where it may also still be going on. So the storage is looked into
+// meanwhile, often at first: replicas that start together should serve together.
 func (k *keeper) wait(until time.Time) time.Duration {
 	k.lastErr = &laterError{until}
 	if !until.Equal(k.told) {
 		k.told = until
 		k.tell(Event{Kind: Waiting, Next: until})
 	}
-	return jitter(min(max(time.Until(until), leastPause), time.Minute))
+	return jitter(min(max(time.Until(until)/12, leastPause), time.Minute))
 }
