@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,9 +21,13 @@ const (
 	infoPause   = time.Hour // after a failure
 )
 
+// wantsInfo says whether it is time to ask, also where asking failed when the
+// certificate was new.
 func (k *keeper) wantsInfo(h *held) bool {
-	return h.info.NeedsRefresh() && time.Now().After(k.nextInfo)
+	return outdated(h) && time.Now().After(k.nextInfo)
 }
+
+func outdated(h *held) bool { return h.info.NeedsRefresh() || !h.info.HasWindow() }
 
 // loadMeta reads what certmagic keeps about the certificate.
 func (k *keeper) loadMeta(ctx context.Context, e *engine) (m acme.Certificate, err error) {
@@ -42,7 +47,7 @@ func (k *keeper) loadMeta(ctx context.Context, e *engine) (m acme.Certificate, e
 // that nobody renews meanwhile. A failure matters little: there is a next time,
 // and the certificate's end is heeded anyway.
 func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, error) {
-	k.nextInfo = time.Now().Add(jitter(infoPause))
+	k.nextInfo = time.Now().Add(jitter(min(infoPause, h.Lifetime()/20)))
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	lock := "issue_cert_" + k.name // certmagic's name for it
@@ -55,10 +60,13 @@ func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, er
 		e.config.Storage.Unlock(ctx, lock)
 	}()
 	h, _, err := k.load(ctx, e)
-	if err != nil || !h.info.NeedsRefresh() { // another process was faster
+	if err != nil || !outdated(h) { // another process was faster
 		return h, err
 	}
 	info, err := e.issuer.GetRenewalInfo(ctx, h.Certificate)
+	if errors.Is(err, acme.ErrUnsupported) {
+		k.nextInfo = time.Now().Add(24 * infoPause)
+	}
 	if err != nil {
 		return h, fmt.Errorf("cannot ask for renewal information: %w", err)
 	}
@@ -68,7 +76,6 @@ func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, er
 	if err := k.storeInfo(ctx, e, h, info); err != nil {
 		return h, err
 	}
-	k.nextInfo = time.Time{}
 	h, _, err = k.load(ctx, e)
 	return h, err
 }
