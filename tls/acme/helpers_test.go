@@ -115,7 +115,7 @@ func startPebble(t *testing.T, httpPort, tlsPort, validity int) *pebble {
 	t.Helper()
 	tool := find(t, "pebble")
 	dir := t.TempDir()
-	certPEM, keyPEM := selfSigned(t, "localhost")
+	certPEM, keyPEM := selfSignedFor(t, "localhost", 24*time.Hour)
 	write(t, filepath.Join(dir, "cert.pem"), certPEM)
 	write(t, filepath.Join(dir, "key.pem"), keyPEM)
 	p := &pebble{ca: certPEM}
