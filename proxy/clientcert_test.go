@@ -105,17 +105,15 @@ func presenting(certificates ...tls.Certificate) func(*tls.Config) {
 	return func(c *tls.Config) { c.Certificates = certificates }
 }
 
-// hear sends a request with fields over c and returns what the endpoint got of
-// certificates. The endpoint's connection is the next one, or s.
-func (r certRig) hear(c *peer, s **peer, host, fields string) []string {
+// hear sends a request with fields over c and returns what the endpoint got of certificates.
+func (r certRig) hear(c *peer, host, fields string) []string {
 	r.Helper()
 	c.write("GET / HTTP/1.1\r\nHost: %s\r\n%s\r\n", host, fields)
-	if *s == nil {
-		*s = r.app.accept()
-	}
-	head := (*s).head()
-	(*s).write(ok(""))
+	s := r.app.accept()
+	head := s.head()
+	s.write(ok(""))
 	c.wantResponse(200, "")
+	s.Close() // the next request may come before this is known to be idle
 	return ofCertificate(head)
 }
 
@@ -137,19 +135,20 @@ func TestEndpointsHearOfCertificatesFromWeir(t *testing.T) {
 	cert, chain := r.ca.issue()
 	with, without := r.dialTLS("tls", robots, presenting(cert)), r.dialTLS("tls", robots, nil)
 	elsewhere, plain := r.dialTLS("tls", open, presenting(cert)), r.dial("web")
-	var s *peer
 	f := func(c *peer, host string, want ...string) {
 		t.Helper()
 		for _, forged := range append(inParts(forgeries()), "", "Connection: Client-Cert, X-Client-Cert-Subject, X-Client-Cert-SHA256\r\n") {
-			if got := r.hear(c, &s, host, forged); !slices.Equal(got, want) {
+			if got := r.hear(c, host, forged); !slices.Equal(got, want) {
 				t.Errorf("the endpoint got\n%q\nand not\n%q", got, want)
 			}
 		}
 		c.write("POST / HTTP/1.1\r\nHost: %s\r\nTrailer: Client-Cert\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nClient-Cert: forged\r\nX_SSL_Client_CN: forged\r\nX-Kept: 1\r\n\r\n", host)
+		s := r.app.accept()
 		head := s.head()
 		s.wantRead("0\r\nX-Kept: 1\r\n\r\n")
 		s.write(ok(""))
 		c.wantResponse(200, "")
+		s.Close()
 		if got := ofCertificate(head); !slices.Equal(got, want) {
 			t.Errorf("the endpoint got %q", got)
 		}
@@ -166,7 +165,6 @@ func TestEndpointsHearOfCertificatesFromWeir(t *testing.T) {
 func TestCertificatesOfTheTrusted(t *testing.T) {
 	r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8]", "")
 	cert, chain := r.ca.issue()
-	var s *peer
 	var kept []string // what is spelt as it should be
 	for _, line := range strings.Split(strings.TrimSuffix(forgeries(), "\r\n"), "\r\n") {
 		if name, _, _ := strings.Cut(line, ":"); !strings.ContainsAny(name, "_.") {
@@ -176,7 +174,7 @@ func TestCertificatesOfTheTrusted(t *testing.T) {
 	for _, c := range []*peer{r.dialTLS("tls", open, nil), r.dial("web")} {
 		var got []string
 		for _, part := range inParts(forgeries()) {
-			got = append(got, r.hear(c, &s, open, part)...)
+			got = append(got, r.hear(c, open, part)...)
 		}
 		if !slices.Equal(got, kept) {
 			t.Errorf("the endpoint got %q, not %q", got, kept)
@@ -184,7 +182,7 @@ func TestCertificatesOfTheTrusted(t *testing.T) {
 	}
 	c := r.dialTLS("tls", robots, presenting(cert))
 	for _, part := range inParts(forgeries()) {
-		if got := r.hear(c, &s, robots, part); !slices.Equal(got, told(chain)[:4]) { // the chain is not among the defaults
+		if got := r.hear(c, robots, part); !slices.Equal(got, told(chain)[:4]) { // the chain is not among the defaults
 			t.Errorf("the endpoint got %q", got)
 		}
 	}
@@ -200,8 +198,7 @@ func TestForwardedParts(t *testing.T) {
 		for _, i := range want {
 			lines = append(lines, all[i])
 		}
-		var s *peer
-		if got := r.hear(r.dialTLS("tls", robots, presenting(cert)), &s, robots, "Client-Cert: forged\r\nX-SSL-Client-Cert: forged\r\n"); !slices.Equal(got, lines) {
+		if got := r.hear(r.dialTLS("tls", robots, presenting(cert)), robots, "Client-Cert: forged\r\nX-SSL-Client-Cert: forged\r\n"); !slices.Equal(got, lines) {
 			t.Errorf("%q: the endpoint got %q", forward, got)
 		}
 	}
@@ -217,8 +214,7 @@ func TestUnverifiedCertificatesStayHere(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()
 	cert.Certificate = append(cert.Certificate, writeCA(t).client("root").Certificate[0])
-	var s *peer
-	if got := r.hear(r.dialTLS("tls", robots, presenting(cert)), &s, robots, ""); !slices.Equal(got, told(chain)) {
+	if got := r.hear(r.dialTLS("tls", robots, presenting(cert)), robots, ""); !slices.Equal(got, told(chain)) {
 		t.Errorf("the endpoint got %q", got)
 	}
 	// A certificate that is itself the anchor has nothing behind it.
@@ -239,12 +235,11 @@ func TestCertificatesOfResumedSessions(t *testing.T) {
 		r := newCertRig(t, "", everyField)
 		cert, chain := r.ca.issue()
 		cache := tls.NewLRUClientSessionCache(1)
-		var s *peer
 		for _, resumed := range []bool{false, true} {
 			c := r.dialTLS("tls", robots, func(c *tls.Config) {
 				c.Certificates, c.ClientSessionCache, c.MaxVersion = []tls.Certificate{cert}, cache, version
 			})
-			if got := r.hear(c, &s, robots, inParts(forgeries())[0]); !slices.Equal(got, told(chain)) {
+			if got := r.hear(c, robots, inParts(forgeries())[0]); !slices.Equal(got, told(chain)) {
 				t.Errorf("the endpoint got %q", got)
 			}
 			if got := c.Conn.(*tls.Conn).ConnectionState().DidResume; got != resumed {
@@ -261,13 +256,13 @@ func TestLargeCertificates(t *testing.T) {
 	large := pkix.Extension{Id: []int{1, 2, 3, 4}, Value: make([]byte, 40<<10)}
 	cert, chain := r.ca.issue(large)
 	c := r.dialTLS("tls", robots, presenting(cert))
-	var s *peer
 	for range 3 {
-		if got := r.hear(c, &s, robots, ""); !slices.Equal(got, told(chain)) {
+		if got := r.hear(c, robots, ""); !slices.Equal(got, told(chain)) {
 			t.Errorf("the endpoint got %d lines", len(got))
 		}
 	}
 	c.write("POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 10\r\n\r\n01234", robots)
+	s := r.app.accept()
 	head := s.head()
 	c.write("56789")
 	s.wantRead("0123456789")
