@@ -24,7 +24,7 @@ func (s *session) answerChallenge() bool {
 	if s.tls != nil || s.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
 		return false
 	}
-	if method := req.Bytes(req.Method); string(method) != http.MethodGet && !req.IsHead {
+	if method := req.Bytes(req.Method); string(method) != "GET" && !req.IsHead {
 		return false
 	}
 	token := req.Bytes(req.Path)[len(challengePath):]
