@@ -28,7 +28,7 @@ type directory struct {
 
 	closed atomic.Bool
 	mu     sync.Mutex
-	locks  map[string]*os.File // those held, by name
+	locks  map[string]*os.File // by name; nil while it is being taken
 }
 
 func openDirectory(path string, log *zap.Logger) (Storage, error) {
@@ -216,13 +216,19 @@ func (d *directory) Stat(ctx context.Context, key string) (certmagic.KeyInfo, er
 
 // Close implements io.Closer.
 func (d *directory) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.closed.Store(true)
+	d.mu.Lock()
+	locks := d.locks
+	d.locks = make(map[string]*os.File)
+	d.mu.Unlock()
 	var errs []error
-	for name, f := range d.locks {
-		errs = append(errs, unlockFile(f))
-		delete(d.locks, name)
+	for name, f := range locks {
+		if f == nil {
+			continue // tryLock sees that it comes too late
+		}
+		if err := unlockFile(f); err != nil {
+			errs = append(errs, failed(d, "unlock", name, err))
+		}
 	}
 	return errors.Join(errs...)
 }

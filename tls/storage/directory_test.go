@@ -57,8 +57,9 @@ func TestDirectoryConforms(t *testing.T) {
 			open: func(t *testing.T) Storage { return opened(t, dir) },
 			kill: func(t *testing.T, s Storage) {
 				for _, f := range s.(*directory).locks { // what the kernel does
-					f.Close()
+					must(t, f.Close())
 				}
+				clear(s.(*directory).locks)
 			},
 		}
 	})
@@ -241,7 +242,17 @@ func TestOpenShares(t *testing.T) {
 	if err := b.Store(t.Context(), "a", nil); err == nil {
 		t.Error("it is open after the last Close")
 	}
-	if len(shared.storages) != 0 {
-		t.Error("a closed storage is held on to")
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	if _, err := Open(file, zap.NewNop()); err == nil {
+		t.Error("a file was opened as a storage")
 	}
+	if len(shared.storages) != 0 {
+		t.Error("what is closed, or was never open, is held on to")
+	}
+	must(t, os.Remove(file))
+	again, err := Open(dir, zap.NewNop())
+	must(t, err)
+	must(t, again.Store(t.Context(), "a", nil))
+	must(t, again.Close())
 }

@@ -155,7 +155,7 @@ func (r *redisStorage) Unlock(ctx context.Context, name string) error {
 	if l == nil {
 		return failed(r, "unlock", name, errors.New("it is not locked"))
 	}
-	if err := r.giveBack(ctx, l); err != nil {
+	if err := r.giveBack(context.WithoutCancel(ctx), l); err != nil { // also when the work under it was given up
 		return failed(r, "unlock", name, err)
 	}
 	return nil
@@ -164,7 +164,7 @@ func (r *redisStorage) Unlock(ctx context.Context, name string) error {
 func (r *redisStorage) giveBack(ctx context.Context, l *lease) error {
 	l.stop()
 	<-l.done
-	ok, err := r.ask(context.WithoutCancel(ctx), drop, l.name, l.token) // also when the work under it was given up
+	ok, err := r.ask(ctx, drop, l.name, l.token)
 	if err == nil && !ok {
 		err = ErrLockLost
 	}

@@ -73,31 +73,49 @@ func (d *directory) tryLock(ctx context.Context, name string) (bool, error) {
 	if err := context.Cause(ctx); err != nil {
 		return false, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.closed.Load() {
 		return false, errClosed
 	}
-	if d.locks[name] != nil {
+	if !d.reserve(name) {
 		return false, nil
 	}
-	f, err := lockFile(d.lockName(name))
+	f, err := lockFile(d.lockName(name)) // which may hang, and then nobody but those who want this lock
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f != nil && d.closed.Load() {
+		unlockFile(f)
+		f, err = nil, errClosed
+	}
 	if f == nil || err != nil {
+		delete(d.locks, name)
 		return false, err
 	}
 	d.locks[name] = f
 	return true, nil
 }
 
+// reserve says whether nobody in this process has or is taking a lock, and makes the caller the one.
+func (d *directory) reserve(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.locks[name]; taken {
+		return false
+	}
+	d.locks[name] = nil
+	return true
+}
+
 // Unlock implements certmagic.Locker.
 func (d *directory) Unlock(_ context.Context, name string) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	f := d.locks[name]
+	if f != nil {
+		delete(d.locks, name)
+	}
+	d.mu.Unlock()
 	if f == nil {
 		return failed(d, "unlock", name, errors.New("it is not locked"))
 	}
-	delete(d.locks, name)
 	if err := unlockFile(f); err != nil {
 		return failed(d, "unlock", name, err)
 	}

@@ -66,22 +66,13 @@ func Open(url string, log *zap.Logger) (Storage, error) {
 	if !strings.Contains(url, "://") {
 		url = filepath.Clean(url)
 	}
-	shared.Lock()
-	defer shared.Unlock()
-	h := shared.storages[url]
-	if h == nil {
-		s, err := open(url, log)
-		if err != nil {
-			return nil, err
-		}
-		h = &handle{url: url, opened: s}
-		if shared.storages == nil {
-			shared.storages = make(map[string]*handle)
-		}
-		shared.storages[url] = h
+	h := enter(url, log)
+	s, err := h.open()
+	if err != nil {
+		h.forget()
+		return nil, err
 	}
-	h.users++
-	return wrap(h), nil
+	return wrap(h, s), nil
 }
 
 // open is the one place that knows which kinds of storage there are.
@@ -98,9 +89,46 @@ func open(url string, log *zap.Logger) (Storage, error) {
 
 // handle is one storage and how often it is open.
 type handle struct {
-	url    string
-	opened Storage
-	users  int
+	url   string
+	open  func() (Storage, error) // the same each time
+	users int
+}
+
+// enter returns the handle of a URL with one more user. What hangs while it is
+// opened or closed keeps nobody from other storages.
+func enter(url string, log *zap.Logger) *handle {
+	shared.Lock()
+	defer shared.Unlock()
+	h := shared.storages[url]
+	if h == nil {
+		h = &handle{url: url, open: sync.OnceValues(func() (Storage, error) { return open(url, log) })}
+		if shared.storages == nil {
+			shared.storages = make(map[string]*handle)
+		}
+		shared.storages[url] = h
+	}
+	h.users++
+	return h
+}
+
+// forget makes the next Open of the URL begin anew.
+func (h *handle) forget() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.storages[h.url] == h {
+		delete(shared.storages, h.url)
+	}
+}
+
+// leave says whether that was the last user.
+func (h *handle) leave() bool {
+	shared.Lock()
+	defer shared.Unlock()
+	h.users--
+	if h.users == 0 && shared.storages[h.url] == h {
+		delete(shared.storages, h.url)
+	}
+	return h.users == 0
 }
 
 // once is what Open returns: a storage that is given back once.
@@ -115,26 +143,20 @@ type renewer struct {
 	certmagic.LockLeaseRenewer
 }
 
-func wrap(h *handle) Storage {
-	o := &once{Storage: h.opened, close: sync.OnceValue(h.release)}
-	if r, ok := h.opened.(certmagic.LockLeaseRenewer); ok {
+func wrap(h *handle, s Storage) Storage {
+	o := &once{Storage: s, close: sync.OnceValue(func() error {
+		if h.leave() {
+			return s.Close()
+		}
+		return nil
+	})}
+	if r, ok := s.(certmagic.LockLeaseRenewer); ok {
 		return renewer{o, r}
 	}
 	return o
 }
 
 func (o *once) Close() error { return o.close() }
-
-// release closes the storage when nobody uses it any more.
-func (h *handle) release() error {
-	shared.Lock()
-	defer shared.Unlock()
-	if h.users--; h.users > 0 {
-		return nil
-	}
-	delete(shared.storages, h.url)
-	return h.opened.Close()
-}
 
 // clean checks a key and returns it without slashes around it. A key that leads
 // out of the storage is refused; "." is the storage itself.
