@@ -47,6 +47,7 @@ type server struct {
 	limited    *listener.Repeats // of weir's own log
 
 	certificates
+	shared sharedTickets // guarded by change
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -119,6 +120,7 @@ func (s *server) apply(cfg *config.Config) error {
 		p.abandon(s)
 		return err
 	}
+	s.shareTickets(cfg)
 	s.adopt(p)
 	return nil
 }
@@ -378,6 +380,9 @@ func (s *server) close() {
 	s.stop()
 	s.closePorts()
 	s.acme.Close()
+	if s.shared.storage != nil {
+		s.shared.storage.close()
+	}
 	s.checks.Close()
 	s.backends.Close()
 	if a := s.access.Load(); a != nil {
