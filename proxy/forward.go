@@ -338,20 +338,22 @@ func (s *session) lostEndpoint(err error) {
 }
 
 // mayRetry says whether the request may go to another endpoint: it was not
-// sent, or may be repeated; and retries are within their bounds.
+// sent, or may be repeated; and retries are within their bounds. That an idle
+// connection had ended is no sign of overload, and happens once in an exchange,
+// as the next attempt has a new connection: the share of retries is not for it.
 func (s *session) mayRetry(b *backend.Backend) bool {
-	reason := backend.RetryConnect
+	reason, spends := backend.RetryConnect, true
 	switch s.trouble {
 	case unsent:
 	case unanswered:
-		reason = backend.RetryClosed
+		reason, spends = backend.RetryClosed, false
 		if !s.req.Idempotent || s.upload != nil {
 			return false
 		}
 	default:
 		return false
 	}
-	if s.attempts >= b.Settings().Retries.Attempts || !b.AllowRetry() {
+	if s.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)
