@@ -3,12 +3,18 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/big"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,6 +27,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/policy"
 	"github.com/weirproxy/weir/tls/storage"
 )
 
@@ -212,6 +220,47 @@ func TestScopesAreApartInStorage(t *testing.T) {
 			wantResumed(t, "in its scope", other, begin(t, b, version), true)
 		}
 	})
+}
+
+// Replicas whose policies of one name trust different CAs, as in the middle of a change, share no keys.
+func TestReplicasThatTrustOthers(t *testing.T) {
+	for _, version := range bothVersions {
+		s := newFakeStorage()
+		serve := func(ca []byte) *replica {
+			p := config.TLSPolicy{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13,
+				CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+				ClientAuth:   config.ClientAuthRequest, ClientAuthPool: ca, ClientAuthCA: "ca.pem"}
+			r := &replica{Tickets: NewTickets()}
+			made, err := policy.New(p, newStore(t, selfSigned("app.example.org")).Get, r.Attach)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.server = made.Config
+			r.Share(s, nil)
+			if err := r.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		one, other := anyCA(t), anyCA(t)
+		a := serve(one)
+		wantResumed(t, "where another CA is trusted", serve(other), begin(t, a, version), false)
+		wantResumed(t, "where the same CA is trusted", serve(one), begin(t, a, version), true)
+	}
+}
+
+func anyCA(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // Replicas that start together on an empty storage agree.

@@ -83,7 +83,7 @@ func openRedis(address string, log *zap.Logger) (Storage, error) {
 // redisOptions reads the URL of a Redis. Its errors show nothing of it.
 func redisOptions(address string) (*redis.Options, string, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Hostname() == "" {
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), "[]") {
 		return nil, "", errors.New("storage is not the URL of a Redis (it is not shown, as it may hold a password); write one such as redis://user:password@redis.example.org:6379/0")
 	}
 	port := u.Port()

@@ -314,3 +314,26 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	must(t, m.Restart())
 	must(t, s.Unlock(within(t), "x"))
 }
+
+// Whatever the URL, nothing panics, what is accepted is an address, and no error shows the password.
+func FuzzRedisURL(f *testing.F) {
+	for _, rest := range []string{"example.org", "[::1]:6380/15?prefix=a", "/", "a b", "example.org:port", "example.org/x", "h?prefix=%zz", "h#x", "@h"} {
+		f.Add("redis", rest)
+		f.Add("rediss", rest)
+	}
+	f.Fuzz(func(t *testing.T, scheme, rest string) {
+		if scheme != "redis" && scheme != "rediss" {
+			return
+		}
+		o, prefix, err := redisOptions(scheme + "://user:hunter2@" + rest)
+		if err != nil {
+			if !strings.Contains(rest, "hunter2") {
+				isSentence(t, err, "storage")
+			}
+			return
+		}
+		if host, port, err := net.SplitHostPort(o.Addr); err != nil || host == "" || port == "" || prefix == "" || o.DB < 0 || (o.TLSConfig != nil) != (scheme == "rediss") {
+			t.Errorf("%q gives the address %q, database %d, prefix %q, %v", rest, o.Addr, o.DB, prefix, err)
+		}
+	})
+}
