@@ -213,7 +213,7 @@ func (r *redisStorage) Exists(ctx context.Context, key string) bool {
 // List implements certmagic.Storage.
 func (r *redisStorage) List(ctx context.Context, key string, recursive bool) (keys []string, err error) {
 	err = r.do(ctx, "list", key, true, func(ctx context.Context, key string) error {
-		files, err := r.client.ZRangeByLex(ctx, r.index(), below(key)).Result()
+		files, err := r.client.ZRangeArgs(ctx, r.below(key, 0)).Result()
 		if err != nil {
 			return err
 		}
@@ -234,12 +234,13 @@ func (r *redisStorage) List(ctx context.Context, key string, recursive bool) (ke
 	return keys, nil
 }
 
-// below is the range of the index below a directory.
-func below(key string) *redis.ZRangeBy {
-	if key == "" {
-		return &redis.ZRangeBy{Min: "-", Max: "+"}
+// below is the range of the index below a directory, or the first count of it.
+func (r *redisStorage) below(key string, count int64) redis.ZRangeArgs {
+	args := redis.ZRangeArgs{Key: r.index(), ByLex: true, Start: "-", Stop: "+", Count: count}
+	if key != "" {
+		args.Start, args.Stop = "["+key+"/", "("+key+"0" // '0' follows '/'
 	}
-	return &redis.ZRangeBy{Min: "[" + key + "/", Max: "(" + key + "0"} // '0' follows '/'
+	return args
 }
 
 // tree returns the files and directories of one level below root, or of all.
@@ -271,9 +272,7 @@ func (r *redisStorage) Stat(ctx context.Context, key string) (info certmagic.Key
 		p := r.client.Pipeline()
 		modified := p.HGet(ctx, r.file(k), "modified")
 		size := p.HStrLen(ctx, r.file(k), "value")
-		rangeBelow := below(k)
-		rangeBelow.Count = 1
-		files := p.ZRangeByLex(ctx, r.index(), rangeBelow)
+		files := p.ZRangeArgs(ctx, r.below(k, 1))
 		if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
