@@ -139,8 +139,14 @@ func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return "(hidden)"
+	return placeholder
 }
+
+// GoString hides it from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides it from encoders, those of logs included.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Certificate is one source of certificates: files, self-signed or ACME; exactly one is set.
 type Certificate struct {

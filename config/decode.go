@@ -11,6 +11,7 @@ import (
 // it is held by pointer: its places are keyed by them.
 type draft struct {
 	*decoder
+	inUse        func(cert, key string) (names []string, ok bool) // see Reload; nil: nothing is in use
 	node         string
 	listeners    []*Listener
 	headers      []*HeaderPolicy
@@ -25,9 +26,12 @@ type draft struct {
 	accessLog    *AccessLog
 	limits       Limits
 	headSize     int64
+	shared       Secret // the top level's storage
+	echKeys      []*ECHKey
 
 	groups map[hostOn]*group // what the routes say of TLS, by listener and host
-	names  []string          // of all certificates
+	names  map[string]bool   // of all certificates
+	unread bool              // the names of a certificate file are not known
 }
 
 const (
@@ -49,6 +53,7 @@ func (v *draft) decode(root *yaml.Node) {
 		{"proxy_protocol", v.each(v.headerPolicy)},
 		{"certificates", v.every(v.certificate)},
 		{"tls_policies", v.each(v.tlsPolicy)},
+		{"ech", v.ech},
 		{"routes", v.every(v.route)},
 		{"backends", v.each(v.backend)},
 		{"health", v.healthPort},
@@ -57,6 +62,7 @@ func (v *draft) decode(root *yaml.Node) {
 		{"log", v.logs},
 		{"access_log", v.accessLogs},
 		{"limits", v.allLimits},
+		{"storage", v.storage(&v.shared)},
 	}...)
 	v.require(there, root, path{}, "listeners", `"listeners: {web: {address: \":8080\", protocol: http}}"`)
 }

@@ -21,12 +21,19 @@ func (v *draft) route(n *yaml.Node, p path) {
 		{"tls", choice(v.decoder, &r.TLS, TLSTerminate, TLSPassthrough)},
 		{"first_bytes", choice(v.decoder, &r.FirstBytes, "ssh")},
 		{"backend", v.text(&r.Backend)},
+		{"redirect", v.redirect(r)},
+		{"hsts", v.hsts(r)},
 		{"max_body", v.size(&r.MaxBody, 1, 1<<40)},
 		{"max_lifetime", v.duration(&r.MaxLifetime, time.Second, 365*day)},
 		{"tunnel_idle", v.duration(&r.TunnelIdle, time.Second, 30*day)},
 	}...)
 	v.require(there, n, p, "listeners", "[web]")
-	v.require(there, n, p, "backend", "app")
+	switch {
+	case !there["redirect"]:
+		v.require(there, n, p, "backend", `app, or redirect: https`)
+	case there["backend"] && r.Redirect != nil:
+		v.failAt(v.places[&r.Redirect], "the route has a backend as well; keep one of the two")
+	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
 		v.fail(n, p, "stands for more than %d combinations of listener, host and path; split it", maxCombinations)
 		r.Listeners = nil

@@ -13,6 +13,8 @@ func (v *draft) certificate(n *yaml.Node, p path) {
 	c := &Certificate{Position: v.at(n)}
 	v.mark(c, n, p)
 	v.certificates = append(v.certificates, c)
+	ocsp := new(bool)
+	*ocsp = true
 	there := v.section(n, p, []field{
 		{"cert", v.text(&c.CertFile)},
 		{"key", v.text(&c.KeyFile)},
@@ -20,19 +22,57 @@ func (v *draft) certificate(n *yaml.Node, p path) {
 			there := v.section(n, p, field{"hosts", list(v.decoder, &c.SelfSigned, v.host)})
 			v.require(there, n, p, "hosts", "[app.example.org]")
 		}},
-		{"acme", func(n *yaml.Node, p path) {
-			v.fail(n, p, "this version of weir cannot get certificates by ACME yet; write cert and key, or self_signed")
-		}},
+		{"acme", v.acme(c)},
+		{"ocsp", v.truth(ocsp)},
 	}...)
-	switch files := there["cert"] || there["key"]; {
-	case there["acme"] || n.Kind != yaml.MappingNode: // was reported
+	c.NoOCSP = !*ocsp
+	files := there["cert"] || there["key"]
+	switch {
+	case n.Kind != yaml.MappingNode: // was reported
 	case files && there["self_signed"]:
 		v.fail(n, p, "has both files and self_signed; make two entries of it")
+	case files && there["acme"]:
+		v.fail(n, p, "has both files and acme; make two entries of it")
+	case there["acme"] && there["self_signed"]:
+		v.fail(n, p, "has both self_signed and acme; make two entries of it")
 	case files:
 		v.require(there, n, p, "cert", "tls/app.crt")
 		v.require(there, n, p, "key", "tls/app.key")
-	case !there["self_signed"]:
-		v.fail(n, p, "is no source of certificates; write cert and key, or self_signed")
+	case there["self_signed"] && there["ocsp"]:
+		v.failAt(v.places[ocsp], "nobody answers for self-signed certificates; take this out")
+	case !there["self_signed"] && !there["acme"]:
+		v.fail(n, p, "is no source of certificates; write cert and key, acme, or self_signed")
+	}
+}
+
+// ech decodes the files of Encrypted Client Hello.
+func (v *draft) ech(n *yaml.Node, p path) {
+	var files []string
+	there := v.section(n, p, field{"keys", func(n *yaml.Node, p path) {
+		list(v.decoder, &files, v.text)(n, p)
+	}})
+	v.require(there, n, p, "keys", "[tls/ech.pem]")
+	for i := range files {
+		if at := v.places[&files[i]]; files[i] != "" {
+			k := &ECHKey{Position: at.Position, File: files[i]}
+			v.places[&k.File] = at
+			v.echKeys = append(v.echKeys, k)
+		}
+	}
+}
+
+// clientCertFields decodes a list that may be empty: then nothing is passed on.
+func (v *draft) clientCertFields(dst *[]ClientCertField) setter {
+	one := func(dst *ClientCertField) setter {
+		return choice(v.decoder, dst, ClientCertSubject, ClientCertSAN, ClientCertFingerprint, ClientCertCertificate, ClientCertChain)
+	}
+	return func(n *yaml.Node, p path) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			v.mark(dst, n, p)
+			*dst = []ClientCertField{}
+			return
+		}
+		list(v.decoder, dst, one)(n, p)
 	}
 }
 
@@ -47,15 +87,18 @@ func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
 		{"curves", list(v.decoder, &t.Curves, v.curve)},
 		{"client_auth", func(n *yaml.Node, p path) {
 			v.mark(&t.ClientAuth, n, p)
+			t.ClientAuthForward = []ClientCertField{ClientCertSubject, ClientCertSAN, ClientCertFingerprint, ClientCertCertificate}
 			there := v.section(n, p, []field{
 				{"mode", choice(v.decoder, &t.ClientAuth, ClientAuthRequest, ClientAuthRequire)},
 				{"ca", v.text(&t.ClientAuthCA)},
+				{"forward", v.clientCertFields(&t.ClientAuthForward)},
 			}...)
 			v.require(there, n, p, "mode", "require")
 			if !there["ca"] && n.Kind == yaml.MappingNode {
 				v.fail(n, p, "ca is missing, and without it no client certificate can be verified; give it, such as tls/clients-ca.crt")
 			}
 		}},
+		{"sha1_signatures", v.truth(&t.SHA1)},
 		{"from", v.prefixes(&t.From)},
 	}...)
 }

@@ -16,16 +16,53 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Effective is the configuration as it takes effect, as YAML that loads again:
-// defaults filled in, the environment replaced. It names key files and shows
-// nothing of what is in them. The default of node is left out.
+// Effective is the configuration as it takes effect, as YAML: defaults filled
+// in, the environment replaced. It names key files and shows nothing of what is
+// in them, and "(hidden)" stands in the place of secrets, as its first line then
+// says; but for those it loads again. The default of node is left out.
 func (c *Config) Effective() []byte {
+	s := shower{}
+	text := c.render(&s)
+	if s.hid {
+		text = append([]byte("# "+placeholder+" stands in the place of secrets; put them back before this is loaded.\n"), text...)
+	}
+	return text
+}
+
+// A shower writes secrets, or what may be seen of them.
+type shower struct {
+	all bool // secrets as they are
+	hid bool // something was not shown
+}
+
+func (s *shower) key(k Secret) string {
+	if s.all {
+		return string(k)
+	}
+	s.hid = true
+	return k.String()
+}
+
+func (s *shower) storage(k Secret) string {
+	shown := k.withoutPassword()
+	if s.all || shown == string(k) {
+		return string(k)
+	}
+	s.hid = true
+	return shown
+}
+
+// render is the configuration with the secrets as s writes them.
+func (c *Config) render(s *shower) []byte {
 	root := tree{}
 	root.text("node", c.Node, c.NodeExplicit)
 	putNames(&root, "listeners", c.Listeners, func(v Listener) string { return v.Name }, Listener.tree)
 	putNames(&root, "proxy_protocol", c.HeaderPolicies, func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
-	root.items("certificates", trees(c.Certificates, Certificate.tree))
+	root.items("certificates", trees(c.Certificates, func(v Certificate) tree { return v.tree(s) }))
 	putNames(&root, "tls_policies", c.TLSPolicies, func(v TLSPolicy) string { return v.Name }, TLSPolicy.tree)
+	if len(c.ECHKeys) > 0 {
+		root.section("ech", func(t *tree) { t.texts("keys", trees(c.ECHKeys, func(k ECHKey) string { return k.File })) })
+	}
 	root.items("routes", c.routeTrees())
 	putNames(&root, "backends", c.Backends, func(v Backend) string { return v.Name }, Backend.tree)
 	if h := c.Health; h != nil {
@@ -54,13 +91,15 @@ func (c *Config) Effective() []byte {
 		t.text("head_size", formatSize(int64(c.Limits.HeadBytes)), true)
 		t.number("head_fields", c.Limits.HeadFields)
 	})
+	root.text("storage", s.storage(c.Storage), c.Storage != "")
 	return root.yaml()
 }
 
-// hash stands for the effective configuration. It is taken while file paths are
-// as they were written, so that it does not depend on the folder.
+// hash stands for the effective configuration, its secrets included. It is taken
+// while file paths are as they were written, so that it does not depend on the
+// folder, and before defaults that come from the machine or from files.
 func (c *Config) hash() string {
-	sum := sha256.Sum256(c.Effective())
+	sum := sha256.Sum256(c.render(&shower{all: true}))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -90,13 +129,61 @@ func (h HeaderPolicy) tree() (t tree) {
 	return t
 }
 
-func (c Certificate) tree() (t tree) {
+func (c Certificate) tree(s *shower) (t tree) {
 	t.text("cert", c.CertFile, c.CertFile != "")
 	t.text("key", c.KeyFile, c.KeyFile != "")
 	if c.SelfSigned != nil {
 		t.section("self_signed", func(t *tree) { t.texts("hosts", c.SelfSigned) })
+		return t
 	}
+	if c.ACME != nil {
+		t.section("acme", func(t *tree) { c.ACME.fill(t, s) })
+	}
+	t.truth("ocsp", !c.NoOCSP)
 	return t
+}
+
+func (a *ACME) fill(t *tree, s *shower) {
+	t.texts("hosts", a.Hosts)
+	t.text("email", a.Email, a.Email != "")
+	t.text("directory", a.Directory, true)
+	t.text("ca", a.CAFile, a.CAFile != "")
+	t.text("key_type", a.KeyType, true)
+	if e := a.ExternalAccount; e != nil {
+		t.section("external_account", func(t *tree) {
+			t.text("key_id", e.KeyID, true)
+			t.text("mac_key", s.key(e.MACKey), true)
+		})
+	}
+	t.texts("challenges", trees(a.Challenges, func(c Challenge) string { return string(c) }))
+	if a.DNS != nil {
+		t.section("dns", func(t *tree) { a.DNS.fill(t, s) })
+	}
+	if o := a.OnDemand; o != nil {
+		t.section("on_demand", func(t *tree) {
+			t.text("ask", o.Ask, o.Ask != "")
+			t.texts("hosts", o.Hosts)
+			t.duration("timeout", o.Timeout)
+			t.number("concurrent", o.Concurrent)
+		})
+	}
+	t.text("storage", s.storage(a.Storage), a.Storage != "")
+}
+
+func (c *DNSChallenge) fill(t *tree, s *shower) {
+	t.section("rfc2136", func(t *tree) {
+		t.text("server", c.RFC2136.Server, true)
+		t.text("key_name", c.RFC2136.KeyName, true)
+		t.text("key_algorithm", c.RFC2136.KeyAlgorithm, true)
+		t.text("key", s.key(c.RFC2136.Key), true)
+	})
+	t.texts("resolvers", c.Resolvers)
+	t.duration("propagation_delay", c.PropagationDelay)
+	if c.PropagationTimeout < 0 {
+		t.text("propagation_timeout", "off", true)
+	} else {
+		t.duration("propagation_timeout", c.PropagationTimeout)
+	}
 }
 
 func (p TLSPolicy) tree() (t tree) {
@@ -116,8 +203,10 @@ func (p TLSPolicy) tree() (t tree) {
 		t.section("client_auth", func(t *tree) {
 			t.text("mode", string(p.ClientAuth), true)
 			t.text("ca", p.ClientAuthCA, true)
+			t.put("forward", textsNode(trees(p.ClientAuthForward, func(f ClientCertField) string { return string(f) })))
 		})
 	}
+	t.truth("sha1_signatures", p.SHA1)
 	t.texts("from", prefixTexts(p.From))
 	return t
 }
@@ -170,7 +259,21 @@ func (r Route) tree() (t tree) {
 	t.text("tls_policy", r.TLSPolicy, r.TLSPolicy != "" && r.TLS != TLSPassthrough)
 	t.text("tls", string(r.TLS), r.TLS != "")
 	t.text("first_bytes", r.FirstBytes, r.FirstBytes != "")
-	t.text("backend", r.Backend, true)
+	t.text("backend", r.Backend, r.Backend != "")
+	if d := r.Redirect; d != nil {
+		t.section("redirect", func(t *tree) {
+			t.text("scheme", "https", true)
+			t.number("port", d.Port)
+			t.number("status", d.Status)
+		})
+	}
+	if h := r.HSTS; h != nil {
+		t.section("hsts", func(t *tree) {
+			t.duration("max_age", h.MaxAge)
+			t.truth("include_subdomains", h.IncludeSubdomains)
+			t.truth("preload", h.Preload)
+		})
+	}
 	t.text("max_body", formatSize(r.MaxBody), r.MaxBody != 0)
 	if r.MaxLifetime != 0 {
 		t.duration("max_lifetime", r.MaxLifetime)
@@ -249,7 +352,7 @@ func (b BackendTLS) fill(t *tree) {
 	t.text("ca", b.CAFile, b.CAFile != "")
 	t.text("cert", b.CertFile, b.CertFile != "")
 	t.text("key", b.KeyFile, b.KeyFile != "")
-	t.plain("insecure_skip_verify", strconv.FormatBool(b.InsecureSkipVerify))
+	t.truth("insecure_skip_verify", b.InsecureSkipVerify)
 }
 
 func proxyVersion(v int) string { return []string{"none", "v1", "v2"}[v] }
@@ -293,14 +396,20 @@ func textNode(s string) *yaml.Node {
 
 func (t *tree) texts(key string, all []string) {
 	if len(all) > 0 {
-		t.put(key, &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: trees(all, textNode)})
+		t.put(key, textsNode(all))
 	}
+}
+
+func textsNode(all []string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: trees(all, textNode)}
 }
 
 // plain writes a number or a truth value.
 func (t *tree) plain(key, s string) {
 	t.put(key, &yaml.Node{Kind: yaml.ScalarNode, Value: s})
 }
+
+func (t *tree) truth(key string, v bool) { t.plain(key, strconv.FormatBool(v)) }
 
 func (t *tree) number(key string, v int) { t.plain(key, strconv.Itoa(v)) }
 

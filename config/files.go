@@ -20,11 +20,20 @@ import (
 // maxPEM bounds a certificate, key or CA file in bytes. The CA bundles of operating systems have a quarter of that.
 const maxPEM = 1 << 20
 
-// Files lists the certificate, key and CA files of the configuration, each once.
+// renewBefore is from when on a certificate file's end is warned of.
+const renewBefore = 14 * day
+
+// Files lists the certificate, key, CA and ECH files of the configuration, each once.
 func (c *Config) Files() []string {
 	var all []string
 	for _, cert := range c.Certificates {
 		all = append(all, cert.CertFile, cert.KeyFile)
+		if cert.ACME != nil {
+			all = append(all, cert.ACME.CAFile)
+		}
+	}
+	for _, k := range c.ECHKeys {
+		all = append(all, k.File)
 	}
 	for _, t := range c.TLSPolicies {
 		all = append(all, t.ClientAuthCA)
@@ -46,12 +55,24 @@ func (v *draft) files(folder string) {
 			}
 		}
 	}
+	v.absolute(&v.shared, folder)
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
-		if c.CertFile != "" && c.KeyFile != "" {
-			v.names = append(v.names, v.pair(&c.CertFile, &c.KeyFile)...)
+		if c.CertFile != "" || c.KeyFile != "" {
+			names := v.servedPair(&c.CertFile, &c.KeyFile)
+			v.unread = v.unread || names == nil
+			v.certified(names)
 		}
-		v.names = append(v.names, c.SelfSigned...)
+		v.certified(c.SelfSigned)
+		if a := c.ACME; a != nil {
+			resolve(&a.CAFile)
+			v.acmeFiles(a, folder)
+			v.certified(a.Hosts)
+		}
+	}
+	for _, k := range v.echKeys {
+		resolve(&k.File)
+		k.PEM = v.echKey(&k.File)
 	}
 	for _, t := range v.policies {
 		resolve(&t.ClientAuthCA)
@@ -64,17 +85,71 @@ func (v *draft) files(folder string) {
 		if b.TLS.CAFile != "" {
 			v.authorities(&b.TLS.CAFile)
 		}
-		if b.TLS.CertFile != "" && b.TLS.KeyFile != "" {
-			v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
-		}
+		v.pair(&b.TLS.CertFile, &b.TLS.KeyFile)
 	}
 	if a := v.accessLog; a != nil && a.Path != "stdout" && a.Path != "stderr" {
 		resolve(&a.Path)
 	}
 }
 
-// pair checks that certificate and key can be read and fit. It returns the certificate's names.
+func (v *draft) certified(names []string) {
+	for _, name := range names {
+		v.names[name] = true
+	}
+}
+
+// acmeFiles reads the CA of a and settles its storage.
+func (v *draft) acmeFiles(a *ACME, folder string) {
+	if a.CAFile != "" {
+		a.CAPool = v.authorities(&a.CAFile)
+	}
+	v.absolute(&a.Storage, folder)
+	if v.given(&a.Storage) {
+		return
+	}
+	if a.Storage = v.storageFor(); a.Storage == "" && !v.given(&v.shared) {
+		v.failAt(v.places[a], "there is no place to keep keys and certificates: neither STATE_DIRECTORY, XDG_DATA_HOME nor HOME is set; give storage, such as /var/lib/weir")
+	}
+}
+
+// echKey checks that a file holds what nginx, HAProxy and OpenSSL read as an
+// ECH key as well, and returns its content.
+func (v *draft) echKey(file *string) []byte {
+	data, ok := v.read(file)
+	if !ok {
+		return nil
+	}
+	if err := checkECHKey(data); err != nil {
+		v.failAt(v.places[file], "%s %v", v.quote(file, *file), err)
+	}
+	return data
+}
+
+// servedPair is pair, but that files which are in use already may be unusable.
+func (v *draft) servedPair(cert, key *string) []string {
+	before := len(v.errs)
+	names := v.pair(cert, key)
+	if names != nil || v.inUse == nil {
+		return names
+	}
+	names, ok := v.inUse(*cert, *key)
+	if !ok {
+		return nil
+	}
+	for _, e := range v.errs[before:] {
+		e.Message += "; what was read before stays in use"
+		v.warns = append(v.warns, e)
+	}
+	v.errs = v.errs[:before]
+	return names
+}
+
+// pair checks that certificate and key can be read and fit. It returns the
+// certificate's names, nil after an error.
 func (v *draft) pair(cert, key *string) []string {
+	if *cert == "" || *key == "" {
+		return nil // was reported
+	}
 	certPEM, okCert := v.read(cert)
 	keyPEM, okKey := v.read(key)
 	if !okCert || !okKey {
@@ -98,8 +173,11 @@ func (v *draft) pair(cert, key *string) []string {
 		v.failAt(v.places[cert], "%s %v", v.quote(cert, *cert), err)
 		return nil
 	}
-	if time.Now().After(leaf.NotAfter) {
-		v.warnAt(v.places[cert], "the certificate ran out on %s; clients will refuse it", leaf.NotAfter.UTC().Format(time.DateOnly))
+	switch left, until := time.Until(leaf.NotAfter), leaf.NotAfter.UTC().Format(time.DateOnly); {
+	case left < 0:
+		v.warnAt(v.places[cert], "the certificate ran out on %s; clients will refuse it", until)
+	case left < renewBefore:
+		v.warnAt(v.places[cert], "the certificate runs out on %s; renew it", until)
 	}
 	return namesOf(leaf)
 }

@@ -2,12 +2,14 @@ package config
 
 import (
 	"crypto"
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -37,7 +39,7 @@ func (f folder) certificate(name string, curve elliptic.Curve, until time.Time, 
 	if err != nil {
 		f.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{}, DNSNames: hosts, NotBefore: until.Add(-24 * time.Hour), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{}, DNSNames: hosts, NotBefore: until.Add(-90 * day), NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, crypto.PublicKey(&key.PublicKey), key)
 	if err != nil {
 		f.Fatal(err)
@@ -61,12 +63,14 @@ func (f folder) parse(text string) (*Config, string) {
 
 func TestCertificateFiles(t *testing.T) {
 	dir := folder{t, t.TempDir()}
-	tomorrow := time.Now().Add(24 * time.Hour)
-	dir.certificate("a", elliptic.P256(), tomorrow, "A.example")
-	dir.certificate("b", elliptic.P256(), tomorrow, "b.example")
+	later := time.Now().Add(20 * day)
+	dir.certificate("a", elliptic.P256(), later, "A.example")
+	dir.certificate("b", elliptic.P256(), later, "b.example")
 	dir.certificate("old", elliptic.P256(), time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC), "old.example")
-	dir.certificate("p224", elliptic.P224(), tomorrow, "c.example")
-	dir.certificate("nameless", elliptic.P256(), tomorrow)
+	dir.certificate("p224", elliptic.P224(), later, "c.example")
+	dir.certificate("nameless", elliptic.P256(), later)
+	soon := time.Now().Add(13 * day)
+	dir.certificate("soon", elliptic.P256(), soon, "soon.example")
 	dir.write("empty.pem", nil)
 	dir.write("broken.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
 	dir.write("large.pem", make([]byte, maxPEM+1))
@@ -97,20 +101,21 @@ func TestCertificateFiles(t *testing.T) {
 	f("certificates: [{cert: a.crt, key: a.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: a.key}}}\n",
 		`weir.yaml:5:53: tls_policies.p.client_auth.ca: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
 
-	text := head + "certificates: [{cert: a.crt, key: a.key}, {cert: old.crt, key: old.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: b.crt}}}\n"
+	text := head + "certificates: [{cert: a.crt, key: a.key}, {cert: old.crt, key: old.key}, {cert: soon.crt, key: soon.key}]\ntls_policies: {p: {client_auth: {mode: require, ca: b.crt}}}\n"
 	c, errs := dir.parse(text)
 	if c == nil {
 		t.Fatal(errs)
 	}
-	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
-		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate ran out on 2020-01-02; clients will refuse it") {
+	if len(c.Warnings) != 3 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
+		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate ran out on 2020-01-02; clients will refuse it") ||
+		!strings.HasSuffix(c.Warnings[2].Error(), "certificates[2].cert: the certificate runs out on "+soon.UTC().Format(time.DateOnly)+"; renew it") {
 		t.Errorf("warnings are\n%v", c.Warnings)
 	}
 	if want, _ := os.ReadFile(filepath.Join(dir.path, "b.crt")); string(c.TLSPolicies[0].ClientAuthPool) != string(want) {
 		t.Errorf("the pool is %q", c.TLSPolicies[0].ClientAuthPool)
 	}
 	var want []string
-	for _, name := range []string{"a.crt", "a.key", "b.crt", "old.crt", "old.key"} {
+	for _, name := range []string{"a.crt", "a.key", "b.crt", "old.crt", "old.key", "soon.crt", "soon.key"} {
 		want = append(want, filepath.Join(dir.path, name))
 	}
 	if got := c.Files(); !slices.Equal(got, want) {
@@ -120,4 +125,94 @@ func TestCertificateFiles(t *testing.T) {
 		t.Errorf("the effective configuration shows what is in files:\n%s", text)
 	}
 	reloads(t, c)
+}
+
+// Hosts of an ACME entry without any are those that the files are not for.
+func TestRouteHostsBesideFiles(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	dir.certificate("a", elliptic.P256(), time.Now().Add(20*day), "a.example.org", "*.dev.example.org")
+	c, errs := dir.parse(certified("- {cert: a.crt, key: a.key}\n- acme: {}\n") +
+		"routes: [{listeners: [secure], hosts: [a.example.org, x.dev.example.org, '*.dev.example.org', b.example.org], backend: app}]\n")
+	if errs != "" {
+		t.Fatal(errs)
+	}
+	if got := c.Certificates[1].ACME.Hosts; !slices.Equal(got, []string{"b.example.org"}) {
+		t.Errorf("hosts are %q", got)
+	}
+	reloads(t, c)
+}
+
+func TestECHFiles(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(x25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	list := pem.EncodeToMemory(&pem.Block{Type: "ECHCONFIG", Bytes: []byte{0, 4, 0xfe, 0x0d, 0, 0}})
+	good := slices.Concat(key, list)
+	dir.write("ech.pem", good)
+	dir.write("reverse.pem", slices.Concat(list, key))
+	dir.write("twice.pem", slices.Concat(list, key, key))
+	dir.write("key.pem", key)
+	dir.write("list.pem", list)
+	dir.write("cut.pem", slices.Concat(key, pem.EncodeToMemory(&pem.Block{Type: "ECHCONFIG", Bytes: []byte{0, 5, 0xfe, 0x0d, 0, 0}})))
+	dir.write("wrong.pem", slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der[1:]}), list))
+	f := func(keys, want string) {
+		t.Helper()
+		if _, got := dir.parse(small + "ech: {keys: " + keys + "}\n"); got != want {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", keys, got, want)
+		}
+	}
+	line := 1 + strings.Count(small, "\n")
+	wrong := func(file, why string) string {
+		return fmt.Sprintf("weir.yaml:%d:14: ech.keys[0]: %q %s", line, file, why)
+	}
+	const blocks = `is not a file with an ECH key; give one in PEM with one block "PRIVATE KEY" and one "ECHCONFIG", as weir ech and OpenSSL make it`
+	f("[ech.pem, reverse.pem]", "")
+	f("[twice.pem]", wrong("twice.pem", blocks))
+	f("[key.pem]", wrong("key.pem", blocks))
+	f("[list.pem]", wrong("list.pem", blocks))
+	f("[cut.pem]", wrong("cut.pem", "has a block ECHCONFIG that is no list of configurations; make the file anew"))
+	f("[wrong.pem]", wrong("wrong.pem", "has a private key that cannot be read; make the file anew"))
+
+	c, errs := dir.parse(small + "ech: {keys: [reverse.pem, ech.pem]}\n")
+	if errs != "" {
+		t.Fatal(errs)
+	}
+	file := filepath.Join(dir.path, "ech.pem")
+	if k := c.ECHKeys[1]; len(c.ECHKeys) != 2 || k.File != file || string(k.PEM) != string(good) || k.Position.Line != line {
+		t.Errorf("the keys are %+v", c.ECHKeys)
+	}
+	if !slices.Contains(c.Files(), file) {
+		t.Errorf("files are %q", c.Files())
+	}
+	if text := string(c.Effective()); strings.Contains(text, "PRIVATE") || !strings.Contains(text, file) {
+		t.Errorf("the effective configuration is\n%s", text)
+	}
+	reloads(t, c)
+}
+
+// Everything that is read from disk is watched.
+func TestFilesOfTLS(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	ca, err := os.ReadFile("testdata/ca.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir.write("acme-ca.pem", ca)
+	c, errs := dir.parse(certified("- acme: {hosts: [a.example.org], ca: acme-ca.pem, storage: state}\n"))
+	if errs != "" {
+		t.Fatal(errs)
+	}
+	if got, want := c.Files(), []string{filepath.Join(dir.path, "acme-ca.pem")}; !slices.Equal(got, want) {
+		t.Errorf("files are %q, want %q", got, want)
+	}
+	if a := c.Certificates[0].ACME; string(a.CAPool) != string(ca) || string(a.Storage) != filepath.Join(dir.path, "state") {
+		t.Errorf("the pool is %q, the storage %q", a.CAPool, string(a.Storage))
+	}
 }

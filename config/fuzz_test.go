@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(everyKey))
 	f.Add([]byte(small))
+	f.Add([]byte(certified("- acme: {on_demand: {hosts: ['*.example.org']}}\n- acme: {hosts: ['*.example.org'], dns: {rfc2136: {server: 'a:53', key_name: a, key: aHVudGVyMg==}}, storage: 'redis://a:hunter2@b/1?prefix=c'}\n") + oneRoute))
+	f.Add([]byte(small + "  corp: {sha1_signatures: true, client_auth: {mode: require, ca: testdata/ca.pem, forward: []}}\nroutes:\n- {listeners: [web], redirect: https}\n- {listeners: [secure], tls_policy: corp, backend: app, hsts: {max_age: 8760h, include_subdomains: true, preload: true}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("weir.yaml", data, environment)
 		if err != nil {
@@ -57,6 +60,14 @@ func FuzzParse(f *testing.F) {
 		}
 		if c.Drain.Timeout <= 0 || c.Limits.Pending <= 0 || c.Limits.PendingPerSource <= 0 || c.Limits.HeadBytes <= 0 || c.Limits.HeadFields <= 0 || len(c.Listeners) == 0 || c.Node == "" {
 			t.Errorf("configuration %+v", c)
+		}
+		for _, one := range c.Certificates {
+			wellCertified(t, one)
+		}
+		for _, r := range c.Routes {
+			if (r.Backend == "") != (r.Redirect != nil) {
+				t.Errorf("route %+v", r)
+			}
 		}
 		reloads(t, c)
 	})
@@ -86,5 +97,33 @@ func noZero(t *testing.T, what string, timeouts any) {
 		if v.Field(i).Int() <= 0 {
 			t.Errorf("%s: %s is %d", what, v.Type().Field(i).Name, v.Field(i).Int())
 		}
+	}
+}
+
+// wellCertified: each entry has one source, and what package tls/acme relies on.
+func wellCertified(t *testing.T, c Certificate) {
+	t.Helper()
+	sources := 0
+	for _, is := range []bool{c.CertFile != "" && c.KeyFile != "", len(c.SelfSigned) > 0, c.ACME != nil} {
+		if is {
+			sources++
+		}
+	}
+	if sources != 1 {
+		t.Errorf("certificate %+v", c)
+	}
+	a := c.ACME
+	if a == nil {
+		return
+	}
+	if len(a.Hosts) == 0 && a.OnDemand == nil || a.Directory == "" || a.Storage == "" || len(a.Challenges) == 0 ||
+		(a.DNS != nil) != slices.Equal(a.Challenges, []Challenge{ChallengeDNS01}) {
+		t.Errorf("ACME entry %+v", a)
+	}
+	if o := a.OnDemand; o != nil && (o.Ask == "" && len(o.Hosts) == 0 || o.Timeout < time.Second || o.Concurrent < 1) {
+		t.Errorf("on demand: %+v", o)
+	}
+	if e := a.ExternalAccount; e != nil && (e.KeyID == "" || e.MACKey == "") {
+		t.Errorf("external account %+v", e)
 	}
 }

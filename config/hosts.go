@@ -95,14 +95,15 @@ func (v *draft) checkPassthrough(r *Route) {
 }
 
 // checkClientAuth reports hosts that demand client certificates on a tls
-// listener and are served on an http listener, where nobody can show one.
+// listener and are served on an http listener, where nobody can show one. A
+// host that is only redirected there is not served.
 func (v *draft) checkClientAuth() {
 	plain := map[hostOn]*Route{}
 	for _, r := range v.routes {
 		for _, l := range v.listenersOf(r) {
 			if l.Protocol == ProtocolHTTP && r.FirstBytes == "" {
 				for _, h := range v.hostsOf(r) {
-					if on := (hostOn{l.Name, h}); plain[on] == nil {
+					if on := (hostOn{l.Name, h}); plain[on] == nil || plain[on].Redirect != nil {
 						plain[on] = r
 					}
 				}
@@ -133,7 +134,7 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 			g = v.groups[hostOn{l.Name, host}]
 			r, plainListener, tlsListener = find(plain, other.Name, host), other, l
 		}
-		if r == nil || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
+		if r == nil || r.Redirect != nil || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
 			continue
 		}
 		if policy := v.asksForCertificates(g); policy != "" {

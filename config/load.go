@@ -26,11 +26,19 @@ const maxFile = 16 << 20
 // input. env looks up a name in the environment, as os.LookupEnv does. The
 // error is an Errors with everything that is wrong.
 func Load(path string, env func(string) (string, bool)) (*Config, error) {
+	return Reload(path, env, nil)
+}
+
+// Reload is Load for a process that serves already: files of a certificate and
+// its key that are unusable at the moment are only warned of where inUse knows
+// the names that an earlier pair from them is being served for. So a good change
+// of the configuration does not wait for files that somebody else writes.
+func Reload(path string, env func(string) (string, bool), inUse func(cert, key string) (names []string, ok bool)) (*Config, error) {
 	data, err := readAll(path)
 	if err != nil {
 		return nil, Errors{{Position{path, 1, 1}, fmt.Sprintf("cannot read the configuration: %v", reason(err))}}
 	}
-	return Parse(path, data, env)
+	return parse(path, data, env, inUse)
 }
 
 func readAll(path string) ([]byte, error) {
@@ -62,12 +70,16 @@ func reason(err error) error {
 // Parse validates the configuration in data. name stands for it in errors, and
 // relative file paths in it start at name's folder. The error is an Errors.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
+	return parse(name, data, env, nil)
+}
+
+func parse(name string, data []byte, env func(string) (string, bool), inUse func(cert, key string) ([]string, bool)) (*Config, error) {
 	d := newDecoder(name, env)
 	root := d.document(data)
 	if root == nil {
 		return nil, d.errs.sorted()
 	}
-	v := draft{decoder: d}
+	v := draft{decoder: d, names: map[string]bool{}, inUse: inUse}
 	v.decode(root)
 	v.validate()
 	hash := ""
@@ -75,6 +87,9 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 		hash = v.config().hash() // while file paths are as they were written
 	}
 	v.files(filepath.Dir(name))
+	if !v.unread {
+		v.routeHosts()
+	}
 	if len(d.errs) > 0 {
 		return nil, d.errs.sorted()
 	}

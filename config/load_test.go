@@ -227,12 +227,12 @@ func TestHash(t *testing.T) {
 // reloads checks that the effective configuration is a configuration, with the same effect.
 func reloads(t *testing.T, c *Config) {
 	t.Helper()
-	text := c.Effective()
+	text := c.render(&shower{all: true})
 	again, err := Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("the effective configuration does not load: %v\n%s", err, text)
 	}
-	if got := again.Effective(); string(got) != string(text) {
+	if got := again.render(&shower{all: true}); string(got) != string(text) {
 		t.Errorf("the effective configuration has another effect:\n%s\nwas\n%s", got, text)
 	}
 	if !reflect.DeepEqual(withoutPositions(c).Routes, withoutPositions(again).Routes) {
@@ -310,6 +310,55 @@ admin: {address: ":8087"}
 		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
 		`weir.yaml:19:18: admin.address: whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall`,
 	)
+}
+
+func TestWarningsOfCertificates(t *testing.T) {
+	f := func(listeners, rest string, want ...string) {
+		t.Helper()
+		var got []string
+		text := "listeners: " + listeners + "\nbackends: {app: {endpoints: ['a:1']}, raw: {endpoints: ['a:1'], protocol: tcp}}\n" + rest
+		for _, w := range mustParse(t, text).Warnings {
+			if !strings.Contains(w.Message, "nothing uses this backend") && !strings.Contains(w.Message, "no route names this listener") {
+				got = append(got, w.Error())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	const (
+		web    = "{w: {address: ':80', protocol: http}}"
+		secure = "{s: {address: ':443', protocol: tls}}"
+		both   = "{w: {address: ':80', protocol: http}, s: {address: ':443', protocol: tls}}"
+		raw    = "{r: {address: ':22', protocol: tcp}}\nroutes: [{listeners: [r], backend: raw}]"
+		hosts  = "certificates: [{acme: {hosts: [a.example.org], "
+	)
+	f(both, hosts+"}}]\n")
+	f(secure, hosts+"}}]\n")
+	f(web, hosts+"}}]\n")
+	f(both, hosts+"challenges: [http-01]}}]\n")
+	f(raw, hosts+"dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}}]\n")
+	f(secure, hosts+"challenges: [http-01]}}]\n",
+		"weir.yaml:3:60: certificates[0].acme.challenges: http-01 is asked for on port 80, and no listener speaks http, so nobody answers it unless another weir on the same storage does")
+	f(web, hosts+"challenges: [tls-alpn-01]}}]\n",
+		"weir.yaml:3:60: certificates[0].acme.challenges: no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
+	f(raw, hosts+"}}]\n",
+		"weir.yaml:4:23: certificates[0].acme: no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
+	f(both, hosts+"}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n",
+		`weir.yaml:3:32: certificates[0].acme.hosts[0]: the route on line 4 passes this host's TLS through on listener "s", so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01`)
+	f(both, hosts+"challenges: [http-01]}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n")
+	// Names that are got on demand are certified.
+	f(both, "certificates: [{acme: {on_demand: {hosts: ['*.example.org']}, directory: 'https://ca/'}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
+	f(both, "certificates: [{acme: {on_demand: {ask: 'http://[::1]/'}}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
+	f(both, "certificates: [{acme: {hosts: [a.example.org], on_demand: {hosts: ['*.example.org']}}}]\nroutes: [{listeners: [s], hosts: [b.example], backend: app}]\n",
+		"weir.yaml:4:35: routes[0].hosts[0]: no certificate names this host, so its clients are shown the first one")
+
+	const storage = "private keys go to this storage over the network unencrypted; use rediss:// unless the network is yours alone"
+	f(both, hosts+"storage: 'redis://:hunter2@redis.example.org'}}]\n", "weir.yaml:3:57: certificates[0].acme.storage: "+storage)
+	f(both, "storage: redis://redis.example.org\n"+hosts+"}}]\n", "weir.yaml:3:10: storage: "+storage)
+	f(both, "storage: redis://localhost:6379\n"+hosts+"storage: 'rediss://redis.example.org'}}]\n")
+	f(both, hosts+"}}]\ntls_policies: {default: {sha1_signatures: true}}\n",
+		"weir.yaml:4:43: tls_policies.default.sha1_signatures: this is the policy of all hosts that name no other, so every client may then be shown SHA-1 signatures by offering nothing better; give those who need it a policy of their own")
 }
 
 func TestLoadFailures(t *testing.T) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -28,4 +29,33 @@ func certificatesOf(data []byte) (all []*x509.Certificate, err error) {
 		return nil, errors.New(`has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
 	}
 	return all, nil
+}
+
+// checkECHKey looks for the two blocks of a file with an ECH key, a private key
+// in PKCS #8 and a list of configurations: the form that OpenSSL, nginx and
+// HAProxy have. What is in the configurations package tls/policy looks at.
+func checkECHKey(data []byte) error {
+	keys, lists := 0, 0
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		switch block.Type {
+		case "PRIVATE KEY":
+			keys++
+			if _, err := x509.ParsePKCS8PrivateKey(block.Bytes); err != nil {
+				return errors.New("has a private key that cannot be read; make the file anew")
+			}
+		case "ECHCONFIG":
+			lists++
+			if b := block.Bytes; len(b) < 4 || int(binary.BigEndian.Uint16(b)) != len(b)-2 {
+				return errors.New("has a block ECHCONFIG that is no list of configurations; make the file anew")
+			}
+		}
+	}
+	if keys != 1 || lists != 1 {
+		return errors.New(`is not a file with an ECH key; give one in PEM with one block "PRIVATE KEY" and one "ECHCONFIG", as weir ech and OpenSSL make it`)
+	}
+	return nil
 }

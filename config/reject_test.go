@@ -18,6 +18,7 @@ func environment(name string) (string, bool) {
 		"PORT":   "9009",
 		"EMPTY":  "",
 		"YES":    "true",
+		"HOME":   "/home/weir",
 	}[name]
 	return value, ok
 }

@@ -63,6 +63,8 @@ func (v *draft) checkRoutes() {
 	for _, r := range v.routes {
 		v.checkPassthrough(r)
 		v.checkBackend(r)
+		v.checkRedirect(r)
+		v.checkHSTS(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

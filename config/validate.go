@@ -21,7 +21,8 @@ func (v *draft) validate() {
 	for _, h := range v.headers {
 		v.checkRules(h)
 	}
-	v.checkSelfSigned()
+	v.checkHosts()
+	v.checkACME()
 	for _, t := range v.policies {
 		v.checkPolicy(t)
 	}
@@ -64,25 +65,12 @@ func (v *draft) checkRules(h *HeaderPolicy) {
 	}
 }
 
-// checkSelfSigned reports names that two entries make certificates for.
-func (v *draft) checkSelfSigned() {
-	first := map[string]*Certificate{}
-	for _, c := range v.certificates {
-		for i, host := range c.SelfSigned {
-			if other := first[host]; other != nil && host != "" {
-				v.failAt(v.places[&c.SelfSigned[i]], "%s is self-signed already by the entry on line %d; keep one", v.quote(&c.SelfSigned[i], host), other.Position.Line)
-				continue
-			}
-			first[host] = c
-		}
-	}
-}
-
 func (v *draft) checkPolicy(t *TLSPolicy) {
 	switch {
 	case t.MinVersion <= t.MaxVersion:
 		v.checkSuites(t)
 		v.checkCurves(t)
+		v.checkSHA1(t)
 	case v.given(&t.MaxVersion):
 		v.failAt(v.places[&t.MaxVersion], "is below min_version, which is %q%s; raise it or lower min_version", versionName(t.MinVersion), v.byDefault(&t.MinVersion))
 	default:
@@ -93,6 +81,14 @@ func (v *draft) checkPolicy(t *TLSPolicy) {
 		v.failAt(v.places[&t.From], "the policy default is for everybody who gets no other; take from out, or give the policy another name")
 	case v.given(&t.From) && v.given(&t.ClientAuth):
 		v.failAt(v.places[&t.From], "from and client_auth do not go together: clients from elsewhere would get default and need no certificate; take one of them out")
+	}
+}
+
+// checkSHA1 reports where no client could make use of it: TLS 1.0 and 1.1 sign
+// with SHA-1 anyway, and TLS 1.3 never does.
+func (v *draft) checkSHA1(t *TLSPolicy) {
+	if t.SHA1 && (t.MinVersion > tls.VersionTLS12 || t.MaxVersion < tls.VersionTLS12) {
+		v.failAt(v.places[&t.SHA1], "is about signatures in TLS 1.2, which the policy does not have; take it out, or let the versions include \"1.2\"")
 	}
 }
 
@@ -217,6 +213,7 @@ func (v *draft) config() *Config {
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
 		Backends: values(v.backends), Health: v.health, Admin: *v.admin,
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
+		ECHKeys: values(v.echKeys), Storage: v.shared,
 	}
 	c.Limits.HeadBytes = int(v.headSize)
 	for _, r := range v.routes {

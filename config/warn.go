@@ -24,8 +24,25 @@ func (v *draft) warn() {
 	for _, r := range v.routes {
 		v.warnRoute(r)
 	}
+	for _, c := range v.certificates {
+		if c.ACME != nil {
+			v.warnACME(c.ACME)
+			v.warnStorage(&c.ACME.Storage)
+		}
+	}
+	v.warnStorage(&v.shared)
+	if t := v.policyNamed(DefaultTLSPolicy); t.SHA1 {
+		v.warnAt(v.places[&t.SHA1], "this is the policy of all hosts that name no other, so every client may then be shown SHA-1 signatures by offering nothing better; give those who need it a policy of their own")
+	}
 	if a := &v.admin.Address; v.admin.Network == "tcp" && v.given(a) && !isLoopback(*a) {
 		v.warnAt(v.places[a], "whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall")
+	}
+}
+
+// warnStorage warns of keys that go over a network in the clear.
+func (v *draft) warnStorage(storage *Secret) {
+	if v.given(storage) && storage.isOpenToNetwork() {
+		v.warnAt(v.places[storage], "private keys go to this storage over the network unencrypted; use rediss:// unless the network is yours alone")
 	}
 }
 
@@ -74,7 +91,7 @@ func (v *draft) warnRoute(r *Route) {
 		}
 	}
 	for i, h := range r.Hosts {
-		if v.isOpened(r, h) && !v.isCertified(h) {
+		if v.isOpened(r, h) && !v.isCertified(h) && !v.isOnDemand(h) {
 			v.warnAt(v.places[&r.Hosts[i]], "no certificate names this host, so its clients are shown the first one")
 		}
 	}
@@ -91,7 +108,19 @@ func (v *draft) isOpened(r *Route, host string) bool {
 // isCertified says whether a certificate is for host; one for *.example.org is for each of its labels.
 func (v *draft) isCertified(host string) bool {
 	_, rest, _ := strings.Cut(host, ".")
-	return slices.Contains(v.names, host) || slices.Contains(v.names, "*."+rest)
+	return v.names[host] || v.names["*."+rest]
+}
+
+// isOnDemand says whether a certificate for host may be got when it is asked for.
+func (v *draft) isOnDemand(host string) bool {
+	return slices.ContainsFunc(v.certificates, func(c *Certificate) bool {
+		if c.ACME == nil || c.ACME.OnDemand == nil {
+			return false
+		}
+		_, rest, _ := strings.Cut(host, ".")
+		allowed := c.ACME.OnDemand.Hosts
+		return len(allowed) == 0 || slices.Contains(allowed, host) || slices.Contains(allowed, "*."+rest)
+	})
 }
 
 func isLoopback(address string) bool {

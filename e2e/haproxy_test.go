@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,24 +53,6 @@ backends:
   app: {endpoints: ['@app']}
 `
 
-// runPeer runs a server until the test ends.
-func runPeer(t *testing.T, name string, args ...string) {
-	t.Helper()
-	var log logBuffer
-	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", filepath.Base(name), log.tail(4<<10))
-		}
-	})
-}
-
 func TestBehindHAProxy(t *testing.T) {
 	needLinux(t)
 	haproxy := need(t, "haproxy")
@@ -90,8 +71,7 @@ func TestBehindHAProxy(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	runPeer(t, haproxy, "-db", "-f", path)
-	waitListening(t, at["checked"])
+	runPeer(t, haproxy, "-db", "-f", path).listening(at["checked"])
 
 	// Each client comes from a loopback address of its own.
 	tlsClient := func(c net.Conn, certs ...tls.Certificate) net.Conn {

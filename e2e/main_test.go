@@ -78,7 +78,7 @@ func need(t *testing.T, peer string) string {
 	if inCI() {
 		t.Fatalf("%s is not installed, and in CI every peer has to be there", peer)
 	}
-	t.Skipf("%s is not installed", peer)
+	t.Skipf("%s is not installed; .ci/run says where it is from", peer)
 	return ""
 }
 
@@ -128,13 +128,19 @@ const patience = 20 * time.Second
 // eventually tries f until it succeeds, and fails the test when it does not in time.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
+	within(t, patience, what, f)
+}
+
+// within is eventually for what may take longer.
+func within(t testing.TB, d time.Duration, what string, f func() error) {
+	t.Helper()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(d); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("%s: not within %s: %v", what, patience, err)
+	t.Fatalf("%s: not within %s: %v", what, d, err)
 }
 
 var errNotYet = errors.New("not yet")

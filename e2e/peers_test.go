@@ -111,8 +111,7 @@ func startPeers(t *testing.T) []peer {
 		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		runPeer(t, path, append(one.args, config)...)
-		waitListening(t, p.health)
+		runPeer(t, path, append(one.args, config)...).listening(p.health)
 		peers = append(peers, p)
 	}
 	return peers

@@ -80,20 +80,7 @@ Subsystem sftp internal-sftp
 	if err := os.WriteFile(s.file("sshd_config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log logBuffer
-	cmd := exec.Command(sshd, "-D", "-e", "-f", s.file("sshd_config"))
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		if t.Failed() {
-			t.Logf("sshd's log:\n%s", log.tail(4<<10))
-		}
-	})
-	waitListening(t, s.address)
+	runPeer(t, sshd, "-D", "-e", "-f", s.file("sshd_config")).listening(s.address)
 	return s
 }
 
@@ -104,17 +91,6 @@ func (s sshServer) options(portFlag, address string) []string {
 	_, port, _ := net.SplitHostPort(address)
 	return []string{portFlag, port, "-i", s.file("client"), "-F", "none", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"}
-}
-
-func waitListening(t *testing.T, address string) {
-	t.Helper()
-	eventually(t, address+" takes connections", func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
 }
 
 func startSSHAndWeb(t *testing.T) (*weir, sshServer) {

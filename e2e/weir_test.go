@@ -406,6 +406,12 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
+func (b *logBuffer) reset() {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.text.Reset()
+}
+
 func (b *logBuffer) tail(n int) string {
 	s := b.String()
 	return s[max(0, len(s)-n):]

@@ -17,12 +17,14 @@ import (
 // Record is the access log's line of an exchange or a tunnel. Who gets one may
 // use it until it returns.
 type Record struct {
-	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel" or "refused"
+	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel", "challenge" or "refused"
 	Listener string
 	Conn     *conn.Conn
 	TLS      *tls.Conn // nil: plain or passed through
 	SNI      string
 	Policy   string
+	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
+	Result   string               // of a handshake that failed, as the metrics name it
 
 	Route, Backend, Endpoint string
 	Attempts                 int
@@ -39,7 +41,10 @@ type Record struct {
 }
 
 func (r *Record) route(to *Route) {
-	r.Route, r.Backend = to.name, to.backend.Name()
+	r.Route = to.name
+	if to.backend != nil {
+		r.Backend = to.backend.Name()
+	}
 }
 
 // newRecord describes the session's exchange.
@@ -134,6 +139,7 @@ func (r *Record) Fields() []zap.Field {
 		f = append(f, zap.Int("status", r.Status))
 	}
 	text("reason", r.Reason)
+	text("tls_result", r.Result)
 	if r.Err != nil {
 		text("error", r.Err.Error())
 	}
@@ -204,6 +210,9 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	if r.Policy != "" {
 		f = append(f, zap.String("tls_policy", r.Policy))
 	}
+	if r.Hello != nil {
+		f = appendHello(f, r.Hello)
+	}
 	state := r.TLS.ConnectionState()
 	if state.Version == 0 {
 		return f // the handshake ended before one was agreed on
@@ -215,10 +224,26 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	if state.DidResume {
 		f = append(f, zap.Bool("tls_resumed", true))
 	}
+	if state.ECHAccepted {
+		f = append(f, zap.Bool("tls_ech", true))
+	}
 	if len(state.PeerCertificates) > 0 {
 		f = append(f, zap.String("tls_client_subject", state.PeerCertificates[0].Subject.String()))
 	}
 	return f
+}
+
+// appendHello adds what a client offered.
+func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
+	o := policy.OfferOf(h)
+	f = append(f, zap.Strings("tls_offered_versions", o.Versions), zap.Strings("tls_offered_suites", o.Suites))
+	if len(o.Protocols) > 0 {
+		f = append(f, zap.Strings("tls_offered_alpn", o.Protocols))
+	}
+	if o.OnlySHA1 {
+		f = append(f, zap.Bool("tls_only_sha1", true))
+	}
+	return append(f, zap.String("ja4", o.JA4))
 }
 
 // RefusedFields is a line for a connection that ended before its header was through.

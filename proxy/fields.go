@@ -1,15 +1,10 @@
 package proxy
 
 import (
-	"crypto/tls"
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
-	"strings"
 
-	"github.com/weirproxy/weir/listener/conn"
-	"github.com/weirproxy/weir/listener/header"
-	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -18,10 +13,11 @@ import (
 // them is gone, unless the listener trusts it.
 func (s *session) rewrite(hostOverride string) {
 	req := &s.req
-	if !s.trusted {
-		dropForwarding(req)
+	if !s.trusted || s.certified {
+		s.dropForwarding(req)
 	}
 	s.addForwarding(req)
+	s.addCertFields(req)
 	if hostOverride != "" {
 		setHost(req, []byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {
@@ -29,12 +25,18 @@ func (s *session) rewrite(hostOverride string) {
 	}
 }
 
-func dropForwarding(req *message.Request) {
+// dropForwarding drops what the client said of itself: all of it unless the
+// listener trusts it, and what it says of a certificate also where weir has seen
+// one itself, as two would speak for different clients.
+func (s *session) dropForwarding(req *message.Request) {
 	for i := range req.Fields {
-		switch req.Fields[i].ID {
+		switch f := &req.Fields[i]; f.ID {
 		case message.Forwarded, message.XForwardedFor, message.XForwardedProto, message.XForwardedHost,
 			message.XForwardedPort, message.XForwardedOther, message.XRealIP, message.XRequestID:
-			req.Fields[i].Dropped = true
+			f.Dropped = f.Dropped || !s.trusted
+		case message.ClientCert, message.ClientCertChain, message.XClientCertSubject, message.XClientCertSAN,
+			message.XClientCertSHA256, message.ClientCertOther:
+			f.Dropped = true
 		}
 	}
 }
@@ -138,25 +140,6 @@ func requestID() (id [32]byte) {
 	return id
 }
 
-// outgoing is what a header to an endpoint says of the client: what the
-// client's own header said, and what weir's TLS knows better.
-func (p *Proxy) outgoing(c *conn.Conn, tc *tls.Conn, sni string) *backend.Outgoing {
-	out := &backend.Outgoing{Client: c.Client, Local: c.Local, TLVs: c.Header.TLVs}
-	if sni != "" {
-		out.TLVs.Authority = sni
-	}
-	if len(out.TLVs.UniqueID) == 0 {
-		id := requestID()
-		out.TLVs.UniqueID = id[:]
-	}
-	if tc != nil {
-		state := tc.ConnectionState()
-		out.TLVs.ALPN = state.NegotiatedProtocol
-		out.TLVs.SSL = sslTLV(&state)
-	}
-	return out
-}
-
 func contains(networks []netip.Prefix, a netip.Addr) bool {
 	a = a.WithZone("")
 	for _, n := range networks {
@@ -165,16 +148,4 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// sslTLV says how the client is connected with weir.
-func sslTLV(state *tls.ConnectionState) *header.SSL {
-	s := &header.SSL{TLS: true, Version: tls.VersionName(state.Version), Cipher: tls.CipherSuiteName(state.CipherSuite)}
-	s.Version = strings.Replace(s.Version, "TLS ", "TLSv", 1) // as HAProxy spells it
-	if len(state.PeerCertificates) > 0 {
-		s.ClientCert = !state.DidResume
-		s.Verified = true
-		s.CommonName = state.PeerCertificates[0].Subject.CommonName
-	}
-	return s
 }

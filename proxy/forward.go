@@ -28,7 +28,8 @@ type progress struct {
 	started  time.Time
 	route    *Route
 	endpoint *backend.Endpoint
-	link     *backend.Session // the connection to the endpoint, while there is one
+	held     *backend.Endpoint // endpoint, until it is released
+	link     *backend.Session  // the connection to the endpoint, while there is one
 	phase    phase
 	upload   *upload   // sends a body that did not come with its head; nil: it did
 	until    time.Time // when the wait for the endpoint ends
@@ -84,7 +85,7 @@ func (s *session) forward(r *Route) {
 			s.unavailable(err)
 			return
 		}
-		s.endpoint = e
+		s.endpoint, s.held = e, e
 		s.attempts++
 		if b.Settings().MaxConnections == 0 || !s.goneInQueue() {
 			s.attempt(e, fresh)
@@ -92,6 +93,7 @@ func (s *session) forward(r *Route) {
 		if s.upgraded {
 			return // the endpoint is released when its tunnel ends
 		}
+		s.held = nil
 		e.Release()
 		if s.trouble == none {
 			return
@@ -129,7 +131,7 @@ func (s *session) attempt(e *backend.Endpoint, fresh bool) {
 
 func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
-	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni))
+	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni, s.policy))
 	s.connect = time.Since(begun)
 	return link, err
 }
@@ -247,6 +249,7 @@ func (s *session) gotHead() bool {
 	s.answered = true
 	s.status = s.res.Status
 	s.waited = time.Since(s.started)
+	s.promise(&s.res)
 	s.server.WriteHead(&s.req, &s.res, s.last())
 	if s.res.Status == 101 {
 		s.upgraded = s.flush() == nil
@@ -335,20 +338,22 @@ func (s *session) lostEndpoint(err error) {
 }
 
 // mayRetry says whether the request may go to another endpoint: it was not
-// sent, or may be repeated; and retries are within their bounds.
+// sent, or may be repeated; and retries are within their bounds. That an idle
+// connection had ended is no sign of overload, and happens once in an exchange,
+// as the next attempt has a new connection: the share of retries is not for it.
 func (s *session) mayRetry(b *backend.Backend) bool {
-	reason := backend.RetryConnect
+	reason, spends := backend.RetryConnect, true
 	switch s.trouble {
 	case unsent:
 	case unanswered:
-		reason = backend.RetryClosed
+		reason, spends = backend.RetryClosed, false
 		if !s.req.Idempotent || s.upload != nil {
 			return false
 		}
 	default:
 		return false
 	}
-	if s.attempts >= b.Settings().Retries.Attempts || !b.AllowRetry() {
+	if s.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)

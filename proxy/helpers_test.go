@@ -156,17 +156,22 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []*c
 	if err != nil {
 		r.Fatal(err)
 	}
+	ech, err := policy.ParseECH(cfg.ECHKeys)
+	if err != nil {
+		r.Fatal(err)
+	}
 	policies := make(map[string]*policy.Policy)
 	for _, p := range cfg.TLSPolicies {
 		if policies[p.Name], err = policy.New(p, r.store.Get, r.tickets.Attach); err != nil {
 			r.Fatal(err)
 		}
+		policies[p.Name].RetryECH(ech)
 	}
 	backends, err := r.set.Update(cfg.Backends, backend.NodeInfo{})
 	if err != nil {
 		r.Fatal(err)
 	}
-	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Metrics: r.proxy.Metrics})
+	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Metrics: r.proxy.Metrics, ECH: ech})
 	if err != nil {
 		r.Fatal(err)
 	}

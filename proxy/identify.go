@@ -98,7 +98,10 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 // handshake. It counts as one that failed.
 func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	p.Handshakes.Handshake(e.name, "", 0, 0, err)
-	p.refuse(c, e, handshakeReason(reason, err), err)
+	if p.Clients != nil {
+		p.Clients.Note(policy.Handshake{Listener: e.name, Client: c.Client.Addr(), Err: err})
+	}
+	p.refuseAs(&Record{Listener: e.name, Conn: c, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
 // handshakeReason is reason unless there was no TLS at all.
@@ -112,36 +115,69 @@ func handshakeReason(reason string, err error) string {
 
 // handshake is what a policy is chosen from and by, while a handshake runs.
 type handshake struct {
-	conn   *conn.Conn
-	edge   *edge
-	sni    string
-	host   *host
-	policy *policy.Policy
+	proxy     *Proxy
+	conn      *conn.Conn
+	edge      *edge
+	sni       string
+	host      *host
+	policy    *policy.Policy
+	hello     *tls.ClientHelloInfo // nil: none was read yet
+	challenge bool                 // it is a certificate authority's, see challenge.go
 }
 
 // choose finds the policy of a ClientHello: by its name and the client's network.
 func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
+	h.hello = hi
 	h.sni = hello.Name(hi.ServerName)
 	if h.sni != "" {
 		h.host = h.edge.lookup([]byte(h.sni))
 	}
-	h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
+	if h.host != nil && h.host.passthrough != nil {
+		// Only the inside of an encrypted hello can name such a host here: serveTLS
+		// saw the outside. What was opened cannot be passed through any more.
+		return nil, errECHPassthrough
+	}
+	if isChallenge(hi) {
+		h.challenge = true
+		h.policy = h.proxy.answer(hi)
+	} else {
+		h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
+	}
 	return h.policy, nil
 }
 
 // terminate does the handshake and serves what is inside.
 func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
-	h := &handshake{conn: c, edge: e}
-	tc := tls.Server(c, policy.Server(h.choose))
+	h := &handshake{proxy: p, conn: c, edge: e}
+	tc := tls.Server(c, policy.Server(h.choose, t.ech))
 	err := tc.Handshake()
+	p.handshakeEnded(h, tc, err)
+	switch {
+	case err != nil:
+		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Hello: h.hello,
+			Reason: handshakeReason(noHandshake, err), Result: policy.HandshakeResult(err), Err: err})
+	case h.challenge:
+		p.answered(h, tc)
+	default:
+		h.hello = nil // it is of no use any more, and larger than the rest
+		c.Established()
+		serveHTTP(p, c, t, e, tc, h.sni, h)
+	}
+}
+
+// handshakeEnded counts a handshake and remembers what the client needs.
+func (p *Proxy) handshakeEnded(h *handshake, tc *tls.Conn, err error) {
 	state := tc.ConnectionState()
-	p.Handshakes.Handshake(e.name, h.name(), state.Version, state.CipherSuite, err)
-	if err != nil {
-		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Reason: handshakeReason(noHandshake, err), Err: err})
+	p.Handshakes.Handshake(h.edge.name, h.name(), state.Version, state.CipherSuite, err)
+	if p.Clients == nil || h.challenge {
 		return
 	}
-	c.Established()
-	serveHTTP(p, c, t, e, tc, h.sni, h)
+	n := policy.Handshake{Listener: h.edge.name, Policy: h.name(), Client: h.conn.Client.Addr(), Hello: h.hello,
+		Version: state.Version, Suite: state.CipherSuite, Err: err}
+	if h.host != nil {
+		n.Host = h.host.name
+	}
+	p.Clients.Note(n)
 }
 
 func (h *handshake) name() string {

@@ -27,6 +27,13 @@ type Proxy struct {
 	// Orphaned is told of a tunnel's client connection whose route went with a
 	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
 	Orphaned func(*conn.Conn)
+	// Clients remembers what clients need of TLS; nil: nobody does.
+	Clients *policy.Clients
+	// Challenges answers ACME challenges; nil: nobody does, and they are refused.
+	Challenges Challenges
+	// Panicked is told of a panic in a connection's goroutine, which ends that
+	// connection and nothing else; nil: nobody is.
+	Panicked func(listener string, value any, stack []byte)
 
 	limits   atomic.Pointer[http1.Limits]
 	table    atomic.Pointer[Table]

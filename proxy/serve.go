@@ -1,13 +1,17 @@
 package proxy
 
 import (
+	"runtime/debug"
+
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 )
 
 // Serve takes over a connection whose header is through, and closes it. It
-// returns when nothing of the connection is left.
+// returns when nothing of the connection is left. A panic ends the connection
+// and no other: Panicked is told.
 func (p *Proxy) Serve(c *conn.Conn, listener string) {
+	defer p.rescue(c, listener)
 	t, e := p.edge(listener)
 	if e == nil {
 		c.Close()
@@ -22,6 +26,22 @@ func (p *Proxy) Serve(c *conn.Conn, listener string) {
 		p.servePlain(c, t, e)
 	case config.ProtocolTLS:
 		p.serveTLS(c, t, e)
+	}
+}
+
+// rescue ends a connection whose goroutine panics. The client is reset, so that
+// it takes nothing it got for a whole.
+func (p *Proxy) rescue(c *conn.Conn, listener string) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	stack := debug.Stack()
+	c.Cut() // and the endpoint's connection, if it has one
+	c.Abort()
+	c.Close()
+	if p.Panicked != nil {
+		p.Panicked(listener, value, stack)
 	}
 }
 

@@ -31,6 +31,9 @@ type session struct {
 	policy  *policy.Policy
 	trusted bool // the client's forwarding fields are kept
 
+	certified  bool // the client proved a certificate, under client_auth
+	certFields []certField
+
 	exchange
 
 	step  func() bool // s.serveReady, bound once
@@ -58,15 +61,38 @@ func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni stri
 	if tc != nil {
 		rw = tc
 		s.policy, s.sniHost = h.policy, h.host
+		s.certify()
 	}
 	s.server.Init(rw, *p.limits.Load())
 	s.trusted = contains(e.trusted, c.Client.Addr())
 	s.bytesRead, s.bytesWritten = 0, 0 // not mark: a first request may have come with the header or the handshake
 	s.headTimed = true                 // a first request's head is timed from here on
+	whole := false
+	defer func() {
+		if !whole {
+			s.abandon()
+		}
+	}()
 	s.run()
 	s.close()
+	whole = true // from the next line on s may be another connection's
 	s.forget()
 	sessions.Put(s)
+}
+
+// abandon gives back what an exchange holds whose goroutine panics. The session
+// is not used again, and Proxy.rescue ends the client's connection.
+func (s *session) abandon() {
+	if s.upload != nil {
+		s.upload.stop()
+	}
+	if s.link != nil {
+		s.conn.Link(nil)
+		s.link.Close()
+	}
+	if s.held != nil {
+		s.held.Release()
+	}
 }
 
 // run waits for requests within conn.Await and serves there what it can: all
@@ -156,11 +182,15 @@ func (s *session) refuseHead(r *message.Refusal) {
 // serve serves the request that was read, to its end.
 func (s *session) serve() {
 	s.begin()
-	route, refusal := s.findRoute()
-	if refusal == nil {
-		s.forward(route)
-	} else {
-		s.reply(refusal)
+	if !s.answerChallenge() {
+		switch route, refusal := s.findRoute(); {
+		case refusal != nil:
+			s.reply(refusal)
+		case route.config.Redirect != nil:
+			s.redirect(route.config.Redirect)
+		default:
+			s.forward(route)
+		}
 	}
 	s.finish()
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,14 +17,16 @@ import (
 type Table struct {
 	edges  map[string]*edge
 	routes map[routeOn]bool // which there are
+	ech    []tls.EncryptedClientHelloKey
 }
 
 // Route is where a request or connection goes.
 type Route struct {
 	name    string
-	backend *backend.Backend
+	backend *backend.Backend // nil: the route redirects
 	config  *config.Route
 	metrics *routeMetrics
+	hsts    []byte // of responses over TLS; nil: nothing
 }
 
 // edge is what one listener does.
@@ -45,6 +48,7 @@ type edge struct {
 
 // host is what one listener does for one host.
 type host struct {
+	name        string         // as the routes have it; "*" of routes without hosts
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
 	paths       []path // the first that matches decides
@@ -60,11 +64,12 @@ type Parts struct {
 	Backends map[string]*backend.Backend
 	Policies map[string]*policy.Policy
 	Metrics  *Metrics
+	ECH      []tls.EncryptedClientHelloKey // policy.ParseECH makes them
 }
 
 // NewTable builds the table of a valid configuration.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool)}
+	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool), ech: parts.ECH}
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{
@@ -76,10 +81,10 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		b := parts.Backends[r.Backend]
-		if b == nil {
+		if b == nil && r.Redirect == nil {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 		}
-		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend)}
+		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend), hsts: hstsValue(r.HSTS)}
 		for _, name := range r.Listeners {
 			e := t.edges[name]
 			if e == nil {
@@ -115,7 +120,7 @@ func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
 	}
 	if len(r.config.Hosts) == 0 {
 		if e.any == nil {
-			e.any = new(host)
+			e.any = &host{name: "*"}
 		}
 		e.any.add(e, r, p)
 	}
@@ -123,12 +128,12 @@ func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
 }
 
 func (e *edge) host(name string) *host {
-	m := e.hosts
+	m, full := e.hosts, name
 	if suffix, ok := strings.CutPrefix(name, "*."); ok {
 		m, name = e.wildcards, suffix
 	}
 	if m[name] == nil {
-		m[name] = new(host)
+		m[name] = &host{name: full}
 	}
 	return m[name]
 }

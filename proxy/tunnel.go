@@ -45,7 +45,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		}
 		rec.Endpoint, rec.Attempts = e.Address(), attempt
 		begun := time.Now()
-		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni))
+		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni, nil))
 		rec.Connect = time.Since(begun)
 		if err == nil {
 			e.Succeeded()
@@ -99,7 +99,7 @@ func (s *session) tunnelUpgraded() {
 	s.proxy.runTunnel(client, endpoint, s.edge, s.exchange.route, s.endpoint, &rec)
 	link.HTTP.Close()
 	link.Close()
-	s.link = nil
+	s.link, s.held = nil, nil
 	s.endpoint.Release()
 	rec.Duration = time.Since(s.started)
 	s.proxy.tunnelEnded(&rec)

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +31,8 @@ type upload struct {
 	done  chan struct{}
 	err   error // the client's failure, valid once done
 	bytes int64
+
+	panicked any // what the goroutine panicked with, valid once done
 }
 
 // talkUploading is talk for a request whose body has yet to come. Outside
@@ -43,11 +47,14 @@ func (s *session) talkUploading(link *backend.Session, wait time.Duration) {
 	s.upload = u
 	s.phase = awaitingHead
 	link.HTTP.WriteHead(&s.req)
-	s.conn.SetWriteDeadline(time.Time{}) // makes the poller know the connection before two goroutines share it
+	s.conn.JoinPoller() // before two goroutines share it
 	go u.run()
 	for !s.relayReady() {
 	}
 	u.stop()
+	if u.panicked != nil {
+		panic(u.panicked) // where it ends this connection alone
+	}
 	if u.err != nil && s.trouble != none {
 		s.clientFailed(u.err)
 	}
@@ -67,7 +74,7 @@ func alive(link *backend.Session) bool {
 // connection, so that the session notices; one of the endpoint's it will
 // notice by itself, behind what the endpoint still had to say.
 func (u *upload) run() {
-	defer close(u.done)
+	defer u.end()
 	s, h := u.session, &u.link.HTTP
 	for {
 		if !s.server.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
@@ -98,6 +105,16 @@ func (u *upload) run() {
 	if h.Flush() == nil {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
+}
+
+// end tells the session that the goroutine is through. A panic goes on in the
+// session's: here it would end the process.
+func (u *upload) end() {
+	if value := recover(); value != nil {
+		u.panicked = fmt.Sprintf("%v, in an upload:\n%s", value, debug.Stack())
+		u.link.Conn.Cut()
+	}
+	close(u.done)
 }
 
 // running says whether the client's body was not read to its end yet.

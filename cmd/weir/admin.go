@@ -10,7 +10,9 @@ import (
 
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/tls/policy"
 )
 
 // admin is the admin port: sight, and the switches an operator needs on a bad
@@ -20,6 +22,7 @@ func (s *server) admin() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", s.showStatus)
 	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("GET /tls/clients", s.showTLSClients)
 	mux.HandleFunc("POST /drain", s.toggle(s.setDraining, true))
 	mux.HandleFunc("POST /undrain", s.toggle(s.setDraining, false))
 	mux.HandleFunc("POST /cordon", s.toggle(s.node.SetCordoned, true))
@@ -40,6 +43,7 @@ const adminIndex = `weir, admin port
 GET  /metrics       for Prometheus
 GET  /status        the verdict, connections and endpoints
 GET  /config        the configuration in effect
+GET  /tls/clients   who still needs old TLS; weir tls report makes sense of it
 GET  /debug/pprof/  profiles
 POST /reload        load the configuration again, as SIGHUP does
 POST /drain         unhealthy, and responses close their connections; /undrain ends it
@@ -80,10 +84,46 @@ func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
 	st := status{Version: buildVersion(), Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
 		Draining: s.node.Draining(), Connections: make(map[string]int), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
+	writeJSON(w, st)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.Encode(st)
+	e.Encode(v)
+}
+
+// tlsClients is what GET /tls/clients shows: what policies allow, and what clients need.
+type tlsClients struct {
+	Version    string             `json:"version"`
+	Node       string             `json:"node"`
+	ConfigHash string             `json:"config_hash"`
+	Policies   []tlsPolicy        `json:"policies"`
+	Hosts      []proxy.HostRoutes `json:"hosts"`
+	policy.Seen
+}
+
+// tlsPolicy is a TLS policy as it is in effect.
+type tlsPolicy struct {
+	Name         string   `json:"name"`
+	MinVersion   string   `json:"min_version"`
+	MaxVersion   string   `json:"max_version"`
+	CipherSuites []string `json:"cipher_suites"`
+	SHA1         bool     `json:"sha1_signatures,omitempty"`
+}
+
+func (s *server) showTLSClients(w http.ResponseWriter, _ *http.Request) {
+	cfg := s.config.Load()
+	c := tlsClients{Version: buildVersion(), Node: cfg.Node, ConfigHash: cfg.Hash, Hosts: s.proxy.Hosts(), Seen: s.proxy.Clients.Seen()}
+	for _, p := range cfg.TLSPolicies {
+		t := tlsPolicy{Name: p.Name, MinVersion: policy.VersionName(p.MinVersion), MaxVersion: policy.VersionName(p.MaxVersion), SHA1: p.SHA1}
+		for _, id := range p.CipherSuites {
+			t.CipherSuites = append(t.CipherSuites, policy.SuiteName(id))
+		}
+		c.Policies = append(c.Policies, t)
+	}
+	writeJSON(w, c)
 }
 
 func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {

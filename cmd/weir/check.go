@@ -37,6 +37,9 @@ func check(c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := checkTLS(cfg); err != nil {
+		return err
+	}
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", w.Position, w.Message)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"go.uber.org/zap"
@@ -35,17 +36,32 @@ func (s *server) refusedByListener(r listener.Refusal) {
 // refusedByProxy logs a connection that ended before there was a request or tunnel.
 func (s *server) refusedByProxy(r *proxy.Record) {
 	a := s.access.Load()
-	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason) {
+	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
 		a.Info("", r.Fields()...)
 	}
 }
 
 func (s *server) moreRefusals(key string, held int) {
 	l, reason, _ := strings.Cut(key, "\x00")
+	reason, result, _ := strings.Cut(reason, "\x00")
+	fields := []zap.Field{zap.String("kind", "refused"), zap.String("listener", l), zap.String("reason", reason), zap.Int("more", held)}
+	if result != "" {
+		fields = append(fields, zap.String("tls_result", result))
+	}
 	if a := s.access.Load(); a != nil {
-		a.Info("", zap.String("kind", "refused"), zap.String("listener", l), zap.String("reason", reason), zap.Int("more", held))
+		a.Info("", fields...)
 	}
 }
+
+// panicked tells of a connection that a fault of weir's own ended.
+func (s *server) panicked(listener string, value any, stack []byte) {
+	s.metrics.panics.Inc()
+	if s.limited.Allow(panicLine) {
+		s.log.Error(panicLine, zap.String("listener", listener), zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	}
+}
+
+const panicLine = "a connection was ended by a fault of weir's own; please report it"
 
 func (s *server) acceptTrouble(err error) {
 	s.log.Error("connections wait to be accepted", zap.Error(err))

@@ -41,6 +41,8 @@ The configuration is one YAML file; docs/configuration.md names every key.`,
 	root.AddCommand(newRunCommand())
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
+	root.AddCommand(newECHCommand())
+	root.AddCommand(newTLSCommand())
 	root.AddCommand(newVersionCommand())
 	return root
 }
@@ -57,10 +59,19 @@ func knownCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q", args[0])
 }
 
+// allCommands are c, and those below it.
+func allCommands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		all = append(all, allCommands(sub)...)
+	}
+	return all
+}
+
 // execute runs the command line, prints its error and returns the exit status.
 func execute(root *cobra.Command) int {
 	begun := false
-	for _, c := range append(root.Commands(), root) {
+	for _, c := range allCommands(root) {
 		if run := c.RunE; run != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
 				begun = true

@@ -13,6 +13,7 @@ type serverMetrics struct {
 	success prometheus.Gauge
 	reloads *prometheus.CounterVec
 	hash    *prometheus.GaugeVec
+	panics  prometheus.Counter
 }
 
 func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
@@ -23,11 +24,13 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 			Help: "Attempts to load a configuration after the first, by result: success or failure."}, []string{"result"}),
 		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
 			Help: "Always 1; the label is the hash of the configuration in effect, the same on every node that has the same one."}, []string{"hash"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
+			Help: "Connections that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help: "Always 1; the labels tell which weir this is."}, []string{"version", "goversion"})
 	build.WithLabelValues(buildVersion(), runtime.Version()).Set(1)
-	reg.MustRegister(m.success, m.reloads, m.hash, build)
+	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, build)
 	m.reloads.WithLabelValues("success")
 	m.reloads.WithLabelValues("failure")
 	return m

@@ -104,6 +104,7 @@ func (s *server) serve(signals <-chan os.Signal) error {
 // reload loads the file again and puts it into effect. With an error, which is
 // logged and counted, everything stays as it was.
 func (s *server) reload(because string) error {
+	s.reloadCertificates()
 	err := s.loadAndApply()
 	s.metrics.reloaded(err)
 	if err != nil {
@@ -127,7 +128,7 @@ func (s *server) loadAndApply() error {
 	}
 	s.loading.Lock() // or an older file could take effect after a newer one
 	defer s.loading.Unlock()
-	cfg, err := config.Load(s.path, os.LookupEnv)
+	cfg, err := config.Reload(s.path, os.LookupEnv, s.certs.InUse)
 	if err != nil {
 		return err
 	}

@@ -39,13 +39,15 @@ type server struct {
 	checks     *health.Checker
 	node       *health.Node
 	health     *health.Port
-	certs      *certs.Store
 	tickets    *certs.Tickets
 	tracker    *listener.Tracker
 	limits     *listener.Limits
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of weir's own log
+
+	certificates
+	shared sharedTickets // guarded by change
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -80,7 +82,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	health.NewMetrics(s.registry, s.node)
 	s.health = health.NewPort(s.node)
 
-	s.certs = certs.New(certs.NewMetrics(s.registry))
+	s.newCertificates()
 	s.tickets = certs.NewTickets()
 	s.handshakes = policy.NewMetrics(s.registry)
 
@@ -91,7 +93,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }}
+		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -118,13 +120,18 @@ func (s *server) apply(cfg *config.Config) error {
 		p.abandon(s)
 		return err
 	}
+	s.shareTickets(cfg)
 	s.adopt(p)
 	return nil
 }
 
 // prepare does what can fail, the backends last: they cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
-	if p.commit, err = s.certs.Prepare(p.cfg.Certificates); err != nil {
+	if p.commit, err = s.prepareCertificates(p.cfg.Certificates); err != nil {
+		return err
+	}
+	ech, err := checkTLS(p.cfg)
+	if err != nil {
 		return err
 	}
 	p.policies = make(map[string]*policy.Policy)
@@ -132,6 +139,7 @@ func (s *server) prepare(p *plan) (err error) {
 		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
 			return err
 		}
+		p.policies[c.Name].RetryECH(ech)
 	}
 	p.headers = make(map[string]*listener.Policy)
 	for _, c := range p.cfg.HeaderPolicies {
@@ -147,7 +155,7 @@ func (s *server) prepare(p *plan) (err error) {
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: ech})
 	return err
 }
 
@@ -215,6 +223,7 @@ func (s *server) adopt(p *plan) {
 	}
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
+	policy.AdmitSHA1(admitsSHA1(p.cfg))
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.config.Store(p.cfg) // before a port can be asked for it
@@ -222,7 +231,7 @@ func (s *server) adopt(p *plan) {
 	s.adoptPorts(p)
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
-		return s.listeners[l] != nil && (known || name == "")
+		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	s.metrics.applied(p.cfg)
 	s.node.SetLoaded(true)
@@ -370,6 +379,10 @@ func (s *server) closeListeners() {
 func (s *server) close() {
 	s.stop()
 	s.closePorts()
+	s.acme.Close()
+	if s.shared.storage != nil {
+		s.shared.storage.close()
+	}
 	s.checks.Close()
 	s.backends.Close()
 	if a := s.access.Load(); a != nil {

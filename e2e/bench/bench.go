@@ -69,7 +69,7 @@ func (b *bench) prepare(dir string) error {
 		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
 	}
 	// nginx leaves root for another user, who has to get in.
-	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificate(dir)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir)); err != nil {
 		return err
 	}
 	config, err := b.setup.render("backend.conf")
@@ -99,7 +99,7 @@ func (b *bench) measure() error {
 		for n := range b.rounds {
 			for i := range b.peers {
 				name := b.peers[(i+n)%len(b.peers)]
-				if rows := proxies[name].rows; rows != nil && !slices.Contains(rows, r.Key) {
+				if slices.Contains(proxies[name].not, r.Key) {
 					continue
 				}
 				s, err := b.round(r, name, false)
@@ -110,7 +110,7 @@ func (b *bench) measure() error {
 				if err != nil {
 					return fmt.Errorf("%s, round %d of %s: %w", r.Name, n+1, name, err)
 				}
-				fmt.Fprintf(os.Stderr, "%-34s %2d/%d  %-8s %7.2f us  %8.0f/s  %3.0f %% of a core\n",
+				fmt.Fprintf(os.Stderr, "%-38s %2d/%d  %-8s %7.2f us  %8.0f/s  %3.0f %% of a core\n",
 					r.Name, n+1, b.rounds, name, s.Micros, s.PerSecond, 100*s.Busy)
 				b.samples[r.Key][name] = append(b.samples[r.Key][name], s)
 			}
@@ -126,7 +126,7 @@ func (b *bench) measure() error {
 
 // round starts one proxy, loads it, and divides its CPU time by the requests that the backend answered meanwhile.
 func (b *bench) round(r row, name string, profile bool) (sample, error) {
-	p, err := b.startProxy(name)
+	p, err := b.startProxy(r, name)
 	if err != nil {
 		return sample{}, err
 	}
@@ -168,8 +168,13 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 	return after.since(before), nil
 }
 
-func (b *bench) startProxy(name string) (*process, error) {
-	config, err := b.setup.render(proxies[name].config)
+func (b *bench) startProxy(r row, name string) (*process, error) {
+	s := b.setup
+	s.Certificate = filepath.Join(s.Dir, "ecdsa")
+	if r.shake.RSA {
+		s.Certificate = filepath.Join(s.Dir, "rsa")
+	}
+	config, err := s.render(proxies[name].config)
 	if err != nil {
 		return nil, err
 	}
@@ -190,11 +195,11 @@ func (b *bench) probe(r row) error {
 	defer func() { c.Close() }()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if r.secure {
-		t := tls.Client(c, clientTLS)
+		t := tls.Client(c, r.shake.client())
 		if err := t.Handshake(); err != nil {
 			return err
 		}
-		if err := checkTLS(t.ConnectionState()); err != nil {
+		if err := r.shake.check(t.ConnectionState(), false); err != nil {
 			return err
 		}
 		c = t

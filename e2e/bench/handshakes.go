@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -21,39 +22,57 @@ type loadResult struct {
 	First    string // the first error
 }
 
+// shake is a kind of handshake. The zero value is a full one of TLS 1.3 with an
+// ECDSA P-256 certificate.
+type shake struct {
+	Resumed, Old, RSA bool // Old: TLS 1.2
+}
+
 // handshakes is our own generator, since wrk cannot: a new connection and a
-// full TLS 1.3 handshake for each request, and every answer is checked.
+// handshake of the row's kind for each request, and every answer is checked.
 func handshakes(s setup, r row, d time.Duration) []string {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	return []string{self, "handshakes", "-address", fmt.Sprintf("127.0.0.1:%d", r.port(s)), "-for", d.String(), "-body", s.Body}
+	return []string{self, "handshakes", "-address", fmt.Sprintf("127.0.0.1:%d", r.port(s)), "-for", d.String(), "-body", s.Body,
+		fmt.Sprintf("-resumed=%t", r.shake.Resumed), fmt.Sprintf("-old=%t", r.shake.Old), fmt.Sprintf("-rsa=%t", r.shake.RSA)}
 }
 
 func handshakesMain(args []string) int {
+	var kind shake
 	flags := flag.NewFlagSet("handshakes", flag.ExitOnError)
 	address := flags.String("address", "", "host:port")
 	d := flags.Duration("for", time.Second, "how long")
 	body := flags.String("body", "", "what every answer has to be")
+	flags.BoolVar(&kind.Resumed, "resumed", false, "resume a session with each connection")
+	flags.BoolVar(&kind.Old, "old", false, "TLS 1.2")
+	flags.BoolVar(&kind.RSA, "rsa", false, "the certificate has an RSA key")
 	flags.Parse(args)
 
 	var result loadResult
 	var lock sync.Mutex
+	count := func(err error) {
+		lock.Lock()
+		defer lock.Unlock()
+		result.Requests++
+		if err != nil {
+			if result.Errors++; result.First == "" {
+				result.First = err.Error()
+			}
+		}
+	}
 	var workers sync.WaitGroup
 	deadline := time.Now().Add(*d)
 	for range connections {
 		workers.Go(func() {
+			config := kind.client()
+			if kind.Resumed { // the session that all others resume, within the warm-up
+				config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+				count(kind.once(*address, *body, config, false))
+			}
 			for time.Now().Before(deadline) {
-				err := handshakeOnce(*address, *body)
-				lock.Lock()
-				result.Requests++
-				if err != nil {
-					if result.Errors++; result.First == "" {
-						result.First = err.Error()
-					}
-				}
-				lock.Unlock()
+				count(kind.once(*address, *body, config, kind.Resumed))
 			}
 		})
 	}
@@ -62,38 +81,71 @@ func handshakesMain(args []string) int {
 	return 0
 }
 
-// clientTLS offers TLS 1.3 alone and X25519 alone: one key share, no second
-// round trip. Without a session cache nothing is resumed. The certificate's
-// chain is not verified, its signature over the handshake is.
-var clientTLS = &tls.Config{
-	MinVersion:         tls.VersionTLS13,
-	CurvePreferences:   []tls.CurveID{tls.X25519},
-	ServerName:         "localhost",
-	NextProtos:         []string{"http/1.1"},
-	InsecureSkipVerify: true,
+// client offers one version, and what all proxies agree on with no second round
+// trip. Without a session cache nothing is resumed. The certificate's chain is
+// not verified, its signature over the handshake is.
+func (k shake) client() *tls.Config {
+	config := &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		CurvePreferences:   []tls.CurveID{tls.X25519},
+		ServerName:         "localhost",
+		NextProtos:         []string{"http/1.1"},
+		InsecureSkipVerify: true,
+	}
+	if k.Old {
+		config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+		config.CipherSuites = []uint16{k.suite()}
+		// OpenSSL uses a P-256 certificate in TLS 1.2 only where the client has that group.
+		config.CurvePreferences = append(config.CurvePreferences, tls.CurveP256)
+	}
+	return config
 }
 
-func handshakeOnce(address, body string) error {
+func (k shake) suite() uint16 {
+	switch {
+	case !k.Old:
+		return tls.TLS_AES_128_GCM_SHA256
+	case k.RSA:
+		return tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+	}
+	return tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+}
+
+func (k shake) version() uint16 {
+	if k.Old {
+		return tls.VersionTLS12
+	}
+	return tls.VersionTLS13
+}
+
+// once makes one connection with one request.
+func (k shake) once(address, body string, config *tls.Config, resumed bool) error {
 	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return err
 	}
-	c := tls.Client(raw, clientTLS)
+	c := tls.Client(raw, config)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
 		return err
 	}
-	if err := checkTLS(c.ConnectionState()); err != nil {
+	if err := k.check(c.ConnectionState(), resumed); err != nil {
 		return err
 	}
 	return checkResponse(bufio.NewReader(c), body)
 }
 
-func checkTLS(s tls.ConnectionState) error {
-	if s.Version != tls.VersionTLS13 || s.CipherSuite != tls.TLS_AES_128_GCM_SHA256 || s.DidResume {
-		return fmt.Errorf("the handshake is not the one that was meant: %s, %s, resumed: %t",
-			tls.VersionName(s.Version), tls.CipherSuiteName(s.CipherSuite), s.DidResume)
+// check says whether all proxies do the same work, and resume exactly where they shall.
+func (k shake) check(s tls.ConnectionState, resumed bool) error {
+	key := x509.ECDSA
+	if k.RSA {
+		key = x509.RSA
+	}
+	if s.Version != k.version() || s.CipherSuite != k.suite() || s.DidResume != resumed || s.CurveID != tls.X25519 ||
+		len(s.PeerCertificates) == 0 || s.PeerCertificates[0].PublicKeyAlgorithm != key {
+		return fmt.Errorf("the handshake is not the one that was meant: %s, %s, group %s, resumed: %t",
+			tls.VersionName(s.Version), tls.CipherSuiteName(s.CipherSuite), s.CurveID, s.DidResume)
 	}
 	return nil
 }

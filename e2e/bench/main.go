@@ -72,7 +72,7 @@ func (o *options) cleanUp() {
 
 func parseOptions() (options, error) {
 	var o options
-	rows := flag.String("rows", "http1,tls1,connection,handshake,tcp", "rows to measure")
+	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, all")
 	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure; ratios need haproxy and nginx")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds for each proxy and row; the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "measured part of a round")
@@ -83,12 +83,9 @@ func parseOptions() (options, error) {
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of weir for each row to this folder; its rounds are not counted")
 	flag.Parse()
 
-	for name := range strings.SplitSeq(*rows, ",") {
-		i := slices.IndexFunc(allRows, func(r row) bool { return r.Key == name })
-		if i < 0 {
-			return o, fmt.Errorf("-rows: there is no row %q", name)
-		}
-		o.rows = append(o.rows, allRows[i])
+	var err error
+	if o.rows, err = chooseRows(*rows); err != nil {
+		return o, err
 	}
 	for name := range strings.SplitSeq(*peers, ",") {
 		if _, ok := proxies[name]; !ok {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"embed"
@@ -30,7 +32,7 @@ type proxy struct {
 	config  string // template, and the file's name without .tmpl
 	command func(config string) []string
 	version []string
-	rows    []string // rows it cannot do are left out; nil: all
+	not     []string // rows it cannot do
 	env     []string
 }
 
@@ -50,7 +52,7 @@ var proxies = map[string]proxy{
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		rows:    []string{"http1", "tls1", "connection", "handshake"},
+		not:     []string{"tcp"},
 	},
 }
 
@@ -58,6 +60,7 @@ var proxies = map[string]proxy{
 type setup struct {
 	Dir, Body                                          string
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
+	Certificate                                        string // path of the one in use, without .crt, .key and .pem (both in one)
 	AllFields                                          bool
 }
 
@@ -158,12 +161,24 @@ func (p *process) output() string {
 	return strings.TrimSpace(string(text))
 }
 
-// writeCertificate makes an ECDSA P-256 certificate: cert.pem, key.pem, and both.pem with the two in it.
-func writeCertificate(dir string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// writeCertificates makes ecdsa.crt, .key and .pem with a P-256 key, and rsa.* with a 2048-bit one.
+func writeCertificates(dir string) error {
+	small, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
+	large, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		writeCertificate(filepath.Join(dir, "ecdsa"), small),
+		writeCertificate(filepath.Join(dir, "rsa"), large),
+	)
+}
+
+// writeCertificate signs path.crt with key, and writes path.key, and path.pem with the two in it.
+func writeCertificate(path string, key crypto.Signer) error {
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "localhost"},
@@ -185,8 +200,8 @@ func writeCertificate(dir string) error {
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "cert.pem"), cert, 0o644),
-		os.WriteFile(filepath.Join(dir, "key.pem"), private, 0o600),
-		os.WriteFile(filepath.Join(dir, "both.pem"), append(cert, private...), 0o600),
+		os.WriteFile(path+".crt", cert, 0o644),
+		os.WriteFile(path+".key", private, 0o600),
+		os.WriteFile(path+".pem", append(cert, private...), 0o600),
 	)
 }

@@ -35,8 +35,8 @@ type result struct {
 	Name    string              `json:"name"`
 	Micros  map[string]spread   `json:"cpu_microseconds_per_request"`
 	Ratios  map[string]spread   `json:"weir_ratio_to"`
-	Budget  float64             `json:"budget"`
-	Against string              `json:"budget_against"`
+	Budget  float64             `json:"budget,omitempty"` // 0: none
+	Against string              `json:"budget_against,omitempty"`
 	Met     *bool               `json:"met,omitempty"`
 	Samples map[string][]sample `json:"samples"`
 }
@@ -100,13 +100,29 @@ func (r report) table() string {
 	for _, name := range []string{"weir", "haproxy", "nginx"} {
 		fmt.Fprintf(&t, "%s: %s\n", name, r.Versions[name])
 	}
-	t.WriteString("\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n")
-	for _, row := range r.Rows {
-		fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s | <= %.2g x %s | %s |\n", row.Name,
-			cell(row.Micros, "weir", 1), cell(row.Micros, "haproxy", 1), cell(row.Micros, "nginx", 1),
-			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2), row.Budget, row.Against, verdict(row.Met))
-	}
+	r.rowsOf(&t, "\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n",
+		func(row result) bool { return row.Budget > 0 })
+	r.rowsOf(&t, "\nOne connection with one request, for comparison:\n\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n",
+		func(row result) bool { return row.Budget == 0 })
 	return t.String()
+}
+
+// rowsOf is the table of those rows that belong to it; without any, nothing.
+func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) bool) {
+	for _, row := range r.Rows {
+		if !belongs(row) {
+			continue
+		}
+		t.WriteString(head)
+		head = ""
+		fmt.Fprintf(t, "| %s | %s | %s | %s | %s | %s |", row.Name,
+			cell(row.Micros, "weir", 1), cell(row.Micros, "haproxy", 1), cell(row.Micros, "nginx", 1),
+			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2))
+		if row.Budget > 0 {
+			fmt.Fprintf(t, " <= %.2g x %s | %s |", row.Budget, row.Against, verdict(row.Met))
+		}
+		t.WriteString("\n")
+	}
 }
 
 func cell(of map[string]spread, name string, digits int) string {

@@ -2,17 +2,20 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
 // A row is one kind of load.
 type row struct {
 	Key, Name string
-	// Budget is the ratio that weir must reach, against the proxy named.
+	// Budget is the ratio that weir must reach, against the proxy named; 0: there is none.
 	Budget  float64
 	Against string
 	port    func(s setup) int
 	secure  bool
+	shake   shake // how a secure row's handshakes go
 	// opens is how many TCP connections a request opens at the proxy; it tells
 	// whether the load was the one that was meant.
 	opens float64
@@ -32,6 +35,46 @@ var allRows = []row{
 		port: func(s setup) int { return s.TLSPort }, load: handshakes},
 	{Key: "tcp", Name: "raw TCP, request/response", Budget: 1.0, Against: "haproxy",
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
+
+	handshakeRow("full13-rsa", "full TLS 1.3 handshake, RSA 2048", shake{RSA: true}),
+	handshakeRow("resumed13", "resumed TLS 1.3 handshake, ECDSA P-256", shake{Resumed: true}),
+	handshakeRow("resumed13-rsa", "resumed TLS 1.3 handshake, RSA 2048", shake{Resumed: true, RSA: true}),
+	handshakeRow("resumed12", "resumed TLS 1.2 handshake, ECDSA P-256", shake{Resumed: true, Old: true}),
+	handshakeRow("resumed12-rsa", "resumed TLS 1.2 handshake, RSA 2048", shake{Resumed: true, Old: true, RSA: true}),
+}
+
+// groups are names for several rows.
+var groups = map[string]func(r row) bool{
+	"all":        func(r row) bool { return true },
+	"budgets":    func(r row) bool { return r.Budget > 0 },
+	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 },
+}
+
+// handshakeRow is one whose figures are for comparison, without a budget.
+func handshakeRow(key, name string, s shake) row {
+	return row{Key: key, Name: name, opens: 1, secure: true, shake: s,
+		port: func(s setup) int { return s.TLSPort }, load: handshakes}
+}
+
+// chooseRows finds the rows and groups in a list with commas, in the order of allRows.
+func chooseRows(list string) ([]row, error) {
+	wanted := map[string]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		in := groups[name]
+		if in == nil {
+			in = func(r row) bool { return r.Key == name }
+		}
+		found := false
+		for _, r := range allRows {
+			if in(r) {
+				found, wanted[r.Key] = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("-rows: there is no row %q", name)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(allRows), func(r row) bool { return !wanted[r.Key] }), nil
 }
 
 // wrk is Debian's wrk: one thread, 64 connections, each with one request under way.

@@ -303,6 +303,11 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // SetDeadline is there for net.Conn; it bounds reads alone.
 func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
+// JoinPoller makes the runtime's poller know the connection. The owner calls it
+// before a second goroutine begins to write or read, as either might have to
+// wait first.
+func (c *Conn) JoinPoller() { c.poll() }
+
 // Peek returns at least n bytes that the next Read will return too, waiting for
 // them until the read deadline. With an error it returns what there is.
 // Not to be used inside Await.
@@ -382,20 +387,36 @@ func (c *Conn) Close() error {
 // CloseAfterReply closes a connection whose client may still be sending: it
 // ends the sending direction and reads away what comes for at most d, or else
 // the kernel would answer with a reset, which can destroy the reply before the
-// client read it (RFC 9112, section 9.6).
+// client read it (RFC 9112, section 9.6). How much comes does not matter, but
+// it is read no faster than discardRate: a client that never stops costs little.
 func (c *Conn) CloseAfterReply(d time.Duration) error {
 	if c.CloseWrite() == nil {
-		c.SetReadDeadline(time.Now().Add(d))
-		buf := make([]byte, 4096)
-		for discarded := 0; discarded < 1<<20; {
-			n, err := c.Read(buf)
-			discarded += n
-			if err != nil {
-				break
-			}
-		}
+		c.discard(d)
 	}
 	return c.Close()
+}
+
+// discardRate is how many bytes a second of a client that got its answer are read away.
+const discardRate = 64 << 20
+
+// discard reads and forgets until the stream ends, c is cut, or d has passed.
+func (c *Conn) discard(d time.Duration) {
+	begun := time.Now()
+	c.SetReadDeadline(begun.Add(d))
+	buf := GetBuffer()
+	defer PutBuffer(buf)
+	for total := 0; !c.cut.Load(); {
+		n, err := c.Read(buf[:])
+		took := time.Since(begun)
+		if err != nil || took >= d { // a read that need not wait looks at no deadline
+			return
+		}
+		total += n
+		const nap = 10 * time.Millisecond
+		if ahead := time.Duration(float64(total)/discardRate*float64(time.Second)) - took; ahead >= nap {
+			time.Sleep(min(ahead, d-took, 10*nap))
+		}
+	}
 }
 
 // Abort makes the coming Close send a reset, so that the other end cannot take

@@ -682,13 +682,17 @@ func TestCloseAfterReply(t *testing.T) { eachSocket(t, testCloseAfterReply) }
 
 func testCloseAfterReply(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 	c, other := pair(t)
-	if _, err := other.Write(make([]byte, 1<<18)); err != nil {
-		t.Fatal(err)
-	}
+	sent := make(chan error, 1)
+	go func() { // more than any buffer on the way has room for
+		_, err := other.Write(make([]byte, 8<<20))
+		sent <- err
+	}()
+	wantRead(t, c, "\x00")
 	reply := strings.Repeat("413 ", 10_000)
 	io.WriteString(c, reply)
 	closed := make(chan error)
 	go func() { closed <- c.CloseAfterReply(patience) }()
+	wantError(t, <-sent, nil)
 	b, err := io.ReadAll(other)
 	if string(b) != reply || err != nil {
 		t.Errorf("read %d bytes of %d, %v", len(b), len(reply), err)
@@ -700,14 +704,17 @@ func testCloseAfterReply(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCon
 
 func TestCloseAfterReplyIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, other := pipe(t)
-		c.SetReadDeadline(time.Now().Add(time.Hour))
-		begin := time.Now()
-		c.CloseAfterReply(3 * time.Second)
-		if took := time.Since(begin); took != 3*time.Second {
-			t.Errorf("a silent client held it for %v", took)
+		took := func(c *Conn, d time.Duration) time.Duration {
+			c.SetReadDeadline(time.Now().Add(time.Hour))
+			begin := time.Now()
+			c.CloseAfterReply(d)
+			return time.Since(begin)
 		}
-		c, other = pipe(t)
+		c, _ := pipe(t)
+		if d := took(c, 3*time.Second); d != 3*time.Second {
+			t.Errorf("a silent client held it for %v", d)
+		}
+		c, other := pipe(t)
 		go func() {
 			for {
 				if _, err := other.Write(make([]byte, 1<<16)); err != nil {
@@ -715,10 +722,33 @@ func TestCloseAfterReplyIsBounded(t *testing.T) {
 				}
 			}
 		}()
-		c.CloseAfterReply(time.Hour)
+		if d := took(c, time.Second); d != time.Second || c.BytesRead > discardRate+discardRate/10 {
+			t.Errorf("a client that sends for ever held it for %v, and had %d bytes read", d, c.BytesRead)
+		}
 		c, _ = pipe(t)
 		c.Cut()
-		c.CloseAfterReply(time.Hour)
+		if d := took(c, time.Hour); d != 0 {
+			t.Errorf("a connection that was cut took %v to close", d)
+		}
+	})
+}
+
+// Where there is always something to read, nothing waits and so no deadline is met.
+func TestCloseAfterReplyEndsForBusyClients(t *testing.T) {
+	eachSocket(t, func(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
+		c, other := pair(t)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for block := make([]byte, 1<<20); ; {
+				if _, err := other.Write(block); err != nil {
+					return
+				}
+			}
+		}()
+		wantRead(t, c, "\x00")
+		c.CloseAfterReply(50 * time.Millisecond)
+		<-sent // by a reset
 	})
 }
 

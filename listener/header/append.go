@@ -136,6 +136,9 @@ func (s *SSL) append(dst []byte, limit int) []byte {
 	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_CIPHER, s.Cipher)
 	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_SIG_ALG, s.SigAlg)
 	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_KEY_ALG, s.KeyAlg)
+	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_GROUP, s.Group)
+	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_SIG_SCHEME, s.SigScheme)
+	dst = appendTLV(dst, limit, proxyproto.PP2_SUBTYPE_SSL_CLIENT_CERT, s.Certificate)
 	binary.BigEndian.PutUint16(dst[start+1:], uint16(len(dst)-start-3))
 	return dst
 }

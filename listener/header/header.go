@@ -39,4 +39,8 @@ type SSL struct {
 	// Verified that the certificate was verified.
 	TLS, ClientCert, Verified                   bool
 	Version, CommonName, Cipher, SigAlg, KeyAlg string
+	// Group is what keys were agreed on by, SigScheme what the sender of the header proved itself by.
+	Group, SigScheme string
+	// Certificate is the client's, in DER.
+	Certificate []byte
 }

@@ -97,16 +97,19 @@ var accepted = []struct {
 	{"v2 longest", proxied4(ext(4, strings.Repeat("x", MaxSize-16-12-3))), Header{Version: 2, Source: source4, Destination: destination4}},
 	{"v2 all TLVs", proxied4(
 		ext(1, "h2"), ext(2, "a.example"), ext(5, "\x00id"), ext(0x30, "ns"),
-		ext(0x20, "\x07\x00\x00\x00\x00"+string(ext(0x21, "TLSv1.3"))+string(ext(0x22, "J\xf6rg"))+string(ext(0x23, "AES"))+string(ext(0x24, "SHA256"))+string(ext(0x25, "RSA2048"))+string(ext(0x26, "x25519"))),
+		ext(0x20, "\x07\x00\x00\x00\x00"+string(ext(0x21, "TLSv1.3"))+string(ext(0x22, "J\xf6rg"))+string(ext(0x23, "AES"))+string(ext(0x24, "SHA256"))+string(ext(0x25, "RSA2048"))+string(ext(0x26, "x25519"))+string(ext(0x27, "ecdsa_secp256r1_sha256"))+string(ext(0x28, "\x30\x03\x02\x01\x00"))+string(ext(0x29, "unknown"))),
 		ext(0xea, "\x01vpce-08d2bf15fac5001c9"), ext(0xea, "\x02other"), ext(0xee, "\x01\x01\x02\x00\x00"), ext(0xe0, "\x00\x00\x00\x00\x00\x00\x01\x02")),
 		Header{Version: 2, Source: source4, Destination: destination4, TLVs: TLVs{
 			ALPN: "h2", Authority: "a.example", UniqueID: []byte("\x00id"), Netns: "ns",
-			SSL:            &SSL{TLS: true, ClientCert: true, Verified: true, Version: "TLSv1.3", CommonName: "J\xf6rg", Cipher: "AES", SigAlg: "SHA256", KeyAlg: "RSA2048"},
+			SSL: &SSL{TLS: true, ClientCert: true, Verified: true, Version: "TLSv1.3", CommonName: "J\xf6rg", Cipher: "AES", SigAlg: "SHA256", KeyAlg: "RSA2048",
+				Group: "x25519", SigScheme: "ecdsa_secp256r1_sha256", Certificate: []byte("\x30\x03\x02\x01\x00")},
 			AWSVPCEndpoint: "vpce-08d2bf15fac5001c9", AzureLinkID: 0x0201, GCPPSC: 0x0102, HasGCP: true}}},
 	{"v2 SSL without certificate is not verified", proxied4(ext(0x20, "\x01\x00\x00\x00\x00"+string(ext(0x21, "TLSv1.2")))),
 		Header{Version: 2, Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, Version: "TLSv1.2"}}}},
 	{"v2 SSL resumed with certificate", proxied4(ext(0x20, "\x05\x00\x00\x00\x00"+string(ext(0x21, "TLSv1.2")))),
 		Header{Version: 2, Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, Verified: true, Version: "TLSv1.2"}}}},
+	{"v2 SSL with an empty certificate", proxied4(ext(0x20, "\x07\x00\x00\x00\x00"+string(ext(0x28, "")))),
+		Header{Version: 2, Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, ClientCert: true, Verified: true}}}},
 	{"v2 SSL with a bad certificate", proxied4(ext(0x20, "\x07\x00\x00\x00\x13")),
 		Header{Version: 2, Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, ClientCert: true}}}},
 	{"v2 other people's vendor TLVs", proxied4(ext(0xea, ""), ext(0xea, "\x01a b"), ext(0xee, "\x01"), ext(0xe0, "x")), Header{Version: 2, Source: source4, Destination: destination4}},
@@ -174,6 +177,7 @@ var refused = []struct {
 	{"v2 unique id too long", proxied4(ext(5, strings.Repeat("x", 129))), ErrMalformed},
 	{"v2 SSL too short", proxied4(ext(0x20, "\x01\x00\x00\x00")), ErrMalformed},
 	{"v2 SSL with half a TLV", proxied4(ext(0x20, "\x01\x00\x00\x00\x00\x21\x00")), ErrMalformed},
+	{"v2 SSL with two certificates", proxied4(ext(0x20, "\x07\x00\x00\x00\x00"+string(ext(0x28, "a"))+string(ext(0x28, "a")))), ErrMalformed},
 	{"v2 SSL with two versions", proxied4(ext(0x20, "\x01\x00\x00\x00\x00"+string(ext(0x21, "a"))+string(ext(0x21, "b")))), ErrMalformed},
 	{"v2 checksum 0", proxied4(emptyCRC), ErrChecksum},
 	{"v2 changed after the checksum", flip(sealed(proxied4(emptyCRC)), 17), ErrChecksum},
@@ -285,6 +289,8 @@ func TestAppend(t *testing.T) {
 	// What does not fit is left out.
 	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{Authority: strings.Repeat("a", MaxSize), ALPN: "h2", UniqueID: make([]byte, 129)}},
 		plain, proxied4(ext(1, "h2")))
+	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, ClientCert: true, Verified: true, CommonName: "a", Certificate: make([]byte, MaxSize)}}},
+		plain, proxied4(ext(0x20, "\x07\x00\x00\x00\x00"+string(ext(0x22, "a")))))
 }
 
 func mapped(a netip.AddrPort) netip.AddrPort {

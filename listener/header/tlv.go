@@ -198,5 +198,10 @@ func readSSL(e tlv) (*SSL, error) {
 	s.Cipher, _ = p.SSLCipher()
 	s.SigAlg, _ = p.SSLSigAlg()
 	s.KeyAlg, _ = p.SSLKeyAlg()
+	s.Group, _ = p.SSLGroup()
+	s.SigScheme, _ = p.SSLSigScheme()
+	if certificate, _ := p.ClientCert(); len(certificate) > 0 {
+		s.Certificate = bytes.Clone(certificate)
+	}
 	return s, nil
 }

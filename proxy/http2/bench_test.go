@@ -158,3 +158,14 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// A driver may be through with a stream before the event of its end returns.
+func TestReleaseWithinTheEnd(t *testing.T) {
+	x := newExchanger()
+	for range 500 {
+		x.exchange(t)
+	}
+	if x.client.served < 499 || x.client.served != x.server.served || x.client.core.Working()+x.server.core.Working() != 0 {
+		t.Errorf("%d and %d exchanges", x.client.served, x.server.served)
+	}
+}

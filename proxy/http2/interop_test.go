@@ -32,8 +32,8 @@ type link struct {
 	page   string // what a request without a body is answered with
 }
 
-func newLink(c net.Conn, config Config, echo bool) *link {
-	l := &link{conn: c, echo: echo}
+func newLink(c net.Conn, config Config, echo bool, page ...string) *link {
+	l := &link{conn: c, echo: echo, page: strings.Join(page, "")}
 	l.streams = map[*Stream]*seen{}
 	l.change.L = &l.mu
 	l.core.Init(config, l)
@@ -326,7 +326,7 @@ func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 
 // The suite of h2spec passes completely, where it is installed.
 func TestH2spec(t *testing.T) {
-	runH2spec(t, listen(t, func(c net.Conn) { newLink(c, Config{}, true).page = "hello from the test" }))
+	runH2spec(t, listen(t, func(c net.Conn) { newLink(c, Config{}, true, "hello from the test") }))
 }
 
 func runH2spec(t *testing.T, addr string) {

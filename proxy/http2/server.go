@@ -134,7 +134,7 @@ func (c *Connection) Trim() {
 	c.locked(func() {
 		if c.core.Working() == 0 && !c.flushing {
 			c.core.Trim()
-			c.ready = nil
+			c.ready, c.bare = nil, c.core.out == nil
 		}
 	})
 }

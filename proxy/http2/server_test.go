@@ -20,10 +20,10 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// served serves connections until the test ends, each exchange by serve.
+// serving serves connections until the test ends, each exchange by serve.
 func serving(t *testing.T, serve func(x *Exchange)) (url string, connections chan *Connection) {
 	t.Helper()
-	connections = make(chan *Connection, 100)
+	connections = make(chan *Connection, 1000) // more than any test makes
 	var all sync.WaitGroup
 	addr := listen(t, func(nc net.Conn) {
 		c := new(Connection)

@@ -28,6 +28,13 @@ const (
 	XForwardedOther // any other X-Forwarded-*: Server, Prefix, Scheme, Ssl ...
 	XRealIP
 	XRequestID
+	ClientCert
+	ClientCertChain
+	XClientCertSubject
+	XClientCertSAN
+	XClientCertSHA256
+	ClientCertOther // any other field that backends take for a word on the client's certificate, see families
+	StrictTransportSecurity
 	Misspelt // a name above but for "_" or "." where "-" belongs
 	numIDs
 )
@@ -39,13 +46,41 @@ var names = [numIDs]string{
 	ProxyAuthorization: "Proxy-Authorization", HTTP2Settings: "HTTP2-Settings", Forwarded: "Forwarded",
 	XForwardedFor: "X-Forwarded-For", XForwardedProto: "X-Forwarded-Proto", XForwardedHost: "X-Forwarded-Host",
 	XForwardedPort: "X-Forwarded-Port", XRealIP: "X-Real-IP", XRequestID: "X-Request-Id",
+	ClientCert: "Client-Cert", ClientCertChain: "Client-Cert-Chain", XClientCertSubject: "X-Client-Cert-Subject",
+	XClientCertSAN: "X-Client-Cert-SAN", XClientCertSHA256: "X-Client-Cert-SHA256",
+	StrictTransportSecurity: "Strict-Transport-Security",
 }
+
+// families are beginnings of names, in lower case, that stand for an id unless
+// the whole name has one. A beginning that ends in "-" is not a name by itself.
+// Those of ClientCertOther are what proxies are known to tell backends of a
+// client's certificate by, so there are backends that believe them.
+var families = [...]struct {
+	begins string
+	id     ID
+}{
+	{"x-forwarded-client-cert", ClientCertOther},     // Envoy
+	{"x-forwarded-tls-client-cert", ClientCertOther}, // Traefik
+	{"x-forwarded-", XForwardedOther},
+	{"x-client-cert", ClientCertOther},   // ASP.NET Core, Google's load balancers, Puppet
+	{"x-client-verify", ClientCertOther}, // Puppet
+	{"x-client-dn", ClientCertOther},
+	{"x-ssl-client", ClientCertOther},     // HAProxy and nginx as they are mostly set up
+	{"x-ssl-cert", ClientCertOther},       // the same
+	{"ssl-client-", ClientCertOther},      // ingress-nginx; SSL_CLIENT_... of Apache httpd
+	{"x-amzn-mtls-", ClientCertOther},     // Amazon's load balancers
+	{"x-arr-clientcert", ClientCertOther}, // Azure App Service and IIS
+	{"cf-client-cert-", ClientCertOther},  // Cloudflare
+}
+
+// beginsFamily are the first letters in families.
+var beginsFamily = [256]bool{'x': true, 's': true, 'c': true}
 
 // String is the name as weir writes it.
 func (id ID) String() string { return names[id] }
 
 // byLength holds the ids whose name has that many bytes.
-var byLength = func() (t [24][]ID) {
+var byLength = func() (t [32][]ID) {
 	for id, name := range names {
 		if name != "" {
 			t[len(name)] = append(t[len(name)], ID(id))
@@ -53,8 +88,6 @@ var byLength = func() (t [24][]ID) {
 	}
 	return t
 }()
-
-const xForwarded = "x-forwarded-"
 
 // Lookup finds the id of a field name. Frameworks that hand fields over as
 // variables read "_" and "." as "-" (CVE-2026-39858), so such spellings of a
@@ -70,10 +103,22 @@ func Lookup(name []byte) ID {
 			}
 		}
 	}
-	if len(name) > len(xForwarded) && name[0]|0x20 == 'x' {
-		if same, exact := sameName(name[:len(xForwarded)], xForwarded); same {
+	if len(name) > 0 && beginsFamily[name[0]|0x20] {
+		return lookupFamily(name)
+	}
+	return Other
+}
+
+// lookupFamily is Lookup for a name that is not in names.
+func lookupFamily(name []byte) ID {
+	for i := range families {
+		f := &families[i]
+		if len(name) < len(f.begins) || lower(name[0]) != f.begins[0] || len(name) == len(f.begins) && f.begins[len(f.begins)-1] == '-' {
+			continue
+		}
+		if same, exact := sameName(name[:len(f.begins)], f.begins); same {
 			if exact {
-				return XForwardedOther
+				return f.id
 			}
 			return Misspelt
 		}

@@ -20,7 +20,14 @@ func TestLookup(t *testing.T) {
 		f(name, ID(id))
 		f(strings.ToLower(name), ID(id))
 		f(strings.ToUpper(name), ID(id))
-		f(name+"x", map[bool]ID{true: XForwardedOther, false: Other}[strings.HasPrefix(name, "X-Forwarded-")])
+		longer := Other
+		switch {
+		case strings.HasPrefix(name, "X-Forwarded-"):
+			longer = XForwardedOther
+		case strings.HasPrefix(name, "X-Client-Cert-"):
+			longer = ClientCertOther
+		}
+		f(name+"x", longer)
 		if strings.Contains(name, "-") {
 			f(strings.ReplaceAll(name, "-", "_"), Misspelt)
 			f(strings.ReplaceAll(name, "-", "."), Misspelt)
@@ -42,6 +49,21 @@ func TestLookup(t *testing.T) {
 	f("X-Forwarded_Server", Misspelt)
 	f("x.forwarded.server", Misspelt)
 	f("X-Forwarded-For_", XForwardedOther)
+	for _, name := range []string{"X-Forwarded-Client-Cert", "X-Forwarded-Tls-Client-Cert", "X-Forwarded-Tls-Client-Cert-Info",
+		"X-Client-Cert", "X-Client-Cert-Verified", "X-Client-Cert-Chain-Verified", "X-Client-Certificate", "X-Client-Verify", "X-Client-DN",
+		"X-SSL-Client-Cert", "X-SSL-Client-Verify", "X-SSL-Client-S-DN", "X-SSL-Client-CN", "X-SSL-Client", "X-SSL-CERT", "ssl-client-verify",
+		"SSL-CLIENT-SUBJECT-DN", "X-Amzn-Mtls-Clientcert-Leaf", "X-ARR-ClientCert", "Cf-Client-Cert-Der-Base64"} {
+		f(name, ClientCertOther)
+		f(strings.ToLower(name), ClientCertOther)
+		f(strings.ReplaceAll(name, "-", "_"), Misspelt)
+		f(strings.Replace(name, "-", ".", 1), Misspelt)
+	}
+	f("SSL_CLIENT_CERT", Misspelt)
+	f("Client-Certificate", Other)
+	f("ssl-client-", Other)
+	f("X-SSL", Other)
+	f("\x18-ssl-client-cert", Other)
+	f("Cf-Connecting-IP", Other)
 	f("X\rForwarded\rFor", Other) // lower case is by letter, not by bit
 	f("X-Real\x49IP", Other)
 	f("\x18-real-ip", Other)
@@ -53,6 +75,10 @@ func FuzzLookup(f *testing.F) {
 	for _, name := range names {
 		f.Add(name)
 	}
+	for i := range families {
+		f.Add(families[i].begins)
+		f.Add(strings.ToUpper(families[i].begins) + "x")
+	}
 	for _, name := range []string{"x_forwarded-For", "X-Forwarded-", "X.Forwarded.Any", "Content_Length", "cookie", "\x88ost", "hos\u0167"} {
 		f.Add(name)
 	}
@@ -61,14 +87,20 @@ func FuzzLookup(f *testing.F) {
 		plain := asciiLower(name)
 		hyphens := strings.NewReplacer("_", "-", ".", "-").Replace(plain)
 		known := slices.IndexFunc(names[:], func(n string) bool { return n != "" && asciiLower(n) == hyphens })
-		switch prefixed := strings.HasPrefix(hyphens, xForwarded) && len(name) > len(xForwarded); {
+		family := slices.IndexFunc(families[:], func(f struct {
+			begins string
+			id     ID
+		}) bool {
+			return strings.HasPrefix(hyphens, f.begins) && (len(name) > len(f.begins) || !strings.HasSuffix(f.begins, "-"))
+		})
+		switch {
 		case known >= 0 && asciiLower(names[known]) == plain:
 			want = ID(known)
 		case known >= 0:
 			want = Misspelt
-		case prefixed && strings.HasPrefix(plain, xForwarded):
-			want = XForwardedOther
-		case prefixed:
+		case family >= 0 && strings.HasPrefix(plain, families[family].begins):
+			want = families[family].id
+		case family >= 0:
 			want = Misspelt
 		}
 		if got := Lookup([]byte(name)); got != want {

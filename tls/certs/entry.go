@@ -29,9 +29,36 @@ import (
 type entry struct {
 	source     config.Certificate
 	names      []string // as hello.Name spells them, wildcards as "*.parent"; sorted
+	leading    string   // of names, the one for clients without SNI
 	candidates []*candidate
 	notAfter   time.Time
 	digest     [sha256.Size]byte // of the files' content
+	managed    Managed           // of an ACME entry, which has neither candidates, notAfter nor digest
+}
+
+// of returns what serves name, one of e.names.
+func (e *entry) of(name string) []*candidate {
+	if e.managed == nil {
+		return e.candidates
+	}
+	k := kindECDSA
+	if strings.HasPrefix(e.source.ACME.KeyType, "rsa") {
+		k = kindRSA
+	}
+	return []*candidate{{kind: k, name: name, get: func() (*tls.Certificate, error) { return e.managed.Certificate(name), nil }}}
+}
+
+// openManaged makes the entry for an ACME source. It has no certificates of its own.
+func openManaged(source config.Certificate, m Managed) *entry {
+	e := &entry{source: source, managed: m}
+	for _, host := range source.ACME.Hosts {
+		e.names = append(e.names, hello.Name(host))
+	}
+	if len(e.names) > 0 {
+		e.leading = e.names[0]
+	}
+	e.names = sorted(e.names)
+	return e
 }
 
 // identity is what makes an entry the same one over a reload.
@@ -50,9 +77,11 @@ const (
 	kindRSA
 )
 
-// candidate is one certificate. get may take a moment the first time.
+// candidate is one certificate. get may take a moment the first time, and
+// returns nil where an authority has to give it first.
 type candidate struct {
 	kind kind
+	name string // of a certificate from an authority
 	get  func() (*tls.Certificate, error)
 }
 

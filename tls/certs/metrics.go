@@ -7,9 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics tells when certificates end. One Store uses it.
+// Metrics tells when certificates end, and how files are taken up. One Store uses it.
 type Metrics struct {
-	notAfter *prometheus.GaugeVec
+	notAfter         *prometheus.GaugeVec
+	replaced, failed prometheus.Counter // files that changed
 
 	mu    sync.Mutex
 	names map[string]time.Time // the series that exist
@@ -23,7 +24,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "When the certificate for a name ends; the earliest one where several serve it.",
 		}, []string{"name"}),
 	}
-	reg.MustRegister(m.notAfter)
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_tls_certificate_reloads_total",
+		Help: "Certificate files that changed: taken up (success), or unusable so that what was read before stays in use (failure).",
+	}, []string{"result"})
+	reg.MustRegister(m.notAfter, reloads)
+	m.replaced, m.failed = reloads.WithLabelValues("success"), reloads.WithLabelValues("failure")
 	return m
 }
 
@@ -47,8 +53,16 @@ func (t *table) expiries() map[string]time.Time {
 	all := make(map[string]time.Time)
 	for _, e := range t.entries {
 		for _, name := range e.names {
-			if at, ok := all[name]; !ok || e.notAfter.Before(at) {
-				all[name] = e.notAfter
+			at := e.notAfter
+			if e.managed != nil {
+				c := e.managed.Certificate(name)
+				if c == nil {
+					continue
+				}
+				at = c.Leaf.NotAfter
+			}
+			if first, ok := all[name]; !ok || at.Before(first) {
+				all[name] = at
 			}
 		}
 	}

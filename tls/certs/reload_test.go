@@ -184,7 +184,7 @@ func gauges(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	values := make(map[string]float64)
 	for _, family := range families {
 		if family.GetName() != "weir_tls_certificate_not_after_timestamp_seconds" {
-			t.Errorf("there is a metric %s", family.GetName())
+			continue
 		}
 		for _, m := range family.GetMetric() {
 			values[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()

@@ -2,62 +2,86 @@ package certs
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 	"weak"
 )
 
-// A ticket key encrypts for ticketRotation and decrypts until ticketKeys newer
-// ones are there: a ticket serves for 16 to 24 hours. (A TLS 1.2 session keeps
-// its secret when it is resumed and gets a new ticket; crypto/tls ends it after
-// 7 days.)
-const (
-	ticketRotation = 8 * time.Hour
-	ticketKeys     = 3
-)
+// How often Tickets looks whether keys are due, and what other replicas made:
+// give or take a quarter, so that replicas do not all ask at once.
+const ticketLook = time.Minute
 
 // Tickets holds the session ticket keys. They are kept by scope: a session made
 // in one scope never resumes in another, so a scope names everything that a
 // resumed session takes over unchecked, who was trusted above all. Keys
 // live here and not in a tls.Config, so that sessions survive a reload of the
-// configuration. They are never written anywhere.
+// configuration. They are written nowhere but into the storage given to Share.
+//
+// No method but Sync waits for a storage, and no handshake for any of them.
 type Tickets struct {
 	mu     sync.Mutex
 	scopes map[string]*scope
+	sharing
 }
 
 type scope struct {
-	keys [][32]byte // the newest first
+	keys []ticketKey
+	// unused says that no session can have been made with the keys yet.
+	unused bool
+	// list is what configs have: the key that encrypts, then those that decrypt.
+	list [][32]byte
 	// configs are those that get new keys. Weak, because nobody tells when a
 	// replaced configuration has served its last connection.
 	configs []weak.Pointer[tls.Config]
 }
 
-// NewTickets returns Tickets without scopes.
+// NewTickets returns Tickets without scopes, whose keys stay in the process.
 func NewTickets() *Tickets {
 	return &Tickets{scopes: make(map[string]*scope)}
 }
 
-// Attach gives c the keys of the scope name, now and at each rotation for as
-// long as something else refers to c. It is called before c is used.
+// Attach gives c the keys of the scope name, now and whenever they change, for
+// as long as something else refers to c. It is called before c is used. The
+// keys of a scope that is new are the process's own until the next Sync.
 func (t *Tickets) Attach(name string, c *tls.Config) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.scopes[name]
 	if s == nil {
-		s = &scope{keys: [][32]byte{newKey()}}
+		s = &scope{unused: true}
+		s.tend(time.Now())
 		t.scopes[name] = s
 	}
-	c.SetSessionTicketKeys(s.keys)
+	c.SetSessionTicketKeys(s.list)
 	s.configs = append(s.live(), weak.Make(c))
 }
 
-// Rotate puts a new key in front in every scope and drops the oldest. Scopes
-// whose configurations are all gone are forgotten.
-func (t *Tickets) Rotate() {
+// Run changes the keys when their time has come, and exchanges them with other
+// replicas, until ctx ends.
+func (t *Tickets) Run(ctx context.Context) {
+	sweep := time.Now().Add(rand.N(ticketSweep))
+	for {
+		timer := time.NewTimer(ticketLook*3/4 + rand.N(ticketLook/2))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		due := time.Now().After(sweep)
+		if due {
+			sweep = time.Now().Add(ticketSweep)
+		}
+		t.look(ctx, due)
+		t.tend()
+	}
+}
+
+// tend does for all scopes what is due. Those whose configurations are all gone are forgotten.
+func (t *Tickets) tend() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, s := range t.scopes {
@@ -65,25 +89,25 @@ func (t *Tickets) Rotate() {
 			delete(t.scopes, name)
 			continue
 		}
-		s.keys = append([][32]byte{newKey()}, s.keys[:min(len(s.keys), ticketKeys-1)]...)
-		for _, p := range s.configs {
-			if c := p.Value(); c != nil {
-				c.SetSessionTicketKeys(s.keys)
-			}
-		}
+		s.tend(time.Now())
 	}
 }
 
-// Run rotates the keys until ctx ends.
-func (t *Tickets) Run(ctx context.Context) {
-	ticker := time.NewTicker(ticketRotation)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			t.Rotate()
+// tend drops the keys that are too old and makes one where none came in time,
+// neither from here nor from another replica.
+func (s *scope) tend(now time.Time) {
+	s.keys = slices.DeleteFunc(s.keys, func(k ticketKey) bool { return k.expired(now) })
+	if next := newest(s.keys).From.Add(ticketRotation); !next.After(now) {
+		s.keys = append(s.keys, newTicketKey(now, now))
+	}
+	list := inOrder(s.keys, now)
+	if slices.Equal(list, s.list) {
+		return
+	}
+	s.list = list
+	for _, p := range s.configs {
+		if c := p.Value(); c != nil {
+			c.SetSessionTicketKeys(list)
 		}
 	}
 }
@@ -91,9 +115,4 @@ func (t *Tickets) Run(ctx context.Context) {
 // live returns the configurations that are still in use.
 func (s *scope) live() []weak.Pointer[tls.Config] {
 	return slices.DeleteFunc(s.configs, func(p weak.Pointer[tls.Config]) bool { return p.Value() == nil })
-}
-
-func newKey() (key [32]byte) {
-	rand.Read(key[:]) // never fails: crypto/rand ends the process instead
-	return key
 }

@@ -48,17 +48,18 @@ func TestTicketScopes(t *testing.T) {
 	}
 }
 
+// ticketLag is by when Run has done what is due.
+const ticketLag = 2 * ticketLook
+
 // A ticket serves for as long as its key is among the last three, in configurations old and new.
 func TestTicketRotation(t *testing.T) {
+	const keys = int(ticketLife / ticketRotation)
 	for _, version := range bothVersions {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
 			tickets := NewTickets()
-			done := make(chan struct{})
-			go func() { tickets.Run(ctx); close(done) }()
-
 			server := ticketServer(t, tickets, "a")
-			clients := make([]*tls.Config, ticketKeys+1)
+			run(t, tickets)
+			clients := make([]*tls.Config, keys+1)
 			for i := range clients {
 				clients[i] = resumer(version)
 				if resumed(t, server, clients[i]) {
@@ -67,23 +68,31 @@ func TestTicketRotation(t *testing.T) {
 			}
 			for i, client := range clients {
 				reloaded := ticketServer(t, tickets, "a")
-				if got, want := resumed(t, reloaded, client), i < ticketKeys; got != want {
+				if got, want := resumed(t, reloaded, client), i < keys; got != want {
 					t.Errorf("%s: after %d rotations a session is resumed: %v, want %v", tls.VersionName(version), i, got, want)
 				}
-				time.Sleep(ticketRotation)
+				time.Sleep(ticketRotation + ticketLag)
 				synctest.Wait()
 			}
 			// The configuration that was there from the start has the new keys as well.
 			if client := resumer(version); resumed(t, server, client) || !resumed(t, ticketServer(t, tickets, "a"), client) {
 				t.Error("a configuration in use was left out of the rotation")
 			}
-			if n := len(tickets.scopes["a"].keys); n != ticketKeys {
-				t.Errorf("%d keys are kept, want %d", n, ticketKeys)
+			if n := len(tickets.scopes["a"].list); n != keys {
+				t.Errorf("%d keys are kept, want %d", n, keys)
 			}
-			cancel()
-			<-done
 		})
 	}
+}
+
+// run runs tickets until the end of the test.
+func run(t *testing.T, tickets *Tickets) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { tickets.Run(ctx); close(done) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // Configurations that a reload replaced are not held on to, nor are their scopes.
@@ -98,7 +107,7 @@ func TestTicketsForget(t *testing.T) {
 	// A weak pointer is cleared by the first collection after the last use.
 	runtime.GC()
 	tickets.Attach("kept", kept)
-	tickets.Rotate()
+	tickets.tend()
 	if n := len(tickets.scopes["kept"].configs); n > 3 {
 		t.Errorf("%d configurations are held on to, want the one in use", n)
 	}

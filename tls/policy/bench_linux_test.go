@@ -38,7 +38,7 @@ func BenchmarkHandshake(b *testing.B) {
 	run("RSA/X25519", rsaCert, x25519)
 
 	one := newPolicy(b, config.TLSPolicy{}, ecdsaCert, keyring{}.attach)
-	listener := Server(func(*tls.ClientHelloInfo) (*Policy, error) { return one, nil })
+	listener := Server(func(*tls.ClientHelloInfo) (*Policy, error) { return one, nil }, nil)
 	b.Run("ECDSA/X25519/by Server", func(b *testing.B) { benchmarkHandshake(b, listener, x25519) })
 }
 

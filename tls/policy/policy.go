@@ -28,6 +28,8 @@ type Policy struct {
 	From []netip.Prefix
 	// ClientAuth says whether client certificates are asked for.
 	ClientAuth config.ClientAuthMode
+	// Forward says what backends are told of a verified client certificate.
+	Forward []config.ClientCertField
 	// Scope names all that a connection under this policy was asked to prove: a
 	// session resumes, and a connection carries a host's requests, only where it is the same.
 	Scope string
@@ -42,7 +44,7 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
 	}
 	c := &tls.Config{
-		GetCertificate: certificate,
+		GetCertificate: (&signer{certificate: certificate, sha1: p.SHA1}).get,
 		MinVersion:     p.MinVersion,
 		MaxVersion:     p.MaxVersion,
 		// Go drops suites from its defaults one by one, never from explicit lists.
@@ -60,7 +62,8 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		}
 	}
 	attach(scope(p), c)
-	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, Scope: scope(p)}, nil
+	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth,
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p)}, nil
 }
 
 // check refuses what crypto/tls would take for "as you like".
@@ -76,6 +79,9 @@ func check(p config.TLSPolicy) error {
 		if !implemented(id) {
 			return fmt.Errorf("cipher_suites: %s is none of the suites for TLS 1.0 to 1.2 that Go implements", tls.CipherSuiteName(id))
 		}
+	}
+	if p.SHA1 {
+		return sha1Possible()
 	}
 	return nil
 }
@@ -158,14 +164,26 @@ func (p *Policy) Allows(client netip.Addr) bool {
 	return false
 }
 
+// RetryECH makes p tell clients whose ECH could not be opened, or who only
+// pretend to use it, which configurations to try again with. It is called
+// before p is used; crypto/tls takes them from here and not from Server's keys.
+func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
+	p.Config.EncryptedClientHelloKeys = keys
+}
+
 // Server returns the configuration for a listener's handshakes. choose is
 // called with each ClientHello; the connection it came over is in Conn. An
 // error from choose, or no policy, ends the handshake. The configuration
 // itself holds nothing to fall back on: no certificate, no ticket keys.
-func Server(choose func(*tls.ClientHelloInfo) (*Policy, error)) *tls.Config {
+//
+// With the keys ech (ParseECH makes them; nil: none) an encrypted ClientHello is
+// opened first: choose then sees what is inside, and never the name outside.
+// One that no key opens is as if it were not encrypted, for the name outside.
+func Server(choose func(*tls.ClientHelloInfo) (*Policy, error), ech []tls.EncryptedClientHelloKey) *tls.Config {
 	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		SessionTicketsDisabled: true,
+		MinVersion:               tls.VersionTLS13,
+		SessionTicketsDisabled:   true,
+		EncryptedClientHelloKeys: ech,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			p, err := choose(h)
 			if err != nil {

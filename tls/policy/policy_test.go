@@ -347,7 +347,7 @@ func TestAllows(t *testing.T) {
 func TestPlainTextOnATLSPort(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", false, time.Now().Add(time.Hour))
 	p := newPolicy(t, anything(), cert, keyring{}.attach)
-	listener := Server(func(*tls.ClientHelloInfo) (*Policy, error) { return p, nil })
+	listener := Server(func(*tls.ClientHelloInfo) (*Policy, error) { return p, nil }, nil)
 	for _, config := range []*tls.Config{p.Config, listener} {
 		for _, sent := range []string{
 			"GET / HTTP/1.1\r\nHost: a.example.org\r\n\r\n", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c............", "SSH-2.0-x\r\n",
@@ -380,7 +380,7 @@ func TestServerFailsClosed(t *testing.T) {
 	reason := errors.New("a passthrough host")
 	f := func(choose func(*tls.ClientHelloInfo) (*Policy, error), want string) {
 		t.Helper()
-		_, err := shake(t, Server(choose), client(tls.VersionTLS13))
+		_, err := shake(t, Server(choose, nil), client(tls.VersionTLS13))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("error %v, want %q", err, want)
 		}

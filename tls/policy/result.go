@@ -27,6 +27,10 @@ const (
 	ResultOther             = "other"
 )
 
+// ErrNoCertificate is in the error of a handshake for which no certificate
+// could be found or got; the error says why.
+var ErrNoCertificate = errors.New("there is no certificate for the name")
+
 // HandshakeResult names the outcome of a handshake, or of hello.Read, by one
 // of the words above; nil is ok.
 func HandshakeResult(err error) string {
@@ -39,6 +43,8 @@ func HandshakeResult(err error) string {
 	switch {
 	case errors.Is(err, conn.ErrCut):
 		return ResultCut
+	case errors.Is(err, ErrNoCertificate): // before a timeout, which may be why
+		return ResultUnknownName
 	case errors.As(err, &verification), errors.Is(err, ErrClientCertificate):
 		return ResultClientCertificate
 	case errors.As(err, &record), errors.Is(err, hello.ErrTooLong):

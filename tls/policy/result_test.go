@@ -66,6 +66,13 @@ func TestHandshakeResultOfHandshakes(t *testing.T) {
 	none := newPolicy(t, config.TLSPolicy{}, nil, keyring{}.attach).Config
 	f("name", none, &tls.Config{ServerName: "a.example.org"}, ResultUnknownName)
 	f("name, TLS 1.2", none, &tls.Config{ServerName: "a.example.org", MaxVersion: tls.VersionTLS12}, ResultUnknownName)
+	notGot, err := New(anything(), func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return nil, fmt.Errorf("it is being got: %w", context.DeadlineExceeded)
+	}, keyring{}.attach)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f("a certificate that is not there in time", notGot.Config, &tls.Config{ServerName: "a.example.org"}, ResultUnknownName)
 	required := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: ca.pem}, cert, keyring{}.attach).Config
 	f("no client certificate", required, &tls.Config{}, ResultClientCertificate)
 	f("garbage as client certificate", required, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{{1, 2, 3}}, PrivateKey: cert.PrivateKey}}}, ResultClientCertificate)

@@ -37,7 +37,7 @@ func two(a, b *Policy) *tls.Config {
 			return b, nil
 		}
 		return a, nil
-	})
+	}, nil)
 }
 
 // sharedKeys is what New must never be given; with it a session does cross over,

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/acme"
+	"github.com/weirproxy/weir/tls/certs"
+	"github.com/weirproxy/weir/tls/storage"
+)
+
+// certificates is all that has to do with certificates, joined here: those of
+// files, those that authorities give, and what is told of both.
+type certificates struct {
+	certs   *certs.Store
+	acme    *acme.Manager
+	missing lately // names without a certificate that a handshake was refused for
+}
+
+// expiryRound is how often certificates that end soon are warned of.
+const expiryRound = 24 * time.Hour
+
+func (s *server) newCertificates() {
+	s.certs = certs.New(certs.NewMetrics(s.registry))
+	s.certs.Missing = s.certificateMissing
+	s.certs.Stapled = s.certificateStapled
+	named := s.log.Named("acme")
+	s.acme = acme.New(acme.Options{
+		Open:    func(url string) (acme.Storage, error) { return storage.Open(url, s.log.Named("storage")) },
+		Notify:  s.certificateEvent,
+		Log:     named,
+		Metrics: acme.NewMetrics(s.registry),
+	})
+	go s.certs.Run(s.ctx)
+	go s.warnOfEndings(s.ctx)
+}
+
+// prepareCertificates readies the certificates of a configuration. The ones
+// from authorities take effect first: the table then finds them.
+func (s *server) prepareCertificates(entries []config.Certificate) (commit func(), err error) {
+	managed, err := s.acme.Prepare(entries)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.certs.Plan(entries, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		managed.Commit()
+		plan.Commit()
+		s.logEndings()
+	}, nil
+}
+
+// reloadCertificates takes up certificate files that changed, whatever else is
+// wrong with the configuration.
+func (s *server) reloadCertificates() {
+	replaced, err := s.certs.Reload()
+	for _, file := range replaced {
+		s.log.Info("a certificate file was read again", zap.String("cert", file))
+	}
+	for _, err := range parts(err) {
+		s.log.Error("a certificate file changed and cannot be used", zap.Error(err))
+	}
+}
+
+// parts are the errors that err was joined of.
+func parts(err error) []error {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// lately remembers when something was last said of a name. Names are few: they
+// are those of the configuration.
+type lately struct {
+	mu   sync.Mutex
+	said map[string]time.Time
+}
+
+// first says whether nothing was said of name for a while, and takes it as said.
+func (l *lately) first(name string, while time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.said[name]) >= while {
+		if l.said == nil {
+			l.said = make(map[string]time.Time)
+		}
+		l.said[name] = now
+		return true
+	}
+	return false
+}
+
+// certificateMissing logs that a client asked for a name in vain, now and then.
+func (s *server) certificateMissing(name string) {
+	if s.missing.first(name, time.Minute) {
+		s.log.Warn("a handshake was refused: there is no certificate for the name yet", zap.String("name", name))
+	}
+}
+
+// certificateEvent logs what became of a certificate from an authority.
+func (s *server) certificateEvent(e acme.Event) {
+	fields := []zap.Field{zap.String("name", e.Name), zap.String("directory", e.Directory)}
+	if !e.NotAfter.IsZero() {
+		fields = append(fields, zap.Time("not_after", e.NotAfter.UTC()))
+	}
+	if !e.Next.IsZero() {
+		fields = append(fields, zap.Time("next_attempt", e.Next.UTC().Truncate(time.Second)))
+	}
+	if e.Err != nil {
+		fields = append(fields, zap.Error(e.Err))
+	}
+	switch e.Kind {
+	case acme.Obtained, acme.Renewed, acme.Found:
+		s.log.Info(string(e.Kind), fields...)
+		s.certs.Refresh()
+	case acme.Failed, acme.StorageError:
+		s.log.Error(string(e.Kind), fields...)
+	default:
+		s.log.Warn(string(e.Kind), fields...)
+	}
+}
+
+// certificateStapled logs what a responder says of a certificate.
+func (s *server) certificateStapled(e certs.OCSPEvent) {
+	names := zap.String("names", strings.Join(e.Names, ", "))
+	switch {
+	case e.Err != nil:
+		s.log.Warn("a certificate's status cannot be stapled", names, zap.Error(e.Err))
+	case !e.Revoked.IsZero():
+		s.log.Error("a certificate was REVOKED by its authority: clients will refuse it, replace it", names, zap.Time("revoked", e.Revoked.UTC()))
+	default:
+		s.log.Info("a certificate's status is stapled", names)
+	}
+}
+
+// warnOfEndings warns daily of certificates that end soon.
+func (s *server) warnOfEndings(ctx context.Context) {
+	ticker := time.NewTicker(expiryRound)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.logEndings()
+		}
+	}
+}
+
+func (s *server) logEndings() {
+	now := time.Now()
+	for _, e := range s.certs.Ending(now) {
+		fields := []zap.Field{zap.String("names", strings.Join(e.Names, ", ")), zap.String("source", e.Source),
+			zap.Time("not_after", e.NotAfter.UTC()), zap.Int("days", int(e.NotAfter.Sub(now).Hours()/24))}
+		if e.NotAfter.Before(now) {
+			s.log.Error("a certificate has run out: clients refuse it", fields...)
+			continue
+		}
+		s.log.Warn("a certificate runs out soon", fields...)
+	}
+}

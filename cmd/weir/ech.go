@@ -1,0 +1,93 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+func newECHCommand() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use:   "ech PUBLIC_NAME",
+		Short: "Make a key for Encrypted Client Hello and the DNS record to publish",
+		Long: `Ech makes a key with which clients can encrypt the name that they ask for
+(RFC 9849). PUBLIC_NAME is what everybody sees instead: a host name that weir
+terminates and has a certificate for. The file, in the format of RFC 9934, is
+for the list keys of the section ech; it is written once and never replaced.
+
+What is printed goes into the DNS record of each host that is to be hidden:
+replace HOST in it. docs/tls.md tells how to rotate keys.`,
+		Example: `  weir ech cover.example.org -o /etc/weir/ech-2026-11.pem`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one public name")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return makeECH(c, args[0], path) },
+	}
+	c.Flags().StringVarP(&path, "output", "o", "ech.pem", "write the key to `FILE`, which must not exist; - prints it")
+	return c
+}
+
+// makeECH keeps standard output to what is to be published, unless the key is wanted there.
+func makeECH(c *cobra.Command, publicName, path string) error {
+	file, list, err := policy.NewECH(publicName)
+	if err != nil {
+		return err
+	}
+	out := c.OutOrStdout()
+	if path == "-" {
+		_, err := out.Write(file)
+		return err
+	}
+	if err := writeSecret(path, file); err != nil {
+		return err
+	}
+	text := base64.StdEncoding.EncodeToString(list)
+	_, err = fmt.Fprintf(out, "The key is in %s. Add it in front of the others:\n\n  ech:\n    keys: [%s]\n\n"+
+		"The ECHConfigList in base64:\n\n  %s\n\nThe DNS record of a host that is to be hidden, once every weir has the key:\n\n"+
+		"  HOST. 300 IN HTTPS 1 . ech=\"%s\"\n", path, path, text, text)
+	return err
+}
+
+// writeSecret writes a new file that its owner alone can read.
+func writeSecret(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("cannot write the key: %s exists, and clients may still use what is in it; name another file with -o", path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the key: %w", err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // half of a key is none
+		return fmt.Errorf("cannot write the key: %w", err)
+	}
+	return nil
+}
+
+// checkTLS looks at what package config cannot: it knows no crypto. It returns the ECH keys of cfg.
+func checkTLS(cfg *config.Config) ([]tls.EncryptedClientHelloKey, error) {
+	keys, err := policy.ParseECH(cfg.ECHKeys)
+	if err != nil {
+		return nil, err
+	}
+	return keys, errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies))
+}
+
+// admitsSHA1 says whether some policy of cfg does.
+func admitsSHA1(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.TLSPolicies, func(p config.TLSPolicy) bool { return p.SHA1 })
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/certs"
+	"github.com/weirproxy/weir/tls/storage"
+)
+
+// syncTimeout bounds what a configuration waits for other replicas' ticket keys
+// before it takes effect.
+const syncTimeout = 3 * time.Second
+
+// sharedTickets is where session ticket keys are shared, if anywhere.
+type sharedTickets struct {
+	url     config.Secret
+	storage *lateStorage // nil: nowhere
+}
+
+// shareTickets has the ticket keys of a configuration that is about to take
+// effect where other replicas have theirs. What they have is asked for at once,
+// so that their sessions resume here from the first handshake on.
+func (s *server) shareTickets(cfg *config.Config) {
+	if cfg.Storage != s.shared.url {
+		before := s.shared.storage
+		s.shared = sharedTickets{url: cfg.Storage}
+		if cfg.Storage == "" {
+			s.tickets.Share(nil, nil)
+		} else {
+			s.shared.storage = &lateStorage{open: func() (storage.Storage, error) {
+				return storage.Open(string(cfg.Storage), s.log.Named("storage"))
+			}}
+			s.tickets.Share(s.shared.storage, s.ticketsShared)
+		}
+		if before != nil {
+			before.close()
+		}
+	}
+	if s.shared.storage == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, syncTimeout)
+	defer cancel()
+	if err := s.tickets.Sync(ctx); err != nil {
+		s.log.Error("session ticket keys are not shared", zap.Error(err))
+	}
+}
+
+// ticketsShared hears that the storage of ticket keys fails, and that it works again.
+func (s *server) ticketsShared(err error) {
+	if err != nil {
+		s.log.Error("session ticket keys are not shared", zap.Error(err))
+		return
+	}
+	s.log.Info("session ticket keys are shared again")
+}
+
+// lateStorage opens a storage when it is first needed, and tries again until
+// that succeeds: a directory that is not mounted yet is no reason not to start.
+type lateStorage struct {
+	open func() (storage.Storage, error)
+
+	mu     sync.Mutex
+	opened storage.Storage
+	closed bool
+}
+
+var errStorageClosed = errors.New("the storage was closed")
+
+func (l *lateStorage) get() (storage.Storage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errStorageClosed
+	}
+	if l.opened == nil {
+		var err error
+		if l.opened, err = l.open(); err != nil {
+			l.opened = nil
+			return nil, err
+		}
+	}
+	return l.opened, nil
+}
+
+func (l *lateStorage) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.opened != nil {
+		l.opened.Close()
+	}
+}
+
+func (l *lateStorage) Load(ctx context.Context, key string) ([]byte, error) {
+	s, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return s.Load(ctx, key)
+}
+
+func (l *lateStorage) Store(ctx context.Context, key string, value []byte) error {
+	s, err := l.get()
+	if err != nil {
+		return err
+	}
+	return s.Store(ctx, key, value)
+}
+
+func (l *lateStorage) Delete(ctx context.Context, key string) error {
+	s, err := l.get()
+	if err != nil {
+		return err
+	}
+	return s.Delete(ctx, key)
+}
+
+func (l *lateStorage) List(ctx context.Context, path string, recursive bool) ([]string, error) {
+	s, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return s.List(ctx, path, recursive)
+}
+
+func (l *lateStorage) Lock(ctx context.Context, name string) error {
+	s, err := l.get()
+	if err != nil {
+		return err
+	}
+	return s.Lock(ctx, name)
+}
+
+func (l *lateStorage) Unlock(ctx context.Context, name string) error {
+	s, err := l.get()
+	if err != nil {
+		return err
+	}
+	return s.Unlock(ctx, name)
+}
+
+var _ certs.KeyStorage = (*lateStorage)(nil)

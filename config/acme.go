@@ -1,0 +1,173 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// checkHosts reports names that two entries make or get certificates for. ACME
+// entries may share one if they get keys of different kinds, and any may be in
+// files as well.
+func (v *draft) checkHosts() {
+	type key struct{ host, kind string }
+	type first struct {
+		*Certificate
+		what string
+	}
+	taken := map[key]first{}
+	claim := func(c *Certificate, host *string, what string, kinds ...string) {
+		for _, kind := range kinds {
+			other, twice := taken[key{*host, kind}]
+			if twice && *host != "" {
+				v.failAt(v.places[host], "%s is %s already by the entry on line %d; keep one", v.quote(host, *host), other.what, other.Position.Line)
+				return
+			}
+		}
+		for _, kind := range kinds {
+			taken[key{*host, kind}] = first{c, what}
+		}
+	}
+	for _, c := range v.certificates {
+		for i := range c.SelfSigned {
+			claim(c, &c.SelfSigned[i], "self-signed", "ecdsa", "rsa")
+		}
+		if a := c.ACME; a != nil {
+			for i := range a.Hosts {
+				claim(c, &a.Hosts[i], "got by ACME", a.keyKind())
+			}
+		}
+	}
+}
+
+func (a *ACME) keyKind() string {
+	if strings.HasPrefix(a.KeyType, "rsa") {
+		return "rsa"
+	}
+	return "ecdsa"
+}
+
+// checkACME reports hosts that the entry's authority never certifies, and the
+// second entry that leaves its hosts to the routes.
+func (v *draft) checkACME() {
+	var open *Certificate
+	for _, c := range v.certificates {
+		a := c.ACME
+		if a == nil {
+			continue
+		}
+		for i, host := range a.Hosts {
+			if err := a.refuses(host); err != nil && host != "" {
+				v.failAt(v.places[&a.Hosts[i]], "%s %v", v.quote(&a.Hosts[i], host), err)
+			}
+		}
+		switch {
+		case v.given(&a.Hosts):
+		case open != nil:
+			v.failAt(v.places[a], "the entry on line %d has the hosts of all routes already; write hosts here or there", open.Position.Line)
+		default:
+			open = c
+		}
+	}
+}
+
+// local are the ends of names that no public authority certifies.
+var local = []string{".localhost", ".local", ".internal", ".home.arpa"}
+
+// refuses says why no certificate for host can be had.
+func (a *ACME) refuses(host string) error {
+	name, wildcard := strings.CutPrefix(host, "*.")
+	_, err := netip.ParseAddr(name)
+	isIP := err == nil
+	public := a.Directory == letsEncrypt || a.Directory == letsEncryptStaging
+	switch {
+	case wildcard && isIP:
+		return errors.New("has a star before an IP address, which means nothing; take it out")
+	case wildcard && a.DNS == nil:
+		return errors.New("is a wildcard, and those are proved by DNS-01 alone; give dns, or write the names out")
+	case isIP && a.DNS != nil:
+		return errors.New("is an IP address, and DNS-01 proves names alone; make an entry with other challenges for it")
+	case !public:
+		return nil
+	case isIP:
+		return errors.New("is an IP address, for which Let's Encrypt wants a profile that weir does not ask for; write names, or another directory")
+	case wildcard && !strings.Contains(name, "."):
+		return errors.New("stands for everything below a top-level domain, which Let's Encrypt does not certify; write a longer one")
+	case !strings.Contains(name, ".") || slices.ContainsFunc(local, func(end string) bool { return strings.HasSuffix(name, end) }):
+		return errors.New("is a name of a local network, which Let's Encrypt does not certify; write public names, or the directory of an authority of your own")
+	case strings.Contains(name, "_"):
+		return errors.New("has an underscore, which Let's Encrypt does not certify; write another name")
+	}
+	return nil
+}
+
+// routeHosts fills in the hosts of the ACME entry that wrote none: those that
+// routes open TLS for, and that no other entry is for. It needs the names in files.
+func (v *draft) routeHosts() {
+	i := slices.IndexFunc(v.certificates, func(c *Certificate) bool { return c.ACME != nil && !v.given(&c.ACME.Hosts) })
+	if i < 0 {
+		return
+	}
+	a := v.certificates[i].ACME
+	seen := map[string]bool{"": true}
+	refused := false
+	for _, r := range v.routes {
+		if r.FirstBytes != "" {
+			continue
+		}
+		for _, host := range v.hostsOf(r) {
+			oneByOne := a.OnDemand != nil && strings.HasPrefix(host, "*.") // the names below it are got when they are asked for
+			if seen[host] || oneByOne || !v.isOpened(r, host) || v.isCertified(host) {
+				continue
+			}
+			seen[host] = true
+			if err := a.refuses(host); err != nil {
+				v.failAt(v.places[a], "%s of %s %v, or say under hosts which ones to get", v.describeHost(r, host), lineOf(r), err)
+				refused = true
+				continue
+			}
+			a.Hosts = append(a.Hosts, host)
+		}
+	}
+	if len(a.Hosts) == 0 && a.OnDemand == nil && !refused && len(v.errs) == 0 {
+		v.failAt(v.places[a], "names no hosts, and neither does any route that opens TLS and has no other certificate; write hosts, such as [app.example.org]")
+	}
+	v.certified(a.Hosts)
+}
+
+// warnACME warns of challenges that nobody can answer.
+func (v *draft) warnACME(a *ACME) {
+	speaks := func(p Protocol) bool {
+		return slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.Protocol == p })
+	}
+	byHTTP := slices.Contains(a.Challenges, ChallengeHTTP01)
+	byTLS := slices.Contains(a.Challenges, ChallengeTLSALPN01)
+	answered := a.DNS != nil || byHTTP && speaks(ProtocolHTTP) || byTLS && speaks(ProtocolTLS)
+	at := v.places[a]
+	if v.given(&a.Challenges) {
+		at = v.places[&a.Challenges]
+	}
+	switch {
+	case answered:
+	case byHTTP && !byTLS:
+		v.warnAt(at, "http-01 is asked for on port 80, and no listener speaks http, so nobody answers it unless another weir on the same storage does")
+	default:
+		v.warnAt(at, "no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
+	}
+	if !byTLS {
+		return
+	}
+	for i, host := range a.Hosts {
+		for _, l := range v.listeners {
+			if g := find(v.groups, l.Name, host); g != nil && g.mode == string(TLSPassthrough) {
+				at := v.places[a]
+				if v.given(&a.Hosts) {
+					at = v.places[&a.Hosts[i]]
+				}
+				v.warnAt(at, "%s passes this host's TLS through on listener %q, so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01", lineOf(g.modeBy), l.Name)
+				break
+			}
+		}
+	}
+}

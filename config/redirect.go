@@ -1,0 +1,126 @@
+package config
+
+import (
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const year = 365 * day
+
+// redirect decodes "https", or a mapping.
+func (v *draft) redirect(r *Route) setter {
+	return func(n *yaml.Node, p path) {
+		v.mark(&r.Redirect, n, p)
+		r.Redirect = &Redirect{Port: 443, Status: 308}
+		var scheme string // there is only one
+		https := choice(v.decoder, &scheme, "https")
+		if n.Kind == yaml.ScalarNode {
+			https(n, p)
+			return
+		}
+		v.section(n, p, []field{
+			{"scheme", https},
+			{"port", v.number(&r.Redirect.Port, 1, 65535)},
+			{"status", v.redirectStatus(&r.Redirect.Status)},
+		}...)
+	}
+}
+
+func (d *decoder) redirectStatus(dst *int) setter {
+	return func(n *yaml.Node, p path) {
+		s, ok := d.scalar(dst, n, p, "a number", "!!int")
+		if !ok {
+			return
+		}
+		switch s {
+		case "301", "302", "307", "308":
+			*dst, _ = strconv.Atoi(s)
+		default:
+			d.fail(n, p, "%s is not a redirect to the same request; write 308 or 301 for good, 307 or 302 for now", d.quoteNode(n))
+		}
+	}
+}
+
+// hsts decodes a duration, or a mapping.
+func (v *draft) hsts(r *Route) setter {
+	return func(n *yaml.Node, p path) {
+		v.mark(&r.HSTS, n, p)
+		r.HSTS = &HSTS{}
+		maxAge := v.duration(&r.HSTS.MaxAge, 0, 10*year)
+		if n.Kind == yaml.ScalarNode {
+			maxAge(n, p)
+			return
+		}
+		there := v.section(n, p, []field{
+			{"max_age", maxAge},
+			{"include_subdomains", v.truth(&r.HSTS.IncludeSubdomains)},
+			{"preload", v.truth(&r.HSTS.Preload)},
+		}...)
+		v.require(there, n, p, "max_age", `"8760h"`)
+	}
+}
+
+// checkRedirect reports what does not go with a redirect.
+func (v *draft) checkRedirect(r *Route) {
+	if r.Redirect == nil {
+		return
+	}
+	for _, dst := range []any{&r.MaxBody, &r.MaxLifetime, &r.TunnelIdle} {
+		if v.given(dst) {
+			v.failAt(v.places[dst], "the route redirects, so no body and no tunnel goes through it; take this out")
+		}
+	}
+	at := v.places[&r.Redirect]
+	for _, l := range v.listenersOf(r) {
+		for _, h := range v.hostsOf(r) {
+			if tunnel := v.isTunnel(r, l, h); tunnel != "" {
+				v.failAt(at, "the route carries raw connections (%s), and only requests can be redirected; take redirect out, and give a backend", tunnel)
+				return
+			}
+		}
+		if l.Protocol != ProtocolTLS {
+			continue
+		}
+		if l.Network == "unix" {
+			v.failAt(at, "listener %q opens TLS on a Unix socket, whose port clients know is not known here, so the redirect may lead to itself; take the listener out of the route", l.Name)
+			return
+		}
+		if portOfAddress(l.Address) == r.Redirect.Port {
+			v.failAt(at, "listener %q opens TLS on port %d, so the redirect would lead to itself; take the listener out of the route, or redirect to another port", l.Name, r.Redirect.Port)
+			return
+		}
+	}
+}
+
+// checkHSTS reports promises that browsers pass over, or that are never made.
+func (v *draft) checkHSTS(r *Route) {
+	h := r.HSTS
+	if h == nil {
+		return
+	}
+	at := v.places[&r.HSTS]
+	if known := v.listenersOf(r); len(known) == len(r.Listeners) && len(known) > 0 && !v.opensAny(r) {
+		v.failAt(at, "browsers heed it over TLS alone, and no listener of the route opens TLS for it; take it out, or name a tls listener")
+	}
+	if v.given(&h.MaxAge) && h.MaxAge%time.Second != 0 {
+		v.failAt(v.places[&h.MaxAge], "is sent in whole seconds; write a whole number of them")
+	}
+	if h.Preload && (!h.IncludeSubdomains || h.MaxAge < year) {
+		v.failAt(v.places[&h.Preload], "the lists of browsers take only hosts with include_subdomains: true and a max_age of 8760h or more; set both, or take preload out")
+	}
+}
+
+// opensAny says whether r opens TLS for any of its hosts.
+func (v *draft) opensAny(r *Route) bool {
+	if r.FirstBytes != "" {
+		return false
+	}
+	for _, h := range v.hostsOf(r) {
+		if v.isOpened(r, h) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+func (v *draft) storage(dst *Secret) setter { return v.secret(dst, parseStorage) }
+
+// parseStorage checks a directory, or the URL of a Redis. Its errors say nothing
+// of the text, as there may be a password in it.
+func parseStorage(s string) (string, error) {
+	if !isURL(s) {
+		if strings.HasPrefix(s, "~") {
+			return "", errors.New("begins with ~, which only shells replace; write ${HOME}")
+		}
+		return s, nil
+	}
+	wrong := func(why string) (string, error) {
+		return "", errors.New(why + " (the URL is not shown); write a directory, or one such as redis://user:password@redis.example.org:6379/0?prefix=weir")
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return wrong("is not a URL; percent-encode what is special in a password")
+	case u.Scheme != "redis" && u.Scheme != "rediss":
+		return wrong("is neither a directory nor a redis:// or rediss:// URL")
+	case u.Hostname() == "" || u.Fragment != "" || strings.Contains(s, "#"):
+		return wrong("is not the URL of a Redis")
+	}
+	if password, _ := u.User.Password(); password == placeholder {
+		return "", errors.New("has " + placeholder + " where a password belongs; write the password itself, such as ${NAME} for one from the environment")
+	}
+	if port := u.Port(); port != "" {
+		if v, err := strconv.ParseUint(port, 10, 16); err != nil || v == 0 {
+			return wrong("has a port that is none")
+		}
+	}
+	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
+		if v, err := strconv.ParseUint(db, 10, 16); err != nil || strconv.FormatUint(v, 10) != db {
+			return wrong("has a path that is not the number of a database")
+		}
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return wrong("has a query that cannot be read")
+	}
+	for key, values := range query {
+		if key != "prefix" || len(values) != 1 || values[0] == "" {
+			return wrong("has another parameter than one prefix")
+		}
+	}
+	return s, nil
+}
+
+func isURL(storage string) bool { return strings.Contains(storage, "://") }
+
+// withoutPassword is a storage as it may be shown.
+func (s Secret) withoutPassword() string {
+	scheme, rest, ok := strings.Cut(string(s), "://")
+	if !ok {
+		return string(s)
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		end = i
+	}
+	at := strings.LastIndexByte(rest[:end], '@')
+	if at < 0 {
+		return string(s)
+	}
+	user, _, ok := strings.Cut(rest[:at], ":")
+	if !ok {
+		return string(s)
+	}
+	return scheme + "://" + user + ":" + placeholder + rest[at:]
+}
+
+// isOpenToNetwork says whether a storage is asked over a network without TLS.
+func (s Secret) isOpenToNetwork() bool {
+	u, err := url.Parse(string(s))
+	return err == nil && u.Scheme == "redis" && !isLoopbackHost(u.Hostname())
+}
+
+// absolute makes a directory start at folder, and leaves URLs as they are.
+func (v *draft) absolute(storage *Secret, folder string) {
+	if *storage == "" || isURL(string(*storage)) {
+		return
+	}
+	dir := string(*storage)
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(folder, dir)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		v.failAt(v.places[storage], "the current folder is not known, where it would start: %v; write an absolute path", err)
+		return
+	}
+	*storage = Secret(dir)
+}
+
+// storageFor is where an ACME entry keeps things that names no place: the top
+// level's storage, else what systemd gives a unit with StateDirectory=, else the
+// user's folder for data. It is "" where there is none.
+func (v *draft) storageFor() Secret {
+	if v.shared != "" {
+		return v.shared
+	}
+	for _, place := range []struct{ name, below string }{
+		{"STATE_DIRECTORY", ""},
+		{"XDG_DATA_HOME", "weir/acme"},
+		{"HOME", ".local/share/weir/acme"},
+	} {
+		if v.env == nil {
+			break
+		}
+		dir, _ := v.env(place.name)
+		dir, _, _ = strings.Cut(dir, ":") // systemd lists several
+		if filepath.IsAbs(dir) {
+			return Secret(filepath.Join(dir, place.below))
+		}
+	}
+	return ""
+}
+
+// portOfAddress is the port of a TCP address to listen on.
+func portOfAddress(address string) int {
+	_, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text)
+	return port
+}

@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// A certificate's names are whatever its authority signed. In a field they stand
+// with every byte that could mean something else written as a backslash and two
+// upper-case hexadecimal digits, and none in any other way: so no name can end
+// its field, its element of a list or its part of a distinguished name, and each
+// can be read back byte for byte.
+
+// attributeNames are the short names of attributes: those of RFC 4514, section
+// 3, and others that certificates carry, as OpenSSL names them.
+var attributeNames = map[string]string{
+	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST",
+	"2.5.4.9": "STREET", "2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.17": "postalCode", "2.5.4.42": "GN",
+	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
+}
+
+// appendName appends a distinguished name in DER as RFC 4514 writes it: the
+// last part first. Of what is no such name it appends nothing.
+func appendName(b, der []byte) []byte {
+	in := cryptobyte.String(der)
+	var sequence cryptobyte.String
+	if !in.ReadASN1(&sequence, cbasn1.SEQUENCE) {
+		return b
+	}
+	var parts []cryptobyte.String
+	for !sequence.Empty() {
+		var part cryptobyte.String
+		if !sequence.ReadASN1(&part, cbasn1.SET) || part.Empty() {
+			return b
+		}
+		parts = append(parts, part)
+	}
+	begin := len(b)
+	for i, part := range slices.Backward(parts) {
+		if i < len(parts)-1 {
+			b = append(b, ',')
+		}
+		for first := true; !part.Empty(); first = false {
+			if !first {
+				b = append(b, '+')
+			}
+			var ok bool
+			if b, ok = appendAttribute(b, &part); !ok {
+				return b[:begin]
+			}
+		}
+	}
+	return b
+}
+
+// appendAttribute reads an attribute and appends it: its short name and its
+// value, or else its number and the value's encoding (RFC 4514, section 2.4).
+func appendAttribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
+	var attribute, value cryptobyte.String
+	var kind asn1.ObjectIdentifier
+	var tag cbasn1.Tag
+	if !in.ReadASN1(&attribute, cbasn1.SEQUENCE) || !attribute.ReadASN1ObjectIdentifier(&kind) {
+		return b, false
+	}
+	encoding := attribute
+	if !attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
+		return b, false
+	}
+	if name, ok := attributeNames[kind.String()]; ok {
+		if text, ok := textOf(value, tag); ok {
+			return appendEscaped(append(append(b, name...), '='), text, inName), true
+		}
+		b = append(b, name...)
+	} else {
+		b = append(b, kind.String()...)
+	}
+	return hex.AppendEncode(append(b, "=#"...), encoding), true
+}
+
+// textOf is the value of a string type in UTF-8.
+func textOf(value []byte, tag cbasn1.Tag) ([]byte, bool) {
+	switch tag {
+	case cbasn1.UTF8String, cbasn1.PrintableString, cbasn1.IA5String, asn1.TagNumericString:
+		return value, true
+	case cbasn1.T61String: // its letters beyond ASCII are everybody's guess
+		return value, !slices.ContainsFunc(value, func(c byte) bool { return c >= utf8.RuneSelf })
+	case asn1.TagBMPString:
+		return decodeBMP(value)
+	}
+	return nil, false
+}
+
+func decodeBMP(value []byte) (text []byte, ok bool) {
+	if len(value)%2 != 0 {
+		return nil, false
+	}
+	for i := 0; i < len(value); i += 2 {
+		r := rune(value[i])<<8 | rune(value[i+1])
+		if utf16.IsSurrogate(r) {
+			return nil, false
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	return text, true
+}
+
+// oidSAN is the subject alternative name (RFC 5280, section 4.2.1.6).
+var oidSAN = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+// The kinds of a general name that are told.
+var (
+	sanEmail = cbasn1.Tag(1).ContextSpecific()
+	sanDNS   = cbasn1.Tag(2).ContextSpecific()
+	sanURI   = cbasn1.Tag(6).ContextSpecific()
+	sanIP    = cbasn1.Tag(7).ContextSpecific()
+)
+
+// appendSAN appends the alternative names of a certificate, in their order and
+// with their kind: "DNS:a.example, URI:spiffe://b/c, IP:192.0.2.1". Kinds that
+// are none of DNS, URI, email and IP are passed over.
+func appendSAN(b []byte, c *x509.Certificate) []byte {
+	i := slices.IndexFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidSAN) })
+	if i < 0 {
+		return b
+	}
+	in := cryptobyte.String(c.Extensions[i].Value)
+	var names cryptobyte.String
+	if !in.ReadASN1(&names, cbasn1.SEQUENCE) {
+		return b
+	}
+	begin := len(b)
+	for !names.Empty() {
+		var value cryptobyte.String
+		var tag cbasn1.Tag
+		if !names.ReadAnyASN1(&value, &tag) {
+			return b[:begin]
+		}
+		kind := ""
+		switch tag {
+		case sanEmail:
+			kind = "email:"
+		case sanDNS:
+			kind = "DNS:"
+		case sanURI:
+			kind = "URI:"
+		case sanIP:
+			a, ok := netip.AddrFromSlice(value)
+			if !ok {
+				continue
+			}
+			kind, value = "IP:", cryptobyte.String(a.String())
+		default:
+			continue
+		}
+		if len(b) > begin {
+			b = append(b, ", "...)
+		}
+		b = appendEscaped(append(b, kind...), value, inList)
+	}
+	return b
+}
+
+// inName are the bytes that mean something in a distinguished name, and inList
+// those that do in a list.
+var (
+	inName = bytesOf(`"+,;<>\`)
+	inList = bytesOf(` ",\`)
+)
+
+// bytesOf is a set of bytes: those of list, and all that may not or should not
+// stand in a field, which are controls and everything beyond ASCII.
+func bytesOf(list string) *[256]bool {
+	var set [256]bool
+	for c := range set {
+		set[c] = c < ' ' || c >= 0x7f
+	}
+	for i := range len(list) {
+		set[list[i]] = true
+	}
+	return &set
+}
+
+// appendEscaped appends text with the bytes of escape written as hexadecimal
+// pairs; and so are a space at either end, which fields lose, and a number sign
+// at the beginning, which would announce an encoding.
+func appendEscaped(b, text []byte, escape *[256]bool) []byte {
+	const digits = "0123456789ABCDEF"
+	for i, c := range text {
+		atEnd := i == 0 || i == len(text)-1
+		if escape[c] || c == ' ' && atEnd || c == '#' && i == 0 {
+			b = append(b, '\\', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}

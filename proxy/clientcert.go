@@ -1,0 +1,92 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// certField is a field that tells a backend of the connection's client certificate.
+type certField struct {
+	id    message.ID
+	value []byte
+}
+
+// certify notes that the client proved a certificate, if it did, and what
+// backends are told of it. crypto/tls, and policy for resumed sessions, has
+// verified what a connection under client_auth presents.
+func (s *session) certify() {
+	if s.policy.ClientAuth == config.ClientAuthNone {
+		return
+	}
+	state := s.tls.ConnectionState()
+	if len(state.PeerCertificates) == 0 {
+		return
+	}
+	s.certified = true
+	s.certFields = certFields(&state, s.policy.Forward)
+}
+
+// certFields puts the fields together that forward lists. One that would be
+// empty is left out.
+func certFields(state *tls.ConnectionState, forward []config.ClientCertField) (fields []certField) {
+	leaf := state.PeerCertificates[0]
+	add := func(id message.ID, value []byte) {
+		if len(value) > 0 {
+			fields = append(fields, certField{id, value})
+		}
+	}
+	wants := func(f config.ClientCertField) bool { return slices.Contains(forward, f) }
+	if wants(config.ClientCertSubject) {
+		add(message.XClientCertSubject, appendName(nil, leaf.RawSubject))
+	}
+	if wants(config.ClientCertSAN) {
+		add(message.XClientCertSAN, appendSAN(nil, leaf))
+	}
+	if wants(config.ClientCertFingerprint) {
+		sum := sha256.Sum256(leaf.Raw)
+		add(message.XClientCertSHA256, hex.AppendEncode(nil, sum[:]))
+	}
+	chain := wants(config.ClientCertChain)
+	if chain || wants(config.ClientCertCertificate) { // the chain is never without (RFC 9440, section 2.3)
+		add(message.ClientCert, appendByteSequence(nil, leaf.Raw))
+	}
+	if chain && len(state.VerifiedChains) > 0 {
+		add(message.ClientCertChain, appendChain(nil, state.VerifiedChains[0][1:]))
+	}
+	return fields
+}
+
+// appendChain appends certificates as a list (RFC 9440, section 2.3): those that
+// vouch for the client's, in the order of TLS, the trust anchor too, as weir
+// cannot know whether a backend has it. It is the chain that was verified: what
+// else a client sent along was not looked at by anyone.
+func appendChain(b []byte, chain []*x509.Certificate) []byte {
+	for i, c := range chain {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendByteSequence(b, c.Raw)
+	}
+	return b
+}
+
+// appendByteSequence appends b as a byte sequence (RFC 8941, section 3.3.5).
+func appendByteSequence(b, content []byte) []byte {
+	b = append(b, ':')
+	b = base64.StdEncoding.AppendEncode(b, content)
+	return append(b, ':')
+}
+
+// addCertFields tells the backend of the client's certificate.
+func (s *session) addCertFields(req *message.Request) {
+	for i := range s.certFields {
+		req.Add(s.certFields[i].id, s.certFields[i].value)
+	}
+}

@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/tls/hello"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// errECHPassthrough ends a handshake: what was opened cannot be forwarded unopened any more.
+var errECHPassthrough = errors.New("an encrypted ClientHello names a host that is passed through; publish no ECH for that host")
+
+// CheckECH refuses a listener that passes the public name of an ECH key through
+// while it terminates other hosts: a client that asks for one of these in an
+// encrypted ClientHello would be passed on with it, to a backend that cannot
+// read it. cfg is a valid configuration.
+func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
+	names := policy.PublicNames(keys)
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		if l.Protocol != config.ProtocolTLS {
+			continue
+		}
+		modes, terminates := tlsModes(cfg, l.Name)
+		for _, name := range names {
+			if terminates && modeOf(modes, hello.Name(name)) == config.TLSPassthrough {
+				return fmt.Errorf("listener %s passes %s through, which is the public name of an ECH key; "+
+					"it has to be terminated, or weir never sees what clients encrypt", l.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
+// tlsModes says by host what a listener does with TLS ("" is every other host),
+// and whether it terminates any.
+func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSMode, terminates bool) {
+	modes = make(map[string]config.TLSMode)
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		if !slices.Contains(r.Listeners, listener) || r.FirstBytes != "" {
+			continue
+		}
+		terminates = terminates || r.TLS != config.TLSPassthrough
+		for _, h := range r.Hosts {
+			modes[h] = r.TLS
+		}
+		if len(r.Hosts) == 0 {
+			modes[""] = r.TLS
+		}
+	}
+	return modes, terminates
+}
+
+// modeOf looks a name up as edge.lookup does.
+func modeOf(modes map[string]config.TLSMode, name string) config.TLSMode {
+	if m, ok := modes[name]; ok {
+		return m
+	}
+	if _, parent, ok := strings.Cut(name, "."); ok {
+		if m, ok := modes["*."+parent]; ok {
+			return m
+		}
+	}
+	return modes[""]
+}

@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"slices"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// outgoing is what a header to an endpoint says of the client: what the
+// client's own header said, and what weir's TLS knows better. tc and under
+// are nil where weir opened none.
+func (p *Proxy) outgoing(c *conn.Conn, tc *tls.Conn, sni string, under *policy.Policy) *backend.Outgoing {
+	out := &backend.Outgoing{Client: c.Client, Local: c.Local, TLVs: c.Header.TLVs}
+	if sni != "" {
+		out.TLVs.Authority = sni
+	}
+	if len(out.TLVs.UniqueID) == 0 {
+		id := requestID()
+		out.TLVs.UniqueID = id[:]
+	}
+	if tc != nil {
+		state := tc.ConnectionState()
+		out.TLVs.ALPN = state.NegotiatedProtocol
+		out.TLVs.SSL = sslTLV(&state, under)
+	}
+	return out
+}
+
+// sslTLV says how the client is connected with weir, in OpenSSL's words, as
+// those who read it know them from HAProxy. Of a client's certificate it says
+// no more than the policy lets backends know; that there was one, always.
+//
+// A certificate counts for the connection where it came in a full handshake,
+// and for the session also where that was resumed; verified it was in both.
+func sslTLV(state *tls.ConnectionState, under *policy.Policy) *header.SSL {
+	s := &header.SSL{TLS: true, Version: opensslVersions[state.Version], Cipher: opensslSuites[state.CipherSuite], Group: groups[state.CurveID]}
+	if s.Cipher == "" {
+		s.Cipher = tls.CipherSuiteName(state.CipherSuite) // as OpenSSL names those of TLS 1.3, too
+	}
+	if len(state.PeerCertificates) == 0 || under.ClientAuth == config.ClientAuthNone {
+		return s
+	}
+	leaf := state.PeerCertificates[0]
+	s.ClientCert, s.Verified = !state.DidResume, true
+	if slices.Contains(under.Forward, config.ClientCertSubject) {
+		s.CommonName = leaf.Subject.CommonName
+	}
+	if slices.Contains(under.Forward, config.ClientCertCertificate) {
+		s.Certificate = leaf.Raw
+	}
+	return s
+}
+
+var opensslVersions = map[uint16]string{
+	tls.VersionTLS10: "TLSv1", tls.VersionTLS11: "TLSv1.1", tls.VersionTLS12: "TLSv1.2", tls.VersionTLS13: "TLSv1.3",
+}
+
+// opensslSuites are the suites before TLS 1.3, which have two names each.
+var opensslSuites = map[uint16]string{
+	tls.TLS_RSA_WITH_RC4_128_SHA:                      "RC4-SHA",
+	tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA:                 "DES-CBC3-SHA",
+	tls.TLS_RSA_WITH_AES_128_CBC_SHA:                  "AES128-SHA",
+	tls.TLS_RSA_WITH_AES_256_CBC_SHA:                  "AES256-SHA",
+	tls.TLS_RSA_WITH_AES_128_CBC_SHA256:               "AES128-SHA256",
+	tls.TLS_RSA_WITH_AES_128_GCM_SHA256:               "AES128-GCM-SHA256",
+	tls.TLS_RSA_WITH_AES_256_GCM_SHA384:               "AES256-GCM-SHA384",
+	tls.TLS_ECDHE_ECDSA_WITH_RC4_128_SHA:              "ECDHE-ECDSA-RC4-SHA",
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA:          "ECDHE-ECDSA-AES128-SHA",
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA:          "ECDHE-ECDSA-AES256-SHA",
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256:       "ECDHE-ECDSA-AES128-SHA256",
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256:       "ECDHE-ECDSA-AES128-GCM-SHA256",
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384:       "ECDHE-ECDSA-AES256-GCM-SHA384",
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256: "ECDHE-ECDSA-CHACHA20-POLY1305",
+	tls.TLS_ECDHE_RSA_WITH_RC4_128_SHA:                "ECDHE-RSA-RC4-SHA",
+	tls.TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA:           "ECDHE-RSA-DES-CBC3-SHA",
+	tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA:            "ECDHE-RSA-AES128-SHA",
+	tls.TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA:            "ECDHE-RSA-AES256-SHA",
+	tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256:         "ECDHE-RSA-AES128-SHA256",
+	tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:         "ECDHE-RSA-AES128-GCM-SHA256",
+	tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384:         "ECDHE-RSA-AES256-GCM-SHA384",
+	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256:   "ECDHE-RSA-CHACHA20-POLY1305",
+}
+
+// groups are the names in IANA's registry of TLS groups, which OpenSSL uses.
+var groups = map[tls.CurveID]string{
+	tls.CurveP256: "secp256r1", tls.CurveP384: "secp384r1", tls.CurveP521: "secp521r1", tls.X25519: "x25519",
+	tls.X25519MLKEM768: "X25519MLKEM768", tls.SecP256r1MLKEM768: "SecP256r1MLKEM768", tls.SecP384r1MLKEM1024: "SecP384r1MLKEM1024",
+}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// A panic ends the connection that it happened in, and no other.
+func TestPanicsEndOneConnection(t *testing.T) {
+	r := newChallenged(t)
+	other := r.dialTLS("tls", "open.example.org", nil)
+	if _, err := r.validate("panic.example.org", nil); err == nil {
+		t.Error("the handshake succeeded")
+	}
+	if got := next(t, r.told, "panic"); got != "tls: a fault of the tests" {
+		t.Errorf("told was %q", got)
+	}
+	const request = "GET / HTTP/1.1\r\nHost: open.example.org\r\n\r\n"
+	other.write(request)
+	s := serveOnce(r.app.accept(), ok("x"))
+	other.wantResponse(200, "x")
+	r.record()
+
+	r.proxy.SetLog(func(*Record) { panic("inside Await") })
+	other.write(request)
+	serveOnce(s, ok("y"))
+	if got := next(t, r.told, "panic"); got != "tls: inside Await" {
+		t.Errorf("told was %q", got)
+	}
+	r.proxy.SetLog(nil)
+	third := r.dialTLS("tls", "open.example.org", nil)
+	third.write(request)
+	serveOnce(s, ok("z"))
+	third.wantResponse(200, "z")
+}
+
+// faulty is a client's connection in which weir stumbles: after its first
+// bytes were read, when more is read or anything is written.
+type faulty struct {
+	net.Conn
+	first  *strings.Reader
+	onRead bool
+}
+
+func (c *faulty) Read(p []byte) (int, error) {
+	if n, err := c.first.Read(p); err == nil {
+		return n, nil
+	}
+	if c.onRead {
+		panic("a fault in Read")
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *faulty) Write(p []byte) (int, error) {
+	if !c.onRead {
+		panic("a fault in Write")
+	}
+	return len(p), nil
+}
+
+// An exchange that panics gives its endpoint and its connection back, wherever
+// it got to; the rig looks for goroutines and descriptors that are left.
+func TestPanicsGiveBackWhatTheyHold(t *testing.T) {
+	f := func(request string, onRead bool, want string) {
+		t.Helper()
+		app := newEndpoint(t)
+		r := newRig(t, plain, nil, "@app", app.address)
+		told := make(chan string, 1)
+		r.proxy.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } // no client came yet
+		client, ours := net.Pipe()
+		defer client.Close()
+		r.serve(conn.New(&faulty{Conn: ours, first: strings.NewReader(request), onRead: onRead}), "web")
+		s := app.accept()
+		if !onRead {
+			serveOnce(s, ok("x"))
+		}
+		if got := next(t, told, "panic"); !strings.HasPrefix(got, want) {
+			t.Errorf("told was %q, want %q", got, want)
+		}
+		if _, err := io.Copy(io.Discard, s); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the endpoint's connection stays open")
+		}
+		eventually(t, "the endpoint is released", func() error {
+			if n := r.set.Backend("app").InFlight(); n != 0 {
+				return fmt.Errorf("%d exchanges are in flight", n)
+			}
+			return nil
+		})
+		s.Close()
+	}
+	f(get, false, "a fault in Write")
+	f(post(10)+"12345", true, "a fault in Read, in an upload:")
+}

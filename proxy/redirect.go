@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+var (
+	refuseNoHost = &message.Refusal{Status: http.StatusBadRequest, Reason: "no_host",
+		Detail: "the request names no host that it could be redirected to"}
+	refuseNoChallenge = &message.Refusal{Status: http.StatusNotFound, Reason: "no_challenge",
+		Detail: "nobody here waits for this ACME challenge"}
+)
+
+// redirect answers a request with its own URL over https. The host and the
+// target are the request's, which the codec has seen to be what they should:
+// neither can end the field, and no target can replace the host.
+func (s *session) redirect(to *config.Redirect) {
+	req := &s.req
+	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+		s.reply(refuseNoChallenge) // an authority would follow, and be told of the wrong thing
+		return
+	}
+	host := hostOf(req.Bytes(req.Host))
+	if len(host) == 0 {
+		s.ended = true // as where the codec finds no host
+		s.reply(refuseNoHost)
+		return
+	}
+	s.beginReply(to.Status, "redirect")
+	res := &s.res
+	var buf [512]byte
+	location := append(buf[:0], "https://"...)
+	location = append(location, host...)
+	if to.Port != 443 {
+		location = append(location, ':')
+		location = strconv.AppendInt(location, int64(to.Port), 10)
+	}
+	if target := req.Bytes(req.Target); target[0] == '/' { // "*" is no path: it means the host
+		location = append(location, target...)
+	}
+	res.AddSpans(res.StoreString("Location"), res.Store(location))
+	s.endReply("this is served over https\n")
+}
+
+// hostOf cuts the port from an authority; an IPv6 address keeps its brackets.
+func hostOf(authority []byte) []byte {
+	end := bytes.IndexByte(authority, ']') + 1 // 0: none
+	if colon := bytes.IndexByte(authority[end:], ':'); colon >= 0 {
+		return authority[:end+colon]
+	}
+	return authority
+}
+
+// hstsValue is the value of Strict-Transport-Security (RFC 6797, section 6.1); nil: none.
+func hstsValue(h *config.HSTS) []byte {
+	if h == nil {
+		return nil
+	}
+	b := strconv.AppendInt([]byte("max-age="), int64(h.MaxAge/time.Second), 10)
+	if h.IncludeSubdomains {
+		b = append(b, "; includeSubDomains"...)
+	}
+	if h.Preload {
+		b = append(b, "; preload"...)
+	}
+	return b
+}

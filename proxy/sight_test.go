@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+const sighted = `
+listeners:
+  tls: {address: '@0', protocol: tls}
+  web: {address: '@1', protocol: http}
+certificates: [{self_signed: {hosts: [a.example.org]}}]
+tls_policies:
+  old: {min_version: "1.0", cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, TLS_RSA_WITH_AES_128_CBC_SHA]}
+  near: {min_version: "1.0", max_version: "1.1", from: [192.0.2.0/24]}
+routes:
+  - {name: one, listeners: [tls, web], hosts: [a.example.org, "*.b.example.org"], tls_policy: old, backend: app}
+  - {name: two, listeners: [tls], hosts: [a.example.org], paths: [/two, /deux], backend: app}
+  - {name: three, listeners: [tls], hosts: [c.example.org], tls_policy: near, backend: app}
+  - {name: through, listeners: [tls], hosts: [d.example.org], tls: passthrough, backend: raw}
+  - {name: rest, listeners: [tls], backend: app}
+backends: {app: {endpoints: ['127.0.0.1:1']}, raw: {protocol: tcp, endpoints: ['127.0.0.1:1']}}
+`
+
+func newSighted(t *testing.T) *rig {
+	r := newRig(t, plain, nil, "@app", "127.0.0.1:1")
+	r.proxy.Clients = policy.NewClients() // before a listener with TLS is there
+	r.load(sighted, nil)
+	return r
+}
+
+func TestHosts(t *testing.T) {
+	r := newSighted(t)
+	want := []HostRoutes{
+		{"tls", "*", "default", []string{"rest"}},
+		{"tls", "*.b.example.org", "old", []string{"one"}},
+		{"tls", "a.example.org", "old", []string{"one", "two"}},
+		{"tls", "c.example.org", "near", []string{"three"}},
+	}
+	if got := r.proxy.Hosts(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the hosts are %v, want %v", got, want)
+	}
+	if got := new(Proxy).Hosts(); len(got) != 0 {
+		t.Errorf("without a table, the hosts are %v", got)
+	}
+}
+
+// Every handshake is remembered under the host and policy that it was for.
+func TestClientsAreRemembered(t *testing.T) {
+	r := newSighted(t)
+	f := func(sni string, version uint16, host, policyName, result string) {
+		t.Helper()
+		tc := tls.Client(r.dial("tls").Conn, &tls.Config{ServerName: sni, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: version})
+		err := tc.Handshake()
+		tc.Close()
+		if (err == nil) != (result == policy.ResultOK) {
+			t.Errorf("%s with %s: %v", sni, tls.VersionName(version), err)
+		}
+		eventually(t, fmt.Sprintf("%s with %s is remembered", sni, tls.VersionName(version)), func() error {
+			s := r.proxy.Clients.Seen()
+			for _, m := range s.Modern {
+				if version == tls.VersionTLS13 && m.Listener == "tls" && m.Host == host && m.Policy == policyName {
+					return nil
+				}
+			}
+			for _, c := range s.Clients {
+				if c.Listener == "tls" && c.Host == host && c.Policy == policyName && c.Result == result && c.Newest == tls.VersionName(version) &&
+					c.Network == "127.0.0.0/24" && strings.HasPrefix(c.JA4, fmt.Sprintf("t1%d", version-tls.VersionTLS10)) {
+					return nil
+				}
+			}
+			return fmt.Errorf("seen is %+v", s)
+		})
+	}
+	f("a.example.org", tls.VersionTLS13, "a.example.org", "old", policy.ResultOK)
+	f("A.example.org", tls.VersionTLS10, "a.example.org", "old", policy.ResultOK)
+	f("x.b.example.org", tls.VersionTLS11, "*.b.example.org", "old", policy.ResultOK)
+	f("y.b.example.org", tls.VersionTLS12, "*.b.example.org", "old", policy.ResultOK)
+	f("c.example.org", tls.VersionTLS11, "c.example.org", "default", policy.ResultNoCommonVersion) // not in from
+	f("z.example.org", tls.VersionTLS13, "*", "default", policy.ResultOK)
+	f("z.example.org", tls.VersionTLS10, "*", "default", policy.ResultNoCommonVersion)
+	f("", tls.VersionTLS12, "", "default", policy.ResultOK)
+
+	bad := r.dial("tls")
+	bad.write("GET / HTTP/1.1\r\n\r\n")
+	bad.Close()
+	eventually(t, "what is no TLS is remembered", func() error {
+		for _, c := range r.proxy.Clients.Seen().Clients {
+			if c.Result == policy.ResultBadRecord && c.Policy == "" && c.JA4 == "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not")
+	})
+	r.load(strings.ReplaceAll(sighted, "old", "new"), nil) // a reload forgets nothing
+	if n := len(r.proxy.Clients.Seen().Clients); n < 7 {
+		t.Errorf("%d lines are left after a reload", n)
+	}
+}
+
+// The line of a handshake that failed says what the client could have done.
+func TestOffersAreLogged(t *testing.T) {
+	r := newSighted(t)
+	f := func(change func(*tls.Config), want ...any) {
+		t.Helper()
+		c := &tls.Config{ServerName: "z.example.org", InsecureSkipVerify: true}
+		change(c)
+		tc := tls.Client(r.dial("tls").Conn, c)
+		if err := tc.Handshake(); err == nil {
+			t.Error("the handshake succeeded")
+		}
+		tc.Close()
+		r.refusal().want(t, append(want, "kind", "refused", "reason", "handshake", "tls_policy", "default", "sni", "z.example.org")...)
+	}
+	f(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 },
+		"tls_result", "no_common_version", "tls_offered_versions", []string{"TLS 1.1", "TLS 1.0"}, "tls_offered_alpn", nil, "tls_only_sha1", nil)
+	f(func(c *tls.Config) {
+		c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA}
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}, "tls_result", "no_common_suite", "tls_offered_suites", []string{"TLS_RSA_WITH_3DES_EDE_CBC_SHA"}, "tls_offered_alpn", []string{"h2", "http/1.1"})
+	bad := r.dial("tls")
+	bad.write("GET / HTTP/1.1\r\n\r\n")
+	r.refusal().want(t, "tls_offered_versions", nil, "ja4", nil, "reason", "not_tls", "tls_result", "bad_record")
+}

@@ -1,0 +1,134 @@
+package acme
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+// HTTP01 returns what a request for token at host is to be answered with (RFC
+// 8555, section 8.3), if a certificate for host is being got by this process or
+// by another one that shares its storage. host carries no port.
+func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) {
+	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
+	defer cancel()
+	c, err := m.challenge(ctx, nameOf(host), acme.ChallengeTypeHTTP01)
+	if err == nil && c.Token != token {
+		err = errUnknown
+	}
+	m.Metrics.http[resultOf(err)].Inc()
+	if err != nil {
+		return "", false
+	}
+	return c.KeyAuthorization, true
+}
+
+// TLSALPN01 returns the certificate that answers a handshake of the protocol
+// acme-tls/1 alone (RFC 8737), if a certificate for its name is being got by
+// this process or by another one that shares its storage.
+func (m *Manager) TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
+	defer cancel()
+	c, err := m.challenge(ctx, nameOf(h.ServerName), acme.ChallengeTypeTLSALPN01)
+	m.Metrics.tlsALPN[resultOf(err)].Inc()
+	if err != nil {
+		return nil, fmt.Errorf("cannot answer an ACME challenge for %q: %w", h.ServerName, err)
+	}
+	return acmez.TLSALPN01ChallengeCert(c)
+}
+
+var (
+	errUnknown = errors.New("no certificate is being got for that name")
+	errBusy    = errors.New("too many challenges have to be looked up at once")
+)
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return answered
+	case errors.Is(err, errUnknown):
+		return unknown
+	case errors.Is(err, errBusy):
+		return refused
+	}
+	return errored
+}
+
+// challenge finds a challenge: one of this process in memory, one of another in
+// the storage, for names of our entries only, because anybody can ask.
+func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challenge, error) {
+	var first error = errUnknown
+	for _, a := range m.claimants(name) {
+		c, ok := certmagic.GetACMEChallenge(name)
+		if ok && c.Type == kind {
+			return c.Challenge, nil
+		}
+		stored, err := a.storedChallenge(ctx, name)
+		switch {
+		case err == nil && stored.Type == kind:
+			return stored, nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			first = err
+		}
+	}
+	return acme.Challenge{}, first
+}
+
+// claimants are the authorities that have to do with a name.
+func (m *Manager) claimants(name string) (all []*authority) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.authorities {
+		if (*a.listed.Load())[name] != nil || a.demand != nil && a.demand.matches(name) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// storedChallenge reads what certmagic leaves in the storage for other
+// processes. Reads are bounded in number, because strangers cause them.
+func (a *authority) storedChallenge(ctx context.Context, name string) (c acme.Challenge, err error) {
+	select {
+	case a.m.lookups <- struct{}{}:
+	default:
+		return c, errBusy
+	}
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // a storage may be slow to notice that ctx has ended
+		defer func() { <-a.m.lookups }()
+		text, err := a.loadChallenge(ctx, name)
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return c, r.err
+		}
+		err = json.Unmarshal(r.text, &c)
+		return c, err
+	case <-ctx.Done():
+		return c, ctx.Err()
+	}
+}
+
+func (a *authority) loadChallenge(ctx context.Context, name string) ([]byte, error) {
+	e, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	issuer := certmagic.StorageKeys.Safe(e.issuer.IssuerKey())
+	return e.config.Storage.Load(ctx, path.Join("acme", issuer, "challenge_tokens", certmagic.StorageKeys.Safe(name)+".json"))
+}

@@ -1,0 +1,346 @@
+package acme
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// demand gets certificates for names that clients ask for. Anybody can ask for
+// anything: so what a handshake causes is bounded in number, in time and, where
+// nobody is asked whether a name is meant, by the hour.
+type demand struct {
+	a               *authority
+	settings        config.OnDemand
+	exact, wildcard map[string]bool // of settings.Hosts; both nil: any name
+	asker           *asker          // nil: a pattern is enough
+	slots           chan struct{}   // one for each certificate that is being got
+	budget          budget
+
+	mu    sync.Mutex
+	names map[string]*wanted
+	busy  int // of names, those that are looked at for the first time
+}
+
+const (
+	maxWanted = 10000 // names in memory for each authority; others are found in the storage again
+	maxBusy   = 256   // of them, how many may be looked at for the first time at once
+	// unused is how long after the last handshake for a name nobody renews its certificate any more.
+	unused = 3 * 24 * time.Hour
+	// refusedFor is how long a name that could not be got is left alone at least.
+	refusedFor = 10 * time.Second
+)
+
+// wanted is a name that a client asked for.
+type wanted struct {
+	*keeper
+	used   atomic.Int64  // when a client last asked, in Unix seconds
+	served chan struct{} // closed when there is a certificate
+	first  sync.Once     // closes served
+
+	// Guarded by demand.mu, and replaced whenever the name is looked at anew.
+	done  chan struct{} // closed when that is over
+	until time.Time     // without a certificate: nothing is tried before
+	err   error         // and why
+}
+
+func newDemand(a *authority, c *config.OnDemand) *demand {
+	d := &demand{a: a, settings: *c, slots: make(chan struct{}, max(1, c.Concurrent)), names: make(map[string]*wanted)}
+	if len(c.Hosts) > 0 {
+		d.exact, d.wildcard = make(map[string]bool), make(map[string]bool)
+	}
+	for _, h := range c.Hosts {
+		if parent, ok := strings.CutPrefix(nameOf(h), "*."); ok {
+			d.wildcard[parent] = true
+		} else {
+			d.exact[nameOf(h)] = true
+		}
+	}
+	if c.Ask != "" {
+		d.asker = newAsker(c.Ask)
+	}
+	return d
+}
+
+// matches says whether a name is one that clients may ask for, as far as that
+// can be said without asking.
+func (d *demand) matches(name string) bool {
+	if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(name, "*") || !certmagic.SubjectQualifiesForCert(name) {
+		return false
+	}
+	_, parent, _ := strings.Cut(name, ".")
+	return d.exact == nil || d.exact[name] || parent != "" && d.wildcard[parent]
+}
+
+var (
+	errNotAllowed = errors.New("no certificate may be got for the name")
+	errTooMany    = errors.New("certificates for other names are being got, and no more are at once")
+	errSpent      = errors.New("certificates for many new names were got in the last hour")
+	errLate       = errors.New("the certificate is not there in time; it is being got on")
+)
+
+// Demand returns the certificate for a name that clients may ask for, and waits
+// for it as long as the entry allows. Without one it returns why, or twice nil
+// for names that no certificate may be got for.
+func (e *Entry) Demand(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	d, name := e.a.demand, nameOf(h.ServerName)
+	if d == nil || !d.matches(name) {
+		return nil, nil
+	}
+	w, done, err := d.want(name)
+	if err != nil {
+		return nil, hide(err)
+	}
+	if c := w.certificate(); c != nil && time.Now().Before(c.Leaf.NotAfter) {
+		return c, nil
+	}
+	timer := time.NewTimer(d.settings.Timeout)
+	defer timer.Stop()
+	served := w.served
+	for {
+		select {
+		case <-served:
+			served = nil
+		case <-done:
+			return w.outcome()
+		case <-timer.C:
+			return nil, errLate
+		case <-h.Context().Done():
+			return nil, h.Context().Err()
+		case <-d.a.ctx.Done():
+			return nil, errRetired
+		}
+		if c := w.certificate(); c != nil && time.Now().Before(c.Leaf.NotAfter) {
+			return c, nil
+		}
+	}
+}
+
+// hide keeps an answer that says no from being told of as an error.
+func hide(err error) error {
+	if errors.Is(err, errNotAllowed) {
+		return nil
+	}
+	return err
+}
+
+// outcome is what a name has once it was looked at: even a certificate that has
+// ended, which the client may judge.
+func (w *wanted) outcome() (*tls.Certificate, error) {
+	if c := w.certificate(); c != nil {
+		return c, nil
+	}
+	d := w.a.demand
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return nil, hide(w.err)
+}
+
+// want returns what is known of a name, and begins to find out where nothing
+// is. done is closed when that is over.
+func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w = d.names[name]
+	switch {
+	case d.a.ctx.Err() != nil:
+		return nil, nil, errRetired
+	case w != nil && w.certificate() == nil && w.isDone() && now.Before(w.until):
+		return nil, nil, w.err
+	case w != nil && (w.certificate() != nil || !w.isDone()):
+		w.used.Store(now.Unix())
+		return w, w.done, nil
+	case d.busy >= maxBusy:
+		return nil, nil, errTooMany
+	case w == nil:
+		d.makeRoom()
+		w = &wanted{keeper: newKeeper(d.a, name), served: make(chan struct{})}
+		w.demand = w
+		d.names[name] = w
+	}
+	w.used.Store(now.Unix())
+	w.done, w.err = make(chan struct{}), nil
+	d.busy++
+	d.a.work.Go(func() { w.run(d) })
+	return w, w.done, nil
+}
+
+func (w *wanted) isDone() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// makeRoom forgets a name where there are too many: one that was not got, if it
+// can be found at once, else any that rests. Its certificate is in the storage.
+func (d *demand) makeRoom() {
+	if len(d.names) < maxWanted {
+		return
+	}
+	var victim *wanted
+	looked := 0
+	for _, w := range d.names {
+		if !w.isDone() {
+			continue
+		}
+		victim = w
+		if looked++; w.certificate() == nil || looked > 50 {
+			break
+		}
+	}
+	if victim != nil {
+		delete(d.names, victim.name)
+		if victim.cancel != nil {
+			victim.cancel()
+		}
+	}
+}
+
+// run looks at a name for the first time and, once it has a certificate, for as
+// long as clients come for it.
+func (w *wanted) run(d *demand) {
+	ctx, cancel := context.WithCancel(d.a.ctx)
+	defer cancel()
+	d.mu.Lock()
+	w.cancel = cancel
+	d.mu.Unlock()
+	pause, err := w.firstLook(ctx, d)
+	d.mu.Lock()
+	d.busy--
+	w.err, w.until = err, time.Now().Add(max(pause, refusedFor))
+	close(w.done)
+	d.mu.Unlock()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for w.certificate() != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if time.Since(time.Unix(w.used.Load(), 0)) > unused {
+			d.forget(w)
+			return
+		}
+		timer.Reset(w.look(ctx))
+	}
+}
+
+func (d *demand) forget(w *wanted) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names[w.name] == w {
+		delete(d.names, w.name)
+	}
+}
+
+func (w *wanted) firstLook(ctx context.Context, d *demand) (time.Duration, error) {
+	if err := d.allowed(ctx, w.keeper); err != nil {
+		return 0, err
+	}
+	w.lastErr = nil
+	pause := w.look(ctx)
+	if w.certificate() == nil && w.lastErr == nil {
+		return pause, errors.New("there is no certificate")
+	}
+	return pause, w.lastErr
+}
+
+// allowed asks whether a certificate for a name may be got.
+func (d *demand) allowed(ctx context.Context, k *keeper) error {
+	if d.asker == nil {
+		return nil
+	}
+	ok, news, err := d.asker.ask(ctx, k.name)
+	switch {
+	case err != nil && news && ctx.Err() == nil:
+		k.tell(Event{Kind: AskError, Err: err})
+		fallthrough
+	case err != nil:
+		return err
+	case !ok:
+		return errNotAllowed
+	}
+	return nil
+}
+
+// enter is called before the authority is asked, and returns what has to be
+// called afterwards.
+func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func(), err error) {
+	if renewal {
+		if err := d.allowed(ctx, k); err != nil {
+			return nil, err
+		}
+		select {
+		case d.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return func() { <-d.slots }, nil
+	}
+	select {
+	case d.slots <- struct{}{}:
+	default:
+		return nil, errTooMany
+	}
+	if d.asker == nil && !d.budget.take(time.Now()) {
+		<-d.slots
+		return nil, errSpent
+	}
+	return func() { <-d.slots }, nil
+}
+
+// demanded returns the certificates that clients asked for and that are in memory.
+func (a *authority) demanded() (all []*tls.Certificate) {
+	if a.demand == nil {
+		return nil
+	}
+	a.demand.mu.Lock()
+	defer a.demand.mu.Unlock()
+	for _, w := range a.demand.names {
+		if c := w.certificate(); c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// budget bounds how many new names are got in an hour where only a pattern says
+// which are meant, and strangers can think of as many as they like. It is well
+// below what authorities allow an account, so that renewals always get through.
+type budget struct {
+	mu   sync.Mutex
+	left float64
+	at   time.Time // zero: never used, and full
+}
+
+const perHour = 60
+
+func (b *budget) take(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.at.IsZero() {
+		b.left = perHour
+	} else {
+		b.left = min(perHour, b.left+now.Sub(b.at).Hours()*perHour)
+	}
+	b.at = now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}

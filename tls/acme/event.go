@@ -1,0 +1,94 @@
+package acme
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Kind says what happened, in words for a log.
+type Kind string
+
+// The kinds of events.
+const (
+	Obtained     Kind = "a certificate was obtained"
+	Renewed      Kind = "a certificate was renewed"
+	Found        Kind = "a certificate was found in the storage" // another process or an earlier one got it
+	Failed       Kind = "a certificate could not be got"
+	Waiting      Kind = "a certificate is not asked for again yet: an earlier attempt failed, or is another process's and goes on"
+	StorageError Kind = "the storage of certificates does not work"
+	AskError     Kind = "it could not be asked whether a certificate may be got"
+)
+
+// Event is what happened to the certificate of a name.
+type Event struct {
+	Kind      Kind
+	Name      string
+	Directory string // the authority's
+	// NotAfter is when the certificate that is served ends; zero: there is none.
+	NotAfter time.Time
+	Err      error     // what the authority or the storage said; nil where nothing failed
+	Next     time.Time // when the next attempt is due; zero: when the certificate wants it
+	OnDemand bool
+}
+
+// Metrics counts what certificates were got and which challenges came.
+type Metrics struct {
+	obtained, renewed, failed prometheus.Counter
+	http, tlsALPN             map[string]prometheus.Counter
+}
+
+// The results of a challenge.
+const (
+	answered = "answered"
+	unknown  = "unknown" // nobody proves that name
+	refused  = "refused" // too many at once
+	errored  = "errored" // the storage does not work
+)
+
+// NewMetrics registers the metrics of this package with reg.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	issuances := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_acme_issuances_total",
+		Help: "Attempts to get a certificate by this process: obtained, renewed or failed.",
+	}, []string{"result"})
+	challenges := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_acme_challenges_total",
+		Help: "Challenges that came in: answered, unknown, refused (too many at once) or errored (the storage does not work).",
+	}, []string{"type", "result"})
+	reg.MustRegister(issuances, challenges)
+	m := &Metrics{obtained: issuances.WithLabelValues("obtained"), renewed: issuances.WithLabelValues("renewed"),
+		failed: issuances.WithLabelValues("failed"), http: map[string]prometheus.Counter{}, tlsALPN: map[string]prometheus.Counter{}}
+	for _, result := range []string{answered, unknown, refused, errored} {
+		m.http[result] = challenges.WithLabelValues("http-01", result)
+		m.tlsALPN[result] = challenges.WithLabelValues("tls-alpn-01", result)
+	}
+	return m
+}
+
+// quiet returns log with every line at debug level: certmagic tells each step
+// of what it does, and each failure more than once.
+func quiet(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return debugCore{c} }), zap.AddStacktrace(zapcore.FatalLevel+1))
+}
+
+// debugCore is a core that takes everything at debug level.
+type debugCore struct{ zapcore.Core }
+
+func (c debugCore) Enabled(zapcore.Level) bool { return c.Core.Enabled(zapcore.DebugLevel) }
+
+func (c debugCore) With(fields []zapcore.Field) zapcore.Core { return debugCore{c.Core.With(fields)} }
+
+func (c debugCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) {
+		return ce
+	}
+	return ce.AddCore(e, c)
+}
+
+func (c debugCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	e.Level = zapcore.DebugLevel
+	return c.Core.Write(e, fields)
+}

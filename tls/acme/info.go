@@ -1,0 +1,98 @@
+package acme
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+// ACME Renewal Information (RFC 9773) says when an authority wants a certificate
+// renewed, early if it has to revoke it. certmagic asks for it with each new
+// certificate and heeds it; asking again now and then is done here, in the form
+// that certmagic keeps it.
+
+const (
+	infoTimeout = 2 * time.Minute
+	infoPause   = time.Hour // after a failure
+)
+
+// wantsInfo says whether it is time to ask, also where asking failed when the
+// certificate was new.
+func (k *keeper) wantsInfo(h *held) bool {
+	return outdated(h) && time.Now().After(k.nextInfo)
+}
+
+func outdated(h *held) bool { return h.info.NeedsRefresh() || !h.info.HasWindow() }
+
+// loadMeta reads what certmagic keeps about the certificate.
+func (k *keeper) loadMeta(ctx context.Context, e *engine) (m acme.Certificate, err error) {
+	text, err := e.config.Storage.Load(ctx, certmagic.StorageKeys.SiteMeta(e.issuer.IssuerKey(), k.name))
+	if err != nil {
+		return m, err
+	}
+	var r certmagic.CertificateResource
+	if err = json.Unmarshal(text, &r); err == nil {
+		err = json.Unmarshal(r.IssuerData, &m)
+	}
+	return m, err
+}
+
+// refreshInfo asks the authority again when the certificate is to be renewed,
+// and returns it as it is in the storage then. It holds the name's lock, so
+// that nobody renews meanwhile. A failure matters little: there is a next time,
+// and the certificate's end is heeded anyway.
+func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, error) {
+	k.nextInfo = time.Now().Add(jitter(min(infoPause, h.Lifetime()/20)))
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	lock := "issue_cert_" + k.name // certmagic's name for it
+	if err := e.config.Storage.Lock(ctx, lock); err != nil {
+		return h, err
+	}
+	defer func() {
+		ctx, cancel := lastly(ctx)
+		defer cancel()
+		e.config.Storage.Unlock(ctx, lock)
+	}()
+	h, _, err := k.load(ctx, e)
+	if err != nil || !outdated(h) { // another process was faster
+		return h, err
+	}
+	info, err := e.issuer.GetRenewalInfo(ctx, h.Certificate)
+	if errors.Is(err, acme.ErrUnsupported) {
+		k.nextInfo = time.Now().Add(24 * infoPause)
+	}
+	if err != nil {
+		return h, fmt.Errorf("cannot ask for renewal information: %w", err)
+	}
+	if info.SameWindow(h.info) && !h.info.SelectedTime.IsZero() {
+		info.SelectedTime = h.info.SelectedTime // drawn once, or it would move with each look
+	}
+	if err := k.storeInfo(ctx, e, h, info); err != nil {
+		return h, err
+	}
+	h, _, err = k.load(ctx, e)
+	return h, err
+}
+
+func (k *keeper) storeInfo(ctx context.Context, e *engine, h *held, info acme.RenewalInfo) error {
+	m, err := k.loadMeta(ctx, e)
+	if err != nil {
+		return err
+	}
+	m.RenewalInfo = &info
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(certmagic.CertificateResource{SANs: h.Names, IssuerData: data}, "", "\t")
+	if err != nil {
+		return err
+	}
+	return e.config.Storage.Store(ctx, certmagic.StorageKeys.SiteMeta(e.issuer.IssuerKey(), k.name), text)
+}

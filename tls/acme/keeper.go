@@ -1,0 +1,258 @@
+package acme
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+// keeper looks after the certificate of one name: it is loaded from the
+// storage, obtained where there is none and renewed when it is time.
+type keeper struct {
+	a       *authority
+	name    string
+	current atomic.Pointer[held]
+	cancel  context.CancelFunc
+	demand  *wanted // nil: the name is listed
+
+	// What follows belongs to the goroutine.
+	troubles int       // of the storage, in a row
+	checked  bool      // the storage was read since the start
+	told     time.Time // the end of the wait that was told of
+	nextInfo time.Time // renewal information is not asked for before
+	lastErr  error     // of the last attempt
+}
+
+// held is a certificate that is served. It does not change.
+type held struct {
+	certmagic.Certificate // with the renewal information that the storage had
+	info                  acme.RenewalInfo
+}
+
+const (
+	// leastPause and mostPause bound the time between two looks at a certificate that is good.
+	leastPause = time.Second
+	mostPause  = 10 * time.Minute
+	// storageTimeout bounds a look into the storage.
+	storageTimeout = 30 * time.Second
+)
+
+func newKeeper(a *authority, name string) *keeper { return &keeper{a: a, name: name} }
+
+// start begins to look after the name, until ctx ends or stop is called.
+func (k *keeper) start(ctx context.Context) {
+	ctx, k.cancel = context.WithCancel(ctx)
+	k.a.work.Go(func() { k.run(ctx) })
+}
+
+func (k *keeper) stop() { k.cancel() }
+
+// serve makes h what is served, if there is one.
+func (k *keeper) serve(h *held) {
+	if h == nil {
+		return
+	}
+	k.current.Store(h)
+	if k.demand != nil {
+		k.demand.first.Do(func() { close(k.demand.served) })
+	}
+}
+
+func (k *keeper) certificate() *tls.Certificate {
+	if h := k.current.Load(); h != nil {
+		return &h.Certificate.Certificate
+	}
+	return nil
+}
+
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(k.look(ctx))
+	}
+}
+
+// look does what is to be done now, and says when to look again.
+func (k *keeper) look(ctx context.Context) time.Duration {
+	e, err := k.a.open()
+	if err != nil {
+		return k.trouble(ctx, err)
+	}
+	h := k.current.Load()
+	if h == nil || !k.checked || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
+		var news bool
+		if h, news, err = k.load(ctx, e); news {
+			k.tell(Event{Kind: Found})
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return k.attempt(ctx, e, nil, false)
+	case errors.Is(err, errUnusable):
+		return k.attempt(ctx, e, h, true)
+	case err != nil:
+		return k.trouble(ctx, err)
+	case h.NeedsRenewal(e.config):
+		return k.attempt(ctx, e, h, false)
+	case k.wantsInfo(h):
+		if h, err = k.refreshInfo(ctx, e, h); err == nil && h.NeedsRenewal(e.config) {
+			return k.attempt(ctx, e, h, false)
+		}
+	}
+	return k.pause(h)
+}
+
+// pause is how long a good certificate is left alone: a short-lived one less.
+func (k *keeper) pause(h *held) time.Duration {
+	return min(max(h.Lifetime()/50, leastPause), mostPause)
+}
+
+// errUnusable is what load returns for a certificate without its own key, such
+// as a crash in the middle of writing leaves behind.
+var errUnusable = errors.New("the certificate in the storage cannot be used")
+
+// load takes the certificate from the storage and serves it. It says whether
+// that is another one than was served before.
+func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+	defer cancel()
+	c, err := e.config.CacheManagedCertificate(ctx, k.name)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) && k.readable(ctx, e) {
+			return k.current.Load(), false, fmt.Errorf("%w: %w", errUnusable, err)
+		}
+		return nil, false, err
+	}
+	e.cache.Remove([]string{c.Hash()})
+	h = &held{Certificate: c}
+	if m, err := k.loadMeta(ctx, e); err == nil && m.RenewalInfo != nil {
+		h.info = *m.RenewalInfo
+	}
+	before := k.current.Load()
+	if news = before == nil || before.Hash() != h.Hash(); !news {
+		h.Certificate.Certificate = before.Certificate.Certificate // whoever knows it by its leaf goes on to
+	}
+	k.serve(h)
+	k.checked, k.troubles = true, 0
+	return h, news, nil
+}
+
+// readable says whether the parts of the certificate can be read.
+func (k *keeper) readable(ctx context.Context, e *engine) bool {
+	for _, key := range []string{certmagic.StorageKeys.SiteCert(e.issuer.IssuerKey(), k.name),
+		certmagic.StorageKeys.SitePrivateKey(e.issuer.IssuerKey(), k.name)} {
+		if _, err := e.config.Storage.Load(ctx, key); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// trouble tells of a storage that does not work, once until it works again, and
+// returns how long to leave it alone.
+func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
+	k.lastErr = err
+	if ctx.Err() != nil || errors.Is(err, errRetired) {
+		return mostPause
+	}
+	wait := jitter(min(time.Second<<min(k.troubles, 10), time.Minute))
+	k.troubles++
+	if k.troubles == 1 {
+		k.tell(Event{Kind: StorageError, Err: err, Next: time.Now().Add(wait)})
+	}
+	return wait
+}
+
+// jitter keeps many names, or replicas, from trying at the same instant.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/8+1))
+}
+
+// tell completes an event and passes it on.
+func (k *keeper) tell(e Event) {
+	e.Name, e.Directory, e.OnDemand = k.name, k.a.settings.Directory, k.demand != nil
+	if h := k.current.Load(); h != nil {
+		e.NotAfter = h.Leaf.NotAfter
+	}
+	k.a.m.Notify(e)
+}
+
+// attempt makes one attempt to get the certificate, a renewal where there is an
+// old one, and says when to look again. force renews even what is not due.
+func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) time.Duration {
+	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
+		return k.wait(until)
+	}
+	if k.demand != nil {
+		leave, err := k.a.demand.enter(ctx, k, old != nil)
+		if err != nil {
+			k.lastErr = err
+			return time.Minute
+		}
+		defer leave()
+	}
+	select {
+	case k.a.m.slots <- struct{}{}:
+	case <-ctx.Done():
+		return mostPause
+	}
+	t := &try{keeper: k, engine: e, old: old}
+	err := t.make(ctx, force)
+	<-k.a.m.slots
+	k.lastErr = err
+	var later *laterError
+	switch {
+	case ctx.Err() != nil:
+		return mostPause
+	case errors.As(err, &later):
+		return k.wait(later.until)
+	case err != nil && t.asked:
+		k.a.m.Metrics.failed.Inc()
+		k.tell(Event{Kind: Failed, Err: t.cause(err), Next: t.record.Next})
+		k.told = t.record.Next
+		return k.wait(t.record.Next)
+	case err != nil:
+		return k.trouble(ctx, err)
+	}
+	h, news, err := k.load(ctx, e)
+	switch {
+	case t.got && old == nil:
+		k.a.m.Metrics.obtained.Inc()
+		k.tell(Event{Kind: Obtained})
+	case t.got:
+		k.a.m.Metrics.renewed.Inc()
+		k.tell(Event{Kind: Renewed})
+	case news:
+		k.tell(Event{Kind: Found})
+	}
+	if err != nil {
+		return k.trouble(ctx, err)
+	}
+	return k.pause(h)
+}
+
+// wait is what an earlier attempt asks for that failed, of this process or of
+// another one, where it may also still be going on. So the storage is looked into
+// meanwhile, often at first: replicas that start together should serve together.
+func (k *keeper) wait(until time.Time) time.Duration {
+	k.lastErr = &laterError{until}
+	if !until.Equal(k.told) {
+		k.told = until
+		k.tell(Event{Kind: Waiting, Next: until})
+	}
+	return jitter(min(max(time.Until(until)/12, leastPause), time.Minute))
+}

@@ -1,0 +1,221 @@
+package acme
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+// try is one attempt to get a certificate. certmagic tells of its progress by
+// events, while it holds the name's lock: so what is kept about attempts in the
+// storage is right even with several processes, and after a crash.
+type try struct {
+	*keeper
+	engine *engine
+	old    *held // nil: there is no certificate yet
+
+	asked    bool // the authority was asked
+	got      bool
+	err      error // what it said
+	record   record
+	previous record
+}
+
+type tryKey struct{}
+
+// laterError refuses an attempt, of which an earlier one says that it is too early.
+type laterError struct{ until time.Time }
+
+func (e *laterError) Error() string {
+	return "not before " + e.until.UTC().Format(time.RFC3339) + ", because an earlier attempt failed"
+}
+
+// make makes the attempt. Without an error there is a certificate in the storage.
+func (t *try) make(ctx context.Context, force bool) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, tryKey{}, t), t.a.patience)
+	defer cancel()
+	// What certmagic calls sync is one attempt, interactive where it lacks an
+	// address or consent, of which it lacks neither: see template.
+	if t.old == nil && !force {
+		return t.engine.config.ObtainCertSync(ctx, t.name)
+	}
+	return t.engine.config.RenewCertSync(ctx, t.name, force)
+}
+
+// cause is what to tell of an attempt that ended with err: what the authority
+// said, without the names of certmagic's functions around it.
+func (t *try) cause(err error) error {
+	if t.err != nil {
+		err = t.err
+	}
+	var p acme.Problem
+	if errors.As(err, &p) {
+		return fmt.Errorf("the authority says %s (%s)", detail(p), strings.TrimPrefix(p.Type, acme.ProblemTypeNamespace))
+	}
+	return err
+}
+
+func detail(p acme.Problem) string {
+	s := p.Detail
+	for _, sub := range p.Subproblems {
+		s += "; " + sub.Detail
+	}
+	if s == "" {
+		s = p.Title
+	}
+	return s
+}
+
+// onEvent hears what certmagic does. An error keeps it from asking the authority.
+func (a *authority) onEvent(ctx context.Context, event string, data map[string]any) error {
+	t, _ := ctx.Value(tryKey{}).(*try)
+	if t == nil {
+		return nil
+	}
+	switch event {
+	case "cert_obtaining":
+		return t.begin(ctx)
+	case "cert_failed":
+		t.err, _ = data["error"].(error)
+		t.failed(ctx)
+	case "cert_obtained":
+		t.got = true
+		ctx, cancel := lastly(ctx)
+		defer cancel()
+		t.engine.config.Storage.Delete(ctx, a.recordKey(t.engine, t.name))
+	}
+	return nil
+}
+
+// lastly returns a context for what has to be done even when ctx has ended.
+func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+}
+
+// record is what the storage holds about failed attempts for a name.
+type record struct {
+	Settings string    `json:"settings"` // other settings deserve another attempt at once
+	Failures int       `json:"failures"`
+	Next     time.Time `json:"next"`
+	Error    string    `json:"error,omitempty"`
+}
+
+// recordKey is beside the certificate, for each kind of key.
+func (a *authority) recordKey(e *engine, name string) string {
+	return path.Join(certmagic.StorageKeys.CertsSitePrefix(e.issuer.IssuerKey(), name), "attempts.json")
+}
+
+func (a *authority) loadRecord(ctx context.Context, e *engine, name string) (r record, err error) {
+	text, err := e.config.Storage.Load(ctx, a.recordKey(e, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{Settings: a.key}, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if json.Unmarshal(text, &r) != nil || r.Settings != a.key {
+		r = record{Settings: a.key}
+	}
+	return r, nil
+}
+
+func (t *try) storeRecord(ctx context.Context, r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
+}
+
+// notBefore is when the next attempt for a name is allowed; a storage that does
+// not work is found out by the attempt itself.
+func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+	defer cancel()
+	r, _ := a.loadRecord(ctx, e, name)
+	return r.Next
+}
+
+// begin notes an attempt before it is made, as if it had failed: a process that
+// does not live to see its end must not begin anew at each start.
+func (t *try) begin(ctx context.Context) error {
+	r, err := t.a.loadRecord(ctx, t.engine, t.name)
+	if err != nil {
+		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read when to try next: %w", err)}
+	}
+	if time.Now().Before(r.Next) {
+		return certmagic.ErrNoRetry{Err: &laterError{r.Next}}
+	}
+	t.previous, t.record = r, r
+	t.record.Failures++
+	t.record.Next = time.Now().Add(t.delay(t.record.Failures, nil))
+	if err := t.storeRecord(ctx, t.record); err != nil {
+		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot note the attempt: %w", err)}
+	}
+	t.asked = true
+	return nil
+}
+
+// failed notes what came of the attempt.
+func (t *try) failed(ctx context.Context) {
+	ended := errors.Is(ctx.Err(), context.Canceled) // weir ends, or the name is gone: nobody's failure
+	ctx, cancel := lastly(ctx)
+	defer cancel()
+	if ended {
+		t.record = t.previous
+	} else {
+		t.record.Next = time.Now().Add(t.delay(t.record.Failures, t.err))
+		if t.err != nil {
+			t.record.Error = t.cause(t.err).Error()
+		}
+	}
+	t.storeRecord(ctx, t.record) // else the note of begin stays
+}
+
+// The delays after failures in a row. A CA such as Let's Encrypt takes five
+// failed validations of a name an hour; what never reached the authority costs
+// nothing and may be tried again sooner.
+var (
+	delays   = []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}
+	unheard  = []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
+	tooOften = time.Hour // at least, where the authority says that it was asked too often
+)
+
+// delay is how long to wait after so many failures in a row, of which err is
+// the last. A certificate that ends soon is tried for more often.
+func (t *try) delay(failures int, err error) time.Duration {
+	list := delays
+	if _, isProblem := problemOf(err); !isProblem && isUnheard(err) {
+		list = unheard
+	}
+	d := list[min(failures, len(list))-1]
+	if t.old != nil {
+		if left := time.Until(t.old.Leaf.NotAfter); left > 0 {
+			d = min(d, max(left/10, leastPause))
+		}
+	}
+	if p, _ := problemOf(err); p.Type == acme.ProblemTypeRateLimited {
+		d = max(d, tooOften)
+	}
+	return jitter(d)
+}
+
+func problemOf(err error) (p acme.Problem, is bool) {
+	is = errors.As(err, &p)
+	return p, is
+}
+
+// isUnheard says whether err is that the authority could not be reached.
+func isUnheard(err error) bool {
+	var u *url.Error
+	return errors.As(err, &u)
+}

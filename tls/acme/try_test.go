@@ -1,0 +1,181 @@
+package acme
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// A weir that is started again and again asks the authority once.
+func TestRestartsWait(t *testing.T) {
+	at, ca, asked := countingDirectory(t)
+	c := entryFor(t.TempDir(), "app.example.org")
+	c.ACME.Directory, c.ACME.CAPool = at, ca
+	first := newHarness(t, nil)
+	first.use(c)
+	failed := first.expect(Failed, "app.example.org")
+	if !strings.Contains(failed.Err.Error(), "we do not like you") || time.Until(failed.Next) < 30*time.Second {
+		t.Errorf("the event is %+v", failed)
+	}
+	if strings.Contains(failed.Err.Error(), "urn:ietf") || strings.Contains(failed.Err.Error(), "HTTP 403") {
+		t.Errorf("what the authority said is told as %q", failed.Err)
+	}
+	first.Close()
+	before := asked.Load()
+	for range 3 {
+		h := newHarness(t, nil)
+		h.use(c)
+		if waiting := h.expect(Waiting, "app.example.org"); !waiting.Next.Equal(failed.Next) {
+			t.Errorf("the next attempt is on %s, and was announced for %s", waiting.Next, failed.Next)
+		}
+		h.Close()
+	}
+	if n := asked.Load(); n != before {
+		t.Errorf("the authority was asked %d times more", n-before)
+	}
+
+	other := *c.ACME // whoever changes something wants to see whether it helps
+	other.Email = "ops@example.org"
+	c.ACME = &other
+	h := newHarness(t, nil)
+	h.use(c)
+	h.expect(Failed, "app.example.org")
+	if asked.Load() == before {
+		t.Error("with other settings the authority is not asked at once")
+	}
+}
+
+// What is noted before an attempt counts if the process does not live to see
+// its end, and not if it is told to end.
+func TestRecords(t *testing.T) {
+	c := entryFor(t.TempDir(), "app.example.org")
+	h := newHarness(t, nil)
+	plan, err := h.Prepare([]config.Certificate{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := plan.Entry(c.ACME).a
+	e, err := a.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	record := func() record {
+		t.Helper()
+		r, err := a.loadRecord(ctx, e, "app.example.org")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	begin := func() *try {
+		t.Helper()
+		one := &try{keeper: newKeeper(a, "app.example.org"), engine: e}
+		if err := one.begin(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return one
+	}
+	if r := record(); r.Failures != 0 || !r.Next.IsZero() {
+		t.Errorf("without an attempt the record is %+v", r)
+	}
+	one := begin()
+	if r := record(); r.Failures != 1 || time.Until(r.Next) < 30*time.Second {
+		t.Errorf("in the middle of an attempt the record is %+v", r)
+	}
+	var later *laterError
+	var noRetry certmagic.ErrNoRetry
+	if err := one.begin(ctx); !errors.As(err, &later) || !errors.As(err, &noRetry) {
+		t.Errorf("another process would begin, too: %v", err)
+	}
+	ended, cancel := cancelled()
+	defer cancel()
+	one.failed(ended)
+	if r := record(); r.Failures != 0 || !r.Next.IsZero() {
+		t.Errorf("after an attempt that was called off the record is %+v", r)
+	}
+	one = begin()
+	one.err = errors.New("bad luck")
+	one.failed(ctx)
+	if r := record(); r.Failures != 1 || r.Error != "bad luck" {
+		t.Errorf("after a failed attempt the record is %+v", r)
+	}
+	if err := e.config.Storage.Store(ctx, a.recordKey(e, "app.example.org"), []byte("{broken")); err != nil {
+		t.Fatal(err)
+	}
+	if r := record(); r.Failures != 0 {
+		t.Errorf("a broken record is read as %+v", r)
+	}
+}
+
+func TestDelay(t *testing.T) {
+	refused := fmt.Errorf("wrapped: %w", acme.Problem{Type: acme.ProblemTypeUnauthorized})
+	tooMany := acme.Problem{Type: acme.ProblemTypeRateLimited}
+	down := fmt.Errorf("wrapped: %w", &url.Error{Op: "Get", Err: errors.New("connection refused")})
+	f := func(failures int, err error, left, want time.Duration) {
+		t.Helper()
+		one := &try{keeper: &keeper{}}
+		if left != 0 {
+			one.old = &held{Certificate: certmagic.Certificate{}}
+			one.old.Leaf = &x509.Certificate{NotAfter: time.Now().Add(left)}
+		}
+		// Certificates get older while the test runs, and delays are spread.
+		if got := one.delay(failures, err); got < want-time.Second || got > want+want/8 {
+			t.Errorf("after %d failures, the last of them %v, with %s left, the delay is %s, want %s", failures, err, left, got, want)
+		}
+	}
+	const day = 24 * time.Hour
+	f(1, nil, 0, time.Minute)
+	f(1, refused, 0, time.Minute)
+	f(2, refused, 0, 5*time.Minute)
+	f(6, refused, 0, time.Hour)
+	f(9, refused, 0, 6*time.Hour)
+	f(1000, refused, 0, 6*time.Hour)
+	f(1, down, 0, 5*time.Second)
+	f(1000, down, 0, 10*time.Minute)
+	f(1, tooMany, 0, time.Hour)
+	f(1000, tooMany, 0, 6*time.Hour)
+	// Not later than makes sense before the end.
+	f(1000, refused, 30*day, 6*time.Hour)
+	f(1000, refused, day, day/10)
+	f(1000, refused, 5*time.Minute, 30*time.Second)
+	f(1000, refused, time.Second, leastPause)
+	f(1, tooMany, 5*time.Minute, time.Hour)
+	// What has ended is no reason to hammer.
+	f(1000, refused, -day, 6*time.Hour)
+
+	// An hour of failures stays below what Let's Encrypt allows.
+	attempts, total := 1, time.Duration(0)
+	for i := 1; total < time.Hour; i++ {
+		total += (&try{keeper: &keeper{}}).delay(i, refused)
+		if total < time.Hour {
+			attempts++
+		}
+	}
+	if attempts > 6 {
+		t.Errorf("%d attempts are made in an hour", attempts)
+	}
+}
+
+// An authority that cannot be reached is asked again soon, and keeps nobody from starting.
+func TestUnreachableAuthority(t *testing.T) {
+	h := newHarness(t, nil)
+	e := h.use(entryFor(t.TempDir(), "app.example.org"))[0]
+	failed := h.expect(Failed, "app.example.org")
+	if wait := time.Until(failed.Next); wait > 10*time.Second {
+		t.Errorf("the next attempt is in %s", wait)
+	}
+	if e.Certificate("app.example.org") != nil {
+		t.Error("a certificate out of nothing")
+	}
+	h.expect(Failed, "app.example.org") // again, and by itself
+}

@@ -1,0 +1,205 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+)
+
+// A ticket key encrypts for ticketRotation and decrypts until two newer ones
+// have had their time: a ticket serves for 16 to 24 hours. (A TLS 1.2 session
+// keeps its secret when it is resumed and gets a new ticket; crypto/tls ends it
+// after 7 days.)
+const (
+	ticketRotation = 8 * time.Hour
+	ticketLife     = 3 * ticketRotation
+)
+
+// Where replicas share keys, one is published ticketLead before it encrypts, so
+// that all can decrypt with it by then: time for many a look into the storage,
+// and for clocks that are minutes apart. ticketSkew is how far a clock may be
+// off until what its replica made is left alone.
+const (
+	ticketLead = 30 * time.Minute
+	ticketSkew = time.Hour
+)
+
+// maxTicketKeys and maxTicketObject bound what is taken from a storage. Three or
+// four keys are usual; replicas that had no storage for a while bring their own.
+const (
+	maxTicketKeys   = 64
+	maxTicketObject = 64 << 10
+)
+
+// ticketKey is a session ticket key and its times. It must not get into a log.
+type ticketKey struct {
+	Key     [32]byte
+	Created time.Time
+	// From is when it begins to encrypt; zero: it only decrypts.
+	From time.Time
+}
+
+// newTicketKey makes a key that encrypts from the time from.
+func newTicketKey(now, from time.Time) ticketKey {
+	k := ticketKey{Created: now.UTC().Truncate(time.Millisecond), From: from.UTC().Truncate(time.Millisecond)}
+	rand.Read(k.Key[:]) // never fails: crypto/rand ends the process instead
+	return k
+}
+
+// String keeps the key itself out of whatever prints it.
+func (k ticketKey) String() string { return "session ticket key of " + k.Created.Format(time.RFC3339) }
+
+// GoString is as String.
+func (k ticketKey) GoString() string { return k.String() }
+
+// since is what the age of a key is counted from.
+func (k ticketKey) since() time.Time {
+	if k.From.After(k.Created) {
+		return k.From
+	}
+	return k.Created
+}
+
+func (k ticketKey) expired(now time.Time) bool { return !now.Before(k.since().Add(ticketLife)) }
+
+// premature says that a key is from a future that no honest clock has seen.
+func (k ticketKey) premature(now time.Time) bool {
+	return k.since().After(now.Add(ticketLead + ticketSkew))
+}
+
+// newest returns the key that encrypts last, or a zero one.
+func newest(keys []ticketKey) (last ticketKey) {
+	for _, k := range keys {
+		if k.From.After(last.From) {
+			last = k
+		}
+	}
+	return last
+}
+
+// compareTicketKeys sorts in the order in which keys encrypt, the last first:
+// the same on every replica that has the same keys.
+func compareTicketKeys(a, b ticketKey) int {
+	if c := b.From.Compare(a.From); c != 0 {
+		return c
+	}
+	if c := b.Created.Compare(a.Created); c != 0 {
+		return c
+	}
+	return bytes.Compare(a.Key[:], b.Key[:])
+}
+
+// inOrder returns keys as crypto/tls wants them: the one that encrypts at the
+// time now, then all others. Where none has begun yet, by this clock, the one
+// that begins first encrypts.
+func inOrder(keys []ticketKey, now time.Time) [][32]byte {
+	sorted := slices.SortedFunc(slices.Values(keys), compareTicketKeys)
+	first := slices.IndexFunc(sorted, func(k ticketKey) bool { return !k.From.After(now) })
+	if begun := first >= 0 && !sorted[first].From.IsZero(); !begun {
+		first = max(0, len(sorted)-1)
+		for first > 0 && sorted[first].From.IsZero() {
+			first--
+		}
+	}
+	list := make([][32]byte, 0, len(sorted))
+	for _, k := range append(sorted[first:len(sorted):len(sorted)], sorted[:first]...) {
+		list = append(list, k.Key)
+	}
+	return list
+}
+
+// merge returns the keys that replicas should share when stored are shared and
+// one of them has mine as well. The keys that it made while it was alone shall
+// still decrypt everywhere; they stop encrypting, as the others have not heard
+// of them, unless nothing that encrypts is shared.
+func merge(stored, mine []ticketKey, now time.Time) []ticketKey {
+	all := make([]ticketKey, 0, len(stored)+len(mine))
+	usable := false
+	for _, k := range stored {
+		// Whoever's clock is behind may need it for a little longer.
+		if k.premature(now) || k.expired(now.Add(-ticketSkew)) || index(all, k) >= 0 {
+			continue
+		}
+		all = append(all, k)
+		usable = usable || !k.From.IsZero() && !k.expired(now)
+	}
+	for _, k := range mine {
+		if k.premature(now) || k.expired(now) || index(all, k) >= 0 {
+			continue
+		}
+		if usable {
+			k.From = time.Time{}
+		}
+		all = append(all, k)
+	}
+	last := newest(all)
+	next := last.From.Add(ticketRotation)
+	switch {
+	case last.From.IsZero() || last.expired(now): // nothing that encrypts is left
+		all = append(all, newTicketKey(now, now))
+	case !next.After(now.Add(ticketLead)):
+		all = append(all, newTicketKey(now, later(next, now.Add(ticketLead))))
+	}
+	slices.SortFunc(all, compareTicketKeys)
+	return all[:min(len(all), maxTicketKeys)]
+}
+
+func index(keys []ticketKey, k ticketKey) int {
+	return slices.IndexFunc(keys, func(other ticketKey) bool { return other.Key == k.Key })
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// The shape of keys in a storage.
+type storedTickets struct {
+	Keys []storedTicketKey `json:"keys"`
+}
+
+type storedTicketKey struct {
+	Key     []byte    `json:"key"`
+	Created time.Time `json:"created"`
+	From    time.Time `json:"from,omitzero"`
+}
+
+// errTicketObject says nothing of what was there: it may be keys.
+var errTicketObject = errors.New("what the storage has there is not session ticket keys")
+
+func encodeTickets(keys []ticketKey) ([]byte, error) {
+	var object storedTickets
+	for _, k := range keys {
+		object.Keys = append(object.Keys, storedTicketKey{k.Key[:], k.Created, k.From})
+	}
+	return json.Marshal(object)
+}
+
+func decodeTickets(data []byte) ([]ticketKey, error) {
+	var object storedTickets
+	if len(data) > maxTicketObject || json.Unmarshal(data, &object) != nil || len(object.Keys) == 0 || len(object.Keys) > maxTicketKeys {
+		return nil, errTicketObject
+	}
+	keys := make([]ticketKey, len(object.Keys))
+	for i, k := range object.Keys {
+		if len(k.Key) != len(keys[i].Key) || bytes.Count(k.Key, []byte{0}) == len(k.Key) || k.Created.IsZero() {
+			return nil, errTicketObject
+		}
+		keys[i] = ticketKey{[32]byte(k.Key), k.Created.UTC(), k.From.UTC()}
+	}
+	return keys, nil
+}
+
+// sameTickets says whether two sets of keys are the same in all respects.
+func sameTickets(a, b []ticketKey) bool {
+	equal := func(x, y ticketKey) bool {
+		return x.Key == y.Key && x.Created.Equal(y.Created) && x.From.Equal(y.From)
+	}
+	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), compareTicketKeys),
+		slices.SortedFunc(slices.Values(b), compareTicketKeys), equal)
+}

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// The extensions that a JA4 fingerprint treats on their own.
+const (
+	extensionServerName = 0x0000
+	extensionALPN       = 0x0010
+)
+
+// JA4 returns the JA4 fingerprint of a ClientHello over TCP, by the definition
+// that FoxIO publishes: what kind of client it is, whoever it wants to talk to
+// and in whatever order it lists its extensions. Of an encrypted ClientHello
+// that was opened it is that of the hello inside.
+//
+// crypto/tls hides two things. A hello without any version that it knows, and
+// without the extension for versions, is taken for one of SSL 3; and one that
+// claims more than TLS 1.3 without that extension for one of TLS 1.3.
+func JA4(h *tls.ClientHelloInfo) string {
+	suites := withoutGREASE(h.CipherSuites)
+	extensions := withoutGREASE(h.Extensions)
+	name := byte('i')
+	if slices.Contains(extensions, extensionServerName) {
+		name = 'd'
+	}
+	head := fmt.Sprintf("t%s%c%02d%02d%s", ja4Version(h.SupportedVersions), name,
+		min(len(suites), 99), min(len(extensions), 99), ja4Protocol(h.SupportedProtos))
+
+	slices.Sort(suites)
+	slices.Sort(extensions)
+	extensions = slices.DeleteFunc(extensions, func(e uint16) bool { return e == extensionServerName || e == extensionALPN })
+	return head + "_" + ja4Hash(suites, nil) + "_" + ja4Hash(extensions, withoutGREASE(h.SignatureSchemes))
+}
+
+// isGREASE says whether v is one of the values that clients send so that nobody
+// gets used to knowing them all (RFC 8701): 0x0a0a, 0x1a1a and so on.
+func isGREASE[T ~uint16](v T) bool { return v&0x0f0f == 0x0a0a && v>>8 == v&0xff }
+
+// withoutGREASE returns a copy of values.
+func withoutGREASE[T ~uint16](values []T) []T {
+	return slices.DeleteFunc(slices.Clone(values), isGREASE[T])
+}
+
+// newest is the highest version that is offered; zero where none is known.
+func newest(versions []uint16) (v uint16) {
+	for _, o := range versions {
+		if !isGREASE(o) {
+			v = max(v, o)
+		}
+	}
+	return v
+}
+
+func ja4Version(versions []uint16) string {
+	switch v := newest(versions); {
+	case len(versions) == 0, v == versionSSL3:
+		return "s3"
+	case v == 0x0002:
+		return "s2"
+	case v >= tls.VersionTLS10 && v <= tls.VersionTLS13:
+		return fmt.Sprintf("1%d", v-tls.VersionTLS10)
+	}
+	return "00"
+}
+
+// versionSSL3 is not supported by crypto/tls, and what it is called there is deprecated.
+const versionSSL3 = 0x0300
+
+// ja4Protocol is the first and last character of the first ALPN value, or of
+// its hexadecimal form where one of them is neither a letter nor a digit.
+func ja4Protocol(protocols []string) string {
+	if len(protocols) == 0 || protocols[0] == "" {
+		return "00"
+	}
+	p := protocols[0]
+	if !alphanumeric(p[0]) || !alphanumeric(p[len(p)-1]) {
+		p = hex.EncodeToString([]byte(p))
+	}
+	return string([]byte{p[0], p[len(p)-1]})
+}
+
+func alphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}
+
+// ja4Hash is of the values, and behind an underscore of the signatures, if there are any.
+func ja4Hash(values []uint16, signatures []tls.SignatureScheme) string {
+	if len(values) == 0 {
+		return "000000000000"
+	}
+	text := appendHex(make([]byte, 0, 5*(len(values)+len(signatures))), values)
+	if len(signatures) > 0 {
+		text = appendHex(append(text, '_'), signatures)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
+
+func appendHex[T ~uint16](text []byte, values []T) []byte {
+	for i, v := range values {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = hex.AppendEncode(text, []byte{byte(v >> 8), byte(v)})
+	}
+	return text
+}

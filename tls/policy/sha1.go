@@ -1,0 +1,212 @@
+package policy
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/fips140"
+	"crypto/rsa"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"os"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// crypto/tls signs nothing with SHA-1 in TLS 1.2 (RFC 9155) unless GODEBUG says
+// tlssha1=1, and that holds for the whole process. So it is switched on only
+// while some policy wants it, and every policy says with each certificate what
+// that may sign with: those that do not want SHA-1 are as without the switch.
+// TLS 1.0 and 1.1 know no other signatures and TLS 1.3 never takes these.
+
+// AdmitSHA1 lets crypto/tls sign with SHA-1 in TLS 1.2, or not; it does not
+// until it is told to. It is for the whole process and goes by what the policies
+// in use want (config.TLSPolicy.SHA1): none gains anything by it that does not.
+// What the process does as a client of TLS 1.2 changes, too, and so does what
+// clients may sign with: see CheckSHA1.
+func AdmitSHA1(on bool) {
+	settings := strings.Split(os.Getenv("GODEBUG"), ",")
+	settings = slices.DeleteFunc(settings, func(s string) bool { return s == "" || strings.HasPrefix(s, "tlssha1=") })
+	if on {
+		settings = append(settings, "tlssha1=1")
+	}
+	if next := strings.Join(settings, ","); next != os.Getenv("GODEBUG") {
+		os.Setenv("GODEBUG", next) // noticed by crypto/tls at once; fails on a NUL byte only
+	}
+}
+
+// CheckSHA1 says whether policies may be used together. While one of them
+// admits SHA-1, a client's CertificateVerify in TLS 1.2 may be signed with it
+// under every policy: crypto/tls offers no means to refuse that for one of them.
+// So a policy with client_auth has to admit SHA-1 itself, or leave TLS 1.2 out.
+func CheckSHA1(policies []config.TLSPolicy) error {
+	wants := slices.IndexFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 })
+	if wants < 0 {
+		return nil
+	}
+	for _, p := range policies {
+		if p.ClientAuth != config.ClientAuthNone && !p.SHA1 && p.MinVersion <= tls.VersionTLS12 && p.MaxVersion >= tls.VersionTLS12 {
+			err := fmt.Errorf("TLS policy %s: client_auth with TLS 1.2 cannot stand beside the policy %s with sha1_signatures, "+
+				"because clients could prove their certificates with SHA-1 signatures here, too; "+
+				"set min_version: \"1.3\", or sha1_signatures: true if that is acceptable", p.Name, policies[wants].Name)
+			if p.Position.Line > 0 {
+				err = fmt.Errorf("%s: %w", p.Position, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// sha1Possible says whether the switch is there: Go keeps such settings for two
+// years or more (this one came with Go 1.25), and FIPS 140 mode overrides it.
+func sha1Possible() error {
+	const counter = "/godebug/non-default-behavior/tlssha1:events"
+	switch {
+	case fips140.Enabled():
+		return errors.New("sha1_signatures: SHA-1 signatures are not possible in FIPS 140 mode")
+	case !slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == counter }):
+		return errors.New("sha1_signatures: the Go that this weir was built with cannot sign with SHA-1 any more; use a weir built with an older one for these clients")
+	}
+	return nil
+}
+
+// signatures is a set of kinds of signatures.
+type signatures uint8
+
+const (
+	rsaSHA1 signatures = 1 << iota
+	ecdsaSHA1
+	rsaBetter
+	ecdsaBetter
+	ed25519Better
+
+	anySHA1   = rsaSHA1 | ecdsaSHA1
+	anyBetter = rsaBetter | ecdsaBetter | ed25519Better
+)
+
+// better are the signatures of TLS 1.2 and 1.3 that are made with something better than SHA-1.
+var better = []tls.SignatureScheme{
+	tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512, tls.Ed25519,
+	tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512,
+	tls.PKCS1WithSHA256, tls.PKCS1WithSHA384, tls.PKCS1WithSHA512,
+}
+
+var onlySHA1 = []tls.SignatureScheme{tls.PKCS1WithSHA1, tls.ECDSAWithSHA1}
+
+func isSHA1(s tls.SignatureScheme) bool { return slices.Contains(onlySHA1, s) }
+
+// offered is what a client can verify. One that does not say so is taken to
+// know SHA-1 and nothing else (RFC 5246, section 7.4.1.4.1).
+func offered(schemes []tls.SignatureScheme) (s signatures) {
+	if len(schemes) == 0 {
+		return anySHA1
+	}
+	for _, scheme := range schemes {
+		switch scheme {
+		case tls.PKCS1WithSHA1:
+			s |= rsaSHA1
+		case tls.ECDSAWithSHA1:
+			s |= ecdsaSHA1
+		case tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512:
+			s |= ecdsaBetter
+		case tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512, tls.PKCS1WithSHA256, tls.PKCS1WithSHA384, tls.PKCS1WithSHA512:
+			s |= rsaBetter
+		case tls.Ed25519:
+			s |= ed25519Better
+		}
+	}
+	return s
+}
+
+// possible is what c can sign.
+func possible(c *tls.Certificate) signatures {
+	key, ok := c.PrivateKey.(crypto.Signer)
+	if !ok {
+		return 0
+	}
+	switch key.Public().(type) {
+	case *rsa.PublicKey:
+		return rsaSHA1 | rsaBetter
+	case *ecdsa.PublicKey:
+		return ecdsaSHA1 | ecdsaBetter
+	case ed25519.PublicKey:
+		return ed25519Better
+	}
+	return 0
+}
+
+// signer hands out certificates that sign with what the policy allows.
+type signer struct {
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	sha1        bool
+	copies      copies
+}
+
+// get has the shape of tls.Config.GetCertificate.
+func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	o := offered(h.SignatureSchemes)
+	if o&anySHA1 != 0 && o&anyBetter != 0 && (o&rsaSHA1 != 0 && o&rsaBetter == 0 || o&ecdsaSHA1 != 0 && o&ecdsaBetter == 0) {
+		// Of several certificates the one is to be chosen that needs no SHA-1. h is
+		// crypto/tls's copy for this one call; the list in it is not.
+		h.SignatureSchemes = slices.DeleteFunc(slices.Clone(h.SignatureSchemes), isSHA1)
+	}
+	c, err := s.certificate(h)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+	}
+	if c == nil {
+		return nil, nil
+	}
+	can := o & possible(c)
+	switch {
+	case can&anySHA1 == 0:
+		return c, nil // not asked for
+	case s.sha1 && can&anyBetter == 0:
+		return s.copies.of(c, true), nil
+	default:
+		return s.copies.of(c, false), nil
+	}
+}
+
+// limited returns c with what it may sign with: SHA-1 and nothing else, or anything else.
+func limited(c *tls.Certificate, sha1 bool) *tls.Certificate {
+	limited := *c
+	switch {
+	case sha1:
+		limited.SupportedSignatureAlgorithms = onlySHA1
+	case c.SupportedSignatureAlgorithms == nil:
+		limited.SupportedSignatureAlgorithms = better
+	default: // an empty list, unlike none, allows nothing
+		limited.SupportedSignatureAlgorithms = slices.DeleteFunc(slices.Clone(c.SupportedSignatureAlgorithms), isSHA1)
+	}
+	return &limited
+}
+
+// copies remembers limited copies of certificates, so that handshakes need not
+// make them. Each certificate has one place, which others may take over: so no
+// more than a few that are not in use any more are kept.
+type copies [64]atomic.Pointer[copied]
+
+type copied struct {
+	from, to *tls.Certificate
+	sha1     bool
+}
+
+var copySeed = maphash.MakeSeed()
+
+func (cs *copies) of(c *tls.Certificate, sha1 bool) *tls.Certificate {
+	place := &cs[maphash.Comparable(copySeed, c)%uint64(len(cs))]
+	if known := place.Load(); known != nil && known.from == c && known.sha1 == sha1 {
+		return known.to
+	}
+	made := &copied{from: c, to: limited(c, sha1), sha1: sha1}
+	place.Store(made)
+	return made.to
+}

@@ -1,0 +1,206 @@
+package storage
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+)
+
+// certmagic's locks are files whose presence and time of day say that somebody
+// holds them. One that its owner left empty or cut short blocks everybody, or
+// fills the log, and two that find a stale one at once may both get it
+// (caddyserver/caddy#4448, certmagic#232). These are files that the kernel
+// locks: what they contain does not matter, and the lock ends with its process,
+// however that ended.
+//
+// Between machines that is as good as the file system's flock(2): right on NFS
+// version 4 and CephFS; of no effect on those that keep it to one machine, such
+// as object stores mounted as files. There a Redis is the better storage.
+
+// locksFolder is where the files are. It is no key.
+const locksFolder = ".locks"
+
+// The waits between attempts to get a lock that somebody holds.
+const (
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// await calls try until it got the lock, failed, or ctx ended.
+func await(ctx context.Context, try func(context.Context) (bool, error)) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if got, err := try(ctx); got || err != nil {
+			return err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// Lock implements certmagic.Locker.
+func (d *directory) Lock(ctx context.Context, name string) error {
+	err := await(ctx, func(ctx context.Context) (bool, error) { return d.tryLock(ctx, name) })
+	if err != nil {
+		return failed(d, "lock", name, err)
+	}
+	return nil
+}
+
+// TryLock implements certmagic.TryLocker.
+func (d *directory) TryLock(ctx context.Context, name string) (bool, error) {
+	got, err := d.tryLock(ctx, name)
+	if err != nil {
+		return false, failed(d, "lock", name, err)
+	}
+	return got, nil
+}
+
+func (d *directory) tryLock(ctx context.Context, name string) (bool, error) {
+	if err := context.Cause(ctx); err != nil {
+		return false, err
+	}
+	if d.closed.Load() {
+		return false, errClosed
+	}
+	if !d.reserve(name) {
+		return false, nil
+	}
+	f, err := lockFile(d.lockName(name)) // which may hang, and then nobody but those who want this lock
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f != nil && d.closed.Load() {
+		unlockFile(f)
+		f, err = nil, errClosed
+	}
+	if f == nil || err != nil {
+		delete(d.locks, name)
+		return false, err
+	}
+	d.locks[name] = f
+	return true, nil
+}
+
+// reserve says whether nobody in this process has or is taking a lock, and makes the caller the one.
+func (d *directory) reserve(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.locks[name]; taken {
+		return false
+	}
+	d.locks[name] = nil
+	return true
+}
+
+// Unlock implements certmagic.Locker.
+func (d *directory) Unlock(_ context.Context, name string) error {
+	d.mu.Lock()
+	f := d.locks[name]
+	if f != nil {
+		delete(d.locks, name)
+	}
+	d.mu.Unlock()
+	if f == nil {
+		return failed(d, "unlock", name, errors.New("it is not locked"))
+	}
+	if err := unlockFile(f); err != nil {
+		return failed(d, "unlock", name, err)
+	}
+	return nil
+}
+
+// lockName is the file of a lock. Names that Safe makes one of share a lock,
+// which costs time and nothing else.
+func (d *directory) lockName(name string) string {
+	safe := certmagic.StorageKeys.Safe(name)
+	if len(safe) > 200 { // file systems take 255 bytes, and the name of a host may have 253
+		safe = fmt.Sprintf("%x", sha256.Sum256([]byte(safe)))
+	}
+	return filepath.Join(d.files.Path, locksFolder, safe+".lock")
+}
+
+// lockFile returns the locked file at path, or nil where somebody else has it.
+func lockFile(path string) (*os.File, error) {
+	if err := makeFolders(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	f.Chmod(fileMode) // whatever the umask
+	switch err := flock(f); {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		f.Close()
+		return nil, nil
+	case err != nil:
+		f.Close()
+		return nil, fmt.Errorf("the file system gives no lock on %s: %w; name another storage", path, err)
+	}
+	// The one who had it has removed the file before the lock: what is locked now may be a file that nobody will find.
+	mine, err := f.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(path); err == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+	}
+	f.Close()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return nil, nil // in a moment again
+}
+
+// unlockFile gives a lock back and removes its file, or says that the file was
+// no longer the one that others look at.
+func unlockFile(f *os.File) error {
+	defer f.Close() // gives it back
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(f.Name())
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
+		return fmt.Errorf("%w: somebody removed %s", ErrLockLost, f.Name())
+	}
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	return err
+}
+
+// flock locks f for this opening of it, without waiting.
+func flock(f *os.File) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+func isNotDir(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
+
+// withoutLocks leaves the files of locks out of a list.
+func withoutLocks(keys []string) []string {
+	kept := keys[:0]
+	for _, k := range keys {
+		if k != locksFolder && !strings.HasPrefix(k, locksFolder+"/") {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,295 @@
+package storage
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/zap"
+)
+
+// operationTimeout bounds all that one call asks of the Redis, with the dialling
+// and a second attempt.
+const operationTimeout = 5 * time.Second
+
+// redisStorage is a storage in a Redis. A file is a hash of its value and the
+// time of its change, under PREFIX:file:KEY; all keys of files are members of
+// the sorted set PREFIX:index, in the order of bytes, where a directory is a
+// range. The two change in one transaction. A lock is a key PREFIX:lock:NAME
+// that expires (lease.go).
+type redisStorage struct {
+	client *redis.Client
+	name   string // without a password
+	prefix string
+	log    *zap.Logger
+
+	// What the constants say, but in tests.
+	timeout, lease, extend time.Duration
+
+	mu     sync.Mutex
+	leases map[string]*lease // by name of the lock
+	closed bool
+}
+
+// remove deletes the file ARGV[1] and all below it: KEYS is the index, ARGV[2]
+// what the keys of files begin with.
+var remove = redis.NewScript(`
+local gone = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. ARGV[1] .. '/', '(' .. ARGV[1] .. '0')
+table.insert(gone, ARGV[1])
+for _, key in ipairs(gone) do
+	redis.call('DEL', ARGV[2] .. key)
+	redis.call('ZREM', KEYS[1], key)
+end
+return #gone`)
+
+// silence keeps go-redis from writing to standard error: what fails is returned.
+var silence = sync.OnceFunc(func() { redis.SetLogger(new(logging.VoidLogger)) })
+
+func openRedis(address string, log *zap.Logger) (Storage, error) {
+	silence()
+	o, prefix, err := redisOptions(address)
+	if err != nil {
+		return nil, err
+	}
+	scheme := "redis"
+	if o.TLSConfig != nil {
+		scheme = "rediss"
+	}
+	return &redisStorage{
+		client: redis.NewClient(o),
+		name:   scheme + "://" + o.Addr + "/" + strconv.Itoa(o.DB),
+		prefix: prefix,
+		log:    log,
+		leases: make(map[string]*lease),
+
+		timeout: operationTimeout, lease: leaseTime, extend: extendEvery,
+	}, nil
+}
+
+// redisOptions reads the URL of a Redis. Its errors show nothing of it.
+func redisOptions(address string) (*redis.Options, string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), "[]") {
+		return nil, "", errors.New("storage is not the URL of a Redis (it is not shown, as it may hold a password); write one such as redis://user:password@redis.example.org:6379/0")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	o := &redis.Options{
+		Addr:                     net.JoinHostPort(u.Hostname(), port),
+		Username:                 u.User.Username(),
+		ContextTimeoutEnabled:    true,
+		DialTimeout:              2 * time.Second,
+		ReadTimeout:              2 * time.Second,
+		WriteTimeout:             2 * time.Second,
+		PoolTimeout:              2 * time.Second,
+		MaxRetries:               1,
+		DialerRetries:            1,
+		PoolSize:                 8,
+		ConnMaxIdleTime:          5 * time.Minute,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	o.Password, _ = u.User.Password()
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
+			return nil, "", fmt.Errorf("storage at redis %s: its path is not the number of a database", o.Addr)
+		}
+	}
+	if u.Scheme == "rediss" {
+		o.TLSConfig = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	}
+	prefix := u.Query().Get("prefix")
+	if prefix == "" {
+		prefix = "weir"
+	}
+	return o, prefix, nil
+}
+
+func (r *redisStorage) String() string { return r.name }
+
+func (r *redisStorage) file(key string) string { return r.prefix + ":file:" + key }
+func (r *redisStorage) index() string          { return r.prefix + ":index" }
+
+// do runs one operation on a key under its deadline and makes a sentence of its
+// error. root says that the storage itself may be meant, whose key is "".
+func (r *redisStorage) do(ctx context.Context, operation, key string, root bool, f func(ctx context.Context, key string) error) error {
+	k, err := clean(key)
+	if k == "." {
+		if k = ""; !root {
+			err = fs.ErrInvalid
+		}
+	}
+	if err == nil {
+		err = r.bounded(ctx, func(ctx context.Context) error { return f(ctx, k) })
+	}
+	if err != nil {
+		return failed(r, operation, key, err)
+	}
+	return nil
+}
+
+// bounded calls f under the deadline of an operation. What f fails with because
+// of ctx is told apart from what it fails with because of the Redis.
+func (r *redisStorage) bounded(ctx context.Context, f func(context.Context) error) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	closed := r.closed
+	r.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	limited, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	err := f(limited)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited.Err() != nil:
+		return fmt.Errorf("the Redis did not answer within %s", r.timeout)
+	}
+	return err
+}
+
+// Store implements certmagic.Storage.
+func (r *redisStorage) Store(ctx context.Context, key string, value []byte) error {
+	return r.do(ctx, "store", key, false, func(ctx context.Context, key string) error {
+		_, err := r.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, r.file(key), "value", value, "modified", time.Now().UnixMilli())
+			p.ZAdd(ctx, r.index(), redis.Z{Member: key})
+			return nil
+		})
+		return err
+	})
+}
+
+// Load implements certmagic.Storage.
+func (r *redisStorage) Load(ctx context.Context, key string) (value []byte, err error) {
+	err = r.do(ctx, "load", key, false, func(ctx context.Context, key string) error {
+		value, err = r.client.HGet(ctx, r.file(key), "value").Bytes()
+		if errors.Is(err, redis.Nil) {
+			return fs.ErrNotExist
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// Delete implements certmagic.Storage.
+func (r *redisStorage) Delete(ctx context.Context, key string) error {
+	return r.do(ctx, "delete", key, false, func(ctx context.Context, key string) error {
+		return remove.Run(ctx, r.client, []string{r.index()}, key, r.file("")).Err()
+	})
+}
+
+// Exists implements certmagic.Storage.
+func (r *redisStorage) Exists(ctx context.Context, key string) bool {
+	_, err := r.Stat(ctx, key)
+	return err == nil
+}
+
+// List implements certmagic.Storage.
+func (r *redisStorage) List(ctx context.Context, key string, recursive bool) (keys []string, err error) {
+	err = r.do(ctx, "list", key, true, func(ctx context.Context, key string) error {
+		files, err := r.client.ZRangeArgs(ctx, r.below(key, 0)).Result()
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 && key != "" {
+			switch there, err := r.client.Exists(ctx, r.file(key)).Result(); {
+			case err != nil:
+				return err
+			case there == 0:
+				return fs.ErrNotExist
+			}
+		}
+		keys = tree(key, files, recursive)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// below is the range of the index below a directory, or the first count of it.
+func (r *redisStorage) below(key string, count int64) redis.ZRangeArgs {
+	args := redis.ZRangeArgs{Key: r.index(), ByLex: true, Start: "-", Stop: "+", Count: count}
+	if key != "" {
+		args.Start, args.Stop = "["+key+"/", "("+key+"0" // '0' follows '/'
+	}
+	return args
+}
+
+// tree returns the files and directories of one level below root, or of all.
+func tree(root string, files []string, recursive bool) []string {
+	seen := make(map[string]bool)
+	for _, f := range files {
+		for f != root && f != "." && !seen[f] {
+			parent := path.Dir(f)
+			if recursive || parent == root || parent == "." && root == "" {
+				seen[f] = true
+			}
+			f = parent
+		}
+	}
+	keys := make([]string, 0, len(seen))
+	for k := range seen {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Stat implements certmagic.Storage.
+func (r *redisStorage) Stat(ctx context.Context, key string) (info certmagic.KeyInfo, err error) {
+	err = r.do(ctx, "look at", key, true, func(ctx context.Context, k string) error {
+		if k == "" {
+			return nil // the storage itself is always there
+		}
+		p := r.client.Pipeline()
+		modified := p.HGet(ctx, r.file(k), "modified")
+		size := p.HStrLen(ctx, r.file(k), "value")
+		files := p.ZRangeArgs(ctx, r.below(k, 1))
+		if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		at, err := modified.Int64()
+		switch {
+		case err == nil:
+			info.IsTerminal, info.Modified, info.Size = true, time.UnixMilli(at), size.Val()
+		case !errors.Is(err, redis.Nil):
+			return err
+		case len(files.Val()) == 0:
+			return fs.ErrNotExist
+		}
+		return nil
+	})
+	if err != nil {
+		return certmagic.KeyInfo{}, err
+	}
+	info.Key = key
+	return info, nil
+}
