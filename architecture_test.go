@@ -75,11 +75,7 @@ var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf,
 
-<<<<<<< HEAD
-	"listener": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
-=======
-	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
->>>>>>> main
+	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 
 	"proxy/backend": backends,
 
@@ -196,9 +192,9 @@ var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhos
 
 // unavoidable are exported names that have such a word in another meaning.
 var unavoidable = map[string]string{
-<<<<<<< HEAD
 	"config.HeaderRule":            "a rule of a PROXY header policy: the configuration's word",
 	"config.Rules":                 "those rules",
+	"config.Server":                "a name server, as DNS calls it",
 	"config.ServerName":            "TLS calls the SNI so",
 	"config.ClientAuthPool":        "an x509.CertPool in PEM",
 	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",
@@ -214,21 +210,6 @@ var unavoidable = map[string]string{
 	"proxy/message.ErrTargetBytes": "the same",
 	"tls/hello.ServerName":         "TLS calls the SNI so",
 	"tls/policy.Server":            "the role of a tls.Config",
-=======
-	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
-	"config.Rules":               "those rules",
-	"config.Server":              "a name server, as DNS calls it",
-	"config.ServerName":          "TLS calls the SNI so",
-	"config.ClientAuthPool":      "an x509.CertPool in PEM",
-	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",
-	"health.ServiceProxyHealthy": "the same",
-	"health.Target":              "what a check aims at: health knows no endpoints",
-	"listener.Bind":              "the verb, of bind(2)",
-	"proxy/http1.Server":         "one of the two roles of the codec, RFC 9110's word",
-	"proxy/message.Target":       "the request target of RFC 9112",
-	"tls/hello.ServerName":       "TLS calls the SNI so",
-	"tls/policy.Server":          "the role of a tls.Config",
->>>>>>> main
 }
 
 var nameParts = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
