@@ -99,6 +99,9 @@ func (c *Connection) flusher() {
 	runtime.Gosched()
 	c.mu.Lock()
 	for c.core.Pending() > 0 && c.failed == nil {
+		if c.spare == nil {
+			c.spare = conn.GetBuffer()[:0]
+		}
 		out := c.core.Take(c.spare)
 		c.spare = nil
 		c.mu.Unlock()

@@ -11,7 +11,7 @@ var workers struct {
 }
 
 // mostIdle bounds the workers that wait.
-const mostIdle = 64
+const mostIdle = 256
 
 type worker struct{ next chan *Exchange }
 
