@@ -38,7 +38,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	c.Established()
-	serveHTTP(p, c, t, e, nil, "", nil)
+	serveHTTP1(newClientSide(p, c, t, e, nil, nil))
 }
 
 // beginsAsSSH waits for no more bytes than it takes to tell.
@@ -161,7 +161,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	default:
 		h.hello = nil // it is of no use any more, and larger than the rest
 		c.Established()
-		serveHTTP(p, c, t, e, tc, h.sni, h)
+		serveHTTP1(newClientSide(p, c, t, e, tc, h))
 	}
 }
 

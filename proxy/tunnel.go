@@ -90,13 +90,13 @@ func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *ba
 // tunnelUpgraded runs the tunnel that an exchange became by a 101.
 func (s *session) tunnelUpgraded() {
 	link := s.link
-	client := tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.server.TakeBuffered()}
+	client := tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()}
 	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
 	s.ended = true
 	rec := s.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
-	s.exchange.route.metrics.exchange(rec.Status, s.waited, 0, 0)
-	s.proxy.runTunnel(client, endpoint, s.edge, s.exchange.route, s.endpoint, &rec)
+	s.route.metrics.exchange(rec.Status, s.waited, 0, 0)
+	s.proxy.runTunnel(client, endpoint, s.edge, s.route, s.endpoint, &rec)
 	link.HTTP.Close()
 	link.Close()
 	s.link, s.held = nil, nil

@@ -15,16 +15,16 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// upload sends a request's body while it arrives, beside the session's own
+// upload sends a request's body while it arrives, beside the exchange's own
 // goroutine, which reads the response: an endpoint may answer at any time. It
-// reads from the client and writes to the endpoint; the session does the reverse.
+// reads from the client and writes to the endpoint; the exchange does the reverse.
 type upload struct {
-	session *session
-	link    *backend.Session
-	limit   int64 // max_body; 0: none
-	idle    time.Duration
-	wait    time.Duration // for the response's head, once the body is sent
-	begun   time.Time
+	exchange *exchange
+	link     *backend.Session
+	limit    int64 // max_body; 0: none
+	idle     time.Duration
+	wait     time.Duration // for the response's head, once the body is sent
+	begun    time.Time
 
 	read  atomic.Bool  // the client's body was read to its end
 	sent  atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
@@ -37,33 +37,33 @@ type upload struct {
 
 // talkUploading is talk for a request whose body has yet to come. Outside
 // Await, both connections' reads wait.
-func (s *session) talkUploading(link *backend.Session, wait time.Duration) {
+func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	if link.Reused && !alive(link) {
-		s.trouble = stale
+		x.trouble = stale
 		return
 	}
-	u := &upload{session: s, link: link, wait: wait, limit: s.exchange.route.config.MaxBody,
-		idle: s.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
-	s.upload = u
-	s.phase = awaitingHead
-	link.HTTP.WriteHead(&s.req)
-	s.conn.JoinPoller() // before two goroutines share it
+	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
+		idle: x.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
+	x.upload = u
+	x.phase = awaitingHead
+	link.HTTP.WriteHead(&x.req)
+	x.wire.Share()
 	go u.run()
-	for !s.relayReady() {
+	for !x.relayReady() {
 	}
 	u.stop()
 	if u.panicked != nil {
 		panic(u.panicked) // where it ends this connection alone
 	}
-	if u.err != nil && s.trouble != none {
-		s.clientFailed(u.err)
+	if u.err != nil && x.trouble != none {
+		x.clientFailed(u.err)
 	}
 }
 
 // alive says whether an idle connection is fit for another request.
 func alive(link *backend.Session) bool {
 	quiet := false
-	err := link.Conn.Await(func() bool {
+	err := link.Await(func() bool {
 		quiet = link.HTTP.Quiet(conn.ErrWouldBlock)
 		return true
 	})
@@ -71,17 +71,17 @@ func alive(link *backend.Session) bool {
 }
 
 // run passes the body on. A failure of the client's ends the endpoint's
-// connection, so that the session notices; one of the endpoint's it will
+// connection, so that the exchange notices; one of the endpoint's it will
 // notice by itself, behind what the endpoint still had to say.
 func (u *upload) run() {
 	defer u.end()
-	s, h := u.session, &u.link.HTTP
+	x, h := u.exchange, u.link.HTTP
 	for {
-		if !s.server.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
+		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
 			return
 		}
-		s.conn.SetReadDeadline(time.Now().Add(u.idle))
-		p, err := s.server.ReadBody(&s.req)
+		x.wire.SetReadDeadline(time.Now().Add(u.idle))
+		p, err := x.wire.ReadBody(&x.req)
 		if err == io.EOF {
 			break
 		}
@@ -90,29 +90,29 @@ func (u *upload) run() {
 		}
 		if err != nil {
 			u.err = err
-			u.link.Conn.Cut()
+			u.link.Cut()
 			return
 		}
-		if s.server.BodyEnded() {
+		if x.wire.BodyEnded() {
 			u.read.Store(true) // with this piece the endpoint may answer, and the client may stay
 		}
 		if h.WriteBody(p) != nil {
 			return
 		}
 	}
-	h.WriteEnd(&s.req)
+	h.WriteEnd(&x.req)
 	u.read.Store(true)
 	if h.Flush() == nil {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
 
-// end tells the session that the goroutine is through. A panic goes on in the
-// session's: here it would end the process.
+// end tells the exchange that the goroutine is through. A panic goes on in the
+// exchange's: here it would end the process.
 func (u *upload) end() {
 	if value := recover(); value != nil {
 		u.panicked = fmt.Sprintf("%v, in an upload:\n%s", value, debug.Stack())
-		u.link.Conn.Cut()
+		u.link.Cut()
 	}
 	close(u.done)
 }
@@ -149,10 +149,10 @@ func (u *upload) stop() {
 		case <-grace.C:
 		}
 	}
-	u.link.Conn.Cut()
-	u.session.conn.Interrupt()
+	u.link.Cut()
+	u.exchange.wire.Interrupt()
 	<-u.done
-	u.session.conn.Resume()
+	u.exchange.wire.Resume()
 	if u.err == conn.ErrInterrupted {
 		u.err = nil
 	}
@@ -160,7 +160,7 @@ func (u *upload) stop() {
 
 // clientFailed replaces the trouble that the end of the endpoint's connection
 // looked like by its cause.
-func (s *session) clientFailed(err error) {
+func (x *exchange) clientFailed(err error) {
 	var refusal *message.Refusal
 	trouble, status, reason := clientGone, 0, "client_gone"
 	switch {
@@ -171,8 +171,8 @@ func (s *session) clientFailed(err error) {
 	case errors.Is(err, conn.ErrCut):
 		status, reason = http.StatusServiceUnavailable, "cut"
 	}
-	if s.answered {
-		status = s.res.Status // it is what the client saw
+	if x.answered {
+		status = x.res.Status // it is what the client saw
 	}
-	s.fail(trouble, status, reason, err)
+	x.fail(trouble, status, reason, err)
 }

@@ -6,24 +6,50 @@ import (
 	"io"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Session is one connection to an endpoint. It has one owner at a time: who
-// got it from Dial or Idle, until Keep or Close.
+// Codec is what an exchange needs of the wire to its endpoint: it writes a
+// request, and reads the response, in turn or at once from two goroutines.
+// *http1.Client fits, whose methods say what each of these does.
+type Codec interface {
+	Quiet(wouldBlock error) bool
+	WriteHead(req *message.Request)
+	WriteBody(p []byte) error
+	WriteEnd(req *message.Request)
+	Flush() error
+	ReadHead(req *message.Request, res *message.Response) error
+	Started() bool
+	Answered() bool
+	ReadBody(res *message.Response) ([]byte, error)
+	BodyEnded() bool
+	Reusable() bool
+	TakeBuffered() []byte
+	Release()
+	Close()
+}
+
+// Session is one exchange's way to an endpoint: a connection that it has for
+// itself. It has one owner at a time: who got it from Dial or Idle, until Keep
+// or Close. Await, SetReadDeadline, SetWriteTimeout, LookAgain, Cut and WasCut
+// are the connection's.
 type Session struct {
+	// Conn is the connection, for tunnels.
 	Conn *conn.Conn
 	TLS  *tls.Conn // nil for a plain connection
 	// RW is what bytes go through: TLS, or else Conn.
 	RW io.ReadWriter
-	// HTTP is the codec of an HTTP session; who dials it initialises it.
-	HTTP http1.Client
+	// HTTP is the codec of an HTTP session; nil until Speak.
+	HTTP Codec
 	// Reused says that the session came from the pool: the endpoint may have
 	// closed it while it was idle.
 	Reused bool
 
+	http1      http1.Client
 	endpoint   *Endpoint
 	generation uint32 // of the dial settings it was made with
 	idleSince  uint32 // in the endpoint's ticks
@@ -32,10 +58,35 @@ type Session struct {
 // Endpoint is the other end.
 func (s *Session) Endpoint() *Endpoint { return s.endpoint }
 
+// Speak makes a session that was dialled one of HTTP.
+func (s *Session) Speak(limits message.Limits) {
+	s.http1.Init(s.RW, limits)
+	s.HTTP = &s.http1
+}
+
+// Await is conn.Conn's: it calls step until that returns true or the wait ends
+// in an error. Reads within do not wait.
+func (s *Session) Await(step func() bool) error { return s.Conn.Await(step) }
+
+// SetReadDeadline bounds waits for the response.
+func (s *Session) SetReadDeadline(t time.Time) { s.Conn.SetReadDeadline(t) }
+
+// SetWriteTimeout bounds the wait for the endpoint to take bytes.
+func (s *Session) SetWriteTimeout(d time.Duration) { s.Conn.WriteTimeout = d }
+
+// LookAgain makes the next read within Await ask whether the end has come.
+func (s *Session) LookAgain() { s.Conn.LookAgain() }
+
+// Cut ends every wait with conn.ErrCut. Anyone may call it, until Close or Keep.
+func (s *Session) Cut() { s.Conn.Cut() }
+
+// WasCut says whether Cut was called.
+func (s *Session) WasCut() bool { return s.Conn.WasCut() }
+
 // Close ends the connection, over TLS with a close_notify, and gives the
 // codec's memory back.
 func (s *Session) Close() error {
-	s.HTTP.Close()
+	s.http1.Close()
 	if s.TLS != nil {
 		return s.TLS.Close()
 	}
