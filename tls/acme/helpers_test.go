@@ -39,6 +39,7 @@ type harness struct {
 }
 
 func newHarness(t *testing.T, open func(string) (Storage, error)) *harness {
+	t.TempDir() // the folders of the test outlast the manager, which may still write
 	h := &harness{t: t, news: make(chan struct{}, 1)}
 	if open == nil {
 		open = func(path string) (Storage, error) {
