@@ -9,6 +9,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -179,6 +180,18 @@ func (e *Entry) Certificate(name string) *tls.Certificate {
 		return k.certificate()
 	}
 	return nil
+}
+
+// Replace has a certificate replaced at once, because its authority revoked it.
+func (m *Manager) Replace(leaf *x509.Certificate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.authorities {
+		for _, k := range *a.listed.Load() {
+			k.replace(leaf)
+		}
+		a.replaceDemanded(leaf)
+	}
 }
 
 // All returns the certificates that the entry has at the moment.

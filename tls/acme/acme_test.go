@@ -323,6 +323,24 @@ func TestChallengesAreBounded(t *testing.T) {
 	}
 }
 
+func TestAddressOf(t *testing.T) {
+	f := func(name, want string) {
+		t.Helper()
+		if got := addressOf(name); got != want {
+			t.Errorf("addressOf(%q) = %q, want %q", name, got, want)
+		}
+	}
+	f("1.2.0.192.in-addr.arpa", "192.0.2.1")
+	f("1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "2001:db8::1")
+	f("2.0.192.in-addr.arpa", "")
+	f("in-addr.arpa", "")
+	f("300.2.0.192.in-addr.arpa", "")
+	f("1.0.0.ip6.arpa", "")
+	f("x.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "")
+	f("app.example.org", "")
+	f("", "")
+}
+
 func TestPlaceholder(t *testing.T) {
 	h := newHarness(t, nil)
 	h.use(entryFor(t.TempDir(), "app.example.org"))

@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/netip"
 	"strings"
@@ -230,6 +231,7 @@ func (w *wanted) run(d *demand) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-w.wake:
 		}
 		if time.Since(time.Unix(w.used.Load(), 0)) > unused {
 			d.forget(w)
@@ -316,6 +318,17 @@ func (a *authority) demanded() (all []*tls.Certificate) {
 		}
 	}
 	return all
+}
+
+func (a *authority) replaceDemanded(leaf *x509.Certificate) {
+	if a.demand == nil {
+		return
+	}
+	a.demand.mu.Lock()
+	defer a.demand.mu.Unlock()
+	for _, w := range a.demand.names {
+		w.replace(leaf)
+	}
 }
 
 // budget bounds how many new names are got in an hour where only a pattern says

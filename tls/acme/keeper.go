@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,8 @@ type keeper struct {
 	a       *authority
 	name    string
 	current atomic.Pointer[held]
+	revoked atomic.Pointer[x509.Certificate] // what has to be replaced although it is not due
+	wake    chan struct{}                    // holds one when there is news
 	cancel  context.CancelFunc
 	demand  *wanted // nil: the name is listed
 
@@ -45,7 +48,9 @@ const (
 	storageTimeout = 30 * time.Second
 )
 
-func newKeeper(a *authority, name string) *keeper { return &keeper{a: a, name: name} }
+func newKeeper(a *authority, name string) *keeper {
+	return &keeper{a: a, name: name, wake: make(chan struct{}, 1)}
+}
 
 // start begins to look after the name, until ctx ends or stop is called.
 func (k *keeper) start(ctx context.Context) {
@@ -81,6 +86,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-k.wake:
 		}
 		timer.Reset(k.look(ctx))
 	}
@@ -93,7 +99,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		return k.trouble(ctx, err)
 	}
 	h := k.current.Load()
-	if h == nil || !k.checked || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
+	if h == nil || !k.checked || k.isRevoked(h) || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
 		var news bool
 		if h, news, err = k.load(ctx, e); news {
 			k.tell(Event{Kind: Found})
@@ -106,6 +112,8 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		return k.attempt(ctx, e, h, true)
 	case err != nil:
 		return k.trouble(ctx, err)
+	case k.isRevoked(h):
+		return k.attempt(ctx, e, h, true)
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
@@ -114,6 +122,23 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		}
 	}
 	return k.pause(h)
+}
+
+func (k *keeper) isRevoked(h *held) bool {
+	r := k.revoked.Load()
+	return r != nil && r.Equal(h.Leaf)
+}
+
+// replace has the certificate replaced at once, if it is leaf.
+func (k *keeper) replace(leaf *x509.Certificate) {
+	if c := k.certificate(); c == nil || !c.Leaf.Equal(leaf) {
+		return
+	}
+	k.revoked.Store(leaf)
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
 }
 
 // pause is how long a good certificate is left alone: a short-lived one less.
@@ -210,8 +235,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	case <-ctx.Done():
 		return mostPause
 	}
-	t := &try{keeper: k, engine: e, old: old}
-	err := t.make(ctx, force)
+	t := &try{keeper: k, engine: e, old: old, force: force}
+	err := t.make(ctx)
 	<-k.a.m.slots
 	k.lastErr = err
 	var later *laterError
@@ -220,6 +245,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		return mostPause
 	case errors.As(err, &later):
 		return k.wait(later.until)
+	case errors.Is(err, errReplaced): // and is loaded below
 	case err != nil && t.asked:
 		k.a.m.Metrics.failed.Inc()
 		k.tell(Event{Kind: Failed, Err: t.cause(err), Next: t.record.Next})

@@ -1,8 +1,10 @@
 package acme
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +24,7 @@ type try struct {
 	*keeper
 	engine *engine
 	old    *held // nil: there is no certificate yet
+	force  bool  // renew even what is not due
 
 	asked    bool // the authority was asked
 	got      bool
@@ -40,15 +43,15 @@ func (e *laterError) Error() string {
 }
 
 // make makes the attempt. Without an error there is a certificate in the storage.
-func (t *try) make(ctx context.Context, force bool) error {
+func (t *try) make(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, tryKey{}, t), t.a.patience)
 	defer cancel()
 	// What certmagic calls sync is one attempt, interactive where it lacks an
 	// address or consent, of which it lacks neither: see template.
-	if t.old == nil && !force {
+	if t.old == nil && !t.force {
 		return t.engine.config.ObtainCertSync(ctx, t.name)
 	}
-	return t.engine.config.RenewCertSync(ctx, t.name, force)
+	return t.engine.config.RenewCertSync(ctx, t.name, t.force)
 }
 
 // cause is what to tell of an attempt that ended with err: what the authority
@@ -148,6 +151,9 @@ func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.
 // begin notes an attempt before it is made, as if it had failed: a process that
 // does not live to see its end must not begin anew at each start.
 func (t *try) begin(ctx context.Context) error {
+	if t.old != nil && t.isRevoked(t.old) && t.isReplaced(ctx) {
+		return certmagic.ErrNoRetry{Err: errReplaced}
+	}
 	r, err := t.a.loadRecord(ctx, t.engine, t.name)
 	if err != nil {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read when to try next: %w", err)}
@@ -163,6 +169,19 @@ func (t *try) begin(ctx context.Context) error {
 	}
 	t.asked = true
 	return nil
+}
+
+// errReplaced ends the renewal of a certificate that another process replaced.
+var errReplaced = errors.New("the certificate is another one already")
+
+// isReplaced says whether the storage has another certificate than the old one.
+func (t *try) isReplaced(ctx context.Context) bool {
+	text, err := t.engine.config.Storage.Load(ctx, certmagic.StorageKeys.SiteCert(t.engine.issuer.IssuerKey(), t.name))
+	if err != nil {
+		return false
+	}
+	block, _ := pem.Decode(text)
+	return block != nil && !bytes.Equal(block.Bytes, t.old.Leaf.Raw)
 }
 
 // failed notes what came of the attempt.
