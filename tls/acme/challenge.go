@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
+	"github.com/miekg/dns"
 )
 
 // HTTP01 returns what a request for token at host is to be answered with (RFC
@@ -122,6 +123,9 @@ func addressOf(name string) string {
 	}
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
+		return ""
+	}
+	if back, err := dns.ReverseAddr(ip.String()); err != nil || back != name+"." { // there is one way to write it
 		return ""
 	}
 	return ip.String()

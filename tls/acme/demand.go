@@ -28,6 +28,7 @@ type demand struct {
 	budget          budget
 
 	mu    sync.Mutex
+	told  time.Time // when a refusal was last told of
 	names map[string]*wanted
 	busy  int // of names, those that are looked at for the first time
 }
@@ -296,13 +297,28 @@ func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func
 	select {
 	case d.slots <- struct{}{}:
 	default:
+		d.refuse(k, errTooMany)
 		return nil, errTooMany
 	}
 	if d.asker == nil && !d.budget.take(time.Now()) {
 		<-d.slots
+		d.refuse(k, errSpent)
 		return nil, errSpent
 	}
 	return func() { <-d.slots }, nil
+}
+
+// refuse tells that a bound was reached, once a minute.
+func (d *demand) refuse(k *keeper, err error) {
+	d.mu.Lock()
+	news := time.Since(d.told) > time.Minute
+	if news {
+		d.told = time.Now()
+	}
+	d.mu.Unlock()
+	if news {
+		k.tell(Event{Kind: Refused, Err: err})
+	}
 }
 
 // demanded returns the certificates that clients asked for and that are in memory.

@@ -173,6 +173,7 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 	}
 	k.serve(h)
 	k.checked, k.troubles = true, 0
+	k.a.troubled.Store(false)
 	return h, news, nil
 }
 
@@ -187,8 +188,8 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	return true
 }
 
-// trouble tells of a storage that does not work, once until it works again, and
-// returns how long to leave it alone.
+// trouble tells of a storage that does not work, once for all names until it
+// works again, and returns how long to leave it alone.
 func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
@@ -196,7 +197,7 @@ func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	}
 	wait := jitter(min(time.Second<<min(k.troubles, 10), time.Minute))
 	k.troubles++
-	if k.troubles == 1 {
+	if k.a.troubled.CompareAndSwap(false, true) {
 		k.tell(Event{Kind: StorageError, Err: err, Next: time.Now().Add(wait)})
 	}
 	return wait
@@ -235,9 +236,13 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	case <-ctx.Done():
 		return mostPause
 	}
+	defer func() { <-k.a.m.slots }()
+	if !k.a.m.claim(ctx, k.name) {
+		return mostPause
+	}
+	defer k.a.m.release(k.name)
 	t := &try{keeper: k, engine: e, old: old, force: force}
 	err := t.make(ctx)
-	<-k.a.m.slots
 	k.lastErr = err
 	var later *laterError
 	switch {
