@@ -125,6 +125,31 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	f("a3", "b2")
 }
 
+// A configuration from standard input cannot be read again; the files that it
+// names can.
+func TestCertificateFilesOfStandardInput(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
+	r := newRunning(t, strings.ReplaceAll(`
+listeners: {secure: {address: '@secure', protocol: tls}}
+certificates: [{cert: DIR/a.crt, key: DIR/a.key}]
+routes: [{listeners: [secure], backend: app}]
+backends: {app: {endpoints: ['127.0.0.1:1']}}
+`, "DIR", dir), "secure")
+	r.path = "-"
+	r.watch(r.config.Load())
+	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
+	eventually(t, "the new certificate is served", func() error {
+		if got := r.servedAs("secure", "a.example.org"); got != "a2" {
+			return fmt.Errorf("served is %s", got)
+		}
+		return nil
+	})
+	if err := r.reload("a test"); err == nil {
+		t.Error("standard input is read again")
+	}
+}
+
 func TestEndingsAreLogged(t *testing.T) {
 	dir := t.TempDir()
 	const day = 24 * time.Hour

@@ -277,8 +277,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 }
 
 // wait is what an earlier attempt asks for that failed, of this process or of
-// another one, where it may also still be going on. So the storage is looked into
-// meanwhile, often at first: replicas that start together should serve together.
+// another one. Meanwhile yet another one may have more luck, so the storage is
+// looked into, often at first: replicas that start together should serve together.
 func (k *keeper) wait(until time.Time) time.Duration {
 	k.lastErr = &laterError{until}
 	if !until.Equal(k.told) {

@@ -110,6 +110,8 @@ type record struct {
 	Failures int       `json:"failures"`
 	Next     time.Time `json:"next"`
 	Error    string    `json:"error,omitempty"`
+	// UnderWay says that an attempt was begun and did not end yet, or never will.
+	UnderWay bool `json:"under_way,omitempty"`
 }
 
 // recordKey is beside the certificate, for each kind of key.
@@ -139,12 +141,17 @@ func (t *try) storeRecord(ctx context.Context, r record) error {
 	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
 }
 
-// notBefore is when the next attempt for a name is allowed; a storage that does
-// not work is found out by the attempt itself.
+// notBefore is when the next attempt for a name is worth the trouble; begin has
+// the last word. While another process makes one it is the best thing to wait
+// for the name's lock: the certificate is there then. A storage that does not
+// work is found out by the attempt itself.
 func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	r, _ := a.loadRecord(ctx, e, name)
+	if r.UnderWay {
+		return time.Time{}
+	}
 	return r.Next
 }
 
@@ -163,6 +170,7 @@ func (t *try) begin(ctx context.Context) error {
 	}
 	t.previous, t.record = r, r
 	t.record.Failures++
+	t.record.UnderWay = true
 	t.record.Next = time.Now().Add(t.delay(t.record.Failures, nil))
 	if err := t.storeRecord(ctx, t.record); err != nil {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot note the attempt: %w", err)}
@@ -192,6 +200,7 @@ func (t *try) failed(ctx context.Context) {
 	if ended {
 		t.record = t.previous
 	} else {
+		t.record.UnderWay = false
 		t.record.Next = time.Now().Add(t.delay(t.record.Failures, t.err))
 		if t.err != nil {
 			t.record.Error = t.cause(t.err).Error()
