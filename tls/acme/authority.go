@@ -134,11 +134,10 @@ func (a *authority) retire() {
 
 // finish ends what looks after names, and waits for it.
 func (a *authority) finish() {
-	a.stop()
 	if a.demand != nil {
-		a.demand.mu.Lock() // whoever has it began before, or sees the end
-		a.demand.mu.Unlock()
+		a.demand.end()
 	}
+	a.stop()
 	a.work.Wait()
 }
 

@@ -177,6 +177,14 @@ func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) 
 	return w, w.done, nil
 }
 
+// end stops everything, so that a look either began before or never does: who
+// waits for the authority's work has then waited for all of it.
+func (d *demand) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.a.stop()
+}
+
 func (w *wanted) isDone() bool {
 	select {
 	case <-w.done:
