@@ -167,14 +167,10 @@ func (p *pebble) client() *http.Client {
 var (
 	pebbleOrder  = regexp.MustCompile(`Added order "`)
 	pebbleIssued = regexp.MustCompile(`Issued certificate serial ([0-9a-f]+) for order`)
-	pebbleAsked  = regexp.MustCompile(`/order-plz -> calling handler`)
 )
 
 // orders counts the orders that were accepted.
 func (p *pebble) orders() int { return len(pebbleOrder.FindAllString(p.process.log.String(), -1)) }
-
-// asked counts the orders that somebody tried to make, those that were refused included.
-func (p *pebble) asked() int { return len(pebbleAsked.FindAllString(p.process.log.String(), -1)) }
 
 // issued are the serial numbers of all certificates so far.
 func (p *pebble) issued() []string {

@@ -142,6 +142,7 @@ func (s *server) certificateStapled(e certs.OCSPEvent) {
 		s.log.Warn("a certificate's status cannot be stapled", names, zap.Error(e.Err))
 	case !e.Revoked.IsZero():
 		s.log.Error("a certificate was REVOKED by its authority: clients will refuse it, replace it", names, zap.Time("revoked", e.Revoked.UTC()))
+		s.acme.Replace(e.Leaf) // if it gave that one
 	default:
 		s.log.Info("a certificate's status is stapled", names)
 	}

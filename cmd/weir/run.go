@@ -104,7 +104,6 @@ func (s *server) serve(signals <-chan os.Signal) error {
 // reload loads the file again and puts it into effect. With an error, which is
 // logged and counted, everything stays as it was.
 func (s *server) reload(because string) error {
-	s.reloadCertificates()
 	err := s.loadAndApply()
 	s.metrics.reloaded(err)
 	if err != nil {
@@ -123,11 +122,12 @@ func (s *server) reload(because string) error {
 }
 
 func (s *server) loadAndApply() error {
-	if s.path == "" || s.path == "-" {
-		return errors.New("the configuration was not read from a file, so it cannot be read again")
-	}
 	s.loading.Lock() // or an older file could take effect after a newer one
 	defer s.loading.Unlock()
+	s.reloadCertificates()
+	if s.path == "" || s.path == "-" {
+		return errors.New("the configuration was not read from a file, so it cannot be read again; certificate files were")
+	}
 	cfg, err := config.Reload(s.path, os.LookupEnv, s.certs.InUse)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *server) start(cfg *config.Config) error {
 // watch looks after the file, and the certificates and keys that cfg names,
 // instead of those that it looked after before.
 func (s *server) watch(cfg *config.Config) {
-	if s.path == "" || s.path == "-" {
+	if s.path == "" {
 		return
 	}
 	s.watchMu.Lock()
@@ -170,7 +170,17 @@ func (s *server) watch(cfg *config.Config) {
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	s.stopWatch = stop
-	go w.Run(ctx, func() { s.reload("a file changed") })
+	go w.Run(ctx, s.filesChanged)
+}
+
+func (s *server) filesChanged() {
+	if s.path != "-" {
+		s.reload("a file changed")
+		return
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.reloadCertificates()
 }
 
 // endWatch ends the watch, for good.

@@ -53,13 +53,7 @@ func newRunning(t *testing.T, text string, names ...string) *running {
 		})
 	})
 	for _, name := range names {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close() // only once all are chosen
-		r.words = append(r.words, "@"+name, ln.Addr().String())
-		ln.Close()
+		r.words = append(r.words, "@"+name, unusedAddress(t))
 	}
 	if err := r.try(text); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/zap"
@@ -76,12 +77,21 @@ admin: {address: "off"}
 	clients.Wait()
 }
 
+var lastPort atomic.Int32
+
+// unusedAddress returns one on which nothing listened a moment ago. It lies
+// below the ports that connections and listeners of other tests are given, so
+// nobody else takes it meanwhile.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	lastPort.CompareAndSwap(0, int32(12000+os.Getpid()%4000))
+	for range 4000 {
+		address := fmt.Sprintf("127.0.0.1:%d", lastPort.Add(1))
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close()
+			return address
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }

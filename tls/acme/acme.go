@@ -9,6 +9,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -54,6 +55,10 @@ type Manager struct {
 	mu          sync.Mutex
 	authorities map[string]*authority // by settings
 	placeholder *placeholder          // nil until there is an entry
+
+	claims sync.Mutex
+	// claimed are the names that are being got, each with what closes when that is over.
+	claimed map[string]chan struct{}
 }
 
 const (
@@ -68,7 +73,7 @@ const (
 // New returns a Manager without entries.
 func New(o Options) *Manager {
 	m := &Manager{Options: o, slots: make(chan struct{}, maxAttempts), lookups: make(chan struct{}, maxLookups),
-		authorities: make(map[string]*authority)}
+		authorities: make(map[string]*authority), claimed: make(map[string]chan struct{})}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
@@ -102,6 +107,33 @@ func (m *Manager) Close() {
 	if m.placeholder != nil {
 		m.placeholder.Close()
 	}
+}
+
+// claim waits until no other entry gets a certificate for name, and keeps others
+// from it until release: certmagic knows one challenge for a name at a time.
+func (m *Manager) claim(ctx context.Context, name string) bool {
+	for {
+		m.claims.Lock()
+		other := m.claimed[name]
+		if other == nil {
+			m.claimed[name] = make(chan struct{})
+			m.claims.Unlock()
+			return true
+		}
+		m.claims.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (m *Manager) release(name string) {
+	m.claims.Lock()
+	defer m.claims.Unlock()
+	close(m.claimed[name])
+	delete(m.claimed, name)
 }
 
 // Plan is a set of entries that is ready to be looked after.
@@ -179,6 +211,18 @@ func (e *Entry) Certificate(name string) *tls.Certificate {
 		return k.certificate()
 	}
 	return nil
+}
+
+// Replace has a certificate replaced at once, because its authority revoked it.
+func (m *Manager) Replace(leaf *x509.Certificate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.authorities {
+		for _, k := range *a.listed.Load() {
+			k.replace(leaf)
+		}
+		a.replaceDemanded(leaf)
+	}
 }
 
 // All returns the certificates that the entry has at the moment.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3/acme"
+	"github.com/miekg/dns"
 
 	"github.com/weirproxy/weir/config"
 )
@@ -223,6 +224,39 @@ func TestKeyTypesAreKeptApart(t *testing.T) {
 	}
 }
 
+// certmagic knows one challenge for a name at a time, whatever the storages are.
+func TestOneAttemptForAName(t *testing.T) {
+	h := newHarness(t, nil)
+	var inside, most atomic.Int32
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if !h.claim(within(t), "app.example.org") {
+				t.Error("the name cannot be had")
+				return
+			}
+			if n := inside.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			inside.Add(-1)
+			h.release("app.example.org")
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d have the name at once", most.Load())
+	}
+	h.claim(within(t), "app.example.org")
+	ctx, cancel := cancelled()
+	defer cancel()
+	if h.claim(ctx, "app.example.org") {
+		t.Error("a name that is taken can be had")
+	}
+	if !h.claim(ctx, "other.example.org") {
+		t.Error("a name that is free cannot be had")
+	}
+}
+
 // slowStorage blocks reads of challenges until it is let go.
 type slowStorage struct {
 	Storage
@@ -321,6 +355,40 @@ func TestChallengesAreBounded(t *testing.T) {
 	if n := slow.loads.Load(); n > maxLookups {
 		t.Errorf("the storage was read %d times at once", n)
 	}
+}
+
+func TestAddressOf(t *testing.T) {
+	f := func(name, want string) {
+		t.Helper()
+		if got := addressOf(name); got != want {
+			t.Errorf("addressOf(%q) = %q, want %q", name, got, want)
+		}
+	}
+	f("1.2.0.192.in-addr.arpa", "192.0.2.1")
+	f("1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "2001:db8::1")
+	f("2.0.192.in-addr.arpa", "")
+	f("in-addr.arpa", "")
+	f("300.2.0.192.in-addr.arpa", "")
+	f("1.0.0.ip6.arpa", "")
+	f("x.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", "")
+	f("app.example.org", "")
+	f("", "")
+}
+
+func FuzzAddressOf(f *testing.F) {
+	for _, name := range []string{"1.2.0.192.in-addr.arpa", "in-addr.arpa", "....in-addr.arpa", "x.ip6.arpa",
+		"1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", strings.Repeat(".", 33) + "ip6.arpa"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		ip := addressOf(name)
+		if ip == "" {
+			return
+		}
+		if back, err := dns.ReverseAddr(ip); err != nil || addressOf(strings.TrimSuffix(back, ".")) != ip {
+			t.Errorf("%q is %q, whose reverse name is %q, %v", name, ip, back, err)
+		}
+	})
 }
 
 func TestPlaceholder(t *testing.T) {

@@ -30,11 +30,13 @@ type authority struct {
 	settings config.ACME // without Hosts
 	key      string      // settingsOf them
 	pool     *x509.CertPool
-	ctx      context.Context // ends when no entry has these settings any more
-	stop     context.CancelFunc
-	patience time.Duration // bounds one attempt
+	ctx      context.Context    // ends when no entry has these settings any more
+	stop     context.CancelFunc // nil until an entry has them
+	patience time.Duration      // bounds one attempt
 	taken    *placeholder
 	work     sync.WaitGroup // what looks after names
+
+	troubled atomic.Bool // it was told of that the storage does not work
 
 	opening sync.Mutex
 	opened  atomic.Pointer[engine]
@@ -82,7 +84,7 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	if c.DNS != nil {
 		a.patience += c.DNS.PropagationDelay + max(0, c.DNS.PropagationTimeout)
 	}
-	a.ctx, a.stop = context.WithCancel(m.ctx)
+	a.ctx = m.ctx
 	a.listed.Store(new(map[string]*keeper))
 	if c.OnDemand != nil {
 		a.demand = newDemand(a, c.OnDemand)
@@ -93,6 +95,9 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 // look makes names the ones that are looked after. What old authorities have
 // for a name goes on being served until there is something newer.
 func (a *authority) look(names map[string]bool, old map[string]*authority) {
+	if a.stop == nil {
+		a.ctx, a.stop = context.WithCancel(a.m.ctx)
+	}
 	before := *a.listed.Load()
 	next := make(map[string]*keeper, len(names))
 	for name := range names {
@@ -129,11 +134,10 @@ func (a *authority) retire() {
 
 // finish ends what looks after names, and waits for it.
 func (a *authority) finish() {
-	a.stop()
 	if a.demand != nil {
-		a.demand.mu.Lock() // whoever has it began before, or sees the end
-		a.demand.mu.Unlock()
+		a.demand.end()
 	}
+	a.stop()
 	a.work.Wait()
 }
 

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
+	"github.com/miekg/dns"
 )
 
 // HTTP01 returns what a request for token at host is to be answered with (RFC
@@ -20,6 +24,9 @@ import (
 func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) {
 	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
 	defer cancel()
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
 	c, err := m.challenge(ctx, nameOf(host), acme.ChallengeTypeHTTP01)
 	if err == nil && c.Token != token {
 		err = errUnknown
@@ -86,12 +93,42 @@ func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challe
 func (m *Manager) claimants(name string) (all []*authority) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	ip := addressOf(name)
 	for _, a := range m.authorities {
-		if (*a.listed.Load())[name] != nil || a.demand != nil && a.demand.matches(name) {
+		listed := *a.listed.Load()
+		if listed[name] != nil || ip != "" && listed[ip] != nil || a.demand != nil && a.demand.matches(name) {
 			all = append(all, a)
 		}
 	}
 	return all
+}
+
+// addressOf returns the IP address whose reverse name is name, as the name of a
+// TLS-ALPN-01 handshake for an address is (RFC 8738, section 6), or "".
+func addressOf(name string) string {
+	if !strings.HasSuffix(name, ".arpa") {
+		return ""
+	}
+	labels := strings.Split(name, ".")
+	slices.Reverse(labels)
+	var text string
+	switch {
+	case len(labels) == 6 && labels[1] == "in-addr":
+		text = strings.Join(labels[2:], ".")
+	case len(labels) == 34 && labels[1] == "ip6":
+		for i := 2; i < len(labels); i += 4 {
+			text += ":" + strings.Join(labels[i:i+4], "")
+		}
+		text = text[1:]
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return ""
+	}
+	if back, err := dns.ReverseAddr(ip.String()); err != nil || back != name+"." { // there is one way to write it
+		return ""
+	}
+	return ip.String()
 }
 
 // storedChallenge reads what certmagic leaves in the storage for other

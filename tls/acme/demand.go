@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/netip"
 	"strings"
@@ -27,6 +28,7 @@ type demand struct {
 	budget          budget
 
 	mu    sync.Mutex
+	told  time.Time // when a refusal was last told of
 	names map[string]*wanted
 	busy  int // of names, those that are looked at for the first time
 }
@@ -175,6 +177,14 @@ func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) 
 	return w, w.done, nil
 }
 
+// end stops everything, so that a look either began before or never does: who
+// waits for the authority's work has then waited for all of it.
+func (d *demand) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.a.stop()
+}
+
 func (w *wanted) isDone() bool {
 	select {
 	case <-w.done:
@@ -230,6 +240,7 @@ func (w *wanted) run(d *demand) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-w.wake:
 		}
 		if time.Since(time.Unix(w.used.Load(), 0)) > unused {
 			d.forget(w)
@@ -294,13 +305,28 @@ func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func
 	select {
 	case d.slots <- struct{}{}:
 	default:
+		d.refuse(k, errTooMany)
 		return nil, errTooMany
 	}
 	if d.asker == nil && !d.budget.take(time.Now()) {
 		<-d.slots
+		d.refuse(k, errSpent)
 		return nil, errSpent
 	}
 	return func() { <-d.slots }, nil
+}
+
+// refuse tells that a bound was reached, once a minute.
+func (d *demand) refuse(k *keeper, err error) {
+	d.mu.Lock()
+	news := time.Since(d.told) > time.Minute
+	if news {
+		d.told = time.Now()
+	}
+	d.mu.Unlock()
+	if news {
+		k.tell(Event{Kind: Refused, Err: err})
+	}
 }
 
 // demanded returns the certificates that clients asked for and that are in memory.
@@ -316,6 +342,17 @@ func (a *authority) demanded() (all []*tls.Certificate) {
 		}
 	}
 	return all
+}
+
+func (a *authority) replaceDemanded(leaf *x509.Certificate) {
+	if a.demand == nil {
+		return
+	}
+	a.demand.mu.Lock()
+	defer a.demand.mu.Unlock()
+	for _, w := range a.demand.names {
+		w.replace(leaf)
+	}
 }
 
 // budget bounds how many new names are got in an hour where only a pattern says

@@ -175,6 +175,17 @@ func TestDemandIsBounded(t *testing.T) {
 	if n := asking.Load(); n > 2 {
 		t.Errorf("%d questions are with the authority", n)
 	}
+	told := 0
+	h.mu.Lock()
+	for _, one := range h.events {
+		if one.Kind == Refused && errors.Is(one.Err, errTooMany) && one.OnDemand {
+			told++
+		}
+	}
+	h.mu.Unlock()
+	if told != 1 {
+		t.Errorf("%d refusals were told of, and one is enough", told)
+	}
 	if cert, err := ask(t, e, "there.example.org"); err != nil || cert == nil {
 		t.Errorf("a certificate that is there is not served meanwhile: %v", err)
 	}

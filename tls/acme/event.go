@@ -19,6 +19,7 @@ const (
 	Failed       Kind = "a certificate could not be got"
 	Waiting      Kind = "a certificate is not asked for again yet: an earlier attempt failed, or is another process's and goes on"
 	StorageError Kind = "the storage of certificates does not work"
+	Refused      Kind = "a certificate on demand was refused, and perhaps more of them"
 	AskError     Kind = "it could not be asked whether a certificate may be got"
 )
 

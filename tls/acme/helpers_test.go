@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type harness struct {
 }
 
 func newHarness(t *testing.T, open func(string) (Storage, error)) *harness {
+	t.TempDir() // the folders of the test outlast the manager, which may still write
 	h := &harness{t: t, news: make(chan struct{}, 1)}
 	if open == nil {
 		open = func(path string) (Storage, error) {
@@ -177,14 +179,22 @@ func listens(port int, ended <-chan struct{}) bool {
 	return false
 }
 
+var lastPort atomic.Int32
+
+// freePort returns a port on which nothing listened a moment ago. It lies below
+// those that connections and listeners are given, so nobody takes it meanwhile.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	lastPort.CompareAndSwap(0, int32(16500+os.Getpid()%3000))
+	for range 4000 {
+		port := int(lastPort.Add(1))
+		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			ln.Close()
+			return port
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 func write(t *testing.T, path string, data []byte) {

@@ -3,6 +3,7 @@ package acme
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,8 @@ type keeper struct {
 	a       *authority
 	name    string
 	current atomic.Pointer[held]
+	revoked atomic.Pointer[x509.Certificate] // what has to be replaced although it is not due
+	wake    chan struct{}                    // holds one when there is news
 	cancel  context.CancelFunc
 	demand  *wanted // nil: the name is listed
 
@@ -45,7 +48,9 @@ const (
 	storageTimeout = 30 * time.Second
 )
 
-func newKeeper(a *authority, name string) *keeper { return &keeper{a: a, name: name} }
+func newKeeper(a *authority, name string) *keeper {
+	return &keeper{a: a, name: name, wake: make(chan struct{}, 1)}
+}
 
 // start begins to look after the name, until ctx ends or stop is called.
 func (k *keeper) start(ctx context.Context) {
@@ -81,6 +86,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-k.wake:
 		}
 		timer.Reset(k.look(ctx))
 	}
@@ -93,7 +99,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		return k.trouble(ctx, err)
 	}
 	h := k.current.Load()
-	if h == nil || !k.checked || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
+	if h == nil || !k.checked || k.isRevoked(h) || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
 		var news bool
 		if h, news, err = k.load(ctx, e); news {
 			k.tell(Event{Kind: Found})
@@ -106,6 +112,8 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		return k.attempt(ctx, e, h, true)
 	case err != nil:
 		return k.trouble(ctx, err)
+	case k.isRevoked(h):
+		return k.attempt(ctx, e, h, true)
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
@@ -114,6 +122,23 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 		}
 	}
 	return k.pause(h)
+}
+
+func (k *keeper) isRevoked(h *held) bool {
+	r := k.revoked.Load()
+	return r != nil && r.Equal(h.Leaf)
+}
+
+// replace has the certificate replaced at once, if it is leaf.
+func (k *keeper) replace(leaf *x509.Certificate) {
+	if c := k.certificate(); c == nil || !c.Leaf.Equal(leaf) {
+		return
+	}
+	k.revoked.Store(leaf)
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
 }
 
 // pause is how long a good certificate is left alone: a short-lived one less.
@@ -148,6 +173,7 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 	}
 	k.serve(h)
 	k.checked, k.troubles = true, 0
+	k.a.troubled.Store(false)
 	return h, news, nil
 }
 
@@ -162,8 +188,8 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	return true
 }
 
-// trouble tells of a storage that does not work, once until it works again, and
-// returns how long to leave it alone.
+// trouble tells of a storage that does not work, once for all names until it
+// works again, and returns how long to leave it alone.
 func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
@@ -171,7 +197,7 @@ func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	}
 	wait := jitter(min(time.Second<<min(k.troubles, 10), time.Minute))
 	k.troubles++
-	if k.troubles == 1 {
+	if k.a.troubled.CompareAndSwap(false, true) {
 		k.tell(Event{Kind: StorageError, Err: err, Next: time.Now().Add(wait)})
 	}
 	return wait
@@ -210,9 +236,13 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	case <-ctx.Done():
 		return mostPause
 	}
-	t := &try{keeper: k, engine: e, old: old}
-	err := t.make(ctx, force)
-	<-k.a.m.slots
+	defer func() { <-k.a.m.slots }()
+	if !k.a.m.claim(ctx, k.name) {
+		return mostPause
+	}
+	defer k.a.m.release(k.name)
+	t := &try{keeper: k, engine: e, old: old, force: force}
+	err := t.make(ctx)
 	k.lastErr = err
 	var later *laterError
 	switch {
@@ -220,6 +250,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		return mostPause
 	case errors.As(err, &later):
 		return k.wait(later.until)
+	case errors.Is(err, errReplaced): // and is loaded below
 	case err != nil && t.asked:
 		k.a.m.Metrics.failed.Inc()
 		k.tell(Event{Kind: Failed, Err: t.cause(err), Next: t.record.Next})
@@ -246,8 +277,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 }
 
 // wait is what an earlier attempt asks for that failed, of this process or of
-// another one, where it may also still be going on. So the storage is looked into
-// meanwhile, often at first: replicas that start together should serve together.
+// another one. Meanwhile yet another one may have more luck, so the storage is
+// looked into, often at first: replicas that start together should serve together.
 func (k *keeper) wait(until time.Time) time.Duration {
 	k.lastErr = &laterError{until}
 	if !until.Equal(k.told) {

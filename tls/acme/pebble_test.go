@@ -174,6 +174,18 @@ func TestReplicasGetOneCertificate(t *testing.T) {
 	if n := value(a.Metrics.obtained) + value(b.Metrics.obtained); n != 2 {
 		t.Errorf("%v certificates were obtained", n)
 	}
+
+	// What the authority revoked is replaced once, too.
+	revoked := at[0].Certificate("app.example.org").Leaf
+	a.Replace(revoked)
+	b.Replace(revoked)
+	eventually(t, "both replicas have another certificate", func() bool {
+		one, two := at[0].Certificate("app.example.org"), bt[0].Certificate("app.example.org")
+		return !one.Leaf.Equal(revoked) && one.Leaf.Equal(two.Leaf)
+	})
+	if n := value(a.Metrics.renewed) + value(b.Metrics.renewed); n != 1 {
+		t.Errorf("%v certificates were renewed", n)
+	}
 	if files, err := os.ReadDir(dir + "/certificates"); err != nil || len(files) != 1 {
 		t.Errorf("the storage has %v, %v", files, err)
 	}

@@ -1,8 +1,10 @@
 package acme
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +24,7 @@ type try struct {
 	*keeper
 	engine *engine
 	old    *held // nil: there is no certificate yet
+	force  bool  // renew even what is not due
 
 	asked    bool // the authority was asked
 	got      bool
@@ -40,15 +43,15 @@ func (e *laterError) Error() string {
 }
 
 // make makes the attempt. Without an error there is a certificate in the storage.
-func (t *try) make(ctx context.Context, force bool) error {
+func (t *try) make(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, tryKey{}, t), t.a.patience)
 	defer cancel()
 	// What certmagic calls sync is one attempt, interactive where it lacks an
 	// address or consent, of which it lacks neither: see template.
-	if t.old == nil && !force {
+	if t.old == nil && !t.force {
 		return t.engine.config.ObtainCertSync(ctx, t.name)
 	}
-	return t.engine.config.RenewCertSync(ctx, t.name, force)
+	return t.engine.config.RenewCertSync(ctx, t.name, t.force)
 }
 
 // cause is what to tell of an attempt that ended with err: what the authority
@@ -107,6 +110,8 @@ type record struct {
 	Failures int       `json:"failures"`
 	Next     time.Time `json:"next"`
 	Error    string    `json:"error,omitempty"`
+	// UnderWay says that an attempt was begun and did not end yet, or never will.
+	UnderWay bool `json:"under_way,omitempty"`
 }
 
 // recordKey is beside the certificate, for each kind of key.
@@ -136,18 +141,26 @@ func (t *try) storeRecord(ctx context.Context, r record) error {
 	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
 }
 
-// notBefore is when the next attempt for a name is allowed; a storage that does
-// not work is found out by the attempt itself.
+// notBefore is when the next attempt for a name is worth the trouble; begin has
+// the last word. While another process makes one it is the best thing to wait
+// for the name's lock: the certificate is there then. A storage that does not
+// work is found out by the attempt itself.
 func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	r, _ := a.loadRecord(ctx, e, name)
+	if r.UnderWay {
+		return time.Time{}
+	}
 	return r.Next
 }
 
 // begin notes an attempt before it is made, as if it had failed: a process that
 // does not live to see its end must not begin anew at each start.
 func (t *try) begin(ctx context.Context) error {
+	if t.old != nil && t.isRevoked(t.old) && t.isReplaced(ctx) {
+		return certmagic.ErrNoRetry{Err: errReplaced}
+	}
 	r, err := t.a.loadRecord(ctx, t.engine, t.name)
 	if err != nil {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read when to try next: %w", err)}
@@ -157,12 +170,26 @@ func (t *try) begin(ctx context.Context) error {
 	}
 	t.previous, t.record = r, r
 	t.record.Failures++
+	t.record.UnderWay = true
 	t.record.Next = time.Now().Add(t.delay(t.record.Failures, nil))
 	if err := t.storeRecord(ctx, t.record); err != nil {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot note the attempt: %w", err)}
 	}
 	t.asked = true
 	return nil
+}
+
+// errReplaced ends the renewal of a certificate that another process replaced.
+var errReplaced = errors.New("the certificate is another one already")
+
+// isReplaced says whether the storage has another certificate than the old one.
+func (t *try) isReplaced(ctx context.Context) bool {
+	text, err := t.engine.config.Storage.Load(ctx, certmagic.StorageKeys.SiteCert(t.engine.issuer.IssuerKey(), t.name))
+	if err != nil {
+		return false
+	}
+	block, _ := pem.Decode(text)
+	return block != nil && !bytes.Equal(block.Bytes, t.old.Leaf.Raw)
 }
 
 // failed notes what came of the attempt.
@@ -173,6 +200,7 @@ func (t *try) failed(ctx context.Context) {
 	if ended {
 		t.record = t.previous
 	} else {
+		t.record.UnderWay = false
 		t.record.Next = time.Now().Add(t.delay(t.record.Failures, t.err))
 		if t.err != nil {
 			t.record.Error = t.cause(t.err).Error()

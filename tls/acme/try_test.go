@@ -89,6 +89,9 @@ func TestRecords(t *testing.T) {
 		t.Errorf("without an attempt the record is %+v", r)
 	}
 	one := begin()
+	if !a.notBefore(ctx, e, "app.example.org").IsZero() {
+		t.Error("another process does not wait for the end of the attempt")
+	}
 	if r := record(); r.Failures != 1 || time.Until(r.Next) < 30*time.Second {
 		t.Errorf("in the middle of an attempt the record is %+v", r)
 	}
@@ -106,7 +109,7 @@ func TestRecords(t *testing.T) {
 	one = begin()
 	one.err = errors.New("bad luck")
 	one.failed(ctx)
-	if r := record(); r.Failures != 1 || r.Error != "bad luck" {
+	if r := record(); r.Failures != 1 || r.Error != "bad luck" || !a.notBefore(ctx, e, "app.example.org").Equal(r.Next) {
 		t.Errorf("after a failed attempt the record is %+v", r)
 	}
 	if err := e.config.Storage.Store(ctx, a.recordKey(e, "app.example.org"), []byte("{broken")); err != nil {

@@ -52,7 +52,9 @@ func (d dir) write(name, keyType string, template *x509.Certificate) config.Cert
 	if template.NotAfter.IsZero() {
 		template.NotAfter = time.Now().Add(24 * time.Hour)
 	}
-	template.NotBefore = template.NotAfter.Add(-48 * time.Hour)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = template.NotAfter.Add(-48 * time.Hour)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		d.t.Fatal(err)

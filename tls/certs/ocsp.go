@@ -25,6 +25,7 @@ import (
 // OCSPEvent is what a responder said, or that it said nothing.
 type OCSPEvent struct {
 	Names []string // of the certificate
+	Leaf  *x509.Certificate
 	// Revoked is when the certificate was revoked; zero: it was not.
 	Revoked time.Time
 	// Err is why there is no answer, or none that can be used. Nil: a staple is there, or Revoked.
@@ -165,7 +166,7 @@ func (s *Store) ask(ctx context.Context, c *tls.Certificate, old *staple) *stapl
 		}
 		one.due = now.Add(min(ocspRound<<min(one.failures-1, 10), ocspMostPause))
 		if one.failures == 1 && ctx.Err() == nil {
-			s.tell(OCSPEvent{Names: namesOf(c.Leaf), Err: err})
+			s.tell(OCSPEvent{Names: namesOf(c.Leaf), Leaf: c.Leaf, Err: err})
 		}
 		return one
 	}
@@ -177,7 +178,7 @@ func (s *Store) ask(ctx context.Context, c *tls.Certificate, old *staple) *stapl
 	if answer.Status == ocsp.Revoked {
 		one.revoked = answer.RevokedAt
 		if old == nil || !old.revoked.Equal(one.revoked) {
-			s.tell(OCSPEvent{Names: namesOf(c.Leaf), Revoked: answer.RevokedAt})
+			s.tell(OCSPEvent{Names: namesOf(c.Leaf), Leaf: c.Leaf, Revoked: answer.RevokedAt})
 		}
 		return one
 	}
@@ -185,7 +186,7 @@ func (s *Store) ask(ctx context.Context, c *tls.Certificate, old *staple) *stapl
 	stapled.OCSPStaple = raw
 	one.cert = &stapled
 	if old == nil || old.cert == nil {
-		s.tell(OCSPEvent{Names: namesOf(c.Leaf)})
+		s.tell(OCSPEvent{Names: namesOf(c.Leaf), Leaf: c.Leaf})
 	}
 	return one
 }

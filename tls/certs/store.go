@@ -79,23 +79,21 @@ func (s *Store) Prepare(entries []config.Certificate) (commit func(), err error)
 type Plan struct {
 	store *Store
 	next  []*entry
-	// Kept tells of files that are unusable now, and were good before: what was
-	// read then goes on being served. Nil: there are none.
-	Kept error
 }
 
 // Plan does the part of Load that can fail, and leaves to Commit the part that
 // cannot, for a reload that has other things to try before it changes any.
 // Entries that are there already, with files of the same content, are kept as
-// they are, self-signed ones with their keys. managed returns what serves an
-// ACME entry; nil where there is none.
+// they are, self-signed ones with their keys; so are those whose files are
+// unusable now, which Reload tells of. managed returns what serves an ACME
+// entry; it may be nil where there is none.
 func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
 	previous := make(map[identity]*entry)
 	for _, e := range s.table.Load().entries {
 		previous[identify(e.source)] = e
 	}
 	p := &Plan{store: s, next: make([]*entry, 0, len(entries))}
-	var errs, kept []error
+	var errs []error
 	for _, source := range entries {
 		if source.ACME != nil {
 			p.next = append(p.next, openManaged(source, managed(source.ACME)))
@@ -108,7 +106,6 @@ func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Ma
 			errs = append(errs, err)
 			continue
 		case err != nil:
-			kept = append(kept, staysInUse(err))
 			e = old
 		}
 		if e.source.Position != source.Position || e.source.NoOCSP != source.NoOCSP { // the entry changed in the configuration alone
@@ -121,7 +118,6 @@ func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Ma
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	p.Kept = errors.Join(kept...)
 	return p, nil
 }
 
@@ -142,10 +138,6 @@ func (s *Store) InUse(certFile, keyFile string) (names []string, ok bool) {
 	return nil, false
 }
 
-func staysInUse(err error) error {
-	return fmt.Errorf("%w; the certificate read before stays in use", err)
-}
-
 // Reload reads the files again and takes up those whose content changed; it
 // returns their paths. A pair that cannot be read or does not fit together,
 // because only one half is written yet for example, leaves the one in use, and
@@ -163,7 +155,7 @@ func (s *Store) Reload() (replaced []string, err error) {
 		e, err := open(old.source, old)
 		if err != nil {
 			s.metrics.failed.Inc()
-			errs = append(errs, staysInUse(err))
+			errs = append(errs, fmt.Errorf("%w; the certificate read before stays in use", err))
 			continue
 		}
 		if e != old {
