@@ -65,6 +65,7 @@ func (c *Core) dataFor(f frame) *Stream {
 		return nil
 	}
 	s.held += int64(f.length)
+	s.received += int64(frameHeaderSize + f.length)
 	return s
 }
 
@@ -177,7 +178,8 @@ func (c *Core) growConnection(size int64) {
 func (c *Core) Consumed(s *Stream, n int) {
 	s.held -= int64(n)
 	s.unreturned += int64(n)
-	if s.closed || s.recvEnd || s.unreturned < s.recvSize/2 {
+	over := s.closed || s.recvEnd || c.data.end && c.data.stream == s // nothing more is to come
+	if over || s.unreturned < s.recvSize/2 {
 		return
 	}
 	size := s.recvSize

@@ -81,7 +81,7 @@ func (c *Core) fateOf(id uint32) fate {
 		c.fail(ProtocolError, "bad_stream", "HEADERS came on a stream that the peer may not open")
 		return unheard
 	case id <= c.lastPeer:
-		if !c.recent.has(id) {
+		if !c.recent.has(id) && !c.ignored(id) {
 			c.fail(StreamClosed, "stream_closed", "HEADERS came on a stream that is closed")
 		}
 		return unheard

@@ -22,6 +22,8 @@ type side struct {
 	wire    bytes.Buffer
 	keep    bool // bodies are not consumed
 	now     time.Time
+	terse   bool            // the log is for the model
+	opened  func(s *Stream) // is told of a peer's streams
 }
 
 // seen is what the events told of a stream.
@@ -54,6 +56,9 @@ func (x *side) note(format string, args ...any) { x.log = append(x.log, fmt.Spri
 func (x *side) Request(s *Stream) *message.Request {
 	x.streams[s] = new(seen)
 	x.streams[s].req.Reset()
+	if x.opened != nil {
+		x.opened(s)
+	}
 	return &x.streams[s].req
 }
 
@@ -67,6 +72,8 @@ func (x *side) Head(s *Stream, refusal *message.Refusal) {
 	t := x.of(s)
 	t.headed = true
 	switch {
+	case x.terse:
+		x.note("%d: head", s.ID())
 	case refusal != nil:
 		x.note("%d: refused %d %s", s.ID(), refusal.Status, refusal.Reason)
 	case x.core.config.Role == Server:
@@ -78,7 +85,11 @@ func (x *side) Head(s *Stream, refusal *message.Refusal) {
 
 func (x *side) Data(s *Stream, p []byte) {
 	t := x.of(s)
-	t.body = append(t.body, p...)
+	if x.terse {
+		x.note("%d: data %d", s.ID(), len(p))
+	} else {
+		t.body = append(t.body, p...)
+	}
 	if !x.keep {
 		x.core.Consumed(s, len(p))
 	}
@@ -113,6 +124,10 @@ func (x *side) Reset(s *Stream, e Ending) {
 	}
 	if e.Unprocessed {
 		who += ", unprocessed"
+	}
+	if x.terse {
+		x.note("%d: %s %s", s.ID(), strings.TrimSuffix(who, ", unprocessed"), e.Code)
+		return
 	}
 	x.note("%d: %s %s %s", s.ID(), who, e.Code, e.Reason)
 }

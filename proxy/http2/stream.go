@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/weirproxy/weir/proxy/message"
@@ -95,25 +96,33 @@ func (t *table) remove(id uint32) {
 }
 
 // recent remembers the last streams that we reset: what the peer sent before
-// it knew is no error.
+// it knew is no error. They are more than can be reset at once.
 type recent struct {
-	ids [64]uint32
+	ids []uint32
 	at  int
 }
 
+const mostRecent = 512
+
 func (r *recent) add(id uint32) {
+	if len(r.ids) < mostRecent {
+		r.ids = append(r.ids, id)
+		return
+	}
 	r.ids[r.at] = id
 	r.at = (r.at + 1) % len(r.ids)
 }
 
-func (r *recent) has(id uint32) bool {
-	for _, i := range r.ids {
-		if i == id {
-			return true
-		}
+// trim leaves the last few.
+func (r *recent) trim() {
+	const few = 32
+	if n := len(r.ids); n > few {
+		ids := slices.Concat(r.ids[r.at:], r.ids[:r.at])
+		r.ids, r.at = slices.Clone(ids[n-few:]), 0
 	}
-	return false
 }
+
+func (r *recent) has(id uint32) bool { return slices.Contains(r.ids, id) }
 
 // queue are the streams that wait for the connection's window or for room in
 // the output, first come first served.
@@ -197,6 +206,7 @@ func (c *Core) Trim() {
 		c.out = nil
 	}
 	c.head.cookie = nil
+	c.recent.trim()
 }
 
 // end closes s where both sides have sent everything.
