@@ -36,6 +36,8 @@ type Stream struct {
 	held       int64 // received, not yet consumed by the driver
 	unreturned int64 // consumed, not yet given back to the peer
 
+	received, written int64 // bytes of its frames
+
 	req *message.Request
 	res *message.Response
 
