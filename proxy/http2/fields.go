@@ -151,7 +151,7 @@ func (d *head) interpret(f *message.Field, value message.Span) {
 		}
 		d.length = n
 	case message.Trailer:
-		if message.FramesMessage(v) {
+		if d.kind != trailers && message.FramesMessage(v) { // among trailers it is dropped
 			d.refuse(message.ErrTrailer)
 		}
 	case message.Misspelt:
