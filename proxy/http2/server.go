@@ -77,9 +77,17 @@ func (c *Connection) receive(p []byte) error {
 		work(x)
 	}
 	c.ready = c.ready[:0]
+	for err == nil && c.core.Pending() >= mostUnread {
+		c.drained.Wait()
+		err = c.failed
+	}
 	c.mu.Unlock()
 	return err
 }
+
+// mostUnread bounds the output that a client does not read, in bytes: more is
+// not taken from it then. Bodies wait long before, heads do not.
+const mostUnread = 512 << 10
 
 // startFlusher is called with the lock held, by whoever may have put something into the output.
 func (c *Connection) startFlusher() {
@@ -104,6 +112,7 @@ func (c *Connection) flusher() {
 		}
 		out := c.core.Take(c.spare)
 		c.spare = nil
+		c.drained.Broadcast()
 		c.mu.Unlock()
 		_, err := c.rw.Write(out)
 		c.mu.Lock()

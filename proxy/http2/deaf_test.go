@@ -1,0 +1,81 @@
+package http2
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// deaf is a client that asks without end and reads nothing, until hangUp.
+type deaf struct {
+	in     bytes.Buffer
+	next   uint32
+	left   int // requests
+	hangUp chan struct{}
+}
+
+func (d *deaf) Read(p []byte) (int, error) {
+	for d.in.Len() < len(p) && d.left > 0 {
+		d.in.Write(newPeer().get(d.next).Bytes())
+		d.next += 2
+		d.left--
+	}
+	if d.in.Len() == 0 {
+		<-d.hangUp
+		return 0, io.EOF
+	}
+	return d.in.Read(p[:min(len(p), 1000)]) // some requests at once: more than run at once are refused
+}
+
+func (d *deaf) Write([]byte) (int, error) {
+	<-d.hangUp
+	return 0, errors.New("nobody reads")
+}
+
+// Answers that nobody reads take no more memory than bodies: the heads of
+// responses wait for no window, and streams that are answered are no more in
+// the way of others.
+func TestNobodyReadsTheHeads(t *testing.T) {
+	const head, streams = 4 << 10, 100
+	d := &deaf{next: 1, left: 5000, hangUp: make(chan struct{})}
+	d.in.Write(greeted().Bytes())
+	var c Connection
+	most := 0
+	c.Init(d, Config{Streams: streams}, func(x *Exchange) {
+		defer x.Close()
+		var req message.Request
+		x.ReadHead(&req)
+		res := newResponse(204, "Large: "+strings.Repeat("x", head))
+		x.WriteHead(&req, res, false)
+		c.mu.Lock()
+		most = max(most, c.core.Pending())
+		c.mu.Unlock()
+	})
+	done := make(chan error, 1)
+	go func() {
+		c.Start()
+		err := c.Step()
+		c.Abort()
+		done <- err
+	}()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		full := c.core.Pending() >= mostUnread && c.core.Working() == 0
+		c.mu.Unlock()
+		if full || time.Now().After(deadline) {
+			close(d.hangUp)
+			break
+		}
+	}
+	if err := <-done; err == nil || err == io.EOF {
+		t.Errorf("it ended with %v", err)
+	}
+	if d.left == 0 || most > mostUnread+streams*2*head {
+		t.Errorf("%d bytes waited to be sent, and %d requests more were not read", most, d.left)
+	}
+}
