@@ -22,9 +22,10 @@ func flood(t *testing.T, limit int, next func(i int) *peer) string {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+	answered := 0
 	for i := range limit {
 		err := x.receive(next(i).Bytes(), 0)
-		x.core.Take(nil)
+		answered += len(x.core.Take(nil))
 		for s, seen := range x.streams {
 			if seen.over {
 				x.core.Release(s)
@@ -35,6 +36,9 @@ func flood(t *testing.T, limit int, next func(i int) *peer) string {
 		if err != nil {
 			runtime.GC()
 			runtime.ReadMemStats(&after)
+			if answered > 64<<10 {
+				t.Errorf("%v: %d bytes were sent in answer", err, answered)
+			}
 			if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 4<<20 {
 				t.Errorf("%v: %d bytes are held", err, grown)
 			}
@@ -67,21 +71,37 @@ func TestFloods(t *testing.T) {
 		return newPeer().get(id(i)).get(id(i))
 	})
 	f("malformed requests", "ENHANCE_YOUR_CALM provoked_resets", 1000, func(i int) *peer { return newPeer().get(id(i), "A: b") })
+	f("empty heads", "ENHANCE_YOUR_CALM provoked_resets", 1000, func(i int) *peer {
+		return newPeer().raw(frameHeaders, flagEndHeaders|flagEndStream, id(i), "")
+	})
+	f("trailers that are none", "ENHANCE_YOUR_CALM provoked_resets", 1000, func(i int) *peer {
+		return newPeer().post(id(i)).head(id(i), true, "connection: close")
+	})
+	f("trailers behind trailers", "ENHANCE_YOUR_CALM provoked_resets", 1000, func(i int) *peer {
+		return newPeer().post(id(i)).head(id(i), true, "a: b").head(id(i), true, "a: b")
+	})
 	f("streams in excess", "ENHANCE_YOUR_CALM provoked_resets", 1000, func(i int) *peer { return newPeer().get(id(i)) })
 	f("PINGs", "ENHANCE_YOUR_CALM ping_flood", 1000, func(i int) *peer { return newPeer().raw(framePing, 0, 0, "12345678") })
 	f("answers to no PINGs", "ENHANCE_YOUR_CALM ping_flood", 1000, func(i int) *peer { return newPeer().raw(framePing, flagAck, 0, "12345678") })
 	f("SETTINGS", "ENHANCE_YOUR_CALM settings_flood", 100, func(i int) *peer { return newPeer().raw(frameSettings, 0, 0, "") })
+	settings := strings.Repeat("\x00\x04\x00\x00\x00\x01\x00\x01\x00\x00\x00\x00", leastFrameSize/12)
+	f("long SETTINGS", "ENHANCE_YOUR_CALM settings_flood", 100, func(i int) *peer { return newPeer().raw(frameSettings, 0, 0, settings) })
 	f("SETTINGS acks", "ENHANCE_YOUR_CALM settings_flood", 100, func(i int) *peer { return newPeer().raw(frameSettings, flagAck, 0, "") })
 	f("GOAWAYs", "ENHANCE_YOUR_CALM settings_flood", 100, func(i int) *peer { return newPeer().raw(frameGoAway, 0, 0, "12345678") })
 	f("PRIORITYs", "ENHANCE_YOUR_CALM useless_frames", 2000, func(i int) *peer { return newPeer().raw(framePriority, 0, 3, "12345") })
 	f("unknown frames", "ENHANCE_YOUR_CALM useless_frames", 2000, func(i int) *peer { return newPeer().raw(99, 0, 3, "12345") })
 	f("windows by 1", "ENHANCE_YOUR_CALM window_flood", 3000, func(i int) *peer { return newPeer().raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x01") })
+	f("windows by nothing", "PROTOCOL_ERROR bad_window", 2, func(i int) *peer { return newPeer().raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x00") })
+	f("windows that overflow", "FLOW_CONTROL_ERROR window_overflow", 2, func(i int) *peer { return newPeer().raw(frameWindowUpdate, 0, 0, "\x7f\xff\xff\xff") })
 	first := func(i int, p *peer) *peer {
 		if i == 0 {
 			return newPeer().post(1)
 		}
 		return p
 	}
+	f("windows by 1 of a stream", "ENHANCE_YOUR_CALM window_flood", 3000, func(i int) *peer {
+		return first(i, newPeer().raw(frameWindowUpdate, 0, 1, "\x00\x00\x00\x01"))
+	})
 	f("empty DATA", "ENHANCE_YOUR_CALM empty_frames", 1000, func(i int) *peer { return first(i, newPeer().data(1, false, "")) })
 	f("padding", "ENHANCE_YOUR_CALM empty_frames", 1000, func(i int) *peer {
 		return first(i, newPeer().raw(frameData, flagPadded, 1, "\x05\x00\x00\x00\x00\x00"))
