@@ -155,6 +155,7 @@ type Core struct {
 	out        []byte
 	control    int // control frames in out
 	queue      queue
+	tail       tail
 	tableReset bool // the next head must say that we use no dynamic table
 
 	acks     int // SETTINGS of ours without an answer
@@ -170,6 +171,7 @@ type peerSettings struct {
 	window    uint32
 	frameSize uint32
 	streams   uint32
+	headSize  uint32 // 0: none was said
 	connect   bool
 }
 
@@ -360,6 +362,15 @@ func (c *Core) spend(k budgetKind) bool {
 	c.fail(EnhanceYourCalm, budgets[k].reason, "the peer sends more of what is of no use than is borne: "+budgets[k].reason)
 	return false
 }
+
+// Started says whether the peer has begun something that it has to finish: a
+// head, or a frame that is not DATA.
+func (c *Core) Started() bool {
+	return c.gather.open || len(c.pending) > 0 || c.prefaced < len(Preface) && c.prefaced > 0
+}
+
+// Greeted says whether the peer's preface and its first SETTINGS have come.
+func (c *Core) Greeted() bool { return c.greeted }
 
 // Err is what ended the connection, or nil.
 func (c *Core) Err() *ConnError { return c.err }

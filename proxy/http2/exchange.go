@@ -27,6 +27,7 @@ type Exchange struct {
 	ending      Ending
 	writable    bool
 	interrupted bool
+	link        conn.Linked // is cut where the exchange is over
 	changed     sync.Cond
 
 	read  bool  // the body was read to its end
@@ -34,7 +35,8 @@ type Exchange struct {
 	timer *time.Timer
 	armed time.Time // when the timer fires
 
-	readBy, writeBy time.Time
+	readBy   time.Time
+	patience time.Duration // of writes; 0: no end
 }
 
 // OverError is the end of an exchange by its client.
@@ -75,12 +77,15 @@ func (x *Exchange) release() {
 func (x *Exchange) Close() {
 	c := x.conn
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	x.release()
 	c.startFlusher()
-	if c.core.Working() == 0 {
-		c.drained.Broadcast()
+	if c.core.Working() > 0 {
+		return
 	}
-	c.mu.Unlock()
+	c.tell(false)
+	c.drained.Broadcast()
+	c.tellOver()
 }
 
 // ReadHead hands the request over, in exchange for the memory of req. A
@@ -154,6 +159,7 @@ func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
 		case x.interrupted:
 			return nil, conn.ErrInterrupted
 		}
+		c.startFlusher() // nothing is held back while it waits
 		if err := x.wait(x.readBy); err != nil {
 			return nil, err
 		}
@@ -177,10 +183,11 @@ func (x *Exchange) Gone() bool {
 	return x.over
 }
 
-// WriteHead sends a response's head. last means nothing to HTTP/2.
+// WriteHead gathers a response's head, to be sent by Flush. last means nothing to HTTP/2.
 func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last bool) {
 	c := x.conn
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	x.left = res.Length
 	tunnel := res.Status == 101
 	if tunnel {
@@ -191,11 +198,10 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 		x.left = 0
 	}
 	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
-	c.startFlusher()
-	c.mu.Unlock()
 }
 
-// WriteBody sends a piece of the response's body, as soon as there is room for it.
+// WriteBody gathers a piece of the response's body. Where there is no room for
+// it, it waits until there is. Errors: *OverError, os.ErrDeadlineExceeded.
 func (x *Exchange) WriteBody(p []byte) error {
 	c := x.conn
 	c.mu.Lock()
@@ -213,9 +219,8 @@ func (x *Exchange) WriteBody(p []byte) error {
 		if x.left != message.Unknown {
 			x.left -= int64(n)
 		}
-		c.startFlusher()
-		for p = p[n:]; len(p) > 0 && !x.writable && !x.over; {
-			if err := x.wait(x.writeBy); err != nil {
+		if p = p[n:]; len(p) > 0 {
+			if err := x.waitWritable(); err != nil {
 				return err
 			}
 		}
@@ -223,32 +228,94 @@ func (x *Exchange) WriteBody(p []byte) error {
 	return nil
 }
 
-// WriteEnd ends the response, with its trailers.
+// waitWritable waits until Write can go on. The lock is held.
+func (x *Exchange) waitWritable() error {
+	x.conn.startFlusher()
+	var until time.Time
+	for !x.writable && !x.over {
+		if until.IsZero() && x.patience > 0 {
+			until = time.Now().Add(x.patience)
+		}
+		if err := x.wait(until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteEnd gathers the end of the response, with its trailers.
 func (x *Exchange) WriteEnd(res *message.Response) {
 	c := x.conn
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !x.stream.Sent() && x.left <= 0 { // a body that is too short, Close breaks off
 		c.core.Finish(x.stream, &res.Trailers)
-		c.startFlusher()
 	}
-	c.mu.Unlock()
 }
 
-// Flush says whether what was written can still arrive. It is on its way anyway.
+// Flush sends what was gathered, and says whether it can still arrive. It waits for nobody.
 func (x *Exchange) Flush() error {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	if x.over {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startFlusher()
+	if x.over && !x.stream.Sent() {
 		return &OverError{x.ending}
 	}
-	return x.conn.failed
+	return c.failed
 }
 
-// SetReadDeadline bounds ReadBody and Read; for the goroutine that calls them.
+// Share is called before a second goroutine reads or writes, which is fine at any time.
+func (x *Exchange) Share() {}
+
+// Version is that of HTTP.
+func (x *Exchange) Version() string { return "2" }
+
+// Transferred is how many bytes of frames came and went for the exchange.
+func (x *Exchange) Transferred() (in, out int64) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.stream.received, x.stream.written
+}
+
+// Link makes the end of the exchange by its client, or with its connection, cut
+// other as well; nil undoes it. It is cut with the connection's lock held.
+func (x *Exchange) Link(other conn.Linked) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if x.link = other; other != nil && x.over {
+		other.Cut()
+	}
+}
+
+// Cut breaks the exchange off, as if its client had. Anyone may call it until Close.
+func (x *Exchange) Cut() {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !x.over {
+		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "the exchange was cut"})
+	}
+}
+
+// WasCut says whether the exchange is over, by Cut or otherwise.
+func (x *Exchange) WasCut() bool { return x.Gone() }
+
+// end notes that the exchange is over. The lock is held.
+func (x *Exchange) end(why Ending) {
+	x.over, x.ending = true, why
+	if x.link != nil {
+		x.link.Cut()
+	}
+	x.changed.Broadcast()
+}
+
+// SetReadDeadline bounds ReadBody; for the goroutine that calls them.
 func (x *Exchange) SetReadDeadline(t time.Time) { x.readBy = t }
 
-// SetWriteDeadline bounds WriteBody and Write; for the goroutine that calls them.
-func (x *Exchange) SetWriteDeadline(t time.Time) { x.writeBy = t }
+// SetWriteTimeout bounds how long WriteBody waits for room, counted anew when
+// there was some; for the goroutine that calls it. 0: it waits for good.
+func (x *Exchange) SetWriteTimeout(d time.Duration) { x.patience = d }
 
 // Interrupt makes a ReadBody that waits return conn.ErrInterrupted, and those that come, until Resume.
 func (x *Exchange) Interrupt() { x.setInterrupted(true) }

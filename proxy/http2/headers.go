@@ -188,6 +188,7 @@ func (c *Core) field(f hpack.HeaderField) {
 
 func (c *Core) decodeRequest(g gather, block []byte) {
 	s := c.newStream(g.id)
+	s.received = int64(frameHeaderSize + len(block))
 	s.req = c.events.Request(s)
 	if !c.decode(&s.req.Head, request, block) {
 		return
@@ -211,6 +212,9 @@ func (c *Core) decodeRequest(g gather, block []byte) {
 
 // decodeMore decodes a head on a stream that there is: trailers, or a client's response.
 func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
+	if s != nil {
+		s.received += int64(frameHeaderSize + len(block))
+	}
 	switch {
 	case s == nil:
 		c.decode(nil, discard, block)

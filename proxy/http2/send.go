@@ -13,6 +13,8 @@ var (
 	ErrStreamOver = errors.New("http2: the stream is over")
 	// ErrNoStream: the peer takes no further stream now, see Core.Capacity.
 	ErrNoStream = errors.New("http2: the peer takes no further stream on this connection")
+	// ErrHeadForPeer: the head is larger than the peer takes.
+	ErrHeadForPeer = errors.New("http2: the head is larger than the peer's SETTINGS_MAX_HEADER_LIST_SIZE")
 	// ErrNoConnectProtocol: the peer does not take requests to upgrade (RFC 8441).
 	ErrNoConnectProtocol = errors.New("http2: the peer has no extended CONNECT")
 )
@@ -24,7 +26,7 @@ func (c *Core) Pending() int { return len(c.out) }
 // Who waited for room is called.
 func (c *Core) Take(spare []byte) []byte {
 	out := c.out
-	c.out, c.control = spare[:0], 0
+	c.out, c.control, c.tail = spare[:0], 0, tail{}
 	c.wake()
 	return out
 }
@@ -78,6 +80,8 @@ func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {
 		return nil, ErrNoStream
 	case tunnel && !c.peer.connect:
 		return nil, ErrNoConnectProtocol
+	case c.peer.headSize > 0 && listSize(req) > int64(c.peer.headSize):
+		return nil, ErrHeadForPeer
 	}
 	s := c.newStream(c.nextOwn)
 	c.nextOwn += 2
@@ -131,6 +135,7 @@ func (c *Core) endHead(s *Stream, at int, end bool) {
 		c.out[at+4] |= flagEndStream
 	}
 	n := len(c.out) - at - frameHeaderSize
+	s.written += int64(frameHeaderSize + n)
 	if n <= leastFrameSize {
 		setFrameLength(c.out, at, n)
 		return
@@ -176,7 +181,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 	}
 	if end {
 		if len(p) == 0 {
-			c.out = appendFrame(c.out, 0, frameData, flagEndStream, s.id)
+			c.appendEnd(s)
 		}
 		c.sent(s)
 	}
@@ -189,14 +194,32 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 	if end {
 		flags = flagEndStream
 	}
+	at := len(c.out)
 	c.out = appendFrame(c.out, len(p), frameData, flags, s.id)
 	c.out = append(c.out, p...)
+	c.tail = tail{id: s.id, at: at, end: len(c.out)}
+	s.written += int64(frameHeaderSize + len(p))
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
 	c.purse.earn(forPings, 1) // who measures the path does so with what comes, however small
 	if len(p) >= 256 || end { // windows of a few bytes are no honest work
 		c.purse.earn(forWindows, 2)
 	}
+}
+
+// tail is the last frame of the output, where that is DATA.
+type tail struct {
+	id      uint32
+	at, end int
+}
+
+// appendEnd ends the stream, by its last DATA if that is still there behind all else.
+func (c *Core) appendEnd(s *Stream) {
+	if c.tail.id == s.id && c.tail.end == len(c.out) {
+		c.out[c.tail.at+4] |= flagEndStream
+		return
+	}
+	c.out = appendFrame(c.out, 0, frameData, flagEndStream, s.id)
 }
 
 // Finish ends the body, with the trailers that are not dropped.

@@ -19,6 +19,8 @@ import (
 type Connection struct {
 	rw    io.ReadWriter
 	serve func(*Exchange)
+	busy  func(bool) // see Observe
+	over  func()
 	flush func() // c.flusher, bound once
 
 	mu       sync.Mutex // guards all below, and the exchanges' state
@@ -41,13 +43,32 @@ func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)
 	c.core.Init(config, (*events)(c))
 }
 
+// Observe makes c call busy with true when the first of its exchanges begins
+// and with false when the last one has ended, and over when there is nothing
+// more to wait for: c has Left, or cannot write any more. Both are called with
+// c's lock held, from any goroutine. It is called behind Init.
+func (c *Connection) Observe(busy func(bool), over func()) { c.busy, c.over = busy, over }
+
+func (c *Connection) tell(busy bool) {
+	if c.busy != nil {
+		c.busy(busy)
+	}
+}
+
+// tellOver is called where c may have nothing more to wait for.
+func (c *Connection) tellOver() {
+	if c.over != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
+		c.over()
+	}
+}
+
 // Step reads until the connection has nothing more to give, and starts what
-// came. The errors: conn.ErrWouldBlock (call again), io.EOF, a *ConnError (what
-// it says to the client is on its way), or the connection's own.
+// came; nil: it has Left. The errors: conn.ErrWouldBlock (call again), io.EOF, a
+// *ConnError (what it says to the client is on its way), or the connection's own.
 func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
-	for {
+	for !c.Left() {
 		n, err := c.rw.Read(buf[:])
 		if n > 0 {
 			if err := c.receive(buf[:n]); err != nil {
@@ -58,10 +79,12 @@ func (c *Connection) Step() error {
 			return err
 		}
 	}
+	return nil
 }
 
 func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.bare {
 		c.bare = false
 		greeting := c.core.Take(conn.GetBuffer()[:0])
@@ -81,7 +104,6 @@ func (c *Connection) receive(p []byte) error {
 		c.drained.Wait()
 		err = c.failed
 	}
-	c.mu.Unlock()
 	return err
 }
 
@@ -122,6 +144,7 @@ func (c *Connection) flusher() {
 		if err != nil {
 			c.failed = err
 			c.core.Abort(InternalError, "lost", "the connection was lost")
+			c.tellOver()
 		}
 	}
 	c.flushing = false
@@ -165,7 +188,12 @@ func (c *Connection) Working() int {
 func (c *Connection) Leave() { c.locked(c.core.Leave) }
 
 // LeaveNow takes no more exchanges: see Core.LeaveNow.
-func (c *Connection) LeaveNow() { c.locked(c.core.LeaveNow) }
+func (c *Connection) LeaveNow() {
+	c.locked(func() {
+		c.core.LeaveNow()
+		c.tellOver()
+	})
+}
 
 // Left says whether the connection can be closed: no exchange runs or will.
 func (c *Connection) Left() bool {
@@ -176,9 +204,34 @@ func (c *Connection) Left() bool {
 
 func (c *Connection) locked(f func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	f()
 	c.startFlusher()
-	c.mu.Unlock()
+}
+
+// HeadStarted says whether a part of a next frame is there that is not DATA, or
+// a part of a head.
+func (c *Connection) HeadStarted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Started()
+}
+
+// Greeted says whether the client has sent its preface and its first frame.
+func (c *Connection) Greeted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Greeted()
+}
+
+// Flushed waits until everything there was to say is sent, or cannot be. The
+// connection's write timeout bounds that.
+func (c *Connection) Flushed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.flushing {
+		c.drained.Wait()
+	}
 }
 
 // Abort ends every exchange, as nothing is read any more, and waits until they
@@ -213,6 +266,9 @@ func (e *events) Response(*Stream) *message.Response { return nil } // a client'
 func (e *events) Head(s *Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
+	if e.core.Working() == 1 {
+		(*Connection)(e).tell(true)
+	}
 	e.ready = append(e.ready, x)
 }
 
@@ -230,12 +286,10 @@ func (e *events) End(s *Stream) {
 
 func (e *events) Reset(s *Stream, ending Ending) {
 	x := exchangeOf(s)
-	x.over, x.ending = true, ending
+	x.end(ending)
 	if !x.started { // nobody has heard of it
 		x.release()
-		return
 	}
-	x.changed.Broadcast()
 }
 
 func (e *events) Writable(s *Stream) {

@@ -170,7 +170,7 @@ func TestConnectionDeadlines(t *testing.T) {
 		res := newResponse(200)
 		res.Length = message.Unknown
 		x.WriteHead(&req, res, false)
-		x.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		x.SetWriteTimeout(50 * time.Millisecond)
 		writeErr := x.WriteBody(make([]byte, 64<<20)) // nobody reads it
 		x.Interrupt()
 		x.SetReadDeadline(time.Time{})
