@@ -84,7 +84,20 @@ type Listener struct {
 	MaxConnections int
 	// TrustForwarded lists the client networks whose forwarding fields are kept and added to.
 	TrustForwarded []netip.Prefix
-	Timeouts       ListenerTimeouts
+	// HTTP2 is the zero value on tcp listeners.
+	HTTP2    ListenerHTTP2
+	Timeouts ListenerTimeouts
+}
+
+// ListenerHTTP2 says how clients may speak HTTP/2.
+type ListenerHTTP2 struct {
+	// Offer: on tls listeners, by ALPN, where TLS 1.2 or later and a suite that
+	// HTTP/2 allows will be negotiated.
+	Offer bool
+	// PriorKnowledge: on http listeners, a client may begin with HTTP/2's preface.
+	PriorKnowledge bool
+	// MaxStreams bounds the exchanges of one connection at once.
+	MaxStreams int
 }
 
 // ListenerTimeouts are the waits for a client. None is ever zero.

@@ -82,7 +82,7 @@ func (v *draft) every(one setter) setter {
 }
 
 func (v *draft) listener(name string, key, n *yaml.Node, p path) {
-	l := &Listener{Name: name, Position: v.at(key), Timeouts: ListenerTimeouts{
+	l := &Listener{Name: name, Position: v.at(key), HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
@@ -97,6 +97,7 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 		{"proxy_protocol", v.text(&l.HeaderPolicy)},
 		{"max_connections", v.number(&l.MaxConnections, 0, maxNumber)},
 		{"trust_forwarded", v.prefixes(&l.TrustForwarded)},
+		{"http2", v.listenerHTTP2(l)},
 		{"timeouts", func(n *yaml.Node, p path) {
 			t := &l.Timeouts
 			v.section(n, p, []field{
@@ -121,6 +122,22 @@ func (d *decoder) listenerProtocol(dst *Protocol) setter {
 			return
 		}
 		known(n, p)
+	}
+}
+
+// listenerHTTP2 takes a truth value for one of "offer".
+func (v *draft) listenerHTTP2(l *Listener) setter {
+	return func(n *yaml.Node, p path) {
+		v.mark(&l.HTTP2, n, p)
+		if n.Kind == yaml.ScalarNode {
+			v.truth(&l.HTTP2.Offer)(n, p)
+			return
+		}
+		v.section(n, p, []field{
+			{"offer", v.truth(&l.HTTP2.Offer)},
+			{"prior_knowledge", v.truth(&l.HTTP2.PriorKnowledge)},
+			{"max_streams", v.number(&l.HTTP2.MaxStreams, 1, 1000)},
+		}...)
 	}
 }
 

@@ -109,6 +109,16 @@ func (l Listener) tree() (t tree) {
 	t.text("proxy_protocol", l.HeaderPolicy, l.HeaderPolicy != "")
 	t.number("max_connections", l.MaxConnections)
 	t.texts("trust_forwarded", prefixTexts(l.TrustForwarded))
+	if l.Protocol != ProtocolTCP {
+		t.section("http2", func(t *tree) {
+			if l.Protocol == ProtocolTLS {
+				t.truth("offer", l.HTTP2.Offer)
+			} else {
+				t.truth("prior_knowledge", l.HTTP2.PriorKnowledge)
+			}
+			t.number("max_streams", l.HTTP2.MaxStreams)
+		})
+	}
 	t.section("timeouts", func(t *tree) {
 		t.duration("handshake", l.Timeouts.Handshake)
 		t.duration("request_head", l.Timeouts.RequestHead)

@@ -17,6 +17,7 @@ func (v *draft) validate() {
 		if l.Protocol == ProtocolTCP && v.given(&l.TrustForwarded) {
 			v.failAt(v.places[&l.TrustForwarded], "a tcp listener has no requests with fields; take this out")
 		}
+		v.checkHTTP2(l)
 	}
 	for _, h := range v.headers {
 		v.checkRules(h)
@@ -37,6 +38,30 @@ func (v *draft) validate() {
 	}
 	v.checkCertificates()
 	v.checkAddresses()
+}
+
+// checkHTTP2 reports ways to HTTP/2 that a listener's protocol does not have,
+// and takes out the defaults of those.
+func (v *draft) checkHTTP2(l *Listener) {
+	h := &l.HTTP2
+	switch l.Protocol {
+	case ProtocolTCP:
+		if v.given(h) {
+			v.failAt(v.places[h], "a tcp listener has no requests; take this out")
+		}
+		*h = ListenerHTTP2{}
+	case ProtocolHTTP:
+		if h.Offer {
+			v.failAt(v.places[&h.Offer], "HTTP/2 is offered within TLS; on an http listener, clients may begin with it under prior_knowledge")
+		}
+		h.Offer = false
+	case ProtocolTLS:
+		h.Offer = h.Offer || !v.given(&h.Offer)
+		if h.PriorKnowledge {
+			v.failAt(v.places[&h.PriorKnowledge], "is for http listeners; within TLS, clients are offered HTTP/2 (offer)")
+		}
+		h.PriorKnowledge = false
+	}
 }
 
 func (v *draft) addDefaultPolicy() {

@@ -40,6 +40,7 @@ type progress struct {
 
 	trouble  trouble
 	attempts int
+	orphaned bool // its listener is gone, or became another
 	answered bool // the response's head was gathered for the client
 	upgraded bool
 	status   int
@@ -97,7 +98,7 @@ func (x *exchange) begin() {
 			x.table, x.edge, x.sniHost = t, e, nil
 			x.trusted = contains(e.trusted, x.conn.Client.Addr())
 		} else {
-			x.ended = true // the listener is gone, or became another; this is the connection's last exchange
+			x.ended, x.orphaned = true, true // this is the connection's last exchange
 		}
 	}
 }

@@ -41,6 +41,7 @@ type Proxy struct {
 	draining atomic.Bool
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
+	http2    sessions2
 }
 
 // Swap puts a table in place. Exchanges that run go on by the old one; the next
@@ -48,6 +49,11 @@ type Proxy struct {
 // connections of tunnels whose route is gone, for the caller to drain.
 func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
 	p.previous.Store(p.table.Swap(t))
+	p.http2.leave(func(s *session2) bool {
+		e := s.side.Load().edge
+		now := t.edges[e.name]
+		return now == nil || now.protocol != e.protocol
+	})
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
@@ -65,8 +71,13 @@ func (p *Proxy) SetLog(f func(*Record)) {
 }
 
 // SetDraining makes responses tell their clients not to use the connection
-// again, or stops doing so.
-func (p *Proxy) SetDraining(on bool) { p.draining.Store(on) }
+// again, or stops doing so. Connections that speak HTTP/2 end once what runs has ended.
+func (p *Proxy) SetDraining(on bool) {
+	p.draining.Store(on)
+	if on {
+		p.http2.leave(func(*session2) bool { return true })
+	}
+}
 
 // timeout bounds waits that no setting is for, such as reading away what a
 // client sends after its answer.

@@ -156,8 +156,8 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 	return c.raw.Control(f)
 }
 
-// Interrupt makes the Read that another goroutine is in, and those to come,
-// return ErrInterrupted, until Resume. It is for taking the reading side over.
+// Interrupt makes the Read or Await that another goroutine is in, and those to
+// come, return ErrInterrupted, until Resume. It is for taking the reading side over.
 func (c *Conn) Interrupt() {
 	c.interrupted.Store(true)
 	if c.polled.Load() {

@@ -133,6 +133,7 @@ type Core struct {
 	prefaced int    // how much of the preface has come
 	greeted  bool   // the first frame, SETTINGS, has come
 	pending  []byte // the beginning of a frame whose end has not come
+	begun    uint64 // frames and heads that did not come at once
 	gather   gather
 	data     dataFrame
 
@@ -246,7 +247,7 @@ func (c *Core) nextFrame(p []byte) []byte {
 		return c.completeFrame(p)
 	}
 	if len(p) < frameHeaderSize {
-		c.pending = append(c.pending, p...)
+		c.keep(p)
 		return nil
 	}
 	f := parseFrame(p)
@@ -259,11 +260,19 @@ func (c *Core) nextFrame(p []byte) []byte {
 	}
 	whole := frameHeaderSize + f.length
 	if len(p) < whole {
-		c.pending = append(c.pending, p...)
+		c.keep(p)
 		return nil
 	}
 	c.handle(f, p[frameHeaderSize:whole])
 	return p[whole:]
+}
+
+// keep notes the beginning of a frame.
+func (c *Core) keep(p []byte) {
+	c.pending = append(c.pending, p...)
+	if !c.gather.open {
+		c.begun++
+	}
 }
 
 // completeFrame is nextFrame where the beginning of the frame is in pending.
@@ -363,10 +372,13 @@ func (c *Core) spend(k budgetKind) bool {
 	return false
 }
 
-// Started says whether the peer has begun something that it has to finish: a
-// head, or a frame that is not DATA.
-func (c *Core) Started() bool {
-	return c.gather.open || len(c.pending) > 0 || c.prefaced < len(Preface) && c.prefaced > 0
+// Started says which head or frame, DATA apart, the peer has begun and not
+// finished, by a number of its own; 0: none.
+func (c *Core) Started() uint64 {
+	if !c.gather.open && len(c.pending) == 0 {
+		return 0
+	}
+	return c.begun
 }
 
 // Greeted says whether the peer's preface and its first SETTINGS have come.

@@ -63,6 +63,7 @@ func (c *Core) headers(f frame, p []byte) {
 		return
 	}
 	c.gather.open = true
+	c.begun++
 	c.gather.block = append(c.gather.block, p...)
 }
 

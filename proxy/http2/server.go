@@ -1,8 +1,11 @@
 package http2
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -30,6 +33,7 @@ type Connection struct {
 	spare    []byte
 	bare     bool  // the core has no output buffer
 	failed   error // of writing
+	panicked any   // what the flusher panicked with
 	drained  sync.Cond
 }
 
@@ -128,6 +132,7 @@ const mostSpare = 256 << 10
 func (c *Connection) flusher() {
 	runtime.Gosched()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for c.core.Pending() > 0 && c.failed == nil {
 		if c.spare == nil {
 			c.spare = conn.GetBuffer()[:0]
@@ -154,7 +159,34 @@ func (c *Connection) flusher() {
 		c.spare, c.bare = nil, true
 	}
 	c.drained.Broadcast()
+}
+
+// write sends out without the lock, which is held before and after. A panic is
+// left for Err: here it would end the process.
+func (c *Connection) write(out []byte) (err error) {
 	c.mu.Unlock()
+	defer func() {
+		value := recover()
+		c.mu.Lock()
+		if value != nil {
+			c.panicked = fmt.Sprintf("%v, in a flusher:\n%s", value, debug.Stack())
+			err = errPanicked
+		}
+	}()
+	_, err = c.rw.Write(out)
+	return err
+}
+
+var errPanicked = errors.New("http2: writing panicked")
+
+// Err is why nothing can be written any more, or nil. Where that was a panic, it goes on here.
+func (c *Connection) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.panicked != nil {
+		panic(c.panicked)
+	}
+	return c.failed
 }
 
 // putOutput gives a buffer back that came from the pool, and was not outgrown.
@@ -209,9 +241,9 @@ func (c *Connection) locked(f func()) {
 	c.startFlusher()
 }
 
-// HeadStarted says whether a part of a next frame is there that is not DATA, or
-// a part of a head.
-func (c *Connection) HeadStarted() bool {
+// HeadStarted says which head or frame, DATA apart, has begun and not come to
+// its end, by a number of its own; 0: none.
+func (c *Connection) HeadStarted() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core.Started()
@@ -232,6 +264,11 @@ func (c *Connection) Flushed() {
 	for c.flushing {
 		c.drained.Wait()
 	}
+}
+
+// Fail ends the connection for a fault of the client's that its driver found.
+func (c *Connection) Fail(e *ConnError) {
+	c.locked(func() { c.core.fail(e.Code, e.Reason, e.Detail) })
 }
 
 // Abort ends every exchange, as nothing is read any more, and waits until they
