@@ -254,6 +254,19 @@ func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
 	return b
 }
 
+// listSize is the size of a request's head as SETTINGS_MAX_HEADER_LIST_SIZE
+// means it (RFC 9113, section 6.5.2), no less.
+func listSize(req *message.Request) int64 {
+	const each = 32
+	n := int64(4*each+len(":method:scheme:path:authorityhttps")) + int64(req.Method.Len()+req.Target.Len()+req.Host.Len())
+	for i := range req.Fields {
+		if !req.Fields[i].Dropped {
+			n += int64(each + len(req.Name(i)) + len(req.Value(i)))
+		}
+	}
+	return n
+}
+
 // appendResponse appends the block of a response's head. On a tunnel's stream,
 // 101 is said as 200.
 func appendResponse(b []byte, res *message.Response) []byte {

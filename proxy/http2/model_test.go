@@ -276,7 +276,7 @@ func (m *model) released(id uint32) {
 	s := m.streams[id]
 	if !s.closed {
 		code := Cancel
-		if s.weDone {
+		if m.server && s.weDone || !m.server && s.peerDone { // the response is through
 			code = NoError
 		}
 		m.refuses(id, code)

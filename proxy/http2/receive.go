@@ -44,6 +44,8 @@ func (c *Core) applySettings(p []byte) {
 			if c.peer.frameSize = value; value < leastFrameSize || value > mostFrameSize {
 				c.fail(ProtocolError, "bad_settings", "SETTINGS_MAX_FRAME_SIZE has no proper value")
 			}
+		case settingHeadSize:
+			c.peer.headSize = value
 		case settingConnectProtocol:
 			if value > 1 || value == 0 && c.peer.connect {
 				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_CONNECT_PROTOCOL has no proper value")
