@@ -50,23 +50,18 @@ func (p *pulse) ask(now time.Time) {
 	p.pings++
 }
 
-var (
-	errSilent = errors.New("the endpoint does not answer PINGs")
-	errStuck  = errors.New("the endpoint takes no bytes")
-)
+var errSilent = errors.New("the endpoint does not answer PINGs")
 
 // Look is called about once a second. It asks a silent endpoint for a sign of
-// life, and ends the connection where there is none, or where a write waits for
-// longer than stuck.
-func (t *Trunk) Look(now time.Time, stuck time.Duration) {
+// life, and ends the connection where there is none.
+func (t *Trunk) Look(now time.Time) {
 	t.mu.Lock()
 	p := &t.pulse
 	switch {
 	case t.lost != nil:
-	case !t.since.IsZero() && now.Sub(t.since) >= stuck:
-		t.giveUp(errStuck)
 	case p.asking && now.Sub(p.last) >= deadAfter:
-		t.giveUp(errSilent)
+		t.lose(errSilent)
+		t.conn.Cut()
 	case p.due(now):
 		p.ask(now)
 		t.core.pinging = false // the last one was answered by something else
@@ -77,16 +72,5 @@ func (t *Trunk) Look(now time.Time, stuck time.Duration) {
 		p.doubtful = doubtful
 		t.measure()
 	}
-	news := t.news
-	t.news = false
-	t.mu.Unlock()
-	if news {
-		t.changed()
-	}
-}
-
-// giveUp ends the connection at once. The lock is held.
-func (t *Trunk) giveUp(err error) {
-	t.lose(err)
-	t.conn.Cut()
+	t.unlock()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,6 @@ type Trunk struct {
 	mu       sync.Mutex // guards all below, and the calls' state
 	core     Core
 	flushing bool
-	since    time.Time // when the write that runs began; zero: none runs
 	spare    []byte
 	lost     *LostError
 	leaving  bool // to be closed once no call runs
@@ -75,7 +75,7 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 // much it takes, and that it speaks HTTP/2 at all. With an error, which may be
 // that of ctx, the connection is closed.
 func (t *Trunk) Start(ctx context.Context) error {
-	t.conn.SetDuplex(true)
+	t.conn.Split()
 	t.conn.SetReadDeadline(time.Time{}) // Look ends what takes too long
 	go t.run()
 	t.mu.Lock()
@@ -153,18 +153,28 @@ func (t *Trunk) receive(p []byte) bool {
 	t.mu.Lock()
 	t.makeRoom()
 	t.pulse.heard(now)
-	t.broken = t.core.Receive(now, p)
+	t.broken = t.take(now, p)
 	if t.broken == nil && t.lost != nil {
 		t.broken = t.lost.Err
 	}
 	t.startFlusher()
+	t.unlock()
+	return t.broken == nil
+}
+
+func (t *Trunk) take(now time.Time, p []byte) (err error) {
+	defer rescue(&err)
+	return t.core.Receive(now, p)
+}
+
+// unlock releases the lock, and tells of what happened under it.
+func (t *Trunk) unlock() {
 	news := t.news
 	t.news = false
 	t.mu.Unlock()
 	if news {
 		t.changed()
 	}
-	return t.broken == nil
 }
 
 // makeRoom takes a buffer for output, where an idle connection has none. The lock is held.
@@ -188,17 +198,15 @@ func (t *Trunk) startFlusher() {
 func (t *Trunk) flusher() {
 	runtime.Gosched()
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for t.core.Pending() > 0 {
 		if t.spare == nil {
 			t.spare = conn.GetBuffer()[:0]
 		}
 		out := t.core.Take(t.spare)
-		t.spare, t.since = nil, time.Now()
-		t.pulse.said(t.since)
-		t.mu.Unlock()
-		_, err := t.rw.Write(out)
-		t.mu.Lock()
-		t.since = time.Time{}
+		t.spare = nil
+		t.pulse.said(time.Now())
+		err := t.write(out)
 		if cap(out) <= mostSpare {
 			t.spare = out
 		}
@@ -218,7 +226,22 @@ func (t *Trunk) flusher() {
 	}
 	t.flushing = false
 	t.quiet.Broadcast()
+}
+
+// write sends out without the lock, which is held before and after.
+func (t *Trunk) write(out []byte) (err error) {
 	t.mu.Unlock()
+	defer t.mu.Lock()
+	defer rescue(&err)
+	_, err = t.rw.Write(out)
+	return err
+}
+
+// rescue makes a panic the end of one connection instead of the process's.
+func rescue(err *error) {
+	if value := recover(); value != nil {
+		*err = fmt.Errorf("panic: %v\n%s", value, debug.Stack())
+	}
 }
 
 func (t *Trunk) mayHangUp() bool {
