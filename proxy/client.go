@@ -58,6 +58,8 @@ type wire interface {
 	WriteEnd(res *message.Response)
 	Flush() error
 	MustClose() bool
+	// Accepts says whether a 101 fulfils what the client asked for.
+	Accepts(req *message.Request, res *message.Response) bool
 
 	// Share is called before a second goroutine reads or writes.
 	Share()
@@ -92,6 +94,9 @@ func (w *http1Wire) Transferred() (in, out int64) {
 	return w.conn.BytesRead - w.in, w.conn.BytesWritten - w.out
 }
 func (w *http1Wire) Version() string { return "1.1" }
+
+// Accepts leaves it to the client, who gets to see the 101.
+func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }
 
 // Gone takes a client that closed only its sending half for gone: it looks the same.
 func (w *http1Wire) Gone() (yes bool) {

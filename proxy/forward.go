@@ -185,6 +185,10 @@ func (x *exchange) gotHead() bool {
 		x.wire.WriteHead(&x.req, &x.res, false)
 		return x.flush() != nil
 	}
+	if x.res.Status == 101 && !x.wire.Accepts(&x.req, &x.res) {
+		x.lostEndpoint(errNotAccepted)
+		return true
+	}
 	x.endpoint.Succeeded()
 	x.phase, x.moved = relayingBody, true
 	x.answered = true
@@ -198,6 +202,9 @@ func (x *exchange) gotHead() bool {
 	}
 	return false
 }
+
+var errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+	Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
 
 // relayBody passes on what is there of the body. Nothing is held back while
 // it waits for more.

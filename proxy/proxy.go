@@ -24,9 +24,9 @@ type Proxy struct {
 	// tunnel, by a record of the kind "refused"; nil: nobody is. It may use the
 	// record until it returns.
 	Refused func(r *Record)
-	// Orphaned is told of a tunnel's client connection whose route went with a
+	// Orphaned is told of the client's end of a tunnel whose route went with a
 	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
-	Orphaned func(*conn.Conn)
+	Orphaned func(conn.Linked)
 	// Clients remembers what clients need of TLS; nil: nobody does.
 	Clients *policy.Clients
 	// Challenges answers ACME challenges; nil: nobody does, and they are refused.
@@ -45,9 +45,9 @@ type Proxy struct {
 }
 
 // Swap puts a table in place. Exchanges that run go on by the old one; the next
-// request of every connection finds the new one. It returns the client
-// connections of tunnels whose route is gone, for the caller to drain.
-func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
+// request of every connection finds the new one. It returns the clients'
+// ends of tunnels whose route is gone, for the caller to drain.
+func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.previous.Store(p.table.Swap(t))
 	p.http2.leave(func(s *session2) bool {
 		e := s.side.Load().edge

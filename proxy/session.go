@@ -24,6 +24,7 @@ type session struct {
 	headTimed bool // the next request's head has begun, and its deadline is set
 	pending   bool // a request was read that cannot be served within Await
 	lingering bool // the client may still be sending: close by way of a half close
+	http2     bool // the client began with the preface of HTTP/2
 }
 
 var sessions = sync.Pool{New: func() any {
@@ -50,10 +51,28 @@ func serveHTTP1(cl clientSide) {
 		}
 	}()
 	s.run()
-	s.close()
+	again := s.http2
+	if again {
+		s.conn.Unread(s.http1.TakeBuffered())
+		s.http1.Close()
+	} else {
+		s.close()
+	}
 	whole = true // from the next line on s may be another connection's
 	s.forget()
 	sessions.Put(s)
+	if again {
+		serveHTTP2(cl)
+	}
+}
+
+// prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
+const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
+
+// isHTTP2 says whether the connection begins as HTTP/2 does, and may
+// (RFC 9113, section 3.3).
+func (s *session) isHTTP2() bool {
+	return s.edge.priorKnowledge && s.tls == nil && s.started.IsZero() && s.http1.Begins(prefaceHead)
 }
 
 // run waits for requests within conn.Await and serves there what it can: all
@@ -108,6 +127,10 @@ func (s *session) noHead(err error) bool {
 	var refusal *message.Refusal
 	switch {
 	case errors.As(err, &refusal):
+		if s.isHTTP2() {
+			s.http2 = true
+			break
+		}
 		s.refuseHead(refusal)
 	case err == io.EOF:
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 // session2 is a client connection that speaks HTTP/2. Its own goroutine reads;
@@ -49,7 +50,7 @@ func serveHTTP2(cl clientSide) {
 	}
 	s.conn.Split()
 	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams}, s.serve)
-	s.http2.Observe(s.isBusy, s.conn.Interrupt)
+	s.http2.Observe(s)
 	s.proxy.http2.add(s)
 	defer s.proxy.http2.remove(s)
 	whole := false
@@ -145,8 +146,16 @@ func (s *session2) wait(now time.Time) {
 	s.conn.SetReadDeadline(now.Add(limit))
 }
 
-// isBusy is told when the first exchange begins, and when the last one has ended.
-func (s *session2) isBusy(yes bool) {
+// Over wakes the goroutine that reads.
+func (s *session2) Over() { s.conn.Interrupt() }
+
+// Fault counts a stream that was reset for the client's fault.
+func (s *session2) Fault(reason string) {
+	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
+}
+
+// Busy is told when the first exchange begins, and when the last one has ended.
+func (s *session2) Busy(yes bool) {
 	if yes {
 		s.idleSince.Store(busy)
 		s.conn.SetState(conn.Active)
@@ -182,6 +191,7 @@ func (s *session2) close(err error) {
 	side := s.side.Load()
 	switch {
 	case fault != nil:
+		s.proxy.Metrics.http2Error(side.edge.name, "connection", fault.Reason)
 		side.lost(fault.Reason, err)
 	case !conn.Routine(err), s.timed() && err != nil:
 		side.lost("request_head", err)
@@ -240,7 +250,71 @@ func (x *exchange) serveHTTP2(h *http2.Exchange) {
 		x.whole = whole && !x.req.ExpectContinue
 		x.serve()
 	}
+	if x.upgraded {
+		x.tunnelStream(h)
+		return
+	}
 	x.finish(time.Now())
+}
+
+// tunnelStream runs the tunnel that an extended CONNECT became (RFC 8441).
+func (x *exchange) tunnelStream(h *http2.Exchange) {
+	h.SetWriteTimeout(0) // the tunnel has limits of its own
+	h.SetReadDeadline(time.Time{})
+	end := &streamEnd{http2: h, exchange: x}
+	x.tunnelFrom(tunnel.End{Stream: end})
+	end.close()
+}
+
+// streamEnd is the client's end of a tunnel, where that is a stream of HTTP/2.
+// Others may have it for longer than it lasts.
+type streamEnd struct {
+	exchange *exchange
+	mu       sync.Mutex
+	http2    *http2.Exchange // nil for those others once the tunnel has ended
+}
+
+func (e *streamEnd) Receive() ([]byte, error) { return e.http2.ReadBody(&e.exchange.req) }
+func (e *streamEnd) Link(other conn.Linked)   { e.http2.Link(other) }
+
+func (e *streamEnd) Send(p []byte) error {
+	if err := e.http2.WriteBody(p); err != nil {
+		return err
+	}
+	return e.http2.Flush()
+}
+
+func (e *streamEnd) SendEnd() error {
+	e.http2.WriteEnd(&e.exchange.res)
+	return e.http2.Flush()
+}
+
+func (e *streamEnd) Err() error {
+	if e.exchange.conn.WasCut() {
+		return conn.ErrCut
+	}
+	return e.http2.Ended()
+}
+
+// Cut ends the tunnel. Anyone may call it, at any time.
+func (e *streamEnd) Cut() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.http2 != nil {
+		e.http2.Cut()
+	}
+}
+
+func (e *streamEnd) WasCut() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.http2 == nil || e.http2.WasCut()
+}
+
+func (e *streamEnd) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.http2 = nil
 }
 
 // panicked ends a connection in one of whose exchanges there was a panic, as Proxy.rescue does.

@@ -42,7 +42,7 @@ type Endpoint struct {
 	mu      sync.Mutex // guards what follows
 	idle    []*Session // the newest at the end
 	ticks   uint32     // seconds the pool has seen
-	tunnels map[*conn.Conn]struct{}
+	tunnels map[conn.Linked]struct{}
 }
 
 func newEndpoint(b *Backend, m member) *Endpoint {
@@ -126,7 +126,7 @@ func (e *Endpoint) remove() {
 	}
 	idle := e.takeIdle()
 	e.mu.Lock()
-	tunnels := make([]*conn.Conn, 0, len(e.tunnels))
+	tunnels := make([]conn.Linked, 0, len(e.tunnels))
 	for c := range e.tunnels {
 		tunnels = append(tunnels, c)
 	}
@@ -140,21 +140,21 @@ func (e *Endpoint) remove() {
 	})
 }
 
-// Track remembers c, a tunnel's client connection, so that Options.Gone is told
+// Track remembers c, the client's end of a tunnel, so that Options.Gone is told
 // of it when the endpoint goes; at once when it has gone already. The owner
 // calls untrack before it closes c.
-func (e *Endpoint) Track(c *conn.Conn) (untrack func()) {
+func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 	e.mu.Lock()
 	gone := e.removed.Load()
 	if !gone {
 		if e.tunnels == nil {
-			e.tunnels = make(map[*conn.Conn]struct{})
+			e.tunnels = make(map[conn.Linked]struct{})
 		}
 		e.tunnels[c] = struct{}{}
 	}
 	e.mu.Unlock()
 	if gone && e.backend.opts.Gone != nil {
-		e.backend.opts.Gone(e, []*conn.Conn{c})
+		e.backend.opts.Gone(e, []conn.Linked{c})
 	}
 	return func() {
 		e.mu.Lock()

@@ -47,12 +47,12 @@ func TestReloadCarriesOverByAddress(t *testing.T) {
 	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the idle session of the removed endpoint reads %v", err)
 	}
-	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []*conn.Conn{tunnel}) || len(w.checks) != 2 {
+	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel}) || len(w.checks) != 2 {
 		t.Errorf("removed %t, tunnels %v, %d checks", two.Removed(), w.gone, len(w.checks))
 	}
 	late := conn.New(pipeConn{})
 	two.Track(late)()
-	if !slices.Equal(w.gone["10.0.0.2:80"], []*conn.Conn{tunnel, late}) {
+	if !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel, late}) {
 		t.Errorf("a tunnel that came after the end was not told of: %v", w.gone)
 	}
 	again, other := session(two)

@@ -44,6 +44,27 @@ type OverError struct{ Ending }
 
 func (e *OverError) Error() string { return "http2: " + e.Detail }
 
+// Unwrap makes an end that is the client's own doing, or Cut's, an ordinary one.
+func (e *OverError) Unwrap() error {
+	switch {
+	case e.Reason == "cut":
+		return conn.ErrCut
+	case e.ByPeer:
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// Ended is why the exchange was over before its time; nil: it was not.
+func (x *Exchange) Ended() error {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if !x.over {
+		return nil
+	}
+	return &OverError{x.ending}
+}
+
 var exchanges = sync.Pool{New: func() any { return new(Exchange) }}
 
 func newExchange(c *Connection, s *Stream) *Exchange {
@@ -263,6 +284,13 @@ func (x *Exchange) Flush() error {
 		return &OverError{x.ending}
 	}
 	return c.failed
+}
+
+// Accepts says whether a 101 fulfils what the client asked for by an extended
+// CONNECT. It cannot see for itself, as it has no key (RFC 8441, section 5.1).
+func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
+	key := req.GetName(webSocketKey)
+	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
 }
 
 // Share is called before a second goroutine reads or writes, which is fine at any time.

@@ -22,8 +22,7 @@ import (
 type Connection struct {
 	rw    io.ReadWriter
 	serve func(*Exchange)
-	busy  func(bool) // see Observe
-	over  func()
+	watch Observer
 	flush func() // c.flusher, bound once
 
 	mu       sync.Mutex // guards all below, and the exchanges' state
@@ -47,22 +46,30 @@ func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)
 	c.core.Init(config, (*events)(c))
 }
 
-// Observe makes c call busy with true when the first of its exchanges begins
-// and with false when the last one has ended, and over when there is nothing
-// more to wait for: c has Left, or cannot write any more. Both are called with
-// c's lock held, from any goroutine. It is called behind Init.
-func (c *Connection) Observe(busy func(bool), over func()) { c.busy, c.over = busy, over }
+// Observer is told what happens to a connection, with its lock held and from any goroutine.
+type Observer interface {
+	// Busy says that the first exchange begins, or that the last one has ended.
+	Busy(yes bool)
+	// Over says that there is nothing more to wait for: the connection has
+	// Left, or cannot write any more, which Err tells.
+	Over()
+	// Fault says that a stream was reset for the client's fault, by a word for metrics.
+	Fault(reason string)
+}
+
+// Observe makes w the connection's observer. It is called behind Init.
+func (c *Connection) Observe(w Observer) { c.watch = w }
 
 func (c *Connection) tell(busy bool) {
-	if c.busy != nil {
-		c.busy(busy)
+	if c.watch != nil {
+		c.watch.Busy(busy)
 	}
 }
 
 // tellOver is called where c may have nothing more to wait for.
 func (c *Connection) tellOver() {
-	if c.over != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
-		c.over()
+	if c.watch != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
+		c.watch.Over()
 	}
 }
 
@@ -323,6 +330,9 @@ func (e *events) End(s *Stream) {
 
 func (e *events) Reset(s *Stream, ending Ending) {
 	x := exchangeOf(s)
+	if !ending.ByPeer && e.watch != nil {
+		e.watch.Fault(ending.Reason)
+	}
 	x.end(ending)
 	if !x.started { // nobody has heard of it
 		x.release()
