@@ -69,10 +69,17 @@ func serveHTTP1(cl clientSide) {
 // prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
 const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
 
-// isHTTP2 says whether the connection begins as HTTP/2 does, and may
-// (RFC 9113, section 3.3).
-func (s *session) isHTTP2() bool {
-	return s.edge.priorKnowledge && s.tls == nil && s.started.IsZero() && s.http1.Begins(prefaceHead)
+// isNotHTTP1 takes a connection that may begin as HTTP/2 does (RFC 9113, section
+// 3.3) for one, or refuses it. What begins as neither is not answered in either.
+func (s *session) isNotHTTP1(r *message.Refusal) {
+	switch {
+	case s.http1.Begins(prefaceHead):
+		s.http2 = true
+	case r.Reason == "bad_request_line":
+		s.clientSide.lost(r.Reason, r)
+	default:
+		s.refuseHead(r)
+	}
 }
 
 // run waits for requests within conn.Await and serves there what it can: all
@@ -127,11 +134,12 @@ func (s *session) noHead(err error) bool {
 	var refusal *message.Refusal
 	switch {
 	case errors.As(err, &refusal):
-		if s.isHTTP2() {
-			s.http2 = true
-			break
+		switch {
+		case s.edge.priorKnowledge && s.tls == nil && s.started.IsZero():
+			s.isNotHTTP1(refusal)
+		default:
+			s.refuseHead(refusal)
 		}
-		s.refuseHead(refusal)
 	case err == io.EOF:
 	default:
 		s.lost(err)
