@@ -78,6 +78,7 @@ func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 		return ecdsa // whatever the key
 	}
 	own := *h // get changes it
+	own.CipherSuites = slices.DeleteFunc(slices.Clone(h.CipherSuites), func(s uint16) bool { return !slices.Contains(p.Config.CipherSuites, s) })
 	cert, err := p.Config.GetCertificate(&own)
 	if err != nil || cert == nil {
 		return false // there will be no handshake

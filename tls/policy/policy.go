@@ -191,7 +191,7 @@ func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
 // One that no key opens is as if it were not encrypted, for the name outside.
 func Server(choose func(*tls.ClientHelloInfo) (*Policy, error), ech []tls.EncryptedClientHelloKey) *tls.Config {
 	return &tls.Config{
-		MinVersion:               tls.VersionTLS13,
+		MinVersion:               tls.VersionTLS10, // SupportsCertificate asks for it, within choose
 		SessionTicketsDisabled:   true,
 		EncryptedClientHelloKeys: ech,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
