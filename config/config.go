@@ -53,11 +53,13 @@ const DefaultTLSPolicy = "default"
 // Protocol says what a listener or backend speaks.
 type Protocol string
 
-// The protocols. A listener speaks http, tls or tcp; a backend http, https or tcp
-// (h2c and grpc are refused until HTTP/2 is there).
+// The protocols. A listener speaks http, tls or tcp; a backend http, https, h2c,
+// grpc or tcp.
 const (
 	ProtocolHTTP  Protocol = "http"
 	ProtocolHTTPS Protocol = "https"
+	ProtocolH2C   Protocol = "h2c"
+	ProtocolGRPC  Protocol = "grpc"
 	ProtocolTLS   Protocol = "tls"
 	ProtocolTCP   Protocol = "tcp"
 )
@@ -365,7 +367,7 @@ const (
 type Backend struct {
 	Name            string
 	Position        Position
-	Protocol        Protocol // http, https or tcp
+	Protocol        Protocol // http, https, h2c, grpc or tcp
 	Endpoints       []Endpoint
 	ResolveInterval time.Duration
 	Balance         Balance
@@ -379,10 +381,19 @@ type Backend struct {
 	MaxConnections int
 	Queue          Queue
 	// MaxIdle bounds the idle connections kept per endpoint.
-	MaxIdle  int
+	MaxIdle int
+	// HTTP2 offers HTTP/2 to https endpoints, beside HTTP/1.1.
+	HTTP2 bool
+	// Secure says that a grpc backend has a tls section, and so speaks TLS.
+	Secure   bool
 	TLS      BackendTLS
 	Timeouts BackendTimeouts
 	Retries  Retries
+}
+
+// UsesTLS says whether connections to the endpoints are TLS of weir's.
+func (b *Backend) UsesTLS() bool {
+	return b.Protocol == ProtocolHTTPS || b.Protocol == ProtocolGRPC && b.Secure
 }
 
 // Endpoint is one address of a backend. A name resolves to any number of addresses, each one an endpoint.
@@ -394,9 +405,10 @@ type Endpoint struct {
 	Weight   int // 1 to 1000
 }
 
-// HealthCheck probes every endpoint of a backend. Exactly one of HTTP and TCP is set.
+// HealthCheck probes every endpoint of a backend. Exactly one of HTTP, GRPC and TCP is set.
 type HealthCheck struct {
 	HTTP       *HTTPCheck
+	GRPC       *GRPCCheck
 	TCP        bool
 	Interval   time.Duration
 	Timeout    time.Duration
@@ -414,6 +426,11 @@ type HTTPCheck struct {
 	StatusMin, StatusMax int    // 200 to 399
 }
 
+// GRPCCheck asks grpc.health.v1.Health for a service; the endpoint is well when it is SERVING.
+type GRPCCheck struct {
+	Service string // empty: the server as a whole
+}
+
 // Ejection takes an endpoint out for a while after consecutive failures (connect failures, resets, 502 to 504
 // are not counted when the endpoint itself answered them). Failures 0 turns it off.
 type Ejection struct {
@@ -427,7 +444,7 @@ type Queue struct {
 	Timeout time.Duration
 }
 
-// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https.
+// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https, and by grpc where Backend.Secure.
 type BackendTLS struct {
 	ServerName string // empty: the host of the endpoint's address
 	CAFile     string // empty: the system's

@@ -38,6 +38,10 @@ backends:
   raw:
     endpoints: ["a:1"]
     health_check: {tcp: {}}
+  rpc:
+    endpoints: ["a:1"]
+    protocol: grpc
+    health_check: {grpc: {service: a}}
 health: {address: ":8086"}
 admin: {address: off}
 drain: {lame_duck: 1s}

@@ -321,6 +321,9 @@ func (b Backend) tree() (t tree) {
 	})
 	t.number("max_idle", b.MaxIdle)
 	if b.Protocol == ProtocolHTTPS {
+		t.truth("http2", b.HTTP2)
+	}
+	if b.UsesTLS() {
 		t.section("tls", b.TLS.fill)
 	}
 	t.section("timeouts", func(t *tree) {
@@ -343,6 +346,9 @@ func (h HealthCheck) fill(t *tree) {
 			t.text("host", h.HTTP.Host, h.HTTP.Host != "")
 			t.text("status", fmt.Sprintf("%d-%d", h.HTTP.StatusMin, h.HTTP.StatusMax), true)
 		})
+	}
+	if h.GRPC != nil {
+		t.section("grpc", func(t *tree) { t.text("service", h.GRPC.Service, h.GRPC.Service != "") })
 	}
 	if h.TCP {
 		t.section("tcp", func(*tree) {})

@@ -167,8 +167,11 @@ func (v *draft) checkBackendKeys(b *Backend) {
 	if b.Protocol == "" {
 		return
 	}
-	if v.given(&b.TLS) && b.Protocol != ProtocolHTTPS {
-		v.failAt(v.places[&b.TLS], `the backend speaks %s, without TLS of weir's; write "protocol: https", or take tls out`, b.Protocol)
+	if v.given(&b.TLS) && !b.UsesTLS() {
+		v.failAt(v.places[&b.TLS], `the backend speaks %s, without TLS of weir's; write "protocol: https" (or "grpc"), or take tls out`, b.Protocol)
+	}
+	if v.given(&b.HTTP2) && b.Protocol != ProtocolHTTPS {
+		v.failAt(v.places[&b.HTTP2], `only https endpoints can choose; for HTTP/2 without TLS write "protocol: h2c", and take http2 out`)
 	}
 	if v.given(&b.Host) && b.Protocol == ProtocolTCP {
 		v.failAt(v.places[&b.Host], "a tcp backend is sent no requests whose Host could be set; take this out")

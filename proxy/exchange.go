@@ -69,6 +69,7 @@ const (
 	none       trouble = iota
 	stale              // the idle connection had ended; nothing was sent
 	unsent             // there was no connection
+	refused            // the endpoint did not act on the request, and said so
 	unanswered         // a reused connection ended before any byte of the response
 	failed             // the endpoint gave no proper response head
 	cutShort           // the response broke off behind its head

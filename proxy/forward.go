@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -52,7 +53,7 @@ func (x *exchange) forward(r *Route) {
 func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
 	shared := e.Backend().Settings().SendProxy == 0 // a header names one client for good
 	for shared && !fresh {
-		link := e.Idle()
+		link := e.Idle(x.need())
 		if link == nil {
 			break
 		}
@@ -66,13 +67,17 @@ func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
 		x.fail(unsent, dialStatus(err), "connect", err)
 		return
 	}
-	link.Speak(*x.proxy.limits.Load())
 	x.talk(link)
+}
+
+// need is what the exchange needs of its way to an endpoint.
+func (x *exchange) need() backend.Need {
+	return backend.Need{Upgrade: x.req.Upgrade.Len() > 0, Limits: *x.proxy.limits.Load()}
 }
 
 func (x *exchange) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
-	link, err := e.Dial(context.Background(), x.proxy.outgoing(x.conn, x.tls, x.sni, x.policy))
+	link, err := e.Connect(context.Background(), x.proxy.outgoing(x.conn, x.tls, x.sni, x.policy), x.need())
 	x.connect = time.Since(begun)
 	return link, err
 }
@@ -266,9 +271,16 @@ func (x *exchange) fail(t trouble, status int, reason string, err error) {
 // something else than a response, before a head was through.
 func (x *exchange) lostEndpoint(err error) {
 	var refusal *message.Refusal
+	var unfit *http2.RequestError
 	switch {
 	case errors.Is(err, conn.ErrCut) && !x.conn.WasCut():
 		x.fail(clientGone, x.status, "client_gone", errClientGone) // it was the client's reset that cut it
+		return
+	case errors.As(err, &unfit):
+		x.fail(failed, unfit.Status, unfit.Reason, err)
+		return
+	case x.phase != relayingBody && http2.Unprocessed(err):
+		x.fail(refused, http.StatusServiceUnavailable, "endpoint_refused", err)
 		return
 	case x.phase == relayingBody:
 		x.fail(cutShort, x.status, "response_cut_short", err)
@@ -299,6 +311,11 @@ func (x *exchange) mayRetry(b *backend.Backend) bool {
 	case unanswered:
 		reason, spends = backend.RetryClosed, false
 		if !x.req.Idempotent || x.upload != nil {
+			return false
+		}
+	case refused:
+		reason, spends = backend.RetryRefused, !http2.Leaving(x.err) // who leaves is not overloaded
+		if !x.upload.untouched() {
 			return false
 		}
 	default:
@@ -349,8 +366,10 @@ func troubleText(status int, err error) string {
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
 		return "the request's body did not arrive in time (timeouts.body_idle of the listener)"
-	case status < http.StatusInternalServerError && errors.As(err, &refusal):
+	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
+	case status == http.StatusServiceUnavailable:
+		return "the endpoint did not take the request"
 	}
 	return "the endpoint gave no answer"
 }

@@ -123,6 +123,12 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 // delivered says whether the endpoint was sent the whole request.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
+// untouched says whether nothing of the client's body was read, so that the
+// request may be sent again.
+func (u *upload) untouched() bool {
+	return u == nil || u.bytes == 0 && !u.read.Load() && u.err == nil
+}
+
 // headBy is when the wait for the response's head ends, by what is known now:
 // its time only counts from the end of the request.
 func (u *upload) headBy(now, until time.Time) time.Time {
@@ -140,6 +146,10 @@ func (u *upload) headBy(now, until time.Time) time.Time {
 // stop ends the upload once the response is over. Where the client is still
 // sending, the endpoint did not want the rest.
 func (u *upload) stop() {
+	if u.link == nil {
+		return // it was
+	}
+	defer func() { u.link = nil }() // it is another exchange's soon
 	if u.read.Load() {
 		grace := time.NewTimer(timeout)
 		defer grace.Stop()

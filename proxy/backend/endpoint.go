@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2"
 )
 
 // Endpoint is one address of a backend. It outlives reloads by its address.
@@ -26,6 +27,7 @@ type Endpoint struct {
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
 	up       atomic.Bool // ready and not ejected
+	old      atomic.Bool // speaks HTTP/1.1 alone, by what its last connection agreed on
 
 	// Guarded by backend.mu.
 	host         string // as configured; certificates are checked against it
@@ -41,7 +43,8 @@ type Endpoint struct {
 
 	mu      sync.Mutex // guards what follows
 	idle    []*Session // the newest at the end
-	ticks   uint32     // seconds the pool has seen
+	trunks  trunks
+	ticks   uint32 // seconds the pool has seen
 	tunnels map[conn.Linked]struct{}
 }
 
@@ -77,7 +80,11 @@ func (e *Endpoint) adopt(m member) {
 	d := b.dial.forHost(m.host)
 	if was := e.dial.Swap(d); was != nil && (was.generation != d.generation || was.tls != d.tls) {
 		idle := e.takeIdle()
-		b.later(func() { closeAll(idle) })
+		e.old.Store(false)
+		b.later(func() {
+			closeAll(idle)
+			e.retire()
+		})
 	}
 	e.adoptCheck(b.cfg.HealthCheck)
 }
@@ -134,6 +141,7 @@ func (e *Endpoint) remove() {
 	e.mu.Unlock()
 	b.later(func() {
 		closeAll(idle)
+		e.retire()
 		if len(tunnels) > 0 && b.opts.Gone != nil {
 			b.opts.Gone(e, tunnels)
 		}
@@ -175,7 +183,7 @@ func (e *Endpoint) Succeeded() {
 // return one more failure ejects it again, until it has succeeded once. Errors that are
 // weir's own (no descriptors, no ports, the client went away) do not count.
 func (e *Endpoint) Failed(err error) {
-	if ourOwn(err) {
+	if ourOwn(err) || counted(err) {
 		return
 	}
 	n := e.failures.Add(1)
@@ -187,6 +195,14 @@ func (e *Endpoint) Failed(err error) {
 func ourOwn(err error) bool {
 	return conn.Exhausted(err) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrCut)
+}
+
+// counted says whether err is a failure that another exchange has told of: one
+// connection, or one attempt to make it, may be of many.
+func counted(err error) bool {
+	var same *sameFailure
+	var lost *http2.LostError
+	return errors.As(err, &same) || errors.As(err, &lost) && !lost.First()
 }
 
 func (e *Endpoint) eject() {

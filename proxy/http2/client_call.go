@@ -12,7 +12,7 @@ import (
 // Call is one exchange with the endpoint of a Trunk, with the methods of
 // http1.Client, and those of a connection that bound its waits. One goroutine
 // may write the request while another reads the response; all else is for one
-// goroutine at a time. Its owner ends it with Close.
+// goroutine at a time. Its owner ends it with End.
 type Call struct {
 	trunk *Trunk
 
@@ -41,6 +41,7 @@ type callState struct {
 	cut      bool
 	writable bool
 	news     bool // something changed since Await's step began
+	link     conn.Linked
 }
 
 var (
@@ -72,8 +73,8 @@ func (t *Trunk) Call() *Call {
 	return x
 }
 
-// Close ends the call, and cancels its stream if it has not ended.
-func (x *Call) Close() {
+// End ends the call, and cancels its stream if it has not ended. Nobody uses x any more.
+func (x *Call) End() {
 	t := x.trunk
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +105,7 @@ func (x *Call) Quiet(error) bool { return x.trunk.Limit() > 0 }
 func (x *Call) WriteHead(req *message.Request) {
 	t := x.trunk
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if t.lost != nil {
 		x.err = t.lost
 		return
@@ -123,6 +124,7 @@ func (x *Call) WriteHead(req *message.Request) {
 	case ErrHeadForPeer:
 		x.err = errHeadForPeer
 	default:
+		t.measure()
 		x.err = &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream", Detail: err.Error()}}
 	}
 }
@@ -192,7 +194,7 @@ func (x *Call) waitWritable() error {
 }
 
 // WriteEnd gathers the end of the request, with its trailers. A body that is
-// too short does not end, and Close cancels it.
+// too short does not end, and End cancels it.
 func (x *Call) WriteEnd(req *message.Request) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -312,8 +314,11 @@ func (x *Call) Reusable() bool {
 // TakeBuffered returns nothing: what came behind a 101 stays with the call.
 func (x *Call) TakeBuffered() []byte { return nil }
 
-// Release has nothing to give back.
+// Release has nothing to give back before End.
 func (x *Call) Release() {}
+
+// Close is http1.Client's. It is End that ends the call.
+func (x *Call) Close() {}
 
 // Await calls step when there may be something to read, until it returns true
 // or the wait ends in an error: os.ErrDeadlineExceeded, or conn.ErrCut. Reads
@@ -360,7 +365,7 @@ func (x *Call) SetReadDeadline(t time.Time) { x.readBy = t }
 // there was some; for the goroutine that calls it. 0: it waits for good.
 func (x *Call) SetWriteTimeout(d time.Duration) { x.patience = d }
 
-// Cut ends every wait of the call with conn.ErrCut. Anyone may call it, until Close.
+// Cut ends every wait of the call with conn.ErrCut. Anyone may call it, until End.
 func (x *Call) Cut() {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -404,7 +409,59 @@ func (x *Call) end(e Ending) {
 	default:
 		x.err = &message.Refusal{Status: 502, Reason: e.Reason, Detail: e.Detail}
 	}
+	if x.link != nil {
+		go x.link.Cut() // which may lock what waits for our lock
+	}
 	x.wake()
+}
+
+// Link makes the call's end before its time cut other as well; nil undoes it.
+func (x *Call) Link(other conn.Linked) {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	if x.link = other; other != nil && x.err != nil {
+		go other.Cut()
+	}
+}
+
+// Receive returns the next piece of a tunnel, valid until the next call, or
+// io.EOF. It waits until there is one.
+func (x *Call) Receive() ([]byte, error) {
+	var res message.Response // a tunnel has no trailers
+	x.readBy = time.Time{}
+	return x.ReadBody(&res)
+}
+
+// Send sends p through a tunnel, and waits until there is room for it.
+func (x *Call) Send(p []byte) error {
+	if err := x.WriteBody(p); err != nil {
+		return err
+	}
+	return x.flushTunnel()
+}
+
+// SendEnd ends the tunnel's direction to the endpoint.
+func (x *Call) SendEnd() error {
+	var req message.Request
+	x.WriteEnd(&req)
+	return x.flushTunnel()
+}
+
+func (x *Call) flushTunnel() error {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	x.trunk.startFlusher()
+	return x.failure()
+}
+
+// Err is how a tunnel's stream ended before its time: conn.ErrCut by Cut; nil: it did not.
+func (x *Call) Err() error {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	if x.err == nil && x.cut {
+		return conn.ErrCut
+	}
+	return x.err
 }
 
 // Unprocessed says whether err means that the endpoint has not acted on a
@@ -412,4 +469,10 @@ func (x *Call) end(e Ending) {
 func Unprocessed(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed
+}
+
+// Leaving says of such an error that the whole connection was about to end.
+func Leaving(err error) bool {
+	var over *OverError
+	return errors.As(err, &over) && over.Unprocessed && over.Reason != "reset_by_peer"
 }

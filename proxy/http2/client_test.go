@@ -96,7 +96,7 @@ func (a *answer) read(x *Call) bool {
 func do(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	t.Helper()
 	x := trunk.Call()
-	defer x.Close()
+	defer x.End()
 	a, sent := new(answer), false
 	x.SetReadDeadline(time.Now().Add(20 * time.Second))
 	x.SetWriteTimeout(20 * time.Second)
@@ -143,7 +143,7 @@ func upload(t testing.TB, trunk *Trunk, req *message.Request, body string) *answ
 	a.read(x)
 	x.Cut()
 	sending.Wait()
-	x.Close()
+	x.End()
 	return a
 }
 
@@ -241,7 +241,7 @@ func TestTrunkSlowReader(t *testing.T) {
 	}))
 	for range 10 {
 		slow := trunk.Call()
-		defer slow.Close()
+		defer slow.End()
 		slow.WriteHead(newRequest("GET", "/endless", "a"))
 		slow.Flush()
 		var res message.Response
@@ -291,7 +291,7 @@ func TestTrunkDeadlinesAndCut(t *testing.T) {
 	if !x.WasCut() {
 		t.Error("it was cut")
 	}
-	x.Close()
+	x.End()
 }
 
 // An endpoint that speaks something else is found out at once.
@@ -357,7 +357,7 @@ func TestTrunkGoAway(t *testing.T) {
 	if err := x.Flush(); !Unprocessed(err) {
 		t.Error(err)
 	}
-	x.Close()
+	x.End()
 	p.Reset()
 	p.head(1, true, ":status: 200")
 	c.Write(p.Bytes())
@@ -365,7 +365,7 @@ func TestTrunkGoAway(t *testing.T) {
 		t.Error(err)
 	}
 	for _, x := range calls {
-		x.Close()
+		x.End()
 	}
 	<-trunk.done
 	if !errors.Is(trunk.Err(), errHungUp) {
@@ -404,7 +404,7 @@ func TestTrunkLost(t *testing.T) {
 		} else if lost.First() {
 			first++
 		}
-		x.Close()
+		x.End()
 	}
 	equal(t, "failures", first, 1)
 	<-trunk.done
@@ -470,7 +470,7 @@ func BenchmarkTrunk(b *testing.B) {
 					break
 				}
 			}
-			x.Close()
+			x.End()
 		}
 	})
 	b.StopTimer()

@@ -27,6 +27,7 @@ type Trunk struct {
 	changed func()    // see NewTrunk
 	flush   func()    // t.flusher, bound once
 	limit   atomic.Int32
+	over    atomic.Bool
 	greeted chan struct{}
 	done    chan struct{}
 	broken  error // of reading; the reader's own
@@ -288,16 +289,18 @@ func (t *Trunk) Err() error {
 // begin. It takes no lock.
 func (t *Trunk) Limit() int { return int(t.limit.Load()) }
 
-// measure works Limit out anew. The lock is held.
+// Over says that no call can begin any more. It takes no lock.
+func (t *Trunk) Over() bool { return t.over.Load() }
+
+// measure works Limit and Over out anew. The lock is held.
 func (t *Trunk) measure() {
+	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
+	over := t.lost != nil || t.leaving
 	limit := int32(0)
-	if t.lost == nil && !t.leaving && !t.pulse.doubtful && t.core.Capacity()+len(t.core.table.ids) > 0 {
+	if !over && !t.pulse.doubtful {
 		limit = int32(min(t.core.peer.streams, mostStreams))
 	}
-	if t.core.peerGone || t.core.nextOwn >= mostStreamID-1 {
-		limit = 0
-	}
-	if t.limit.Swap(limit) != limit {
+	if t.limit.Swap(limit) != limit || t.over.Swap(over) != over {
 		t.news = true
 	}
 }
@@ -363,7 +366,4 @@ func (e *trunkEvents) Settings() {
 func (e *trunkEvents) SettingsAcked() {}
 func (e *trunkEvents) PingAcked()     {}
 
-func (e *trunkEvents) GoAway(Code) {
-	e.leaving = true
-	(*Trunk)(e).measure()
-}
+func (e *trunkEvents) GoAway(Code) { (*Trunk)(e).measure() }
