@@ -194,6 +194,7 @@ func (c *Core) Init(config Config, events Events) {
 
 // greet writes our SETTINGS, and enlarges the connection's window for several streams at once.
 func (c *Core) greet() {
+	c.out = withRoom(c.out, controlRoom)
 	at := len(c.out)
 	c.out = appendFrame(c.out, 0, frameSettings, 0, 0)
 	if c.config.Role == Server {

@@ -2,7 +2,6 @@ package http2
 
 import (
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -28,12 +27,10 @@ type Exchange struct {
 	writable    bool
 	interrupted bool
 	link        conn.Linked // is cut where the exchange is over
-	changed     sync.Cond
+	waiter
 
-	read  bool  // the body was read to its end
-	left  int64 // of the response's body; message.Unknown
-	timer *time.Timer
-	armed time.Time // when the timer fires
+	read bool  // the body was read to its end
+	left int64 // of the response's body; message.Unknown
 
 	readBy   time.Time
 	patience time.Duration // of writes; 0: no end
@@ -88,8 +85,8 @@ func (x *Exchange) release() {
 	}
 	req, chunks, timer := x.req, x.body.chunks, x.timer
 	req.Reset()
-	*x = Exchange{req: req, timer: timer}
-	x.body.chunks = chunks
+	*x = Exchange{req: req}
+	x.body.chunks, x.timer = chunks, timer
 	exchanges.Put(x)
 }
 
@@ -354,40 +351,6 @@ func (x *Exchange) Resume() { x.setInterrupted(false) }
 func (x *Exchange) setInterrupted(yes bool) {
 	x.conn.mu.Lock()
 	x.interrupted = yes
-	x.changed.Broadcast()
-	x.conn.mu.Unlock()
-}
-
-// wait waits until something changed, or until the deadline. The lock is held,
-// but while it waits.
-func (x *Exchange) wait(until time.Time) error {
-	if !until.IsZero() {
-		now := time.Now()
-		if !now.Before(until) {
-			return os.ErrDeadlineExceeded
-		}
-		x.arm(now, until)
-	}
-	x.changed.Wait()
-	return nil
-}
-
-// arm has x woken no later than until, if it has to wait that long.
-func (x *Exchange) arm(now, until time.Time) {
-	if x.armed.After(now) && !x.armed.After(until) {
-		return // earlier: who waits looks again
-	}
-	x.armed = until
-	if x.timer == nil {
-		x.timer = time.AfterFunc(until.Sub(now), x.alarm)
-	} else {
-		x.timer.Reset(until.Sub(now))
-	}
-}
-
-func (x *Exchange) alarm() {
-	x.conn.mu.Lock()
-	x.armed = time.Time{}
 	x.changed.Broadcast()
 	x.conn.mu.Unlock()
 }

@@ -35,11 +35,14 @@ func (c *Core) Take(spare []byte) []byte {
 // and does not read them gets no more memory than this.
 const mostControl = 4096
 
+// controlRoom holds every control frame but the longest reasons, headRoom most heads.
+const controlRoom, headRoom = 64, 1 << 10
+
 func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
 	if c.control++; c.control > mostControl {
 		c.fail(EnhanceYourCalm, "control_flood", "the peer does not read the answers that it provokes")
 	}
-	c.out = appendFrame(c.out, length, kind, flags, id)
+	c.out = appendFrame(withRoom(c.out, controlRoom), length, kind, flags, id)
 }
 
 func (c *Core) appendReset(id uint32, code Code) {
@@ -54,7 +57,7 @@ func (c *Core) appendWindow(id uint32, n int64) {
 }
 
 func (c *Core) appendGoAway(last uint32, code Code, reason string) {
-	c.out = appendFrame(c.out, 8+len(reason), frameGoAway, 0, 0)
+	c.out = appendFrame(withRoom(c.out, controlRoom), 8+len(reason), frameGoAway, 0, 0)
 	c.out = binary.BigEndian.AppendUint32(c.out, last)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 	c.out = append(c.out, reason...)
@@ -120,7 +123,7 @@ func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
 // beginHead makes room for the header of HEADERS and returns where it is.
 func (c *Core) beginHead(s *Stream) int {
 	at := len(c.out)
-	c.out = appendFrame(c.out, 0, frameHeaders, flagEndHeaders, s.id)
+	c.out = appendFrame(withRoom(c.out, headRoom), 0, frameHeaders, flagEndHeaders, s.id)
 	if c.tableReset {
 		c.tableReset = false
 		c.out = append(c.out, noTable)
@@ -195,7 +198,7 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 		flags = flagEndStream
 	}
 	at := len(c.out)
-	c.out = appendFrame(c.out, len(p), frameData, flags, s.id)
+	c.out = appendFrame(withRoom(c.out, frameHeaderSize+len(p)), len(p), frameData, flags, s.id)
 	c.out = append(c.out, p...)
 	c.tail = tail{id: s.id, at: at, end: len(c.out)}
 	s.written += int64(frameHeaderSize + len(p))

@@ -29,8 +29,6 @@ type Connection struct {
 	core     Core
 	ready    []*Exchange // came with the bytes that are being received
 	flushing bool
-	spare    []byte
-	bare     bool  // the core has no output buffer
 	failed   error // of writing
 	panicked any   // what the flusher panicked with
 	drained  sync.Cond
@@ -41,7 +39,7 @@ type Connection struct {
 func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)) {
 	*c = Connection{rw: rw, serve: serve}
 	c.flush = c.flusher
-	c.drained.L, c.bare = &c.mu, true
+	c.drained.L = &c.mu
 	config.Role = Server
 	c.core.Init(config, (*events)(c))
 }
@@ -96,11 +94,6 @@ func (c *Connection) Step() error {
 func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bare {
-		c.bare = false
-		greeting := c.core.Take(conn.GetBuffer()[:0])
-		c.core.out = append(c.core.out, greeting...)
-	}
 	err := c.core.Receive(time.Now(), p)
 	if err == nil {
 		err = c.failed
@@ -130,10 +123,6 @@ func (c *Connection) startFlusher() {
 	}
 }
 
-// mostSpare bounds the output buffer that is kept: smaller ones are thrown
-// away too often, which costs more than all else for bodies of some KiB.
-const mostSpare = 256 << 10
-
 // flusher sends the output. It lets others run first, so that what they have
 // to say leaves in the same write.
 func (c *Connection) flusher() {
@@ -141,18 +130,10 @@ func (c *Connection) flusher() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.core.Pending() > 0 && c.failed == nil {
-		if c.spare == nil {
-			c.spare = conn.GetBuffer()[:0]
-		}
-		out := c.core.Take(c.spare)
-		c.spare = nil
+		out := c.core.Take(nil)
 		c.drained.Broadcast()
-		c.mu.Unlock()
-		_, err := c.rw.Write(out)
-		c.mu.Lock()
-		if cap(out) <= mostSpare {
-			c.spare = out
-		}
+		err := c.write(out)
+		putOutput(out)
 		if err != nil {
 			c.failed = err
 			c.core.Abort(InternalError, "lost", "the connection was lost")
@@ -160,11 +141,6 @@ func (c *Connection) flusher() {
 		}
 	}
 	c.flushing = false
-	if c.core.Working() == 0 && c.core.Pending() == 0 && !c.bare { // it may be idle for long
-		putOutput(c.core.Take(nil))
-		putOutput(c.spare)
-		c.spare, c.bare = nil, true
-	}
 	c.drained.Broadcast()
 }
 
@@ -196,19 +172,12 @@ func (c *Connection) Err() error {
 	return c.failed
 }
 
-// putOutput gives a buffer back that came from the pool, and was not outgrown.
-func putOutput(b []byte) {
-	if cap(b) == conn.BufferSize {
-		conn.PutBuffer((*conn.Buffer)(b[:conn.BufferSize]))
-	}
-}
-
 // Trim gives memory back that an idle connection does not need.
 func (c *Connection) Trim() {
 	c.locked(func() {
 		if c.core.Working() == 0 && !c.flushing {
 			c.core.Trim()
-			c.ready, c.bare = nil, c.core.out == nil
+			c.ready = nil
 		}
 	})
 }
