@@ -15,6 +15,7 @@ import (
 type Exchange struct {
 	conn   *Connection
 	stream *Stream
+	run    func() // x.serve, bound once
 
 	// Guarded by the connection's lock.
 	req         message.Request // until ReadHead; then what trailers are decoded into
@@ -62,7 +63,13 @@ func (x *Exchange) Ended() error {
 	return &OverError{x.ending}
 }
 
-var exchanges = sync.Pool{New: func() any { return new(Exchange) }}
+var exchanges = sync.Pool{New: func() any {
+	x := new(Exchange)
+	x.run = x.serve
+	return x
+}}
+
+func (x *Exchange) serve() { x.conn.serve(x) }
 
 func newExchange(c *Connection, s *Stream) *Exchange {
 	x := exchanges.Get().(*Exchange)
@@ -85,7 +92,7 @@ func (x *Exchange) release() {
 	}
 	req, chunks, timer := x.req, x.body.chunks, x.timer
 	req.Reset()
-	*x = Exchange{req: req}
+	*x = Exchange{req: req, run: x.run}
 	x.body.chunks, x.timer = chunks, timer
 	exchanges.Put(x)
 }

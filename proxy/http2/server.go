@@ -101,7 +101,7 @@ func (c *Connection) receive(p []byte) error {
 	c.startFlusher()
 	for i, x := range c.ready {
 		c.ready[i] = nil
-		work(x)
+		work(x.run)
 	}
 	c.ready = c.ready[:0]
 	for err == nil && c.core.Pending() >= mostUnread {
@@ -119,7 +119,7 @@ const mostUnread = 512 << 10
 func (c *Connection) startFlusher() {
 	if !c.flushing && c.failed == nil && c.core.Pending() > 0 {
 		c.flushing = true
-		go c.flush()
+		work(c.flush)
 	}
 }
 
