@@ -12,6 +12,10 @@ func (x *exchange) reply(r *message.Refusal) {
 	if x.err == nil {
 		x.err = r
 	}
+	if isGRPC(&x.req) {
+		x.replyGRPC(r)
+		return
+	}
 	x.beginReply(r.Status, r.Reason)
 	x.endReply(r.Detail + "\n")
 }

@@ -100,6 +100,9 @@ func (s *session) tunnelUpgraded() {
 func (x *exchange) tunnelFrom(client tunnel.End) {
 	link := x.link
 	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
+	if link.Stream != nil {
+		endpoint.Stream = link.Stream
+	}
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)

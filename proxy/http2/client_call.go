@@ -194,11 +194,11 @@ func (x *Call) waitWritable() error {
 }
 
 // WriteEnd gathers the end of the request, with its trailers. A body that is
-// too short does not end, and End cancels it.
+// too short does not end, and End cancels it; a tunnel only begins.
 func (x *Call) WriteEnd(req *message.Request) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
-	if x.failure() == nil && !x.stream.Sent() && x.left <= 0 {
+	if x.failure() == nil && !x.stream.Sent() && !x.stream.Tunnel() && x.left <= 0 {
 		x.trunk.core.Finish(x.stream, &req.Trailers)
 	}
 }
@@ -437,21 +437,20 @@ func (x *Call) Send(p []byte) error {
 	if err := x.WriteBody(p); err != nil {
 		return err
 	}
-	return x.flushTunnel()
+	return x.Flush()
 }
 
 // SendEnd ends the tunnel's direction to the endpoint.
 func (x *Call) SendEnd() error {
-	var req message.Request
-	x.WriteEnd(&req)
-	return x.flushTunnel()
-}
-
-func (x *Call) flushTunnel() error {
-	x.trunk.mu.Lock()
-	defer x.trunk.mu.Unlock()
-	x.trunk.startFlusher()
-	return x.failure()
+	t := x.trunk
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := x.failure(); err != nil {
+		return err
+	}
+	_, err := t.core.Write(x.stream, nil, true)
+	t.startFlusher()
+	return err
 }
 
 // Err is how a tunnel's stream ended before its time: conn.ErrCut by Cut; nil: it did not.
