@@ -131,7 +131,11 @@ func (c *Core) headReceived(block []byte) {
 		c.decodeMore(c.table.find(g.id), g, block)
 	case refused:
 		c.decode(nil, discard, block)
-		if c.acks > 0 || c.spend(forProvoked) { // before it knows our settings it is no fault
+		budget := forProvoked
+		if c.acks > 0 { // before it knows our settings it is no fault
+			budget = forIgnored
+		}
+		if c.spend(budget) {
 			c.appendReset(g.id, RefusedStream)
 		}
 	case depends, late:

@@ -123,6 +123,19 @@ func TestFloods(t *testing.T) {
 	})
 }
 
+// Who never answers our SETTINGS may not exceed them for ever.
+func TestStreamsInExcessBeforeSettings(t *testing.T) {
+	x := newSide(Config{})
+	err := x.receive(greeted().Bytes(), 0)
+	for i := 0; err == nil && i < 2000; i++ {
+		err = x.receive(newPeer().post(uint32(1+2*i)).Bytes(), 0)
+		x.core.Take(nil)
+	}
+	if e, ok := err.(*ConnError); !ok || e.Reason != "useless_frames" {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 // Budgets fill up again.
 func TestBudgetsRefill(t *testing.T) {
 	x := newSide(Config{})
