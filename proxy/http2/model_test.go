@@ -278,6 +278,8 @@ func (m *model) released(id uint32) {
 		code := Cancel
 		if m.server && s.weDone || !m.server && s.peerDone { // the response is through
 			code = NoError
+		} else if m.server {
+			code = InternalError
 		}
 		m.refuses(id, code)
 		s.closed = true

@@ -178,13 +178,17 @@ func (c *Core) newStream(id uint32) *Stream {
 const mostFree = 128
 
 // Release gives s back: the driver is through with it. What is not closed yet
-// is reset: without error where only the request's body is left, else cancelled.
+// is reset: without error where only the request's body is left, else cancelled,
+// or broken off where it is a response (a tunnel's is cancelled: RFC 8441, section 5).
 // A peer's stream counts against what may run at once until then.
 func (c *Core) Release(s *Stream) {
 	if !s.closed {
 		code := Cancel
-		if c.config.Role == Server && s.sendEnd || c.config.Role == Client && s.recvEnd { // the response is through
+		switch {
+		case c.config.Role == Server && s.sendEnd || c.config.Role == Client && s.recvEnd: // the response is through
 			code = NoError
+		case c.config.Role == Server && !s.tunnel:
+			code = InternalError
 		}
 		c.Reset(s, code)
 	}

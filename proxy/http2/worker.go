@@ -7,7 +7,7 @@ import (
 
 // Workers are goroutines that have grown their stacks to what an exchange
 // needs, and wait for the next one: growing them anew costs more than most
-// exchanges do otherwise. Those that were not needed for a second end.
+// exchanges do otherwise. Those that were not needed for a while end.
 var workers struct {
 	sync.Mutex
 	idle   []*worker
@@ -15,8 +15,10 @@ var workers struct {
 	timer  *time.Timer // runs while there are idle ones
 }
 
-// mostIdle bounds the workers that wait.
-const mostIdle = 256
+const (
+	mostIdle = 256                    // bounds the workers that wait
+	unneeded = 250 * time.Millisecond // is the while after which they end
+)
 
 type worker struct{ next chan func() }
 
@@ -50,9 +52,9 @@ func (w *worker) run() {
 		if len(workers.idle) == 1 {
 			workers.unused = 0
 			if workers.timer == nil {
-				workers.timer = time.AfterFunc(time.Second, endUnused)
+				workers.timer = time.AfterFunc(unneeded, endUnused)
 			} else {
-				workers.timer.Reset(time.Second)
+				workers.timer.Reset(unneeded)
 			}
 		}
 		workers.Unlock()
@@ -72,6 +74,6 @@ func endUnused() {
 	workers.idle = workers.idle[:left]
 	workers.unused = left
 	if left > 0 {
-		workers.timer.Reset(time.Second)
+		workers.timer.Reset(unneeded)
 	}
 }
