@@ -110,10 +110,20 @@ func (x *exchange) findRoute() (*Route, *message.Refusal) {
 		return nil, refusal
 	}
 	x.route = r
-	if limit := r.config.MaxBody; limit > 0 && x.req.Length > limit {
+	if limit := r.config.MaxBody; limit > 0 && x.knownLength() > limit {
 		return nil, refuseBody
 	}
 	return r, nil
+}
+
+// knownLength is what is known of the length of the request's body: all, where
+// the client said it or the body is there.
+func (x *exchange) knownLength() int64 {
+	if x.req.Length == message.Unknown {
+		body, _ := x.wire.BufferedBody()
+		return int64(len(body))
+	}
+	return x.req.Length
 }
 
 var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",

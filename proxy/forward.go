@@ -49,25 +49,27 @@ func (x *exchange) forward(r *Route) {
 	}
 }
 
-// attempt tries one endpoint: by an idle connection if one is alive, else by a new one.
+// attempt tries one endpoint: by an idle or shared connection if one is alive,
+// else by a new one. What ended before anything was sent does not count.
 func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
-	shared := e.Backend().Settings().SendProxy == 0 // a header names one client for good
-	for shared && !fresh {
-		link := e.Idle(x.need())
+	pooled := !fresh && e.Backend().Settings().SendProxy == 0 // a header names one client for good
+	for {
+		var link *backend.Session
+		if pooled {
+			link = e.Idle(x.need())
+		}
 		if link == nil {
-			break
+			var err error
+			if link, err = x.dial(e); err != nil {
+				e.Failed(err)
+				x.fail(unsent, dialStatus(err), "connect", err)
+				return
+			}
 		}
 		if x.talk(link); x.trouble != stale {
 			return
 		}
 	}
-	link, err := x.dial(e)
-	if err != nil {
-		e.Failed(err)
-		x.fail(unsent, dialStatus(err), "connect", err)
-		return
-	}
-	x.talk(link)
 }
 
 // need is what the exchange needs of its way to an endpoint.
