@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/binary"
@@ -19,6 +20,7 @@ import (
 type h2conn struct {
 	net.Conn
 	framer *http2.Framer
+	out    *bufio.Writer // before the connection, where hold was called
 	block  bytes.Buffer
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
@@ -33,12 +35,14 @@ func h2frames(t testing.TB, c net.Conn, settings ...http2.Setting) *h2conn {
 	h.enc = hpack.NewEncoder(&h.block)
 	h.framer = http2.NewFramer(c, c)
 	h.framer.AllowIllegalWrites = true
+	h.out = bufio.NewWriterSize(c, 64<<10)
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.framer.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
 	}
+	h.framer.WriteSettingsAck() // those that are on their way
 	return h
 }
 
@@ -59,6 +63,12 @@ func dialH2(t testing.TB, w *weir, listener string, settings ...http2.Setting) *
 		t.Fatalf("ALPN chose %q", got)
 	}
 	return h2frames(t, secure, settings...)
+}
+
+// hold has what is written wait for a flush of h.out, so that it comes at once.
+func (h *h2conn) hold() {
+	h.framer = http2.NewFramer(h.out, h.Conn)
+	h.framer.AllowIllegalWrites = true
 }
 
 // getFields are those of a plain request, with others behind them.
@@ -125,7 +135,7 @@ func (h *h2conn) toTheEnd() ended {
 }
 
 // answer reads until stream id has ended: its status and body, or how it was
-// reset. SETTINGS and PINGs are answered, windows given back at once.
+// reset. PINGs are answered, windows given back at once.
 func (h *h2conn) answer(id uint32) (status, body string, err error) {
 	var b strings.Builder
 	for {
@@ -135,10 +145,6 @@ func (h *h2conn) answer(id uint32) (status, body string, err error) {
 		}
 		end := false
 		switch f := f.(type) {
-		case *http2.SettingsFrame:
-			if !f.IsAck() {
-				h.framer.WriteSettingsAck()
-			}
 		case *http2.PingFrame:
 			if !f.IsAck() {
 				h.framer.WritePing(true, f.Data)

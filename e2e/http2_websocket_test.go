@@ -23,7 +23,6 @@ func TestWebSocketByHTTP2(t *testing.T) {
 			if f, ok := f.(*http2.SettingsFrame); ok && !f.IsAck() {
 				v, _ := f.Value(http2.SettingEnableConnectProtocol)
 				offered = v == 1
-				h.framer.WriteSettingsAck()
 			}
 		}
 		h.head(1, false, ":method: CONNECT", ":protocol: websocket", ":scheme: https", ":path: /ws?"+listener, ":authority: app.example.org",

@@ -23,7 +23,9 @@ type said struct {
 	trailers           []string
 }
 
-func (s *said) String() string { return fmt.Sprintf("%q %q %q %q %q %v %q", s.method, s.path, s.host, s.fields, s.body, s.chunked, s.trailers) }
+func (s *said) String() string {
+	return fmt.Sprintf("%q %q %q %q %q %v %q", s.method, s.path, s.host, s.fields, s.body, s.chunked, s.trailers)
+}
 
 // byHTTP1 returns the status of the answer.
 func (s *said) byHTTP1(t *testing.T, w *weir) string {
