@@ -195,6 +195,7 @@ var unavoidable = map[string]string{
 	"config.HeaderRule":            "a rule of a PROXY header policy: the configuration's word",
 	"config.Rules":                 "those rules",
 	"config.Server":                "a name server, as DNS calls it",
+	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
 	"config.ServerName":            "TLS calls the SNI so",
 	"config.ClientAuthPool":        "an x509.CertPool in PEM",
 	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",

@@ -115,11 +115,12 @@ func (e *Endpoint) endCheck() {
 
 func sameCheck(a, b *config.HealthCheck) bool {
 	x, y := *a, *b
-	x.HTTP, y.HTTP = nil, nil
-	if x != y || (a.HTTP == nil) != (b.HTTP == nil) {
-		return false
-	}
-	return a.HTTP == nil || *a.HTTP == *b.HTTP
+	x.HTTP, y.HTTP, x.GRPC, y.GRPC = nil, nil, nil, nil
+	return x == y && same(a.HTTP, b.HTTP) && same(a.GRPC, b.GRPC)
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // remove ends all that the endpoint has of its own. backend.mu is held.
