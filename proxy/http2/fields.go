@@ -142,6 +142,9 @@ func (d *head) interpret(f *message.Field, value message.Span) {
 		}
 		d.teTrails = true
 	case message.ContentLength:
+		if d.kind == trailers {
+			return // it is dropped
+		}
 		n, ok := message.ParseLength(v)
 		if !ok {
 			d.refuse(message.ErrBadLength)
@@ -151,7 +154,7 @@ func (d *head) interpret(f *message.Field, value message.Span) {
 		}
 		d.length = n
 	case message.Trailer:
-		if d.kind != trailers && message.FramesMessage(v) { // among trailers it is dropped
+		if d.kind != trailers && message.FramesMessage(v) {
 			d.refuse(message.ErrTrailer)
 		}
 	case message.Misspelt:

@@ -183,16 +183,23 @@ func (p *plain) unsayable() (must bool, skip bool) {
 		must = must || strings.ContainsAny(s, "\r\n\x00 ")
 	}
 	must = must || p.method == "" || p.target == "" || strings.HasPrefix(strings.ToLower(p.target), "http")
-	for _, f := range slices.Concat(p.fields, p.trailers) {
+	cookies := 0 // HTTP/2 joins them
+	for i, f := range slices.Concat(p.fields, p.trailers) {
 		must = must || f[0] == "" || strings.ContainsAny(f[0], "\r\n\x00: \t") || strings.ContainsAny(strings.Trim(f[1], " \t"), "\r\n\x00")
 		switch id := message.Lookup([]byte(f[0])); id {
 		case message.Connection, message.TransferEncoding, message.KeepAlive, message.ProxyConnection, message.Upgrade:
 			must = true
-		case message.TE, message.Host, message.ContentLength:
+		case message.TE:
 			skip = true
+		case message.Other:
+			if strings.EqualFold(f[0], "cookie") {
+				cookies++
+			}
+		case message.Host, message.ContentLength:
+			skip = skip || i < len(p.fields) // among trailers they are dropped
 		}
 	}
-	return must, skip || strings.Trim(p.host, " \t") != p.host // HTTP/1.1 allows white space around it
+	return must, skip || cookies > 1 || strings.Trim(p.host, " \t") != p.host // HTTP/1.1 allows white space around it
 }
 
 // compareWires: every wire's requests are judged alike: they reach a backend as
@@ -241,7 +248,7 @@ func TestWiresAtRandom(t *testing.T) {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	field := func() [2]string {
 		return [2]string{pick("X", "x-y", "Expect", "X_Forwarded_For", "X-Forwarded-For", "Proxy-Authorization", "HTTP2-Settings", "Trailer",
-			"content_length", "a(b", "a b", "", "\xc3", "Referer", "Cookie", "Connection", "transfer-encoding", "x\r\ny", "x:", "Via", "Forwarded"),
+			"content_length", "a(b", "a b", "", "\xc3", "Referer", "Cookie", "Connection", "transfer-encoding", "x\r\ny", "x:", "Via", "Forwarded", "Content-Length", "Host"),
 			pick("1", "", "100-continue", " a ", "\x00", "\x7f", "\tb", "content-length", "x, transfer-encoding", "\xff", "a\r\nb: c", "a\nb", "close", "chunked")}
 	}
 	accepted := 0
