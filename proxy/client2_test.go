@@ -8,8 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -25,6 +25,7 @@ type client2 struct {
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
 	last   uint32
+	mu     sync.Mutex // of the framer's writing half, where a test writes beside
 
 	got  map[uint32]*answer2
 	away []string // GOAWAYs, as "last code debug"
@@ -156,11 +157,11 @@ func (c *client2) step() error {
 	switch f := f.(type) {
 	case *xhttp2.SettingsFrame:
 		if !f.IsAck() {
-			c.framer.WriteSettingsAck()
+			c.beside(c.framer.WriteSettingsAck)
 		}
 	case *xhttp2.PingFrame:
 		if !f.IsAck() {
-			c.framer.WritePing(true, f.Data)
+			c.beside(func() error { return c.framer.WritePing(true, f.Data) })
 		}
 	case *xhttp2.HeadersFrame:
 		fields, err := c.dec.DecodeFull(f.HeaderBlockFragment())
@@ -193,6 +194,13 @@ func (c *client2) until(what string, ok func() bool) {
 			c.t.Fatalf("waiting for %s: %v; streams %v, away %q", what, err, c.got, c.away)
 		}
 	}
+}
+
+// beside writes while another goroutine may do so, too.
+func (c *client2) beside(write func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return write()
 }
 
 // on is what has come on a stream so far.
@@ -285,5 +293,3 @@ func (c *client2) alive() {
 		}
 	}
 }
-
-var _ = time.Second

@@ -69,9 +69,10 @@ func (s *session2) run() error {
 	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
 	for {
 		err := s.conn.Await(s.step)
+		if err == nil {
+			err = s.err
+		}
 		switch {
-		case err == nil:
-			return s.err
 		case err == conn.ErrInterrupted:
 			if err := s.http2.Err(); err != nil {
 				return err
@@ -186,6 +187,7 @@ func (s *session2) close(err error) {
 		s.http2.Fail(fault)
 	}
 	s.http2.Abort()
+	s.http2.Err() // a panic of the flusher's goes on here
 	s.conn.Resume()
 	s.conn.SetDuplex(false)
 	side := s.side.Load()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // wires2 are the two ways to HTTP/2.
@@ -262,7 +261,3 @@ func TestHTTP2SlowReaders(t *testing.T) {
 		}
 	}
 }
-
-func eventuallyAway(c *client2, want string) { c.wantAway(want) }
-
-var _ = time.Second
