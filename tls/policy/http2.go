@@ -77,8 +77,14 @@ func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	if ecdsa == rsa {
 		return ecdsa // whatever the key
 	}
-	own := *h // get changes it
+	// What the policy has not, the client need not offer: crypto/tls judges
+	// certificates by the configuration that the policy has yet to replace.
+	own := *h
+	own.SupportedVersions = []uint16{tls.VersionTLS12}
 	own.CipherSuites = slices.DeleteFunc(slices.Clone(h.CipherSuites), func(s uint16) bool { return !slices.Contains(p.Config.CipherSuites, s) })
+	if ours := p.Config.CurvePreferences; len(ours) > 0 {
+		own.SupportedCurves = slices.DeleteFunc(slices.Clone(h.SupportedCurves), func(c tls.CurveID) bool { return !slices.Contains(ours, c) })
+	}
 	cert, err := p.Config.GetCertificate(&own)
 	if err != nil || cert == nil {
 		return false // there will be no handshake
