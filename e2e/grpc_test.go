@@ -33,7 +33,7 @@ backends:
   api:
     protocol: grpc
     endpoints: ['@api']
-    health_check: {grpc: {service: ""}, interval: 100ms}
+    health_check: {grpc: {}, interval: 100ms}
 `
 
 // grpcBackend is a server of grpc-go.

@@ -90,8 +90,19 @@ func (h *h2conn) fields(lines ...string) []byte {
 	return bytes.Clone(h.block.Bytes())
 }
 
+// head writes HEADERS, with CONTINUATION where that is needed.
 func (h *h2conn) head(id uint32, end bool, lines ...string) error {
-	return h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: h.fields(lines...), EndStream: end, EndHeaders: true})
+	const most = 16 << 10
+	block := h.fields(lines...)
+	first := block[:min(most, len(block))]
+	block = block[len(first):]
+	err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0})
+	for len(block) > 0 && err == nil {
+		piece := block[:min(most, len(block))]
+		block = block[len(piece):]
+		err = h.framer.WriteContinuation(id, len(block) == 0, piece)
+	}
+	return err
 }
 
 func (h *h2conn) get(id uint32) error { return h.head(id, true, getFields()...) }
