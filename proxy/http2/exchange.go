@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,9 @@ type Exchange struct {
 	link        conn.Linked // is cut where the exchange is over
 	waiter
 
-	read bool  // the body was read to its end
-	left int64 // of the response's body; message.Unknown
+	read   bool  // the body was read to its end
+	left   int64 // of the response's body; message.Unknown
+	trails bool  // trailers are announced, so that its last byte is not the end
 
 	readBy   time.Time
 	patience time.Duration // of writes; 0: no end
@@ -222,6 +224,7 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 	if none && !tunnel && !res.Informational() {
 		x.left = 0
 	}
+	x.trails = slices.ContainsFunc(res.Fields, func(f message.Field) bool { return f.ID == message.Trailer && !f.Dropped })
 	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
 }
 
@@ -236,7 +239,7 @@ func (x *Exchange) WriteBody(p []byte) error {
 			return &OverError{x.ending}
 		}
 		x.writable = false
-		last := x.left != message.Unknown && int64(len(p)) >= x.left // its length is known: the end goes along
+		last := !x.trails && x.left != message.Unknown && int64(len(p)) >= x.left // its length is known: the end goes along
 		n, err := c.core.Write(x.stream, p, last)
 		if err != nil {
 			return err

@@ -297,3 +297,26 @@ func TestH2specOnConnection(t *testing.T) {
 	})
 	runH2spec(t, strings.TrimPrefix(url, "http://"))
 }
+
+// Trailers follow a body whose length is known, where they are announced.
+func TestTrailersBehindALength(t *testing.T) {
+	url, _ := serving(t, func(x *Exchange) {
+		var req message.Request
+		x.ReadHead(&req)
+		res := newResponse(200, "Content-Length: 5", "Trailer: X-Sum")
+		res.Length = 5
+		x.WriteHead(&req, res, false)
+		x.WriteBody([]byte("hello"))
+		res.Trailers.AddField("X-Sum", "1")
+		x.WriteEnd(res)
+		x.Flush()
+	})
+	res, err := netHTTPClient(t).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "hello" || res.Trailer.Get("X-Sum") != "1" {
+		t.Errorf("%q, %v, trailers %v", b, err, res.Trailer)
+	}
+	res.Body.Close()
+}
