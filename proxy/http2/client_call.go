@@ -110,7 +110,6 @@ func (x *Call) WriteHead(req *message.Request) {
 		x.err = t.lost
 		return
 	}
-	t.makeRoom()
 	x.left = req.Length
 	if req.Upgrade.Len() > 0 {
 		x.left = message.Unknown

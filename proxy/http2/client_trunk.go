@@ -35,7 +35,6 @@ type Trunk struct {
 	mu       sync.Mutex // guards all below, and the calls' state
 	core     Core
 	flushing bool
-	spare    []byte
 	lost     *LostError
 	leaving  bool // to be closed once no call runs
 	hungUp   bool // the reader was told to close
@@ -113,7 +112,7 @@ func (t *Trunk) run() {
 	for _, x := range t.free {
 		x.waiter.stop()
 	}
-	t.free, t.spare, t.core.out = nil, nil, nil
+	t.free = nil
 	t.mu.Unlock()
 	t.conn.SetDuplex(false)
 	t.conn.Close()
@@ -152,7 +151,6 @@ func (t *Trunk) step() bool {
 func (t *Trunk) receive(p []byte) bool {
 	now := time.Now()
 	t.mu.Lock()
-	t.makeRoom()
 	t.pulse.heard(now)
 	t.broken = t.take(now, p)
 	if t.broken == nil && t.lost != nil {
@@ -178,19 +176,12 @@ func (t *Trunk) unlock() {
 	}
 }
 
-// makeRoom takes a buffer for output, where an idle connection has none. The lock is held.
-func (t *Trunk) makeRoom() {
-	if t.core.out == nil && t.lost == nil {
-		t.core.out = conn.GetBuffer()[:0]
-	}
-}
-
 // startFlusher is called with the lock held, by whoever may have put something
 // into the output, or ended the last call.
 func (t *Trunk) startFlusher() {
 	if !t.flushing && (t.core.Pending() > 0 || t.mayHangUp()) {
 		t.flushing = true
-		go t.flush()
+		work(t.flush)
 	}
 }
 
@@ -201,29 +192,18 @@ func (t *Trunk) flusher() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.core.Pending() > 0 {
-		if t.spare == nil {
-			t.spare = conn.GetBuffer()[:0]
-		}
-		out := t.core.Take(t.spare)
-		t.spare = nil
+		out := t.core.Take(nil)
 		t.pulse.said(time.Now())
 		err := t.write(out)
-		if cap(out) <= mostSpare {
-			t.spare = out
-		}
+		putOutput(out)
 		if err != nil {
 			t.lose(err)
-			t.core.Take(nil)
+			putOutput(t.core.Take(nil))
 			t.conn.Cut() // and the reader notices
 		}
 	}
 	if t.mayHangUp() {
 		t.hangUp()
-	}
-	if t.core.Working() == 0 { // it may be idle for long
-		putOutput(t.core.Take(nil))
-		putOutput(t.spare)
-		t.spare = nil
 	}
 	t.flushing = false
 	t.quiet.Broadcast()

@@ -51,6 +51,3 @@ func putOutput(b []byte) {
 		largeOutputs.Put((*[largeOutput]byte)(b[:largeOutput]))
 	}
 }
-
-// mostSpare bounds the output buffer that a busy trunk keeps, in bytes.
-const mostSpare = 256 << 10
