@@ -22,6 +22,7 @@ type client2 struct {
 	*peer
 	framer *xhttp2.Framer
 	block  bytes.Buffer
+	sent   []byte // the last block
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
 	last   uint32
@@ -123,6 +124,7 @@ func (c *client2) head2(id uint32, end bool, fields ...string) uint32 {
 	for _, h := range all {
 		c.enc.WriteField(h)
 	}
+	c.sent = append(c.sent[:0], c.block.Bytes()...)
 	first := c.block.Next(16 << 10)
 	c.framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: c.block.Len() == 0})
 	for c.block.Len() > 0 {

@@ -244,8 +244,7 @@ func (s *session2) serve(h *http2.Exchange) {
 }
 
 func (x *exchange) serveHTTP2(h *http2.Exchange) {
-	var refusal *message.Refusal
-	if err := h.ReadHead(&x.req); errors.As(err, &refusal) {
+	if refusal, bad := h.ReadHead(&x.req).(*message.Refusal); bad {
 		x.answer(refusal)
 	} else {
 		_, whole := h.BufferedBody()
@@ -276,27 +275,34 @@ type streamEnd struct {
 	http2    *http2.Exchange // nil for those others once the tunnel has ended
 }
 
-func (e *streamEnd) Receive() ([]byte, error) { return e.http2.ReadBody(&e.exchange.req) }
-func (e *streamEnd) Link(other conn.Linked)   { e.http2.Link(other) }
+func (e *streamEnd) Link(other conn.Linked) { e.http2.Link(other) }
+
+func (e *streamEnd) Receive() ([]byte, error) {
+	p, err := e.http2.ReadBody(&e.exchange.req)
+	return p, e.cause(err)
+}
 
 func (e *streamEnd) Send(p []byte) error {
 	if err := e.http2.WriteBody(p); err != nil {
-		return err
+		return e.cause(err)
 	}
-	return e.http2.Flush()
+	return e.cause(e.http2.Flush())
+}
+
+// cause is conn.ErrCut where it was the whole connection's end.
+func (e *streamEnd) cause(err error) error {
+	if err != nil && err != io.EOF && e.exchange.conn.WasCut() {
+		return conn.ErrCut
+	}
+	return err
 }
 
 func (e *streamEnd) SendEnd() error {
 	e.http2.WriteEnd(&e.exchange.res)
-	return e.http2.Flush()
+	return e.cause(e.http2.Flush())
 }
 
-func (e *streamEnd) Err() error {
-	if e.exchange.conn.WasCut() {
-		return conn.ErrCut
-	}
-	return e.http2.Ended()
-}
+func (e *streamEnd) Err() error { return e.cause(e.http2.Ended()) }
 
 // Cut ends the tunnel. Anyone may call it, at any time.
 func (e *streamEnd) Cut() {
