@@ -142,6 +142,9 @@ func (x *exchange) finish(now time.Time) {
 	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
 		x.wire.SkipBody()
 	}
+	if x.upload != nil {
+		x.upload.kept.free()
+	}
 	x.record(now)
 }
 

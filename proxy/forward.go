@@ -317,7 +317,7 @@ func (x *exchange) mayRetry(b *backend.Backend) bool {
 		}
 	case refused:
 		reason, spends = backend.RetryRefused, !http2.Leaving(x.err) // who leaves is not overloaded
-		if !x.upload.untouched() {
+		if !x.upload.repeatable() {
 			return false
 		}
 	default:

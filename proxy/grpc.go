@@ -2,14 +2,18 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
+	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
 // The status codes of gRPC that weir answers with.
 const (
+	grpcCancelled         = 1
 	grpcUnknown           = 2
 	grpcDeadlineExceeded  = 4
 	grpcPermissionDenied  = 7
@@ -48,6 +52,56 @@ func grpcStatus(r *message.Refusal) int {
 	return grpcUnknown
 }
 
+// grpcResetStatus is what the endpoint's reset of its stream means, as gRPC maps
+// the codes of HTTP/2 (gRPC over HTTP/2, "Errors"). expired: the call's own
+// deadline has passed, which servers end calls for.
+func grpcResetStatus(code http2.Code, expired bool) int {
+	switch code {
+	case http2.Cancel:
+		if expired {
+			return grpcDeadlineExceeded
+		}
+		return grpcCancelled
+	case http2.RefusedStream:
+		return grpcUnavailable
+	case http2.EnhanceYourCalm:
+		return grpcResourceExhausted
+	case http2.InadequateSecurity:
+		return grpcPermissionDenied
+	}
+	return grpcInternal
+}
+
+// grpcStatusOf is the status that answers x, which r refuses.
+func (x *exchange) grpcStatusOf(r *message.Refusal) int {
+	var over *http2.OverError
+	if r.Reason == "endpoint_closed" && errors.As(x.err, &over) {
+		timeout, limited := grpcTimeout(x.req.GetName("grpc-timeout"))
+		return grpcResetStatus(over.Code, limited && time.Since(x.started) >= timeout-grpcSlack)
+	}
+	return grpcStatus(r)
+}
+
+// grpcSlack is by how much the endpoint's clock may be ahead of ours, which
+// started when the request was there.
+const grpcSlack = 5 * time.Millisecond
+
+// grpcTimeout reads a grpc-timeout (gRPC over HTTP/2, "Requests"). limited says
+// whether there is a proper one.
+func grpcTimeout(value []byte) (timeout time.Duration, limited bool) {
+	n := len(value) - 1
+	if n < 1 || n > 8 {
+		return 0, false
+	}
+	count, err := strconv.ParseUint(string(value[:n]), 10, 32)
+	unit := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+		'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}[value[n]]
+	if err != nil || unit == 0 {
+		return 0, false
+	}
+	return time.Duration(min(count, uint64(24*365*time.Hour/unit))) * unit, true
+}
+
 // isGRPC says whether a request is a call of gRPC. That of gRPC-Web is not: its
 // clients read the status of HTTP.
 func isGRPC(req *message.Request) bool {
@@ -64,7 +118,7 @@ func (x *exchange) replyGRPC(r *message.Refusal) {
 	res.Status = http.StatusOK
 	res.Reason = res.StoreString(http.StatusText(http.StatusOK))
 	res.AddField("Content-Type", "application/grpc")
-	res.AddField("Grpc-Status", strconv.Itoa(grpcStatus(r)))
+	res.AddField("Grpc-Status", strconv.Itoa(x.grpcStatusOf(r)))
 	res.AddField("Grpc-Message", grpcMessage(r.Detail))
 	if x.wire.Version() != "2" {
 		res.Add(message.ContentLength, []byte("0"))

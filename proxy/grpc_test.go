@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -305,6 +306,27 @@ func TestGRPCStatus(t *testing.T) {
 	for text, want := range map[string]string{"a b": "a b", "100%": "100%25", "ä\n": "%C3%A4%0A", "": ""} {
 		if got := grpcMessage(text); got != want {
 			t.Errorf("%q is %q, not %q", text, got, want)
+		}
+	}
+	g := func(value string, want time.Duration, limited bool) {
+		t.Helper()
+		if got, ok := grpcTimeout([]byte(value)); got != want || ok != limited {
+			t.Errorf("%q is %v %t, not %v %t", value, got, ok, want, limited)
+		}
+	}
+	g("1S", time.Second, true)
+	g("150m", 150*time.Millisecond, true)
+	g("99999999n", 99999999, true)
+	g("99999999H", 24*365*time.Hour, true)
+	g("2M", 2*time.Minute, true)
+	g("3u", 3*time.Microsecond, true)
+	for _, bad := range []string{"", "S", "1", "1x", "-1S", "999999999S", "+1S", " 1S"} {
+		g(bad, 0, false)
+	}
+	for code, want := range map[http2.Code]int{http2.Cancel: grpcCancelled, http2.RefusedStream: grpcUnavailable,
+		http2.EnhanceYourCalm: grpcResourceExhausted, http2.NoError: grpcInternal, http2.InadequateSecurity: grpcPermissionDenied} {
+		if got := grpcResetStatus(code, false); got != want {
+			t.Errorf("%v is %d, not %d", code, got, want)
 		}
 	}
 	is := func(contentType string, want bool) {

@@ -394,6 +394,42 @@ func TestUnprocessedIsRepeated(t *testing.T) {
 	}
 }
 
+// So does a body that is on its way, if little of it was sent.
+func TestUnprocessedUploadIsRepeated(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(postChunked + "5\r\nhello\r\n")
+	_, fr := e.acceptH2()
+	for range 3 {
+		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+		if d := nextFrame[*xhttp2.DataFrame](t, fr); string(d.Data()) != "hello" {
+			t.Errorf("%q", d.Data())
+		}
+		if r.proxy == nil || h.StreamID == 5 {
+			c.write("1\r\n!\r\n0\r\n\r\n")
+			got := ""
+			for got != "!" {
+				got += string(nextFrame[*xhttp2.DataFrame](t, fr).Data())
+			}
+			answer200(fr, h.StreamID)
+			break
+		}
+		fr.WriteRSTStream(h.StreamID, xhttp2.ErrCodeRefusedStream)
+	}
+	c.wantResponse(200, "")
+	r.record().want(t, "status", 200, "retries", 2)
+
+	c.write(postChunked + "8000\r\n" + strings.Repeat("x", 1<<15) + "\r\n")
+	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+	for n := 0; n < 1<<15; {
+		n += len(nextFrame[*xhttp2.DataFrame](t, fr).Data())
+	}
+	fr.WriteRSTStream(h.StreamID, xhttp2.ErrCodeRefusedStream)
+	c.wantResponse(503, "*")
+	r.record().want(t, "reason", "endpoint_refused", "retries", 0)
+}
+
 // What an endpoint may have acted on is not.
 func TestProcessedIsNotRepeated(t *testing.T) {
 	f := func(request string, end func(p *peer, f *xhttp2.Framer, id uint32), status int, reason string) {

@@ -31,6 +31,7 @@ type upload struct {
 	done  chan struct{}
 	err   error // the client's failure, valid once done
 	bytes int64
+	kept  *kept // nil: the body cannot be sent again
 
 	panicked any // what the goroutine panicked with, valid once done
 }
@@ -44,6 +45,12 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	}
 	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
 		idle: x.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
+	switch {
+	case x.upload != nil: // it was refused
+		u.kept, u.bytes = x.upload.kept, x.upload.bytes
+	case link.Stream != nil:
+		u.kept = new(kept)
+	}
 	x.upload = u
 	x.phase = awaitingHead
 	link.HTTP.WriteHead(&x.req)
@@ -76,6 +83,9 @@ func alive(link *backend.Session) bool {
 func (u *upload) run() {
 	defer u.end()
 	x, h := u.exchange, u.link.HTTP
+	if again := u.kept.bytes(); len(again) > 0 && h.WriteBody(again) != nil {
+		return
+	}
 	for {
 		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
 			return
@@ -92,6 +102,9 @@ func (u *upload) run() {
 			u.err = err
 			u.link.Cut()
 			return
+		}
+		if !u.kept.add(p) {
+			u.kept = nil
 		}
 		if x.wire.BodyEnded() {
 			u.read.Store(true) // with this piece the endpoint may answer, and the client may stay
@@ -123,10 +136,45 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 // delivered says whether the endpoint was sent the whole request.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
-// untouched says whether nothing of the client's body was read, so that the
-// request may be sent again.
-func (u *upload) untouched() bool {
-	return u == nil || u.bytes == 0 && !u.read.Load() && u.err == nil
+// repeatable says whether what was read of the client's body can be sent again.
+func (u *upload) repeatable() bool {
+	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
+}
+
+// kept is the beginning of a body, for an endpoint of HTTP/2 that may not act on
+// the request and say so.
+type kept struct {
+	buf *conn.Buffer
+	n   int
+}
+
+// add keeps p as well. It says whether all of the body is still kept.
+func (k *kept) add(p []byte) bool {
+	switch {
+	case k == nil:
+		return false
+	case k.n+len(p) > conn.BufferSize:
+		k.free()
+		return false
+	case k.buf == nil:
+		k.buf = conn.GetBuffer()
+	}
+	k.n += copy(k.buf[k.n:], p)
+	return true
+}
+
+func (k *kept) bytes() []byte {
+	if k == nil || k.buf == nil {
+		return nil
+	}
+	return k.buf[:k.n]
+}
+
+func (k *kept) free() {
+	if k != nil && k.buf != nil {
+		conn.PutBuffer(k.buf)
+		k.buf, k.n = nil, 0
+	}
 }
 
 // headBy is when the wait for the response's head ends, by what is known now:

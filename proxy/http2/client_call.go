@@ -159,7 +159,9 @@ func (x *Call) WriteBody(p []byte) error {
 
 // unwanted says whether the endpoint has answered and does not want the rest of
 // a request that was there as a whole. The lock is held.
-func (x *Call) unwanted() bool { return x.inside && x.headed && !x.cut && x.err != nil }
+func (x *Call) unwanted() bool {
+	return x.inside && x.headed && !x.cut && (x.ended || x.err != nil)
+}
 
 // failure is why nothing more can be written. The lock is held.
 func (x *Call) failure() error {
@@ -178,7 +180,7 @@ func (x *Call) failure() error {
 func (x *Call) waitWritable() error {
 	x.trunk.startFlusher()
 	var until time.Time
-	for !x.writable {
+	for !x.writable && !x.unwanted() {
 		if err := x.failure(); err != nil {
 			return err
 		}
