@@ -335,6 +335,44 @@ func TestHTTP2EndpointsAreShared(t *testing.T) {
 	}
 }
 
+// A connection that ends with many exchanges is replaced by one, not by many.
+func TestLostConnectionIsNoStampede(t *testing.T) {
+	var lost atomic.Bool
+	var waiting atomic.Int32
+	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" && !lost.Load() {
+			waiting.Add(1)
+			<-r.Context().Done()
+		}
+	}, "h2c")
+	r := newRig(t, h2cBackend, nil, "@app", a.address)
+	client := r.client(true)
+	do := func(path string) {
+		if res, err := client.Get(r.url(path)); err != nil || res.StatusCode != 200 {
+			t.Error(res, err)
+		} else {
+			res.Body.Close()
+		}
+	}
+	do("/")
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { do("/wait") })
+	}
+	eventually(t, "all wait", func() error {
+		if n := waiting.Load(); n != 100 {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+	lost.Store(true)
+	a.CloseClientConnections()
+	all.Wait()
+	if n := a.connections.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
 // acceptH2 takes a connection and greets.
 func (e *endpoint) acceptH2(settings ...xhttp2.Setting) (*peer, *xhttp2.Framer) {
 	e.Helper()

@@ -441,10 +441,9 @@ func (c *Conn) Cut() {
 		c.lot.End(park.Token(t))
 	}
 	c.linking.Lock()
-	l := c.link
-	c.linking.Unlock()
-	if l != nil && !l.WasCut() {
-		l.Cut()
+	defer c.linking.Unlock() // after Link(nil) the other may be somebody else's
+	if c.link != nil && !c.link.WasCut() {
+		c.link.Cut()
 	}
 }
 

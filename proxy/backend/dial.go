@@ -125,6 +125,8 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         alpn[d.http2],
 		ClientSessionCache: tls.NewLRUClientSessionCache(128),
+		// Small records at first would cost more than they bring: what leaves is whole messages.
+		DynamicRecordSizingDisabled: true,
 	}
 	if ca := files["ca"]; ca != nil {
 		d.tls.RootCAs = x509.NewCertPool()
