@@ -123,6 +123,42 @@ func TestFloods(t *testing.T) {
 	})
 }
 
+// Endpoints are bounded like clients.
+func TestFloodsOfEndpoints(t *testing.T) {
+	f := func(what, want string, limit int, next func(i int) *peer) {
+		t.Helper()
+		x, _, _ := asking(t)
+		var err error
+		answered := 0
+		for i := 0; err == nil && i < limit; i++ {
+			err = x.receive(next(i).Bytes(), 0)
+			answered += len(x.core.Take(nil))
+		}
+		if e, ok := err.(*ConnError); !ok || e.Reason != want || answered > 64<<10 {
+			t.Errorf("%s: it ended with %v, %d bytes were sent in answer", what, err, answered)
+		}
+	}
+	first := func(i int, p *peer) *peer {
+		if i == 0 {
+			return newPeer().head(3, false, ":status: 200")
+		}
+		return p
+	}
+	f("PINGs", "ping_flood", 1000, func(int) *peer { return newPeer().raw(framePing, 0, 0, "12345678") })
+	f("SETTINGS", "settings_flood", 100, func(int) *peer { return newPeer().raw(frameSettings, 0, 0, "") })
+	f("GOAWAYs", "settings_flood", 100, func(int) *peer { return newPeer().raw(frameGoAway, 0, 0, "\x7f\xff\xff\xff\x00\x00\x00\x00") })
+	f("windows by 1", "window_flood", 3000, func(int) *peer { return newPeer().raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x01") })
+	f("unknown frames", "useless_frames", 2000, func(int) *peer { return newPeer().raw(99, 0, 0, "12345") })
+	f("answers to nobody", "useless_frames", 2000, func(int) *peer { return newPeer().head(1, true, ":status: 200") })
+	f("empty DATA", "empty_frames", 1000, func(i int) *peer { return first(i, newPeer().data(3, false, "")) })
+	f("CONTINUATIONs", "continuation_flood", 1000, func(i int) *peer {
+		if i == 0 {
+			return newPeer().raw(frameHeaders, 0, 3, "\x88")
+		}
+		return newPeer().raw(frameContinuation, 0, 3, strings.Repeat("\x88", 1000))
+	})
+}
+
 // Who never answers our SETTINGS may not exceed them for ever.
 func TestStreamsInExcessBeforeSettings(t *testing.T) {
 	x := newSide(Config{})
