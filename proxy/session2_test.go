@@ -113,6 +113,7 @@ func TestHTTP2Bodiless(t *testing.T) {
 		if a := c.answer(id); strings.Join(a.heads, "|") != want || a.length != 0 || a.reset != "" {
 			t.Errorf("%s %q: %v", method, response, a)
 		}
+		r.kept() // the client has the response before that
 	}
 	f("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", ":status: 200\ncontent-length: 5\n")
 	f("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ":status: 200\n")
@@ -260,4 +261,15 @@ func TestHTTP2SlowReaders(t *testing.T) {
 			r.record().want(t, "status", 200)
 		}
 	}
+}
+
+// kept waits until the only endpoint has an idle connection.
+func (r *rig) kept() {
+	r.Helper()
+	eventually(r, "the connection is kept", func() error {
+		if n := r.set.Status()[0].Endpoints[0].Idle; n != 1 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
 }
