@@ -28,6 +28,7 @@ type session2 struct {
 	step func() bool // s.read, bound once
 	err  error       // what ended read
 
+	before    int64        // how many bytes had come when read was called last
 	timing    uint64       // the head or frame whose deadline is set; 0: none
 	greeting  bool         // the preface and the first frame are timed
 	idleSince atomic.Int64 // when the last exchange ended, nanoseconds since began; busy: one runs
@@ -103,6 +104,10 @@ func (s *session2) read() bool {
 	if s.timed() || s.timing != 0 || s.greeting {
 		s.time()
 	}
+	if s.before == s.conn.BytesRead && s.idleSince.Load() != busy {
+		s.http2.Trim() // Await looks once more when nothing has come for a moment
+	}
+	s.before = s.conn.BytesRead
 	return false
 }
 

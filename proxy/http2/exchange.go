@@ -31,6 +31,7 @@ type Exchange struct {
 	link        conn.Linked // is cut where the exchange is over
 	waiter
 
+	bare   bool  // no body came, or will: known since ReadHead
 	read   bool  // the body was read to its end
 	left   int64 // of the response's body; message.Unknown
 	trails bool  // trailers are announced, so that its last byte is not the end
@@ -123,6 +124,9 @@ func (x *Exchange) ReadHead(req *message.Request) error {
 	*req, x.req = x.req, *req
 	x.req.Reset()
 	req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers // they may have come already, for ReadBody
+	if x.ended && x.body.size == 0 && len(x.req.Trailers.Fields) == 0 {
+		x.bare, x.read = true, true
+	}
 	if x.refusal != nil {
 		return x.refusal
 	}
@@ -139,6 +143,9 @@ func (x *Exchange) HeadStarted() bool {
 // BufferedBody returns the whole body, or what ReadBody left of it, if it is
 // there already and not too large. It may be taken again until SkipBody.
 func (x *Exchange) BufferedBody() ([]byte, bool) {
+	if x.bare {
+		return nil, true
+	}
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	if x.read || x.stream.tunnel {
@@ -195,6 +202,9 @@ func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
 
 // BodyEnded says whether the request was read to its end.
 func (x *Exchange) BodyEnded() bool {
+	if x.bare {
+		return true
+	}
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return x.read || x.ended && x.body.size == x.body.given && len(x.req.Trailers.Fields) == 0

@@ -123,12 +123,20 @@ func (c *Connection) startFlusher() {
 	}
 }
 
-// flusher sends the output. It lets others run first, so that what they have
-// to say leaves in the same write.
+// mostTurns bounds how often others run before the output is sent.
+const mostTurns = 4
+
+// flusher sends the output. It lets others run first, as long as they have
+// something to say, so that it leaves in the same write.
 func (c *Connection) flusher() {
-	runtime.Gosched()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for gathered, turns := 0, 0; gathered < c.core.Pending() && turns < mostTurns; turns++ {
+		gathered = c.core.Pending()
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 	for c.core.Pending() > 0 && c.failed == nil {
 		out := c.core.Take(nil)
 		c.drained.Broadcast()
