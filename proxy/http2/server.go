@@ -127,11 +127,12 @@ func (c *Connection) startFlusher() {
 const mostTurns = 4
 
 // flusher sends the output. It lets others run first, as long as they have
-// something to say, so that it leaves in the same write.
+// something to say and it is less than a record of TLS, so that it leaves in the
+// same write.
 func (c *Connection) flusher() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for gathered, turns := 0, 0; gathered < c.core.Pending() && turns < mostTurns; turns++ {
+	for gathered, turns := 0, 0; gathered < c.core.Pending() && c.core.Pending() < conn.BufferSize && turns < mostTurns; turns++ {
 		gathered = c.core.Pending()
 		c.mu.Unlock()
 		runtime.Gosched()
