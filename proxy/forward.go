@@ -272,6 +272,7 @@ func (x *exchange) fail(t trouble, status int, reason string, err error) {
 // lostEndpoint notes that the connection to the endpoint ended, or brought
 // something else than a response, before a head was through.
 func (x *exchange) lostEndpoint(err error) {
+	x.tellPanic(err)
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
 	switch {
@@ -300,6 +301,14 @@ func (x *exchange) lostEndpoint(err error) {
 		x.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
 	}
 	x.endpoint.Failed(err)
+}
+
+// tellPanic tells of a panic that ended the connection to the endpoint, once.
+func (x *exchange) tellPanic(err error) {
+	var p *http2.PanicError
+	if errors.As(err, &p) && p.First() && x.proxy.Panicked != nil {
+		x.proxy.Panicked(x.edge.name, p.Value, p.Stack)
+	}
 }
 
 // mayRetry says whether the request may go to another endpoint: it was not

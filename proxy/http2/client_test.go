@@ -409,3 +409,20 @@ func TestTrunkLost(t *testing.T) {
 	equal(t, "failures", first, 1)
 	<-trunk.done
 }
+
+// panicking is an endpoint's connection whose bytes nobody can bear.
+type panicking struct{ net.Conn }
+
+func (panicking) Write([]byte) (int, error) { panic("boom") }
+
+// A panic ends the connection, and not the process.
+func TestTrunkPanics(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	trunk := NewTrunk(conn.New(panicking{here}), nil, message.Limits{}, func() {})
+	err := trunk.Start(context.Background())
+	var p *PanicError
+	if !errors.As(err, &p) || p.Value != "boom" || !p.First() || p.First() {
+		t.Error(err)
+	}
+}

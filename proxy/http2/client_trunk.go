@@ -218,10 +218,21 @@ func (t *Trunk) write(out []byte) (err error) {
 	return err
 }
 
-// rescue makes a panic the end of one connection instead of the process's.
+// PanicError is a panic that ended one connection instead of the process.
+type PanicError struct {
+	Value any
+	Stack []byte
+	told  atomic.Bool
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// First is true once: the panic is to be told of by one of the calls that it ended.
+func (e *PanicError) First() bool { return !e.told.Swap(true) }
+
 func rescue(err *error) {
 	if value := recover(); value != nil {
-		*err = fmt.Errorf("panic: %v\n%s", value, debug.Stack())
+		*err = &PanicError{Value: value, Stack: debug.Stack()}
 	}
 }
 
