@@ -281,6 +281,13 @@ func TestEffective(t *testing.T) {
 	}
 	for _, text := range []string{
 		string(acceptance),
+		`listeners: {web: {address: ":80", protocol: http}}
+routes: [{listeners: [web], backend: a}, {listeners: [web], hosts: [b], backend: b}, {listeners: [web], hosts: [c], backend: c}]
+backends:
+  a: {protocol: grpc, endpoints: ["a:1"], tls: {}, health_check: {grpc: {}}}
+  b: {protocol: https, endpoints: ["a:1"], http2: false, health_check: {grpc: {service: x.Y}}}
+  c: {protocol: h2c, endpoints: ["a:1"]}
+`,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",
