@@ -349,7 +349,9 @@ func TestRoomIsHandedOn(t *testing.T) {
 		}
 	}()
 	w := newWorld(t, Options{})
-	w.update(h2c(ln.Addr().String()))
+	cfg := h2c(ln.Addr().String())
+	cfg.MaxIdle = 100 // none ends meanwhile
+	w.update(cfg)
 	e := acquire(t, w.set.Backend("app"))
 	var all sync.WaitGroup
 	for range 50 {
