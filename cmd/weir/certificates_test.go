@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/storage"
 )
@@ -296,4 +298,18 @@ func TestLateStorageHangs(t *testing.T) {
 		t.Errorf("who asked before it was closed: %v", err)
 	}
 	<-closed
+}
+
+// What challenges have in the place of a policy's name is no policy's name.
+func TestNoPolicyIsCalledAsChallengesAre(t *testing.T) {
+	_, err := config.Parse("test", fmt.Appendf(nil, `
+listeners: {secure: {address: ':443', protocol: tls}}
+certificates: [{self_signed: {hosts: [a.example.org]}}]
+routes: [{listeners: [secure], tls_policy: %[1]s, backend: app}]
+tls_policies: {%[1]s: {min_version: '1.3'}}
+backends: {app: {endpoints: ['127.0.0.1:1']}}
+`, proxy.ChallengePolicy), os.LookupEnv)
+	if err == nil || !strings.Contains(err.Error(), "give the policy another name") {
+		t.Errorf("the error is %v", err)
+	}
 }

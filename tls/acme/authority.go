@@ -247,7 +247,8 @@ func (a *authority) template() certmagic.ACMEIssuer {
 // keyedStorage keeps certificates of one kind of key apart from others for the
 // same names: certmagic names them by authority and host alone. Accounts,
 // challenges and locks are shared, so two kinds for one name are got one after
-// the other, as certmagic needs it.
+// the other, as certmagic needs it. TryLock and RenewLockLease, which a storage
+// may have, are for certmagic's own upkeep and retries, and those are off.
 type keyedStorage struct {
 	certmagic.Storage
 	folder string // instead of certificates
