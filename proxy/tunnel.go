@@ -26,10 +26,12 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 		p.tunnelEnded(&rec)
 		return
 	}
-	p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
-	link.Close()
+	func() {
+		defer link.Endpoint().Release() // also where it panics, and the client's connection is closed by Proxy.rescue
+		defer link.Close()
+		p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
+	}()
 	c.Close()
-	link.Endpoint().Release()
 	p.tunnelEnded(&rec)
 }
 
@@ -64,7 +66,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 
 func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint, rec *Record) {
 	client.Conn.SetState(conn.Tunnel)
-	untrack := to.Track(client.Conn)
+	defer to.Track(client.Conn)()
 	on := routeOn{e.name, r.name}
 	p.tunnels.add(client.Conn, on)
 	defer p.tunnels.remove(client.Conn)
@@ -72,14 +74,13 @@ func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *ba
 		p.Orphaned(client.Conn) // a reload took the route away while the endpoint was dialled
 	}
 	r.metrics.tunnels.Inc()
+	defer r.metrics.tunnels.Dec()
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
 	}
 	result := tunnel.Run(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
 		Sent: r.metrics.in, Received: r.metrics.out})
-	r.metrics.tunnels.Dec()
-	untrack()
 	rec.Received, rec.Sent = result.Sent, result.Received // by the client's view of weir: in, out
 	rec.Reason = result.Reason
 	if !conn.Routine(result.Err) {
