@@ -76,7 +76,13 @@ func (v *draft) clientCertFields(dst *[]ClientCertField) setter {
 	}
 }
 
+// challengePolicy is no policy's name: package proxy has it in the place of one.
+const challengePolicy = "acme-tls-alpn-01"
+
 func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
+	if name == challengePolicy {
+		v.fail(key, p, "is what metrics and logs call the handshakes of ACME challenges; give the policy another name")
+	}
 	t := &TLSPolicy{Name: name, Position: v.at(key), MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13}
 	v.mark(t, key, p)
 	v.policies = append(v.policies, t)

@@ -99,3 +99,41 @@ func TestPanicsGiveBackWhatTheyHold(t *testing.T) {
 	f(get, false, "a fault in Write")
 	f(post(10)+"12345", true, "a fault in Read, in an upload:")
 }
+
+// A tunnel that panics, in whichever of its two goroutines, gives its endpoint
+// and its connection back.
+func TestPanicsInTunnels(t *testing.T) {
+	f := func(onRead bool, want string) {
+		t.Helper()
+		app := newEndpoint(t)
+		r := newRig(t, `
+listeners: {raw: {address: 'unix:/a', protocol: tcp}}
+routes: [{listeners: [raw], backend: app}]
+backends: {app: {protocol: tcp, endpoints: ['@app']}}
+`, nil, "@app", app.address)
+		told := make(chan string, 1)
+		r.proxy.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } // no client came yet
+		client, ours := net.Pipe()
+		defer client.Close()
+		r.serve(conn.New(&faulty{Conn: ours, first: strings.NewReader("x"), onRead: onRead}), "raw")
+		s := app.accept()
+		if !onRead {
+			s.write("y")
+		}
+		if got := next(t, told, "panic"); !strings.HasPrefix(got, want) {
+			t.Errorf("told was %q, want %q", got, want)
+		}
+		if _, err := io.Copy(io.Discard, s); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the endpoint's connection stays open")
+		}
+		eventually(t, "the endpoint is released", func() error {
+			if n := r.set.Backend("app").InFlight(); n != 0 {
+				return fmt.Errorf("%d tunnels are in flight", n)
+			}
+			return nil
+		})
+		s.Close()
+	}
+	f(true, "a fault in Read, in a tunnel:")
+	f(false, "a fault in Write, in a tunnel:")
+}

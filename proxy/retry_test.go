@@ -202,8 +202,8 @@ func TestNoEndpointReady(t *testing.T) {
 func TestQueue(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) {
-		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: 2 * time.Second}
-		c.Backends[0].Timeouts.ResponseHead = time.Second
+		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: 4500 * time.Millisecond}
+		c.Backends[0].Timeouts.ResponseHead = 4 * time.Second
 	}, "@app", e.address)
 	first, second, third := r.dial("web"), r.dial("web"), r.dial("web")
 	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -225,12 +225,12 @@ func TestQueue(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(2100 * time.Millisecond)
 	s.write(ok("1"))
 	first.wantResponse(200, "1")
 	r.record().want(t, "status", 200, "target", "/first")
 	s.head() // the second one, whose response_head begins now and not when it came
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(2100 * time.Millisecond)
 	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
 	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
 	second.head()

@@ -26,10 +26,12 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 		p.tunnelEnded(&rec)
 		return
 	}
-	p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
-	link.Close()
+	func() {
+		defer link.Endpoint().Release() // also where it panics, and the client's connection is closed by Proxy.rescue
+		defer link.Close()
+		p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
+	}()
 	c.Close()
-	link.Endpoint().Release()
 	p.tunnelEnded(&rec)
 }
 
@@ -67,7 +69,7 @@ func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *ba
 		client.Conn.SetState(conn.Tunnel)
 	}
 	end := client.Linked()
-	untrack := to.Track(end)
+	defer to.Track(end)()
 	on := routeOn{e.name, r.name}
 	p.tunnels.add(end, on)
 	defer p.tunnels.remove(end)
@@ -75,14 +77,13 @@ func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *ba
 		p.Orphaned(end) // a reload took the route away while the endpoint was dialled
 	}
 	r.metrics.tunnels.Inc()
+	defer r.metrics.tunnels.Dec()
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
 	}
 	result := tunnel.Run(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
 		Sent: r.metrics.in, Received: r.metrics.out})
-	r.metrics.tunnels.Dec()
-	untrack()
 	rec.Received, rec.Sent = result.Sent, result.Received // by the client's view of weir: in, out
 	rec.Reason = result.Reason
 	if !conn.Routine(result.Err) {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -18,6 +19,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/storage"
 )
@@ -255,5 +258,58 @@ func TestLateStorage(t *testing.T) {
 	l.close()
 	if _, err := l.Load(t.Context(), "tickets/a"); err == nil {
 		t.Error("a storage that was closed loads")
+	}
+}
+
+// closeNotice is a storage that says when it is closed.
+type closeNotice struct {
+	storage.Storage
+	closed chan struct{}
+}
+
+func (c closeNotice) Close() error {
+	defer close(c.closed)
+	return c.Storage.Close()
+}
+
+// A storage that hangs while it is opened keeps nobody but those who ask it,
+// and is closed again if it is there when nobody wants it any more.
+func TestLateStorageHangs(t *testing.T) {
+	opening, open := make(chan struct{}), make(chan struct{})
+	closed := make(chan struct{})
+	l := &lateStorage{open: func() (storage.Storage, error) {
+		close(opening)
+		<-open
+		s, err := storage.Open(t.TempDir(), zap.NewNop())
+		return closeNotice{s, closed}, err
+	}}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := l.Load(t.Context(), "tickets/a")
+		asked <- err
+	}()
+	<-opening
+	l.close() // does not wait
+	if _, err := l.Load(t.Context(), "tickets/a"); !errors.Is(err, errStorageClosed) {
+		t.Errorf("asking a closed storage: %v", err)
+	}
+	close(open)
+	if err := <-asked; !errors.Is(err, errStorageClosed) {
+		t.Errorf("who asked before it was closed: %v", err)
+	}
+	<-closed
+}
+
+// What challenges have in the place of a policy's name is no policy's name.
+func TestNoPolicyIsCalledAsChallengesAre(t *testing.T) {
+	_, err := config.Parse("test", fmt.Appendf(nil, `
+listeners: {secure: {address: ':443', protocol: tls}}
+certificates: [{self_signed: {hosts: [a.example.org]}}]
+routes: [{listeners: [secure], tls_policy: %[1]s, backend: app}]
+tls_policies: {%[1]s: {min_version: '1.3'}}
+backends: {app: {endpoints: ['127.0.0.1:1']}}
+`, proxy.ChallengePolicy), os.LookupEnv)
+	if err == nil || !strings.Contains(err.Error(), "give the policy another name") {
+		t.Errorf("the error is %v", err)
 	}
 }

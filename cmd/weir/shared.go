@@ -17,6 +17,10 @@ import (
 // before it takes effect.
 const syncTimeout = 3 * time.Second
 
+// closeTimeout bounds what is waited for a storage that is closed: giving a
+// lock back may hang as much as anything else does.
+const closeTimeout = 5 * time.Second
+
 // sharedTickets is where session ticket keys are shared, if anywhere.
 type sharedTickets struct {
 	url     config.Secret
@@ -39,7 +43,7 @@ func (s *server) shareTickets(cfg *config.Config) {
 			s.tickets.Share(s.shared.storage, s.ticketsShared)
 		}
 		if before != nil {
-			before.close()
+			go before.close()
 		}
 	}
 	if s.shared.storage == nil {
@@ -66,7 +70,7 @@ func (s *server) ticketsShared(err error) {
 type lateStorage struct {
 	open func() (storage.Storage, error)
 
-	mu     sync.Mutex
+	mu     sync.Mutex // never held while the storage is asked for something: it may hang
 	opened storage.Storage
 	closed bool
 }
@@ -74,27 +78,63 @@ type lateStorage struct {
 var errStorageClosed = errors.New("the storage was closed")
 
 func (l *lateStorage) get() (storage.Storage, error) {
+	if s, closed := l.state(); s != nil || closed {
+		if closed {
+			return nil, errStorageClosed
+		}
+		return s, nil
+	}
+	s, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	used := l.keep(s)
+	if used != s {
+		s.Close()
+	}
+	if used == nil {
+		return nil, errStorageClosed
+	}
+	return used, nil
+}
+
+func (l *lateStorage) state() (opened storage.Storage, closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened, l.closed
+}
+
+// keep returns the storage to use: s, or the one that somebody else opened
+// meanwhile; nil if all was closed meanwhile.
+func (l *lateStorage) keep(s storage.Storage) storage.Storage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, errStorageClosed
+		return nil
 	}
 	if l.opened == nil {
-		var err error
-		if l.opened, err = l.open(); err != nil {
-			l.opened = nil
-			return nil, err
-		}
+		l.opened = s
 	}
-	return l.opened, nil
+	return l.opened
 }
 
+// close closes the storage, and waits for that no longer than closeTimeout.
 func (l *lateStorage) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	if l.opened != nil {
-		l.opened.Close()
+	s := l.opened
+	l.closed, l.opened = true, nil
+	l.mu.Unlock()
+	if s == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Close()
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeTimeout):
 	}
 }
 

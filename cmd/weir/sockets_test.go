@@ -49,7 +49,8 @@ admin: {address: "off"}
 
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
-	for _, address := range []string{a, b} {
+	var served [2]atomic.Int64
+	for i, address := range []string{a, b} {
 		clients.Go(func() {
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			for {
@@ -65,13 +66,30 @@ admin: {address: "off"}
 				}
 				io.Copy(io.Discard, res.Body)
 				res.Body.Close()
+				served[i].Add(1)
 			}
 		})
 	}
+	// What a listener took that is gone is served by the table before, not by
+	// one before that: so each reload waits for what came before the last.
+	settle := func() {
+		for i := range served {
+			before := served[i].Load()
+			eventually(t, "two requests are answered", func() error {
+				if n := served[i].Load() - before; n < 2 && !t.Failed() {
+					return fmt.Errorf("%d", n)
+				}
+				return nil
+			})
+		}
+	}
 	for range 5 {
-		apply("two", a, "one", b)   // swapped
+		apply("two", a, "one", b) // swapped
+		settle()
 		apply("three", a, "one", b) // renamed
+		settle()
 		apply("one", a, "two", b)
+		settle()
 	}
 	close(stop)
 	clients.Wait()

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,8 @@ type Result struct {
 // reason but ReasonEOF there is nothing else to do with them, as their waits
 // are ended for good, and the ends that were given less than the whole stream
 // are prepared to be reset by Close. Cut on either connection ends the tunnel.
+//
+// A panic of either goroutine goes on in the caller's, once both have ended.
 func Run(client, endpoint End, o Options) Result {
 	t := &tunnel{idle: o.Idle, lifetime: o.Lifetime, begun: time.Now()}
 	if t.idle <= 0 {
@@ -138,8 +141,8 @@ func Run(client, endpoint End, o Options) Result {
 	}
 	t.startWatch()
 
-	t.running.Go(t.down.run)
-	t.up.run()
+	t.running.Go(func() { t.guard(t.down.run) })
+	t.guard(t.up.run)
 	t.running.Wait()
 
 	t.stopWatch()
@@ -149,6 +152,9 @@ func Run(client, endpoint End, o Options) Result {
 	}
 	client.end()
 	endpoint.end()
+	if t.panicked != nil {
+		panic(t.panicked) // where it ends this connection alone
+	}
 	if t.reason == "" {
 		t.reason = ReasonEOF
 	}
@@ -165,12 +171,28 @@ type tunnel struct {
 	begun          time.Time
 	active         atomic.Int64 // when bytes last went by, as a time.Duration since begun
 
-	mu     sync.Mutex
-	watch  *time.Timer
-	over   bool // the watch has nothing more to do
-	reason string
-	err    error
+	mu       sync.Mutex
+	watch    *time.Timer
+	over     bool // the watch has nothing more to do
+	reason   string
+	err      error
+	panicked any // what a direction panicked with
 }
+
+// guard runs a direction, and ends the tunnel if that panics.
+func (t *tunnel) guard(run func()) {
+	defer func() {
+		if value := recover(); value != nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.panicked = fmt.Sprintf("%v, in a tunnel:\n%s", value, debug.Stack())
+			t.failLocked("panic", errPanicked)
+		}
+	}()
+	run()
+}
+
+var errPanicked = errors.New("a fault of weir's own")
 
 // side is an End and how far it was served.
 type side struct {
