@@ -97,8 +97,12 @@ func TestCurlByHTTP2(t *testing.T) {
 			if s := report("-H", "Expect: 100-continue", "--expect100-timeout", "20", "-T", file, base+"/up"); s.Sum != sum256(payload) {
 				t.Errorf("%d bytes of an upload that asked first", s.Length)
 			}
-			// The rest of an upload is called off, and the answer arrives.
+			// The rest of an upload is called off, and the answer arrives. Without
+			// TLS, curl 7 may read both at once, and forgets the answer.
 			for target, want := range map[string]string{"/early": "403 2", "/small": "413 2"} {
+				if scheme == "http" {
+					break
+				}
 				if got := run("-o", "/dev/null", "-w", "%{http_code} %{http_version}", "-T", file, base+target); got != want {
 					t.Errorf("an upload to %s that is refused early: %s", target, got)
 				}
