@@ -97,14 +97,14 @@ func TestCurlByHTTP2(t *testing.T) {
 			if s := report("-H", "Expect: 100-continue", "--expect100-timeout", "20", "-T", file, base+"/up"); s.Sum != sum256(payload) {
 				t.Errorf("%d bytes of an upload that asked first", s.Length)
 			}
-			// The rest of an upload is called off with NO_ERROR (RFC 9113, section
-			// 8.1), which curl 7 takes for an error, and Go does not.
-			for target, want := range map[string]int{"/early": 403, "/small": 413} {
-				req, _ := http.NewRequest("PUT", base+target, bytes.NewReader(payload))
-				if res, err := goHTTP2(t, scheme == "http").Do(req); err != nil || res.StatusCode != want {
-					t.Errorf("an upload to %s that is refused early: %v, %v", target, res, err)
-				} else {
-					res.Body.Close()
+			// The rest of an upload is called off, and the answer arrives. Without
+			// TLS, curl 7 may read both at once, and forgets the answer.
+			for target, want := range map[string]string{"/early": "403 2", "/small": "413 2"} {
+				if scheme == "http" {
+					break
+				}
+				if got := run("-o", "/dev/null", "-w", "%{http_code} %{http_version}", "-T", file, base+target); got != want {
+					t.Errorf("an upload to %s that is refused early: %s", target, got)
 				}
 			}
 			if got := run("--head", base+"/bytes/12345"); !strings.Contains(got, "content-length: 12345") {

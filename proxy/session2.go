@@ -57,6 +57,7 @@ func serveHTTP2(cl clientSide) {
 	whole := false
 	defer func() {
 		if !whole {
+			s.conn.Cut()
 			s.http2.Abort() // and Proxy.rescue ends the client's connection
 		}
 	}()
@@ -75,13 +76,13 @@ func (s *session2) run() error {
 		}
 		switch {
 		case err == conn.ErrInterrupted:
+			s.conn.Resume()
 			if err := s.http2.Err(); err != nil {
 				return err
 			}
 			if s.http2.Left() {
 				return nil
 			}
-			s.conn.Resume()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.timed() {
 				return errSlowHead
@@ -191,7 +192,13 @@ func (s *session2) close(err error) {
 	if errors.As(err, &fault) {
 		s.http2.Fail(fault)
 	}
-	s.http2.Abort()
+	if err == nil { // what was answered may still be on its way to a slow client
+		s.http2.Abort()
+	} else {
+		cut := time.AfterFunc(timeout, s.conn.Cut)
+		s.http2.Abort()
+		cut.Stop()
+	}
 	s.http2.Err() // a panic of the flusher's goes on here
 	s.conn.Resume()
 	s.conn.SetDuplex(false)

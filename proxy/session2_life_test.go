@@ -335,3 +335,41 @@ func TestHTTP2PanicsInWriting(t *testing.T) {
 		t.Errorf("told was %q", got)
 	}
 }
+
+// stuck asks for more than the sockets hold, and does not read it.
+func (r *rig) stuck(e *endpoint, listener string, size int) (c *client2, id uint32) {
+	r.Helper()
+	p := r.dialBare2(listener)
+	p.write(xhttp2.ClientPreface)
+	c = settings2(p, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	c.framer.WriteWindowUpdate(0, 1<<31-1-65535)
+	id = c.request(true, "/")
+	s := e.accept()
+	s.head()
+	go s.Write([]byte(ok(strings.Repeat("x", size))))
+	return c, id
+}
+
+// A drain does not cut short what is on its way to a slow client.
+func TestHTTP2DrainOfTheSlow(t *testing.T) {
+	const size = 8 << 20
+	r, e := newRig2(t, nil)
+	c, id := r.stuck(e, "tls", size)
+	r.proxy.SetDraining(true)
+	time.Sleep(timeout + timeout/4)
+	if a := c.answer(id); a.body.Len() != size || a.reset != "" {
+		t.Errorf("%v", a)
+	}
+	c.wantAway(" NO_ERROR ")
+}
+
+// A client that breaks the protocol and does not read is not waited for.
+func TestHTTP2FaultOfTheDeaf(t *testing.T) {
+	r, e := newRig2(t, nil)
+	for _, listener := range wires2 {
+		c, _ := r.stuck(e, listener, 64<<20)
+		c.framer.WriteRawFrame(xhttp2.FrameSettings, 0, 1, nil)
+		r.refusal().want(t, "reason", "bad_settings")
+		r.record().want(t, "status", 200, "reason", "client_gone")
+	}
+}

@@ -154,7 +154,8 @@ type Core struct {
 	peer       peerSettings
 	sendWindow int64
 	out        []byte
-	control    int // control frames in out
+	late       []byte // resets that follow out, in a write of their own
+	control    int    // control frames in out
 	queue      queue
 	tail       tail
 	tableReset bool // the next head must say that we use no dynamic table

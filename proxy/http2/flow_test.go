@@ -373,3 +373,16 @@ func TestPingsAndAbort(t *testing.T) {
 	}
 	client.core.Release(s)
 }
+
+// What calls the rest of an upload off does not come along with the response.
+func TestResetBehindAResponse(t *testing.T) {
+	x := newSide(Config{})
+	x.receive(greeted().post(1).post(3).Bytes(), 0)
+	for _, s := range []*Stream{x.core.table.streams[0], x.core.table.streams[1]} {
+		x.core.Respond(s, newResponse(413), true)
+		x.core.Release(s)
+	}
+	equal(t, "first", frames(t, x.core.Take(nil), false), []string{"HEADERS 1 [:status: 413] end", "HEADERS 3 [:status: 413] end"})
+	equal(t, "then", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 1 NO_ERROR", "RST_STREAM 3 NO_ERROR"})
+	equal(t, "and then", x.core.Pending(), 0)
+}

@@ -21,6 +21,7 @@ type modelling struct {
 	m       *model
 	events  int // of x.log, read
 	read    int // of the core's output, read
+	late    int // of what follows it, read
 	seen    int // of the model's frames, that came
 	handles []*Stream
 	history []string
@@ -240,8 +241,8 @@ func (r *modelling) leaves() {
 
 // readOutput reads what is new in the output, before anything else comes.
 func (r *modelling) readOutput() {
-	out := r.x.core.out[r.read:]
-	r.read = len(r.x.core.out)
+	out := slices.Concat(r.x.core.out[r.read:], r.x.core.late[r.late:])
+	r.read, r.late = len(r.x.core.out), len(r.x.core.late)
 	out = bytes.TrimPrefix(out, []byte(Preface))
 	for len(out) > 0 {
 		f := parseFrame(out)
@@ -356,7 +357,7 @@ func runModel(t testing.TB, client bool, in []byte) {
 			r.driverActs()
 		} else {
 			x.core.Take(nil)
-			r.read = 0
+			r.read, r.late = r.late, 0
 		}
 		r.readOutput()
 		if len(r.m.frames) != r.seen {
@@ -409,6 +410,7 @@ func TestManyUploadsRefusedAtOnce(t *testing.T) {
 		p.data(uint32(1+2*i), false, "hello").data(uint32(1+2*i), false, "hello").head(uint32(1+2*i), true, "t: u")
 	}
 	x.core.Take(nil)
+	x.core.Take(nil) // the resets
 	if err := x.receive(p.Bytes(), 0); err != nil {
 		t.Error(err)
 	}

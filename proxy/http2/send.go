@@ -26,7 +26,8 @@ func (c *Core) Pending() int { return len(c.out) }
 // Who waited for room is called.
 func (c *Core) Take(spare []byte) []byte {
 	out := c.out
-	c.out, c.control, c.tail = spare[:0], 0, tail{}
+	c.out, c.control, c.tail = append(spare[:0], c.late...), 0, tail{}
+	c.late = nil
 	c.wake()
 	return out
 }
@@ -38,10 +39,14 @@ const mostControl = 4096
 // controlRoom holds every control frame but the longest reasons, headRoom most heads.
 const controlRoom, headRoom = 64, 1 << 10
 
-func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
+func (c *Core) countControl() {
 	if c.control++; c.control > mostControl {
 		c.fail(EnhanceYourCalm, "control_flood", "the peer does not read the answers that it provokes")
 	}
+}
+
+func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
+	c.countControl()
 	c.out = appendFrame(withRoom(c.out, controlRoom), length, kind, flags, id)
 }
 
@@ -49,6 +54,19 @@ func (c *Core) appendReset(id uint32, code Code) {
 	c.recent.add(id)
 	c.appendControl(4, frameReset, 0, id)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+}
+
+// appendLate calls the rest of a request off whose response is through. It
+// leaves in a write of its own, behind what is in the output: libcurl before 8
+// forgets a response that it has read along with the reset.
+func (c *Core) appendLate(id uint32) {
+	if len(c.out) == 0 {
+		c.appendReset(id, NoError)
+		return
+	}
+	c.recent.add(id)
+	c.countControl()
+	c.late = binary.BigEndian.AppendUint32(appendFrame(c.late, 4, frameReset, 0, id), uint32(NoError))
 }
 
 func (c *Core) appendWindow(id uint32, n int64) {

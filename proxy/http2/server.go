@@ -241,16 +241,6 @@ func (c *Connection) Greeted() bool {
 	return c.core.Greeted()
 }
 
-// Flushed waits until everything there was to say is sent, or cannot be. The
-// connection's write timeout bounds that.
-func (c *Connection) Flushed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.flushing {
-		c.drained.Wait()
-	}
-}
-
 // Fail ends the connection for a fault of the client's that its driver found.
 func (c *Connection) Fail(e *ConnError) {
 	c.locked(func() { c.core.fail(e.Code, e.Reason, e.Detail) })

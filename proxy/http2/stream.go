@@ -182,15 +182,18 @@ const mostFree = 128
 // or broken off where it is a response (a tunnel's is cancelled: RFC 8441, section 5).
 // A peer's stream counts against what may run at once until then.
 func (c *Core) Release(s *Stream) {
-	if !s.closed {
-		code := Cancel
-		switch {
-		case c.config.Role == Server && s.sendEnd || c.config.Role == Client && s.recvEnd: // the response is through
-			code = NoError
-		case c.config.Role == Server && !s.tunnel:
-			code = InternalError
-		}
-		c.Reset(s, code)
+	server := c.config.Role == Server
+	switch {
+	case s.closed:
+	case server && s.sendEnd: // the response is through
+		c.appendLate(s.id)
+		c.close(s)
+	case !server && s.recvEnd:
+		c.Reset(s, NoError)
+	case server && !s.tunnel:
+		c.Reset(s, InternalError)
+	default:
+		c.Reset(s, Cancel)
 	}
 	c.working--
 	*s = Stream{closed: true}
