@@ -146,7 +146,7 @@ func TestDrainOfIdleConnectionsOfHTTP2(t *testing.T) {
 	if status, _, err := h.answer(1); err != nil || status != "200" {
 		t.Fatalf("%s, %v", status, err)
 	}
-	go w.signal(syscall.SIGTERM)
+	w.signal(syscall.SIGTERM)
 	if _, _, err := h.answer(3); err != io.EOF { // PINGs are answered there
 		t.Errorf("it ends with %v", err)
 	}

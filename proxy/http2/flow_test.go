@@ -106,7 +106,7 @@ func TestWebSocketInMemory(t *testing.T) {
 	}
 
 	// Refused, and by a server that has none of it.
-	c, _ = client.core.Open(req, false)
+	client.core.Open(req, false)
 	exchange(client, server)
 	server.core.Respond(server.only(t), newResponse(403), true)
 	client.log = nil

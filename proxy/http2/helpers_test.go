@@ -19,8 +19,7 @@ type side struct {
 	core    Core
 	streams map[*Stream]*seen
 	log     []string // events, in words
-	wire    bytes.Buffer
-	keep    bool // bodies are not consumed
+	keep    bool     // bodies are not consumed
 	now     time.Time
 	terse   bool            // the log is for the model
 	opened  func(s *Stream) // is told of a peer's streams

@@ -3,7 +3,6 @@ package http2
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -168,11 +165,11 @@ func listen(t *testing.T, serve func(c net.Conn)) string {
 	return ln.Addr().String()
 }
 
-// netHTTPClient is x/net's client with prior knowledge.
+// netHTTPClient is net/http's client with prior knowledge.
 func netHTTPClient(t *testing.T) *http.Client {
-	transport := &xhttp2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }

@@ -22,7 +22,6 @@ type model struct {
 	working int    // streams that the driver has not released
 	most    uint32 // streams that the peer allows
 	left    bool   // our final GOAWAY is out
-	last    uint32 // what it named
 	gone    bool   // the peer's GOAWAY has come
 
 	initial    int64 // what the peer lets a new stream send
