@@ -118,11 +118,12 @@ func TestOneRequestByBothWires(t *testing.T) {
 	raw := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = raw.address
-	w.start(strings.Replace(http2Config, "  - {listeners: [web, secure], backend: app}\n", `
+	config := strings.Replace(http2Config, "  - {listeners: [web, secure], backend: app}\n", `
   - {listeners: [web], hosts: [a, "a.example", "[::1]", "b", "a_b"], backend: app}
   - {listeners: [web], hosts: [a], paths: [/tiny], max_body: 10B, backend: app}
   - {listeners: [secure], backend: app}
-`, 1))
+`, 1)
+	w.start(config)
 	try := func(s said) {
 		t.Helper()
 		var heads, trailers, statuses [2]string
@@ -162,6 +163,9 @@ func TestOneRequestByBothWires(t *testing.T) {
 		}
 		try(s)
 	}
+	w = newWeir(t) // with a log that has nothing else in it
+	w.address["app"] = raw.address
+	w.start(config)
 	for reason, s := range map[string]said{
 		"bad_target":      {method: "GET", path: "*", host: "a"},
 		"ambiguous_path":  {method: "GET", path: "/a/%2e%2e/b", host: "a"},

@@ -125,6 +125,7 @@ func echoFields(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 		w.Write(b)
+		w.Header().Set(http.TrailerPrefix+"X-Trailer", r.Trailer.Get("X-Trailer"))
 		return
 	}
 	w.Header().Set("Trailer", "X-Trailer")
@@ -195,6 +196,9 @@ func TestHTTP2Endpoints(t *testing.T) {
 			}
 			if res := f("PUT", "/sized", large[:n], true, 200); res.ContentLength != int64(n) {
 				t.Errorf("Content-Length %d of %d", res.ContentLength, n)
+			}
+			if res := f("PUT", "/sized", large[:n], false, 200); two && res.Trailer.Get("X-Trailer") != "t" { // nobody announced them
+				t.Errorf("trailers behind a Content-Length: %v", res.Trailer)
 			}
 		}
 		infos := 0

@@ -367,7 +367,8 @@ func TestHTTP2DrainOfTheSlow(t *testing.T) {
 func TestHTTP2FaultOfTheDeaf(t *testing.T) {
 	r, e := newRig2(t, nil)
 	for _, listener := range wires2 {
-		c, _ := r.stuck(e, listener, 64<<20)
+		c, id := r.stuck(e, listener, 64<<20)
+		c.until("the response's head", func() bool { return len(c.on(id).heads) > 0 })
 		c.framer.WriteRawFrame(xhttp2.FrameSettings, 0, 1, nil)
 		r.refusal().want(t, "reason", "bad_settings")
 		r.record().want(t, "status", 200, "reason", "client_gone")

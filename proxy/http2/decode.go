@@ -202,7 +202,7 @@ func (d *head) response(res *message.Response, s *Stream, end bool) (malformed s
 		return "a response without a body has a Content-Length"
 	case end:
 	case d.lengths > 0:
-		res.Length, s.left = d.length, d.length
+		res.Length, s.left, res.Trails = d.length, d.length, true
 	default:
 		res.Length = message.Unknown
 	}

@@ -2,7 +2,6 @@ package http2
 
 import (
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ type Exchange struct {
 	bare   bool  // no body came, or will: known since ReadHead
 	read   bool  // the body was read to its end
 	left   int64 // of the response's body; message.Unknown
-	trails bool  // trailers are announced, so that its last byte is not the end
+	trails bool  // trailers may follow, so that its last byte is not the end
 
 	readBy   time.Time
 	patience time.Duration // of writes; 0: no end
@@ -234,7 +233,7 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 	if none && !tunnel && !res.Informational() {
 		x.left = 0
 	}
-	x.trails = slices.ContainsFunc(res.Fields, func(f message.Field) bool { return f.ID == message.Trailer && !f.Dropped })
+	x.trails = res.Trails
 	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
 }
 

@@ -2,6 +2,8 @@ package http2
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -239,6 +241,39 @@ func TestHonestUseIsBorne(t *testing.T) {
 		}
 		x.core.Take(nil)
 	}
+}
+
+// Who gives windows back by little, as Go does with each 4 KiB, or for each
+// small message, is honest; who keeps frames small by them is not.
+func TestWindowsGivenBackByLittle(t *testing.T) {
+	f := func(window uint32, size, each, total int, want string) {
+		t.Helper()
+		x := newSide(Config{})
+		x.receive(newPeer().greet(xhttp2.Setting{ID: settingWindow, Val: window}).get(1).Bytes(), 0)
+		s := x.only(t)
+		x.core.Respond(s, newResponse(200), false)
+		body, more := make([]byte, size), string(binary.BigEndian.AppendUint32(nil, uint32(each)))
+		back := newPeer().raw(frameWindowUpdate, 0, 0, more).raw(frameWindowUpdate, 0, 1, more).Bytes()
+		got := ""
+		for sent, returned := 0, 0; sent < total && got == ""; {
+			n, err := x.core.Write(s, body, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.core.Take(nil)
+			for sent += n; returned+each <= sent && got == ""; returned += each {
+				if err := x.receive(back, 0); err != nil {
+					got = err.(*ConnError).Reason
+				}
+			}
+		}
+		equal(t, fmt.Sprintf("%d of %d by %d", size, window, each), got, want)
+	}
+	f(65535, 16<<10, 4<<10, 64<<20, "")
+	f(1<<20, 40<<10, 1<<10, 64<<20, "")
+	f(65535, 5, 5, 100000, "")
+	f(65535, 16<<10, 1, 1<<20, "window_flood")
+	f(1, 16<<10, 1, 1<<20, "window_flood")
 }
 
 // A few bytes that stand for many are not decoded beyond the limits.

@@ -199,6 +199,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 		}
 		n += len(piece)
 		c.appendData(s, piece, end && last)
+		c.earnWindows(len(piece), last)
 	}
 	if end {
 		if len(p) == 0 {
@@ -223,8 +224,15 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
 	c.purse.earn(forPings, 1) // who measures the path does so with what comes, however small
-	if len(p) >= 256 || end { // windows of a few bytes are no honest work
-		c.purse.earn(forWindows, 2)
+}
+
+// earnWindows allows for the WINDOW_UPDATEs that n bytes of DATA explain: for
+// its frame and for each KiB (Go answers every 4), twice, as stream and
+// connection have one each. What is cut short by windows of a few bytes, and is
+// not whole, explains none.
+func (c *Core) earnWindows(n int, whole bool) {
+	if n >= 256 || whole {
+		c.purse.earn(forWindows, int32(2+n/(1<<9)))
 	}
 }
 

@@ -298,13 +298,13 @@ func TestH2specOnConnection(t *testing.T) {
 	runH2spec(t, strings.TrimPrefix(url, "http://"))
 }
 
-// Trailers follow a body whose length is known, where they are announced.
+// Trailers follow a body whose length is known, where they may.
 func TestTrailersBehindALength(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(200, "Content-Length: 5", "Trailer: X-Sum")
-		res.Length = 5
+		res := newResponse(200, "Content-Length: 5")
+		res.Length, res.Trails = 5, true
 		x.WriteHead(&req, res, false)
 		x.WriteBody([]byte("hello"))
 		res.Trailers.AddField("X-Sum", "1")
