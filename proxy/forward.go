@@ -152,6 +152,7 @@ func (x *exchange) relayReady() bool {
 	for x.phase == awaitingHead {
 		if err := x.link.HTTP.ReadHead(&x.req, &x.res); err != nil {
 			if err == conn.ErrWouldBlock {
+				x.link.HTTP.Release() // a response that is long in coming holds no memory
 				return false
 			}
 			if x.patient(err) {
@@ -200,7 +201,9 @@ func (x *exchange) gotHead() bool {
 	x.phase, x.moved = relayingBody, true
 	x.answered = true
 	x.status = x.res.Status
-	x.waited = time.Since(x.started)
+	if x.proxy.log.Load() != nil || x.res.Status == 101 { // nobody else asks how long it took
+		x.waited = time.Since(x.started)
+	}
 	x.promise(&x.res)
 	x.wire.WriteHead(&x.req, &x.res, x.last())
 	if x.res.Status == 101 {
@@ -233,6 +236,7 @@ func (x *exchange) relayBody() bool {
 		switch {
 		case err == conn.ErrWouldBlock: // perhaps in the middle of a chunk's frame
 			x.waitForBody()
+			h.Release()
 			return x.flush() != nil
 		case err == io.EOF:
 		case err != nil && x.patient(err):
