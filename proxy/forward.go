@@ -193,11 +193,16 @@ func (x *exchange) gotHead() bool {
 		x.wire.WriteHead(&x.req, &x.res, false)
 		return x.flush() != nil
 	}
-	if x.res.Status == 101 && !x.wire.Accepts(&x.req, &x.res) {
+	accepted := x.wire.Accepts(&x.req, &x.res)
+	if !accepted && x.res.Status == 101 {
 		x.lostEndpoint(errNotAccepted)
 		return true
 	}
 	x.endpoint.Succeeded()
+	if !accepted {
+		x.fail(failed, errNoUpgrade.Status, errNoUpgrade.Reason, errNoUpgrade)
+		return true
+	}
 	x.phase, x.moved = relayingBody, true
 	x.answered = true
 	x.status = x.res.Status
@@ -213,8 +218,12 @@ func (x *exchange) gotHead() bool {
 	return false
 }
 
-var errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
-	Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+var (
+	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
+		Detail: "the endpoint answered the upgrade as if it were any request"}
+)
 
 // relayBody passes on what is there of the body. Nothing is held back while
 // it waits for more.
