@@ -107,12 +107,11 @@ func (x *Exchange) Close() {
 	defer c.mu.Unlock()
 	x.release()
 	c.startFlusher()
-	if c.core.Working() > 0 {
-		return
-	}
-	c.tell(false)
 	c.drained.Broadcast()
-	c.tellOver()
+	if c.core.Working() == 0 {
+		c.tell(false)
+		c.tellOver()
+	}
 }
 
 // ReadHead hands the request over, in exchange for the memory of req. A

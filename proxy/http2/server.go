@@ -104,7 +104,7 @@ func (c *Connection) receive(p []byte) error {
 		work(x.run)
 	}
 	c.ready = c.ready[:0]
-	for err == nil && c.core.Pending() >= mostUnread {
+	for err == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
 		c.drained.Wait()
 		err = c.failed
 	}
