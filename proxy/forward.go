@@ -259,7 +259,7 @@ func (x *exchange) relayBody() bool {
 			x.moved = true
 		}
 		if err := x.wire.WriteBody(p); err != nil {
-			x.fail(clientGone, x.status, "client_gone", err)
+			x.lostClient(err)
 			return true
 		}
 	}
@@ -273,9 +273,18 @@ func (x *exchange) relayBody() bool {
 func (x *exchange) flush() error {
 	err := x.wire.Flush()
 	if err != nil {
-		x.fail(clientGone, x.status, "client_gone", err)
+		x.lostClient(err)
 	}
 	return err
+}
+
+// lostClient notes that nothing can be sent to the client any more.
+func (x *exchange) lostClient(err error) {
+	reason := "client_gone"
+	if x.conn.WasCut() {
+		reason = "cut"
+	}
+	x.fail(clientGone, x.status, reason, err)
 }
 
 func (x *exchange) fail(t trouble, status int, reason string, err error) {
@@ -298,11 +307,14 @@ func (x *exchange) lostEndpoint(err error) {
 	case x.phase != relayingBody && http2.Unprocessed(err):
 		x.fail(refused, http.StatusServiceUnavailable, "endpoint_refused", err)
 		return
+	case errors.Is(err, conn.ErrCut):
+		if !x.answered {
+			x.status = http.StatusServiceUnavailable
+		}
+		x.fail(clientGone, x.status, "cut", err)
+		return
 	case x.phase == relayingBody:
 		x.fail(cutShort, x.status, "response_cut_short", err)
-	case errors.Is(err, conn.ErrCut):
-		x.fail(clientGone, http.StatusServiceUnavailable, "cut", err)
-		return
 	case errors.As(err, &refusal):
 		x.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
