@@ -58,7 +58,8 @@ type wire interface {
 	WriteEnd(res *message.Response)
 	Flush() error
 	MustClose() bool
-	// Accepts says whether a 101 fulfils what the client asked for.
+	// Accepts says whether a response is one that the client can take: not a
+	// 101 that does not fulfil what it asked for, nor what it would take for one.
 	Accepts(req *message.Request, res *message.Response) bool
 
 	// Share is called before a second goroutine reads or writes.
@@ -95,7 +96,7 @@ func (w *http1Wire) Transferred() (in, out int64) {
 }
 func (w *http1Wire) Version() string { return "1.1" }
 
-// Accepts leaves it to the client, who gets to see the 101.
+// Accepts leaves it to the client, who gets to see what it is.
 func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }
 
 // Gone takes a client that closed only its sending half for gone: it looks the same.

@@ -152,6 +152,7 @@ func (x *exchange) relayReady() bool {
 	for x.phase == awaitingHead {
 		if err := x.link.HTTP.ReadHead(&x.req, &x.res); err != nil {
 			if err == conn.ErrWouldBlock {
+				x.link.HTTP.Release() // a response that is long in coming holds no memory
 				return false
 			}
 			if x.patient(err) {
@@ -192,15 +193,22 @@ func (x *exchange) gotHead() bool {
 		x.wire.WriteHead(&x.req, &x.res, false)
 		return x.flush() != nil
 	}
-	if x.res.Status == 101 && !x.wire.Accepts(&x.req, &x.res) {
+	accepted := x.wire.Accepts(&x.req, &x.res)
+	if !accepted && x.res.Status == 101 {
 		x.lostEndpoint(errNotAccepted)
 		return true
 	}
 	x.endpoint.Succeeded()
+	if !accepted {
+		x.fail(failed, errNoUpgrade.Status, errNoUpgrade.Reason, errNoUpgrade)
+		return true
+	}
 	x.phase, x.moved = relayingBody, true
 	x.answered = true
 	x.status = x.res.Status
-	x.waited = time.Since(x.started)
+	if x.proxy.log.Load() != nil || x.res.Status == 101 { // nobody else asks how long it took
+		x.waited = time.Since(x.started)
+	}
 	x.promise(&x.res)
 	x.wire.WriteHead(&x.req, &x.res, x.last())
 	if x.res.Status == 101 {
@@ -210,8 +218,12 @@ func (x *exchange) gotHead() bool {
 	return false
 }
 
-var errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
-	Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+var (
+	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
+		Detail: "the endpoint answered the upgrade as if it were any request"}
+)
 
 // relayBody passes on what is there of the body. Nothing is held back while
 // it waits for more.
@@ -233,6 +245,7 @@ func (x *exchange) relayBody() bool {
 		switch {
 		case err == conn.ErrWouldBlock: // perhaps in the middle of a chunk's frame
 			x.waitForBody()
+			h.Release()
 			return x.flush() != nil
 		case err == io.EOF:
 		case err != nil && x.patient(err):
@@ -246,7 +259,7 @@ func (x *exchange) relayBody() bool {
 			x.moved = true
 		}
 		if err := x.wire.WriteBody(p); err != nil {
-			x.fail(clientGone, x.status, "client_gone", err)
+			x.lostClient(err)
 			return true
 		}
 	}
@@ -260,9 +273,18 @@ func (x *exchange) relayBody() bool {
 func (x *exchange) flush() error {
 	err := x.wire.Flush()
 	if err != nil {
-		x.fail(clientGone, x.status, "client_gone", err)
+		x.lostClient(err)
 	}
 	return err
+}
+
+// lostClient notes that nothing can be sent to the client any more.
+func (x *exchange) lostClient(err error) {
+	reason := "client_gone"
+	if x.conn.WasCut() {
+		reason = "cut"
+	}
+	x.fail(clientGone, x.status, reason, err)
 }
 
 func (x *exchange) fail(t trouble, status int, reason string, err error) {
@@ -285,11 +307,14 @@ func (x *exchange) lostEndpoint(err error) {
 	case x.phase != relayingBody && http2.Unprocessed(err):
 		x.fail(refused, http.StatusServiceUnavailable, "endpoint_refused", err)
 		return
+	case errors.Is(err, conn.ErrCut):
+		if !x.answered {
+			x.status = http.StatusServiceUnavailable
+		}
+		x.fail(clientGone, x.status, "cut", err)
+		return
 	case x.phase == relayingBody:
 		x.fail(cutShort, x.status, "response_cut_short", err)
-	case errors.Is(err, conn.ErrCut):
-		x.fail(clientGone, http.StatusServiceUnavailable, "cut", err)
-		return
 	case errors.As(err, &refusal):
 		x.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):

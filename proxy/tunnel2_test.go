@@ -113,7 +113,8 @@ func TestHTTP2WebSocketsRefused(t *testing.T) {
 		c.alive()
 	}
 	f("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno", 403, "no", "<nil>")
-	f("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno", 200, "no", "<nil>")
+	f("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno", 501, "*", "upgrade")
+	f("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", 501, "*", "upgrade")
 	f("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n", 502, "*", "bad_response_bad_upgrade")
 	f("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 502, "*", "bad_response_bad_upgrade")
 	f("HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n", 502, "*", "bad_response_bad_upgrade")

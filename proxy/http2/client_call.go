@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
@@ -108,6 +109,9 @@ func (x *Call) WriteHead(req *message.Request) {
 	defer t.unlock()
 	if t.lost != nil {
 		x.err = t.lost
+		if t.hungUp { // the endpoint went away, before this call could begin
+			x.err = unsent(t.lost)
+		}
 		return
 	}
 	x.left = req.Length
@@ -124,8 +128,14 @@ func (x *Call) WriteHead(req *message.Request) {
 		x.err = errHeadForPeer
 	default:
 		t.measure()
-		x.err = &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream", Detail: err.Error()}}
+		x.err = unsent(err)
 	}
+}
+
+// unsent is the end of a call that could not begin.
+func unsent(err error) error {
+	return &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
+		Detail: strings.TrimPrefix(err.Error(), "http2: ")}}
 }
 
 // WriteBody gathers a piece of the request's body. Where there is no room for

@@ -371,6 +371,12 @@ func TestTrunkGoAway(t *testing.T) {
 	if !errors.Is(trunk.Err(), errHungUp) {
 		t.Error(trunk.Err())
 	}
+	x = trunk.Call() // by who did not know yet
+	x.WriteHead(newRequest("POST", "/", "a"))
+	if err := x.Flush(); !Unprocessed(err) || !Leaving(err) {
+		t.Error(err)
+	}
+	x.End()
 }
 
 // The end of a connection ends all its calls, and counts once.

@@ -84,3 +84,41 @@ func TestNobodyReadsTheHeads(t *testing.T) {
 		t.Errorf("%d bytes waited to be sent, and %d requests more were not read", most, d.left)
 	}
 }
+
+// gone is a client whose connection was lost while it was sending.
+type gone struct {
+	io.Reader
+	failed chan struct{}
+}
+
+var errGone = errors.New("the client is gone")
+
+func (g *gone) Write([]byte) (int, error) {
+	close(g.failed)
+	return 0, errGone
+}
+
+// A connection that is lost is no fault of its client's.
+func TestConnectionLost(t *testing.T) {
+	first, rest := greeted().Bytes(), newPeer().get(1).Bytes()
+	g := &gone{failed: make(chan struct{})}
+	var c Connection
+	late := readFunc(func(p []byte) (int, error) {
+		<-g.failed
+		for c.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		return copy(p, rest), nil
+	})
+	g.Reader = io.MultiReader(bytes.NewReader(first), late)
+	c.Init(g, Config{}, func(x *Exchange) { x.Close() })
+	c.Start()
+	if err := c.Step(); err != errGone {
+		t.Error(err)
+	}
+	c.Abort()
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }

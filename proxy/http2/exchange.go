@@ -107,12 +107,11 @@ func (x *Exchange) Close() {
 	defer c.mu.Unlock()
 	x.release()
 	c.startFlusher()
-	if c.core.Working() > 0 {
-		return
-	}
-	c.tell(false)
 	c.drained.Broadcast()
-	c.tellOver()
+	if c.core.Working() == 0 {
+		c.tell(false)
+		c.tellOver()
+	}
 }
 
 // ReadHead hands the request over, in exchange for the memory of req. A
@@ -302,9 +301,16 @@ func (x *Exchange) Flush() error {
 	return c.failed
 }
 
-// Accepts says whether a 101 fulfils what the client asked for by an extended
-// CONNECT. It cannot see for itself, as it has no key (RFC 8441, section 5.1).
+// Accepts says whether the client can take a response. One to an extended
+// CONNECT opens a tunnel by any 2xx, so that nothing but a 101 may look like it;
+// and that it cannot verify itself, as it has no key (RFC 8441, section 5.1).
 func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
+	if req.Upgrade.Len() == 0 {
+		return true
+	}
+	if res.Status != 101 {
+		return res.Status >= 300
+	}
 	key := req.GetName(webSocketKey)
 	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
 }

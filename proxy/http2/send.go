@@ -361,3 +361,8 @@ func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.conf
 
 // Working is how many streams the driver has not released.
 func (c *Core) Working() int { return c.working }
+
+// Behind says that of the streams that are over, the driver has yet to release
+// as many as the peer may have at once. A peer that keeps to its limit cannot
+// know of them: who reads on may have to refuse what it opens.
+func (c *Core) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }

@@ -95,7 +95,7 @@ func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.core.Receive(time.Now(), p)
-	if err == nil {
+	if c.failed != nil { // it ended so, and by no fault of the client's
 		err = c.failed
 	}
 	c.startFlusher()
@@ -104,7 +104,7 @@ func (c *Connection) receive(p []byte) error {
 		work(x.run)
 	}
 	c.ready = c.ready[:0]
-	for err == nil && c.core.Pending() >= mostUnread {
+	for err == nil && (c.core.Pending() >= mostUnread || c.core.Behind()) {
 		c.drained.Wait()
 		err = c.failed
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -319,4 +321,48 @@ func TestTrailersBehindALength(t *testing.T) {
 		t.Errorf("%q, %v, trailers %v", b, err, res.Trailer)
 	}
 	res.Body.Close()
+}
+
+// A client that keeps to its limit of streams is never refused one, however
+// long exchanges take that have answered already.
+func TestExchangesThatEndLate(t *testing.T) {
+	const streams = 3
+	gate := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then a stream too many was refused
+	client, ours := net.Pipe()
+	client.SetDeadline(time.Now().Add(20 * time.Second))
+	c := new(Connection)
+	c.Init(ours, Config{Streams: streams}, func(x *Exchange) {
+		defer x.Close()
+		echo(x)
+		<-gate
+	})
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { c.Start(); c.Step(); c.Abort() })
+	sent := make(chan []byte, 100)
+	all.Go(func() {
+		for p := range sent {
+			client.Write(p)
+		}
+	})
+	defer close(sent)
+	defer client.Close()
+	sent <- greeted().Bytes()
+	f := xhttp2.NewFramer(io.Discard, client)
+	for opened, answered := 0, 0; answered < 4*streams; {
+		for ; opened < answered+streams; opened++ {
+			sent <- newPeer().get(uint32(1 + 2*opened)).Bytes()
+		}
+		switch frame, err := f.ReadFrame(); frame := frame.(type) {
+		case nil:
+			t.Fatal(err)
+		case *xhttp2.RSTStreamFrame:
+			t.Fatalf("stream %d was reset: %v", frame.StreamID, frame.ErrCode)
+		case *xhttp2.HeadersFrame, *xhttp2.DataFrame:
+			if frame.Header().Flags.Has(xhttp2.FlagHeadersEndStream) {
+				answered++
+			}
+		}
+	}
 }

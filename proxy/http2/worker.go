@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -8,11 +9,18 @@ import (
 // Workers are goroutines that have grown their stacks to what an exchange
 // needs, and wait for the next one: growing them anew costs more than most
 // exchanges do otherwise. Those that were not needed for a while end.
+//
+// Requests come in batches, and so do the responses that set workers free. To
+// wake a worker costs more than to let one go on that is about to be through,
+// so tasks wait until all that can run now has run once.
 var workers struct {
 	sync.Mutex
-	idle   []*worker
-	unused int         // how many of idle nobody took since the timer fired last
-	timer  *time.Timer // runs while there are idle ones
+	tasks       []func() // nobody runs them yet: there is a worker that dispatches
+	room        []func() // what tasks is a part of, for its memory
+	dispatching bool
+	idle        []*worker
+	unused      int         // how many of idle nobody took since the timer fired last
+	timer       *time.Timer // runs while there are idle ones
 }
 
 const (
@@ -25,40 +33,91 @@ type worker struct{ next chan func() }
 // work has f run in a worker's goroutine.
 func work(f func()) {
 	workers.Lock()
-	var w *worker
-	if n := len(workers.idle); n > 0 {
-		w = workers.idle[n-1]
-		workers.idle[n-1] = nil
-		workers.idle = workers.idle[:n-1]
-		workers.unused = min(workers.unused, n-1)
+	defer workers.Unlock()
+	if workers.tasks = append(workers.tasks, f); len(workers.tasks) == 1 {
+		workers.room = workers.tasks
 	}
-	workers.Unlock()
-	if w == nil {
-		w = &worker{make(chan func(), 1)}
+	if !workers.dispatching {
+		workers.dispatching = true
+		start(dispatch)
+	}
+}
+
+// dispatch starts workers for the tasks that are left once the workers that
+// were about to be through have taken theirs. It leaves one to its own.
+func dispatch() {
+	workers.Lock()
+	defer workers.Unlock()
+	if len(workers.tasks) > 1 {
+		workers.Unlock()
+		runtime.Gosched()
+		workers.Lock()
+	}
+	workers.dispatching = false
+	for len(workers.tasks) > 1 {
+		start(nextTask())
+	}
+}
+
+// nextTask takes the first task, or returns nil. The lock is held.
+func nextTask() func() {
+	if len(workers.tasks) == 0 {
+		return nil
+	}
+	f := workers.tasks[0]
+	workers.tasks[0] = nil
+	if workers.tasks = workers.tasks[1:]; len(workers.tasks) == 0 {
+		workers.tasks = workers.room[:0]
+	}
+	return f
+}
+
+// start has f run by a worker that is idle, or by a new one. The lock is held.
+func start(f func()) {
+	n := len(workers.idle)
+	if n == 0 {
+		w := &worker{make(chan func(), 1)}
+		w.next <- f
 		go w.run()
+		return
 	}
+	w := workers.idle[n-1]
+	workers.idle[n-1] = nil
+	workers.idle = workers.idle[:n-1]
+	workers.unused = min(workers.unused, n-1)
 	w.next <- f
 }
 
 func (w *worker) run() {
 	for f := range w.next {
-		f()
-		workers.Lock()
-		if len(workers.idle) >= mostIdle {
-			workers.Unlock()
-			return
-		}
-		workers.idle = append(workers.idle, w)
-		if len(workers.idle) == 1 {
-			workers.unused = 0
-			if workers.timer == nil {
-				workers.timer = time.AfterFunc(unneeded, endUnused)
-			} else {
-				workers.timer.Reset(unneeded)
+		for f != nil {
+			f()
+			workers.Lock()
+			if f = nextTask(); f == nil && !w.rest() {
+				workers.Unlock()
+				return
 			}
+			workers.Unlock()
 		}
-		workers.Unlock()
 	}
+}
+
+// rest makes w idle, if it may be. The lock is held.
+func (w *worker) rest() bool {
+	if len(workers.idle) >= mostIdle {
+		return false
+	}
+	workers.idle = append(workers.idle, w)
+	if len(workers.idle) > 1 {
+		return true
+	}
+	workers.unused = 0
+	if workers.timer == nil {
+		workers.timer = time.AfterFunc(unneeded, endUnused)
+	} else {
+		workers.timer.Reset(unneeded)
+	}
+	return true
 }
 
 // endUnused ends the workers that nobody needed since it was called last.
