@@ -74,8 +74,12 @@ func problemf(kind Kind, format string, args ...any) error {
 	return &problem{kind, fmt.Sprintf(format, args...)}
 }
 
-// timeIsUp is the kind of problem that is none: the run ended.
-const timeIsUp Kind = "time_is_up"
+// The kinds of problems that are none: the run ended, or the connection did in
+// a way that it may.
+const (
+	timeIsUp Kind = "time_is_up"
+	none     Kind = "none"
+)
 
 var errTimeIsUp error = &problem{timeIsUp, "the run ended"}
 
@@ -92,6 +96,7 @@ func (c *cut) Error() string { return "the connection was cut on purpose: " + c.
 func problemOf(err error) *problem {
 	var (
 		p       *problem
+		c       *cut
 		timeout net.Error
 	)
 	is := func(any ...error) bool {
@@ -105,6 +110,8 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &c) || errors.Is(err, errIdleEnd):
+		return &problem{none, err.Error()}
 	case is(syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EACCES):
 		return &problem{Local, err.Error()}
 	case is(syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH):
@@ -132,10 +139,9 @@ func during(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var c *cut
-	if errors.As(err, &c) || errors.Is(err, errIdleEnd) {
+	p := problemOf(err)
+	if p.kind == none {
 		return err
 	}
-	p := problemOf(err)
 	return &problem{p.kind, what + ": " + p.detail}
 }

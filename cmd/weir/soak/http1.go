@@ -36,8 +36,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
 func (s *http1Speaker) exchange() (last bool, err error) {
 	sent := s.request()
-	var c *cut
-	if errors.As(sent, &c) || kindOf(sent) == timeIsUp || kindOf(sent) == Closed {
+	if k := kindOf(sent); k == none || k == timeIsUp || k == Closed {
 		return true, sent
 	}
 	// Whoever stops reading a request may have said why.

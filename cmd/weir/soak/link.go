@@ -121,7 +121,9 @@ func (l *link) talk() error {
 			return err
 		}
 		l.run.exchanges.Add(1)
-		l.run.exchange.add(time.Since(began))
+		if l.untouched() {
+			l.run.exchange.add(time.Since(began))
+		}
 		l.outcome(served)
 		l.faults = nil
 		if last {
@@ -132,6 +134,12 @@ func (l *link) talk() error {
 		}
 	}
 }
+
+// untouched says that how long things take is the other side's doing.
+func (l *link) untouched() bool { return len(l.faults) == 0 && !l.patient() }
+
+// patient says that the link waits on purpose.
+func (l *link) patient() bool { return l.role == openBody || l.role == slowReader }
 
 // rest waits for the next exchange, and says whether there is to be one.
 func (l *link) rest() (again bool, err error) {
@@ -208,21 +216,29 @@ func (l *link) handshake() error {
 	c := tls.Client(l.wire, l.run.tls)
 	l.refresh()
 	if err := c.Handshake(); err != nil {
-		if _, last := io.Copy(io.Discard, onlyReader{l.wire}); kindOf(last) == PlaintextOnTLS {
-			err = last // what made the other side close may be there, unread
-		}
-		err = during("the TLS handshake", err)
-		if p := problemOf(err); p.kind == Malformed {
-			p.kind = Handshake
-		}
-		return err
+		return l.unshaken(during("the TLS handshake", err))
 	}
 	if want := l.run.tls.NextProtos; len(want) > 0 && want[0] != c.ConnectionState().NegotiatedProtocol && l.run.Protocol == HTTP2 {
 		return problemf(Handshake, "the other side did not agree to speak %s (ALPN)", want[0])
 	}
-	l.run.handshake.add(time.Since(began))
+	if l.untouched() {
+		l.run.handshake.add(time.Since(began))
+	}
 	l.top = c
 	return nil
+}
+
+// unshaken looks closer at the error that a handshake has ended with.
+func (l *link) unshaken(err error) error {
+	switch kindOf(err) {
+	case Malformed:
+		return &problem{Handshake, err.Error()}
+	case Reset, Closed: // and what the other side said before may be there, unread
+		if _, last := io.Copy(io.Discard, onlyReader{l.wire}); kindOf(last) == PlaintextOnTLS {
+			return last
+		}
+	}
+	return err
 }
 
 // clientPort is a made-up port beside the made-up address.
@@ -314,7 +330,7 @@ func (l *link) await(t time.Time) (ready bool, err error) {
 // refresh gives the other side Timeout for the next step; connections that
 // wait on purpose have until the end of the run.
 func (l *link) refresh() {
-	if l.role == openBody || l.role == slowReader {
+	if l.patient() {
 		l.until(time.Time{}, true)
 		return
 	}

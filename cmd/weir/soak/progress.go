@@ -3,6 +3,8 @@ package soak
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,8 +70,8 @@ func (p *Progress) block(s *Snapshot) string {
 			fmt.Fprintf(&b, "  %-9s  %s\n", latencies[i], d.Percentiles())
 		}
 	}
-	for role, outcomes := range s.Outcomes {
-		fmt.Fprintf(&b, "  %s: %s\n", strings.ReplaceAll(role, "_", " "), counted(outcomes))
+	for _, role := range slices.Sorted(maps.Keys(s.Outcomes)) {
+		fmt.Fprintf(&b, "  %s: %s\n", strings.ReplaceAll(role, "_", " "), counted(s.Outcomes[role]))
 	}
 	fmt.Fprintf(&b, "  anomalies  %s\n", found(s))
 	return b.String()

@@ -14,29 +14,31 @@ import (
 
 // Report is what a run has found.
 type Report struct {
-	Address         string                      `json:"address"`
-	Protocol        string                      `json:"protocol"`
-	TLS             bool                        `json:"tls"`
-	ProxyHeader     int                         `json:"proxy_header"` // its version; 0: none
-	Start           time.Time                   `json:"start"`
-	Seconds         float64                     `json:"seconds"`
-	Interrupted     bool                        `json:"interrupted"`
-	Processes       int                         `json:"processes"`
-	Wanted          int                         `json:"connections_wanted"`
-	Peak            int64                       `json:"connections_peak"`
-	Opened          int64                       `json:"connections_opened"`
-	EndedIdle       int64                       `json:"connections_ended_idle"`
-	Exchanges       int64                       `json:"exchanges"`
-	Received        int64                       `json:"bytes_received"`
-	Sent            int64                       `json:"bytes_sent"`
-	Statuses        map[int]int64               `json:"statuses"`
-	Latency         map[string]Percentiles      `json:"latency"`
-	Outcomes        map[string]map[string]int64 `json:"outcomes"` // of connections with faults, by what they had
-	ClosedAfter     Percentiles                 `json:"closed_after"`
-	AnomaliesInAll  int64                       `json:"anomalies_total"`
-	Anomalies       []*Anomaly                  `json:"anomalies"`
-	examplesPerKind int
+	Address        string                      `json:"address"`
+	Protocol       string                      `json:"protocol"`
+	TLS            bool                        `json:"tls"`
+	ProxyHeader    int                         `json:"proxy_header"` // its version; 0: none
+	Start          time.Time                   `json:"start"`
+	Seconds        float64                     `json:"seconds"`
+	Interrupted    bool                        `json:"interrupted"`
+	Processes      int                         `json:"processes"`
+	Wanted         int                         `json:"connections_wanted"`
+	Peak           int64                       `json:"connections_peak"`
+	Opened         int64                       `json:"connections_opened"`
+	EndedIdle      int64                       `json:"connections_ended_idle"`
+	Exchanges      int64                       `json:"exchanges"`
+	Received       int64                       `json:"bytes_received"`
+	Sent           int64                       `json:"bytes_sent"`
+	Statuses       map[int]int64               `json:"statuses"`
+	Latency        map[string]Percentiles      `json:"latency"`
+	Outcomes       map[string]map[string]int64 `json:"outcomes"`     // of connections with faults, by what they had
+	ClosedAfter    Percentiles                 `json:"closed_after"` // how long those lived that the other side closed
+	AnomaliesInAll int64                       `json:"anomalies_total"`
+	Anomalies      []*Anomaly                  `json:"anomalies"`
 }
+
+// examplesShown is how many examples of each kind there are in text.
+const examplesShown = 3
 
 // What latency is measured of, in the order of reports.
 var latencies = []string{"connect", "handshake", "exchange"}
@@ -49,7 +51,7 @@ func newReport(o *Options, s *Snapshot, start time.Time, processes int, interrup
 		Exchanges: s.Exchanges, Received: s.Received, Sent: s.Sent, Statuses: s.Statuses,
 		Latency:  map[string]Percentiles{"connect": s.Connect.Percentiles(), "handshake": s.Handshake.Percentiles(), "exchange": s.Exchange.Percentiles()},
 		Outcomes: s.Outcomes, ClosedAfter: s.GivenUp.Percentiles(),
-		Anomalies: slices.Collect(maps.Values(s.Anomalies)), examplesPerKind: 3,
+		Anomalies: slices.AppendSeq([]*Anomaly{}, maps.Values(s.Anomalies)),
 	}
 	slices.SortFunc(r.Anomalies, func(a, b *Anomaly) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(string(a.Kind), string(b.Kind)))
@@ -133,10 +135,11 @@ func (r *Report) anomalies(w io.Writer) {
 	fmt.Fprintf(w, "anomalies\t%s\n", number(r.AnomaliesInAll))
 	for _, a := range r.Anomalies {
 		fmt.Fprintf(w, "\n  %s × %s: %s\n", number(a.Count), a.Kind, a.What)
-		for _, e := range a.Examples[:min(r.examplesPerKind, len(a.Examples))] {
+		shown := a.Examples[:min(examplesShown, len(a.Examples))]
+		for _, e := range shown {
 			fmt.Fprintf(w, "    %s\n", e)
 		}
-		if more := a.Count - int64(r.examplesPerKind); more > 0 {
+		if more := a.Count - int64(len(shown)); more > 0 {
 			fmt.Fprintf(w, "    and %s more\n", number(more))
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tick is how often a run is looked at.
-const tick = 500 * time.Millisecond
+// tick is how often a run is looked at. Tests have less time.
+var tick = 500 * time.Millisecond
 
 // Run does what o, which is prepared, says, and ends early with ctx. Where it
 // takes several processes, they are started with the command line worker,
