@@ -99,7 +99,7 @@ func newLink(r *runner, number int64) *link {
 func (l *link) live() {
 	defer l.move(nowhere)
 	l.move(connecting)
-	if err := l.dial(); err != nil {
+	if err := apart(l.dial); err != nil {
 		l.settle(during("connecting", err))
 		return
 	}
@@ -110,13 +110,17 @@ func (l *link) live() {
 // talk is all but the connection itself.
 func (l *link) talk() error {
 	l.move(handshaking)
-	if err := l.introduce(); err != nil {
+	if err := apart(l.introduce); err != nil {
 		return err
 	}
 	for {
 		l.move(exchanging)
 		began := time.Now()
-		last, err := l.speak.exchange()
+		var last bool
+		err := apart(func() (err error) {
+			last, err = l.speak.exchange()
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -133,6 +137,18 @@ func (l *link) talk() error {
 			return err
 		}
 	}
+}
+
+// apart waits for f on another goroutine. What f needs of a stack is then given
+// back before the connection is held, and held connections are many.
+func apart(f func() error) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = f()
+	}()
+	<-done
+	return err
 }
 
 // untouched says that how long things take is the other side's doing.
