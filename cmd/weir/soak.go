@@ -47,7 +47,7 @@ bytes or percent if need be: header+8, hello+50%.`,
   # does the application see the clients' addresses? ("weir demo" says where it listens)
   weir soak --proxy-header v1 --address-pattern 'X-Forwarded-For: (\S+)' 127.0.0.1:8081
 
-  # headers that come late and in two pieces, on one connection of ten; none may be served
+  # headers that come late and in two pieces, on one connection of ten: they are to be closed without a word
   weir soak --tls --proxy-header v2 --delay header+8=6s --share 10% --expect closed 127.0.0.1:8443
 
   # 30,000 quiet HTTP/2 connections, opened within 15 s and asked once, in as many processes as it takes
@@ -66,7 +66,7 @@ bytes or percent if need be: header+8, hello+50%.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.worker {
-				return soakWorker()
+				return soak.Work(os.Stdin, os.Stdout)
 			}
 			return runSoak(c, &o, f.json)
 		},
@@ -85,30 +85,30 @@ bytes or percent if need be: header+8, hello+50%.`,
 func (f *soakFlags) define(c *cobra.Command, o *soak.Options) {
 	s := c.Flags()
 	s.SortFlags = false
-	s.IntVarP(&o.Connections, "connections", "n", o.Connections, "how many connections are held")
-	s.Float64VarP(&o.Rate, "rate", "r", o.Rate, "connections opened in a second, at most")
+	s.IntVarP(&o.Connections, "connections", "n", o.Connections, "`NUMBER` of connections that are held")
+	s.Float64VarP(&o.Rate, "rate", "r", o.Rate, "`NUMBER` of connections opened in a second, at most")
 	s.DurationVarP(&o.Duration, "duration", "d", o.Duration, "of the whole run")
 	s.DurationVar(&o.Churn, "churn", o.Churn, "how long a connection lives, about, before another takes its place; 0: until the end")
 	s.DurationVar(&o.Every, "every", o.Every, "how often there is an exchange on each held connection; 0: only one, when it is new")
 	s.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long each wait for the other side may take")
 
-	s.StringVar(&o.Protocol, "protocol", o.Protocol, "http1, http2 or raw")
+	s.StringVar(&o.Protocol, "protocol", o.Protocol, "`PROTOCOL`: http1, http2 or raw")
 	s.BoolVar(&o.TLS, "tls", o.TLS, "speak TLS; any certificate will do")
 	s.StringVar(&f.header, "proxy-header", "", "begin with a PROXY header of this `VERSION`, v1 or v2")
 	s.StringSliceVar(&f.clients, "clients", []string{"198.18.0.0/15"}, "`NETWORKS` of the made-up clients in the headers; IPv6 is possible")
 	s.StringVar(&o.Host, "host", "", "`NAME` for Host and SNI (default: that of HOST:PORT)")
-	s.StringVar(&o.Path, "path", o.Path, "what is asked for")
+	s.StringVar(&o.Path, "path", o.Path, "`PATH` that is asked for")
 	s.StringArrayVar(&o.Fields, "field", nil, "a further `'NAME: VALUE'` in requests; may be repeated")
 	s.IntVar(&o.Body, "body", 0, "`BYTES` of a body; requests are then POST")
-	s.StringVar(&f.send, "send", "", "what --protocol raw sends, with \\r, \\n and \\x00 as in Go")
+	s.StringVar(&f.send, "send", "", "`TEXT` that --protocol raw sends, with \\r, \\n and \\x00 as in Go")
 	s.StringVar(&o.Reply, "reply", "", "`REGEXP` for what --protocol raw has to get")
 
 	s.StringArrayVar(&f.delays, "delay", nil, "`PLACE=DURATION`: hold back what follows; may be repeated")
 	s.StringArrayVar(&f.cuts, "cut", nil, "`PLACE[=close|reset|silent]`: end the connection there")
-	s.Var(&o.Faulty, "share", "of connections that --delay and --cut are for")
-	s.Var(&o.OpenBodies, "open-bodies", "of connections with a request whose body never ends")
-	s.Var(&o.SlowReaders, "slow-readers", "of connections that read 1 KiB a second (best with a long response)")
-	s.StringVar(&o.Expect, "expect", o.Expect, "what has to become of those: any, served or closed")
+	s.Var(&o.Faulty, "share", "of connections have what --delay and --cut say")
+	s.Var(&o.OpenBodies, "open-bodies", "of connections make a request whose body never ends")
+	s.Var(&o.SlowReaders, "slow-readers", "of connections read 1 KiB a second (let --path be something long)")
+	s.StringVar(&o.Expect, "expect", o.Expect, "`OUTCOME` that those must have: any, served, unserved, or closed (without a word)")
 
 	s.StringSliceVar(&o.Status, "status", o.Status, "`STATUSES` that responses may have")
 	s.StringVar(&o.AddressField, "address-field", "", "`NAME` of the response field that says which client address was seen")
@@ -210,13 +210,6 @@ func soakOutput(c *cobra.Command, file string) (to io.Writer, done func() error,
 		return nil, nil, fmt.Errorf("cannot write the report: %w", err)
 	}
 	return f, f.Close, nil
-}
-
-// soakWorker is one of several processes. Ctrl-C reaches them all; this one
-// waits to be told by the first, which reports.
-func soakWorker() error {
-	signal.Ignore(os.Interrupt, syscall.SIGTERM)
-	return soak.Work(os.Stdin, os.Stdout)
 }
 
 func isTerminal(w io.Writer) bool {

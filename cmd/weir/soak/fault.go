@@ -132,7 +132,12 @@ func (s *Share) Set(text string) error {
 	return nil
 }
 
-func (s *Share) String() string { return strconv.FormatFloat(float64(*s)*100, 'f', -1, 64) + "%" }
+func (s *Share) String() string {
+	if *s == 0 {
+		return "0" // what help leaves out
+	}
+	return strconv.FormatFloat(float64(*s)*100, 'f', -1, 64) + "%"
+}
 
 // Type is what the help calls the value.
 func (s *Share) Type() string { return "SHARE" }

@@ -63,7 +63,7 @@ func TestShare(t *testing.T) {
 	f("5%", 0.05, "5%")
 	f("0.05", 0.05, "5%")
 	f("100%", 1, "100%")
-	f("0", 0, "0%")
+	f("0", 0, "0")
 	for _, s := range []string{"", "%", "5 %", "101%", "-1%", "1.5", "NaN"} {
 		if err := new(Share).Set(s); err == nil {
 			t.Errorf("%q is taken for a share", s)

@@ -21,9 +21,10 @@ const (
 
 // What is to become of connections with faults.
 const (
-	ExpectAny    = "any"
-	ExpectServed = "served"
-	ExpectClosed = "closed"
+	ExpectAny      = "any"
+	ExpectServed   = "served"
+	ExpectUnserved = "unserved" // closed, or answered with a status that is not expected
+	ExpectClosed   = "closed"   // without a word
 )
 
 // Options say what a run does. Defaults is where to begin; Prepare finds what
@@ -207,8 +208,8 @@ func (o *Options) checkFaults() error {
 	switch {
 	case o.OpenBodies+o.SlowReaders+faulty > 1:
 		return errors.New("--open-bodies, --slow-readers and --share are more than all connections together")
-	case !slices.Contains([]string{ExpectAny, ExpectServed, ExpectClosed}, o.Expect):
-		return fmt.Errorf("--expect is any, served or closed, and not %q", o.Expect)
+	case !slices.Contains([]string{ExpectAny, ExpectServed, ExpectUnserved, ExpectClosed}, o.Expect):
+		return fmt.Errorf("--expect is any, served, unserved or closed, and not %q", o.Expect)
 	}
 	return nil
 }

@@ -67,8 +67,12 @@ func (l *link) outcome(what string) {
 	if what == closed {
 		l.run.givenUp.add(time.Since(l.began))
 	}
-	expect := l.run.Expect
-	if expect == ExpectServed && what != served || expect == ExpectClosed && (what == served || what == answered) {
+	bad := map[string][]string{
+		ExpectServed:   {answered, closed, weReset},
+		ExpectUnserved: {served},
+		ExpectClosed:   {served, answered},
+	}
+	if slices.Contains(bad[l.run.Expect], what) {
 		l.anomaly(&problem{UnexpectedOutcome, "the connection was " + what})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -65,11 +66,17 @@ func split(o *Options, part, parts int) job {
 // runWorkers has so many processes do their parts, and adds up what they say.
 func runWorkers(ctx context.Context, o *Options, parts int, command []string, show func(*Snapshot)) (*Snapshot, error) {
 	parts = min(parts, o.Connections)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ws := make([]*worker, parts)
 	var all sync.WaitGroup
 	for i := range ws {
 		ws[i] = &worker{}
-		all.Go(func() { ws[i].err = ws[i].run(ctx, split(o, i, parts), command) })
+		all.Go(func() {
+			if ws[i].err = ws[i].run(ctx, split(o, i, parts), command); ws[i].err != nil {
+				cancel() // a part of a run is none
+			}
+		})
 	}
 	gone := make(chan struct{})
 	go func() {
@@ -107,6 +114,8 @@ type worker struct {
 func (w *worker) run(ctx context.Context, j job, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
+	// Ctrl-C is for us: a process that ended by it would not count up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
