@@ -42,7 +42,7 @@ var kinds = map[Kind]string{
 	Malformed:         "what came is not what the protocol allows",
 	UnexpectedReply:   "what came does not match --reply",
 	UnexpectedOutcome: "a connection with faults did not end as --expect has it",
-	Local:             "this machine has no descriptors, ports or memory left: the run is not what was asked for",
+	Local:             "this machine has no descriptors, ports or memory left, or not the address of --from: the run is not what was asked for",
 }
 
 // Anomaly is one kind of what was found.

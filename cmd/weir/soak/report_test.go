@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,14 @@ anomalies    5
 }
 
 func TestKindsAreExplained(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/soak.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for kind, what := range kinds {
+		if !bytes.Contains(page, []byte("\n| `"+string(kind)+"` |")) {
+			t.Errorf("docs/soak.md does not say what %s is", kind)
+		}
 		if kind == "" || what == "" || strings.Contains(string(kind), " ") {
 			t.Errorf("%q: %q", kind, what)
 		}

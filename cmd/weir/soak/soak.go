@@ -25,7 +25,7 @@ func Run(ctx context.Context, o *Options, worker []string, show func(*Snapshot))
 	if show == nil {
 		show = func(*Snapshot) {}
 	}
-	processes := max(o.Processes, processesFor(o.Connections, descriptors()))
+	processes := min(o.Connections, max(o.Processes, processesFor(o.Connections, descriptors())))
 	if processes > maxProcesses {
 		return nil, fmt.Errorf("%d connections at %d descriptors a process take %d processes, which is more than %d: raise the limit of open files (ulimit -n)",
 			o.Connections, descriptors(), processes, maxProcesses)

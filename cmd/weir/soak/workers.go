@@ -65,7 +65,6 @@ func split(o *Options, part, parts int) job {
 
 // runWorkers has so many processes do their parts, and adds up what they say.
 func runWorkers(ctx context.Context, o *Options, parts int, command []string, show func(*Snapshot)) (*Snapshot, error) {
-	parts = min(parts, o.Connections)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ws := make([]*worker, parts)
