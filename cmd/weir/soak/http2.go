@@ -161,17 +161,25 @@ func (s *http2Speaker) data(b []byte) error {
 	return nil
 }
 
+// readFrame reads a frame, and says more of errors than the framer does.
+func (s *http2Speaker) readFrame() (http2.Frame, error) {
+	f, err := s.framer.ReadFrame()
+	switch detail := s.framer.ErrorDetail(); {
+	case err == nil:
+		return f, nil
+	case detail != nil:
+		return nil, problemf(Malformed, "%v: %v", err, detail)
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		return nil, problemf(Malformed, "a frame is longer than is allowed, or this is no HTTP/2")
+	}
+	return nil, s.ended(err)
+}
+
 // frame reads a frame, answers it, and notes what it says.
 func (s *http2Speaker) frame() error {
-	f, err := s.framer.ReadFrame()
+	f, err := s.readFrame()
 	if err != nil {
-		if detail := s.framer.ErrorDetail(); detail != nil {
-			return problemf(Malformed, "%v: %v", err, detail)
-		}
-		if errors.Is(err, http2.ErrFrameTooLarge) {
-			return problemf(Malformed, "a frame is longer than is allowed, or this is no HTTP/2")
-		}
-		return s.ended(err)
+		return err
 	}
 	switch f := f.(type) {
 	case *http2.SettingsFrame:

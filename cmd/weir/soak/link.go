@@ -129,7 +129,9 @@ func (l *link) talk() error {
 			l.run.exchange.add(time.Since(began))
 		}
 		l.outcome(served)
-		l.faults = nil
+		if l.role == faulty { // that is behind it
+			l.role, l.faults = ordinary, nil
+		}
 		if last {
 			return nil
 		}
@@ -344,10 +346,10 @@ func (l *link) await(t time.Time) (ready bool, err error) {
 }
 
 // refresh gives the other side Timeout for the next step; connections that
-// wait on purpose have until the end of the run.
+// wait on purpose have until the end of their life, or of the run.
 func (l *link) refresh() {
 	if l.patient() {
-		l.until(time.Time{}, true)
+		l.until(l.ends, true)
 		return
 	}
 	l.until(time.Now().Add(l.run.Timeout), false)

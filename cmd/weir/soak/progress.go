@@ -22,6 +22,12 @@ type Progress struct {
 // plainEvery is how often there is a line where there is no terminal.
 const plainEvery = 5 * time.Second
 
+// What is too long for the terminal is cut by it, so that a line is a line.
+const (
+	noWrap = "\x1b[?7l"
+	wrap   = "\x1b[?7h"
+)
+
 // NewProgress shows the run of o on out; with live, out is a terminal.
 func NewProgress(out io.Writer, live bool, o *Options) *Progress {
 	return &Progress{out: out, live: live, o: o, last: newCounts().snapshot(0)}
@@ -33,7 +39,7 @@ func (p *Progress) Show(s *Snapshot) {
 	case p.live:
 		p.Clear()
 		text := p.block(s)
-		io.WriteString(p.out, text)
+		io.WriteString(p.out, noWrap+text+wrap)
 		p.drawn = strings.Count(text, "\n")
 	case s.Elapsed-p.last.Elapsed >= plainEvery:
 		fmt.Fprintln(p.out, p.line(s))
@@ -46,7 +52,7 @@ func (p *Progress) Show(s *Snapshot) {
 // Clear takes away what is on the terminal.
 func (p *Progress) Clear() {
 	if p.drawn > 0 {
-		fmt.Fprintf(p.out, "\x1b[%dA\x1b[J", p.drawn)
+		fmt.Fprintf(p.out, "\r\x1b[%dA\x1b[J", p.drawn) // from the left: Ctrl-C may have been echoed
 		p.drawn = 0
 	}
 }

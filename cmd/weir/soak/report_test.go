@@ -82,7 +82,7 @@ func TestProgress(t *testing.T) {
 	p.Show(s)
 	p.Clear()
 	p.Clear()
-	if up := fmt.Sprintf("\x1b[%dA\x1b[J", lines); strings.Count(live.String(), up) != 2 || strings.Contains(plain.String(), "\x1b") {
+	if up := fmt.Sprintf("\r\x1b[%dA\x1b[J", lines); strings.Count(live.String(), up) != 2 || strings.Contains(plain.String(), "\x1b") {
 		t.Errorf("the terminal gets %q", live.String())
 	}
 }

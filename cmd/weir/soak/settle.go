@@ -35,7 +35,7 @@ func (l *link) settle(err error) {
 // judge decides whether p is an anomaly, or what a fault has led to.
 func (l *link) judge(p *problem) {
 	switch {
-	case p.kind == timeIsUp || p.kind == Timeout && l.mustEnd():
+	case p.kind == timeIsUp || p.kind == Timeout && (l.mustEnd() || l.patient()):
 		l.outcome(waiting)
 	case !slices.Contains(tolerated[l.role], p.kind):
 		l.anomaly(p)
@@ -79,17 +79,17 @@ func (l *link) outcome(what string) {
 
 // sever cuts the connection, and looks at what the other side says to that.
 func (l *link) sever(c *cut) {
-	defer l.close()
 	patience := time.Now().Add(l.run.Timeout)
 	switch c.how {
 	case CutReset:
 		l.tcp.SetLinger(0)
+		l.tcp.Close() // before TLS can say goodbye
 		l.outcome(weReset)
 		return
 	case CutClose:
 		l.tcp.CloseWrite()
 	case CutSilent:
-		patience = time.Time{} // until the end of the run
+		patience = l.ends // or that of the run
 	}
 	l.until(patience, true)
 	n, err := io.Copy(io.Discard, onlyReader{l.top})

@@ -314,6 +314,37 @@ func TestExpect(t *testing.T) {
 	f(ExpectUnserved, always(ok), outcomes(faulty, served, 3), UnexpectedOutcome)
 }
 
+// TestAfterFaults: a connection that was served in spite of its faults is like
+// any other from then on.
+func TestAfterFaults(t *testing.T) {
+	noLeaks(t)
+	once := answering(func(n int, _ *http.Request) string { return []string{ok, ""}[min(n, 1)] })
+	r := soak(t, serve(t, once), func(o *Options) {
+		o.Every, o.Faults = time.Millisecond, []Fault{{Part: Head, Delay: time.Millisecond}}
+	}, anomalies(3))
+	wantKinds(t, r, Closed)
+}
+
+// TestPatienceEnds: with churn, connections that wait on purpose make room too.
+func TestPatienceEnds(t *testing.T) {
+	noLeaks(t)
+	hangs := func(c net.Conn) { io.Copy(io.Discard, c) }
+	f := func(r role, change func(*Options)) {
+		t.Helper()
+		report := soak(t, serve(t, hangs), func(o *Options) {
+			o.Churn = 10 * time.Millisecond
+			change(o)
+		}, outcomes(r, waiting, 9))
+		wantKinds(t, report)
+		if report.Outcomes[string(r)][waiting] < 9 {
+			t.Errorf("outcomes: %v", report.Outcomes)
+		}
+	}
+	f(openBody, func(o *Options) { o.OpenBodies = 1 })
+	f(slowReader, func(o *Options) { o.SlowReaders = 1 })
+	f(faulty, func(o *Options) { o.Faults = []Fault{{Part: Head, Offset: 5, Cut: CutSilent}} })
+}
+
 // TestShares: each role is played by its share, and the others stay as they are.
 func TestShares(t *testing.T) {
 	noLeaks(t)
