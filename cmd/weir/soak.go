@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirproxy/weir/cmd/weir/soak"
 )
@@ -173,7 +175,7 @@ func runSoak(c *cobra.Command, o *soak.Options, file string) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	errOut := c.ErrOrStderr()
-	progress := soak.NewProgress(errOut, isTerminal(errOut), o)
+	progress := soak.NewProgress(errOut, columns(errOut), o)
 	report, err := soak.Run(ctx, o, []string{own, "soak", "--worker"}, progress.Show)
 	progress.Clear()
 	if err != nil {
@@ -212,11 +214,15 @@ func soakOutput(c *cobra.Command, file string) (to io.Writer, done func() error,
 	return f, f.Close, nil
 }
 
-func isTerminal(w io.Writer) bool {
+// columns is how wide the terminal w is; 0 if it is none.
+func columns(w io.Writer) int {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
+	if !ok || os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb" {
+		return 0
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return cmp.Or(int(size.Col), 80)
 }

@@ -12,35 +12,31 @@ import (
 // Progress shows how a run is getting on: on a terminal a few lines that are
 // drawn over each time, elsewhere a line every few seconds.
 type Progress struct {
-	out   io.Writer
-	live  bool
-	o     *Options
-	last  *Snapshot // that the rates are counted from
-	drawn int       // lines on the terminal
+	out     io.Writer
+	columns int
+	o       *Options
+	last    *Snapshot // that the rates are counted from
+	drawn   int       // lines on the terminal
 }
 
 // plainEvery is how often there is a line where there is no terminal.
 const plainEvery = 5 * time.Second
 
-// What is too long for the terminal is cut by it, so that a line is a line.
-const (
-	noWrap = "\x1b[?7l"
-	wrap   = "\x1b[?7h"
-)
-
-// NewProgress shows the run of o on out; with live, out is a terminal.
-func NewProgress(out io.Writer, live bool, o *Options) *Progress {
-	return &Progress{out: out, live: live, o: o, last: newCounts().snapshot(0)}
+// NewProgress shows the run of o on out: a terminal with so many columns, or
+// none if that is 0.
+func NewProgress(out io.Writer, columns int, o *Options) *Progress {
+	return &Progress{out: out, columns: columns, o: o, last: newCounts().snapshot(0)}
 }
 
 // Show shows s.
 func (p *Progress) Show(s *Snapshot) {
 	switch {
-	case p.live:
+	case p.columns > 0:
 		p.Clear()
-		text := p.block(s)
-		io.WriteString(p.out, noWrap+text+wrap)
-		p.drawn = strings.Count(text, "\n")
+		for line := range strings.Lines(p.block(s)) {
+			fmt.Fprintln(p.out, clip(strings.TrimSuffix(line, "\n"), p.columns))
+			p.drawn++
+		}
 	case s.Elapsed-p.last.Elapsed >= plainEvery:
 		fmt.Fprintln(p.out, p.line(s))
 	default:
@@ -55,6 +51,15 @@ func (p *Progress) Clear() {
 		fmt.Fprintf(p.out, "\r\x1b[%dA\x1b[J", p.drawn) // from the left: Ctrl-C may have been echoed
 		p.drawn = 0
 	}
+}
+
+// clip shortens a line to what a terminal does not wrap.
+func clip(line string, columns int) string {
+	letters := []rune(line)
+	if len(letters) < columns {
+		return line
+	}
+	return string(letters[:max(0, columns-2)]) + "…"
 }
 
 func (p *Progress) rate(now, before int64, s *Snapshot) string {

@@ -70,14 +70,19 @@ func TestProgress(t *testing.T) {
 	s.Open, s.Opened, s.Exchanges, s.States["held"] = 1000, 1200, 5000, 1000
 	s.Anomalies[WrongAddress] = &Anomaly{Count: 2}
 	var plain, live bytes.Buffer
-	p := NewProgress(&plain, false, &o)
+	p := NewProgress(&plain, 0, &o)
 	p.Show(s)
 	p.Show(s) // too soon
 	if want := "5s: open 1,000 of 1,000 (held 1,000); opened 1,200, 240/s; exchanges 5,000, 1,000/s, p50 0 µs, p90 0 µs, p99 0 µs, max 0 µs; anomalies: wrong address 2\n"; plain.String() != want {
 		t.Errorf("the line is %q", plain.String())
 	}
-	p = NewProgress(&live, true, &o)
+	p = NewProgress(&live, 30, &o)
 	p.Show(s)
+	for line := range strings.Lines(live.String()) {
+		if n := len([]rune(line)); n > 30 { // with its end
+			t.Errorf("%q has %d columns", line, n)
+		}
+	}
 	lines := strings.Count(live.String(), "\n")
 	p.Show(s)
 	p.Clear()
