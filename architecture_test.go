@@ -81,7 +81,8 @@ var tiers = map[string]int{
 
 	"proxy": dataPath,
 
-	"cmd/weir": command,
+	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
+	"cmd/weir":      command,
 
 	".": leaf, "e2e": leaf, "e2e/bench": leaf, // they know weir from outside
 }
@@ -132,9 +133,9 @@ func imports(f file) (paths []string) {
 }
 
 // mayServeHTTP are the packages that may use net/http: ports for operators and
-// load balancers, and what asks others about certificates (may one be got, is
-// one revoked), all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "health", "tls/acme", "tls/certs"}
+// load balancers, what asks others about certificates (may one be got, is one
+// revoked), and the tools, all of which carry no client's traffic.
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,

@@ -42,6 +42,7 @@ The configuration is one YAML file; docs/configuration.md names every key.`,
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newECHCommand())
+	root.AddCommand(newSoakCommand())
 	root.AddCommand(newTLSCommand())
 	root.AddCommand(newVersionCommand())
 	return root
