@@ -300,6 +300,7 @@ func TestGRPCEndpointGoesAway(t *testing.T) {
 	w := newWeir(t)
 	w.address["api"], w.address["other"] = first.address, second.address
 	w.start(strings.Replace(grpcConfig, "endpoints: ['@api']", "endpoints: ['@api', '@other']", 1))
+	w.wantMetric(2, "weir_backend_endpoint_up", "backend", "api")
 	c := grpcClient(t, w, "web")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

@@ -375,15 +375,17 @@ func TestHTTP2FaultOfTheDeaf(t *testing.T) {
 	}
 }
 
-// A response that the end of weir breaks off is told of as that.
+// A response that the end of weir breaks off is told of as that, whoever was to speak.
 func TestHTTP2CutResponse(t *testing.T) {
-	r, e := newRig2(t, nil)
-	c := r.dial2("tls")
-	id := c.request(true, "/")
-	s := e.accept()
-	s.head()
-	s.write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12")
-	c.until("the response's head", func() bool { return len(c.on(id).heads) > 0 })
-	r.only().Cut()
-	r.record().want(t, "status", 200, "reason", "cut")
+	for _, end := range []bool{true, false} {
+		r, e := newRig2(t, nil)
+		c := r.dial2("tls")
+		id := c.request(end, "/")
+		s := e.accept()
+		s.head()
+		s.write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12")
+		c.until("the response's head", func() bool { return len(c.on(id).heads) > 0 })
+		r.only().Cut()
+		r.record().want(t, "status", 200, "reason", "cut")
+	}
 }

@@ -226,7 +226,7 @@ func (x *exchange) clientFailed(err error) {
 		trouble, status, reason = failed, refusal.Status, refusal.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		trouble, status, reason = failed, http.StatusRequestTimeout, "slow_body"
-	case errors.Is(err, conn.ErrCut):
+	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
 		status, reason = http.StatusServiceUnavailable, "cut"
 	}
 	if x.answered {

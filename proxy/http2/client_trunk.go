@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -185,55 +183,24 @@ func (t *Trunk) startFlusher() {
 	}
 }
 
-// flusher sends the output. It lets others run first, so that what they have
-// to say leaves in the same write.
-func (t *Trunk) flusher() {
-	runtime.Gosched()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.core.Pending() > 0 {
-		out := t.core.Take(nil)
-		t.pulse.said(time.Now())
-		err := t.write(out)
-		putOutput(out)
-		if err != nil {
-			t.lose(err)
-			putOutput(t.core.Take(nil))
-			t.conn.Cut() // and the reader notices
-		}
-	}
-	if t.mayHangUp() {
+func (t *Trunk) flusher() { flush(&t.mu, &t.core, t.rw, (*trunkOutgoing)(t)) }
+
+// trunkOutgoing is what a Trunk's flusher tells, with the lock held.
+type trunkOutgoing Trunk
+
+func (t *trunkOutgoing) took() { t.pulse.said(time.Now()) }
+
+func (t *trunkOutgoing) broke(err error) {
+	(*Trunk)(t).lose(err)
+	t.conn.Cut() // and the reader notices
+}
+
+func (t *trunkOutgoing) through() {
+	if t := (*Trunk)(t); t.mayHangUp() {
 		t.hangUp()
 	}
 	t.flushing = false
 	t.quiet.Broadcast()
-}
-
-// write sends out without the lock, which is held before and after.
-func (t *Trunk) write(out []byte) (err error) {
-	t.mu.Unlock()
-	defer t.mu.Lock()
-	defer rescue(&err)
-	_, err = t.rw.Write(out)
-	return err
-}
-
-// PanicError is a panic that ended one connection instead of the process.
-type PanicError struct {
-	Value any
-	Stack []byte
-	told  atomic.Bool
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// First is true once: the panic is to be told of by one of the calls that it ended.
-func (e *PanicError) First() bool { return !e.told.Swap(true) }
-
-func rescue(err *error) {
-	if value := recover(); value != nil {
-		*err = &PanicError{Value: value, Stack: debug.Stack()}
-	}
 }
 
 func (t *Trunk) mayHangUp() bool {

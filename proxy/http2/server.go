@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -123,53 +121,28 @@ func (c *Connection) startFlusher() {
 	}
 }
 
-// mostTurns bounds how often others run before the output is sent.
-const mostTurns = 4
+func (c *Connection) flusher() { flush(&c.mu, &c.core, c.rw, (*outgoing)(c)) }
 
-// flusher sends the output. It lets others run first, as long as they have
-// something to say and it is less than a record of TLS, so that it leaves in the
-// same write.
-func (c *Connection) flusher() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for gathered, turns := 0, 0; gathered < c.core.Pending() && c.core.Pending() < conn.BufferSize && turns < mostTurns; turns++ {
-		gathered = c.core.Pending()
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
+// outgoing is what a Connection's flusher tells, with the lock held.
+type outgoing Connection
+
+func (c *outgoing) took() { c.drained.Broadcast() }
+
+// broke ends everything. A panic is left for Err: here it would end the process.
+func (c *outgoing) broke(err error) {
+	var p *PanicError
+	if errors.As(err, &p) {
+		c.panicked = fmt.Sprintf("%v, in a flusher:\n%s", p.Value, p.Stack)
 	}
-	for c.core.Pending() > 0 && c.failed == nil {
-		out := c.core.Take(nil)
-		c.drained.Broadcast()
-		err := c.write(out)
-		putOutput(out)
-		if err != nil {
-			c.failed = err
-			c.core.Abort(InternalError, "lost", "the connection was lost")
-			c.tellOver()
-		}
-	}
+	c.failed = err
+	c.core.Abort(InternalError, "lost", "the connection was lost")
+	(*Connection)(c).tellOver()
+}
+
+func (c *outgoing) through() {
 	c.flushing = false
 	c.drained.Broadcast()
 }
-
-// write sends out without the lock, which is held before and after. A panic is
-// left for Err: here it would end the process.
-func (c *Connection) write(out []byte) (err error) {
-	c.mu.Unlock()
-	defer func() {
-		value := recover()
-		c.mu.Lock()
-		if value != nil {
-			c.panicked = fmt.Sprintf("%v, in a flusher:\n%s", value, debug.Stack())
-			err = errPanicked
-		}
-	}()
-	_, err = c.rw.Write(out)
-	return err
-}
-
-var errPanicked = errors.New("http2: writing panicked")
 
 // Err is why nothing can be written any more, or nil. Where that was a panic, it goes on here.
 func (c *Connection) Err() error {

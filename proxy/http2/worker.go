@@ -15,8 +15,8 @@ import (
 // so tasks wait until all that can run now has run once.
 var workers struct {
 	sync.Mutex
-	tasks       []func() // nobody runs them yet: there is a worker that dispatches
-	room        []func() // what tasks is a part of, for its memory
+	tasks       []func() // tasks[first:] nobody runs yet: there is a worker that dispatches
+	first       int
 	dispatching bool
 	idle        []*worker
 	unused      int         // how many of idle nobody took since the timer fired last
@@ -24,8 +24,9 @@ var workers struct {
 }
 
 const (
-	mostIdle = 256                    // bounds the workers that wait
-	unneeded = 250 * time.Millisecond // is the while after which they end
+	mostIdle  = 256                    // bounds the workers that wait
+	unneeded  = 250 * time.Millisecond // is the while after which they end
+	mostTasks = 4096                   // bounds the memory for tasks that is kept
 )
 
 type worker struct{ next chan func() }
@@ -34,9 +35,12 @@ type worker struct{ next chan func() }
 func work(f func()) {
 	workers.Lock()
 	defer workers.Unlock()
-	if workers.tasks = append(workers.tasks, f); len(workers.tasks) == 1 {
-		workers.room = workers.tasks
+	if t := workers.tasks; len(t) == cap(t) && workers.first > len(t)/2 { // it makes room rather than grow
+		n := copy(t, t[workers.first:])
+		clear(t[n:])
+		workers.tasks, workers.first = t[:n], 0
 	}
+	workers.tasks = append(workers.tasks, f)
 	if !workers.dispatching {
 		workers.dispatching = true
 		start(dispatch)
@@ -48,26 +52,32 @@ func work(f func()) {
 func dispatch() {
 	workers.Lock()
 	defer workers.Unlock()
-	if len(workers.tasks) > 1 {
+	if waiting() > 1 {
 		workers.Unlock()
 		runtime.Gosched()
 		workers.Lock()
 	}
 	workers.dispatching = false
-	for len(workers.tasks) > 1 {
+	for waiting() > 1 {
 		start(nextTask())
 	}
 }
 
+// waiting is how many tasks nobody runs yet. The lock is held.
+func waiting() int { return len(workers.tasks) - workers.first }
+
 // nextTask takes the first task, or returns nil. The lock is held.
 func nextTask() func() {
-	if len(workers.tasks) == 0 {
+	if waiting() == 0 {
 		return nil
 	}
-	f := workers.tasks[0]
-	workers.tasks[0] = nil
-	if workers.tasks = workers.tasks[1:]; len(workers.tasks) == 0 {
-		workers.tasks = workers.room[:0]
+	f := workers.tasks[workers.first]
+	workers.tasks[workers.first] = nil
+	if workers.first++; waiting() == 0 {
+		workers.tasks, workers.first = workers.tasks[:0], 0
+		if cap(workers.tasks) > mostTasks {
+			workers.tasks = nil
+		}
 	}
 	return f
 }
