@@ -121,24 +121,3 @@ func BenchmarkTrunk(b *testing.B) {
 	})
 	b.StopTimer()
 }
-
-// What a call allocates does not come from the driver.
-func TestCallsAllocateNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("pools throw things away while races are looked for")
-	}
-	c := newCaller(newTrunk(t, serveAll(t)))
-	for range 100 {
-		if err := c.call(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := testing.AllocsPerRun(1000, func() {
-		if err := c.call(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if n > 0 {
-		t.Errorf("%v allocations a call", n)
-	}
-}
