@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"time"
@@ -110,7 +109,8 @@ func question(req *message.Request, q *health.Question) error {
 	return nil
 }
 
-// exchange sends req and reads the final response. SetDeadline ends its waits.
+// exchange sends req and reads the final response, of whose body it returns the
+// beginning. SetDeadline ends its waits.
 func (a *asking) exchange(req *message.Request, res *message.Response, body []byte) ([]byte, error) {
 	a.call.WriteHead(req)
 	if err := a.call.WriteBody(body); err != nil {
@@ -129,7 +129,7 @@ func (a *asking) exchange(req *message.Request, res *message.Response, body []by
 		}
 	}
 	var answer []byte
-	for !a.call.BodyEnded() {
+	for !a.call.BodyEnded() && len(answer) < mostAnswer {
 		p, err := a.call.ReadBody(res)
 		if err == io.EOF {
 			break
@@ -137,9 +137,7 @@ func (a *asking) exchange(req *message.Request, res *message.Response, body []by
 		if err != nil {
 			return nil, err
 		}
-		if answer = append(answer, p...); len(answer) > mostAnswer {
-			return nil, errors.New("the answer to the check is larger than 64 KiB")
-		}
+		answer = append(answer, p[:min(len(p), mostAnswer-len(answer))]...)
 	}
 	return answer, nil
 }
