@@ -267,23 +267,18 @@ func (e *Endpoint) idleTrunks() (n int) {
 // on them. e.mu is not held.
 func (e *Endpoint) retire() {
 	e.mu.Lock()
-	list := e.trunks.list
-	e.trunks.list = nil
-	for _, t := range list {
+	var unused []*trunk // of the others, the last release ends it
+	for _, t := range e.trunks.list {
 		t.listed = false
-	}
-	e.mu.Unlock()
-	for _, t := range list {
-		if e.unused(t) {
-			t.Leave() // otherwise the last release does
+		if t.taken == 0 {
+			unused = append(unused, t)
 		}
 	}
-}
-
-func (e *Endpoint) unused(t *trunk) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return t.taken == 0
+	e.trunks.list = nil
+	e.mu.Unlock()
+	for _, t := range unused {
+		t.Leave()
+	}
 }
 
 // sweepTrunks is called once a second. It ends connections that were idle for
