@@ -43,7 +43,9 @@ func (w *waiter) arm(now, until time.Time) {
 
 func (w *waiter) alarm() {
 	w.changed.L.Lock()
-	w.armed = time.Time{}
+	if !time.Now().Before(w.armed) { // else it was armed anew before it could look
+		w.armed = time.Time{}
+	}
 	w.changed.Broadcast()
 	w.changed.L.Unlock()
 }
