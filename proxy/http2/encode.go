@@ -86,11 +86,11 @@ func appendStatus(b []byte, status int) []byte {
 
 // appendFields appends the fields that are not dropped, in lower case. Those
 // that only mean something to a connection of HTTP/1.1 are left out, and the
-// Host, which is the :authority.
-func appendFields(b []byte, h *message.Head) []byte {
+// Host, which is the :authority; so is the one named except, if any.
+func appendFields(b []byte, h *message.Head, except string) []byte {
 	for i := range h.Fields {
 		f := &h.Fields[i]
-		if f.Dropped || connectionOnly[f.ID] {
+		if f.Dropped || connectionOnly[f.ID] || except != "" && message.EqualFold(h.Name(i), except) {
 			continue
 		}
 		b = appendField(b, h.Name(i), h.Value(i))
@@ -227,8 +227,9 @@ func staticIndex(name string) int {
 
 // appendRequest appends the block of a request's head. protocol is that of an extended CONNECT.
 func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
-	tunnel := req.Upgrade.Len() > 0
-	if tunnel {
+	except := ""
+	if req.Upgrade.Len() > 0 {
+		except = webSocketKey
 		b = appendIndexedName(b, indexMethod, []byte("CONNECT"))
 		b = appendField(b, []byte(":protocol"), req.Bytes(req.Upgrade))
 	} else {
@@ -241,13 +242,7 @@ func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
 	}
 	b = appendIndexedName(b, indexAuthority, host)
 	b = appendPath(b, req.Bytes(req.Target))
-	for i := range req.Fields {
-		f := &req.Fields[i]
-		if f.Dropped || connectionOnly[f.ID] || tunnel && message.EqualFold(req.Name(i), webSocketKey) {
-			continue
-		}
-		b = appendField(b, req.Name(i), req.Value(i))
-	}
+	b = appendFields(b, &req.Head, except)
 	if req.AcceptsTrailers {
 		b = appendField(b, []byte("te"), []byte("trailers"))
 	}
@@ -271,15 +266,7 @@ func listSize(req *message.Request) int64 {
 // 101 is said as 200.
 func appendResponse(b []byte, res *message.Response) []byte {
 	if res.Status != http.StatusSwitchingProtocols {
-		return appendFields(appendStatus(b, res.Status), &res.Head)
+		return appendFields(appendStatus(b, res.Status), &res.Head, "")
 	}
-	b = appendStatus(b, http.StatusOK)
-	for i := range res.Fields {
-		f := &res.Fields[i]
-		if f.Dropped || connectionOnly[f.ID] || message.EqualFold(res.Name(i), webSocketAccept) {
-			continue
-		}
-		b = appendField(b, res.Name(i), res.Value(i))
-	}
-	return b
+	return appendFields(appendStatus(b, http.StatusOK), &res.Head, webSocketAccept)
 }
