@@ -41,7 +41,7 @@ type callState struct {
 	err      error
 	cut      bool
 	writable bool
-	news     bool // something changed since Await's step began
+	news     bool // something changed that Await has not taken note of
 	link     conn.Linked
 }
 
@@ -335,23 +335,17 @@ func (x *Call) Close() {}
 // or the wait ends in an error: os.ErrDeadlineExceeded, or conn.ErrCut. Reads
 // within do not wait.
 func (x *Call) Await(step func() bool) error {
-	t := x.trunk
 	x.inside = true
 	defer func() { x.inside = false }()
-	for {
-		t.mu.Lock()
-		x.news = false
-		t.mu.Unlock()
-		if step() {
-			return nil
-		}
+	for !step() {
 		if err := x.await(); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// await waits for news.
+// await waits for news, and takes note of it.
 func (x *Call) await() error {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -363,6 +357,7 @@ func (x *Call) await() error {
 			return err
 		}
 	}
+	x.news = false
 	return nil
 }
 
