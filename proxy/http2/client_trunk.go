@@ -207,10 +207,13 @@ func (t *Trunk) mayHangUp() bool {
 	return t.leaving && !t.hungUp && t.lost == nil && t.core.Working() == 0
 }
 
-// hangUp ends the connection in an orderly way. The lock is held; nothing is in the output.
+// hangUp ends the connection in an orderly way. The lock is held, but while it
+// writes; nothing is in the output, and the flusher that calls it keeps it so.
 func (t *Trunk) hangUp() {
 	t.hungUp = true
 	t.lose(errHungUp)
+	t.mu.Unlock()
+	defer t.mu.Lock()
 	if t.tls != nil {
 		t.tls.CloseWrite()
 	}
