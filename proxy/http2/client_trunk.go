@@ -269,13 +269,6 @@ func (t *Trunk) measure() {
 // mostStreams bounds Limit.
 const mostStreams = 1 << 20
 
-// TakesUpgrades says whether the endpoint takes extended CONNECT (RFC 8441).
-func (t *Trunk) TakesUpgrades() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.core.TakesUpgrades()
-}
-
 // trunkEvents are the core's events, which come with the lock held.
 type trunkEvents Trunk
 

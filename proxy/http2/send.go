@@ -89,9 +89,6 @@ func (c *Core) Capacity() int {
 	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
 }
 
-// TakesUpgrades says whether the peer takes requests to upgrade.
-func (c *Core) TakesUpgrades() bool { return c.peer.connect }
-
 // Open sends a request's head on a new stream. With end, no body follows. req
 // must stay as it is until the response's head. For clients.
 func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {

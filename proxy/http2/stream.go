@@ -49,9 +49,6 @@ type Stream struct {
 // ID is the stream's number on its connection.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Ended says whether the peer has sent everything.
-func (s *Stream) Ended() bool { return s.recvEnd }
-
 // Sent says whether everything was sent to the peer.
 func (s *Stream) Sent() bool { return s.sendEnd }
 
