@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,17 +12,6 @@ import (
 )
 
 // weir soak against weir, HAProxy and nginx as they are, and as they should not be.
-
-const soakedWeir = `
-listeners:
-  web: {address: '@web', protocol: http}
-  secure: {address: '@secure', protocol: tls, proxy_protocol: edge}
-proxy_protocol:
-  edge: {header_timeout: 1s, rules: [{from: [127.0.0.0/8], header: require}]}
-certificates: [{self_signed: {hosts: [app.example.org]}}]
-routes: [{listeners: [web, secure], backend: app}]
-backends: {app: {endpoints: ['@app']}}
-`
 
 const soakedHAProxy = `
 global
@@ -43,18 +30,6 @@ frontend secure
 `
 
 const soakedNginx = `
-daemon off;
-master_process off; # killed as one
-pid %[5]s/nginx.pid;
-error_log %[5]s/nginx.log;
-events {}
-http {
-    access_log off;
-    client_body_temp_path %[5]s/body;
-    proxy_temp_path %[5]s/proxy;
-    fastcgi_temp_path %[5]s/fastcgi;
-    uwsgi_temp_path %[5]s/uwsgi;
-    scgi_temp_path %[5]s/scgi;
     set_real_ip_from 127.0.0.0/8;
     real_ip_header proxy_protocol;
     server {
@@ -67,7 +42,6 @@ http {
         ssl_certificate_key %[4]s;
         location / { return 200 "client=$remote_addr"; }
     }
-}
 `
 
 // soaked is what a soak reports, as far as these tests look at it.
@@ -108,32 +82,21 @@ func soakFor(t *testing.T, kinds []string, args ...string) soaked {
 }
 
 // startSoaked starts HAProxy or nginx with a plain port, and a TLS port behind headers.
-func startSoaked(t *testing.T, name, config string, args ...string) (web, secure string) {
+func startSoaked(t *testing.T, name, config string) (web, secure string) {
 	t.Helper()
-	path, dir := need(t, name), t.TempDir()
+	dir := t.TempDir()
 	web, secure = freePort(t), freePort(t)
 	cert := writeCertificate(t, dir, name, false, "app.example.org")
-	crt := cert.both
-	file := filepath.Join(dir, name+".conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, config+"%.0[5]s%.0[4]s", web, secure, crt, cert.key, dir), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	runPeer(t, path, append(args, file)...).listening(web)
+	runProxy(t, name, dir, fmt.Sprintf(config+"%.0[4]s", web, secure, cert.both, cert.key)).listening(web)
 	return web, secure
 }
 
 func TestSoakFindsNothingAtPeers(t *testing.T) {
 	needLinux(t)
 	long(t)
-	for _, p := range []struct {
-		name, config string
-		args         []string
-	}{
-		{"haproxy", soakedHAProxy, []string{"-db", "-f"}},
-		{"nginx", soakedNginx, []string{"-c"}},
-	} {
+	for _, p := range []struct{ name, config string }{{"haproxy", soakedHAProxy}, {"nginx", soakedNginx}} {
 		t.Run(p.name, func(t *testing.T) {
-			web, secure := startSoaked(t, p.name, p.config, p.args...)
+			web, secure := startSoaked(t, p.name, p.config)
 			pattern := []string{"--address-pattern", `client=(\S+)`, "--host", "app.example.org"}
 			f := func(address string, args ...string) {
 				t.Helper()
@@ -153,7 +116,7 @@ func TestSoakFindsNothingAtPeers(t *testing.T) {
 // TestSoakFindsPlaintext: a plain port is taken for one with TLS.
 func TestSoakFindsPlaintext(t *testing.T) {
 	needLinux(t)
-	web, _ := startSoaked(t, "nginx", soakedNginx, "-c")
+	web, _ := startSoaked(t, "nginx", soakedNginx)
 	s := soakFor(t, []string{"plaintext_on_tls"}, "--tls", web)
 	if len(s.Anomalies) == 1 && !strings.Contains(s.Anomalies[0].Examples[0].Detail, "HTTP/1.1 400") {
 		t.Errorf("the example is %+v", s.Anomalies[0].Examples[0])
@@ -166,7 +129,7 @@ func TestSoakWeir(t *testing.T) {
 	long(t)
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
-	w.start(soakedWeir)
+	w.start(weirAsPeer)
 	common := []string{"--host", "app.example.org", "--address-pattern", `"X-Forwarded-For":\["([^"]+)"`}
 	f := func(address string, args ...string) soaked {
 		t.Helper()
