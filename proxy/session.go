@@ -36,14 +36,7 @@ var sessions = sync.Pool{New: func() any {
 // serveHTTP1 serves exchanges on a connection until one side has enough, and closes it.
 func serveHTTP1(cl clientSide) {
 	s := sessions.Get().(*session)
-	s.clientSide, s.wire = cl, &s.http1
-	var rw io.ReadWriter = s.conn
-	if s.tls != nil {
-		rw = s.tls
-	}
-	s.http1.Init(rw, *s.proxy.limits.Load())
-	s.http1.conn = s.conn // not mark: a first request may have come with the header or the handshake
-	s.headTimed = true    // a first request's head is timed from here on
+	s.begin(&cl)
 	whole := false
 	defer func() {
 		if !whole {
@@ -64,6 +57,20 @@ func serveHTTP1(cl clientSide) {
 	if again {
 		serveHTTP2(cl)
 	}
+}
+
+// begin makes s the session of a connection. Like forget, it leaves nothing on
+// serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
+// goroutine starts with under load, or else each connection has its stack copied.
+func (s *session) begin(cl *clientSide) {
+	s.clientSide, s.wire = *cl, &s.http1
+	var rw io.ReadWriter = s.conn
+	if s.tls != nil {
+		rw = s.tls
+	}
+	s.http1.Init(rw, *s.proxy.limits.Load())
+	s.http1.conn = s.conn // not mark: a first request may have come with the header or the handshake
+	s.headTimed = true    // a first request's head is timed from here on
 }
 
 // prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
@@ -222,5 +229,6 @@ func (s *session) close() {
 // forget makes s fit for the pool, as exchange.forget does.
 func (s *session) forget() {
 	s.exchange.forget()
-	*s = session{exchange: s.exchange, step: s.step}
+	s.http1 = http1Wire{}
+	s.headTimed, s.pending, s.lingering, s.http2 = false, false, false, false
 }
