@@ -350,6 +350,9 @@ func (c *Conn) Unread(b []byte) {
 	c.peeked = b
 }
 
+// HasPeeked says whether there are bytes that were read ahead.
+func (c *Conn) HasPeeked() bool { return len(c.peeked) > 0 }
+
 // TakePeeked returns the bytes that were read ahead and forgets them.
 func (c *Conn) TakePeeked() []byte {
 	b := c.peeked

@@ -55,7 +55,7 @@ func (c *Conn) sleep() error {
 // missed, not even an end of stream behind bytes that were read. What was
 // peeked at, or lies in a tls.Conn, it does not know of.
 func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
-	if lot() == nil || c.polled.Load() && c.raw == nil {
+	if !c.CanPark() {
 		return false
 	}
 	if c.polled.Load() && !c.duplex {
@@ -64,6 +64,11 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 		}
 	}
 	return c.parkFD(w, deadline)
+}
+
+// CanPark says whether Park can work for the connection: it has a descriptor, and the system a lot.
+func (c *Conn) CanPark() bool {
+	return lot() != nil && (!c.polled.Load() || c.raw != nil)
 }
 
 // parkFD is Park for a connection whose fd is known.

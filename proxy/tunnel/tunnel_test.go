@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -65,10 +66,23 @@ func pair2(t testing.TB) (*net.TCPConn, net.Conn) {
 	return a, b
 }
 
+// waiting is an owner that waits for its tunnel.
+type waiting chan Result
+
+func (w waiting) Ended(r Result) { w <- r }
+
+func (w waiting) Panicked(value any, stack []byte) { panic(fmt.Sprintf("%v\n%s", value, stack)) }
+
+func run(client, endpoint End, o Options) Result {
+	w := make(waiting, 1)
+	Start(client, endpoint, o, w)
+	return <-w
+}
+
 // run starts the tunnel, and closes as the data path does.
 func (b *bench) run(o Options) *bench {
 	go func() {
-		r := Run(b.ends[0], b.ends[1], o)
+		r := run(b.ends[0], b.ends[1], o)
 		for _, e := range b.ends {
 			if e.TLS != nil {
 				e.TLS.Close()
@@ -358,7 +372,7 @@ func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*
 	ends = [2]*conn.Conn{conn.New(in), conn.New(out)}
 	result = make(chan Result, 1)
 	go func() {
-		r := Run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
+		r := run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
 		ends[0].Close()
 		ends[1].Close()
 		result <- r
