@@ -139,6 +139,10 @@ func New(nc net.Conn) *Conn {
 	return c
 }
 
+// Closed returns a connection that was closed, to stand where one was that is
+// somebody else's now.
+func Closed() *Conn { return &Conn{closed: true, Header: &noHeader} }
+
 func addrPort(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {
 		ap := t.AddrPort()
@@ -395,6 +399,7 @@ func (c *Conn) Close() error {
 		err = c.sock.Close()
 	} else {
 		err = closeFD(c.fd)
+		c.fd = -1
 	}
 	if c.OnClose != nil {
 		c.OnClose()
