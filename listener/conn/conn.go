@@ -141,7 +141,7 @@ func New(nc net.Conn) *Conn {
 
 // Closed returns a connection that was closed, to stand where one was that is
 // somebody else's now.
-func Closed() *Conn { return &Conn{closed: true, Header: &noHeader} }
+func Closed() *Conn { return &Conn{closed: true, fd: -1, Header: &noHeader} }
 
 func addrPort(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {

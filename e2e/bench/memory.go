@@ -1,0 +1,206 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A kind is a connection whose memory is measured while it is idle.
+type kind struct {
+	key, name string
+	// use is what a connection does before it goes quiet.
+	use func(c net.Conn) error
+}
+
+var kinds = []kind{
+	{"tunnel", "idle tunnel, both halves", func(c net.Conn) error { return exchange(c, 1, 128) }},
+	{"used", "idle tunnel after 100 exchanges and 256 KiB", func(c net.Conn) error {
+		return errors.Join(exchange(c, 100, 128), exchange(c, 4, 64<<10))
+	}},
+}
+
+// exchange sends so many messages that come back, one after the other.
+func exchange(c net.Conn, times, size int) error {
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	out, in := make([]byte, size), make([]byte, size)
+	for range times {
+		if _, err := c.Write(out); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memoryMain measures resident memory per idle connection: the slope between
+// two numbers of connections, so that what a process needs anyway does not count.
+func memoryMain(args []string) error {
+	flags := flag.NewFlagSet("memory", flag.ExitOnError)
+	var o options
+	peers := flags.String("peers", "weir,haproxy", "proxies to measure")
+	which := flags.String("kinds", "tunnel,used", "kinds of connections")
+	from := flags.Int("from", 1000, "connections at the first look")
+	to := flags.Int("to", 9000, "connections at the second")
+	rate := flags.Int("rate", 1000, "new connections a second")
+	rounds := flags.Int("rounds", 1, "rounds")
+	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
+	flags.Parse(args)
+	o.peers = strings.Split(*peers, ",")
+	if err := o.build(); err != nil {
+		return err
+	}
+	defer o.cleanUp()
+	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if !strings.Contains(","+*which+",", ","+k.key+",") {
+			continue
+		}
+		for range *rounds {
+			for _, peer := range o.peers {
+				kib, err := o.slope(k, peer, *from, *to, *rate)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", k.name, peer, err)
+				}
+				fmt.Printf("%-45s %-8s %6.2f KiB per connection\n", k.name, peer, kib)
+			}
+		}
+	}
+	return nil
+}
+
+// slope starts a proxy and measures one kind of connection.
+func (o *options) slope(k kind, peer string, from, to, rate int) (kib float64, err error) {
+	p, s, err := o.startAlone(peer, to)
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(s.Dir)
+	defer p.stop()
+	stop, err := serveEcho(s.BackendPort)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	if err := p.ready(s.TCPPort); err != nil {
+		return 0, err
+	}
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	var resident [2]float64
+	for i, n := range [...]int{from, to} {
+		if open, err = k.openUntil(n, rate, s.TCPPort, open); err != nil {
+			return 0, fmt.Errorf("with %d connections: %w; %s", len(open), err, p.output())
+		}
+		if resident[i], err = settled(p.cmd.Process.Pid); err != nil {
+			return 0, err
+		}
+	}
+	for _, c := range open { // all have to be there still
+		if err := exchange(c, 1, 1); err != nil {
+			return 0, fmt.Errorf("an idle connection did not last: %w", err)
+		}
+	}
+	return (resident[1] - resident[0]) / float64(to-from), nil
+}
+
+// startAlone starts a proxy whose backend is ours.
+func (o *options) startAlone(peer string, connections int) (*process, setup, error) {
+	ports, err := freePorts(7)
+	if err != nil {
+		return nil, setup{}, err
+	}
+	dir, err := os.MkdirTemp("", "weir-bench")
+	if err != nil {
+		return nil, setup{}, err
+	}
+	b := &bench{options: *o, setup: setup{Dir: dir, AllFields: true, Connections: connections + 100,
+		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
+		UploadPort: ports[5], CallPort: ports[6]}}
+	err = errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir))
+	if err == nil {
+		var p *process
+		if p, err = b.startProxy(row{}, peer); err == nil {
+			return p, b.setup, nil
+		}
+	}
+	os.RemoveAll(dir)
+	return nil, setup{}, err
+}
+
+// serveEcho is a backend that returns what it gets.
+func serveEcho(port int) (stop func(), err error) {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4<<10))
+			}()
+		}
+	}()
+	return func() { l.Close() }, nil
+}
+
+// openUntil opens connections until there are n. Each does what its kind does.
+func (k kind) openUntil(n, rate, port int, open []net.Conn) ([]net.Conn, error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var failed error
+	begun, before := time.Now(), len(open)
+	for i := before; i < n; i++ {
+		if ahead := time.Duration(i-before)*time.Second/time.Duration(rate) - time.Since(begun); ahead > 0 {
+			time.Sleep(ahead)
+		}
+		all.Go(func() {
+			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err == nil {
+				err = k.use(c)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if c != nil {
+				open = append(open, c)
+			}
+			failed = errors.Join(failed, err)
+		})
+	}
+	all.Wait()
+	return open, failed
+}
+
+// settled is a process's resident memory in KiB once that does not change any more.
+func settled(pid int) (float64, error) {
+	last := math.Inf(1)
+	for begun := time.Now(); ; {
+		time.Sleep(4 * time.Second)
+		kib, err := resident(pid)
+		now := float64(kib)
+		if err != nil || math.Abs(now-last) < last/500 || time.Since(begun) > time.Minute {
+			return now, err
+		}
+		last = now
+	}
+}
