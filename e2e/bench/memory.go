@@ -164,27 +164,38 @@ func serveEcho(port int) (stop func(), err error) {
 	return func() { l.Close() }, nil
 }
 
+// openers is how many connections are opened, and used, at the same time.
+const openers = 16
+
 // openUntil opens connections until there are n. Each does what its kind does.
 func (k kind) openUntil(n, rate, port int, open []net.Conn) ([]net.Conn, error) {
+	turns, missing := make(chan struct{}), n-len(open)
+	go func() {
+		defer close(turns)
+		begun := time.Now()
+		for i := range missing {
+			time.Sleep(time.Duration(i)*time.Second/time.Duration(rate) - time.Since(begun))
+			turns <- struct{}{}
+		}
+	}()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var failed error
-	begun, before := time.Now(), len(open)
-	for i := before; i < n; i++ {
-		if ahead := time.Duration(i-before)*time.Second/time.Duration(rate) - time.Since(begun); ahead > 0 {
-			time.Sleep(ahead)
-		}
+	for range openers {
 		all.Go(func() {
-			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-			if err == nil {
-				err = k.use(c)
+			for range turns {
+				c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+				if err == nil {
+					err = k.use(c)
+				}
+				mu.Lock()
+				if err == nil {
+					open = append(open, c)
+				} else if failed == nil {
+					failed = err
+				}
+				mu.Unlock()
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if c != nil {
-				open = append(open, c)
-			}
-			failed = errors.Join(failed, err)
 		})
 	}
 	all.Wait()
