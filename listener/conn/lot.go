@@ -92,6 +92,12 @@ func (c *Conn) unpark() {
 	}
 }
 
+// Parked says whether the connection is parked now. Anyone may call it.
+func (c *Conn) Parked() bool {
+	t := c.parked.Load()
+	return t != 0 && lot().Has(park.Token(t))
+}
+
 // Unpark takes the connection back from its Waiter, and returns true. Where it
 // returns false the wait has ended already, and it is the Waiter's.
 func (c *Conn) Unpark() bool {

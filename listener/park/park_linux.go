@@ -98,6 +98,17 @@ func (s *Set) Cancel(t Token) bool { return s.remove(t) != nil }
 // the last one of a socket does the same.
 func (s *Set) Forget(fd int) { epollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
 
+// Has says whether the wait that t names has not ended.
+func (s *Set) Has(t Token) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.generation() == 0 {
+		return false
+	}
+	p := s.at(t.place())
+	return p.waiter != nil && p.generation == t.generation()
+}
+
 // Waiting counts the waits.
 func (s *Set) Waiting() int {
 	s.mu.Lock()

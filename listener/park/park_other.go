@@ -30,5 +30,8 @@ func (s *Set) Cancel(Token) bool { return false }
 // Forget is never called.
 func (s *Set) Forget(int) {}
 
+// Has is never called.
+func (s *Set) Has(Token) bool { return false }
+
 // Waiting is never called.
 func (s *Set) Waiting() int { return 0 }

@@ -83,15 +83,19 @@ func run(client, endpoint End, o Options) Result {
 func (b *bench) run(o Options) *bench {
 	go func() {
 		r := run(b.ends[0], b.ends[1], o)
-		for _, e := range b.ends {
-			if e.TLS != nil {
-				e.TLS.Close()
-			}
-			e.Conn.Close()
-		}
+		b.close()
 		b.result <- r
 	}()
 	return b
+}
+
+func (b *bench) close() {
+	for _, e := range b.ends {
+		if e.TLS != nil {
+			e.TLS.Close()
+		}
+		e.Conn.Close()
+	}
 }
 
 func (b *bench) want(t testing.TB, reason string) Result {
