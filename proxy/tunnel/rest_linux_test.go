@@ -346,7 +346,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 	if testing.Short() {
 		phases = 1
 	}
-	for range 4 {
+	for range 2 {
 		b := newBench(t)
 		var client, endpoint duplexer = b.client, b.endpoint
 		if random.IntN(4) == 0 {
