@@ -253,17 +253,22 @@ func (t *tunnel) cutBy(err error) (string, error) {
 
 // ended notes that a direction has, and after the second one hands all back.
 func (t *tunnel) ended(d *direction) {
-	t.mu.Lock()
-	d.over = true
-	t.over = t.up.over && t.down.over
-	last := t.over
-	if last {
-		t.watch.stop()
-	}
-	t.mu.Unlock()
-	if last {
+	if t.endedLast(d) {
 		t.finish()
 	}
+}
+
+// endedLast returns true once.
+func (t *tunnel) endedLast(d *direction) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.over = true
+	if t.over || !t.up.over || !t.down.over {
+		return false
+	}
+	t.over = true
+	t.watch.stop()
+	return true
 }
 
 func (t *tunnel) finish() {
