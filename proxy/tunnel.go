@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// tunnel connects a client with an endpoint of a route's backend and closes
-// both when they have no more to say.
+// tunnel connects a client with an endpoint of a route's backend. Both are closed
+// when they have no more to say, by whoever finds that.
 func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, "") }
 
 func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,15 +17,70 @@ import (
 // A kind is a connection whose memory is measured while it is idle.
 type kind struct {
 	key, name string
-	// use is what a connection does before it goes quiet.
+	// dial makes one.
+	dial func(s setup) (net.Conn, error)
+	// use is what it does before it goes quiet.
 	use func(c net.Conn) error
 }
 
 var kinds = []kind{
-	{"tunnel", "idle tunnel, both halves", func(c net.Conn) error { return exchange(c, 1, 128) }},
-	{"used", "idle tunnel after 100 exchanges and 256 KiB", func(c net.Conn) error {
-		return errors.Join(exchange(c, 100, 128), exchange(c, 4, 64<<10))
-	}},
+	{"tunnel", "idle tunnel, both halves", dialRaw, useOnceOrSo},
+	{"used", "idle tunnel after 100 exchanges and 256 KiB", dialRaw, useMuch},
+	{"ws", "idle WebSocket", dialWebSocket, useOnceOrSo},
+	{"wss", "idle WebSocket over TLS", dialSecure, useOnceOrSo},
+	{"wss-used", "the same after 100 exchanges and 256 KiB", dialSecure, useMuch},
+}
+
+func useOnceOrSo(c net.Conn) error { return exchange(c, 1, 128) }
+
+func useMuch(c net.Conn) error {
+	return errors.Join(exchange(c, 100, 128), exchange(c, 4, 64<<10))
+}
+
+func dialRaw(s setup) (net.Conn, error) {
+	return net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.TCPPort))
+}
+
+func dialWebSocket(s setup) (net.Conn, error) {
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.HTTPPort))
+	if err != nil {
+		return nil, err
+	}
+	return c, upgraded(c)
+}
+
+func dialSecure(s setup) (net.Conn, error) {
+	config := shake{}.client()
+	config.NextProtos = []string{"http/1.1"}
+	c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.TLSPort), config)
+	if err != nil {
+		return nil, err
+	}
+	return c, upgraded(c)
+}
+
+// upgraded makes a connection a tunnel by way of HTTP.
+func upgraded(c net.Conn) error {
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); err != nil {
+		return err
+	}
+	head, err := readHead(c)
+	if err == nil && !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+		err = fmt.Errorf("the proxy answers an upgrade with %q", head)
+	}
+	return err
+}
+
+// readHead reads the head of a message and not a byte more.
+func readHead(c net.Conn) (string, error) {
+	var head []byte
+	for b := make([]byte, 1); !strings.HasSuffix(string(head), "\r\n\r\n"); head = append(head, b[0]) {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return string(head), err
+		}
+	}
+	return string(head), nil
 }
 
 // exchange sends so many messages that come back, one after the other.
@@ -48,7 +104,7 @@ func memoryMain(args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ExitOnError)
 	var o options
 	peers := flags.String("peers", "weir,haproxy", "proxies to measure")
-	which := flags.String("kinds", "tunnel,used", "kinds of connections")
+	which := flags.String("kinds", "tunnel,used", "kinds of connections: tunnel, used, ws, wss, wss-used")
 	from := flags.Int("from", 1000, "connections at the first look")
 	to := flags.Int("to", 9000, "connections at the second")
 	rate := flags.Int("rate", 1000, "new connections a second")
@@ -104,7 +160,7 @@ func (o *options) slope(k kind, peer string, from, to, rate int) (kib float64, e
 	}()
 	var resident [2]float64
 	for i, n := range [...]int{from, to} {
-		if open, err = k.openUntil(n, rate, s.TCPPort, open); err != nil {
+		if open, err = k.openUntil(n, rate, s, open); err != nil {
 			return 0, fmt.Errorf("with %d connections: %w; %s", len(open), err, p.output())
 		}
 		if resident[i], err = settled(p.cmd.Process.Pid); err != nil {
@@ -143,7 +199,7 @@ func (o *options) startAlone(peer string, connections int) (*process, setup, err
 	return nil, setup{}, err
 }
 
-// serveEcho is a backend that returns what it gets.
+// serveEcho is a backend that returns what it gets, after an upgrade where one is asked for.
 func serveEcho(port int) (stop func(), err error) {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -157,6 +213,17 @@ func serveEcho(port int) (stop func(), err error) {
 			}
 			go func() {
 				defer c.Close()
+				first := make([]byte, 4)
+				if _, err := io.ReadFull(c, first); err != nil {
+					return
+				}
+				if string(first) == "GET " {
+					if _, err := readHead(c); err != nil {
+						return
+					}
+					first = []byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+				}
+				c.Write(first)
 				io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4<<10))
 			}()
 		}
@@ -168,7 +235,7 @@ func serveEcho(port int) (stop func(), err error) {
 const openers = 16
 
 // openUntil opens connections until there are n. Each does what its kind does.
-func (k kind) openUntil(n, rate, port int, open []net.Conn) ([]net.Conn, error) {
+func (k kind) openUntil(n, rate int, s setup, open []net.Conn) ([]net.Conn, error) {
 	turns, missing := make(chan struct{}), n-len(open)
 	go func() {
 		defer close(turns)
@@ -184,7 +251,7 @@ func (k kind) openUntil(n, rate, port int, open []net.Conn) ([]net.Conn, error) 
 	for range openers {
 		all.Go(func() {
 			for range turns {
-				c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+				c, err := k.dial(s)
 				if err == nil {
 					err = k.use(c)
 				}

@@ -107,6 +107,9 @@ func (t *tunnel) rest(d *direction) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.splicer, d.eager = nil, false
+	if s := d.src(); s.TLS != nil {
+		conn.ReleaseTLS(s.TLS)
+	}
 	other := d.reverse()
 	if t.polled() && (other.over || other.src().Stream == nil && other.src().Conn.Unpark()) {
 		t.client.shed()
