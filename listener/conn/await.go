@@ -59,6 +59,11 @@ func (c *Conn) wait() error {
 		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {
 			return err
 		}
+		if c.endNews() {
+			c.endSeen = true // one more look finds it
+			c.rearm(now)
+			continue
+		}
 		if c.quiet && c.reads == c.readsAtArm {
 			c.readArmed, c.soon = time.Time{}, false // it has passed, and whoever waits next has to arm
 			return ErrQuiet
@@ -129,7 +134,7 @@ func (c *Conn) arm(at time.Time) {
 	}
 	c.readArmed, c.soon = at, false
 	c.sock.SetReadDeadline(at)
-	if c.cut.Load() || c.interrupted.Load() {
+	if c.cut.Load() || c.interrupted.Load() || c.endNews() {
 		c.sock.SetReadDeadline(longAgo)
 	}
 }

@@ -68,6 +68,8 @@ type Conn struct {
 	onReady func(fd uintptr) bool // c.ready, bound once
 	drained bool                  // the last read took all there was, and nothing was reported since
 	quiet   bool                  // the running Await ends when nothing comes
+	watched bool                  // the lot tells of the end of the stream, see watchEnd
+	endSeen bool                  // it has told, and the reader knows
 	waits   uint8                 // how often it had to wait, bare, since calm
 	calm    time.Duration         // since Accepted
 
@@ -80,7 +82,9 @@ type Conn struct {
 	cut         atomic.Bool
 	interrupted atomic.Bool
 	shut        atomic.Bool   // our end of stream was sent, while duplex
+	ended       atomic.Bool   // the lot has told, while watched
 	parked      atomic.Uint64 // the park.Token of its last wait in the lot, or 0
+	watch       atomic.Uint64 // the same of the watch for its end
 
 	mu   sync.Mutex
 	link Linked // guarded by mu; and so is a change of sock, against Cut

@@ -12,9 +12,9 @@ import (
 // SetDuplex(true) makes the connection fit for a tunnel, where one goroutine
 // reads within Await or AwaitBusy while another writes:
 //
-//   - Read inside Await asks again until the kernel says that neither bytes nor
-//     the end of the stream are left, so that an end which came along with the
-//     last bytes is not found a second late.
+//   - An end of the stream that came along with the last bytes is not found a
+//     second late: Read inside Await asks until the kernel says that neither
+//     is left, or the lot tells of it.
 //   - An end of stream that hides a reset, because the writing side was told of
 //     it first, is returned as a reset.
 //   - Write waits until there is room or Cut is called: WriteTimeout and write
@@ -42,6 +42,8 @@ func (c *Conn) Split() {
 func (c *Conn) share() {
 	c.duplex = true
 	c.shut.Store(false)
+	c.ended.Store(false)
+	c.endSeen = false
 	if !c.polled.Load() {
 		return // fd is known
 	}
@@ -97,12 +99,12 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 }
 
 // receive reads once. more says that another read may return something at once.
-// A bare connection is about to be parked, which asks the kernel what is left;
-// for one that waits in the poller a receiver has to.
+// A bare connection is about to be parked, which asks the kernel what is left,
+// and of one that is watched the lot tells; for others a receiver has to ask.
 func (c *Conn) receive(p []byte) (n int, more bool, err error) {
-	if !c.polled.Load() {
+	if c.watched || !c.polled.Load() {
 		n, err = readFD(c.fd, p)
-		return n, n == len(p), err
+		return n, n == len(p) || c.ended.Load(), err
 	}
 	if c.receiver == nil {
 		c.receiver = new(receiver)

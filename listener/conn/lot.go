@@ -194,13 +194,53 @@ func (c *Conn) AwaitBusy(step func() bool) error {
 			return ErrQuiet
 		}
 	}
-	c.leaveLot()
 	c.join()
+	c.watchEnd()
 	c.quiet = true
 	err := c.awaitPolled(step)
 	c.quiet = false
+	c.unwatch()
 	return c.readError(err)
 }
+
+// watchEnd makes the lot tell when the stream has come to its end, while the
+// connection waits in the poller. The poller reports an end that comes along
+// with the last bytes together with them, and so a read that took all bytes
+// would have to ask again each time. This way it costs nothing until the end.
+func (c *Conn) watchEnd() {
+	again := c.inLot
+	c.inLot, c.watched = true, true
+	if lot().Watch(c.fd, again, (*ending)(c), &c.watch) != nil {
+		c.inLot, c.watched = again, false // the receiver asks, then
+	}
+}
+
+func (c *Conn) unwatch() {
+	if c.watched {
+		c.watched = false
+		lot().Cancel(park.Token(c.watch.Load()))
+	}
+}
+
+// ending is a Conn whose end is watched for.
+type ending Conn
+
+// Wake makes the wait of the reader look again.
+func (e *ending) Wake(why park.Reason) {
+	if why != park.Ready {
+		return
+	}
+	c := (*Conn)(e)
+	c.ended.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.polled.Load() {
+		c.sock.SetReadDeadline(longAgo)
+	}
+}
+
+// endNews says that the stream has come to its end and the reader was not told.
+func (c *Conn) endNews() bool { return c.ended.Load() && !c.endSeen }
 
 // calmWaits is how often within a linger a connection waits in the lot. One
 // that goes on is better off in the poller: there a wait needs neither a system

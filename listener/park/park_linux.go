@@ -65,10 +65,21 @@ func New() (*Set, error) {
 // From then on the connection is w's: the wait may have ended before Park
 // returns. Nobody closes fd before it ended.
 func (s *Set) Park(fd int, again bool, w Waiter, deadline time.Time, at *atomic.Uint64) error {
+	return s.begin(fd, again, unix.EPOLLIN|unix.EPOLLRDHUP, w, deadline, at)
+}
+
+// Watch begins a wait of w for fd's stream to have come to its end, or for an
+// error, whatever there is still to read. All else is as with Park. A descriptor
+// has one wait at a time.
+func (s *Set) Watch(fd int, again bool, w Waiter, at *atomic.Uint64) error {
+	return s.begin(fd, again, unix.EPOLLRDHUP, w, time.Time{}, at)
+}
+
+func (s *Set) begin(fd int, again bool, events uint32, w Waiter, deadline time.Time, at *atomic.Uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.take(w, deadline)
-	if err := s.arm(fd, again, t); err != nil {
+	if err := s.arm(fd, again, events, t); err != nil {
 		s.give(t)
 		return fmt.Errorf("cannot wait for a connection: %w", err)
 	}
@@ -117,8 +128,8 @@ func (s *Set) Waiting() int {
 }
 
 // arm makes the set look after fd, once. What is there already is reported, too.
-func (s *Set) arm(fd int, again bool, t Token) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: t.place(), Pad: t.generation()}
+func (s *Set) arm(fd int, again bool, events uint32, t Token) error {
+	event := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: t.place(), Pad: t.generation()}
 	op, other, wrong := unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_MOD, error(syscall.EEXIST)
 	if again {
 		op, other, wrong = other, op, syscall.ENOENT

@@ -18,6 +18,9 @@ func New() (*Set, error) { return nil, errors.ErrUnsupported }
 // Park is never called.
 func (s *Set) Park(int, bool, Waiter, time.Time, *atomic.Uint64) error { return errors.ErrUnsupported }
 
+// Watch is never called.
+func (s *Set) Watch(int, bool, Waiter, *atomic.Uint64) error { return errors.ErrUnsupported }
+
 // After is never called.
 func (s *Set) After(time.Time, Waiter) Token { return 0 }
 

@@ -188,13 +188,19 @@ func TestHalfClose(t *testing.T) {
 // Found by the wait's own second look, each of the rounds would take a second.
 func TestEndTogetherWithBytes(t *testing.T) {
 	const rounds = 40
-	f := func(name string, before bool) {
+	f := func(name string, before bool, chats int) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			for range rounds {
 				b := newBench(t)
 				if !before {
 					b.run(Options{})
+				}
+				for range chats {
+					send(t, b.client, "question")
+					wantBytes(t, b.endpoint, "question")
+					send(t, b.endpoint, "answer")
+					wantBytes(t, b.client, "answer")
 				}
 				cork(b.client)
 				send(t, b.client, "all of it")
@@ -216,8 +222,9 @@ func TestEndTogetherWithBytes(t *testing.T) {
 			}
 		})
 	}
-	f("before the tunnel", true)
-	f("in the tunnel", false)
+	f("before the tunnel", true, 0)
+	f("in the tunnel", false, 0)
+	f("while it is busy", false, 20)
 }
 
 func TestReset(t *testing.T) {
