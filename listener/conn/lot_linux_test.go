@@ -317,8 +317,8 @@ func TestWriteThatWaitsWhileParked(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		return err == nil
 	}), nil)
-	if c.inLot {
-		t.Error("two sets look after it")
+	if lot().Has(park.Token(c.watch.Load())) {
+		t.Error("its end is watched for though nobody waits")
 	}
 }
 
