@@ -54,7 +54,7 @@ func bulkMain(args []string) error {
 }
 
 func (o *options) bulkRound(peer string, connections int) (float64, error) {
-	p, s, err := o.startAlone(peer, 8900)
+	p, s, err := o.startAlone(peer, connections)
 	if err != nil {
 		return 0, err
 	}
