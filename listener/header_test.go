@@ -184,7 +184,7 @@ func TestHeaderIsKept(t *testing.T) {
 			go io.WriteString(c, headerV2)
 			h := <-w.handled
 			defer h.Close()
-			return h.Header
+			return *h.Header
 		}
 		if h := read(balancer); h.Source != said.Source || h.TLVs.Authority != "a.example" || h.Version != 2 || h.Local {
 			t.Errorf("%+v", h)

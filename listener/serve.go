@@ -68,7 +68,7 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 		return true // its socket is all that is known of it
 	}
 	if mode != config.HeaderDiscard {
-		a.c.Header = o.header
+		a.c.Header = &o.header
 		a.c.Client, a.c.Local = o.header.Source, o.header.Destination
 	}
 	return a.countSource(o.header.Source.Addr())
@@ -234,8 +234,8 @@ func (r *reading) settle(o outcome, mode config.HeaderMode) {
 	}
 	switch {
 	case mode == config.HeaderDiscard:
-		r.c.Header = header.Header{Version: o.version, Local: true}
+		r.c.Header = &header.Header{Version: o.version, Local: true}
 	case o.result == resultLocal:
-		r.c.Header = o.header
+		r.c.Header = &o.header
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -305,7 +306,7 @@ func TestClientCertAsInTheRFC(t *testing.T) {
 func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
-	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
+	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
 		policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}, certified: true}}
 	s.certFields = certFields(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})

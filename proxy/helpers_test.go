@@ -223,12 +223,14 @@ func (r *rig) serve(c *conn.Conn, listener string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[c] = struct{}{}
-	r.serving.Go(func() {
-		r.proxy.Serve(c, listener)
+	r.serving.Add(1) // a parked tunnel is open, and nobody serves it
+	c.OnClose = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.open, c)
-	})
+		r.serving.Done()
+	}
+	r.serving.Go(func() { r.proxy.Serve(c, listener) })
 }
 
 // only is the one client connection there is.

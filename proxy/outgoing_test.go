@@ -106,7 +106,7 @@ func (r *rig) introduced(listener string, h header.Header) *peer {
 		r.Fatal(err)
 	}
 	c := conn.New(nc)
-	c.Header = h
+	c.Header = &h
 	r.serve(c, listener)
 	return newPeer(r.TB, client)
 }

@@ -112,7 +112,12 @@ routes: [{listeners: [raw], backend: app}]
 backends: {app: {protocol: tcp, endpoints: ['@app']}}
 `, nil, "@app", app.address)
 		told := make(chan string, 1)
-		r.proxy.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } // no client came yet
+		r.proxy.Panicked = func(_ string, value any, stack []byte) { // no client came yet
+			if !strings.Contains(string(stack), "direction") {
+				t.Errorf("not where it happened: %s", stack)
+			}
+			told <- fmt.Sprint(value)
+		}
 		client, ours := net.Pipe()
 		defer client.Close()
 		r.serve(conn.New(&faulty{Conn: ours, first: strings.NewReader("x"), onRead: onRead}), "raw")
@@ -134,6 +139,6 @@ backends: {app: {protocol: tcp, endpoints: ['@app']}}
 		})
 		s.Close()
 	}
-	f(true, "a fault in Read, in a tunnel:")
-	f(false, "a fault in Write, in a tunnel:")
+	f(true, "a fault in Read")
+	f(false, "a fault in Write")
 }

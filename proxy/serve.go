@@ -7,9 +7,9 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Serve takes over a connection whose header is through, and closes it. It
-// returns when nothing of the connection is left. A panic ends the connection
-// and no other: Panicked is told.
+// Serve takes over a connection whose header is through, and closes it, a
+// tunnel's perhaps long after it returned: nobody waits for those. A panic ends
+// the connection and no other: Panicked is told.
 func (p *Proxy) Serve(c *conn.Conn, listener string) {
 	defer p.rescue(c, listener)
 	t, e := p.edge(listener)

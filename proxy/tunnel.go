@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// tunnel connects a client with an endpoint of a route's backend and closes
-// both when they have no more to say.
+// tunnel connects a client with an endpoint of a route's backend. Both are closed
+// when they have no more to say, by whoever finds that.
 func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, "") }
 
 func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
@@ -26,13 +26,8 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 		p.tunnelEnded(&rec)
 		return
 	}
-	func() {
-		defer link.Endpoint().Release() // also where it panics, and the client's connection is closed by Proxy.rescue
-		defer link.Close()
-		p.runTunnel(tunnel.End{Conn: c}, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint(), &rec)
-	}()
-	c.Close()
-	p.tunnelEnded(&rec)
+	o := &openTunnel{clientEnd: tunnel.End{Conn: c}, listener: e.name, sni: sni, started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
+	p.runTunnel(o, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
 }
 
 // connect finds an endpoint that takes a connection, within the bounds for retries.
@@ -64,90 +59,194 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 	}
 }
 
-func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint, rec *Record) {
+// openTunnel is a tunnel's owner: what has to be given back, counted and told of
+// when it ends. It is all that weir keeps of a parked tunnel beside the tunnel
+// itself and its connections, and holds no part of a table.
+type openTunnel struct {
+	proxy       *Proxy
+	clientEnd   tunnel.End
+	endpointEnd tunnel.End
+	link        *backend.Session // of a stream to the endpoint; nil: it is a connection
+	endpoint    *backend.Endpoint
+	untrack     func()
+	metrics     *routeMetrics // which also have the names of route and backend
+
+	listener, sni string
+	started       time.Time
+	connect       time.Duration
+	attempts      int
+	upgrade       *Record            // of an exchange that became a tunnel, up to its end; nil: it was none
+	over          chan tunnel.Result // for who waits for the end of the tunnel; nil: nobody does
+
+	next, prev *openTunnel // guarded by proxy.tunnels.mu
+}
+
+// runTunnel hands o's client and an endpoint's connection over to a tunnel.
+func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint) {
+	client := o.clientEnd
 	if client.Stream == nil {
 		client.Conn.SetState(conn.Tunnel)
 	}
-	end := client.Linked()
-	defer to.Track(end)()
-	on := routeOn{e.name, r.name}
-	p.tunnels.add(end, on)
-	defer p.tunnels.remove(end)
-	if p.Orphaned != nil && !p.table.Load().routes[on] {
-		p.Orphaned(end) // a reload took the route away while the endpoint was dialled
+	o.proxy, o.endpoint, o.metrics = p, to, r.metrics
+	o.endpointEnd = tunnel.End{Conn: endpoint.Conn, TLS: endpoint.TLS}
+	o.clientEnd.Early = nil
+	o.untrack = to.Track(client.Linked())
+	p.tunnels.add(o)
+	if p.Orphaned != nil && !p.table.Load().routes[o.on()] {
+		p.Orphaned(client.Linked()) // a reload took the route away while the endpoint was dialled
 	}
 	r.metrics.tunnels.Inc()
-	defer r.metrics.tunnels.Dec()
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
 	}
-	result := tunnel.Run(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
-		Sent: r.metrics.in, Received: r.metrics.out})
-	rec.Received, rec.Sent = result.Sent, result.Received // by the client's view of weir: in, out
-	rec.Reason = result.Reason
-	if !conn.Routine(result.Err) {
-		rec.Err = result.Err
+	tunnel.Start(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
+		Sent: r.metrics.in, Received: r.metrics.out}, o)
+}
+
+func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.route} }
+
+// Ended gives back what the tunnel had, counts and logs it.
+func (o *openTunnel) Ended(r tunnel.Result) {
+	o.metrics.tunnels.Dec()
+	o.untrack()
+	o.proxy.tunnels.remove(o)
+	if o.link != nil {
+		o.link.HTTP.Close()
+		o.link.Close()
+	} else {
+		closeEnd(&o.endpointEnd, r.Reason)
+	}
+	if o.clientEnd.Stream == nil {
+		closeEnd(&o.clientEnd, r.Reason)
+	}
+	o.endpoint.Release()
+	o.log(r)
+	if o.over != nil {
+		o.over <- r
 	}
 }
 
-// tunnelUpgraded runs the tunnel that an exchange became by a 101.
+// closeEnd closes a connection; over TLS it tells so, unless that would make the
+// other end take the stream for a whole one.
+func closeEnd(e *tunnel.End, reason string) {
+	if e.TLS != nil && reason == tunnel.ReasonEOF {
+		e.TLS.Close()
+	} else {
+		e.Conn.Close()
+	}
+}
+
+func (o *openTunnel) log(r tunnel.Result) {
+	rec := o.upgrade
+	if rec == nil {
+		key := o.metrics.key
+		rec = &Record{Kind: "tunnel", Listener: o.listener, Conn: o.clientEnd.Conn, SNI: o.sni, Route: key.route, Backend: key.backend,
+			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
+	}
+	rec.Duration = time.Since(o.started)
+	rec.Received, rec.Sent = r.Sent, r.Received // by the client's view of weir: in, out
+	rec.Reason = r.Reason
+	if !conn.Routine(r.Err) {
+		rec.Err = r.Err
+	}
+	o.proxy.tunnelEnded(rec)
+}
+
+// Panicked tells of a panic, after which the tunnel ends.
+func (o *openTunnel) Panicked(value any, stack []byte) {
+	if o.proxy.Panicked != nil {
+		o.proxy.Panicked(o.listener, value, stack)
+	}
+}
+
+// tunnelUpgraded runs the tunnel that an exchange became by a 101. From then on
+// the connection is the tunnel's, which needs nothing else of the session.
 func (s *session) tunnelUpgraded() {
 	s.ended = true
-	s.tunnelFrom(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
+	o := s.openTunnel(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
+	s.conn, s.tls = conn.Closed(), nil
+	if s.link.Stream != nil {
+		s.awaitTunnel(o) // it has what belongs to the exchange
+		return
+	}
+	o.upgrade.Request = s.req.Clone()
+	s.startTunnel(o)
 }
 
-// tunnelFrom runs the tunnel between client and the endpoint that said 101.
+// tunnelFrom runs the tunnel between client, a stream, and the endpoint that
+// said 101, to its end.
 func (x *exchange) tunnelFrom(client tunnel.End) {
-	link := x.link
-	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
-	if link.Stream != nil {
-		endpoint.Stream = link.Stream
-	}
+	r := x.awaitTunnel(x.openTunnel(client))
+	x.broken = r.Reason != tunnel.ReasonEOF
+}
+
+func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
-	x.proxy.runTunnel(client, endpoint, x.edge, x.route, x.endpoint, &rec)
-	link.HTTP.Close()
-	link.Close()
-	x.link, x.held = nil, nil
-	x.endpoint.Release()
-	rec.Duration = time.Since(x.started)
-	x.proxy.tunnelEnded(&rec)
-	x.broken = rec.Reason != tunnel.ReasonEOF
+	return &openTunnel{clientEnd: client, listener: x.edge.name, started: x.started, upgrade: &rec}
 }
 
-// tunnels knows the route of every open tunnel, for reloads.
+// startTunnel hands the endpoint's connection over as well.
+func (x *exchange) startTunnel(o *openTunnel) {
+	link := x.link
+	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
+	if link.Stream != nil {
+		endpoint.Stream, o.link = link.Stream, link
+	} else {
+		link.HTTP.Close()
+	}
+	x.link, x.held = nil, nil
+	x.proxy.runTunnel(o, endpoint, x.edge, x.route, x.endpoint)
+}
+
+func (x *exchange) awaitTunnel(o *openTunnel) tunnel.Result {
+	o.over = make(chan tunnel.Result, 1)
+	x.startTunnel(o)
+	return <-o.over
+}
+
+// tunnels knows every open tunnel, for reloads: a list in the tunnels
+// themselves, which allocates nothing.
 type tunnels struct {
-	mu   sync.Mutex
-	open map[conn.Linked]routeOn
+	mu    sync.Mutex
+	first *openTunnel
 }
 
 // routeOn is a route as one listener has it.
 type routeOn struct{ listener, route string }
 
-func (t *tunnels) add(c conn.Linked, r routeOn) {
+func (t *tunnels) add(o *openTunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open == nil {
-		t.open = make(map[conn.Linked]routeOn)
+	if o.next = t.first; o.next != nil {
+		o.next.prev = o
 	}
-	t.open[c] = r
+	t.first = o
 }
 
-func (t *tunnels) remove(c conn.Linked) {
+func (t *tunnels) remove(o *openTunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.open, c)
+	if o.prev != nil {
+		o.prev.next = o.next
+	} else {
+		t.first = o.next
+	}
+	if o.next != nil {
+		o.next.prev = o.prev
+	}
+	o.next, o.prev = nil, nil
 }
 
 // orphans are the tunnels whose route the table does not have.
 func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for c, r := range t.open {
-		if !table.routes[r] {
-			orphans = append(orphans, c)
+	for o := t.first; o != nil; o = o.next {
+		if !table.routes[o.on()] {
+			orphans = append(orphans, o.clientEnd.Linked())
 		}
 	}
 	return orphans

@@ -67,7 +67,7 @@ func (b *bench) prepare(dir string) error {
 		return err
 	}
 	b.setup = setup{
-		Dir: dir, Body: strings.Repeat("weir", 32), AllFields: b.fields == "all",
+		Dir: dir, Body: strings.Repeat("weir", 32), AllFields: b.fields == "all", Connections: 9000,
 		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
 		UploadPort: ports[5], CallPort: ports[6], IdleConnections: b.idle,
 	}

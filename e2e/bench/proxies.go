@@ -59,6 +59,7 @@ var proxies = map[string]proxy{
 // setup is what the templates may say.
 type setup struct {
 	Dir, Body                                          string
+	Connections                                        int // that HAProxy takes
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
 	UploadPort, CallPort                               int    // of our own backend
 	IdleConnections                                    int    // of the rows that measure memory

@@ -6,14 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weirproxy/weir/listener/park"
 )
 
 // Acceptor takes connections from a listening TCP socket, bare: the poller does
@@ -100,7 +97,7 @@ func (a *Acceptor) AcceptConn() (*Conn, error) {
 	if a.err != nil {
 		return nil, os.NewSyscallError("accept4", a.err)
 	}
-	c := &Conn{fd: a.fd, bare: true, lot: lot(), tcp: true, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
+	c := &Conn{fd: a.fd, tcp: true, Header: &noHeader, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
 	c.Client = c.Peer
 	if !c.Local.IsValid() {
 		c.Local = localOf(a.fd)
@@ -127,16 +124,6 @@ func (a *Acceptor) acceptOne(fd uintptr) bool {
 		}
 	}
 }
-
-// lot is where bare connections of the process wait. Where it cannot be made,
-// they wait in the poller.
-var lot = sync.OnceValue(func() *park.Set {
-	s, err := park.New()
-	if err != nil {
-		return nil
-	}
-	return s
-})
 
 // Accept is AcceptConn for those that need a net.Conn.
 func (a *Acceptor) Accept() (net.Conn, error) {

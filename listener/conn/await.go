@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"time"
-
-	"github.com/weirproxy/weir/listener/park"
 )
 
 // linger is how long a wait trusts that a short read emptied the socket. An end
@@ -21,17 +19,23 @@ const linger = time.Second
 // It stays within one RawConn.Read: an event between a read and the wait is
 // then kept by the runtime, so no read has to run into EAGAIN to arm it.
 func (c *Conn) Await(step func() bool) error {
-	if c.bare {
+	if !c.polled.Load() {
 		if done, err := c.awaitBare(step); done || err != nil {
 			return c.readError(err)
 		}
 		c.poll()
 	}
+	c.leaveLot()
 	if c.raw == nil {
 		for !step() {
 		}
 		return nil
 	}
+	return c.readError(c.awaitPolled(step))
+}
+
+// awaitPolled is Await in the poller.
+func (c *Conn) awaitPolled(step func() bool) error {
 	c.drained, c.step = false, step
 	if c.onReady == nil {
 		c.onReady = c.ready // once: a method value is an allocation
@@ -39,10 +43,9 @@ func (c *Conn) Await(step func() bool) error {
 	c.rearm(time.Time{})
 	err := c.wait()
 	c.step = nil // it belongs to whoever had the connection
-	return c.readError(err)
+	return err
 }
 
-// wait is Await in the poller.
 func (c *Conn) wait() error {
 	for {
 		err := c.raw.Read(c.onReady)
@@ -56,13 +59,24 @@ func (c *Conn) wait() error {
 		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {
 			return err
 		}
+		if c.endNews() {
+			c.endSeen = true // one more look finds it
+			c.rearm(now)
+			continue
+		}
+		if c.quiet && c.reads == c.readsAtArm {
+			c.readArmed, c.soon = time.Time{}, false // it has passed, and whoever waits next has to arm
+			return ErrQuiet
+		}
 		c.rearm(now)
 	}
 }
 
 // ready runs a step of Await, within RawConn.Read.
 func (c *Conn) ready(fd uintptr) bool {
-	c.fd, c.inside = int(fd), true
+	if c.inside = true; !c.duplex { // else it is known, and somebody writes to it
+		c.fd = int(fd)
+	}
 	done := c.step()
 	c.inside, c.drained = false, false // a next call means the poller has news
 	if !done && !c.soon && c.reads != c.readsAtArm {
@@ -75,37 +89,21 @@ func (c *Conn) ready(fd uintptr) bool {
 // once, in the lot: a client that came for one request needs no more.
 func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 	for waits := 0; ; waits++ {
-		c.inside, c.drained = true, false
-		done := step()
-		c.inside = false
-		if done || waits > 0 || c.lot == nil {
+		done := c.stepBare(step)
+		if done || waits > 0 || lot() == nil {
 			return done, nil
 		}
-		if err := c.park(); err != nil {
+		if err := c.sleep(); err != nil {
 			return false, err
 		}
 	}
 }
 
-// park waits until something is there to read, in the lot.
-func (c *Conn) park() error {
-	t, err := c.lot.Begin(c.fd, c.readWant)
-	if err != nil {
-		return nil // the poller can do it, too
-	}
-	c.parked.Store(uint64(t))
-	if c.cut.Load() {
-		c.lot.End(t)
-	}
-	why := c.lot.Wait(t)
-	c.parked.Store(0)
-	switch {
-	case c.cut.Load():
-		return ErrCut
-	case why == park.Late, !c.readWant.IsZero() && !time.Now().Before(c.readWant):
-		return os.ErrDeadlineExceeded // also for bytes that came before the lot noticed: late is late
-	}
-	return nil
+func (c *Conn) stepBare(step func() bool) (done bool) {
+	c.inside, c.drained = true, false
+	done = step()
+	c.inside = false
+	return done
 }
 
 // rearm moves the poller's deadline to the one that is wanted, or, while bytes
@@ -131,36 +129,12 @@ func (c *Conn) rearm(now time.Time) {
 }
 
 func (c *Conn) arm(at time.Time) {
-	if c.bare {
+	if !c.polled.Load() {
 		return
 	}
 	c.readArmed, c.soon = at, false
 	c.sock.SetReadDeadline(at)
-	if c.cut.Load() || c.interrupted.Load() {
+	if c.cut.Load() || c.interrupted.Load() || c.endNews() {
 		c.sock.SetReadDeadline(longAgo)
-	}
-}
-
-// poll makes an accepted descriptor known to the runtime's poller, before it
-// has to wait for the first time.
-func (c *Conn) poll() {
-	if !c.bare {
-		return
-	}
-	if c.lot != nil {
-		c.lot.Forget(c.fd)
-	}
-	f := os.NewFile(uintptr(c.fd), "socket")
-	c.sock, c.bare = f, false
-	c.raw, _ = f.SyscallConn()
-	c.polled.Store(true)
-	if !c.readWant.IsZero() {
-		c.arm(c.readWant)
-	}
-	switch { // who asked before there was a sock relies on us
-	case c.cut.Load():
-		f.SetDeadline(longAgo)
-	case c.interrupted.Load():
-		f.SetReadDeadline(longAgo)
 	}
 }

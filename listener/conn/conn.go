@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/header"
-	"github.com/weirproxy/weir/listener/park"
 )
 
 // Conn is a connection with one owner at a time: the goroutine that serves it.
@@ -33,8 +32,9 @@ type Conn struct {
 	Peer netip.AddrPort
 	// Local is the address the client wanted: the header's destination, else the socket's own.
 	Local netip.AddrPort
-	// Header is what the PROXY header said; Version 0 where there was none.
-	Header header.Header
+	// Header is what the PROXY header said; Version 0 where there was none. What
+	// it points to never changes.
+	Header *header.Header
 	// Accepted is when the socket was accepted or dialled.
 	Accepted time.Time
 	// WriteTimeout bounds the wait for the other end to take bytes, counted
@@ -49,19 +49,29 @@ type Conn struct {
 	// They belong to the reading and the writing goroutine.
 	BytesRead, BytesWritten int64
 
+	// While polled is false the connection is bare: it is fd alone, and what
+	// follows is not there, as nothing had to wait for the runtime's poller so far.
+	polled atomic.Bool
 	sock   socket
-	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests), or it is bare
+	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests)
+
 	tcp    bool
+	inside bool // within Await: Read never waits
+	duplex bool // a second goroutine writes, see SetDuplex
+	timed  bool // while duplex: WriteTimeout counts
+	inLot  bool // the lot's epoll set knows fd
+	fd     int  // the descriptor, valid while inside, bare or duplex
 	peeked []byte
 
 	// The reading side's state inside Await.
 	step    func() bool           // of the running Await
 	onReady func(fd uintptr) bool // c.ready, bound once
-	fd      int                   // the descriptor, valid while inside or bare
-	bare    bool                  // sock and raw are yet to be made: nothing had to wait for the poller so far
-	lot     *park.Set
-	inside  bool // within Await: Read never waits
-	drained bool // the last read took all there was, and nothing was reported since
+	drained bool                  // the last read took all there was, and nothing was reported since
+	quiet   bool                  // the running Await ends when nothing comes
+	watched bool                  // the lot tells of the end of the stream, see watchEnd
+	endSeen bool                  // it has told, and the reader knows
+	waits   uint8                 // how often it had to wait, bare, since calm
+	calm    time.Duration         // since Accepted
 
 	readWant, readArmed time.Time
 	soon                bool // readArmed was at most linger away when it was armed
@@ -71,13 +81,20 @@ type Conn struct {
 	state       atomic.Uint32
 	cut         atomic.Bool
 	interrupted atomic.Bool
-	polled      atomic.Bool   // sock is there, for those that are not the owner
-	parked      atomic.Uint64 // the park.Token of its wait in the lot, or 0
-	linking     sync.Mutex
-	link        Linked // guarded by linking
+	shut        atomic.Bool   // our end of stream was sent, while duplex
+	ended       atomic.Bool   // the lot has told, while watched
+	parked      atomic.Uint64 // the park.Token of its last wait in the lot, or 0
+	watch       atomic.Uint64 // the same of the watch for its end
 
-	duplex *duplex // set while a second goroutine writes, see SetDuplex
+	mu   sync.Mutex
+	link Linked // guarded by mu; and so is a change of sock, against Cut
+
+	receiver *receiver // of the reading side while duplex; nil: not needed so far
+	sender   *sender   // of the writing side
 }
+
+// noHeader is the Header of connections without.
+var noHeader header.Header
 
 // State is what a connection is doing, for metrics and for the drain.
 type State uint32
@@ -114,7 +131,7 @@ type socket interface {
 
 // New wraps nc, which it owns from now on. Peer, Client and Local are the socket's.
 func New(nc net.Conn) *Conn {
-	c := &Conn{sock: nc, Accepted: time.Now()}
+	c := &Conn{sock: nc, Accepted: time.Now(), Header: &noHeader}
 	c.polled.Store(true)
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
@@ -125,6 +142,10 @@ func New(nc net.Conn) *Conn {
 	c.Local = addrPort(nc.LocalAddr())
 	return c
 }
+
+// Closed returns a connection that was closed, to stand where one was that is
+// somebody else's now.
+func Closed() *Conn { return &Conn{closed: true, fd: -1, Header: &noHeader} }
 
 func addrPort(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {
@@ -147,7 +168,7 @@ func (c *Conn) IsTCP() bool { return c.tcp }
 // it returns errors.ErrUnsupported.
 func (c *Conn) Control(f func(fd uintptr)) error {
 	switch {
-	case c.bare:
+	case !c.polled.Load():
 		f(uintptr(c.fd))
 		return nil
 	case c.raw == nil:
@@ -184,12 +205,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if c.inside {
-		if c.duplex != nil {
+		if c.duplex {
 			return c.readDuplex(p)
 		}
 		return c.readNow(p)
 	}
-	if c.bare {
+	if !c.polled.Load() {
 		c.drained = false
 		n, err := c.readNow(p)
 		if err != ErrWouldBlock {
@@ -247,11 +268,11 @@ func (c *Conn) LookAgain() { c.drained = false }
 
 // Write writes all of p, waiting for at most WriteTimeout without progress at the end.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.duplex != nil {
+	if c.duplex {
 		return c.writeDuplex(p)
 	}
 	done := 0
-	if c.inside || c.bare {
+	if c.inside || !c.polled.Load() {
 		n, err := writeFD(c.fd, p)
 		if n > 0 {
 			c.BytesWritten += int64(n)
@@ -295,10 +316,9 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline is there for net.Conn; WriteTimeout bounds writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if c.duplex != nil {
+	if c.duplex || !c.polled.Load() {
 		return nil
 	}
-	c.poll()
 	return c.sock.SetWriteDeadline(t)
 }
 
@@ -338,6 +358,9 @@ func (c *Conn) Unread(b []byte) {
 	c.peeked = b
 }
 
+// HasPeeked says whether there are bytes that were read ahead.
+func (c *Conn) HasPeeked() bool { return len(c.peeked) > 0 }
+
 // TakePeeked returns the bytes that were read ahead and forgets them.
 func (c *Conn) TakePeeked() []byte {
 	b := c.peeked
@@ -351,17 +374,18 @@ func (c *Conn) Established() {
 		c.established = true
 		if c.OnEstablished != nil {
 			c.OnEstablished()
+			c.OnEstablished = nil
 		}
 	}
 }
 
 // CloseWrite ends the sending direction and leaves the other open.
 func (c *Conn) CloseWrite() error {
-	if c.duplex != nil {
-		c.duplex.shut.Store(true)
-	}
-	if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
-		return h.CloseWrite()
+	c.shut.Store(true)
+	if c.polled.Load() {
+		if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
+			return h.CloseWrite()
+		}
 	}
 	var err error
 	c.Control(func(fd uintptr) { err = os.NewSyscallError("shutdown", syscall.Shutdown(int(fd), syscall.SHUT_WR)) })
@@ -375,10 +399,11 @@ func (c *Conn) Close() error {
 	}
 	c.closed = true
 	var err error
-	if c.bare {
-		err = closeFD(c.fd)
-	} else {
+	if c.polled.Load() {
 		err = c.sock.Close()
+	} else {
+		err = closeFD(c.fd)
+		c.fd = -1
 	}
 	if c.OnClose != nil {
 		c.OnClose()
@@ -435,13 +460,12 @@ func (c *Conn) Abort() {
 // ErrCut. Anyone may call it; the owner notices and closes.
 func (c *Conn) Cut() {
 	c.cut.Store(true)
+	c.mu.Lock()
 	if c.polled.Load() {
 		c.sock.SetDeadline(longAgo)
-	} else if t := c.parked.Load(); t != 0 {
-		c.lot.End(park.Token(t))
 	}
-	c.linking.Lock()
-	defer c.linking.Unlock() // after Link(nil) the other may be somebody else's
+	defer c.mu.Unlock() // after Link(nil) the other may be somebody else's
+	c.unpark()
 	if c.link != nil && !c.link.WasCut() {
 		c.link.Cut()
 	}
@@ -459,9 +483,9 @@ type Linked interface {
 
 // Link makes Cut end the waits of other as well; nil undoes it. The owner of both calls it.
 func (c *Conn) Link(other Linked) {
-	c.linking.Lock()
+	c.mu.Lock()
 	c.link = other
-	c.linking.Unlock()
+	c.mu.Unlock()
 	if other != nil && c.cut.Load() {
 		other.Cut()
 	}

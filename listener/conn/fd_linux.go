@@ -44,3 +44,12 @@ func closeFD(fd int) error {
 	}
 	return nil
 }
+
+// duplicate returns another descriptor of the same socket, or -1.
+func duplicate(fd int) int {
+	dup, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	if errno != 0 {
+		return -1
+	}
+	return int(dup)
+}

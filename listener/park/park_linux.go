@@ -1,66 +1,42 @@
-// Package park is where connections wait that have nothing to say, at less
-// than the runtime's poller would cost: an epoll set of our own, one-shot, that
-// is itself one descriptor in the runtime's.
-//
-// Today a connection waits here for its first request alone, with its
-// goroutine: a client that comes for one request then needs neither an os.File
-// nor a timer of the runtime, and none of the system calls that these make.
 package park
 
 import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Set is a set of waiting descriptors. Its methods may be called by anyone.
+// Set is a set of waits. Its methods may be called by anyone.
 type Set struct {
 	epoll int
 	raw   syscall.RawConn
 
-	mu     sync.Mutex
-	places []*place
-	free   []int32
+	mu     sync.Mutex // a wait begins and ends under it, the system call included
+	places []*[chunk]place
+	free   int32 // the first of the free places, linked by next; none: no
 	used   int
-	next   time.Time // when sweep comes; zero: it need not
-	timer  *time.Timer
+	wheel  wheel
 }
 
-// Token names one wait; zero names none. It says nothing any more once the
-// wait has ended, even if its place and the descriptor's number belong to
-// another one.
-type Token uint64
-
-func token(place, generation int32) Token {
-	return Token(uint32(generation))<<32 | Token(uint32(place))
-}
-
-func (t Token) place() int32      { return int32(uint32(t)) }
-func (t Token) generation() int32 { return int32(t >> 32) }
-
-// Reason says why a wait ended.
-type Reason uint8
-
-// The reasons.
-const (
-	Ready  Reason = iota // bytes, an end of stream or an error are there
-	Late                 // the deadline has passed
-	Called               // somebody called End
-)
-
+// place is one wait, or free.
 type place struct {
-	ended      chan Reason
+	waiter     Waiter // nil: nobody waits here
 	generation int32
-	waiting    bool
-	deadline   time.Time // zero: none
+	next, prev int32 // in the wheel's slot, or the list of free places
+	due        tick  // zero: no deadline
 }
 
-// resolution is how late a deadline may be noticed, where many follow each other.
-const resolution = 50 * time.Millisecond
+// chunk is how many places are made at once. They never move, so that a set
+// that grows copies nothing.
+const chunk = 256
+
+// none is no place.
+const none int32 = -1
 
 // New makes a set. It lasts as long as the process.
 func New() (*Set, error) {
@@ -75,92 +51,158 @@ func New() (*Set, error) {
 		f.Close()
 		return nil, fmt.Errorf("cannot wait for an epoll set: %w", err)
 	}
-	s := &Set{epoll: fd, raw: raw}
+	s := &Set{epoll: fd, raw: raw, free: none}
+	s.wheel.init(time.Now())
 	go s.collect(f)
 	return s, nil
 }
 
-// Begin begins a wait for fd, a socket, to have something to read. Wait has to
-// follow, and nobody closes fd before it returned.
-func (s *Set) Begin(fd int, deadline time.Time) (Token, error) {
-	t := s.take(deadline)
-	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: t.place(), Pad: t.generation()}
-	if err := epollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
-		s.give(t)
-		return t, fmt.Errorf("cannot wait for a connection: %w", err)
-	}
-	return t, nil
+// Park begins a wait of w for fd, a socket, to have something to read, an end
+// or an error, until deadline; zero: for ever. It leaves the token in at. again
+// says that the set had this fd before, and that it was not closed since; it
+// saves a system call.
+//
+// From then on the connection is w's: the wait may have ended before Park
+// returns. Nobody closes fd before it ended.
+func (s *Set) Park(fd int, again bool, w Waiter, deadline time.Time, at *atomic.Uint64) error {
+	return s.begin(fd, again, unix.EPOLLIN|unix.EPOLLRDHUP, w, deadline, at)
 }
 
-// Wait waits until the wait that Begin began ends.
-func (s *Set) Wait(t Token) Reason {
-	why := <-s.at(t).ended
-	s.give(t)
-	return why
+// Watch begins a wait of w for fd's stream to have come to its end, or for an
+// error, whatever there is still to read. All else is as with Park. A descriptor
+// has one wait at a time.
+func (s *Set) Watch(fd int, again bool, w Waiter, at *atomic.Uint64) error {
+	return s.begin(fd, again, unix.EPOLLRDHUP, w, time.Time{}, at)
+}
+
+func (s *Set) begin(fd int, again bool, events uint32, w Waiter, deadline time.Time, at *atomic.Uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.take(w, deadline)
+	if err := s.arm(fd, again, events, t); err != nil {
+		s.give(t)
+		return fmt.Errorf("cannot wait for a connection: %w", err)
+	}
+	at.Store(uint64(t))
+	return nil
+}
+
+// After begins a wait of w for nothing but the deadline.
+func (s *Set) After(deadline time.Time, w Waiter) Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.take(w, deadline)
 }
 
 // End ends a wait, if it has not ended yet.
-func (s *Set) End(t Token) { s.end(t, Called) }
-
-// Forget takes fd out of the set. It is for descriptors that live on: closing
-// does the same.
-func (s *Set) Forget(fd int) { epollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
-
-func (s *Set) at(t Token) *place {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.places[t.place()]
+func (s *Set) End(t Token) {
+	if w := s.remove(t); w != nil {
+		w.Wake(Called)
+	}
 }
 
-func (s *Set) take(deadline time.Time) Token {
+// Cancel ends a wait without a word to its Waiter, and returns true. Where it
+// returns false the wait has ended already, and Wake was called or will be.
+func (s *Set) Cancel(t Token) bool { return s.remove(t) != nil }
+
+// Forget takes fd out of the set. It is for descriptors that live on: closing
+// the last one of a socket does the same.
+func (s *Set) Forget(fd int) { epollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
+
+// Has says whether the wait that t names has not ended.
+func (s *Set) Has(t Token) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var i int32
-	if n := len(s.free); n > 0 {
-		i = s.free[n-1]
-		s.free = s.free[:n-1]
-	} else {
-		i = int32(len(s.places))
-		s.places = append(s.places, &place{ended: make(chan Reason, 1)})
+	if t.generation() == 0 {
+		return false
 	}
-	p := s.places[i]
+	p := s.at(t.place())
+	return p.waiter != nil && p.generation == t.generation()
+}
+
+// Waiting counts the waits.
+func (s *Set) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// arm makes the set look after fd, once. What is there already is reported, too.
+func (s *Set) arm(fd int, again bool, events uint32, t Token) error {
+	event := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: t.place(), Pad: t.generation()}
+	op, other, wrong := unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_MOD, error(syscall.EEXIST)
+	if again {
+		op, other, wrong = other, op, syscall.ENOENT
+	}
+	err := epollCtl(s.epoll, op, fd, &event)
+	if err == wrong {
+		err = epollCtl(s.epoll, other, fd, &event)
+	}
+	return err
+}
+
+func (s *Set) at(i int32) *place { return &s.places[i/chunk][i%chunk] }
+
+func (s *Set) take(w Waiter, deadline time.Time) Token {
+	if s.free == none {
+		s.grow()
+	}
+	i := s.free
+	p := s.at(i)
+	s.free = p.next
+	p.waiter, p.next, p.prev, p.due = w, none, none, 0
 	p.generation = max(1, p.generation+1) // never zero, also after an overflow
-	p.waiting, p.deadline = true, deadline
 	s.used++
-	if !deadline.IsZero() && (s.next.IsZero() || deadline.Before(s.next)) {
-		s.sweepAt(deadline)
+	if !deadline.IsZero() {
+		s.schedule(i, p, deadline)
 	}
 	return token(i, p.generation)
 }
 
-// give makes a place free. Its channel is empty: a wait ends once.
-func (s *Set) give(t Token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.places[t.place()].waiting = false
-	s.free = append(s.free, t.place())
-	s.used--
+func (s *Set) grow() {
+	first := int32(len(s.places)) * chunk
+	s.places = append(s.places, new([chunk]place))
+	for i := first + chunk - 1; i >= first; i-- {
+		s.at(i).next = s.free
+		s.free = i
+	}
 }
 
-func (s *Set) end(t Token, why Reason) {
+// give ends a wait: it makes its place free and returns who waited there, or
+// nil where the wait that t names has ended before.
+func (s *Set) give(t Token) Waiter {
+	if t.generation() == 0 {
+		return nil
+	}
+	p := s.at(t.place())
+	w := p.waiter
+	if w == nil || p.generation != t.generation() {
+		return nil
+	}
+	if p.due != 0 {
+		s.unschedule(p)
+	}
+	p.waiter, p.next = nil, s.free
+	s.free = t.place()
+	s.used--
+	return w
+}
+
+func (s *Set) remove(t Token) Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.places[t.place()]; p.waiting && p.generation == t.generation() {
-		p.waiting = false
-		p.ended <- why
-	}
+	return s.give(t)
 }
 
 // collect ends the waits whose descriptors have something. It lives in one
 // RawConn.Read, so that no event is lost between a look and the next wait.
 func (s *Set) collect(f *os.File) {
 	var events [128]unix.EpollEvent
+	var woken [len(events)]Waiter
 	err := s.raw.Read(func(fd uintptr) bool {
 		for {
 			n := epollWait(int(fd), events[:])
-			for _, e := range events[:n] {
-				s.end(token(e.Fd, e.Pad), Ready)
-			}
+			s.ready(events[:n], woken[:n])
 			if n < len(events) {
 				return false
 			}
@@ -169,37 +211,18 @@ func (s *Set) collect(f *os.File) {
 	panic(fmt.Sprintf("waiting for the epoll set %s ended: %v", f.Name(), err))
 }
 
-// sweepAt sets the one timer. Waits mostly have the same length, so that a new
-// one rarely ends before all others.
-func (s *Set) sweepAt(at time.Time) {
-	s.next = at
-	if s.timer == nil {
-		s.timer = time.AfterFunc(time.Until(at), s.sweep)
-		return
-	}
-	s.timer.Reset(time.Until(at))
-}
-
-// sweep ends the waits whose deadline has passed, and comes again for the next one.
-func (s *Set) sweep() {
+// ready wakes whoever the events are for. An event of a wait that has ended is
+// nobody's.
+func (s *Set) ready(events []unix.EpollEvent, woken []Waiter) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	s.next = time.Time{}
-	for _, p := range s.places {
-		switch {
-		case !p.waiting || p.deadline.IsZero():
-		case !now.Before(p.deadline):
-			p.waiting = false
-			p.ended <- Late
-		case s.next.IsZero() || p.deadline.Before(s.next):
-			s.next = p.deadline
-		}
+	for i, e := range events {
+		woken[i] = s.give(token(e.Fd, e.Pad))
 	}
-	if soonest := now.Add(resolution); !s.next.IsZero() {
-		if s.next.Before(soonest) {
-			s.next = soonest
+	s.mu.Unlock()
+	for i, w := range woken {
+		if w != nil {
+			w.Wake(Ready)
 		}
-		s.sweepAt(s.next)
+		woken[i] = nil
 	}
 }

@@ -1,41 +1,40 @@
 //go:build !linux
 
-// Package park is where connections wait that have nothing to say. Without
-// epoll there is none, and the runtime's poller does it.
 package park
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
-// Set is a set of waiting descriptors.
+// Set is a set of waits. Without epoll there is none: connections wait in the
+// runtime's poller, each with its goroutine.
 type Set struct{}
-
-// Token names one wait.
-type Token uint64
-
-// Reason says why a wait ended.
-type Reason uint8
-
-// The reasons.
-const (
-	Ready Reason = iota
-	Late
-	Called
-)
 
 // New says that there is none.
 func New() (*Set, error) { return nil, errors.ErrUnsupported }
 
-// Begin is never called.
-func (s *Set) Begin(int, time.Time) (Token, error) { return 0, errors.ErrUnsupported }
+// Park is never called.
+func (s *Set) Park(int, bool, Waiter, time.Time, *atomic.Uint64) error { return errors.ErrUnsupported }
 
-// Wait is never called.
-func (s *Set) Wait(Token) Reason { return Ready }
+// Watch is never called.
+func (s *Set) Watch(int, bool, Waiter, *atomic.Uint64) error { return errors.ErrUnsupported }
+
+// After is never called.
+func (s *Set) After(time.Time, Waiter) Token { return 0 }
 
 // End is never called.
 func (s *Set) End(Token) {}
 
+// Cancel is never called.
+func (s *Set) Cancel(Token) bool { return false }
+
 // Forget is never called.
 func (s *Set) Forget(int) {}
+
+// Has is never called.
+func (s *Set) Has(Token) bool { return false }
+
+// Waiting is never called.
+func (s *Set) Waiting() int { return 0 }

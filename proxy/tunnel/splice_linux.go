@@ -15,11 +15,6 @@ import (
 // small messages go through a buffer, which takes fewer system calls, and an
 // idle direction holds nothing.
 type splicer struct {
-	// eager: the last step moved so much that the next may begin by splicing.
-	eager bool
-	// off: it does not work for these sockets; on: it was found that it does or may.
-	on, off bool
-
 	pipe *pipe
 	err  error
 	step func(fd uintptr) bool // d.spliceOut, made once
@@ -42,17 +37,17 @@ const (
 // splice moves what is there until the source has no more. An end of stream is
 // left for a read to find.
 func (d *direction) splice() next {
-	s := &d.splicer
-	s.eager = false
-	if !s.on && !d.maySplice() {
+	d.eager = false
+	if d.splicer == nil && !d.maySplice() {
 		return nextRead
 	}
+	s := d.splicer
 	if s.pipe = takePipe(); s.pipe == nil {
 		return nextRead
 	}
 	before := d.bytes
 	n := d.spliceAll()
-	s.eager = d.bytes-before >= eagerBytes
+	d.eager = d.bytes-before >= eagerBytes
 	s.pipe.giveBack()
 	s.pipe = nil
 	return n
@@ -60,14 +55,13 @@ func (d *direction) splice() next {
 
 // maySplice finds out once whether both ends are plain TCP.
 func (d *direction) maySplice() bool {
-	s := &d.splicer
-	if s.off {
+	if d.noSplice || !isTCP(d.src()) || !isTCP(d.dst()) {
+		d.noSplice = true
 		return false
 	}
-	s.on = isTCP(d.src) && isTCP(d.dst)
-	s.off = !s.on
-	s.step = d.spliceOut
-	return s.on
+	d.splicer = new(splicer)
+	d.splicer.step = d.spliceOut
+	return true
 }
 
 func isTCP(s *side) bool {
@@ -75,25 +69,25 @@ func isTCP(s *side) bool {
 }
 
 func (d *direction) spliceAll() next {
-	s := &d.splicer
+	s, src, dst := d.splicer, d.src(), d.dst()
 	for {
-		n, err := splice(d.src.Conn.FD(), s.pipe.w, spliceMax)
+		n, err := splice(src.Conn.FD(), s.pipe.w, spliceMax)
 		switch {
 		case err == syscall.EAGAIN:
 			return nextWait
 		case err == syscall.EINVAL:
-			s.on, s.off = false, true
+			d.noSplice = true
 			return nextRead
 		case err != nil:
-			d.t.fail(d.src.failed, os.NewSyscallError("splice", err))
+			d.t.fail(src, os.NewSyscallError("splice", err))
 			return nextEnd
 		case n == 0:
 			return nextRead
 		}
 		s.pipe.holds, s.err = n, nil
-		d.src.Conn.BytesRead += int64(n)
-		if err := errors.Join(d.dst.Conn.AwaitWrite(s.step), s.err); err != nil {
-			d.t.fail(d.dst.failed, err)
+		src.Conn.BytesRead += int64(n)
+		if err := errors.Join(dst.Conn.AwaitWrite(s.step), s.err); err != nil {
+			d.t.fail(dst, err)
 			return nextEnd
 		}
 	}
@@ -101,7 +95,7 @@ func (d *direction) spliceAll() next {
 
 // spliceOut empties the pipe into the destination, as far as there is room.
 func (d *direction) spliceOut(fd uintptr) bool {
-	s := &d.splicer
+	s := d.splicer
 	for s.pipe.holds > 0 {
 		n, err := splice(s.pipe.r, int(fd), s.pipe.holds)
 		if err == syscall.EAGAIN {
@@ -112,7 +106,7 @@ func (d *direction) spliceOut(fd uintptr) bool {
 			return true
 		}
 		s.pipe.holds -= n
-		d.dst.Conn.BytesWritten += int64(n)
+		d.dst().Conn.BytesWritten += int64(n)
 		d.count(int64(n))
 	}
 	return true

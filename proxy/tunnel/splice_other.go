@@ -3,9 +3,9 @@
 package tunnel
 
 // splicer is empty where there is no splice(2): all goes through buffers.
-type splicer struct{ eager, off bool }
+type splicer struct{}
 
 func (d *direction) splice() next {
-	d.splicer.off = true
+	d.noSplice = true
 	return nextRead
 }

@@ -63,6 +63,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	drainPipes()
+	conn.Lot() // which has a goroutine of its own
 	goroutines, open := runtime.NumGoroutine(), descriptors(t)
 	t.Run("tunnels", func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -127,14 +128,16 @@ func TestWholeStreamIsNotReset(t *testing.T) {
 	const size = 1 << 20
 	b := newBench(t)
 	b.client.SetReadBuffer(64 << 10)
+	socket := -1 // the tunnel's own descriptor is the tunnel's
+	b.ends[0].Conn.Control(func(fd uintptr) { socket, _ = unix.Dup(int(fd)) })
 	b.run(Options{})
 	go produce(t, b.endpoint, size, 7)
 	eventually(t, "the end is passed on", func() bool {
 		const finWait1 = 4 // TCP_FIN_WAIT1: with all that is before it
-		var info *unix.TCPInfo
-		b.ends[0].Conn.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-		return info.State == finWait1
+		info, err := unix.GetsockoptTCPInfo(socket, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err == nil && info.State == finWait1
 	})
+	unix.Close(socket)
 	b.endpoint.SetLinger(0)
 	b.endpoint.Close()
 	send(t, b.client, "too late")

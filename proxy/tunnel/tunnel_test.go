@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -65,19 +66,36 @@ func pair2(t testing.TB) (*net.TCPConn, net.Conn) {
 	return a, b
 }
 
+// waiting is an owner that waits for its tunnel.
+type waiting chan Result
+
+func (w waiting) Ended(r Result) { w <- r }
+
+func (w waiting) Panicked(value any, stack []byte) { panic(fmt.Sprintf("%v\n%s", value, stack)) }
+
+func run(client, endpoint End, o Options) Result {
+	w := make(waiting, 1)
+	Start(client, endpoint, o, w)
+	return <-w
+}
+
 // run starts the tunnel, and closes as the data path does.
 func (b *bench) run(o Options) *bench {
 	go func() {
-		r := Run(b.ends[0], b.ends[1], o)
-		for _, e := range b.ends {
-			if e.TLS != nil {
-				e.TLS.Close()
-			}
-			e.Conn.Close()
-		}
+		r := run(b.ends[0], b.ends[1], o)
+		b.close()
 		b.result <- r
 	}()
 	return b
+}
+
+func (b *bench) close() {
+	for _, e := range b.ends {
+		if e.TLS != nil {
+			e.TLS.Close()
+		}
+		e.Conn.Close()
+	}
 }
 
 func (b *bench) want(t testing.TB, reason string) Result {
@@ -170,13 +188,19 @@ func TestHalfClose(t *testing.T) {
 // Found by the wait's own second look, each of the rounds would take a second.
 func TestEndTogetherWithBytes(t *testing.T) {
 	const rounds = 40
-	f := func(name string, before bool) {
+	f := func(name string, before bool, chats int) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			for range rounds {
 				b := newBench(t)
 				if !before {
 					b.run(Options{})
+				}
+				for range chats {
+					send(t, b.client, "question")
+					wantBytes(t, b.endpoint, "question")
+					send(t, b.endpoint, "answer")
+					wantBytes(t, b.client, "answer")
 				}
 				cork(b.client)
 				send(t, b.client, "all of it")
@@ -198,8 +222,9 @@ func TestEndTogetherWithBytes(t *testing.T) {
 			}
 		})
 	}
-	f("before the tunnel", true)
-	f("in the tunnel", false)
+	f("before the tunnel", true, 0)
+	f("in the tunnel", false, 0)
+	f("while it is busy", false, 20)
 }
 
 func TestReset(t *testing.T) {
@@ -358,7 +383,7 @@ func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*
 	ends = [2]*conn.Conn{conn.New(in), conn.New(out)}
 	result = make(chan Result, 1)
 	go func() {
-		r := Run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
+		r := run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
 		ends[0].Close()
 		ends[1].Close()
 		result <- r

@@ -1,0 +1,51 @@
+package conn
+
+import (
+	"bytes"
+	"crypto/tls"
+	"reflect"
+	"unsafe"
+)
+
+// A tls.Conn keeps the buffers of its largest record and its largest handshake
+// message for as long as it lasts, and offers no way to give them back: some 30
+// KiB of a connection that received records of full size. This file reaches for
+// them where they are empty. It is the only one that knows what a tls.Conn is
+// made of, and where that is not as expected it does nothing (the test fails).
+
+// tlsBuffers are the offsets in a tls.Conn of what only its reading side uses.
+var tlsBuffers = findTLSBuffers(reflect.TypeFor[tls.Conn]())
+
+type tlsOffsets struct {
+	raw, hand, input uintptr
+	known            bool
+}
+
+func findTLSBuffers(of reflect.Type) (o tlsOffsets) {
+	raw, ok1 := of.FieldByName("rawInput")
+	hand, ok2 := of.FieldByName("hand")
+	input, ok3 := of.FieldByName("input")
+	buffer, reader := reflect.TypeFor[bytes.Buffer](), reflect.TypeFor[bytes.Reader]()
+	o.known = ok1 && ok2 && ok3 && raw.Type == buffer && hand.Type == buffer && input.Type == reader
+	o.raw, o.hand, o.input = raw.Offset, hand.Offset, input.Offset
+	return o
+}
+
+// ReleaseTLS gives back the memory that c keeps for reading and has nothing in.
+// The caller is its reader, and not within Read. A session goes on as if nothing
+// had happened; the next record makes new buffers.
+func ReleaseTLS(c *tls.Conn) {
+	if !tlsBuffers.known {
+		return
+	}
+	input := (*bytes.Reader)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.input))
+	raw := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.raw))
+	hand := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.hand))
+	if input.Len() == 0 && raw.Len() == 0 { // input is a part of raw's memory
+		*input = bytes.Reader{}
+		*raw = bytes.Buffer{}
+	}
+	if hand.Len() == 0 {
+		*hand = bytes.Buffer{}
+	}
+}

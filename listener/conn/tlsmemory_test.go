@@ -1,0 +1,162 @@
+package conn
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"reflect"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// TestTLSFields fails when a tls.Conn is not what ReleaseTLS takes it for: a new
+// version of Go may have renamed its fields. Look at crypto/tls/conn.go, at who
+// uses them, and then at tlsmemory.go.
+func TestTLSFields(t *testing.T) {
+	if !tlsBuffers.known {
+		t.Fatal("a tls.Conn has no longer rawInput, hand (bytes.Buffer) and input (bytes.Reader)")
+	}
+	if findTLSBuffers(reflect.TypeFor[net.TCPConn]()).known {
+		t.Error("they were found where they are not")
+	}
+}
+
+func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.Conn) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	c, other := pair(t)
+	server = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert, MaxVersion: version})
+	client = tls.Client(other, &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, MaxVersion: version})
+	done := make(chan error, 1)
+	go func() { done <- server.Handshake() }()
+	if err := errors.Join(client.Handshake(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	return server, client, other
+}
+
+// held is how much memory a session keeps for reading.
+func held(c *tls.Conn) int {
+	raw := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.raw))
+	hand := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.hand))
+	return raw.Cap() + hand.Cap()
+}
+
+func TestReleaseTLS(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		server, client, _ := tlsPair(t, version)
+		if held(server) < 100 {
+			t.Error("a handshake leaves nothing, the test shows nothing")
+		}
+		for range 3 {
+			ReleaseTLS(server)
+			if n := held(server); n != 0 {
+				t.Errorf("%d bytes are kept", n)
+			}
+			message := make([]byte, 100<<10)
+			rand.Read(message)
+			go client.Write(message)
+			got := make([]byte, len(message))
+			for n := 0; n < len(got); { // wherever it stands, nothing is lost
+				ReleaseTLS(server)
+				m, err := server.Read(got[n:min(n+700, len(got))])
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += m
+			}
+			if !bytes.Equal(got, message) {
+				t.Fatal("what was read is not what was sent")
+			}
+			if n := held(server); n < 4<<10 {
+				t.Errorf("large records leave only %d bytes, the test shows nothing", n)
+			}
+			go server.Write([]byte("answer"))
+			wantRead(t, client, "answer")
+		}
+		ReleaseTLS(server)
+		client.CloseWrite()
+		if _, err := server.Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+		ReleaseTLS(server)
+	}
+}
+
+// What has come of a record stays, and is completed.
+func TestReleaseTLSWithinARecord(t *testing.T) {
+	server, client, wire := tlsPair(t, tls.VersionTLS13)
+	record := capture(t, client, "half and half")
+	inner := server.NetConn().(*Conn)
+	read := func() (string, error) {
+		b := make([]byte, 100)
+		var n int
+		err := inner.Await(func() bool {
+			var err error
+			n, err = server.Read(b)
+			return err == nil || err == ErrWouldBlock // after it looked
+		})
+		return string(b[:n]), err
+	}
+	wire.Write(record[:9])
+	for before := inner.BytesRead; inner.BytesRead-before < 9; {
+		if got, err := read(); got != "" || err != nil {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	ReleaseTLS(server)
+	wire.Write(record[9:])
+	for {
+		got, err := read()
+		if err != nil || got != "" && got != "half and half" {
+			t.Fatalf("read %q, %v", got, err)
+		}
+		if got != "" {
+			return
+		}
+	}
+}
+
+// capture is the record that client makes of text, without sending it.
+func capture(t *testing.T, client *tls.Conn, text string) []byte {
+	t.Helper()
+	f, ok := reflect.TypeFor[tls.Conn]().FieldByName("conn")
+	if !ok || f.Type != reflect.TypeFor[net.Conn]() {
+		t.Skip("a tls.Conn has no field conn")
+	}
+	at := (*net.Conn)(unsafe.Add(unsafe.Pointer(client), f.Offset))
+	was := *at
+	defer func() { *at = was }()
+	var to recorder
+	*at = &to
+	if _, err := io.WriteString(client, text); err != nil {
+		t.Fatal(err)
+	}
+	return to.Bytes()
+}
+
+type recorder struct {
+	net.Conn
+	bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error)      { return r.Buffer.Write(p) }
+func (r *recorder) Read(p []byte) (int, error)       { return r.Buffer.Read(p) }
+func (r *recorder) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// wantParked waits until no goroutine serves a connection.
+func (r *rig) wantParked() {
+	r.Helper()
+	buf := make([]byte, 1<<20)
+	eventually(r, "all tunnels are parked", func() error {
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		for _, f := range []string{"proxy.(*Proxy).Serve(", "tunnel.(*direction).run("} {
+			if strings.Contains(stacks, f) {
+				return errors.New(stacks)
+			}
+		}
+		return nil
+	})
+}
+
+// A tunnel that is parked is counted, and when it ends logged and metered, like any other.
+func TestParkedTunnel(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, raw, nil, "@ssh", e.address)
+	c := r.dial("tcp")
+	s := e.accept()
+	for range 20 { // so busy that it leaves the lot
+		c.write("question")
+		s.wantRead("question")
+		s.write("answer")
+		c.wantRead("answer")
+	}
+	r.wantParked()
+	if n := r.count(conn.Tunnel); n != 1 {
+		t.Errorf("%d connections are tunnels", n)
+	}
+	if n := r.counter("weir_tunnels_open", "route", "git"); n != 1 {
+		t.Errorf("%v tunnels are open", n)
+	}
+	if n := r.counter("weir_bytes_total", "route", "git", "direction", "in"); n != 160 {
+		t.Errorf("%v bytes in", n)
+	}
+	if n := r.set.Backend("ssh").InFlight(); n != 1 {
+		t.Errorf("%d are in flight", n)
+	}
+	c.write("question")
+	s.wantRead("question")
+	r.wantParked()
+	s.Close()
+	c.wantEnd(false)
+	c.Close()
+	r.record().want(t, "kind", "tunnel", "listener", "tcp", "route", "git", "backend", "ssh", "endpoint", e.address, "reason", "eof",
+		"bytes_in", 168, "bytes_out", 120, "retries", 0, "client", c.LocalAddr())
+	if n := r.set.Backend("ssh").InFlight(); n != 0 {
+		t.Errorf("%d are in flight", n)
+	}
+	r.quiet()
+}
+
+// An upgraded connection is parked without its session, which serves others meanwhile.
+func TestParkedUpgrade(t *testing.T) {
+	for _, text := range []string{plain, secure} {
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@app", e.address)
+		dial := func() *peer {
+			if text == secure {
+				return r.dialTLS("web", "a", nil)
+			}
+			return r.dial("web")
+		}
+		c := dial()
+		c.write(upgrade)
+		s := serveOnce(e.accept(), "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		c.head()
+		for range 20 {
+			s.write("tick")
+			c.wantRead("tick")
+		}
+		c.write("tock")
+		s.wantRead("tock")
+		r.wantParked()
+
+		var other *peer
+		for range 5 { // the session's memory is used by others
+			d := dial()
+			d.write("GET /another/longer/path HTTP/1.1\r\nHost: A\r\nUser-Agent: somebody else\r\n\r\n")
+			if other == nil {
+				other = e.accept()
+			}
+			serveOnce(other, ok("x"))
+			d.wantResponse(200, "x")
+			r.record().want(t, "kind", "http")
+			d.Close()
+		}
+		c.write("tock")
+		s.wantRead("tock")
+		r.wantParked()
+		s.Close()
+		c.wantEnd(false)
+		c.Close()
+		rec := r.record()
+		rec.want(t, "kind", "upgrade", "status", 101, "bytes_in", 8, "bytes_out", 80, "method", "GET", "target", "/ws", "host", "a",
+			"user_agent", nil, "endpoint", e.address, "reason", "eof", "http_version", "1.1")
+		if text == secure {
+			rec.want(t, "sni", "a", "tls_version", "TLS 1.3")
+		}
+	}
+}
+
+// What ends tunnels ends parked ones: a cut, a reload, the limits.
+func TestParkedTunnelIsCut(t *testing.T) {
+	f := func(tune func(*config.Config), end func(r *rig, e *endpoint), reason string) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, raw, tune, "@ssh", e.address)
+		c := r.dial("tcp")
+		s := e.accept()
+		c.write("x")
+		s.wantRead("x")
+		r.wantParked()
+		end(r, e)
+		c.wantEnd(true)
+		s.wantEnd(true)
+		r.record().want(t, "kind", "tunnel", "reason", reason)
+		if n := r.counter("weir_tunnels_open", "route", "git"); n != 0 {
+			t.Errorf("%v tunnels are open", n)
+		}
+	}
+	f(nil, func(r *rig, _ *endpoint) { r.only().Cut() }, "cut")
+	f(nil, func(r *rig, e *endpoint) {
+		for _, c := range r.load(strings.Replace(raw, "git", "other", 1), nil, "@ssh", e.address) {
+			c.Cut()
+		}
+	}, "cut")
+	nothing := func(*rig, *endpoint) {}
+	f(func(c *config.Config) { c.Routes[0].TunnelIdle = 500 * time.Millisecond }, nothing, "idle")
+	f(func(c *config.Config) { c.Routes[0].MaxLifetime = 500 * time.Millisecond }, nothing, "lifetime")
+}
+
+// A panic in a tunnel ends that tunnel alone, parked before or not.
+func TestTunnelPanics(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, raw, nil, "@ssh", e.address)
+	told := make(chan any, 2)
+	r.proxy.Panicked = func(listener string, value any, stack []byte) {
+		if listener != "tcp" || len(stack) == 0 {
+			t.Errorf("listener %s, stack %q", listener, stack)
+		}
+		told <- value
+	}
+	c := r.dial("tcp")
+	s := e.accept()
+	r.wantParked()
+	r.proxy.SetLog(func(*Record) { panic("no luck") })
+	s.Close()
+	c.wantEnd(false)
+	c.Close()
+	if v := next(r, told, "panic"); v != "no luck" {
+		t.Errorf("told of %v", v)
+	}
+	if n := r.counter("weir_tunnels_open", "route", "git"); n != 0 {
+		t.Errorf("%v tunnels are open", n)
+	}
+}

@@ -1,0 +1,71 @@
+package tunnel
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
+)
+
+// watch ends a tunnel at its limits. It is not moved when bytes go by: when its
+// time has come it looks how long ago that was. Where the lot has coarse timers
+// it is one of these, which costs next to nothing.
+type watch struct {
+	token park.Token
+	timer *time.Timer
+}
+
+func (w *watch) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	} else {
+		conn.Lot().Cancel(w.token)
+	}
+}
+
+func (t *tunnel) startWatch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watchFor(t.untilLimit(0))
+}
+
+func (t *tunnel) watchFor(d time.Duration) {
+	switch w := &t.watch; {
+	case t.client.parks() && t.endpoint.parks():
+		w.token = conn.Lot().After(time.Now().Add(d), t)
+	case w.timer == nil:
+		w.timer = time.AfterFunc(d, t.look)
+	default:
+		w.timer.Reset(d)
+	}
+}
+
+// Wake is called by the watch.
+func (t *tunnel) Wake(park.Reason) { t.look() }
+
+func (t *tunnel) look() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Since(t.begun)
+	left := t.untilLimit(now)
+	switch {
+	case t.over:
+	case left > 0:
+		t.watchFor(left)
+	case t.Lifetime > 0 && now >= t.Lifetime:
+		t.endLocked(ReasonLifetime, fmt.Errorf("tunnel reached its lifetime of %s (max_lifetime of the route): %w", t.Lifetime, os.ErrDeadlineExceeded))
+	default:
+		t.endLocked(ReasonIdle, fmt.Errorf("nothing went through the tunnel for %s (tunnel_idle of the route or listener): %w", t.Idle, os.ErrDeadlineExceeded))
+	}
+}
+
+// untilLimit is the time from now, counted from the beginning, to the nearer limit.
+func (t *tunnel) untilLimit(now time.Duration) time.Duration {
+	left := time.Duration(t.active.Load()) + t.Idle - now
+	if t.Lifetime > 0 {
+		left = min(left, t.Lifetime-now)
+	}
+	return left
+}
