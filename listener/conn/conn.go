@@ -83,6 +83,7 @@ type Conn struct {
 	interrupted atomic.Bool
 	shut        atomic.Bool   // our end of stream was sent, while duplex
 	ended       atomic.Bool   // the lot has told, while watched
+	quietSince  quietMark     // see since.go
 	parked      atomic.Uint64 // the park.Token of its last wait in the lot, or 0
 	watch       atomic.Uint64 // the same of the watch for its end
 
