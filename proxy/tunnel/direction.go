@@ -267,7 +267,7 @@ func (d *direction) count(n int64) {
 		return
 	}
 	d.bytes += n
-	d.t.active.Store(int64(time.Since(d.t.begun)))
+	d.t.moved(time.Now())
 	if c := d.counter(); c != nil {
 		c.Add(float64(n))
 	}

@@ -159,6 +159,7 @@ func Start(client, endpoint End, o Options, owner Owner) {
 	if endpoint.Stream != nil {
 		endpoint.link(client.Linked())
 	}
+	t.moved(t.begun)
 	t.startWatch()
 	if !t.down.doze() {
 		go t.down.run()
@@ -181,6 +182,15 @@ type tunnel struct {
 	over   bool // both directions have ended
 	reason string
 	err    error
+}
+
+// moved notes that bytes went by, for the limits and for whoever has to find
+// the tunnels that were quiet for longest.
+func (t *tunnel) moved(now time.Time) {
+	t.active.Store(int64(now.Sub(t.begun)))
+	if c := t.client.Conn; c != nil {
+		c.Quiet(now)
+	}
 }
 
 // side is an End and how far it was served.
