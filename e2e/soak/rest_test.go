@@ -1,0 +1,135 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// state is what a node has at a moment.
+type state struct {
+	goroutines, descriptors int // descriptors but for those of pipes
+	pipes                   int // descriptors of pipes: some are kept for tunnels to come
+	heap                    int // bytes that live after a collection
+	resident                int // KiB, for the record: the runtime gives back late what it has had
+	held                    map[string]float64
+	endpoints               int // series that are there for endpoints
+}
+
+// held are the gauges that have to be 0 without clients.
+var held = []string{"weir_connections_open", parkedMetric, "weir_tunnels_open", "weir_backend_requests_in_flight", "weir_drain_connections_remaining"}
+
+func (s state) String() string {
+	return fmt.Sprintf("%d goroutines, %d descriptors and %d of pipes, %.2f MiB of heap, %.1f MiB resident, %d series of endpoints, %v",
+		s.goroutines, s.descriptors, s.pipes, float64(s.heap)/(1<<20), float64(s.resident)/(1<<10), s.endpoints, s.held)
+}
+
+var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
+
+// look collects garbage first. Its own connection is counted, every time.
+func look(n *node) (s state, err error) {
+	if _, err := n.get("admin", "/debug/pprof/heap?gc=1"); err != nil {
+		return s, err
+	}
+	text, err := n.get("admin", "/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return s, err
+	}
+	if m := goroutineTotal.FindStringSubmatch(text); m != nil {
+		s.goroutines, _ = strconv.Atoi(m[1])
+	}
+	for _, target := range n.descriptors() {
+		if strings.HasPrefix(target, "pipe:") {
+			s.pipes++
+		} else {
+			s.descriptors++
+		}
+	}
+	metrics, err := n.metrics()
+	if err != nil {
+		return s, err
+	}
+	s.heap = int(metrics["go_memstats_heap_alloc_bytes"])
+	s.resident = int(metrics["process_resident_memory_bytes"]) >> 10
+	s.held = map[string]float64{}
+	for _, name := range held {
+		if v := sum(metrics, name); v != 0 {
+			s.held[name] = v
+		}
+	}
+	for series := range metrics {
+		if strings.HasPrefix(series, "weir_backend_endpoint_up{") {
+			s.endpoints++
+		}
+	}
+	return s, nil
+}
+
+// descriptors are what those of the process lead to.
+func (n *node) descriptors() (targets []string) {
+	folder := fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid)
+	files, _ := os.ReadDir(folder)
+	for _, f := range files {
+		if target, err := os.Readlink(filepath.Join(folder, f.Name())); err == nil {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
+// sparePipes are the descriptors of the 16 pipes that tunnels may keep, and of one beside them.
+const sparePipes = 2*16 + 2
+
+// slack is by how many goroutines or descriptors a weir at rest may differ from
+// a new one: a check may be under way.
+const slack = 3
+
+// rested waits until all is back where it began, and fails the test if it never is.
+func (h *house) rested(fresh state, heap int) (now state) {
+	h.t.Helper()
+	err := eventually("all is back where it began", func() (err error) {
+		if now, err = look(h.front); err != nil {
+			return err
+		}
+		var wrong []error
+		if now.goroutines > fresh.goroutines+slack {
+			wrong = append(wrong, fmt.Errorf("%d goroutines instead of %d", now.goroutines, fresh.goroutines))
+		}
+		if now.descriptors > fresh.descriptors+slack {
+			wrong = append(wrong, fmt.Errorf("%d descriptors instead of %d", now.descriptors, fresh.descriptors))
+		}
+		if now.pipes > sparePipes {
+			wrong = append(wrong, fmt.Errorf("%d descriptors of pipes", now.pipes))
+		}
+		if now.heap > heap {
+			wrong = append(wrong, fmt.Errorf("%d bytes live on the heap, more than %d", now.heap, heap))
+		}
+		if len(now.held) > 0 {
+			wrong = append(wrong, fmt.Errorf("not all are gone: %v", now.held))
+		}
+		if now.endpoints != fresh.endpoints {
+			wrong = append(wrong, fmt.Errorf("%d series of endpoints instead of %d", now.endpoints, fresh.endpoints))
+		}
+		if len(wrong) > 0 {
+			time.Sleep(200 * time.Millisecond) // a look costs a collection
+		}
+		return errors.Join(wrong...)
+	})
+	h.t.Logf("at first: %v", fresh)
+	h.t.Logf("now:      %v", now)
+	if err != nil {
+		h.t.Error(err)
+		profile, _ := h.front.get("admin", "/debug/pprof/goroutine?debug=1")
+		h.t.Logf("goroutines:\n%s", profile[:min(len(profile), 8<<10)])
+		targets := h.front.descriptors()
+		slices.Sort(targets)
+		h.t.Logf("descriptors: %q", targets)
+	}
+	return now
+}

@@ -1,0 +1,235 @@
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	length = flag.Duration("for", 15*time.Second, "how long to soak; more than a few minutes need -timeout 0, too")
+	more   = flag.Int("load", 1, "how many times the usual number of connections")
+)
+
+// host is what everybody asks for.
+const host = "app.example.org"
+
+// front is the configuration of the weir that clients talk to, in its n-th
+// form: endpoints come and go beside one that stays, and so do a listener, a
+// certificate's names, and limits. Form 0 is what it begins and ends with.
+func front(n int) string {
+	apps := []string{"'@a'", "'@a', '@b'", "'@a', '@b', '@c'", "'@c', '@a'"}[n%4]
+	lost := []string{"'@l0', '@l1'", "'@l0'", "'@l1'"}[n%3]
+	names := []string{host, host + ", two.example.org"}[n%2]
+	extra, listeners := "", "[web, secure, brief]"
+	if n%2 == 1 {
+		extra, listeners = "  extra: {address: '@extra', protocol: http}\n", "[web, secure, brief, extra]"
+	}
+	return fmt.Sprintf(`
+listeners:
+  web: {address: '@web', protocol: http, http2: {prior_knowledge: true}, timeouts: {request_head: 2s, body_idle: %ds}}
+  secure: {address: '@secure', protocol: tls, proxy_protocol: edge, timeouts: {handshake: 10s}}
+  brief: {address: '@brief', protocol: http, timeouts: {keep_alive: 2s}}
+  raw: {address: '@raw', protocol: tcp}
+  brief-raw: {address: '@brief-raw', protocol: tcp, timeouts: {tunnel_idle: 2s}}
+  lost: {address: '@lost', protocol: tcp}
+%s
+proxy_protocol:
+  edge: {header_timeout: %ds, rules: [{from: [127.0.0.0/8], header: require}]}
+certificates: [{self_signed: {hosts: [%s]}}]
+routes:
+  - {name: app, listeners: %s, backend: app}
+  - {name: chain, listeners: [secure], paths: [/chain], backend: chain}
+  - {name: steady, listeners: [web, secure], paths: [/steady], backend: steady}
+  - {name: raw, listeners: [raw, brief-raw], backend: echo}
+  - {name: lost, listeners: [lost], backend: lost}
+backends:
+  app:
+    endpoints: [%s]
+    health_check: {http: {path: /healthz}, interval: 300ms, rise: 1, fall: 2}
+    retries: {attempts: 5, share: 1}
+  chain:
+    endpoints: ['@d', '@e']
+    send_proxy: v2
+    health_check: {http: {path: /}, port: %s, send_proxy: v2, interval: 200ms, rise: 1, fall: 1}
+    retries: {attempts: 5, share: 1}
+  steady: {endpoints: ['@a']}
+  echo: {protocol: tcp, endpoints: ['@echo']}
+  lost: {protocol: tcp, endpoints: [%s]}
+limits: {pending: %d}
+health: {address: '@health', require_local: [app]}
+admin: {address: '@admin'}
+access_log: {path: '@dir/access.log'}
+drain: {lame_duck: 0s, timeout: 20s}
+`, 3+n%3, extra, 1+n%2, names, listeners, apps, "@@health-port", lost, 4000+n%5)
+}
+
+// behind is the configuration of the weirs behind the first one.
+const behind = `
+listeners:
+  web: {address: '@web', protocol: http, proxy_protocol: edge}
+proxy_protocol:
+  edge: {rules: [{from: [127.0.0.0/8], header: require}]}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ['@a']}}
+health: {address: '@health', require_local: [app], from: [127.0.0.0/8]}
+admin: {address: '@admin'}
+drain: {lame_duck: 2s, timeout: 20s}
+`
+
+// house is everything that the soak has.
+type house struct {
+	t      *testing.T
+	front  *node
+	behind [2]*node
+	apps   [3]*app // a, b, c; a stays
+	lost   [2]*echo
+	form   int
+	forms  atomic.Int64 // reloads, restarts and deaths, for the record
+}
+
+func (h *house) config(n int) string {
+	_, port, _ := strings.Cut(h.behind[0].at("health"), ":")
+	return strings.Replace(front(n), "@@health-port", port, 1)
+}
+
+func build(t *testing.T) *house {
+	h := &house{t: t, front: newNode(t, "front", "127.0.0.1")}
+	for i, name := range []string{"a", "b", "c"} {
+		h.apps[i] = newApp(t)
+		h.front.address[name] = h.apps[i].address
+	}
+	for i := range h.lost {
+		h.lost[i] = newEcho(t)
+		h.front.address[fmt.Sprint("l", i)] = h.lost[i].address
+	}
+	h.front.address["echo"] = newEcho(t).address
+	for i := range h.behind {
+		b := newNode(t, fmt.Sprint("behind ", i), fmt.Sprint("127.0.0.", 2+i))
+		b.address["a"] = h.apps[0].address
+		if i > 0 { // the front asks all for their health on one port
+			_, port, _ := strings.Cut(h.behind[0].at("health"), ":")
+			b.address["health"] = b.host + ":" + port
+		}
+		h.behind[i] = b
+		h.front.address[[]string{"d", "e"}[i]] = b.at("web")
+		h.must(b.write(behind))
+		t.Cleanup(b.kill)
+		h.must(b.start())
+	}
+	h.must(h.front.write(h.config(0)))
+	t.Cleanup(h.front.kill)
+	h.must(h.front.start())
+	h.must(eventually("the verdict is good", func() error {
+		_, err := h.front.get("health", "/")
+		return err
+	}))
+	h.must(eventually("all endpoints are up", func() error {
+		up, err := h.front.metric("weir_backend_endpoint_up")
+		if err == nil && up < 7 {
+			err = fmt.Errorf("%v are", up)
+		}
+		return err
+	}))
+	return h
+}
+
+func (h *house) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// clients runs all loads and clients for d.
+func (h *house) clients(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, l := range loads {
+		all.Go(func() { l.run(h.t, h.front, d) })
+	}
+	for _, c := range clients {
+		var done, failed atomic.Int64
+		var some sync.WaitGroup
+		for range c.n * *more {
+			some.Go(func() {
+				for ctx.Err() == nil {
+					done.Add(1)
+					if err := c.once(ctx, h.front); err != nil && failed.Add(1) <= 5 {
+						h.t.Errorf("%s: %v", c.name, err)
+					}
+				}
+			})
+		}
+		all.Go(func() {
+			some.Wait()
+			h.t.Logf("%-22s %6d, %d failed", c.name, done.Load(), failed.Load())
+		})
+	}
+	all.Wait()
+}
+
+func TestSoak(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux: /proc, and loopback addresses beside 127.0.0.1")
+	}
+	if testing.Short() {
+		t.Skip("takes long; not with -short")
+	}
+	if end, ok := t.Deadline(); ok && time.Until(end) < *length+3*time.Minute {
+		t.Fatalf("-for %s needs -timeout 0 beside it", *length)
+	}
+	h := build(t)
+	fresh, err := look(h.front)
+	h.must(err)
+
+	// Once everything, without trouble: pools, caches and the runtime take what they keep.
+	h.clients(10 * time.Second)
+	warm := h.rested(fresh, fresh.heap*4)
+	if t.Failed() {
+		t.FailNow() // not for hours
+	}
+
+	ctx, stop := context.WithCancel(context.Background())
+	var trouble sync.WaitGroup
+	for _, f := range []func(context.Context){h.reloads, h.drains, h.deaths, h.watch} {
+		trouble.Go(func() { f(ctx) })
+	}
+	h.clients(*length)
+	stop()
+	trouble.Wait()
+	h.must(h.front.reload(h.config(0), "success"))
+
+	h.rested(fresh, warm.heap*5/4+2<<20)
+	if t.Failed() {
+		metrics, _ := h.front.metrics()
+		t.Logf("weir's own account:\n%s", refused(metrics))
+		h.tellRefusals()
+	}
+	for _, n := range []*node{h.front, h.behind[0], h.behind[1]} {
+		if err := n.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// tellRefusals logs what the access log has beside good answers.
+func (h *house) tellRefusals() {
+	text, _ := os.ReadFile(h.front.file("access.log"))
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"status":5`) || strings.Contains(line, `"reason":"panic"`) {
+			if n++; n <= 20 {
+				h.t.Log(strings.TrimSpace(line))
+			}
+		}
+	}
+}
