@@ -16,6 +16,7 @@ type Limits struct {
 	maxConnections, maxPending, maxPerSource atomic.Int64
 
 	connections, pending atomic.Int64
+	gate                 *gate
 
 	mu      sync.Mutex
 	sources map[netip.Addr]int64 // pending connections; never 0
@@ -23,7 +24,7 @@ type Limits struct {
 
 // NewLimits makes Limits of their configuration.
 func NewLimits(c config.Limits) *Limits {
-	l := &Limits{sources: make(map[netip.Addr]int64)}
+	l := &Limits{sources: make(map[netip.Addr]int64), gate: newGate()}
 	l.Set(c)
 	return l
 }
