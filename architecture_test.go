@@ -75,7 +75,7 @@ var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf,
 
-	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
+	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 
 	"proxy/backend": backends,
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/pressure"
 )
 
 func newRunCommand() *cobra.Command {
@@ -52,6 +53,7 @@ func run(path string) error {
 	signals := hearSignals()
 	defer signal.Stop(signals)
 	s := newServer(log, level)
+	s.watchResources(pressure.LimitMemory(os.LookupEnv))
 	s.path = path
 	s.loading.Lock() // a file that changes meanwhile has to wait
 	err = s.start(cfg)

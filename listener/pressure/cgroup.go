@@ -1,0 +1,105 @@
+package pressure
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+// cgroupLimit is the limit that the cgroup has, 0 where it has none or there are no cgroups.
+func cgroupLimit(ask func() (uint64, error)) (int64, error) {
+	limit, err := ask()
+	switch {
+	case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup), errors.Is(err, memlimit.ErrCgroupsNotSupported):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("cannot find out the cgroup's memory limit: %w; set GOMEMLIMIT in the environment", err)
+	}
+	return int64(min(limit, math.MaxInt64)), nil
+}
+
+// usage is where a cgroup says how much memory it has in use.
+type usage struct{ current, stat, inactive string }
+
+// version is how one version of cgroups calls things.
+type version struct{ mount, limit, current, inactive string }
+
+var versions = [2]version{
+	{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
+	{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+}
+
+// findUsage finds the process's cgroup, or the one above it, that has the limit;
+// nil where there is none where they usually are.
+func findUsage(limit int64) *usage {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || limit == 0 {
+		return nil
+	}
+	for line := range strings.Lines(string(data)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		v := &versions[1]
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			v = &versions[0]
+		case !strings.Contains(","+parts[1]+",", ",memory,"):
+			continue
+		}
+		if u := v.find(parts[2], limit); u != nil {
+			return u
+		}
+	}
+	return nil
+}
+
+// find goes up from path. In a container the path may be the host's, and its own cgroup at the top.
+func (v *version) find(path string, limit int64) *usage {
+	for dir := filepath.Join("/", path); ; dir = filepath.Dir(dir) {
+		folder := filepath.Join(v.mount, dir)
+		if n, err := readNumber(filepath.Join(folder, v.limit)); err == nil && n == limit {
+			return &usage{filepath.Join(folder, v.current), filepath.Join(folder, "memory.stat"), v.inactive}
+		}
+		if dir == "/" {
+			return nil
+		}
+	}
+}
+
+// read is the memory in use, without files that the kernel can drop at any time.
+func (u *usage) read() (int64, error) {
+	current, err := readNumber(u.current)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := os.ReadFile(u.stat)
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(stat))
+	for lines.Scan() {
+		if name, value, _ := strings.Cut(lines.Text(), " "); name == u.inactive {
+			inactive, err := strconv.ParseInt(value, 10, 64)
+			return max(0, current-inactive), err
+		}
+	}
+	return current, nil
+}
+
+func readNumber(file string) (int64, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+}

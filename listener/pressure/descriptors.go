@@ -1,0 +1,39 @@
+package pressure
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors are the open files of the process against their limit. estimate
+// says about how many are open where the kernel does not; a little too many is fine.
+func Descriptors(estimate func() int) Resource {
+	read := func() Reading {
+		used, known := openDescriptors()
+		if !known {
+			used = int64(estimate())
+		}
+		return descriptors(used, descriptorLimit())
+	}
+	return Resource{Name: "descriptors", Read: read, Shed: 0.95, Calm: 0.90}
+}
+
+// descriptors keeps back some of those that there are for connections to endpoints, which
+// clients that are there already need, and for everything else; from a small
+// limit a larger share. A client's tunnel takes two.
+func descriptors(used, limit int64) Reading {
+	if limit <= 0 {
+		return Reading{Used: used}
+	}
+	return Reading{Used: used, Full: limit - min(max(limit/40, 32), limit/2), Each: 2}
+}
+
+// descriptorLimit is asked each time, as it can be changed from outside; 0: none.
+func descriptorLimit() int64 {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || uint64(r.Cur) >= math.MaxInt64 {
+		return 0
+	}
+	return int64(r.Cur)
+}

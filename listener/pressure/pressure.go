@@ -1,0 +1,269 @@
+// Package pressure keeps weir serving while memory or descriptors run short. It
+// looks at them once a second, which costs nothing per connection. As one nears
+// its limit it ends the connections that were idle for longest; when nothing is
+// left that may be ended, no further connection is accepted for a moment. What
+// runs goes on.
+package pressure
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// Reading is how much of a resource is used.
+type Reading struct {
+	// Used and Full are in the resource's unit. Full is as much as weir lets
+	// itself use, somewhat less than there is; 0: there is no limit.
+	Used, Full int64
+	// Each is what one further connection may take.
+	Each int64
+	// Stale says that Used does not tell yet what has ended since the reading before.
+	Stale bool
+}
+
+// ratio is Used over Full.
+func (r Reading) ratio() float64 {
+	if r.Full <= 0 {
+		return 0
+	}
+	return float64(r.Used) / float64(r.Full)
+}
+
+// room is how many further connections there is room for.
+func (r Reading) room() int64 {
+	if r.Full <= 0 || r.Each <= 0 {
+		return math.MaxInt32
+	}
+	return max(0, r.Full-r.Used) / r.Each
+}
+
+// Resource is what may run short.
+type Resource struct {
+	// Name is the label in metrics: memory or descriptors.
+	Name string
+	Read func() Reading
+	// Shed is the share of Full from which on idle connections are ended, until
+	// the share is Calm.
+	Shed, Calm float64
+}
+
+// Step is what is done about a resource that runs short.
+type Step int
+
+// The steps. Each goes along with those before it.
+const (
+	None  Step = iota
+	Shed       // idle connections are ended
+	Pause      // no connection is accepted
+	numSteps
+)
+
+// String is the label in metrics.
+func (s Step) String() string { return [...]string{"none", "shed", "pause"}[s] }
+
+// Connections are all that are open; listener.Tracker.
+type Connections interface {
+	Open() int
+	Each(func(*conn.Conn))
+}
+
+// Gate is where listeners wait; listener.Limits.
+type Gate interface {
+	// Admit makes them wait while most connections are open.
+	Admit(most int64)
+	// Crowded is told when one begins to wait.
+	Crowded() <-chan struct{}
+}
+
+// Options make a Watch. All but Notify are required.
+type Options struct {
+	Resources   []Resource
+	Connections Connections
+	Gate        Gate
+	// Leave begins to end those connections of HTTP/2 for which its argument
+	// returns true, without losing anything.
+	Leave func(func(*conn.Conn) bool)
+	// Notify, if set, is told of every step that begins or ends.
+	Notify  func(Event)
+	Metrics *Metrics
+}
+
+// Event is the begin or end of a step.
+type Event struct {
+	Resource string
+	Step     Step
+	Begins   bool
+	Reading  Reading
+	// Lasted and Ended are of a step that ends: how long it was, and how many
+	// connections were ended meanwhile for the resource's sake.
+	Lasted time.Duration
+	Ended  Ended
+}
+
+// Ended counts connections that were ended by their kind.
+type Ended struct{ HTTP1, HTTP2, Tunnels int }
+
+func (e *Ended) add(more Ended) {
+	e.HTTP1 += more.HTTP1
+	e.HTTP2 += more.HTTP2
+	e.Tunnels += more.Tunnels
+}
+
+// The times of a Watch.
+const (
+	// interval is how often it looks.
+	interval = time.Second
+	// soonest is how soon it looks again when listeners wait meanwhile.
+	soonest = 100 * time.Millisecond
+	// shedInterval is how often it walks over all connections at most.
+	shedInterval = 250 * time.Millisecond
+	// calmTime is for how long there has to be enough until a step ends, so that
+	// nothing flaps, in the log least of all.
+	calmTime = 10 * time.Second
+)
+
+// Watch looks at resources and acts.
+type Watch struct {
+	o      Options
+	gauges []*gauge
+	shedAt time.Time
+	ages   [numKinds][]time.Duration // made once, as memory may be what is short
+}
+
+// New makes a Watch.
+func New(o Options) *Watch {
+	w := &Watch{o: o}
+	for _, r := range o.Resources {
+		w.gauges = append(w.gauges, &gauge{Resource: r, metrics: o.Metrics.resource(r.Name)})
+	}
+	return w
+}
+
+// Run looks until ctx is done.
+func (w *Watch) Run(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		began := time.Now()
+		w.look(began)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.o.Gate.Crowded():
+			select {
+			case <-time.After(time.Until(began.Add(soonest))):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// look reads every resource once, and does what has to be done. What is to be
+// ended is the most that one of them asks for: all gain by it.
+func (w *Watch) look(now time.Time) {
+	open := int64(w.o.Connections.Open())
+	room, surplus := int64(math.MaxInt32), int64(0)
+	var short *gauge
+	for _, g := range w.gauges {
+		g.last = g.Read()
+		w.judge(g, now)
+		room = min(room, g.last.room())
+		if n := g.surplus(open); n > surplus {
+			surplus, short = n, g
+		}
+	}
+	w.o.Gate.Admit(open + room)
+	if short != nil && now.Sub(w.shedAt) >= shedInterval {
+		w.shedAt = now
+		ended := w.shed(int(surplus), now)
+		short.ended.add(ended)
+		w.o.Metrics.count(ended)
+	}
+}
+
+// gauge is a resource and the steps that it is at.
+type gauge struct {
+	Resource
+	metrics *resourceMetrics
+	last    Reading
+	began   [numSteps]time.Time // of a step; zero: it is not taken
+	needed  [numSteps]time.Time // when the step was last called for
+	ended   Ended               // since Shed began
+}
+
+// begins says whether a step has to begin.
+func (g *gauge) begins(s Step) bool {
+	if s == Pause {
+		return g.last.room() == 0
+	}
+	return g.last.ratio() >= g.Shed
+}
+
+// ends is the share below which a step ends.
+func (g *gauge) ends(s Step) float64 {
+	if s == Pause {
+		return g.Shed
+	}
+	return g.Calm
+}
+
+// judge begins and ends the steps of a resource. Pause is within Shed: it
+// begins later and ends before.
+func (w *Watch) judge(g *gauge, now time.Time) {
+	ratio := g.last.ratio()
+	for s := Shed; s < numSteps; s++ {
+		if g.began[s].IsZero() && g.begins(s) {
+			g.began[s], g.needed[s] = now, now
+			w.tell(g, Event{Step: s, Begins: true})
+		}
+	}
+	for s := Pause; s > None; s-- {
+		switch {
+		case g.began[s].IsZero():
+		case ratio >= g.ends(s):
+			g.needed[s] = now
+		case now.Sub(g.needed[s]) >= calmTime:
+			w.tell(g, Event{Step: s, Lasted: now.Sub(g.began[s]), Ended: g.ended})
+			g.began[s] = time.Time{}
+			if s == Shed {
+				g.ended = Ended{}
+			}
+		}
+	}
+	g.metrics.update(ratio, g.step())
+}
+
+// step is the furthest that is taken.
+func (g *gauge) step() Step {
+	for s := Pause; s > None; s-- {
+		if !g.began[s].IsZero() {
+			return s
+		}
+	}
+	return None
+}
+
+func (w *Watch) tell(g *gauge, e Event) {
+	e.Resource, e.Reading = g.Name, g.last
+	if e.Begins {
+		g.metrics.begin(e.Step)
+	}
+	if w.o.Notify != nil {
+		w.o.Notify(e)
+	}
+}
+
+// surplus is how many of the open connections have to end for the resource to
+// be at Calm, if they all take the same.
+func (g *gauge) surplus(open int64) int64 {
+	calm := g.Calm * float64(g.last.Full)
+	if g.began[Shed].IsZero() || g.last.Stale || float64(g.last.Used) <= calm {
+		return 0
+	}
+	return int64(math.Ceil(float64(open) * (float64(g.last.Used) - calm) / float64(g.last.Used)))
+}

@@ -1,0 +1,10 @@
+package proxy
+
+import "github.com/weirproxy/weir/listener/conn"
+
+// Leave begins to end the connections of HTTP/2 for which f returns true: their
+// clients are told, and what runs or is on its way is served. f is called with
+// a lock held.
+func (p *Proxy) Leave(f func(*conn.Conn) bool) {
+	p.http2.leave(func(s *session2) bool { return f(s.conn) })
+}
