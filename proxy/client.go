@@ -40,6 +40,18 @@ func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *h
 	return cl
 }
 
+// follow makes exchanges to come go by t, and returns false if t does not have
+// the connection's listener.
+func (c *clientSide) follow(t *Table) bool {
+	e := t.edges[c.edge.name]
+	if e == nil || e.protocol != c.edge.protocol {
+		return false
+	}
+	c.table, c.edge, c.sniHost = t, e, nil
+	c.trusted = contains(e.trusted, c.conn.Client.Addr())
+	return true
+}
+
 // wire is what an exchange needs of its client, whatever version of HTTP that
 // speaks: the request's body, the response's way back, and whether anybody is
 // still there. One goroutine may read while another writes.

@@ -94,13 +94,8 @@ func (x *exchange) serve() {
 // begin starts an exchange: the clock, and the table that is current now.
 func (x *exchange) begin() {
 	x.reset(time.Now())
-	if t := x.proxy.table.Load(); t != x.table {
-		if e := t.edges[x.edge.name]; e != nil && e.protocol == x.edge.protocol {
-			x.table, x.edge, x.sniHost = t, e, nil
-			x.trusted = contains(e.trusted, x.conn.Client.Addr())
-		} else {
-			x.ended, x.orphaned = true, true // this is the connection's last exchange
-		}
+	if t := x.proxy.table.Load(); t != x.table && !x.follow(t) {
+		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,13 +12,21 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// wantParked waits until no goroutine serves a connection.
+// wantParked waits until every connection is parked, and no goroutine serves one.
 func (r *rig) wantParked() {
 	r.Helper()
 	buf := make([]byte, 1<<20)
-	eventually(r, "all tunnels are parked", func() error {
+	eventually(r, "all connections are parked", func() error {
+		r.mu.Lock()
+		for c := range r.open {
+			if !c.Parked() {
+				r.mu.Unlock()
+				return fmt.Errorf("one is %v, and not parked:\n%s", c.State(), buf[:runtime.Stack(buf, true)])
+			}
+		}
+		r.mu.Unlock()
 		stacks := string(buf[:runtime.Stack(buf, true)])
-		for _, f := range []string{"proxy.(*Proxy).Serve(", "tunnel.(*direction).run("} {
+		for _, f := range []string{"proxy.(*Proxy).Serve(", "proxy.(*resting).resume(", "proxy.(*session2).resume(", "tunnel.(*direction).run("} {
 			if strings.Contains(stacks, f) {
 				return errors.New(stacks)
 			}

@@ -49,11 +49,7 @@ type Proxy struct {
 // ends of tunnels whose route is gone, for the caller to drain.
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.previous.Store(p.table.Swap(t))
-	p.http2.leave(func(s *session2) bool {
-		e := s.side.Load().edge
-		now := t.edges[e.name]
-		return now == nil || now.protocol != e.protocol
-	})
+	p.http2.leave(func(s *session2) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }

@@ -13,14 +13,17 @@ import (
 )
 
 // session is a client connection that speaks HTTP/1.1: one exchange after the
-// other, each routed anew. All its state is here and none on a stack, so that
-// a connection between exchanges could do without its goroutine.
+// other, each routed anew. Between them the connection is parked where none
+// comes for a moment: then a resting is all that is left of the session.
 type session struct {
 	exchange
-	http1 http1Wire
+	http1   http1Wire
+	resting *resting // what it was while it was parked last; nil: it was not
 
-	step func() bool // s.serveReady, bound once
+	step    func() bool // s.serveReady, bound once
+	mayRest func() bool // s.idle, bound once
 
+	served    bool // a request, or a refusal of one
 	headTimed bool // the next request's head has begun, and its deadline is set
 	pending   bool // a request was read that cannot be served within Await
 	lingering bool // the client may still be sending: close by way of a half close
@@ -29,34 +32,51 @@ type session struct {
 
 var sessions = sync.Pool{New: func() any {
 	s := new(session)
-	s.step, s.relay = s.serveReady, s.relayReady
+	s.step, s.mayRest, s.relay = s.serveReady, s.idle, s.relayReady
 	return s
 }}
 
-// serveHTTP1 serves exchanges on a connection until one side has enough, and closes it.
+// serveHTTP1 serves exchanges on a connection until one side has enough, and
+// closes it, or until it is parked. Then Wake goes on.
 func serveHTTP1(cl clientSide) {
 	s := sessions.Get().(*session)
 	s.begin(&cl)
+	s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
+	s.serveAll(nil)
+}
+
+// serveAll is serveHTTP1 from where a wait for a request begins, or has ended with err.
+func (s *session) serveAll(err error) {
 	whole := false
 	defer func() {
 		if !whole {
 			s.abandon() // and Proxy.rescue ends the client's connection
 		}
 	}()
-	s.run()
-	again := s.http2
-	if again {
-		s.conn.Unread(s.http1.TakeBuffered())
-		s.http1.Close()
-	} else {
+	parked := s.run(err)
+	switch {
+	case s.http2:
+		whole = true
+		s.becomeHTTP2()
+		return
+	case parked:
+		s.http1.Close() // what it holds, not the connection, which is somebody else's by now
+	default:
 		s.close()
 	}
 	whole = true // from the next line on s may be another connection's
 	s.forget()
 	sessions.Put(s)
-	if again {
-		serveHTTP2(cl)
-	}
+}
+
+// becomeHTTP2 begins anew with a connection that speaks HTTP/2 unasked.
+func (s *session) becomeHTTP2() {
+	s.conn.Unread(s.http1.TakeBuffered())
+	s.http1.Close()
+	side := s.clientSide
+	s.forget()
+	sessions.Put(s)
+	serveHTTP2(side)
 }
 
 // begin makes s the session of a connection. Like forget, it leaves nothing on
@@ -89,15 +109,25 @@ func (s *session) isNotHTTP1(r *message.Refusal) {
 	}
 }
 
-// run waits for requests within conn.Await and serves there what it can: all
+// run waits for requests within conn.AwaitOrRest and serves there what it can: all
 // whose body has arrived with the head. The others may have to wait for the
-// client while they are served, which only works outside.
-func (s *session) run() {
-	s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
+// client while they are served, which only works outside. It returns true when
+// the connection is parked. With err, a wait has ended.
+func (s *session) run(err error) (parked bool) {
 	for !s.ended {
-		if err := s.conn.Await(s.step); err != nil {
+		if err == nil {
+			err = s.conn.AwaitOrRest(s.step, s.mayRest)
+		}
+		if err == conn.ErrQuiet {
+			if s.park() {
+				return true
+			}
+			err = nil
+			continue
+		}
+		if err != nil {
 			s.waitEnded(err)
-			return
+			return false
 		}
 		if s.pending {
 			s.pending = false
@@ -105,10 +135,14 @@ func (s *session) run() {
 		}
 		if s.upgraded {
 			s.tunnelUpgraded()
-			return
+			return false
 		}
 	}
+	return false
 }
+
+// idle says whether nothing of a next request has come.
+func (s *session) idle() bool { return !s.http1.HeadStarted() }
 
 // serveReady is called within Await, when bytes may be there. It returns true
 // to leave.
@@ -142,7 +176,7 @@ func (s *session) noHead(err error) bool {
 	switch {
 	case errors.As(err, &refusal):
 		switch {
-		case s.edge.priorKnowledge && s.tls == nil && s.started.IsZero():
+		case s.edge.priorKnowledge && s.tls == nil && !s.served:
 			s.isNotHTTP1(refusal)
 		default:
 			s.refuseHead(refusal)
@@ -196,8 +230,9 @@ func (s *session) finish() {
 		s.lingering = !s.req.Close || !s.http1.BodyEnded() || s.http1.HeadStarted()
 	}
 	s.http1.mark()
-	s.headTimed = false
+	s.served, s.headTimed = true, false
 	s.conn.SetState(conn.Idle)
+	s.conn.Quiet(now)
 	s.conn.SetReadDeadline(now.Add(s.edge.timeouts.KeepAlive))
 }
 
@@ -230,5 +265,6 @@ func (s *session) close() {
 func (s *session) forget() {
 	s.exchange.forget()
 	s.http1 = http1Wire{}
-	s.headTimed, s.pending, s.lingering, s.http2 = false, false, false, false
+	s.resting = nil
+	s.served, s.headTimed, s.pending, s.lingering, s.http2 = false, false, false, false, false
 }

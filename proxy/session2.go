@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// session2 is a client connection that speaks HTTP/2. Its own goroutine reads;
-// each exchange is routed anew and runs in a worker's, beside the others.
+// session2 is a client connection that speaks HTTP/2. Its own goroutine reads,
+// unless it is parked; each exchange is routed anew and runs in a worker's,
+// beside the others.
 type session2 struct {
 	http2 http2.Connection
 	proxy *Proxy
@@ -25,8 +27,9 @@ type session2 struct {
 	tls   *tls.Conn                  // nil: plain
 	side  atomic.Pointer[clientSide] // of the exchanges to come
 
-	step func() bool // s.read, bound once
-	err  error       // what ended read
+	step    func() bool // s.read, bound once
+	mayRest func() bool // s.idle, bound once
+	err     error       // what ended read
 
 	before    int64        // how many bytes had come when read was called last
 	timing    uint64       // the head or frame whose deadline is set; 0: none
@@ -40,11 +43,12 @@ type session2 struct {
 // busy is idleSince while there is an exchange.
 const busy = -1
 
-// serveHTTP2 serves exchanges on a connection until one side has enough, and closes it.
+// serveHTTP2 serves exchanges on a connection until one side has enough, and
+// closes it, or until it is parked. Then Wake goes on.
 func serveHTTP2(cl clientSide) {
 	s := &session2{proxy: cl.proxy, conn: cl.conn, tls: cl.tls, began: time.Now(), greeting: true}
 	s.side.Store(&cl)
-	s.step = s.read
+	s.step, s.mayRest = s.read, s.idle
 	var rw io.ReadWriter = s.conn
 	if s.tls != nil {
 		rw = s.tls
@@ -53,45 +57,90 @@ func serveHTTP2(cl clientSide) {
 	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams}, s.serve)
 	s.http2.Observe(s)
 	s.proxy.http2.add(s)
-	defer s.proxy.http2.remove(s)
+	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
+	s.http2.Start()
+	s.drive(nil)
+}
+
+// drive serves the connection until it is parked or has ended. With err, a wait
+// for bytes has ended.
+func (s *session2) drive(err error) {
 	whole := false
 	defer func() {
 		if !whole {
 			s.conn.Cut()
 			s.http2.Abort() // and Proxy.rescue ends the client's connection
+			s.proxy.http2.remove(s)
 		}
 	}()
-	s.http2.Start()
-	s.close(s.run())
+	if parked, err := s.run(err); !parked {
+		s.close(err)
+		s.proxy.http2.remove(s)
+	}
 	whole = true
 }
 
-// run reads until the connection has ended, and says how: nil where it was left.
-func (s *session2) run() error {
-	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
-	for {
-		err := s.conn.Await(s.step)
+// run reads until the connection is parked or has ended, and says how: nil where
+// it was left. With err, a wait has ended.
+func (s *session2) run(err error) (parked bool, _ error) {
+	for ; ; err = nil {
+		if err == nil {
+			err = s.conn.AwaitOrRest(s.step, s.mayRest)
+		}
 		if err == nil {
 			err = s.err
 		}
 		switch {
+		case err == conn.ErrQuiet:
+			s.wait(time.Now()) // an exchange may have moved the deadline
+			if s.park() {
+				return true, nil
+			}
 		case err == conn.ErrInterrupted:
 			s.conn.Resume()
 			if err := s.http2.Err(); err != nil {
-				return err
+				return false, err
 			}
 			if s.http2.Left() {
-				return nil
+				return false, nil
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.timed() {
-				return errSlowHead
+				return false, errSlowHead
 			}
 			s.wait(time.Now())
 		default:
-			return err
+			return false, err
 		}
 	}
+}
+
+// idle says whether the connection may be parked: no exchange runs, nothing has
+// begun to come, and nobody is about to end it.
+func (s *session2) idle() bool {
+	return s.idleSince.Load() != busy && s.leaving.Load() == nil && !s.timed()
+}
+
+// park leaves the connection without a goroutine, and returns true, unless that
+// cannot be done. From then on it is Wake's. What weir has to say meanwhile,
+// GOAWAY, is written by who says it.
+func (s *session2) park() bool {
+	return s.http2.Rest(func() bool {
+		if s.tls != nil {
+			conn.ReleaseTLS(s.tls)
+		}
+		s.conn.Shed()
+		return s.conn.Park(s, s.conn.ReadDeadline())
+	})
+}
+
+// Wake goes on with a parked connection.
+func (s *session2) Wake(why park.Reason) { go s.resume(why) }
+
+func (s *session2) resume(why park.Reason) {
+	defer s.proxy.rescue(s.conn, s.side.Load().edge.name)
+	s.conn.JoinPoller()
+	s.drive(s.conn.Woken(why))
 }
 
 var errSlowHead = &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: refuseSlowHead.Reason, Detail: refuseSlowHead.Detail}
@@ -125,7 +174,9 @@ func (s *session2) time() {
 			return // it is set
 		}
 		s.greeting = false
-		s.idleSince.CompareAndSwap(0, int64(now.Sub(s.began)))
+		if s.idleSince.CompareAndSwap(0, int64(now.Sub(s.began))) {
+			s.conn.Quiet(now)
+		}
 	}
 	begun := s.http2.HeadStarted()
 	switch {
@@ -153,6 +204,18 @@ func (s *session2) wait(now time.Time) {
 	s.conn.SetReadDeadline(now.Add(limit))
 }
 
+// follow makes the exchanges to come go by t, so that no older table is kept for
+// them, and returns false if t does not have the connection's listener.
+func (s *session2) follow(t *Table) bool {
+	side := s.side.Load()
+	next := *side
+	if !next.follow(t) {
+		return false
+	}
+	s.side.CompareAndSwap(side, &next) // or an exchange was quicker
+	return true
+}
+
 // Over wakes the goroutine that reads.
 func (s *session2) Over() { s.conn.Interrupt() }
 
@@ -168,8 +231,11 @@ func (s *session2) Busy(yes bool) {
 		s.conn.SetState(conn.Active)
 		return
 	}
-	s.idleSince.Store(int64(time.Since(s.began)))
+	now := time.Now()
+	s.idleSince.Store(int64(now.Sub(s.began)))
 	s.conn.SetState(conn.Idle)
+	s.conn.Quiet(now)
+	s.conn.Stir()
 }
 
 // leave begins to end the connection without losing anything: the client is
@@ -245,7 +311,7 @@ func (s *session2) serve(h *http2.Exchange) {
 	orphaned, moved := x.orphaned, x.table != side.table
 	if moved && !orphaned {
 		next := x.clientSide
-		s.side.Store(&next)
+		s.side.CompareAndSwap(side, &next) // or a reload was quicker
 	}
 	h.Close()
 	x.forget()

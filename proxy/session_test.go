@@ -12,15 +12,15 @@ import (
 func TestForget(t *testing.T) {
 	s := sessions.New().(*session)
 	fill(reflect.ValueOf(s).Elem())
-	step, relay := s.step, s.relay
-	s.step, s.relay = func() bool { return true }, func() bool { return true }
+	step, mayRest, relay := s.step, s.mayRest, s.relay
+	s.step, s.mayRest, s.relay = func() bool { return true }, func() bool { return true }, func() bool { return true }
 	s.forget()
-	if s.step == nil || s.relay == nil {
+	if s.step == nil || s.mayRest == nil || s.relay == nil {
 		t.Error("the bound functions are gone")
 	}
-	s.step, s.relay = nil, nil
+	s.step, s.mayRest, s.relay = nil, nil, nil
 	wantEmpty(t, "session", reflect.ValueOf(s).Elem())
-	s.step, s.relay = step, relay
+	s.step, s.mayRest, s.relay = step, mayRest, relay
 }
 
 // fill sets everything in v that has a place for a value, unexported or not.

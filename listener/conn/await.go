@@ -34,6 +34,58 @@ func (c *Conn) Await(step func() bool) error {
 	return c.readError(c.awaitPolled(step))
 }
 
+// AwaitOrRest is Await that ends with ErrQuiet where nothing came for linger and
+// mayRest then says that the connection may as well be parked. Where it says no,
+// it is asked again behind the next bytes, or Stir.
+func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
+	if !c.CanPark() {
+		return c.Await(step)
+	}
+	c.mayRest = mayRest
+	err := c.Await(step)
+	c.mayRest = nil
+	if c.settled.Load() || c.stirred.Load() {
+		c.settle()
+	}
+	return err
+}
+
+// settle ends what a wait and Stir have between them.
+func (c *Conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settled.Store(false)
+	if c.stirred.Swap(false) {
+		c.readArmed, c.soon = time.Time{}, false // Stir has set another one
+	}
+}
+
+// Stir makes a running AwaitOrRest ask again whether the connection may rest, if
+// it was told no. Anyone may call it.
+func (c *Conn) Stir() {
+	if !c.settled.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settled.Swap(false) && c.polled.Load() {
+		c.stirred.Store(true)
+		c.sock.SetReadDeadline(longAgo)
+	}
+}
+
+// Settled says whether a running AwaitOrRest was told no and waits for bytes, or Stir.
+func (c *Conn) Settled() bool { return c.settled.Load() }
+
+// rests says whether a wait ends because the connection is quiet and may be.
+func (c *Conn) rests() bool {
+	if c.mayRest == nil || c.reads != c.readsAtArm {
+		return c.quiet && c.reads == c.readsAtArm
+	}
+	c.settled.Store(true) // first, so that who makes the answer another one either is seen by mayRest or stirs
+	return c.mayRest()
+}
+
 // awaitPolled is Await in the poller.
 func (c *Conn) awaitPolled(step func() bool) error {
 	c.drained, c.step = false, step
@@ -64,7 +116,8 @@ func (c *Conn) wait() error {
 			c.rearm(now)
 			continue
 		}
-		if c.quiet && c.reads == c.readsAtArm {
+		c.stirred.Store(false)
+		if c.rests() {
 			c.readArmed, c.soon = time.Time{}, false // it has passed, and whoever waits next has to arm
 			return ErrQuiet
 		}
@@ -79,6 +132,9 @@ func (c *Conn) ready(fd uintptr) bool {
 	}
 	done := c.step()
 	c.inside, c.drained = false, false // a next call means the poller has news
+	if c.reads != c.readsAtArm && c.settled.Load() {
+		c.settled.Store(false)
+	}
 	if !done && !c.soon && c.reads != c.readsAtArm {
 		c.rearm(time.Now()) // the wait goes on, and the end may be there already
 	}
@@ -134,7 +190,7 @@ func (c *Conn) arm(at time.Time) {
 	}
 	c.readArmed, c.soon = at, false
 	c.sock.SetReadDeadline(at)
-	if c.cut.Load() || c.interrupted.Load() || c.endNews() {
+	if c.cut.Load() || c.interrupted.Load() || c.stirred.Load() || c.endNews() {
 		c.sock.SetReadDeadline(longAgo)
 	}
 }

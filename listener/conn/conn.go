@@ -68,6 +68,7 @@ type Conn struct {
 	onReady func(fd uintptr) bool // c.ready, bound once
 	drained bool                  // the last read took all there was, and nothing was reported since
 	quiet   bool                  // the running Await ends when nothing comes
+	mayRest func() bool           // of the running AwaitOrRest
 	watched bool                  // the lot tells of the end of the stream, see watchEnd
 	endSeen bool                  // it has told, and the reader knows
 	waits   uint8                 // how often it had to wait, bare, since calm
@@ -82,6 +83,8 @@ type Conn struct {
 	cut         atomic.Bool
 	interrupted atomic.Bool
 	shut        atomic.Bool   // our end of stream was sent, while duplex
+	settled     atomic.Bool   // mayRest said no, and nothing came since
+	stirred     atomic.Bool   // it is to be asked again
 	ended       atomic.Bool   // the lot has told, while watched
 	quietSince  quietMark     // see since.go
 	parked      atomic.Uint64 // the park.Token of its last wait in the lot, or 0
@@ -180,8 +183,17 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 
 // Interrupt makes the Read or Await that another goroutine is in, and those to
 // come, return ErrInterrupted, until Resume. It is for taking the reading side over.
+// What is parked is woken.
 func (c *Conn) Interrupt() {
 	c.interrupted.Store(true)
+	c.interruptWait()
+	c.unpark()
+}
+
+// interruptWait ends a wait in the poller, whose reader then looks at why.
+func (c *Conn) interruptWait() {
+	c.mu.Lock() // else a Shed could take the socket away
+	defer c.mu.Unlock()
 	if c.polled.Load() {
 		c.sock.SetReadDeadline(longAgo)
 	}
@@ -314,6 +326,9 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	}
 	return nil
 }
+
+// ReadDeadline is what was set last by SetReadDeadline.
+func (c *Conn) ReadDeadline() time.Time { return c.readWant }
 
 // SetWriteDeadline is there for net.Conn; WriteTimeout bounds writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error {

@@ -28,17 +28,29 @@ func (s sleeper) Wake(why park.Reason) { s <- why }
 
 var sleepers = sync.Pool{New: func() any { return make(sleeper, 1) }}
 
-// sleep waits in the lot until something is there to read. The goroutine stays.
+// sleep waits in the lot until something is there to read. The goroutine stays,
+// for as long as linger at least.
 func (c *Conn) sleep() error {
 	s := sleepers.Get().(sleeper)
 	defer sleepers.Put(s)
-	if !c.parkFD(s, c.readWant) {
+	until := c.readWant
+	if c.mayRest != nil {
+		if soon := time.Now().Add(linger); until.IsZero() || soon.Before(until) {
+			until = soon
+		}
+	}
+	if !c.parkFD(s, until) {
 		return nil // the poller can do it, too
 	}
 	why := <-s
 	switch {
 	case c.cut.Load():
 		return ErrCut
+	case why == park.Late && !until.Equal(c.readWant) && (c.readWant.IsZero() || time.Now().Before(c.readWant)):
+		if c.mayRest() {
+			return ErrQuiet
+		}
+		return nil // the poller is the better place for a longer wait
 	case why == park.Late, !c.readWant.IsZero() && !time.Now().Before(c.readWant):
 		return os.ErrDeadlineExceeded // also for bytes that came before the lot noticed: late is late
 	}
@@ -66,6 +78,18 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 	return c.parkFD(w, deadline)
 }
 
+// Woken is how a wait ended that Wake was told of: nil where there may be
+// something to read, or Interrupt was called, else as Await returns it.
+func (c *Conn) Woken(why park.Reason) error {
+	switch {
+	case c.cut.Load():
+		return ErrCut
+	case why == park.Late:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
 // CanPark says whether Park can work for the connection: it has a descriptor, and the system a lot.
 func (c *Conn) CanPark() bool {
 	return lot() != nil && (!c.polled.Load() || c.raw != nil)
@@ -79,7 +103,7 @@ func (c *Conn) parkFD(w park.Waiter, deadline time.Time) bool {
 		c.inLot = again
 		return false
 	}
-	if c.cut.Load() { // and Cut came too early to see the token
+	if c.cut.Load() || c.interrupted.Load() { // and it came too early to see the token
 		c.unpark()
 	}
 	return true
@@ -92,10 +116,16 @@ func (c *Conn) unpark() {
 	}
 }
 
-// Parked says whether the connection is parked now. Anyone may call it.
+// Parked says whether the connection is parked now: it waits, and no goroutine
+// for it. Anyone may call it.
 func (c *Conn) Parked() bool {
 	t := c.parked.Load()
-	return t != 0 && lot().Has(park.Token(t))
+	if t == 0 {
+		return false
+	}
+	w := lot().Waiter(park.Token(t))
+	_, asleep := w.(sleeper)
+	return w != nil && !asleep
 }
 
 // Unpark takes the connection back from its Waiter, and returns true. Where it

@@ -317,7 +317,7 @@ func TestWriteThatWaitsWhileParked(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		return err == nil
 	}), nil)
-	if lot().Has(park.Token(c.watch.Load())) {
+	if lot().Waiter(park.Token(c.watch.Load())) != nil {
 		t.Error("its end is watched for though nobody waits")
 	}
 }

@@ -109,15 +109,17 @@ func (s *Set) Cancel(t Token) bool { return s.remove(t) != nil }
 // the last one of a socket does the same.
 func (s *Set) Forget(fd int) { epollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// Has says whether the wait that t names has not ended.
-func (s *Set) Has(t Token) bool {
+// Waiter returns who waits by the wait that t names; nil: it has ended.
+func (s *Set) Waiter(t Token) Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.generation() == 0 {
-		return false
+		return nil
 	}
-	p := s.at(t.place())
-	return p.waiter != nil && p.generation == t.generation()
+	if p := s.at(t.place()); p.generation == t.generation() {
+		return p.waiter
+	}
+	return nil
 }
 
 // Waiting counts the waits.

@@ -33,8 +33,8 @@ func (s *Set) Cancel(Token) bool { return false }
 // Forget is never called.
 func (s *Set) Forget(int) {}
 
-// Has is never called.
-func (s *Set) Has(Token) bool { return false }
+// Waiter is never called.
+func (s *Set) Waiter(Token) Waiter { return nil }
 
 // Waiting is never called.
 func (s *Set) Waiting() int { return 0 }

@@ -164,6 +164,20 @@ func (c *Connection) Trim() {
 	})
 }
 
+// Rest calls f if no exchange runs, no head or frame has begun to come and
+// nothing waits to be sent, and returns what f does. What an idle connection does
+// not need is given back before, and until f returns nobody reads or writes.
+func (c *Connection) Rest(f func() bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.core.Working() > 0 || c.core.Started() != 0 || c.core.Pending() > 0 || c.core.Leaving() || c.flushing || c.failed != nil {
+		return false
+	}
+	c.core.Trim()
+	c.ready = nil
+	return f()
+}
+
 // Start sends the greeting.
 func (c *Connection) Start() { c.locked(func() {}) }
 

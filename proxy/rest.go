@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"crypto/tls"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// resting is a parked connection that speaks HTTP/1.1: what its next session has
+// to know of it, and no more. It holds neither a table nor a goroutine. The
+// deadline of the wait it is parked with is the connection's read deadline, which
+// only a finished exchange moves: bytes that make no request win no time.
+type resting struct {
+	proxy    *Proxy
+	conn     *conn.Conn
+	tls      *tls.Conn // nil: plain
+	listener string
+
+	sni        string
+	policy     *policy.Policy
+	certified  bool
+	certFields []certField
+
+	served, headTimed bool  // as in the session
+	in, out           int64 // as in http1Wire
+}
+
+// park leaves the connection without a goroutine, and returns true, unless that
+// cannot be done. From then on it is Wake's, and s is to be forgotten.
+func (s *session) park() bool {
+	r := s.resting
+	if r == nil {
+		r = new(resting)
+	}
+	*r = resting{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
+		sni: s.sni, policy: s.policy, certified: s.certified, certFields: s.certFields,
+		served: s.served, headTimed: s.headTimed, in: s.http1.in, out: s.http1.out}
+	if s.tls != nil {
+		conn.ReleaseTLS(s.tls)
+	}
+	s.conn.Shed()
+	return s.conn.Park(r, s.conn.ReadDeadline())
+}
+
+// Wake goes on with the connection: a request may have come, or its time is over.
+func (r *resting) Wake(why park.Reason) { go r.resume(why) }
+
+func (r *resting) resume(why park.Reason) {
+	defer r.proxy.rescue(r.conn, r.listener)
+	t, e := r.proxy.edge(r.listener)
+	if e == nil || e.protocol == config.ProtocolTCP || e.protocol == config.ProtocolTLS != (r.tls != nil) {
+		r.close() // reloads have taken away what it was part of
+		return
+	}
+	r.conn.WriteTimeout = e.timeouts.BodyIdle
+	s := sessions.Get().(*session)
+	s.wake(r, t, e)
+	s.serveAll(r.conn.Woken(why))
+}
+
+// wake makes s the session of a connection that was parked. Like begin, it
+// leaves nothing on the stack.
+func (s *session) wake(r *resting, t *Table, e *edge) {
+	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, tls: r.tls, table: t, edge: e, trusted: contains(e.trusted, r.conn.Client.Addr()),
+		sni: r.sni, policy: r.policy, certified: r.certified, certFields: r.certFields})
+	s.resting = r
+	s.served, s.headTimed, s.http1.in, s.http1.out = r.served, r.headTimed, r.in, r.out
+}
+
+func (r *resting) close() {
+	if r.tls != nil {
+		r.tls.Close()
+	}
+	r.conn.Close()
+}

@@ -1,0 +1,313 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// A parked client is one like any other: counted, served when it asks again, by
+// whatever session, and parked again.
+func TestParkedClient(t *testing.T) {
+	for _, text := range []string{plain, secure} {
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@app", e.address)
+		c := r.dialClient(text)
+		c.write("GET /one HTTP/1.1\r\nHost: a\r\nUser-Agent: robot\r\n\r\n")
+		s := serveOnce(e.accept(), ok(strings.Repeat("x", 100_000)))
+		c.wantResponse(200, strings.Repeat("x", 100_000))
+		r.record().want(t, "target", "/one")
+		for _, path := range []string{"/two", "/three"} {
+			r.wantParked()
+			if n := r.count(conn.Idle); n != 1 {
+				t.Errorf("%d connections are idle", n)
+			}
+			if r.only().Polled() {
+				t.Error("the runtime's poller has the connection")
+			}
+			c.write("GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+			serveOnce(s, ok("y"))
+			c.wantResponse(200, "y")
+			rec := r.record()
+			rec.want(t, "kind", "http", "target", path, "client", c.LocalAddr(), "listener", "web", "user_agent", nil, "status", 200)
+			if text == secure {
+				rec.want(t, "sni", "a", "tls_version", "TLS 1.3", "tls_policy", "default")
+			} else {
+				rec.want(t, "bytes_in", len("GET /two HTTP/1.1\r\nHost: a\r\n\r\n")+len(path)-len("/two"))
+			}
+		}
+		r.wantParked()
+		c.Close()
+		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
+		r.quiet()
+	}
+}
+
+func (r *rig) dialClient(text string) *peer {
+	r.Helper()
+	if text == secure {
+		return r.dialTLS("web", "a", nil)
+	}
+	return r.dial("web")
+}
+
+func (r *rig) wantOpen(n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.open) != n {
+		return fmt.Errorf("%d connections are open, not %d", len(r.open), n)
+	}
+	return nil
+}
+
+// What was proved by a certificate is still known behind a rest.
+func TestParkedClientsCertificate(t *testing.T) {
+	r := newCertRig(t, "", everyField)
+	cert, chain := r.ca.issue()
+	c := r.dialTLS("tls", robots, presenting(cert))
+	for range 2 {
+		if got := r.hear(c, robots, inParts(forgeries())[0]); !slices.Equal(got, told(chain)) {
+			t.Errorf("the endpoint heard of %q", got)
+		}
+		r.wantParked()
+	}
+	c.write("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", open) // of another policy
+	c.wantResponse(421, "the host wants another connection than the one the request came over\n")
+}
+
+// The limit of idle connections is counted from the last exchange, whatever
+// comes that is none: dripped bytes win no time.
+func TestParkedClientsLimit(t *testing.T) {
+	const limit = 3 * time.Second
+	f := func(text string, drip func(c *peer)) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, text, func(c *config.Config) { c.Listeners[0].Timeouts.KeepAlive = limit }, "@app", e.address)
+		c := r.dialClient(text)
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		serveOnce(e.accept(), ok(""))
+		c.wantResponse(200, "")
+		begun := time.Now()
+		r.wantParked()
+		r.record()
+		if drip != nil {
+			drip(c)
+		}
+		c.wantEnd(false)
+		if took := time.Since(begun); took < limit-100*time.Millisecond {
+			t.Errorf("it ended after %v", took)
+		}
+		c.Close()
+		r.quiet()
+	}
+	for _, text := range []string{plain, secure} {
+		f(text, nil)
+	}
+	f(secure, func(c *peer) { // the beginning of a record
+		for _, b := range []byte{23, 3, 3, 0} {
+			c.Conn.(*tls.Conn).NetConn().Write([]byte{b})
+		}
+	})
+}
+
+// A request's head that comes in pieces has its own limit, and is answered as
+// such, also where the first piece came to a parked connection.
+func TestParkedClientsSlowHead(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = 1500 * time.Millisecond }, "@app", e.address)
+	c := r.dial("web")
+	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	serveOnce(e.accept(), ok(""))
+	c.wantResponse(200, "")
+	r.record()
+	r.wantParked()
+	c.write("GET / HTTP/1.1\r\nHo")
+	c.wantResponse(408, refuseSlowHead.Detail+"\n")
+	r.record().want(t, "status", 408, "reason", "slow_head")
+}
+
+// One that says nothing is parked before its first request, too, and what may
+// begin a connection may begin that one.
+func TestParkedBeforeTheFirstRequest(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, secure2, nil, "@app", e.address)
+	c, d := r.dial("web"), r.dial("web")
+	r.wantParked()
+	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := serveOnce(e.accept(), ok("x"))
+	c.wantResponse(200, "x")
+	r.record().want(t, "http_version", "1.1")
+	two := greet2(d)
+	id := two.request(true, "/")
+	serveOnce(s, ok("y"))
+	two.want2(id, 200, "y")
+	r.record().want(t, "http_version", "2")
+	r.wantParked()
+	c.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") // too late to begin with
+	c.wantResponse(505, "*")
+	r.record()
+}
+
+// What ends connections ends parked ones.
+func TestParkedClientIsCut(t *testing.T) {
+	for _, text := range []string{plain, secure} {
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@app", e.address)
+		c, half := r.dialClient(text), r.dialClient(text)
+		r.wantParked()
+		half.closeWrite()
+		half.wantEnd(false)
+		r.only().Cut()
+		c.wantEnd(false)
+		r.quiet()
+	}
+}
+
+// Parked clients keep no table that a reload replaced.
+func TestParkedClientsHoldNoTable(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, secure2, nil, "@app", e.address)
+	a, two := r.dialTLS("tls", "a", nil), r.dial2("tls")
+	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := serveOnce(e.accept(), ok("x"))
+	a.wantResponse(200, "x")
+	id := two.request(true, "/")
+	serveOnce(s, ok("y"))
+	two.want2(id, 200, "y")
+	r.wantParked()
+	old := weak.Make(r.proxy.table.Load())
+	for range 2 { // the proxy itself keeps the one before
+		r.load(secure2, nil, "@app", e.address)
+	}
+	eventually(t, "the table is gone", func() error {
+		runtime.GC()
+		if old.Value() != nil {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	r.record()
+	r.record()
+	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	serveOnce(s, ok("z"))
+	a.wantResponse(200, "z")
+}
+
+// A client on a listener that a reload takes away gets its answer once more.
+func TestParkedClientsListenerGoes(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, secure2, nil, "@app", e.address)
+	c := r.dial("web")
+	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := serveOnce(e.accept(), ok("x"))
+	c.wantResponse(200, "x")
+	r.wantParked()
+	without := strings.NewReplacer("  web: {address: '@1', protocol: http, http2: {prior_knowledge: true}}\n", "", "[tls, web]", "[tls]").Replace(secure2)
+	r.load(without, nil, "@app", e.address)
+	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	serveOnce(s, ok("y"))
+	if res := c.wantResponse(200, "y"); !res.Close {
+		t.Error("the client is not told that this was the last")
+	}
+	c.wantEnd(false)
+}
+
+// A connection that speaks HTTP/2 is parked once nothing runs on it, is told to
+// go while it is parked, and answers what is no request without winning time.
+func TestParkedHTTP2(t *testing.T) {
+	for _, listener := range wires2 {
+		e := newEndpoint(t)
+		r := newRig(t, secure2, nil, "@app", e.address)
+		c := r.dial2(listener)
+		id := c.request(true, "/one", "user-agent: robot")
+		s := serveOnce(e.accept(), ok("x"))
+		c.want2(id, 200, "x")
+		r.record().want(t, "target", "/one", "user_agent", "robot")
+		for _, path := range []string{"/two", "/three"} {
+			r.wantParked()
+			if r.only().Polled() {
+				t.Error("the runtime's poller has the connection")
+			}
+			c.alive() // which wakes it
+			r.wantParked()
+			id = c.request(true, path)
+			serveOnce(s, ok("y"))
+			c.want2(id, 200, "y")
+			r.record().want(t, "kind", "http", "target", path, "client", c.LocalAddr(), "listener", listener, "user_agent", nil, "http_version", "2")
+		}
+		r.wantParked()
+		r.proxy.SetDraining(true)
+		c.wantAway("NO_ERROR ")
+		r.quiet()
+	}
+}
+
+// An exchange that takes longer than the linger keeps its connection from being
+// parked, until it has ended.
+func TestParkedBehindALongExchange(t *testing.T) {
+	r, e := newRig2(t, nil)
+	c := r.dial2("tls")
+	id := c.request(true, "/")
+	s := e.accept()
+	s.head()
+	eventually(t, "the wait for bytes has settled", func() error {
+		if !r.only().Settled() {
+			return fmt.Errorf("it has not")
+		}
+		return nil
+	})
+	s.write(ok("late"))
+	c.want2(id, 200, "late")
+	r.wantParked()
+	r.record()
+}
+
+// The limit of idle connections ends parked ones, in two steps as HTTP/2 wants
+// it, and neither PINGs nor the beginning of a record win time.
+func TestParkedHTTP2Limit(t *testing.T) {
+	const limit = 3 * time.Second
+	f := func(drip func(c *client2)) {
+		t.Helper()
+		r, _ := newRig2(t, func(c *config.Config) { c.Listeners[0].Timeouts.KeepAlive = limit })
+		c := r.dial2("tls")
+		begun := time.Now()
+		r.wantParked()
+		drip(c)
+		c.until("to be told to go", func() bool { return len(c.away) > 0 })
+		if took := time.Since(begun); took < limit-100*time.Millisecond || c.away[0] != "2147483647 NO_ERROR " {
+			t.Errorf("after %v came %q", took, c.away)
+		}
+		for c.step() == nil {
+		}
+	}
+	f(func(*client2) {})
+	f(func(c *client2) { c.alive() })
+	f(func(c *client2) {
+		c.alive() // and nothing more is said in records
+		c.Conn.(*tls.Conn).NetConn().Write([]byte{23, 3, 3, 0})
+	})
+}
+
+// A connection that is cut while it is parked ends at once, and so does one whose client goes.
+func TestParkedHTTP2IsCut(t *testing.T) {
+	for _, listener := range wires2 {
+		r, _ := newRig2(t, nil)
+		c, d := r.dial2(listener), r.dial2(listener)
+		r.wantParked()
+		d.Close()
+		eventually(t, "the client's end is noticed", func() error { return r.wantOpen(1) })
+		r.only().Cut()
+		for c.step() == nil {
+		}
+		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
+		r.quiet()
+	}
+}
