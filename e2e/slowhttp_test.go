@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slowConfig has limits short enough for a test; at the defaults all takes longer.
+const slowConfig = `
+listeners:
+  web: {address: '@web', protocol: http, timeouts: {request_head: 2s, body_idle: 2s, keep_alive: 5s}}
+  secure: {address: '@secure', protocol: tls, timeouts: {request_head: 2s, body_idle: 2s, keep_alive: 5s}}
+certificates: [{self_signed: {hosts: [app.example.org]}}]
+routes: [{name: app, listeners: [web, secure], backend: app}]
+backends: {app: {endpoints: ['@app']}}
+`
+
+// slowClients are how many connections slowhttptest holds, for 40 s unless they
+// are ended before.
+const slowClients = 100
+
+// slowModes are those of slowhttptest, and what the access log says of each.
+var slowModes = []struct {
+	name, path string
+	args       []string
+	reasons    []string // one of them for each connection; none: they are served
+	notices    bool     // that slowhttptest sees the end of its connections: one that does not read cannot
+}{
+	{"slow heads", "/", []string{"-H", "-i", "1"}, []string{"slow_head"}, true},
+	{"slow bodies", "/", []string{"-B", "-i", "3", "-s", "100000"}, []string{"slow_body"}, true},
+	{"ranges", "/bytes/1000", []string{"-R", "-a", "5", "-b", "2000"}, nil, true},
+	{"slow reads", "/bytes/4000000", []string{"-X", "-n", "5", "-z", "32", "-w", "64", "-y", "256"}, []string{"client_gone"}, false},
+}
+
+// slowhttptest does its worst in all its modes, plain and over TLS: weir ends
+// its connections within its limits and says why, and others are served meanwhile.
+func TestSlowHTTP(t *testing.T) {
+	needLinux(t)
+	long(t)
+	path := need(t, "slowhttptest")
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(slowConfig)
+
+	alone := newBystander(w)
+	time.Sleep(2 * time.Second) // what is measured, not waited for
+	t.Logf("%-21s %s", "nobody else", alone.leave(t))
+	for _, m := range slowModes {
+		for _, listener := range []string{"web", "secure"} {
+			t.Run(strings.ReplaceAll(m.name, " ", "-")+"/"+listener, func(t *testing.T) {
+				url := map[string]string{"web": "http://", "secure": "https://"}[listener] + w.at(listener) + m.path
+				b := newBystander(w)
+				before := w.ended(listener, m.reasons)
+				begun := time.Now()
+				p := runPeer(t, path, slices.Concat(m.args, []string{"-c", strconv.Itoa(slowClients), "-r", strconv.Itoa(slowClients), "-l", "40", "-p", "10", "-u", url})...)
+				if m.reasons != nil {
+					eventually(t, "weir ends all of them", func() error {
+						time.Sleep(200 * time.Millisecond) // reading the whole log is work
+						if n := w.ended(listener, m.reasons) - before; n < slowClients {
+							return fmt.Errorf("%d have ended", n)
+						}
+						return nil
+					})
+				}
+				took := time.Since(begun)
+				if m.notices {
+					wantNoticed(t, p)
+				}
+				t.Logf("%-21s %s; all were ended after %.1f s", m.name+", "+listener, b.leave(t), took.Seconds())
+			})
+		}
+	}
+	w.wantMetric(0, "weir_connections_open")
+}
+
+// ended counts the exchanges that ended for one of the reasons.
+func (w *weir) ended(listener string, reasons []string) (n int) {
+	for _, e := range w.accessLog() {
+		if e.text("listener") == listener && slices.Contains(reasons, e.text("reason")) {
+			n++
+		}
+	}
+	return n
+}
+
+// wantNoticed waits for slowhttptest to say that all its connections are gone,
+// and that it was served meanwhile when it asked in good time.
+func wantNoticed(t *testing.T, p *peerProcess) {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+	}
+	text := noColours.ReplaceAllString(p.log.String(), "")
+	if !strings.Contains(text, "No open connections left") {
+		t.Errorf("its connections were not ended:\n%s", text[max(0, len(text)-800):])
+	}
+	if regexp.MustCompile(`service available:\s+NO`).MatchString(text) {
+		t.Error("slowhttptest itself was not served beside its slow connections")
+	}
+}
+
+var noColours = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
+
+// bystander is served beside others: kept connections and new ones, plain and by TLS.
+type bystander struct {
+	w       *weir
+	stop    chan struct{}
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	took   []time.Duration
+	errors []error
+}
+
+func newBystander(w *weir) *bystander {
+	n := &bystander{w: w, stop: make(chan struct{})}
+	for i := range 8 {
+		n.running.Go(func() { n.ask(i%2 == 1, i%4 > 1) })
+	}
+	return n
+}
+
+// ask makes requests until leave is called.
+func (n *bystander) ask(secure, anew bool) {
+	var c net.Conn
+	var r *bufio.Reader
+	for i := 0; ; i++ {
+		select {
+		case <-n.stop:
+			if c != nil {
+				c.Close()
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		begun := time.Now()
+		var err error
+		if c == nil {
+			if c, err = n.open(secure); err == nil {
+				r = bufio.NewReader(c)
+			}
+		}
+		if err == nil {
+			var resp *http.Response
+			if resp, _, err = ask(c, r, "GET", "app.example.org", fmt.Sprint("/neighbour/", i)); err == nil && resp.StatusCode != 200 {
+				err = fmt.Errorf("a neighbour gets %s", resp.Status)
+			}
+		}
+		n.mu.Lock()
+		if n.took = append(n.took, time.Since(begun)); err != nil {
+			n.errors = append(n.errors, err)
+		}
+		n.mu.Unlock()
+		if c != nil && (err != nil || anew) {
+			c.Close()
+			c = nil
+		}
+	}
+}
+
+func (n *bystander) open(secure bool) (net.Conn, error) {
+	if !secure {
+		return net.DialTimeout("tcp", n.w.at("web"), patience)
+	}
+	c, err := net.DialTimeout("tcp", n.w.at("secure"), patience)
+	if err != nil {
+		return nil, err
+	}
+	return tls.Client(c, anyCertificate("app.example.org")), nil
+}
+
+// leave ends it, and fails the test for every request that failed. It returns
+// what a reader wants to know.
+func (n *bystander) leave(t *testing.T) string {
+	t.Helper()
+	close(n.stop)
+	n.running.Wait()
+	for i, err := range n.errors {
+		if i < 5 {
+			t.Errorf("a neighbour: %v", err)
+		}
+	}
+	if len(n.took) < 50 {
+		t.Errorf("a neighbour made %d requests: that was no load", len(n.took))
+		return ""
+	}
+	slices.Sort(n.took)
+	of := func(share float64) time.Duration { return n.took[int(share*float64(len(n.took)-1))] }
+	return fmt.Sprintf("%5d requests of neighbours, %d failed: p50 %.1f ms, p99 %.1f ms", len(n.took), len(n.errors), of(0.5).Seconds()*1e3, of(0.99).Seconds()*1e3)
+}
