@@ -1,0 +1,322 @@
+package pressure
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// house is a process with connections and one resource, each connection taking one.
+type house struct {
+	t       *testing.T
+	reg     *prometheus.Registry
+	crowded chan struct{}
+
+	mu     sync.Mutex
+	base   int64 // taken by other things
+	full   int64
+	stale  bool
+	conns  []*conn.Conn
+	told   []*conn.Conn // by Leave
+	http2  map[*conn.Conn]bool
+	most   int64
+	events []string
+	looks  int
+}
+
+func (h *house) read() Reading {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.looks++
+	return Reading{Used: h.base + int64(h.open()), Full: h.full, Each: 2, Stale: h.stale}
+}
+
+// open counts those that nobody has ended.
+func (h *house) open() (n int) {
+	for _, c := range h.conns {
+		if !c.WasCut() && !slices.Contains(h.told, c) {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *house) Open() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open()
+}
+
+func (h *house) Each(f func(*conn.Conn)) {
+	h.mu.Lock()
+	all := slices.Clone(h.conns)
+	h.mu.Unlock()
+	for _, c := range all {
+		f(c)
+	}
+}
+
+func (h *house) leave(f func(*conn.Conn) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		if h.http2[c] && f(c) {
+			h.told = append(h.told, c)
+		}
+	}
+}
+
+func (h *house) Admit(most int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.most = most
+}
+
+// admitted is how many may be open.
+func (h *house) admitted() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.most
+}
+
+func (h *house) Crowded() <-chan struct{} { return h.crowded }
+
+func (h *house) notify(e Event) {
+	what := "ends"
+	if e.Begins {
+		what = "begins"
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, fmt.Sprint(e.Step, " ", what))
+}
+
+// add makes a connection in a state that has been quiet for age; negative: nobody said so.
+func (h *house) add(s conn.State, age time.Duration) *conn.Conn {
+	ours, theirs := net.Pipe()
+	h.t.Cleanup(func() { ours.Close(); theirs.Close() })
+	c := conn.New(ours)
+	c.SetState(s)
+	if age >= 0 {
+		c.Quiet(time.Now().Add(-age))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns = append(h.conns, c)
+	return c
+}
+
+func (h *house) set(f func()) {
+	h.mu.Lock()
+	f()
+	h.mu.Unlock()
+}
+
+// start begins to watch.
+func (h *house) start(shed, calm float64) {
+	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
+	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm}},
+		Connections: h, Gate: h, Leave: h.leave, Notify: h.notify, Metrics: NewMetrics(h.reg)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	h.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	synctest.Wait()
+}
+
+// after lets d pass.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (h *house) want(what string, events ...string) {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.events, events) {
+		h.t.Errorf("%s: the events are %q, want %q", what, h.events, events)
+	}
+}
+
+func (h *house) metric(name string) float64 {
+	h.t.Helper()
+	families, err := h.reg.Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 100}
+		for range 89 {
+			h.add(conn.Idle, time.Hour)
+		}
+		h.start(0.9, 0.8)
+		after(time.Minute)
+		h.want("below the first step")
+		if h.Open() != 89 {
+			t.Errorf("%d are open", h.Open())
+		}
+		h.set(func() {
+			if h.looks > 62 {
+				t.Errorf("it looked %d times in a minute", h.looks)
+			}
+		})
+		if h.admitted() != 89+(100-89)/2 {
+			t.Errorf("%d may be open", h.admitted())
+		}
+		h.set(func() { h.full = 0 })
+		after(time.Second)
+		if h.admitted() < 1<<30 || h.metric("weir_overload_usage_ratio") != 0 {
+			t.Errorf("without a limit %d may be open", h.admitted())
+		}
+	})
+}
+
+// The connections that were idle for longest go first, clients before tunnels,
+// and what is busy or only just idle stays.
+func TestShed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 100}
+		var busy, young, old, tunnels []*conn.Conn
+		for range 30 {
+			busy = append(busy, h.add(conn.Active, time.Hour))
+		}
+		for range 10 {
+			busy = append(busy, h.add(conn.Pending, -1))
+		}
+		for range 20 {
+			tunnels = append(tunnels, h.add(conn.Tunnel, 2*time.Hour))
+		}
+		for range 20 {
+			young = append(young, h.add(conn.Idle, 5*time.Second))
+		}
+		for range 15 {
+			old = append(old, h.add(conn.Idle, time.Minute))
+		}
+		h.start(0.9, 0.8)
+		h.want("at 95 of 100", "shed begins")
+		count := func(all []*conn.Conn) (cut int) {
+			for _, c := range all {
+				if c.WasCut() {
+					cut++
+				}
+			}
+			return cut
+		}
+		if n := count(old); n != 15 || count(busy)+count(young)+count(tunnels) != 0 {
+			t.Errorf("%d of the oldest were cut, and %d young, %d tunnels, %d busy", n, count(young), count(tunnels), count(busy))
+		}
+		if n := h.metric("weir_overload_connections_ended_total"); n != 15 {
+			t.Errorf("%v were counted", n)
+		}
+		h.set(func() { h.base = 40 }) // now they do not suffice
+		after(2 * time.Second)
+		h.want("at 120 of 100", "shed begins", "pause begins")
+		if count(young) != 20 || count(tunnels) == 0 || count(busy) != 0 {
+			t.Errorf("%d young ones were cut, %d tunnels, %d busy", count(young), count(tunnels), count(busy))
+		}
+		if h.admitted() != int64(h.Open()) && h.admitted() > int64(h.Open())+10 {
+			t.Errorf("%d may be open where %d are", h.admitted(), h.Open())
+		}
+		h.set(func() { h.base = 0 })
+		after(9 * time.Second)
+		h.want("calm for less than 10 s", "shed begins", "pause begins")
+		if h.metric("weir_overload_step") != 2 {
+			t.Errorf("the step is %v", h.metric("weir_overload_step"))
+		}
+		after(3 * time.Second)
+		h.want("calm", "shed begins", "pause begins", "pause ends", "shed ends")
+		if h.metric("weir_overload_step") != 0 || h.metric("weir_overload_steps_total") != 2 {
+			t.Errorf("the step is %v, %v began", h.metric("weir_overload_step"), h.metric("weir_overload_steps_total"))
+		}
+	})
+}
+
+// Connections of HTTP/2 are told, once, and not cut.
+func TestShedTellsHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 1000}
+		h.start(0.9, 0.8)
+		two, one := h.add(conn.Idle, time.Hour), h.add(conn.Idle, time.Minute)
+		h.set(func() { h.http2[two] = true; h.base = 997 })
+		after(5 * time.Second)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !slices.Equal(h.told, []*conn.Conn{two}) || two.WasCut() || !one.WasCut() {
+			t.Errorf("%d were told, cut are %t and %t", len(h.told), two.WasCut(), one.WasCut())
+		}
+	})
+}
+
+// What is active cannot be ended: newcomers wait, and are let in as soon as
+// some of it has ended.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 100}
+		for range 100 {
+			h.add(conn.Active, -1)
+		}
+		h.start(0.9, 0.8)
+		h.want("full", "shed begins", "pause begins")
+		if h.admitted() != 100 {
+			t.Errorf("%d may be open where 100 are, and there is no room", h.admitted())
+		}
+		h.set(func() { h.conns = h.conns[:50] })
+		began := time.Now()
+		h.crowded <- struct{}{} // a listener waits
+		after(soonest)
+		if took := time.Since(began); h.admitted() != 75 {
+			t.Errorf("%d may be open %v after there was room", h.admitted(), took)
+		}
+		after(calmTime + 2*time.Second)
+		h.want("half of it has ended", "shed begins", "pause begins", "pause ends", "shed ends")
+	})
+}
+
+// A stale reading says nothing of what was ended since, so nothing more is.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 100, stale: true}
+		for range 95 {
+			h.add(conn.Idle, time.Minute)
+		}
+		h.start(0.9, 0.8)
+		after(5 * time.Second)
+		if h.Open() != 95 {
+			t.Errorf("%d of 95 are open", h.Open())
+		}
+		h.want("short", "shed begins")
+		h.set(func() { h.stale = false })
+		after(time.Second)
+		if h.Open() != 80 {
+			t.Errorf("%d are open, want 80", h.Open())
+		}
+	})
+}
