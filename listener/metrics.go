@@ -82,8 +82,8 @@ var possible = [numResults][]int{
 type Metrics struct {
 	accepted, rejected, headers *prometheus.CounterVec
 
-	openDesc *prometheus.Desc
-	tracker  *Tracker
+	openDesc, parkedDesc *prometheus.Desc
+	tracker              *Tracker
 
 	mu        sync.Mutex
 	listeners map[string]*counters
@@ -109,6 +109,7 @@ func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
 		Name: "weir_proxy_headers_total", Help: "How looking for a PROXY header ended.",
 	}, []string{"listener", "version", "result"})
 	m.openDesc = prometheus.NewDesc("weir_connections_open", "Connections open now.", []string{"listener", "state"}, nil)
+	m.parkedDesc = prometheus.NewDesc("weir_connections_parked", "Connections open now, idle ones and tunnels, that hold neither goroutine nor buffer.", []string{"listener"}, nil)
 	remaining := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_drain_connections_remaining", Help: "Connections that a running drain waits for.",
 	}, t.remaining)
@@ -158,24 +159,37 @@ func (m *Metrics) Forget(name string) {
 // changes its state pays nothing for it.
 type openConnections struct{ m *Metrics }
 
-func (o openConnections) Describe(ch chan<- *prometheus.Desc) { ch <- o.m.openDesc }
+func (o openConnections) Describe(ch chan<- *prometheus.Desc) {
+	ch <- o.m.openDesc
+	ch <- o.m.parkedDesc
+}
+
+// openNow counts a listener's connections.
+type openNow struct {
+	states [conn.NumStates]int
+	parked int
+}
 
 func (o openConnections) Collect(ch chan<- prometheus.Metric) {
-	counts := make(map[string]*[conn.NumStates]int)
+	counts := make(map[string]*openNow)
 	o.m.mu.Lock()
 	for name := range o.m.listeners {
-		counts[name] = new([conn.NumStates]int)
+		counts[name] = new(openNow)
 	}
 	o.m.mu.Unlock()
 	for i := range o.m.tracker.shards {
 		o.m.tracker.shards[i].each(func(a *admission) {
 			if n := counts[a.l.name]; n != nil {
-				n[a.c.State()]++
+				n.states[a.c.State()]++
+				if a.c.Parked() {
+					n.parked++
+				}
 			}
 		})
 	}
 	for name, n := range counts {
-		for state, count := range n {
+		ch <- prometheus.MustNewConstMetric(o.m.parkedDesc, prometheus.GaugeValue, float64(n.parked), name)
+		for state, count := range n.states {
 			ch <- prometheus.MustNewConstMetric(o.m.openDesc, prometheus.GaugeValue, float64(count), name, conn.State(state).String())
 		}
 	}

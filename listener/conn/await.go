@@ -167,7 +167,7 @@ func (c *Conn) stepBare(step func() bool) (done bool) {
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
 		early := !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed))
-		if early && (c.soon || c.reads == c.readsAtArm) {
+		if early && (c.soon || c.mayRest == nil && c.reads == c.readsAtArm) {
 			return
 		}
 		now = time.Now()

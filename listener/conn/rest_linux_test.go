@@ -1,0 +1,200 @@
+package conn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/listener/park"
+)
+
+// reader is an owner that reads what comes, a byte at a time, up to a full stop.
+type reader struct {
+	c    *Conn
+	got  []byte
+	err  error
+	over bool
+}
+
+func (r *reader) step() bool {
+	for !r.over {
+		var b [1]byte
+		if _, r.err = r.c.Read(b[:]); r.err == ErrWouldBlock {
+			return false
+		} else if r.err != nil || b[0] == '.' {
+			r.over = true
+			break
+		}
+		r.got = append(r.got, b[0])
+	}
+	return true
+}
+
+// eachBeginning runs f with a connection in every state that a wait can begin in.
+func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
+	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "shed": shed} {
+		t.Run(name, func(t *testing.T) {
+			c, other := make(t)
+			f(t, c, other)
+		})
+	}
+}
+
+// A wait ends as quiet once nothing came for linger, not before, and what comes
+// behind that is found by the one who parks it.
+func TestAwaitOrRest(t *testing.T) {
+	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
+		io.WriteString(other, "abc")
+		r := reader{c: c}
+		begun := time.Now()
+		c.SetReadDeadline(begun.Add(patience * 2))
+		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrQuiet)
+		if string(r.got) != "abc" || time.Since(begun) < linger {
+			t.Errorf("it rests with %q behind it, after %v", r.got, time.Since(begun))
+		}
+		c.Shed()
+		p := parkConn(t, c, c.ReadDeadline())
+		io.WriteString(other, "def.")
+		p.want(t, park.Ready)
+		wantError(t, c.Woken(park.Ready), nil)
+		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), nil)
+		if string(r.got) != "abcdef" {
+			t.Errorf("got %q", r.got)
+		}
+	})
+}
+
+// The read deadline comes first where it is nearer than linger, or nobody may rest.
+func TestAwaitOrRestDeadline(t *testing.T) {
+	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
+		r := reader{c: c}
+		c.SetReadDeadline(time.Now().Add(linger / 4))
+		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), os.ErrDeadlineExceeded)
+		c.SetReadDeadline(time.Now().Add(linger + linger/2))
+		asked := 0
+		wantError(t, c.AwaitOrRest(r.step, func() bool { asked++; return false }), os.ErrDeadlineExceeded)
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+		c.Cut()
+		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrCut)
+	})
+}
+
+// Who was told no is asked again by Stir, from whatever goroutine and at
+// whatever moment, and where it says no again the wait goes on.
+func TestStir(t *testing.T) {
+	c, other := pair(t)
+	c.Split()
+	c.SetReadDeadline(time.Now().Add(patience * 2))
+	r := reader{c: c}
+	answers := make(chan bool)
+	ended := make(chan error)
+	go func() { ended <- c.AwaitOrRest(r.step, func() bool { return <-answers }) }()
+	answers <- false
+	for _, answer := range []bool{false, false, false, true} {
+		for asked := false; !asked; { // one Stir may be too early: before the wait has settled
+			c.Stir()
+			select {
+			case answers <- answer:
+				asked = true
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	wantError(t, <-ended, ErrQuiet)
+
+	c.Stir() // nobody waits
+	io.WriteString(other, "x.")
+	wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), nil)
+	if string(r.got) != "x" {
+		t.Errorf("got %q", r.got)
+	}
+}
+
+// Stirring, bytes and the beginnings of waits at the same time lose neither a
+// byte nor the end of a wait.
+func TestStirStorm(t *testing.T) {
+	c, other := pair(t)
+	c.Split()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c.settled.Store(true) // as if the reader had just been told no
+				c.Stir()
+			}
+		}
+	}()
+	const rounds = 2000
+	go func() {
+		for range rounds {
+			io.WriteString(other, "ab.")
+		}
+	}()
+	for range rounds {
+		c.SetReadDeadline(time.Now().Add(patience))
+		r := reader{c: c}
+		for {
+			err := c.AwaitOrRest(r.step, func() bool { return true })
+			if errors.Is(err, ErrQuiet) {
+				continue
+			}
+			wantError(t, err, nil)
+			break
+		}
+		if string(r.got) != "ab" {
+			t.Fatalf("got %q", r.got)
+		}
+	}
+	close(stop)
+	<-stopped
+}
+
+// Interrupt wakes what is parked, also where it comes first.
+func TestInterruptParked(t *testing.T) {
+	eachBeginning(t, func(t *testing.T, c *Conn, _ *net.TCPConn) {
+		p := parkConn(t, c, time.Time{})
+		c.Interrupt()
+		p.want(t, park.Called)
+		c.Resume()
+		c.Interrupt()
+		p = parkConn(t, c, time.Time{})
+		p.want(t, park.Called)
+		c.JoinPoller()
+		wantError(t, c.Await(func() bool { return false }), ErrInterrupted)
+		c.Resume()
+	})
+}
+
+// A goroutine that sleeps in the lot is no parked connection.
+func TestParkedIsWithoutGoroutine(t *testing.T) {
+	c, other := bare(t)
+	woken := make(chan error, 1)
+	r := reader{c: c}
+	go func() { woken <- c.Await(r.step) }()
+	for c.parked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if c.Parked() {
+		t.Error("it is said to be parked")
+	}
+	io.WriteString(other, ".")
+	wantError(t, <-woken, nil)
+	p := parkConn(t, c, time.Time{})
+	if !c.Parked() {
+		t.Error("it is said not to be parked")
+	}
+	other.Close()
+	p.want(t, park.Ready)
+	if c.Parked() {
+		t.Error("it is said to be parked")
+	}
+}
