@@ -62,15 +62,11 @@ func newBench(o options) (*bench, error) {
 }
 
 func (b *bench) prepare(dir string) error {
-	ports, err := freePorts(7)
-	if err != nil {
+	var err error
+	if b.setup, err = newSetup(dir, 0); err != nil {
 		return err
 	}
-	b.setup = setup{
-		Dir: dir, Body: strings.Repeat("weir", 32), AllFields: b.fields == "all", Connections: 9000,
-		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
-		UploadPort: ports[5], CallPort: ports[6], IdleConnections: b.idle,
-	}
+	b.setup.Body, b.setup.AllFields, b.setup.Connections = strings.Repeat("weir", 32), b.fields == "all", 9000
 	// nginx leaves root for another user, who has to get in.
 	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir), writeBodies(dir)); err != nil {
 		return err
@@ -88,11 +84,11 @@ func (b *bench) prepare(dir string) error {
 		return err
 	}
 	b.reading, err = start(loadCore, filepath.Join(dir, "reading.out"), []string{"GOMAXPROCS=1"}, self, "backend",
-		"-uploads", fmt.Sprint(ports[5]), "-calls", fmt.Sprint(ports[6]), "-body", b.setup.Body)
+		"-uploads", fmt.Sprint(b.setup.UploadPort), "-calls", fmt.Sprint(b.setup.CallPort), "-body", b.setup.Body)
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.backend.ready(ports[4]), b.reading.ready(ports[5]), b.reading.ready(ports[6]))
+	return errors.Join(b.backend.ready(b.setup.BackendPort), b.reading.ready(b.setup.UploadPort), b.reading.ready(b.setup.CallPort))
 }
 
 func (b *bench) close() {

@@ -54,7 +54,7 @@ func bulkMain(args []string) error {
 }
 
 func (o *options) bulkRound(peer string, connections int) (float64, error) {
-	p, s, err := o.startAlone(peer, connections)
+	p, s, err := o.startAlone(peer, connections, false, 0)
 	if err != nil {
 		return 0, err
 	}

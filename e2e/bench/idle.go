@@ -3,189 +3,67 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
-	"flag"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
 
-// idleRow is one that measures memory: what a connection of HTTP/2 takes that
-// has had so many uploads, or one request, and waits.
-func idleRow(key, name string, uploads int) row {
-	path := pathSmall
-	if uploads > 0 {
-		path = pathUpload
+// idleRow is one that measures memory: what a connection takes that has been
+// used as its kind says, and waits.
+func idleRow(key string, budget float64) row {
+	k, err := kindOf(key)
+	if err != nil {
+		panic(err)
 	}
-	return row{Key: key, Name: name, secure: true, path: path, idle: true, port: func(s setup) int { return s.TLSPort },
-		load: func(s setup, r row, _ time.Duration) []string {
-			self, err := os.Executable()
-			if err != nil {
-				self = os.Args[0]
-			}
-			return []string{self, "idle", "-address", fmt.Sprintf("127.0.0.1:%d", s.TLSPort), "-uploads", fmt.Sprint(uploads), "-connections", fmt.Sprint(s.IdleConnections)}
-		}}
+	r := row{Key: "idle-" + key, Name: k.name, idle: true, kind: k}
+	if budget > 0 {
+		r = withBudget(r, budget, "haproxy")
+	}
+	return r
 }
 
-const idleReady = "all connections are idle"
-
-// idleRound starts one proxy, has it serve the row's connections, and divides
-// by their number what it takes of the machine's memory once they are idle.
+// idleRound is one proxy's resident memory per connection of the row's kind,
+// between a ninth of -idle and all of them.
 func (b *bench) idleRound(r row, name string) (sample, error) {
-	p, err := b.startProxy(r, name)
-	if err != nil {
-		return sample{}, err
-	}
-	defer p.stop()
-	if err := p.ready(r.port(b.setup)); err != nil {
-		return sample{}, err
-	}
-	if err := b.probeH2(r); err != nil {
-		return sample{}, fmt.Errorf("%w: %s", err, p.output())
-	}
-	before, err := resident(p.cmd.Process.Pid)
-	if err != nil {
-		return sample{}, err
-	}
-	load, err := start(loadCore, filepath.Join(b.setup.Dir, "load.out"), nil, r.load(b.setup, r, 0)...)
-	if err != nil {
-		return sample{}, err
-	}
-	defer load.stop()
-	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(load.output(), idleReady); time.Sleep(20 * time.Millisecond) {
-		select {
-		case <-load.done:
-			return sample{}, fmt.Errorf("the connections were not served: %s", load.output())
-		default:
-		}
-		if time.Now().After(deadline) {
-			return sample{}, fmt.Errorf("the connections are not served in time: %s", load.output())
-		}
-	}
-	time.Sleep(b.settle)
-	after, err := resident(p.cmd.Process.Pid)
-	if err != nil {
-		return sample{}, err
-	}
-	return sample{KiB: float64(after-before) / float64(b.setup.IdleConnections)}, nil
+	f, err := b.slope(r.kind, name, max(1, b.idle/9), b.idle, 1000, 0, nothing)
+	return sample{KiB: f.resident}, err
 }
 
-// resident is what pid and its children take of the machine's memory, in KiB.
-// Pages that they share count for each; so they do in both looks.
-func resident(pid int) (int, error) {
-	sum := 0
-	for _, p := range family(pid) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
-		if err != nil {
-			return 0, err
-		}
-		_, rest, found := strings.Cut(string(text), "VmRSS:")
-		if fields := strings.Fields(rest); found && len(fields) > 0 {
-			n, err := strconv.Atoi(fields[0])
-			if err != nil {
-				return 0, err
-			}
-			sum += n
-		}
-	}
-	return sum, nil
-}
-
-// idleMain opens connections, uses each as the row says, says so, and keeps
-// them open until it is ended.
-func idleMain(args []string) int {
-	flags := flag.NewFlagSet("idle", flag.ExitOnError)
-	address := flags.String("address", "", "host:port")
-	uploads := flags.Int("uploads", 0, "uploads on each connection; 0: one GET")
-	n := flags.Int("connections", 1, "how many")
-	flags.Parse(args)
-
-	var all sync.WaitGroup
-	failed := make(chan error, *n)
-	turns := make(chan struct{}, 16) // so many are in use at once
-	for range *n {
-		all.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			if err := useOnce(*address, *uploads); err != nil {
-				failed <- err
-			}
-		})
-	}
-	all.Wait()
-	if len(failed) > 0 {
-		fmt.Println(len(failed), "connections failed:", <-failed)
-		return 1
-	}
-	fmt.Println(idleReady)
-	select {}
-}
-
-// kept are the connections, for nobody to collect them.
-var kept struct {
-	sync.Mutex
-	all []net.Conn
-}
-
-// useOnce makes a connection and uses it.
-func useOnce(address string, uploads int) error {
-	config := shake{}.client()
-	config.NextProtos = []string{"h2"}
-	raw, err := net.DialTimeout("tcp", address, 10*time.Second)
-	if err != nil {
-		return err
-	}
-	kept.Lock()
-	kept.all = append(kept.all, raw)
-	kept.Unlock()
-	raw.SetDeadline(time.Now().Add(time.Minute))
-	c := tls.Client(raw, config)
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		return err
-	}
-	u := &user{out: bufio.NewWriterSize(c, 64<<10)}
-	u.framer = http2.NewFramer(u.out, bufio.NewReaderSize(c, 16<<10))
-	if err := u.framer.WriteSettings(); err != nil {
-		return err
-	}
-	for i := range max(1, uploads) {
-		if err := u.request(uint32(1+2*i), uploads > 0); err != nil {
-			return fmt.Errorf("request %d: %w", i+1, err)
-		}
-	}
-	return raw.SetDeadline(time.Time{})
-}
-
-// user is a client of one connection, with one request at a time.
+// user is a client of HTTP/2, with one request at a time.
 type user struct {
+	net.Conn
 	framer *http2.Framer
 	out    *bufio.Writer
+	next   uint32 // the stream of the next request
 }
 
-var upload = bytes.Repeat([]byte("weir"), uploadSize/4)
+// newUser begins HTTP/2 on c.
+func newUser(c net.Conn) (held, error) {
+	u := &user{Conn: c, out: bufio.NewWriterSize(c, 4<<10), next: 1}
+	u.framer = http2.NewFramer(u.out, bufio.NewReaderSize(c, 4<<10))
+	u.framer.SetReuseFrames()
+	if _, err := u.out.WriteString(http2.ClientPreface); err != nil {
+		return u, err
+	}
+	return u, u.framer.WriteSettings()
+}
 
-func (u *user) request(id uint32, up bool) error {
+// exchange sends size bytes and gets as many back.
+func (u *user) exchange(size int) error {
+	u.SetDeadline(time.Now().Add(60 * time.Second))
+	id := u.next
+	u.next += 2
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	enc.SetMaxDynamicTableSize(0)
-	method, path := "GET", pathSmall
-	if up {
-		method, path = "POST", pathUpload
-	}
-	for _, f := range [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "localhost"}, {":path", path}, {"user-agent", "weir-bench"}, {"accept", "*/*"}} {
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "https"}, {":authority", "localhost"}, {":path", pathSmall}, {"user-agent", "weir-bench"}, {"accept", "*/*"}} {
 		enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: !up, EndHeaders: true})
-	for body := upload; up && len(body) > 0; {
+	u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
+	for body := zeros[:size]; len(body) > 0; {
 		piece := body[:min(8<<10, len(body))] // no proxy's window is smaller for a stream
 		body = body[len(piece):]
 		u.framer.WriteData(id, len(body) == 0, piece)
@@ -193,10 +71,19 @@ func (u *user) request(id uint32, up bool) error {
 	if err := u.out.Flush(); err != nil {
 		return err
 	}
+	n, err := u.answer(id)
+	if err == nil && n != size {
+		err = fmt.Errorf("the answer has %d bytes of %d", n, size)
+	}
+	return err
+}
+
+// answer reads until stream id has ended: how long its body was.
+func (u *user) answer(id uint32) (n int, err error) {
 	for {
 		f, err := u.framer.ReadFrame()
 		if err != nil {
-			return err
+			return n, err
 		}
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
@@ -208,14 +95,17 @@ func (u *user) request(id uint32, up bool) error {
 				u.framer.WritePing(true, f.Data)
 			}
 		case *http2.DataFrame:
-			if n := len(f.Data()); n > 0 {
-				u.framer.WriteWindowUpdate(0, uint32(n))
+			if f.StreamID == id {
+				n += len(f.Data())
+			}
+			if f.Length > 0 {
+				u.framer.WriteWindowUpdate(0, f.Length)
 			}
 		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-			return fmt.Errorf("the proxy says %v", f)
+			return n, fmt.Errorf("the proxy says %v", f)
 		}
 		if h := f.Header(); h.StreamID == id && h.Flags.Has(http2.FlagDataEndStream) && (h.Type == http2.FrameData || h.Type == http2.FrameHeaders) {
-			return u.out.Flush()
+			return n, u.out.Flush()
 		}
 	}
 }

@@ -33,9 +33,6 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "backend" {
 		os.Exit(backendMain(os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == "idle" {
-		os.Exit(idleMain(os.Args[2:]))
-	}
 	run := run
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -60,7 +57,6 @@ type options struct {
 	rounds   int
 	duration time.Duration
 	warmup   time.Duration
-	settle   time.Duration
 	idle     int    // connections of the rows that measure memory
 	weir     string // path of the binary; empty: built
 	fields   string
@@ -96,13 +92,12 @@ func (o *options) cleanUp() {
 
 func parseOptions() (options, error) {
 	var o options
-	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, all")
+	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, all")
 	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure; ratios need haproxy and nginx")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds for each proxy and row; the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "measured part of a round")
 	flag.DurationVar(&o.warmup, "warmup", time.Second, "load before the measured part of a round")
-	flag.DurationVar(&o.settle, "settle", 5*time.Second, "wait before memory is measured")
-	flag.IntVar(&o.idle, "idle", 1000, "connections of the rows that measure memory")
+	flag.IntVar(&o.idle, "idle", 9000, "connections of the rows that measure memory: what is between a ninth of them and all")
 	flag.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
 	flag.StringVar(&o.fields, "fields", "all", "fields the peers set: all those weir sets, or few (X-Forwarded-For and -Proto)")
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this file")
@@ -119,8 +114,8 @@ func parseOptions() (options, error) {
 		}
 		o.peers = append(o.peers, name)
 	}
-	if o.idle < 1 || o.idle > 4000 {
-		return o, errors.New("-idle has to be 1 to 4000")
+	if o.idle < 90 || o.idle > 9000 {
+		return o, errors.New("-idle has to be 90 to 9000")
 	}
 	if o.rounds < 1 || o.duration < 100*time.Millisecond {
 		return o, errors.New("-rounds has to be at least 1 and -duration at least 100ms")

@@ -1,114 +1,31 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
-	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
-
-// A kind is a connection whose memory is measured while it is idle.
-type kind struct {
-	key, name string
-	// dial makes one.
-	dial func(s setup) (net.Conn, error)
-	// use is what it does before it goes quiet.
-	use func(c net.Conn) error
-}
-
-var kinds = []kind{
-	{"tunnel", "idle tunnel, both halves", dialRaw, useOnceOrSo},
-	{"used", "idle tunnel after 100 exchanges and 256 KiB", dialRaw, useMuch},
-	{"ws", "idle WebSocket", dialWebSocket, useOnceOrSo},
-	{"wss", "idle WebSocket over TLS", dialSecure, useOnceOrSo},
-	{"wss-used", "the same after 100 exchanges and 256 KiB", dialSecure, useMuch},
-}
-
-func useOnceOrSo(c net.Conn) error { return exchange(c, 1, 128) }
-
-func useMuch(c net.Conn) error {
-	return errors.Join(exchange(c, 100, 128), exchange(c, 4, 64<<10))
-}
-
-func dialRaw(s setup) (net.Conn, error) {
-	return net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.TCPPort))
-}
-
-func dialWebSocket(s setup) (net.Conn, error) {
-	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.HTTPPort))
-	if err != nil {
-		return nil, err
-	}
-	return c, upgraded(c)
-}
-
-func dialSecure(s setup) (net.Conn, error) {
-	config := shake{}.client()
-	config.NextProtos = []string{"http/1.1"}
-	c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.TLSPort), config)
-	if err != nil {
-		return nil, err
-	}
-	return c, upgraded(c)
-}
-
-// upgraded makes a connection a tunnel by way of HTTP.
-func upgraded(c net.Conn) error {
-	c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); err != nil {
-		return err
-	}
-	head, err := readHead(c)
-	if err == nil && !strings.HasPrefix(head, "HTTP/1.1 101 ") {
-		err = fmt.Errorf("the proxy answers an upgrade with %q", head)
-	}
-	return err
-}
-
-// readHead reads the head of a message and not a byte more.
-func readHead(c net.Conn) (string, error) {
-	var head []byte
-	for b := make([]byte, 1); !strings.HasSuffix(string(head), "\r\n\r\n"); head = append(head, b[0]) {
-		if _, err := io.ReadFull(c, b); err != nil {
-			return string(head), err
-		}
-	}
-	return string(head), nil
-}
-
-// exchange sends so many messages that come back, one after the other.
-func exchange(c net.Conn, times, size int) error {
-	c.SetDeadline(time.Now().Add(30 * time.Second))
-	out, in := make([]byte, size), make([]byte, size)
-	for range times {
-		if _, err := c.Write(out); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c, in); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // memoryMain measures resident memory per idle connection: the slope between
 // two numbers of connections, so that what a process needs anyway does not count.
 func memoryMain(args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ExitOnError)
 	var o options
-	peers := flags.String("peers", "weir,haproxy", "proxies to measure")
-	which := flags.String("kinds", "tunnel,used", "kinds of connections: tunnel, used, ws, wss, wss-used")
+	peers := flags.String("peers", "weir,haproxy,nginx", "proxies to measure")
+	which := flags.String("kinds", "plain,tls,h2,tunnel,ws", "kinds of connections: "+kindKeys())
 	from := flags.Int("from", 1000, "connections at the first look")
 	to := flags.Int("to", 9000, "connections at the second")
 	rate := flags.Int("rate", 1000, "new connections a second")
 	rounds := flags.Int("rounds", 1, "rounds")
+	processes := flags.Int("processes", 1, "proxies at the same time, each with so many connections and with clients and a backend of its own")
+	one := flags.Int("one", -1, "")
 	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
 	flags.Parse(args)
 	o.peers = strings.Split(*peers, ",")
@@ -116,80 +33,128 @@ func memoryMain(args []string) error {
 		return err
 	}
 	defer o.cleanUp()
+	if *one >= 0 {
+		return o.oneOfMany(*which, *one, *from, *to, *rate)
+	}
 	if done, err := runApart(append(os.Args[1:], "-weir", o.weir)); done || err != nil {
 		return err
 	}
-	for _, k := range kinds {
-		if !strings.Contains(","+*which+",", ","+k.key+",") {
-			continue
+	for key := range strings.SplitSeq(*which, ",") {
+		k, err := kindOf(key)
+		if err != nil {
+			return err
 		}
 		for range *rounds {
 			for _, peer := range o.peers {
-				kib, err := o.slope(k, peer, *from, *to, *rate)
+				if slices.Contains(proxies[peer].not, k.key) {
+					continue
+				}
+				if *processes > 1 {
+					err = o.many(k, peer, *processes, *from, *to, *rate)
+				} else {
+					var f footprint
+					if f, err = o.slope(k, peer, *from, *to, *rate, 0, nothing); err == nil {
+						fmt.Printf("%-47s %-8s %s\n", k.name, peer, f)
+					}
+				}
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", k.name, peer, err)
 				}
-				fmt.Printf("%-45s %-8s %6.2f KiB per connection\n", k.name, peer, kib)
 			}
 		}
 	}
 	return nil
 }
 
-// slope starts a proxy and measures one kind of connection.
-func (o *options) slope(k kind, peer string, from, to, rate int) (kib float64, err error) {
-	p, s, err := o.startAlone(peer, to)
+// footprint is what one connection takes.
+type footprint struct {
+	resident float64 // KiB of the process
+	kernel   kernelMemory
+	sockets  float64 // descriptors of the process for each connection
+}
+
+func (f footprint) String() string {
+	return fmt.Sprintf("%6.2f KiB per connection; %.2f descriptors; kernel: %s", f.resident, f.sockets, f.kernel)
+}
+
+func nothing(string) {}
+
+// slope starts a proxy and measures one kind of connection. Between its steps
+// it calls pause, which may wait for others that measure at the same time.
+func (o *options) slope(k kind, peer string, from, to, rate, base int, pause func(step string)) (f footprint, err error) {
+	p, s, err := o.startAlone(peer, to, k.mutual, base)
 	if err != nil {
-		return 0, err
+		return f, err
 	}
 	defer os.RemoveAll(s.Dir)
 	defer p.stop()
 	stop, err := serveEcho(s.BackendPort)
 	if err != nil {
-		return 0, err
+		return f, err
 	}
 	defer stop()
-	if err := p.ready(s.TCPPort); err != nil {
-		return 0, err
+	if err := p.ready(s.TLSPort); err != nil {
+		return f, err
 	}
-	var open []net.Conn
+	var open []held
 	defer func() {
 		for _, c := range open {
 			c.Close()
 		}
 	}()
-	var resident [2]float64
+	var looks [2]look
 	for i, n := range [...]int{from, to} {
+		pause("ready")
 		if open, err = k.openUntil(n, rate, s, open); err != nil {
-			return 0, fmt.Errorf("with %d connections: %w; %s", len(open), err, p.output())
+			return f, fmt.Errorf("with %d connections: %w; %s", len(open), err, p.output())
 		}
-		if resident[i], err = settled(p.cmd.Process.Pid); err != nil {
-			return 0, err
-		}
-	}
-	for _, c := range open { // all have to be there still
-		if err := exchange(c, 1, 1); err != nil {
-			return 0, fmt.Errorf("an idle connection did not last: %w", err)
+		pause("open")
+		if looks[i], err = settled(p.cmd.Process.Pid); err != nil {
+			return f, err
 		}
 	}
-	return (resident[1] - resident[0]) / float64(to-from), nil
+	pause("measured")
+	if err := exchangeAll(open); err != nil { // all have to be there still
+		return f, fmt.Errorf("an idle connection did not last: %w; %s", err, p.output())
+	}
+	n := float64(to - from)
+	f.resident = (looks[1].resident - looks[0].resident) / n
+	f.sockets = float64(looks[1].descriptors-looks[0].descriptors) / n
+	f.kernel = looks[1].kernel.since(looks[0].kernel)
+	return f, nil
+}
+
+// exchangeAll has each connection make another exchange.
+func exchangeAll(open []held) error {
+	var all sync.WaitGroup
+	failed := make(chan error, openers)
+	for i := range openers {
+		all.Go(func() {
+			for j := i; j < len(open); j += openers {
+				if err := open[j].exchange(1); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(failed) > 0 {
+		return <-failed
+	}
+	return nil
 }
 
 // startAlone starts a proxy whose backend is ours.
-func (o *options) startAlone(peer string, connections int) (*process, setup, error) {
-	ports, err := freePorts(7)
-	if err != nil {
-		return nil, setup{}, err
-	}
+func (o *options) startAlone(peer string, connections int, mutual bool, base int) (*process, setup, error) {
 	dir, err := os.MkdirTemp("", "weir-bench")
 	if err != nil {
 		return nil, setup{}, err
 	}
-	b := &bench{options: *o, setup: setup{Dir: dir, AllFields: true, Connections: connections + 100,
-		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
-		UploadPort: ports[5], CallPort: ports[6]}}
-	err = errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir))
-	if err == nil {
+	s, err := newSetup(dir, base)
+	s.AllFields, s.Mutual, s.Connections = true, mutual, connections+100
+	b := &bench{options: *o, setup: s}
+	if err = errors.Join(err, os.Chmod(dir, 0o755), writeCertificates(dir)); err == nil {
 		var p *process
 		if p, err = b.startProxy(row{}, peer); err == nil {
 			return p, b.setup, nil
@@ -199,43 +164,11 @@ func (o *options) startAlone(peer string, connections int) (*process, setup, err
 	return nil, setup{}, err
 }
 
-// serveEcho is a backend that returns what it gets, after an upgrade where one is asked for.
-func serveEcho(port int) (stop func(), err error) {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				first := make([]byte, 4)
-				if _, err := io.ReadFull(c, first); err != nil {
-					return
-				}
-				if string(first) == "GET " {
-					if _, err := readHead(c); err != nil {
-						return
-					}
-					first = []byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
-				}
-				c.Write(first)
-				io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4<<10))
-			}()
-		}
-	}()
-	return func() { l.Close() }, nil
-}
-
 // openers is how many connections are opened, and used, at the same time.
 const openers = 16
 
 // openUntil opens connections until there are n. Each does what its kind does.
-func (k kind) openUntil(n, rate int, s setup, open []net.Conn) ([]net.Conn, error) {
+func (k kind) openUntil(n, rate int, s setup, open []held) ([]held, error) {
 	turns, missing := make(chan struct{}), n-len(open)
 	go func() {
 		defer close(turns)
@@ -251,14 +184,21 @@ func (k kind) openUntil(n, rate int, s setup, open []net.Conn) ([]net.Conn, erro
 	for range openers {
 		all.Go(func() {
 			for range turns {
-				c, err := k.dial(s)
+				mu.Lock()
+				stop := failed != nil
+				mu.Unlock()
+				if stop {
+					continue
+				}
+				h, err := k.dial(s)
 				if err == nil {
-					err = k.use(c)
+					err = k.use(h)
 				}
 				mu.Lock()
-				if err == nil {
-					open = append(open, c)
-				} else if failed == nil {
+				if h != nil {
+					open = append(open, h)
+				}
+				if failed == nil {
 					failed = err
 				}
 				mu.Unlock()
@@ -269,16 +209,57 @@ func (k kind) openUntil(n, rate int, s setup, open []net.Conn) ([]net.Conn, erro
 	return open, failed
 }
 
-// settled is a process's resident memory in KiB once that does not change any more.
-func settled(pid int) (float64, error) {
+// look is what a process and the kernel hold at one moment.
+type look struct {
+	resident    float64 // KiB
+	descriptors int
+	kernel      kernelMemory
+}
+
+// settled looks once a process's resident memory does not change any more.
+func settled(pid int) (look, error) {
 	last := math.Inf(1)
 	for begun := time.Now(); ; {
 		time.Sleep(4 * time.Second)
 		kib, err := resident(pid)
-		now := float64(kib)
-		if err != nil || math.Abs(now-last) < last/500 || time.Since(begun) > time.Minute {
-			return now, err
+		if err != nil {
+			return look{}, err
 		}
-		last = now
+		if now := float64(kib); math.Abs(now-last) < last/500 || time.Since(begun) > time.Minute {
+			l := look{resident: now, descriptors: descriptors(pid)}
+			l.kernel, err = lookAtKernel()
+			return l, err
+		}
+		last = float64(kib)
 	}
+}
+
+// resident is what pid and its children take of the machine's memory, in KiB.
+// Pages that they share count for each; so they do in both looks.
+func resident(pid int) (int, error) {
+	sum := 0
+	for _, p := range family(pid) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, found := strings.Cut(string(text), "VmRSS:")
+		if fields := strings.Fields(rest); found && len(fields) > 0 {
+			n, err := strconv.Atoi(fields[0])
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// descriptors counts those of pid and its children.
+func descriptors(pid int) (n int) {
+	for _, p := range family(pid) {
+		files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p))
+		n += len(files)
+	}
+	return n
 }

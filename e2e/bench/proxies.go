@@ -52,7 +52,7 @@ var proxies = map[string]proxy{
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		not:     []string{"tcp"},
+		not:     []string{"tcp", "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used"},
 	},
 }
 
@@ -62,9 +62,20 @@ type setup struct {
 	Connections                                        int // that HAProxy takes
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
 	UploadPort, CallPort                               int    // of our own backend
-	IdleConnections                                    int    // of the rows that measure memory
+	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the one in use, without .crt, .key and .pem (both in one)
 	AllFields                                          bool
+	Mutual                                             bool // clients are asked for a certificate
+}
+
+// newSetup finds ports, from base on or wherever there are some.
+func newSetup(dir string, base int) (setup, error) {
+	ports, err := freePorts(base, 8)
+	if err != nil {
+		return setup{}, err
+	}
+	return setup{Dir: dir, HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
+		UploadPort: ports[5], CallPort: ports[6], ProxyPort: ports[7]}, nil
 }
 
 // render writes the configuration name into the working folder and returns its path.
@@ -81,11 +92,17 @@ func (s setup) render(name string) (string, error) {
 	return path, os.WriteFile(path, text.Bytes(), 0o644)
 }
 
-// freePorts returns n ports on which nothing listened a moment ago, below the
-// range that outgoing connections take theirs from.
-func freePorts(n int) ([]int, error) {
+// firstPort is that of the range that freePorts takes them from.
+const firstPort = 21000
+
+// freePorts returns n ports on which nothing listened a moment ago, from base
+// on (0: anywhere), below the range that outgoing connections take theirs from.
+func freePorts(base, n int) ([]int, error) {
 	var ports []int
-	for port := 21000 + os.Getpid()%1000; port < 32000 && len(ports) < n; port++ {
+	if base == 0 {
+		base = firstPort + os.Getpid()%1000
+	}
+	for port := base; port < 32000 && len(ports) < n; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
@@ -164,7 +181,8 @@ func (p *process) output() string {
 	return strings.TrimSpace(string(text))
 }
 
-// writeCertificates makes ecdsa.crt, .key and .pem with a P-256 key, and rsa.* with a 2048-bit one.
+// writeCertificates makes ecdsa.crt, .key and .pem with a P-256 key, rsa.* with
+// a 2048-bit one, and clients.*, by which clients' certificates are signed.
 func writeCertificates(dir string) error {
 	small, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -174,24 +192,32 @@ func writeCertificates(dir string) error {
 	if err != nil {
 		return err
 	}
+	ca := certificateOf("clients")
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
 	return errors.Join(
-		writeCertificate(filepath.Join(dir, "ecdsa"), small),
-		writeCertificate(filepath.Join(dir, "rsa"), large),
+		writeCertificate(filepath.Join(dir, "ecdsa"), certificateOf("localhost"), small),
+		writeCertificate(filepath.Join(dir, "rsa"), certificateOf("localhost"), large),
+		writeCertificate(filepath.Join(dir, "clients"), ca, small),
 	)
 }
 
-// writeCertificate signs path.crt with key, and writes path.key, and path.pem with the two in it.
-func writeCertificate(path string, key crypto.Signer) error {
-	t := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "localhost"},
+// certificateOf is one for servers and clients, to be signed.
+func certificateOf(name string) *x509.Certificate {
+	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
 		DNSNames:     []string{"localhost"},
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().Add(24 * time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
+}
+
+// writeCertificate signs path.crt with key, and writes path.key, and path.pem with the two in it.
+func writeCertificate(path string, t *x509.Certificate, key crypto.Signer) error {
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ type row struct {
 	opens float64
 	path  string // what rows of HTTP/2 ask for; "": the row is of HTTP/1.1
 	idle  bool   // memory is measured, not time
+	kind  kind   // of an idle row's connections
 	load  func(s setup, r row, d time.Duration) []string
 }
 
@@ -38,6 +39,10 @@ var allRows = []row{
 	withBudget(h2Row("h2-10", "HTTP/2 over TLS, 10 streams", pathSmall, 32, 10), 0.85, "haproxy"),
 	{Key: "tcp", Name: "raw TCP, request/response", Budget: 1.0, Against: "haproxy",
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
+	idleRow("tls", 0.5),
+	idleRow("h2", 0.5),
+	idleRow("plain", 1.0),
+	idleRow("tunnel", 1.0),
 
 	handshakeRow("full13-rsa", "full TLS 1.3 handshake, RSA 2048", shake{RSA: true}),
 	handshakeRow("resumed13", "resumed TLS 1.3 handshake, ECDSA P-256", shake{Resumed: true}),
@@ -51,16 +56,17 @@ var allRows = []row{
 	h2Row("h2-1m", "HTTP/2 over TLS, 10 streams, 1 MiB", pathLarge, 8, 10),
 	h2Row("h2-upload", "HTTP/2 over TLS, 10 streams, uploads of 16 KiB", pathUpload, 32, 10),
 	h2Row("grpc", "gRPC unary over TLS, 10 streams, to an h2c backend", pathCall, 32, 10),
-	idleRow("h2-idle", "idle, HTTP/2 after one request", 0),
-	idleRow("h2-idle-uploads", "idle, HTTP/2 after 100 uploads of 16 KiB", 100),
+	idleRow("tls-mutual-used", 0),
+	idleRow("h2-uploads", 0),
 }
 
 // groups are names for several rows.
 var groups = map[string]func(r row) bool{
 	"all":        func(r row) bool { return true },
 	"budgets":    func(r row) bool { return r.Budget > 0 },
-	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.path == "" },
-	"http2":      func(r row) bool { return r.path != "" },
+	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.path == "" && !r.idle },
+	"http2":      func(r row) bool { return r.path != "" || strings.HasPrefix(r.kind.key, "h2") },
+	"idle":       func(r row) bool { return r.idle },
 }
 
 // withBudget is r with a ratio that weir must reach.

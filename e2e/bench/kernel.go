@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// kernelMemory is what the kernel of this machine holds for sockets: for those
+// of the proxy, of the clients and of the backend alike, so it is divided by
+// their number. Others on the machine disturb it.
+type kernelMemory struct {
+	sockets int // of TCP, connected
+	slab    int // bytes of the objects that a socket with its descriptor is made of
+	queued  int // bytes that wait in sockets, and what they take around them
+	known   bool
+}
+
+// socketObjects are what there is for each socket in slabs: itself, its inode,
+// its name, its file, and its places in epoll sets.
+var socketObjects = []string{"TCP", "sock_inode_cache", "dentry", "filp", "eventpoll_epi", "ep_head"}
+
+// lookAtKernel reads /proc/slabinfo, which root alone may, and /proc/net/sockstat.
+func lookAtKernel() (k kernelMemory, err error) {
+	slabs, err := readSlabs()
+	if err != nil {
+		return k, nil // not root
+	}
+	k.known, k.sockets = true, slabs["TCP"].active
+	for _, name := range socketObjects {
+		k.slab += slabs[name].active * slabs[name].size
+	}
+	text, err := os.ReadFile("/proc/net/sockstat")
+	if err != nil {
+		return k, err
+	}
+	if _, rest, ok := strings.Cut(string(text), "TCP: "); ok {
+		fields := strings.Fields(rest)
+		for i := 0; i+1 < len(fields); i += 2 {
+			if n, _ := strconv.Atoi(fields[i+1]); fields[i] == "mem" {
+				k.queued = n * os.Getpagesize()
+				break
+			}
+		}
+	}
+	return k, nil
+}
+
+func (after kernelMemory) since(before kernelMemory) kernelMemory {
+	return kernelMemory{after.sockets - before.sockets, after.slab - before.slab, after.queued - before.queued, after.known && before.known}
+}
+
+// String is what one socket takes.
+func (k kernelMemory) String() string {
+	if !k.known || k.sockets <= 0 {
+		return "unknown (needs root)"
+	}
+	n := float64(k.sockets) * 1024
+	return fmt.Sprintf("%.2f KiB in slabs and %.2f KiB queued for each of %d sockets of all sides", float64(k.slab)/n, float64(k.queued)/n, k.sockets)
+}
+
+type slab struct{ active, size int }
+
+func readSlabs() (map[string]slab, error) {
+	f, err := os.Open("/proc/slabinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all := map[string]slab{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || fields[0] == "#" {
+			continue
+		}
+		active, err := strconv.Atoi(fields[1])
+		if err != nil {
+			continue // the head
+		}
+		size, _ := strconv.Atoi(fields[3])
+		all[fields[0]] = slab{active, size}
+	}
+	return all, nil
+}
