@@ -112,6 +112,9 @@ type ListenerTimeouts struct {
 	RequestHead time.Duration
 	// BodyIdle bounds the wait for more of a request body, or for the client to take more of a response.
 	BodyIdle time.Duration
+	// BodyMinRate is how many bytes a second of a request body have to come, over
+	// a time of BodyIdle; 0: any.
+	BodyMinRate int64
 	// KeepAlive bounds the wait for the next request on a connection.
 	KeepAlive time.Duration
 	// TunnelIdle ends a tunnel over which nothing went either way for this long.

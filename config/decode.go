@@ -86,6 +86,7 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
+		BodyMinRate: 240,
 		KeepAlive:   6 * time.Minute,
 		TunnelIdle:  time.Hour,
 	}}
@@ -104,6 +105,7 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 				{"handshake", v.duration(&t.Handshake, time.Second, 5*time.Minute)},
 				{"request_head", v.duration(&t.RequestHead, time.Second, 10*time.Minute)},
 				{"body_idle", v.duration(&t.BodyIdle, time.Second, day)},
+				{"body_min_rate", v.size(&t.BodyMinRate, 0, 1<<20)},
 				{"keep_alive", v.duration(&t.KeepAlive, time.Second, day)},
 				{"tunnel_idle", v.duration(&t.TunnelIdle, time.Second, 30*day)},
 			}...)

@@ -123,6 +123,7 @@ func (l Listener) tree() (t tree) {
 		t.duration("handshake", l.Timeouts.Handshake)
 		t.duration("request_head", l.Timeouts.RequestHead)
 		t.duration("body_idle", l.Timeouts.BodyIdle)
+		t.text("body_min_rate", formatSize(l.Timeouts.BodyMinRate), true)
 		t.duration("keep_alive", l.Timeouts.KeepAlive)
 		t.duration("tunnel_idle", l.Timeouts.TunnelIdle)
 	})

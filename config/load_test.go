@@ -82,7 +82,7 @@ func TestAcceptance(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
 	want := &Config{
-		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}}},
+		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies: []TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: secureSuites()}},
 		Routes:      []Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: TLSTerminate, Backend: "app"}},
 		Backends: []Backend{{

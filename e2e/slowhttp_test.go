@@ -39,7 +39,7 @@ var slowModes = []struct {
 	{"slow heads", "/", []string{"-H", "-i", "1"}, []string{"slow_head"}, true},
 	{"slow bodies", "/", []string{"-B", "-i", "3", "-s", "100000"}, []string{"slow_body"}, true},
 	{"ranges", "/bytes/1000", []string{"-R", "-a", "5", "-b", "2000"}, nil, true},
-	{"slow reads", "/bytes/4000000", []string{"-X", "-n", "5", "-z", "32", "-w", "64", "-y", "256"}, []string{"client_gone"}, false},
+	{"slow reads", "/bytes/4000000", []string{"-X", "-n", "5", "-z", "32", "-w", "64", "-y", "256"}, []string{"slow_read"}, false},
 }
 
 // slowhttptest does its worst in all its modes, plain and over TLS: weir ends

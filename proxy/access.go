@@ -89,6 +89,9 @@ func (x *exchange) record(now time.Time) {
 	}
 	in, out := x.wire.Transferred()
 	m.exchange(x.status, now.Sub(x.started), in, out)
+	if x.reason != "" {
+		x.proxy.Metrics.slowClient(x.edge.name, x.reason)
+	}
 	if log := x.proxy.log.Load(); log != nil {
 		r := x.newRecord(now)
 		(*log)(&r)

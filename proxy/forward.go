@@ -281,8 +281,11 @@ func (x *exchange) flush() error {
 // lostClient notes that nothing can be sent to the client any more.
 func (x *exchange) lostClient(err error) {
 	reason := "client_gone"
-	if x.conn.WasCut() {
+	switch {
+	case x.conn.WasCut():
 		reason = "cut"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = "slow_read"
 	}
 	x.fail(clientGone, x.status, reason, err)
 }
@@ -401,7 +404,7 @@ func troubleText(status int, err error) string {
 	case status == http.StatusGatewayTimeout:
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
-		return "the request's body did not arrive in time (timeouts.body_idle of the listener)"
+		return "the request's body did not arrive in time (timeouts.body_idle and body_min_rate of the listener)"
 	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
 	case status == http.StatusServiceUnavailable:

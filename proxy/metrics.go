@@ -17,6 +17,7 @@ type Metrics struct {
 	bytes    *prometheus.CounterVec
 	tunnels  *prometheus.GaugeVec
 	http2    *prometheus.CounterVec
+	slow     *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -53,9 +54,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Tunnels open by route."}, []string{"route"}),
 		http2: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http2_errors_total",
 			Help: "Connections and streams of clients that were ended for a fault of theirs, by listener and reason."}, []string{"listener", "scope", "reason"}),
+		slow: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_slow_clients_total",
+			Help: "Exchanges that were ended because the client was too slow, by what it was slow with: slow_head, slow_body or slow_read."}, []string{"listener", "reason"}),
 		routes: make(map[routeKey]*routeMetrics),
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.http2)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.http2, m.slow)
 	m.none = m.route("", "")
 	return m
 }
@@ -92,6 +95,7 @@ func (m *Metrics) retain(t *Table) {
 	for name := range m.listeners {
 		if t.edges[name] == nil {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
+			m.slow.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
 	m.listeners = make(map[string]bool)
@@ -146,6 +150,20 @@ func (m *Metrics) http2Error(listener, scope, reason string) {
 	defer m.mu.Unlock()
 	if m.listeners[listener] { // else it went, and its series with it
 		m.http2.WithLabelValues(listener, scope, reason).Inc()
+	}
+}
+
+// slowClient counts an exchange whose reason is that its client was too slow.
+func (m *Metrics) slowClient(listener, reason string) {
+	switch reason {
+	case "slow_head", "slow_body", "slow_read":
+	default:
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listeners[listener] {
+		m.slow.WithLabelValues(listener, reason).Inc()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,7 +161,10 @@ func TestHTTP2Deaf(t *testing.T) {
 			}
 		}()
 		<-done
-		r.record().want(t, "status", 200, "reason", "client_gone")
+		rec := r.record()
+		if reason := rec["reason"]; reason != "slow_read" && reason != "client_gone" { // whose wait ends first, the exchange's or the connection's
+			t.Errorf("it ended with %v", rec)
+		}
 	}
 }
 
@@ -170,8 +174,43 @@ func TestHTTP2StreamDeaf(t *testing.T) {
 	id := c.request(true, "/")
 	serveOnce(e.accept(), ok(strings.Repeat("x", 100_000)))
 	c.wantReset(id, "INTERNAL_ERROR")
-	r.record().want(t, "status", 200, "reason", "client_gone")
+	r.record().want(t, "status", 200, "reason", "slow_read")
 	c.alive()
+}
+
+// A client that opens its windows byte by byte is as good as one that does not.
+func TestHTTP2Dribble(t *testing.T) {
+	r, e := newRig2(t, short)
+	f := func(of string, on func(id uint32) uint32, windows ...xhttp2.Setting) {
+		t.Helper()
+		p := r.dialBare2("tls")
+		p.write(xhttp2.ClientPreface)
+		c := settings2(p, windows...)
+		id := c.request(true, "/")
+		serveOnce(e.accept(), ok(strings.Repeat("x", 100_000)))
+		stop := make(chan struct{})
+		var dripping sync.WaitGroup
+		dripping.Go(func() {
+			for c.beside(func() error { return c.framer.WriteWindowUpdate(on(id), 1) }) == nil {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+		c.wantReset(id, "INTERNAL_ERROR")
+		close(stop)
+		dripping.Wait()
+		rec := r.record()
+		rec.want(t, "status", 200, "reason", "slow_read")
+		if n := rec["bytes_out"].(int64); n > 90_000 {
+			t.Errorf("the window of the %s let %d bytes through", of, n)
+		}
+		c.Close()
+	}
+	f("stream", func(id uint32) uint32 { return id })
+	f("connection", func(uint32) uint32 { return 0 }, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1 << 30})
 }
 
 // A drain tells the client, lets it finish, and ends the connection.

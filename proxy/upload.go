@@ -22,7 +22,7 @@ type upload struct {
 	exchange *exchange
 	link     *backend.Session
 	limit    int64 // max_body; 0: none
-	idle     time.Duration
+	pace     pace
 	wait     time.Duration // for the response's head, once the body is sent
 	begun    time.Time
 
@@ -44,7 +44,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 		return
 	}
 	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
-		idle: x.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
+		pace: newPace(x.edge.timeouts.BodyIdle, x.minRate()), begun: time.Now(), done: make(chan struct{})}
 	switch {
 	case x.upload != nil: // it was refused
 		u.kept, u.bytes = x.upload.kept, x.upload.bytes
@@ -90,11 +90,13 @@ func (u *upload) run() {
 		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
 			return
 		}
-		x.wire.SetReadDeadline(time.Now().Add(u.idle))
+		asked := time.Now()
+		x.wire.SetReadDeadline(asked.Add(u.pace.left))
 		p, err := x.wire.ReadBody(&x.req)
 		if err == io.EOF {
 			break
 		}
+		u.pace.came(len(p), time.Since(asked))
 		if u.bytes += int64(len(p)); err == nil && u.limit > 0 && u.bytes > u.limit {
 			err = refuseBody
 		}

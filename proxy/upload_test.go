@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -430,4 +431,98 @@ func TestUploadOverTLSIsInterrupted(t *testing.T) {
 		}
 		c.wantEnd(false) // with a close_notify: the read that was interrupted did no harm
 	}
+}
+
+// A body that drips ends, however little each pause is: at most about body_idle
+// after it was too slow for the first time.
+func TestDrippingUploads(t *testing.T) {
+	const idle = 700 * time.Millisecond
+	tune := func(c *config.Config) {
+		for i := range c.Listeners {
+			c.Listeners[i].Timeouts.BodyIdle = idle
+		}
+	}
+	// drip sends a byte now and then until it fails or stop is closed.
+	drip := func(send func() error, stop <-chan struct{}) {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(idle / 10):
+			}
+			if send() != nil {
+				return
+			}
+		}
+	}
+	f := func(what, head, piece string) {
+		t.Helper()
+		r, e := newPlain(t, tune)
+		c := r.dial("web")
+		c.write(head)
+		e.accept().head()
+		stop := make(chan struct{})
+		var dripping sync.WaitGroup
+		dripping.Go(func() {
+			drip(func() error { _, err := io.WriteString(c.Conn, piece); return err }, stop)
+		})
+		if resp := c.wantResponse(408, "*"); !resp.Close {
+			t.Errorf("%s: the connection goes on", what)
+		}
+		close(stop)
+		dripping.Wait()
+		r.record().want(t, "status", 408, "reason", "slow_body")
+		if n := r.counter("weir_http_slow_clients_total", "reason", "slow_body"); n != 1 {
+			t.Errorf("%s: %v slow clients were counted", what, n)
+		}
+	}
+	f("a length", post(1000), "x")
+	f("chunks", postChunked, "1\r\nx\r\n")
+	f("the head of a chunk", postChunked, "0")
+
+	t.Run("HTTP/2", func(t *testing.T) {
+		r, e := newRig2(t, tune)
+		c := r.dial2("tls")
+		id := c.request(false, "/", ":method: POST")
+		e.accept().head()
+		stop := make(chan struct{})
+		var dripping sync.WaitGroup
+		dripping.Go(func() {
+			drip(func() error {
+				return c.beside(func() error { return c.framer.WriteData(id, false, []byte("x")) })
+			}, stop)
+		})
+		c.want2(id, 408, "*")
+		close(stop)
+		dripping.Wait()
+		r.record().want(t, "status", 408, "reason", "slow_body")
+		c.alive()
+	})
+}
+
+// What is slow but fast enough, or may be slow, is served to its end.
+func TestSlowUploads(t *testing.T) {
+	const idle = time.Second
+	f := func(what, head string, rate int64, piece string, pieces int) {
+		t.Helper()
+		r, e := newPlain(t, func(c *config.Config) {
+			c.Listeners[0].Timeouts.BodyIdle, c.Listeners[0].Timeouts.BodyMinRate = idle, rate
+		})
+		c := r.dial("web")
+		c.write(fmt.Sprintf(head, len(piece)*pieces))
+		s := e.accept()
+		s.head()
+		for range pieces {
+			time.Sleep(idle / 5)
+			c.write(piece)
+			s.wantRead(piece)
+		}
+		s.write(ok("thanks"))
+		c.wantResponse(200, "thanks")
+		r.record().want(t, "status", 200, "reason", nil)
+	}
+	head := "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+	f("no least rate", head, 0, "x", 12)
+	f("gRPC", strings.Replace(head, "\r\n\r\n", "\r\nContent-Type: application/grpc\r\n\r\n", 1), 240, "x", 12)
+	f("slow", head, 10, strings.Repeat("x", 50), 12)
 }

@@ -82,7 +82,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }, "@app", app)
 	c := r.dial("web")
 	c.write(get)
-	r.record().want(t, "status", 200, "reason", "client_gone")
+	r.record().want(t, "status", 200, "reason", "slow_read")
 	if _, err := io.Copy(io.Discard, c.r); err == nil {
 		t.Error("the response ended in order")
 	}

@@ -236,13 +236,22 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
 }
 
+// A wait for room begins anew once the client has taken this much. Less does for
+// one whose connection is what is slow, as it may be shared by many streams, than
+// for one whose stream's window is: how much it opens that is for it to choose.
+const (
+	takenShared = 1 << 10
+	takenOwn    = conn.BufferSize
+)
+
 // WriteBody gathers a piece of the response's body. Where there is no room for
 // it, it waits until there is. Errors: *OverError, os.ErrDeadlineExceeded.
 func (x *Exchange) WriteBody(p []byte) error {
 	c := x.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(p) > 0 {
+	var until time.Time
+	for taken := 0; len(p) > 0; {
 		if x.over {
 			return &OverError{x.ending}
 		}
@@ -255,8 +264,12 @@ func (x *Exchange) WriteBody(p []byte) error {
 		if x.left != message.Unknown {
 			x.left -= int64(n)
 		}
+		taken += n
+		if taken >= takenOwn || taken >= takenShared && !x.stream.starved {
+			until, taken = time.Time{}, 0
+		}
 		if p = p[n:]; len(p) > 0 {
-			if err := x.waitWritable(); err != nil {
+			if err := x.waitWritable(&until); err != nil {
 				return err
 			}
 		}
@@ -264,15 +277,14 @@ func (x *Exchange) WriteBody(p []byte) error {
 	return nil
 }
 
-// waitWritable waits until Write can go on. The lock is held.
-func (x *Exchange) waitWritable() error {
+// waitWritable waits until Write can go on, or until, which it sets if it is not. The lock is held.
+func (x *Exchange) waitWritable(until *time.Time) error {
 	x.conn.startFlusher()
-	var until time.Time
 	for !x.writable && !x.over {
 		if until.IsZero() && x.patience > 0 {
-			until = time.Now().Add(x.patience)
+			*until = time.Now().Add(x.patience)
 		}
-		if err := x.wait(until); err != nil {
+		if err := x.wait(*until); err != nil {
 			return err
 		}
 	}
@@ -364,7 +376,7 @@ func (x *Exchange) end(why Ending) {
 func (x *Exchange) SetReadDeadline(t time.Time) { x.readBy = t }
 
 // SetWriteTimeout bounds how long WriteBody waits for room, counted anew when
-// there was some; for the goroutine that calls it. 0: it waits for good.
+// the client took a good piece; for the goroutine that calls it. 0: it waits for good.
 func (x *Exchange) SetWriteTimeout(d time.Duration) { x.patience = d }
 
 // Interrupt makes a ReadBody that waits return conn.ErrInterrupted, and those that come, until Resume.
