@@ -20,9 +20,9 @@ func TestParkedClient(t *testing.T) {
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
 		r := newRig(t, text, nil, "@app", e.address)
-		c := r.dialClient(text)
+		c := patient(r.dialClient(text))
 		c.write("GET /one HTTP/1.1\r\nHost: a\r\nUser-Agent: robot\r\n\r\n")
-		s := serveOnce(e.accept(), ok(strings.Repeat("x", 100_000)))
+		s := serveOnce(patient(e.accept()), ok(strings.Repeat("x", 100_000)))
 		c.wantResponse(200, strings.Repeat("x", 100_000))
 		r.record().want(t, "target", "/one")
 		for _, path := range []string{"/two", "/three"} {
@@ -51,6 +51,12 @@ func TestParkedClient(t *testing.T) {
 	}
 }
 
+// patient gives a peer time for connections that have to come to rest first.
+func patient(p *peer) *peer {
+	p.SetDeadline(time.Now().Add(3 * patience))
+	return p
+}
+
 func (r *rig) dialClient(text string) *peer {
 	r.Helper()
 	if text == secure {
@@ -72,7 +78,7 @@ func (r *rig) wantOpen(n int) error {
 func TestParkedClientsCertificate(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()
-	c := r.dialTLS("tls", robots, presenting(cert))
+	c := patient(r.dialTLS("tls", robots, presenting(cert)))
 	for range 2 {
 		if got := r.hear(c, robots, inParts(forgeries())[0]); !slices.Equal(got, told(chain)) {
 			t.Errorf("the endpoint heard of %q", got)
@@ -91,9 +97,9 @@ func TestParkedClientsLimit(t *testing.T) {
 		t.Helper()
 		e := newEndpoint(t)
 		r := newRig(t, text, func(c *config.Config) { c.Listeners[0].Timeouts.KeepAlive = limit }, "@app", e.address)
-		c := r.dialClient(text)
+		c := patient(r.dialClient(text))
 		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		serveOnce(e.accept(), ok(""))
+		serveOnce(patient(e.accept()), ok(""))
 		c.wantResponse(200, "")
 		begun := time.Now()
 		r.wantParked()
@@ -123,9 +129,9 @@ func TestParkedClientsLimit(t *testing.T) {
 func TestParkedClientsSlowHead(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = 1500 * time.Millisecond }, "@app", e.address)
-	c := r.dial("web")
+	c := patient(r.dial("web"))
 	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	serveOnce(e.accept(), ok(""))
+	serveOnce(patient(e.accept()), ok(""))
 	c.wantResponse(200, "")
 	r.record()
 	r.wantParked()
@@ -139,10 +145,10 @@ func TestParkedClientsSlowHead(t *testing.T) {
 func TestParkedBeforeTheFirstRequest(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, secure2, nil, "@app", e.address)
-	c, d := r.dial("web"), r.dial("web")
+	c, d := patient(r.dial("web")), patient(r.dial("web"))
 	r.wantParked()
 	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := serveOnce(e.accept(), ok("x"))
+	s := serveOnce(patient(e.accept()), ok("x"))
 	c.wantResponse(200, "x")
 	r.record().want(t, "http_version", "1.1")
 	two := greet2(d)
@@ -161,7 +167,7 @@ func TestParkedClientIsCut(t *testing.T) {
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
 		r := newRig(t, text, nil, "@app", e.address)
-		c, half := r.dialClient(text), r.dialClient(text)
+		c, half := patient(r.dialClient(text)), patient(r.dialClient(text))
 		r.wantParked()
 		half.closeWrite()
 		half.wantEnd(false)
@@ -175,9 +181,10 @@ func TestParkedClientIsCut(t *testing.T) {
 func TestParkedClientsHoldNoTable(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, secure2, nil, "@app", e.address)
-	a, two := r.dialTLS("tls", "a", nil), r.dial2("tls")
+	a, two := patient(r.dialTLS("tls", "a", nil)), r.dial2("tls")
+	patient(two.peer)
 	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := serveOnce(e.accept(), ok("x"))
+	s := serveOnce(patient(e.accept()), ok("x"))
 	a.wantResponse(200, "x")
 	id := two.request(true, "/")
 	serveOnce(s, ok("y"))
@@ -205,9 +212,9 @@ func TestParkedClientsHoldNoTable(t *testing.T) {
 func TestParkedClientsListenerGoes(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, secure2, nil, "@app", e.address)
-	c := r.dial("web")
+	c := patient(r.dial("web"))
 	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := serveOnce(e.accept(), ok("x"))
+	s := serveOnce(patient(e.accept()), ok("x"))
 	c.wantResponse(200, "x")
 	r.wantParked()
 	without := strings.NewReplacer("  web: {address: '@1', protocol: http, http2: {prior_knowledge: true}}\n", "", "[tls, web]", "[tls]").Replace(secure2)
@@ -227,8 +234,9 @@ func TestParkedHTTP2(t *testing.T) {
 		e := newEndpoint(t)
 		r := newRig(t, secure2, nil, "@app", e.address)
 		c := r.dial2(listener)
+		patient(c.peer)
 		id := c.request(true, "/one", "user-agent: robot")
-		s := serveOnce(e.accept(), ok("x"))
+		s := serveOnce(patient(e.accept()), ok("x"))
 		c.want2(id, 200, "x")
 		r.record().want(t, "target", "/one", "user_agent", "robot")
 		for _, path := range []string{"/two", "/three"} {
@@ -255,8 +263,9 @@ func TestParkedHTTP2(t *testing.T) {
 func TestParkedBehindALongExchange(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c := r.dial2("tls")
+	patient(c.peer)
 	id := c.request(true, "/")
-	s := e.accept()
+	s := patient(e.accept())
 	s.head()
 	eventually(t, "the wait for bytes has settled", func() error {
 		if !r.only().Settled() {
@@ -278,6 +287,7 @@ func TestParkedHTTP2Limit(t *testing.T) {
 		t.Helper()
 		r, _ := newRig2(t, func(c *config.Config) { c.Listeners[0].Timeouts.KeepAlive = limit })
 		c := r.dial2("tls")
+		patient(c.peer)
 		begun := time.Now()
 		r.wantParked()
 		drip(c)
@@ -301,6 +311,7 @@ func TestParkedHTTP2IsCut(t *testing.T) {
 	for _, listener := range wires2 {
 		r, _ := newRig2(t, nil)
 		c, d := r.dial2(listener), r.dial2(listener)
+		patient(c.peer)
 		r.wantParked()
 		d.Close()
 		eventually(t, "the client's end is noticed", func() error { return r.wantOpen(1) })
