@@ -171,6 +171,7 @@ func TestParkedClientIsCut(t *testing.T) {
 		r.wantParked()
 		half.closeWrite()
 		half.wantEnd(false)
+		eventually(t, "the other one is left", func() error { return r.wantOpen(1) })
 		r.only().Cut()
 		c.wantEnd(false)
 		r.quiet()
