@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -86,11 +85,9 @@ func (h *house) watch(ctx context.Context) {
 		open = max(open, sum(metrics, "weir_connections_open"))
 	}
 	h.t.Logf("%d times something happened; at most %v connections open, %v parked, %v tunnels", h.forms.Load(), open, parked, tunnels)
-	if tunnels == 0 || open == 0 {
-		h.t.Error("there was no load")
-	}
-	if metrics, _ := h.front.metrics(); exposes(metrics, parkedMetric) && parked == 0 {
-		h.t.Error("nothing was ever parked")
+	// Of the clients that are quiet for seconds most are parked at any moment, but while the machine is slow.
+	if open == 0 || tunnels == 0 || parked < 30 {
+		h.t.Error("that was no load")
 	}
 }
 
@@ -104,13 +101,3 @@ func (h *house) report(what string, err error) {
 
 // parkedMetric counts what is parked.
 const parkedMetric = "weir_connections_parked"
-
-// exposes says whether there is a series of name.
-func exposes(metrics map[string]float64, name string) bool {
-	for series := range metrics {
-		if series == name || strings.HasPrefix(series, name+"{") {
-			return true
-		}
-	}
-	return false
-}
