@@ -370,6 +370,11 @@ func checkLoad(output string) error {
 
 func (b *bench) takeProfile(r row) error {
 	url := fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/profile?seconds=%d", b.setup.AdminPort, max(1, int(b.duration.Seconds())))
+	return writeProfile(url, b.profile, r.Key)
+}
+
+// writeProfile gets one from weir's admin port, for a file name.pprof in a folder.
+func writeProfile(url, folder, name string) error {
 	resp, err := http.Get(url)
 	if err != nil {
 		return err
@@ -382,8 +387,8 @@ func (b *bench) takeProfile(r row) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.profile, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.profile, r.Key+".pprof"), text, 0o644)
+	return os.WriteFile(filepath.Join(folder, name+".pprof"), text, 0o644)
 }

@@ -27,6 +27,7 @@ func memoryMain(args []string) error {
 	processes := flags.Int("processes", 1, "proxies at the same time, each with so many connections and with clients and a backend of its own")
 	one := flags.Int("one", -1, "")
 	flags.StringVar(&o.weir, "weir", "", "weir binary (default: built from this source)")
+	flags.StringVar(&o.profile, "profile", "", "write a profile of weir's heap for each kind to this folder, with all connections open")
 	flags.Parse(args)
 	o.peers = strings.Split(*peers, ",")
 	if err := o.build(); err != nil {
@@ -114,6 +115,11 @@ func (o *options) slope(k kind, peer string, from, to, rate, base int, pause fun
 		}
 	}
 	pause("measured")
+	if o.profile != "" && peer == "weir" {
+		if err := writeProfile(fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1", s.AdminPort), o.profile, k.key); err != nil {
+			return f, err
+		}
+	}
 	if err := exchangeAll(open); err != nil { // all have to be there still
 		return f, fmt.Errorf("an idle connection did not last: %w; %s", err, p.output())
 	}
