@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// gate lets all listeners wait together, before they accept, while as many
-// connections are open as there is room for. Who waits meanwhile is in the
-// kernel's queue. Passing an open gate costs two loads.
+// gate lets all listeners wait together, before they accept, once as many
+// connections have come as there was room for. Who waits meanwhile is in the
+// kernel's queue.
 type gate struct {
-	most    atomic.Int64  // connections that may be open; none wait below
+	left    atomic.Int64  // how many may still come; none wait above 0
 	crowded chan struct{} // told when somebody begins to wait
 
 	mu    sync.Mutex
@@ -19,15 +19,15 @@ type gate struct {
 
 func newGate() *gate {
 	g := &gate{crowded: make(chan struct{}, 1), moved: make(chan struct{})}
-	g.most.Store(math.MaxInt64)
+	g.left.Store(math.MaxInt64)
 	return g
 }
 
-// Admit makes listeners accept no further connection while most are open, until
-// it is called again. The connections that there are stay.
+// Admit makes all listeners together accept that many further connections, and
+// then wait until it is called again. Until it is called first, none waits.
 func (l *Limits) Admit(most int64) {
 	g := l.gate
-	g.most.Store(most)
+	g.left.Store(most)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(g.moved)
@@ -43,15 +43,15 @@ func (g *gate) changed() <-chan struct{} {
 	return g.moved
 }
 
-// awaitRoom waits until a connection may be accepted, or stop.
-func (l *Limits) awaitRoom(stop <-chan struct{}) {
-	for l.isFull() {
-		moved := l.gate.changed()
-		if !l.isFull() { // it moved before that
-			return
+// pass waits until a connection may be accepted, or stop.
+func (g *gate) pass(stop <-chan struct{}) {
+	for g.left.Add(-1) < 0 {
+		moved := g.changed()
+		if g.left.Load() > 0 { // it moved before that
+			continue
 		}
 		select {
-		case l.gate.crowded <- struct{}{}:
+		case g.crowded <- struct{}{}:
 		default:
 		}
 		select {
@@ -61,5 +61,3 @@ func (l *Limits) awaitRoom(stop <-chan struct{}) {
 		}
 	}
 }
-
-func (l *Limits) isFull() bool { return l.connections.Load() >= l.gate.most.Load() }

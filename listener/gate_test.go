@@ -7,60 +7,62 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-func TestAwaitRoom(t *testing.T) {
+func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimits(config.Limits{})
 		stop := make(chan struct{})
-		through := func() (passed chan struct{}) {
+		come := func() (passed chan struct{}) {
 			passed = make(chan struct{})
 			go func() {
 				defer close(passed)
-				l.awaitRoom(stop)
+				l.gate.pass(stop)
 			}()
-			synctest.Wait()
 			return passed
 		}
-		f := func(what string, passed chan struct{}, want bool) {
+		f := func(what string, want bool, all ...chan struct{}) {
+			t.Helper()
+			synctest.Wait()
+			for _, passed := range all {
+				got := false
+				select {
+				case <-passed:
+					got = true
+				default:
+				}
+				if got != want {
+					t.Errorf("%s: passed is %t", what, got)
+				}
+			}
+		}
+		crowded := func(want bool) {
 			t.Helper()
 			synctest.Wait()
 			got := false
 			select {
-			case <-passed:
+			case <-l.Crowded():
 				got = true
 			default:
 			}
 			if got != want {
-				t.Errorf("%s: passed is %t", what, got)
+				t.Errorf("that somebody waits was told is %t", got)
 			}
 		}
-		f("nobody said anything", through(), true)
-		l.connections.Store(2)
-		l.Admit(3)
-		f("one more may come", through(), true)
+		f("nobody said anything", true, come(), come())
 		l.Admit(2)
-		first, second := through(), through()
-		f("no room", first, false)
-		select {
-		case <-l.Crowded():
-		default:
-			t.Error("nobody was told that a listener waits")
-		}
-		l.Admit(2)
-		f("still no room", first, false)
-		l.Admit(4)
-		f("there is room again", first, true)
-		f("for all that wait", second, true)
-
+		f("two may come", true, come(), come())
+		crowded(false)
+		third, fourth := come(), come()
+		f("two have come", false, third, fourth)
+		crowded(true)
 		l.Admit(0)
-		third := through()
-		f("nothing is accepted", third, false)
-		l.connections.Store(1)
-		f("one that ends is not noticed", third, false)
-		l.Admit(2)
-		f("but by the next look", third, true)
+		f("still none", false, third, fourth)
+		crowded(true)
+		l.Admit(5)
+		f("enough", true, third, fourth)
 		l.Admit(0)
-		fourth := through()
+		fifth := come()
+		f("none again", false, fifth)
 		close(stop)
-		f("the listener closes", fourth, true)
+		f("the listener closes", true, fifth)
 	})
 }

@@ -222,7 +222,7 @@ func (l *Listener) isClosing() bool {
 func (l *Listener) acceptAll() error {
 	var wait backoff
 	for {
-		l.limits.awaitRoom(l.closing)
+		l.limits.gate.pass(l.closing)
 		c, err := l.accept()
 		switch {
 		case err == nil:

@@ -72,7 +72,7 @@ type Connections interface {
 
 // Gate is where listeners wait; listener.Limits.
 type Gate interface {
-	// Admit makes them wait while most connections are open.
+	// Admit makes them wait once that many further connections have come.
 	Admit(most int64)
 	// Crowded is told when one begins to wait.
 	Crowded() <-chan struct{}
@@ -117,7 +117,7 @@ const (
 	// interval is how often it looks.
 	interval = time.Second
 	// soonest is how soon it looks again when listeners wait meanwhile.
-	soonest = 100 * time.Millisecond
+	soonest = 20 * time.Millisecond
 	// shedInterval is how often it walks over all connections at most.
 	shedInterval = 250 * time.Millisecond
 	// calmTime is for how long there has to be enough until a step ends, so that
@@ -130,7 +130,7 @@ type Watch struct {
 	o      Options
 	gauges []*gauge
 	shedAt time.Time
-	ages   [numKinds][]time.Duration // made once, as memory may be what is short
+	survey survey // kept, as memory may be what is short
 }
 
 // New makes a Watch.
@@ -177,10 +177,10 @@ func (w *Watch) look(now time.Time) {
 			surplus, short = n, g
 		}
 	}
-	w.o.Gate.Admit(open + room)
+	w.o.Gate.Admit(room)
 	if short != nil && now.Sub(w.shedAt) >= shedInterval {
 		w.shedAt = now
-		ended := w.shed(int(surplus), now)
+		ended := w.shed(int(surplus), short.last.room() == 0, now)
 		short.ended.add(ended)
 		w.o.Metrics.count(ended)
 	}

@@ -22,30 +22,62 @@ const (
 // has only just become so is mostly about to be used again.
 var least = [numKinds]time.Duration{client: time.Second, tunnel: 10 * time.Second}
 
-// idle says what c is, and for how long it has had nothing to do.
-func idle(c *conn.Conn, now time.Time) (kind, time.Duration) {
-	k := kind(other)
+// idle says what c is, and for how long it has had nothing to do; false: nobody
+// said so, as with a client of HTTP/2 that was told to go.
+func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 	switch c.State() {
-	case conn.Idle, conn.Pending:
+	case conn.Idle:
 		k = client
 	case conn.Tunnel:
 		k = tunnel
+	default:
+		return other, 0, false
 	}
-	age, known := c.QuietFor(now)
-	if k == other || !known || age < least[k] || c.WasCut() {
-		return other, 0
-	}
-	return k, age
+	age, known = c.QuietFor(now)
+	return k, age, known
 }
 
-// shed ends n connections, those that were idle for longest.
-func (w *Watch) shed(n int, now time.Time) (ended Ended) {
-	w.survey(now)
-	for k := range numKinds {
-		ages := w.ages[k]
-		if k == tunnel {
-			n = (n + 1) / 2 // each is two connections
+// survey is what there is to be ended.
+type survey struct {
+	ages  [numKinds][]time.Duration
+	going int // clients that were told or cut before and are still there
+	young int // clients that only just became idle
+}
+
+func (v *survey) take(all Connections, now time.Time) {
+	for k := range v.ages {
+		v.ages[k] = v.ages[k][:0]
+	}
+	v.going, v.young = 0, 0
+	all.Each(func(c *conn.Conn) {
+		k, age, known := idle(c, now)
+		switch {
+		case k == other:
+		case !known || c.WasCut():
+			v.going++
+		case age >= least[k]:
+			v.ages[k] = append(v.ages[k], age)
+		case k == client:
+			v.young++
 		}
+	})
+}
+
+// shed sees to it that n connections end, those that were idle for longest.
+// Those that are about to end count, unless it is urgent. Where clients will do
+// that leave soon, or will soon have been idle for long enough, tunnels stay.
+func (w *Watch) shed(n int, urgent bool, now time.Time) (ended Ended) {
+	v := &w.survey
+	v.take(w.o.Connections, now)
+	if !urgent {
+		n -= v.going
+		v.going = 0
+	}
+	for k := range numKinds {
+		if k == tunnel {
+			n = (n - v.going - v.young + 1) / 2 // each is two connections
+		}
+		ages := v.ages[k]
 		if m := min(n, len(ages)); m > 0 {
 			slices.Sort(ages)
 			ended.add(w.end(k, ages[len(ages)-m], m, now))
@@ -53,18 +85,6 @@ func (w *Watch) shed(n int, now time.Time) (ended Ended) {
 		}
 	}
 	return ended
-}
-
-// survey notes for how long connections were idle, by kind.
-func (w *Watch) survey(now time.Time) {
-	for k := range w.ages {
-		w.ages[k] = w.ages[k][:0]
-	}
-	w.o.Connections.Each(func(c *conn.Conn) {
-		if k, age := idle(c, now); k != other {
-			w.ages[k] = append(w.ages[k], age)
-		}
-	})
 }
 
 // A connection that ends takes a goroutine for that, and over TLS memory: they
@@ -77,8 +97,8 @@ const (
 // end ends up to n connections of a kind that were idle for limit or longer.
 func (w *Watch) end(k kind, limit time.Duration, n int, now time.Time) (ended Ended) {
 	is := func(c *conn.Conn) bool {
-		got, age := idle(c, now)
-		return n > 0 && got == k && age >= limit
+		got, age, known := idle(c, now)
+		return n > 0 && got == k && known && age >= limit && !c.WasCut()
 	}
 	if k == client {
 		w.o.Leave(func(c *conn.Conn) bool {
