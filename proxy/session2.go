@@ -175,6 +175,7 @@ func (s *session2) time() {
 		}
 		s.greeting = false
 		if s.idleSince.CompareAndSwap(0, int64(now.Sub(s.began))) {
+			s.conn.SetState(conn.Idle)
 			s.conn.Quiet(now)
 		}
 	}
