@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 )
@@ -45,8 +44,7 @@ func (a *app) come() error {
 	defer a.mu.Unlock()
 	a.sick.Store(false)
 	a.open = map[net.Conn]bool{}
-	// Shorter than weir's limit: it is the endpoint that ends idle connections here.
-	a.server = &http.Server{Handler: a, ConnState: a.track, IdleTimeout: 2 * time.Second}
+	a.server = &http.Server{Handler: a, ConnState: a.track}
 	go a.server.Serve(l)
 	return nil
 }

@@ -48,19 +48,20 @@ routes:
   - {name: app, listeners: %s, backend: app}
   - {name: chain, listeners: [secure], paths: [/chain], backend: chain}
   - {name: steady, listeners: [web, secure], paths: [/steady], backend: steady}
+  - {name: doomed, listeners: [secure], paths: [/doomed], backend: doomed}
   - {name: raw, listeners: [raw, brief-raw], backend: echo}
   - {name: lost, listeners: [lost], backend: lost}
 backends:
   app:
     endpoints: [%s]
-    health_check: {http: {path: /healthz}, interval: 300ms, rise: 1, fall: 2}
-    retries: {attempts: 5, share: 1}
+    health_check: {http: {path: /healthz}, interval: 500ms, rise: 1, fall: 3}
+    timeouts: {keep_alive: 1s}
   chain:
     endpoints: ['@d', '@e']
     send_proxy: v2
-    health_check: {http: {path: /}, port: %s, send_proxy: v2, interval: 200ms, rise: 1, fall: 1}
-    retries: {attempts: 5, share: 1}
-  steady: {endpoints: ['@a']}
+    health_check: {http: {path: /}, port: %s, send_proxy: v2, interval: 2s, rise: 1, fall: 2}
+  steady: {endpoints: ['@a'], timeouts: {keep_alive: 1s}}
+  doomed: {endpoints: ['@x', '@y'], timeouts: {keep_alive: 1s}}
   echo: {protocol: tcp, endpoints: ['@echo']}
   lost: {protocol: tcp, endpoints: [%s]}
 limits: {pending: %d}
@@ -68,7 +69,7 @@ health: {address: '@health', require_local: [app]}
 admin: {address: '@admin'}
 access_log: {path: '@dir/access.log'}
 drain: {lame_duck: 0s, timeout: 20s}
-`, 3+n%3, extra, 1+n%2, names, listeners, apps, "@@health-port", lost, 4000+n%5)
+`, 3+n%3, extra, 4+n%2, names, listeners, apps, "@@health-port", lost, 4000+n%5)
 }
 
 // behind is the configuration of the weirs behind the first one.
@@ -81,7 +82,7 @@ routes: [{listeners: [web], backend: app}]
 backends: {app: {endpoints: ['@a']}}
 health: {address: '@health', require_local: [app], from: [127.0.0.0/8]}
 admin: {address: '@admin'}
-drain: {lame_duck: 2s, timeout: 20s}
+drain: {lame_duck: 7s, timeout: 20s} # longer than it takes the front to notice
 `
 
 // house is everything that the soak has.
@@ -89,8 +90,9 @@ type house struct {
 	t      *testing.T
 	front  *node
 	behind [2]*node
-	apps   [3]*app // a, b, c; a stays
-	lost   [2]*echo
+	apps   [3]*app  // a, b, c; a stays, the others leave in good order
+	doomed [2]*app  // x and y die, with requests in them
+	lost   [2]*echo // so do these
 	form   int
 	forms  atomic.Int64 // reloads, restarts and deaths, for the record
 }
@@ -105,6 +107,10 @@ func build(t *testing.T) *house {
 	for i, name := range []string{"a", "b", "c"} {
 		h.apps[i] = newApp(t)
 		h.front.address[name] = h.apps[i].address
+	}
+	for i, name := range []string{"x", "y"} {
+		h.doomed[i] = newApp(t)
+		h.front.address[name] = h.doomed[i].address
 	}
 	for i := range h.lost {
 		h.lost[i] = newEcho(t)
@@ -133,7 +139,7 @@ func build(t *testing.T) *house {
 	}))
 	h.must(eventually("all endpoints are up", func() error {
 		up, err := h.front.metric("weir_backend_endpoint_up")
-		if err == nil && up < 7 {
+		if err == nil && up < 9 {
 			err = fmt.Errorf("%v are", up)
 		}
 		return err
@@ -226,7 +232,7 @@ func (h *house) tellRefusals() {
 	text, _ := os.ReadFile(h.front.file("access.log"))
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, `"status":5`) || strings.Contains(line, `"reason":"panic"`) {
+		if strings.Contains(line, `"status":5`) && !strings.Contains(line, `"route":"doomed"`) || strings.Contains(line, `"reason":"panic"`) {
 			if n++; n <= 20 {
 				h.t.Log(strings.TrimSpace(line))
 			}

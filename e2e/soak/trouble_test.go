@@ -54,19 +54,26 @@ func (h *house) drains(ctx context.Context) {
 	}
 }
 
-// deaths kills endpoints, or lets them leave in good order, one at a time.
+// deaths has endpoints leave in good order and come back, one at a time, and kills others.
 func (h *house) deaths(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
-		a, l := h.apps[1+i%2], h.lost[i%2]
+		leaving, doomed, lost := h.apps[1+i%2], h.doomed[i%2], h.lost[i%2]
 		pause(ctx, time.Second)
-		if i%3 == 0 {
-			a.sick.Store(true)
-			pause(ctx, 1500*time.Millisecond)
-		}
-		a.die()
-		l.die()
-		pause(ctx, 1500*time.Millisecond)
-		h.report("an endpoint", errors.Join(a.come(), l.come()))
+		leaving.sick.Store(true)
+		doomed.die()
+		lost.die()
+		pause(ctx, time.Second)
+		h.report("an endpoint", errors.Join(doomed.come(), lost.come(), eventually("the front does without an endpoint that is sick", func() error {
+			up, err := h.front.metric("weir_backend_endpoint_up", "endpoint", leaving.address)
+			if err == nil && up > 0 {
+				err = errNotYet
+			}
+			return err
+		})))
+		pause(ctx, 500*time.Millisecond) // requests that it has
+		leaving.die()
+		pause(ctx, time.Second)
+		h.report("an endpoint", leaving.come())
 	}
 }
 
