@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,4 +50,24 @@ func raiseLoopback() error {
 	}
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	return os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+}
+
+// pinTo keeps this process and its threads to one core; threads to come inherit it.
+func pinTo(core int) error {
+	var set unix.CPUSet
+	set.Set(core)
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			continue
+		}
+		if err := unix.SchedSetaffinity(tid, &set); err != nil {
+			return os.NewSyscallError("sched_setaffinity", err)
+		}
+	}
+	return nil
 }

@@ -9,3 +9,5 @@ import "syscall"
 func childAttributes() *syscall.SysProcAttr { return nil }
 
 func runApart([]string) (bool, error) { return false, nil }
+
+func pinTo(int) error { return nil }

@@ -9,7 +9,8 @@
 // whole run: a figure from a broken round is worse than none.
 //
 // "bench memory" measures instead how much memory the proxies take for each idle
-// connection, and "bench bulk" how many bytes a tunnel moves in a second of CPU time.
+// connection of any kind, "bench crowd" the latency of a busy few among many that
+// are quiet, and "bench bulk" how many bytes a tunnel moves in a second of CPU time.
 package main
 
 import (
@@ -40,6 +41,12 @@ func main() {
 			run = func() error { return memoryMain(os.Args[2:]) }
 		case "bulk":
 			run = func() error { return bulkMain(os.Args[2:]) }
+		case "crowd":
+			run = func() error { return crowdMain(os.Args[2:]) }
+		case "hold":
+			run = func() error { return holdMain(os.Args[2:]) }
+		case "echo":
+			run = func() error { return echoMain(os.Args[2:]) }
 		case "stream":
 			run = func() error { return streamMain(os.Args[2:]) }
 		}
