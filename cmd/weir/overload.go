@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/pressure"
 )
 
@@ -16,7 +17,7 @@ func (s *server) watchResources(m *pressure.Memory) {
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }
 	w := pressure.New(pressure.Options{
 		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors)},
-		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.Leave,
+		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.Leave, EndIdle: (*conn.Conn).EndIdle,
 		Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
 	})
 	go w.Run(s.ctx)

@@ -3,6 +3,8 @@ package conn
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/listener/park"
 )
 
 // quietMark is since when a connection has had nothing to do: a step of time,
@@ -35,4 +37,17 @@ func (c *Conn) QuietFor(now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return time.Duration(max(0, int32(quietAt(now)-at))) * quietStep, true
+}
+
+// EndIdle ends the wait of a client's connection that is parked, as its idle limit
+// would, and returns true. Where it returns false something has come meanwhile,
+// or it is not parked yet, and nothing has happened: no request is lost. Where
+// there is no lot, it is Cut. Anyone may call it.
+func (c *Conn) EndIdle() bool {
+	if lot() == nil {
+		c.Cut()
+		return true
+	}
+	t := c.parked.Load()
+	return t != 0 && lot().Expire(park.Token(t))
 }

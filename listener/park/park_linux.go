@@ -101,6 +101,15 @@ func (s *Set) End(t Token) {
 	}
 }
 
+// Expire ends a wait as its deadline would. It returns false where it has ended already.
+func (s *Set) Expire(t Token) bool {
+	w := s.remove(t)
+	if w != nil {
+		w.Wake(Late)
+	}
+	return w != nil
+}
+
 // Cancel ends a wait without a word to its Waiter, and returns true. Where it
 // returns false the wait has ended already, and Wake was called or will be.
 func (s *Set) Cancel(t Token) bool { return s.remove(t) != nil }

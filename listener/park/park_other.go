@@ -27,6 +27,9 @@ func (s *Set) After(time.Time, Waiter) Token { return 0 }
 // End is never called.
 func (s *Set) End(Token) {}
 
+// Expire is never called.
+func (s *Set) Expire(Token) bool { return false }
+
 // Cancel is never called.
 func (s *Set) Cancel(Token) bool { return false }
 

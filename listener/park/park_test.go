@@ -436,3 +436,31 @@ func BenchmarkPark(b *testing.B) {
 		syscall.Read(ours, buf)
 	}
 }
+
+// Expire ends a wait as its deadline would, and only one that has not ended.
+func TestExpire(t *testing.T) {
+	s := newSet(t)
+	ours, theirs := socketPair(t)
+	defer syscall.Close(theirs)
+	defer syscall.Close(ours)
+	w := newWaiter()
+	if err := s.Park(ours, false, w, time.Time{}, &w.token); err != nil {
+		t.Fatal(err)
+	}
+	token := Token(w.token.Load())
+	if !s.Expire(token) {
+		t.Error("the wait was not ended")
+	}
+	w.want(t, Late)
+	if s.Expire(token) || s.Expire(0) {
+		t.Error("it was ended twice")
+	}
+	if err := s.Park(ours, true, w, time.Time{}, &w.token); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Write(theirs, []byte("x"))
+	w.want(t, Ready)
+	if s.Expire(Token(w.token.Load())) || len(w.woken) > 0 {
+		t.Error("what is there already is no reason to go on")
+	}
+}

@@ -86,6 +86,8 @@ type Options struct {
 	// Leave begins to end those connections of HTTP/2 for which its argument
 	// returns true, without losing anything.
 	Leave func(func(*conn.Conn) bool)
+	// EndIdle ends an idle client's connection, unless it is not idle any more: (*conn.Conn).EndIdle.
+	EndIdle func(*conn.Conn) bool
 	// Notify, if set, is told of every step that begins or ends.
 	Notify  func(Event)
 	Metrics *Metrics

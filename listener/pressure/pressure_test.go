@@ -128,7 +128,8 @@ func (h *house) set(f func()) {
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
 	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm}},
-		Connections: h, Gate: h, Leave: h.leave, Notify: h.notify, Metrics: NewMetrics(h.reg)})
+		Connections: h, Gate: h, Leave: h.leave,
+		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -113,10 +113,9 @@ func (w *Watch) end(k kind, limit time.Duration, n int, now time.Time) (ended En
 	}
 	cut := 0
 	w.o.Connections.Each(func(c *conn.Conn) {
-		if !is(c) {
+		if !is(c) || !w.endOne(k, c) {
 			return
 		}
-		c.Cut()
 		n--
 		if cut++; cut%batch == 0 {
 			time.Sleep(pause)
@@ -128,4 +127,13 @@ func (w *Watch) end(k kind, limit time.Duration, n int, now time.Time) (ended En
 		ended.HTTP1 = cut
 	}
 	return ended
+}
+
+// endOne returns false where the connection is not idle after all.
+func (w *Watch) endOne(k kind, c *conn.Conn) bool {
+	if k == client {
+		return w.o.EndIdle(c)
+	}
+	c.Cut()
+	return true
 }
