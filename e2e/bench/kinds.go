@@ -51,6 +51,8 @@ var kinds = []kind{
 	{"ws-used", "the same after 100 exchanges and 256 KiB", dialWebSocket, much, false},
 	{"wss", "idle WebSocket over TLS", dialSecureWebSocket, once, false},
 	{"wss-used", "the same after 100 exchanges and 256 KiB", dialSecureWebSocket, much, false},
+	{"waiting", "not idle: an exchange that waits for its answer", dialWaiting(dialPlain), once, false},
+	{"waiting-tls", "not idle: the same by TLS", dialWaiting(dialTLS), once, false},
 }
 
 // kindOf finds one by its key.
@@ -215,6 +217,35 @@ func (h *httpHeld) exchange(size int) error {
 	return err
 }
 
+// waiting is a request that the backend does not answer: what is in use for
+// comparison with what is idle.
+type waiting struct {
+	net.Conn
+	asked bool
+}
+
+func (h *waiting) exchange(int) error {
+	if h.asked {
+		return nil // it waits still
+	}
+	h.asked = true
+	_, err := io.WriteString(h, "GET "+pathHold+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	return err
+}
+
+// pathHold is answered by nobody.
+const pathHold = "/hold"
+
+func dialWaiting(dial func(setup) (held, error)) func(setup) (held, error) {
+	return func(s setup) (held, error) {
+		h, err := dial(s)
+		if err != nil {
+			return h, err
+		}
+		return &waiting{Conn: h.(*httpHeld).Conn}, nil
+	}
+}
+
 // upgraded makes a connection a tunnel by way of HTTP.
 func upgraded(c net.Conn) (held, error) {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); err != nil {
@@ -277,6 +308,10 @@ func answerAll(c net.Conn, r *bufio.Reader) {
 		}
 		if req.Header.Get("Upgrade") != "" {
 			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+			return
+		}
+		if req.URL.Path == pathHold {
+			r.Peek(1) // until the end
 			return
 		}
 		var answer bytes.Buffer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ type row struct {
 	// whether the load was the one that was meant.
 	opens float64
 	path  string // what rows of HTTP/2 ask for; "": the row is of HTTP/1.1
+	file  string // what wrk asks for, where it is not a small answer
 	idle  bool   // memory is measured, not time
 	kind  kind   // of an idle row's connections
 	load  func(s setup, r row, d time.Duration) []string
@@ -50,6 +52,8 @@ var allRows = []row{
 	handshakeRow("resumed12", "resumed TLS 1.2 handshake, ECDSA P-256", shake{Resumed: true, Old: true}),
 	handshakeRow("resumed12-rsa", "resumed TLS 1.2 handshake, RSA 2048", shake{Resumed: true, Old: true, RSA: true}),
 
+	{Key: "http1-1m", Name: "HTTP/1.1, 1 MiB", file: pathLarge, port: func(s setup) int { return s.HTTPPort }, load: wrk},
+	{Key: "tls1-1m", Name: "HTTP/1.1 over TLS, 1 MiB", file: pathLarge, secure: true, port: func(s setup) int { return s.TLSPort }, load: wrk},
 	h2Row("h2-1", "HTTP/2 over TLS, 1 stream", pathSmall, 64, 1),
 	h2Row("h2-100", "HTTP/2 over TLS, 100 streams", pathSmall, 8, 100),
 	h2Row("h2-10k", "HTTP/2 over TLS, 10 streams, 10 KiB", pathMedium, 32, 10),
@@ -64,7 +68,7 @@ var allRows = []row{
 var groups = map[string]func(r row) bool{
 	"all":        func(r row) bool { return true },
 	"budgets":    func(r row) bool { return r.Budget > 0 },
-	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.path == "" && !r.idle },
+	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.opens > 0 },
 	"http2":      func(r row) bool { return r.path != "" || strings.HasPrefix(r.kind.key, "h2") },
 	"idle":       func(r row) bool { return r.idle },
 }
@@ -108,9 +112,13 @@ func wrk(s setup, r row, d time.Duration) []string {
 	if r.secure {
 		scheme = "https"
 	}
-	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(connections), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999))}
+	n := connections
+	if r.file != "" {
+		n = 8 // more would wait for longer than wrk does
+	}
+	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(n), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999)), "--timeout", "20s"}
 	if r.opens > 0 {
 		args = append(args, "-H", "Connection: close")
 	}
-	return append(args, fmt.Sprintf("%s://127.0.0.1:%d/", scheme, r.port(s)))
+	return append(args, fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, r.port(s), cmp.Or(r.file, "/")))
 }
