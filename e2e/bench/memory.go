@@ -121,7 +121,7 @@ func (o *options) slope(k kind, peer string, from, to, rate, base int, pause fun
 		}
 	}
 	if err := exchangeAll(open); err != nil { // all have to be there still
-		return f, fmt.Errorf("an idle connection did not last: %w; %s", err, p.output())
+		return f, fmt.Errorf("an idle connection did not last: %w; the proxy %s; %s", err, p.state(), p.output())
 	}
 	n := float64(to - from)
 	f.resident = (looks[1].resident - looks[0].resident) / n

@@ -176,6 +176,16 @@ func (p *process) ready(port int) error {
 	return fmt.Errorf("%s does not listen on port %d: %s", p.cmd.Args[3], port, p.output())
 }
 
+// state says whether the process has ended, and how.
+func (p *process) state() string {
+	select {
+	case <-p.done:
+		return "has ended: " + p.cmd.ProcessState.String()
+	case <-time.After(100 * time.Millisecond):
+		return "is running"
+	}
+}
+
 func (p *process) output() string {
 	text, _ := os.ReadFile(p.log.Name())
 	return strings.TrimSpace(string(text))
