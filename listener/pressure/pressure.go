@@ -2,7 +2,8 @@
 // looks at them once a second, which costs nothing per connection. As one nears
 // its limit it ends the connections that were idle for longest; when nothing is
 // left that may be ended, no further connection is accepted for a moment. What
-// runs goes on.
+// runs goes on. Once a process has come to rest it gives back what memory it does
+// not need.
 package pressure
 
 import (
@@ -133,6 +134,7 @@ type Watch struct {
 	gauges []*gauge
 	shedAt time.Time
 	survey survey // kept, as memory may be what is short
+	trim   trim
 }
 
 // New makes a Watch.
@@ -151,6 +153,7 @@ func (w *Watch) Run(ctx context.Context) {
 	for {
 		began := time.Now()
 		w.look(began)
+		w.trim.look(began)
 		select {
 		case <-ctx.Done():
 			return

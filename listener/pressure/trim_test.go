@@ -1,0 +1,38 @@
+package pressure
+
+import "testing"
+
+// Memory is given back once there is some and nothing happens, and then not
+// again before there is some more.
+func TestTrim(t *testing.T) {
+	const mib, live = 1 << 20, 64 << 20
+	var r trim
+	total := uint64(0)
+	f := func(allocated uint64, want bool) {
+		t.Helper()
+		total += allocated
+		if got := r.due(total, live); got != want {
+			t.Errorf("after %d MiB more: %t", allocated/mib, got)
+		}
+	}
+	f(0, false) // the process has only begun
+	f(0, false)
+	f(0, false)
+	for range 10 {
+		f(5*mib, false) // busy
+	}
+	f(mib/2, false)
+	f(mib/2, false)
+	f(5*mib, false) // and once more
+	f(mib/2, false)
+	f(0, false)
+	f(mib/2, true)
+	for range 40 {
+		f(mib/2, false)
+	}
+	for range 7 {
+		f(mib/2, false)
+	}
+	f(mib/2, true) // what little there was has become as much
+	f(0, false)
+}
