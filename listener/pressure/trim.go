@@ -22,7 +22,7 @@ const calmLooks = 3
 
 // worth is how much has to have been allocated, and so may be garbage, for a
 // collection that has to look at all that is live.
-func worth(live uint64) uint64 { return live/4 + 8<<20 }
+func worth(live uint64) uint64 { return live/4 + 2<<20 }
 
 // look looks once a second, however often it is called.
 func (t *trim) look(now time.Time) {
