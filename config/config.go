@@ -35,6 +35,8 @@ type Config struct {
 	// Storage is where replicas share session ticket keys: a directory, or a
 	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
 	Storage Secret
+	// Kubernetes is the cluster whose objects are served beside this; nil: none.
+	Kubernetes *Kubernetes
 
 	// Hash identifies the effective configuration: the same text after
 	// environment replacement has the same hash on every node. 16 hex digits.
@@ -115,6 +117,9 @@ const (
 	HeaderDeny     HeaderMode = "deny"
 )
 
+// DefaultHeaderTimeout is by when a header has to be there unless a policy says otherwise.
+const DefaultHeaderTimeout = 5 * time.Second
+
 // HeaderPolicy is one entry of proxy_protocol: who may or must send a PROXY header, and by when.
 type HeaderPolicy struct {
 	Name     string
@@ -148,15 +153,27 @@ func (s Secret) GoString() string { return s.String() }
 // MarshalText hides it from encoders, those of logs included.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Certificate is one source of certificates: files, self-signed or ACME; exactly one is set.
+// Certificate is one source of certificates: files, self-signed, ACME or a pair; exactly one is set.
 type Certificate struct {
 	Position   Position
 	CertFile   string
 	KeyFile    string
 	SelfSigned []string // hosts
 	ACME       *ACME
+	Pair       *Pair
 	// NoOCSP keeps weir from asking the responder that the certificate names for a staple.
 	NoOCSP bool
+}
+
+// Pair is a certificate and its key that did not come from files, but from an object of a cluster.
+type Pair struct {
+	Name string // namespace/name
+	// Hosts are those that it is served for, whatever names are in it.
+	Hosts []string
+	// CertPEM and KeyPEM are empty where there is no certificate that could be
+	// served: then handshakes for Hosts are refused.
+	CertPEM []byte
+	KeyPEM  Secret
 }
 
 // ACME says how certificates are got from a certificate authority (RFC 8555).
@@ -366,10 +383,13 @@ type Backend struct {
 	MaxConnections int
 	Queue          Queue
 	// MaxIdle bounds the idle connections kept per endpoint.
-	MaxIdle  int
-	TLS      BackendTLS
-	Timeouts BackendTimeouts
-	Retries  Retries
+	MaxIdle int
+	// PreferLocal makes endpoints on this node go first, then those of its
+	// zone, then all others.
+	PreferLocal bool
+	TLS         BackendTLS
+	Timeouts    BackendTimeouts
+	Retries     Retries
 }
 
 // Endpoint is one address of a backend. A name resolves to any number of addresses, each one an endpoint.
@@ -379,6 +399,9 @@ type Endpoint struct {
 	Node     string
 	Zone     string
 	Weight   int // 1 to 1000
+	// Terminating says that the endpoint serves, and is about to go away: it is
+	// used where no other is ready, and counts for no verdict.
+	Terminating bool
 }
 
 // HealthCheck probes every endpoint of a backend. Exactly one of HTTP and TCP is set.

@@ -92,6 +92,9 @@ func (c *Config) render(s *shower) []byte {
 		t.number("head_fields", c.Limits.HeadFields)
 	})
 	root.text("storage", s.storage(c.Storage), c.Storage != "")
+	if c.Kubernetes != nil {
+		root.section("kubernetes", c.Kubernetes.fill)
+	}
 	return root.yaml()
 }
 

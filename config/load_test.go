@@ -393,3 +393,36 @@ func TestNearest(t *testing.T) {
 	f("backend", "backends", "backends", "backs")
 	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
 }
+
+func TestKubernetes(t *testing.T) {
+	f := func(section string, want Kubernetes) {
+		t.Helper()
+		c := mustParse(t, small+"  p: {}\nkubernetes: "+section+"\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\n")
+		c.Kubernetes.Position = Position{}
+		if !reflect.DeepEqual(*c.Kubernetes, want) {
+			t.Errorf("%s is\n%+v, want\n%+v", section, *c.Kubernetes, want)
+		}
+		reloads(t, c)
+	}
+	f("{}", Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
+	f(`{class: nginx, controller: k8s.io/ingress-nginx, namespaces: [a, b], listeners: [secure], default_certificate: a/b.c, https_redirect: false}`,
+		Kubernetes{Class: "nginx", Controller: "k8s.io/ingress-nginx", Namespaces: []string{"a", "b"}, Listeners: []string{"secure"}, DefaultCertificate: ObjectName{"a", "b.c"}})
+	f(`{kubeconfig: testdata/ca.pem, namespace_labels: [a.example/b=c, d=], prefer_local: true, require_local: [a/b, c/d], tcp: {config_map: a/b, proxy_protocol: lb}, publish: {service: a/b}}`,
+		Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
+			NamespaceLabels: []Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []ObjectName{{"a", "b"}, {"c", "d"}},
+			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}})
+	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org]}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}}})
+}
+
+// A cluster may have what the file has not: certificates, and routes to listeners.
+func TestKubernetesServesListeners(t *testing.T) {
+	c := mustParse(t, `listeners:
+  web: {address: ":80", protocol: http}
+  secure: {address: ":443", protocol: tls}
+kubernetes: {require_local: [a/b], prefer_local: true}
+`)
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Message, "node is not set") {
+		t.Errorf("warnings: %v", c.Warnings)
+	}
+}
