@@ -76,6 +76,7 @@ var tiers = map[string]int{
 	"tls/storage": leaf,
 
 	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
+	"config/kube": part,
 
 	"proxy/backend": backends,
 
@@ -195,6 +196,7 @@ var unavoidable = map[string]string{
 	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
 	"config.Rules":               "those rules",
 	"config.Server":              "a name server, as DNS calls it",
+	"config/kube.Services":       "Kubernetes calls the objects so",
 	"config.ServerName":          "TLS calls the SNI so",
 	"config.ClientAuthPool":      "an x509.CertPool in PEM",
 	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",
