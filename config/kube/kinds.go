@@ -1,0 +1,239 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Kind is a kind of objects by its resource, as the API has it.
+type Kind string
+
+// The kinds that are watched.
+const (
+	IngressClasses Kind = "ingressclasses"
+	Ingresses      Kind = "ingresses"
+	Services       Kind = "services"
+	EndpointSlices Kind = "endpointslices"
+	Secrets        Kind = "secrets"
+	ConfigMaps     Kind = "configmaps"
+	Namespaces     Kind = "namespaces"
+	Nodes          Kind = "nodes"
+)
+
+// Scope is which objects of a kind are watched.
+type Scope struct {
+	Namespace string // empty: all
+	Fields    string // a field selector; empty: all
+}
+
+// scopes says what has to be watched for a configuration.
+func scopes(file *config.Config) map[Kind][]Scope {
+	k := file.Kubernetes
+	everywhere := []Scope{{}}
+	if len(k.Namespaces) > 0 {
+		everywhere = nil
+		for _, name := range slices.Sorted(slices.Values(k.Namespaces)) {
+			everywhere = append(everywhere, Scope{Namespace: name})
+		}
+	}
+	watched := func(namespace string) bool { return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace) }
+	all := map[Kind][]Scope{IngressClasses: {{}}, Ingresses: everywhere, Services: everywhere, EndpointSlices: everywhere}
+	for _, s := range everywhere {
+		all[Secrets] = append(all[Secrets], Scope{s.Namespace, certificatesOnly})
+	}
+	if d := k.DefaultCertificate; d.Name != "" && !watched(d.Namespace) {
+		all[Secrets] = append(all[Secrets], named(d))
+	}
+	if k.TCP != nil {
+		all[ConfigMaps] = []Scope{named(k.TCP.ConfigMap)}
+	}
+	if len(k.NamespaceLabels) > 0 {
+		all[Namespaces] = []Scope{{}}
+	}
+	if file.NodeExplicit {
+		all[Nodes] = []Scope{{Fields: fields.OneTermEqualSelector("metadata.name", file.Node).String()}}
+	}
+	return all
+}
+
+func named(o config.ObjectName) Scope {
+	return Scope{o.Namespace, fields.OneTermEqualSelector("metadata.name", o.Name).String()}
+}
+
+// certificatesOnly leaves out the Secrets that there are most of and that are
+// the largest. Those with certificates may be of any other type.
+const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,type!=kubernetes.io/dockerconfigjson,type!=bootstrap.kubernetes.io/token"
+
+// example is an object of each kind.
+var example = map[Kind]runtime.Object{
+	IngressClasses: &networkingv1.IngressClass{}, Ingresses: &networkingv1.Ingress{}, Services: &corev1.Service{},
+	EndpointSlices: &discoveryv1.EndpointSlice{}, Secrets: &corev1.Secret{}, ConfigMaps: &corev1.ConfigMap{},
+	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{},
+}
+
+// informer is one of client-go's, with what it tells us by.
+type informer struct {
+	cache.SharedIndexInformer
+	handlers cache.ResourceEventHandlerRegistration
+}
+
+// byService is the index of EndpointSlices.
+const byService = "service"
+
+func (s *Source) makeInformers() error {
+	s.informers = map[Kind][]informer{}
+	for kind, all := range scopes(s.opts.File) {
+		for _, scope := range all {
+			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.opts.List(kind, scope), example[kind], 0, cache.Indexers{})}
+			if kind == EndpointSlices {
+				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
+					return err
+				}
+			}
+			if err := i.SetTransform(slim); err != nil {
+				return err
+			}
+			err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+				if s.opts.Trouble != nil {
+					s.opts.Trouble(kind, err)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			if i.handlers, err = i.AddEventHandler(s.handler(kind)); err != nil {
+				return err
+			}
+			s.informers[kind] = append(s.informers[kind], i)
+		}
+	}
+	return nil
+}
+
+func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
+
+// sourceOf is the Service that an EndpointSlice is of.
+func sourceOf(o any) config.ObjectName {
+	slice, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return config.ObjectName{}
+	}
+	return config.ObjectName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+}
+
+// slim takes out what nobody here looks at and memory is full of otherwise.
+func slim(o any) (any, error) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetManagedFields(nil)
+	}
+	switch o := o.(type) {
+	case *corev1.Secret:
+		maps.DeleteFunc(o.Data, func(key string, _ []byte) bool { return key != corev1.TLSCertKey && key != corev1.TLSPrivateKeyKey })
+	case *corev1.Node:
+		o.Status = corev1.NodeStatus{}
+		o.Annotations = nil
+	}
+	return o, nil
+}
+
+// handler notes which changes matter.
+func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.seen(kind, nil, o) },
+		UpdateFunc: func(old, o any) {
+			if !alike(old, o) {
+				s.seen(kind, old, o)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			s.seen(kind, o, nil)
+		},
+	}
+}
+
+func (s *Source) seen(kind Kind, old, now any) {
+	s.note(func(d *dirt) {
+		switch kind {
+		case Nodes:
+			d.node = true
+		case EndpointSlices:
+			if d.services == nil {
+				d.services = map[config.ObjectName]bool{}
+			}
+			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
+		default: // a Service that changed has its endpoints looked at as well
+			d.routing = true
+		}
+	})
+}
+
+// alike says whether two states of an object are the same to weir. A status,
+// weir's own above all, and annotations of others are not looked at.
+func alike(old, now any) bool {
+	switch a := old.(type) {
+	case *networkingv1.Ingress:
+		b, ok := now.(*networkingv1.Ingress)
+		return ok && a.Annotations[oldClass] == b.Annotations[oldClass] && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.Service:
+		b, ok := now.(*corev1.Service)
+		return ok && a.Annotations[AnnotationPreferLocal] == b.Annotations[AnnotationPreferLocal] &&
+			a.Annotations[AnnotationRequireLocal] == b.Annotations[AnnotationRequireLocal] && reflect.DeepEqual(a.Spec, b.Spec)
+	case *discoveryv1.EndpointSlice:
+		b, ok := now.(*discoveryv1.EndpointSlice)
+		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+	case *corev1.Secret:
+		b, ok := now.(*corev1.Secret)
+		return ok && reflect.DeepEqual(a.Data, b.Data)
+	case *corev1.Node:
+		b, ok := now.(*corev1.Node)
+		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
+	}
+	return false
+}
+
+// objects are all that are known.
+func (s *Source) objects() *Objects {
+	o := &Objects{
+		Classes: all[*networkingv1.IngressClass](s, IngressClasses), Ingresses: all[*networkingv1.Ingress](s, Ingresses),
+		Services: all[*corev1.Service](s, Services), Secrets: all[*corev1.Secret](s, Secrets), Namespaces: all[*corev1.Namespace](s, Namespaces),
+	}
+	for _, m := range all[*corev1.ConfigMap](s, ConfigMaps) {
+		o.TCP = m
+	}
+	return o
+}
+
+// all are the objects of a kind.
+func all[T any](s *Source, kind Kind) (found []T) {
+	for _, i := range s.informers[kind] {
+		for _, o := range i.GetStore().List() {
+			found = append(found, o.(T))
+		}
+	}
+	return found
+}
+
+// get is one object, or nothing.
+func get[T any](s *Source, kind Kind, name config.ObjectName) (found T) {
+	for _, i := range s.informers[kind] {
+		if o, ok, _ := i.GetStore().GetByKey(name.String()); ok {
+			return o.(T)
+		}
+	}
+	return found
+}

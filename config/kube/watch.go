@@ -1,0 +1,283 @@
+package kube
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/weirproxy/weir/config"
+)
+
+const (
+	// settle is how long nothing may happen before a change is told of: one
+	// change of a Deployment is many of its objects.
+	settle = 50 * time.Millisecond
+	// patience bounds settle where objects change all the time.
+	patience = 500 * time.Millisecond
+	// pause is how many times as long as a conversion took no other one begins.
+	// So a cluster whose Ingresses change all the time costs a fifth of a core.
+	pause = 4
+)
+
+// Change is what became of a cluster's objects since the last one.
+type Change struct {
+	Routing *Routing // nil: as it was
+	// Endpoints are those of Routing's backends by name, or without Routing
+	// those of the backends whose endpoints are others now.
+	Endpoints map[string][]config.Endpoint
+	Node      *Node // nil: as it was
+	// Since is when the first of the objects was seen to change.
+	Since time.Time
+}
+
+// Options are what a Source needs from its surroundings.
+type Options struct {
+	// File is the configuration of the file, with the section kubernetes.
+	File *config.Config
+	// List returns how the objects of a kind are listed and watched; Client.List is one.
+	List func(Kind, Scope) cache.ListerWatcher
+	// Changed is told of each change, on the goroutine of Run. The first one has everything.
+	Changed func(Change)
+	// Trouble is told why objects cannot be listed or watched at the moment,
+	// again and again while it lasts. What is known stays in effect.
+	Trouble func(Kind, error)
+}
+
+// Source watches a cluster. Without the API server it knows what it knew, and
+// finds out what changed meanwhile when it is back.
+type Source struct {
+	opts      Options
+	informers map[Kind][]informer
+	synced    atomic.Bool
+
+	mu    sync.Mutex
+	dirty dirt
+	wake  chan struct{} // has room for one
+
+	// Of Run's goroutine.
+	converter Converter
+	routing   *Routing
+	bySource  map[config.ObjectName][]*Backend
+	endpoints map[string][]config.Endpoint // of routing's backends
+	node      Node
+	notBefore time.Time // no conversion
+}
+
+// dirt is what was seen to change and not acted on yet.
+type dirt struct {
+	since    time.Time // zero: nothing was
+	file     *config.Config
+	routing  bool
+	node     bool
+	services map[config.ObjectName]bool // by their endpoints
+}
+
+// NewSource makes a Source that watches nothing yet.
+func NewSource(opts Options) (*Source, error) {
+	s := &Source{opts: opts, wake: make(chan struct{}, 1), converter: Converter{File: opts.File}}
+	return s, s.makeInformers()
+}
+
+// HasSynced says whether all objects were listed and Changed has returned from the first change.
+func (s *Source) HasSynced() bool { return s.synced.Load() }
+
+// SetFile gives the Source another configuration of the file. False: other
+// objects have to be watched for it, so it takes another Source.
+func (s *Source) SetFile(file *config.Config) bool {
+	if file.Kubernetes == nil || !reflect.DeepEqual(scopes(file), scopes(s.opts.File)) {
+		return false
+	}
+	s.note(func(d *dirt) { d.file = file })
+	return true
+}
+
+// Run watches until ctx ends, and returns when everything of it has ended.
+func (s *Source) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var synced []cache.DoneChecker
+	for _, all := range s.informers {
+		for _, i := range all {
+			running.Go(func() { i.RunWithContext(ctx) })
+			synced = append(synced, i.handlers.HasSyncedChecker())
+		}
+	}
+	for _, done := range synced {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done.Done():
+		}
+	}
+	s.note(func(d *dirt) { d.routing, d.node = true, true })
+	s.flush()
+	s.synced.Store(true)
+	s.loop(ctx)
+}
+
+// loop waits for changes, and for their end, and tells of them.
+func (s *Source) loop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		begun := time.Now()
+		for quiet := false; !quiet; {
+			timer := time.NewTimer(max(0, min(settle, patience-time.Since(begun))))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-s.wake:
+				quiet = time.Since(begun) >= patience
+			case <-timer.C:
+				quiet = true
+			}
+			timer.Stop()
+		}
+		s.flush()
+	}
+}
+
+// note remembers that something changed.
+func (s *Source) note(what func(*dirt)) {
+	s.mu.Lock()
+	if s.dirty.since.IsZero() {
+		s.dirty.since = time.Now()
+	}
+	what(&s.dirty)
+	s.mu.Unlock()
+	s.wakeUp()
+}
+
+func (s *Source) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what changed. A conversion that has to wait stays behind.
+func (s *Source) take() (d dirt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, s.dirty = s.dirty, dirt{}
+	if wait := time.Until(s.notBefore); d.routing && d.file == nil && wait > 0 {
+		s.dirty = dirt{since: d.since, routing: true}
+		d.routing = false
+		time.AfterFunc(wait, s.wakeUp)
+	}
+	return d
+}
+
+// flush works out what became of everything that changed, and tells of it.
+func (s *Source) flush() {
+	d := s.take()
+	c := Change{Since: d.since}
+	if d.file != nil {
+		s.converter.File = d.file
+	}
+	switch {
+	case d.routing || d.file != nil:
+		s.convert(&c)
+	case len(d.services) > 0:
+		s.update(&c, d.services)
+	}
+	if d.node {
+		if n := s.lookAtNode(); !reflect.DeepEqual(n, s.node) || !s.synced.Load() {
+			s.node, c.Node = n, &n
+		}
+	}
+	if c.Routing != nil || c.Endpoints != nil || c.Node != nil {
+		s.opts.Changed(c)
+	}
+}
+
+// convert makes everything anew.
+func (s *Source) convert(c *Change) {
+	begun := time.Now()
+	routing := s.converter.Convert(s.objects())
+	if !reflect.DeepEqual(routing, s.routing) {
+		s.routing, c.Routing = routing, routing
+		s.bySource = map[config.ObjectName][]*Backend{}
+		for i := range routing.Backends {
+			b := &routing.Backends[i]
+			s.bySource[b.Source] = append(s.bySource[b.Source], b)
+		}
+	}
+	old := s.endpoints
+	s.endpoints = map[string][]config.Endpoint{}
+	changed := map[string][]config.Endpoint{}
+	for i := range s.routing.Backends {
+		b := &s.routing.Backends[i]
+		s.endpoints[b.Name] = s.endpointsOf(b)
+		if !slices.Equal(s.endpoints[b.Name], old[b.Name]) {
+			changed[b.Name] = s.endpoints[b.Name]
+		}
+	}
+	s.notBefore = time.Now().Add(pause * time.Since(begun))
+	switch {
+	case c.Routing != nil:
+		c.Endpoints = copyOf(s.endpoints)
+	case len(changed) > 0:
+		c.Endpoints = changed
+	}
+}
+
+// update makes the endpoints of some Services anew.
+func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
+	for name := range services {
+		for _, b := range s.bySource[name] {
+			now := s.endpointsOf(b)
+			if slices.Equal(now, s.endpoints[b.Name]) {
+				continue
+			}
+			if c.Endpoints == nil {
+				c.Endpoints = map[string][]config.Endpoint{}
+			}
+			s.endpoints[b.Name], c.Endpoints[b.Name] = now, now
+		}
+	}
+}
+
+// copyOf is for those who keep it: the Source's own changes.
+func copyOf(all map[string][]config.Endpoint) map[string][]config.Endpoint {
+	other := make(map[string][]config.Endpoint, len(all))
+	for name, endpoints := range all {
+		other[name] = endpoints
+	}
+	return other
+}
+
+func (s *Source) endpointsOf(b *Backend) []config.Endpoint {
+	if b.Source == (config.ObjectName{}) {
+		return nil
+	}
+	service := get[*corev1.Service](s, Services, b.Source)
+	var of []*discoveryv1.EndpointSlice
+	for _, i := range s.informers[EndpointSlices] {
+		found, _ := i.GetIndexer().ByIndex(byService, b.Source.String())
+		for _, o := range found {
+			of = append(of, o.(*discoveryv1.EndpointSlice))
+		}
+	}
+	return Endpoints(b, service, of)
+}
+
+func (s *Source) lookAtNode() Node {
+	for _, n := range all[*corev1.Node](s, Nodes) {
+		return NodeOf(n)
+	}
+	return s.node
+}
