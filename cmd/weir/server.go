@@ -127,6 +127,9 @@ func (s *server) apply(cfg *config.Config) error {
 
 // prepare does what can fail, the backends last: they cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
+	if k := p.cfg.Kubernetes; k != nil {
+		return fmt.Errorf("%s: this version of weir reads the section kubernetes and does not serve it yet; take it out", k.Position)
+	}
 	if p.commit, err = s.prepareCertificates(p.cfg.Certificates); err != nil {
 		return err
 	}
