@@ -1,0 +1,205 @@
+package weir_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// manifestKinds are the kinds of objects in deploy/kustomize, and what they are
+// read into. Kustomizations and what other projects define are passed over.
+var manifestKinds = map[string]any{
+	"v1/Namespace": corev1.Namespace{}, "v1/Service": corev1.Service{}, "v1/ServiceAccount": corev1.ServiceAccount{},
+	"apps/v1/Deployment": appsv1.Deployment{}, "apps/v1/DaemonSet": appsv1.DaemonSet{},
+	"networking.k8s.io/v1/IngressClass": networkingv1.IngressClass{}, "networking.k8s.io/v1/NetworkPolicy": networkingv1.NetworkPolicy{},
+	"policy/v1/PodDisruptionBudget":            policyv1.PodDisruptionBudget{},
+	"rbac.authorization.k8s.io/v1/Role":        rbacv1.Role{},
+	"rbac.authorization.k8s.io/v1/ClusterRole": rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1/RoleBinding": rbacv1.RoleBinding{},
+	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": rbacv1.ClusterRoleBinding{},
+}
+
+// deployed calls each for every document in deploy/kustomize, with its file.
+func deployed(t *testing.T, each func(file string, document []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("deploy/kustomize", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(file) != ".yaml" {
+			return err
+		}
+		for _, document := range strings.Split(read(t, file), "\n---\n") {
+			each(file, []byte(document))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManifestsAreWellFormed(t *testing.T) {
+	seen := 0
+	deployed(t, func(file string, document []byte) {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		kind, known := manifestKinds[head.APIVersion+"/"+head.Kind]
+		switch {
+		case known:
+			seen++
+			if err := yaml.UnmarshalStrict(document, reflect.New(reflect.TypeOf(kind)).Interface()); err != nil {
+				t.Errorf("%s: %s: %v", file, head.Kind, err)
+			}
+		case head.Kind == "" || strings.HasPrefix(head.APIVersion, "kustomize.config.k8s.io/") || head.Kind == "ServiceMonitor":
+		default:
+			t.Errorf("%s has a %s/%s, which this test does not know", file, head.APIVersion, head.Kind)
+		}
+	})
+	if seen < 20 {
+		t.Errorf("only %d objects were found", seen)
+	}
+}
+
+// Every weir.yaml loads, and a Pod lives as long as its drain may take.
+func TestDeployedConfigurations(t *testing.T) {
+	env := func(name string) (string, bool) { return "node-a", name == "NODE_NAME" }
+	files, err := filepath.Glob("deploy/kustomize/*/weir.yaml")
+	more, _ := filepath.Glob("deploy/kustomize/components/*/weir.yaml")
+	if files = append(files, more...); err != nil || len(files) < 3 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	for _, file := range files {
+		c, err := config.Load(file, env)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(c.Warnings) > 0 {
+			t.Errorf("%s: %v", file, c.Warnings)
+		}
+		grace := "160"
+		if strings.Contains(file, "aws-nlb") {
+			grace = "250"
+		}
+		if takes := c.Drain.LameDuck.Seconds() + c.Drain.Timeout.Seconds(); map[string]float64{"160": 150, "250": 240}[grace] != takes {
+			t.Errorf("%s: a drain takes %v s, and the Pods have %s", file, takes, grace)
+		}
+	}
+	var values struct{ Config map[string]any }
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(values.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := config.Parse("values.yaml", text, env); err != nil || len(c.Warnings) > 0 {
+		t.Errorf("the chart's configuration: %v", err)
+	}
+}
+
+// The rights are those of what weir watches and writes, and no more.
+func TestRights(t *testing.T) {
+	want := map[string][]string{
+		"weir": {"discovery.k8s.io/endpointslices: get list watch", "networking.k8s.io/ingressclasses: get list watch",
+			"networking.k8s.io/ingresses: get list watch", "secrets: get list watch", "services: get list watch"},
+		"weir-node":         {"nodes: get list watch"},
+		"weir-tell":         {"events.k8s.io/events: create patch update", "events: create patch update", "networking.k8s.io/ingresses/status: patch update"},
+		"weir-leader":       {"coordination.k8s.io/leases: get create update delete"},
+		"weir-storage":      {"secrets: get list watch create update delete"},
+		"weir-tcp-services": {"configmaps[tcp-services]: get list watch"},
+		"weir-namespaces":   {"namespaces: get list watch"},
+	}
+	deployed(t, func(file string, document []byte) {
+		var role rbacv1.ClusterRole
+		if yaml.Unmarshal(document, &role) != nil || role.Kind != "ClusterRole" && role.Kind != "Role" {
+			return
+		}
+		var got []string
+		for _, r := range role.Rules {
+			for _, group := range r.APIGroups {
+				for _, resource := range r.Resources {
+					name := strings.TrimPrefix(group+"/"+resource, "/")
+					if len(r.ResourceNames) > 0 {
+						name += "[" + strings.Join(r.ResourceNames, " ") + "]"
+					}
+					got = append(got, name+": "+strings.Join(r.Verbs, " "))
+				}
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want[role.Name]) {
+			t.Errorf("%s gives %s the rights\n%s\nwant\n%s", file, role.Name, strings.Join(got, "\n"), strings.Join(want[role.Name], "\n"))
+		}
+		delete(want, role.Name)
+	})
+	for name := range want {
+		t.Errorf("no file has the rights %s", name)
+	}
+}
+
+var metricInQuery = regexp.MustCompile(`\bweir_[a-z_]+\b`)
+
+func TestDashboard(t *testing.T) {
+	known := metrics(t)
+	text := read(t, "deploy/kustomize/components/dashboard/weir.json")
+	if text != read(t, "deploy/helm/weir/dashboards/weir.json") {
+		t.Error("the chart's dashboard is another than kustomize's")
+	}
+	if !json.Valid([]byte(text)) {
+		t.Error("the dashboard is not JSON")
+	}
+	for _, name := range metricInQuery.FindAllString(text, -1) {
+		if _, ok := known[strings.TrimSuffix(name, "_bucket")]; !ok {
+			t.Errorf("the dashboard asks for %s, which does not exist", name)
+		}
+	}
+}
+
+// The chart's templates name no value that there is not.
+func TestChartValues(t *testing.T) {
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	templates, _ := filepath.Glob("deploy/helm/weir/templates/*")
+	used := map[string]bool{}
+	for _, file := range templates {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\.Values\.([A-Za-z.]+)`).FindAllStringSubmatch(string(text), -1) {
+			path := strings.Split(m[1], ".")
+			used[path[0]] = true
+			var at any = values
+			for _, key := range path {
+				section, ok := at.(map[string]any)
+				if at, ok = section[key]; !ok {
+					t.Errorf("%s uses %s, which values.yaml has not", file, m[0])
+					break
+				}
+			}
+		}
+	}
+	for name := range values {
+		if !used[name] {
+			t.Errorf("no template uses the value %s", name)
+		}
+	}
+}
