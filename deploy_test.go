@@ -189,8 +189,9 @@ func TestChartValues(t *testing.T) {
 			used[path[0]] = true
 			var at any = values
 			for _, key := range path {
-				section, ok := at.(map[string]any)
-				if at, ok = section[key]; !ok {
+				section, _ := at.(map[string]any)
+				value, ok := section[key]
+				if at = value; !ok {
 					t.Errorf("%s uses %s, which values.yaml has not", file, m[0])
 					break
 				}

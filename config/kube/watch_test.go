@@ -54,7 +54,7 @@ func (s *server) List(kind Kind, scope Scope) cache.ListerWatcher {
 	s.asked[kind] = append(s.asked[kind], scope)
 	s.mu.Unlock()
 	return &cache.ListWatch{
-		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.mu.Lock()
 			s.lists++
 			down := s.down
@@ -64,7 +64,7 @@ func (s *server) List(kind Kind, scope Scope) cache.ListerWatcher {
 			}
 			return source.List(o)
 		},
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			s.mu.Lock()
 			down := s.down
 			s.mu.Unlock()
