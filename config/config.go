@@ -170,6 +170,8 @@ type Pair struct {
 	Name string // namespace/name
 	// Hosts are those that it is served for, whatever names are in it.
 	Hosts []string
+	// Default makes it that of clients without SNI, and of names that no entry lists.
+	Default bool
 	// CertPEM and KeyPEM are empty where there is no certificate that could be
 	// served: then handshakes for Hosts are refused.
 	CertPEM []byte

@@ -202,7 +202,7 @@ func (v *conversion) defaultCertificate() {
 		return
 	}
 	v.out.Default = &config.Certificate{Pair: &config.Pair{
-		Name: name.String(), Hosts: namesOf(p.leaf),
+		Name: name.String(), Hosts: namesOf(p.leaf), Default: true,
 		CertPEM: s.Data[corev1.TLSCertKey], KeyPEM: config.Secret(s.Data[corev1.TLSPrivateKeyKey]),
 	}}
 }

@@ -145,7 +145,7 @@ func (t *table) withResponder() (all []*tls.Certificate) {
 			}
 		default:
 			for _, one := range e.candidates {
-				if c, err := one.get(); err == nil {
+				if c, err := one.get(); err == nil && c != nil {
 					add(c)
 				}
 			}

@@ -237,12 +237,23 @@ func newTable(entries []*entry) *table {
 		}
 		// An ECDSA and an RSA pair for the same names are two entries, but one
 		// certificate to the user: old clients without SNI need the RSA one.
-		if first := entries[0]; len(e.names) > 0 && slices.Equal(e.names, first.names) {
+		if first := leader(entries); first != nil && len(e.names) > 0 && slices.Equal(e.names, first.names) {
 			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
 		}
 		t.addDemand(e)
 	}
 	return t
+}
+
+// leader is the entry for names that no entry lists. What was given for certain
+// hosts alone is shown to nobody else.
+func leader(entries []*entry) *entry {
+	for _, e := range entries {
+		if p := e.source.Pair; p == nil || p.Default {
+			return e
+		}
+	}
+	return nil
 }
 
 // addDemand enters the names that e has on demand. The first entry that claims one has it.
