@@ -79,7 +79,7 @@ func forGroup(settings rest.Config, gv schema.GroupVersion) (rest.Interface, err
 }
 
 // List says how the objects of a kind are listed and watched.
-func (c *Client) List(kind Kind, scope Scope) cache.ListerWatcher {
+func (c *Client) List(kind Kind, scope Scope) *cache.ListWatch {
 	from := c.core
 	switch kind {
 	case IngressClasses, Ingresses:

@@ -10,8 +10,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
@@ -96,7 +98,7 @@ func (s *Source) makeInformers() error {
 	s.informers = map[Kind][]informer{}
 	for kind, all := range scopes(s.opts.File) {
 		for _, scope := range all {
-			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.opts.List(kind, scope), example[kind], 0, cache.Indexers{})}
+			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, scope), example[kind], 0, cache.Indexers{})}
 			if kind == EndpointSlices {
 				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
 					return err
@@ -105,11 +107,7 @@ func (s *Source) makeInformers() error {
 			if err := i.SetTransform(slim); err != nil {
 				return err
 			}
-			err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-				if s.opts.Trouble != nil {
-					s.opts.Trouble(kind, err)
-				}
-			})
+			err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.trouble(kind, err) })
 			if err != nil {
 				return err
 			}
@@ -120,6 +118,27 @@ func (s *Source) makeInformers() error {
 		}
 	}
 	return nil
+}
+
+// list tells of watches that cannot begin as well: client-go tries those again
+// without a word where nobody answers.
+func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
+	l := s.opts.List(kind, scope)
+	begin := l.WatchFuncWithContext
+	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := begin(ctx, o)
+		if err != nil && ctx.Err() == nil {
+			s.trouble(kind, err)
+		}
+		return w, err
+	}
+	return l
+}
+
+func (s *Source) trouble(kind Kind, err error) {
+	if s.opts.Trouble != nil {
+		s.opts.Trouble(kind, err)
+	}
 }
 
 func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }

@@ -42,7 +42,7 @@ type Options struct {
 	// File is the configuration of the file, with the section kubernetes.
 	File *config.Config
 	// List returns how the objects of a kind are listed and watched; Client.List is one.
-	List func(Kind, Scope) cache.ListerWatcher
+	List func(Kind, Scope) *cache.ListWatch
 	// Changed is told of each change, on the goroutine of Run. The first one has everything.
 	Changed func(Change)
 	// Trouble is told why objects cannot be listed or watched at the moment,

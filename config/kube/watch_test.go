@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +49,7 @@ func (s *server) of(kind Kind) *fake.FakeControllerSource {
 }
 
 // List is Options.List.
-func (s *server) List(kind Kind, scope Scope) cache.ListerWatcher {
+func (s *server) List(kind Kind, scope Scope) *cache.ListWatch {
 	source := s.of(kind)
 	s.mu.Lock()
 	s.asked[kind] = append(s.asked[kind], scope)
@@ -373,7 +374,7 @@ func TestChangesAreToldTogether(t *testing.T) {
 func TestServerGoesAndComes(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
-		w.set(errors.New("connection refused"))
+		w.set(syscall.ECONNREFUSED) // which client-go itself keeps silent about
 		time.Sleep(10 * time.Minute)
 		if told := w.next(); len(told) != 0 {
 			t.Fatalf("losing the server changed %+v", told)
