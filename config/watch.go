@@ -120,9 +120,12 @@ func (w *Watch) follow() error {
 // look says whether the content of a file is another than when it was last read.
 func (w *Watch) look() (news bool) {
 	for _, f := range w.files {
+		if info, err := os.Stat(f); err != nil || !info.Mode().IsRegular() {
+			continue // in the middle of a replacement, or a pipe that might never end
+		}
 		data, err := os.ReadFile(f)
 		if err != nil {
-			continue // in the middle of a replacement; an event will come
+			continue // an event will come
 		}
 		sum := sha256.Sum256(data)
 		if last, known := w.sums[f]; !known || last != sum {

@@ -215,7 +215,7 @@ func TestEndpointGoneInUpload(t *testing.T) {
 // A client that breaks off, or sends nonsense, ends the endpoint's connection:
 // the endpoint must not take the body for a whole one, nor get another request.
 func TestBadUploads(t *testing.T) {
-	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 500 * time.Millisecond }
+	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 2 * time.Second }
 	f := func(head, body, sent string, tune func(*config.Config), leave func(*peer), status int, reason string) {
 		t.Helper()
 		r, e := newPlain(t, tune)
@@ -362,16 +362,16 @@ func TestAnswerWithTheLastPiece(t *testing.T) {
 // An upload may take longer than response_head and body_idle, if only it moves on.
 func TestLongUpload(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
-		c.Listeners[0].Timeouts.BodyIdle = time.Second
-		c.Backends[0].Timeouts.ResponseHead = 300 * time.Millisecond
-		c.Backends[0].Timeouts.BodyIdle = time.Second
+		c.Listeners[0].Timeouts.BodyIdle = 4 * time.Second
+		c.Backends[0].Timeouts.ResponseHead = time.Second
+		c.Backends[0].Timeouts.BodyIdle = 4 * time.Second
 	})
 	c := r.dial("web")
 	c.write(post(6))
 	s := e.accept()
 	s.head()
 	for _, b := range "123456" {
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 		c.write(string(b))
 		s.wantRead(string(b))
 	}

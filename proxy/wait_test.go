@@ -38,28 +38,33 @@ func TestResponseTimeout(t *testing.T) {
 }
 
 func TestResponseBodyTimeout(t *testing.T) {
-	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"} {
-		r, e := newPlain(t, func(c *config.Config) {
-			c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond
-			c.Backends[0].Timeouts.BodyIdle = time.Second
+	f := func(name, request string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, e := newPlain(t, func(c *config.Config) {
+				c.Backends[0].Timeouts.ResponseHead = time.Second
+				c.Backends[0].Timeouts.BodyIdle = 3 * time.Second
+			})
+			c := r.dial("web")
+			c.write(request)
+			s := e.accept()
+			s.head()
+			s.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+			for _, b := range "12345" { // longer than response_head allows, but never idle
+				s.write(string(b))
+				c.wantPiece(string(b))
+				time.Sleep(250 * time.Millisecond)
+			}
+			c.wantEnd(true)
+			r.record().want(t, "status", 200, "reason", "response_cut_short")
+			s.Conn.SetDeadline(time.Now().Add(patience))
+			if _, err := s.r.ReadByte(); err == nil && !strings.HasPrefix(request, "POST") {
+				t.Error("the endpoint's connection stays open")
+			}
 		})
-		c := r.dial("web")
-		c.write(request)
-		s := e.accept()
-		s.head()
-		s.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
-		for _, b := range "12345" { // longer than response_head allows, but never idle
-			s.write(string(b))
-			c.wantPiece(string(b))
-			time.Sleep(50 * time.Millisecond)
-		}
-		c.wantEnd(true)
-		r.record().want(t, "status", 200, "reason", "response_cut_short")
-		s.Conn.SetDeadline(time.Now().Add(patience))
-		if _, err := s.r.ReadByte(); err == nil && !strings.HasPrefix(request, "POST") {
-			t.Error("the endpoint's connection stays open")
-		}
 	}
+	f("GET", get)
+	f("POST", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
 }
 
 // wantPiece reads a response head, if one is next, and then want.
@@ -234,8 +239,8 @@ func TestClientThatWaits(t *testing.T) {
 
 func TestSlowHead(t *testing.T) {
 	tune := func(c *config.Config) {
-		c.Listeners[0].Timeouts.RequestHead = 400 * time.Millisecond
-		c.Listeners[0].Timeouts.KeepAlive = 600 * time.Millisecond
+		c.Listeners[0].Timeouts.RequestHead = time.Second
+		c.Listeners[0].Timeouts.KeepAlive = 2 * time.Second
 	}
 	r, e := newPlain(t, tune)
 	c := r.dial("web")

@@ -49,8 +49,7 @@ type Manager struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	retiring sync.WaitGroup // authorities that are gone and still end their work
-	// slots bounds attempts over all names, lookups what strangers can make us read.
-	slots, lookups chan struct{}
+	lookups  chan struct{}  // bounds what strangers can make us read
 
 	mu          sync.Mutex
 	authorities map[string]*authority // by settings
@@ -62,8 +61,7 @@ type Manager struct {
 }
 
 const (
-	maxAttempts = 32
-	maxLookups  = 32
+	maxLookups = 32
 	// lookupTimeout bounds what a challenge waits for the storage.
 	lookupTimeout = 2 * time.Second
 	// closePatience bounds how long Close waits for attempts to give up.
@@ -72,7 +70,7 @@ const (
 
 // New returns a Manager without entries.
 func New(o Options) *Manager {
-	m := &Manager{Options: o, slots: make(chan struct{}, maxAttempts), lookups: make(chan struct{}, maxLookups),
+	m := &Manager{Options: o, lookups: make(chan struct{}, maxLookups),
 		authorities: make(map[string]*authority), claimed: make(map[string]chan struct{})}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
@@ -84,28 +82,41 @@ func (m *Manager) Close() {
 	m.stop()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		for _, a := range m.authorities {
+	authorities := m.authorities
+	await(closePatience, func() {
+		for _, a := range authorities {
 			a.finish()
 		}
 		m.retiring.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(closePatience):
-	}
-	if len(m.authorities) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-		defer cancel()
-		certmagic.CleanUpOwnLocks(ctx, quiet(m.Log))
-	}
-	for _, a := range m.authorities {
-		a.closeStorage()
-	}
+	})
+	// A storage that hangs keeps its locks until the process ends.
+	await(closePatience, func() {
+		if len(authorities) > 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+			defer cancel()
+			certmagic.CleanUpOwnLocks(ctx, quiet(m.Log))
+		}
+		for _, a := range authorities {
+			a.closeStorage()
+		}
+	})
 	if m.placeholder != nil {
 		m.placeholder.Close()
+	}
+}
+
+// await calls f, and waits for it no longer than d.
+func await(d time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
 	}
 }
 

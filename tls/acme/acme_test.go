@@ -224,6 +224,27 @@ func TestKeyTypesAreKeptApart(t *testing.T) {
 	}
 }
 
+// A storage that hangs while it is opened keeps neither a reload waiting nor the end.
+func TestStorageHangs(t *testing.T) {
+	open, opening := make(chan struct{}), make(chan struct{}, 1)
+	h := newHarness(t, func(string) (Storage, error) {
+		opening <- struct{}{}
+		<-open
+		return nil, errors.New("too late")
+	})
+	t.Cleanup(func() { close(open) })
+	h.use(entryFor(t.TempDir(), "app.example.org"))
+	<-opening
+	h.use() // the entry is gone
+	h.use(entryFor(t.TempDir(), "app.example.org"))
+	<-opening
+	start := time.Now()
+	h.Close()
+	if took := time.Since(start); took > 2*closePatience+patience/2 {
+		t.Errorf("Close took %s", took)
+	}
+}
+
 // certmagic knows one challenge for a name at a time, whatever the storages are.
 func TestOneAttemptForAName(t *testing.T) {
 	h := newHarness(t, nil)

@@ -38,7 +38,10 @@ const (
 )
 
 func newAsker(at string) *asker {
-	return &asker{url: at, client: &http.Client{Timeout: askTimeout}, slots: make(chan struct{}, askAtOnce), answers: make(map[string]answer)}
+	client := &http.Client{Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // a page to log in at, say, allows nothing with its 200
+	}}
+	return &asker{url: at, client: client, slots: make(chan struct{}, askAtOnce), answers: make(map[string]answer)}
 }
 
 // ask says whether a certificate for name may be got. news says whether an

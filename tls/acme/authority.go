@@ -38,12 +38,19 @@ type authority struct {
 
 	troubled atomic.Bool // it was told of that the storage does not work
 
+	slots    chan struct{} // bounds attempts for listed names
+	answered atomic.Bool   // the authority answered the last attempt
+	probing  chan struct{} // holds one while an attempt finds out whether it does
+
 	opening sync.Mutex
 	opened  atomic.Pointer[engine]
 
 	listed atomic.Pointer[map[string]*keeper] // never changed, only replaced
 	demand *demand                            // nil: only what is listed
 }
+
+// maxAttempts bounds the attempts for listed names at one authority at once.
+const maxAttempts = 32
 
 // engine is an authority whose storage could be opened.
 type engine struct {
@@ -73,7 +80,8 @@ func settingsOf(a *config.ACME) string {
 func nameOf(host string) string { return hello.Name(host) }
 
 func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
-	a := &authority{m: m, settings: *c, key: key, patience: 10 * time.Minute, taken: m.placeholder}
+	a := &authority{m: m, settings: *c, key: key, patience: 10 * time.Minute, taken: m.placeholder,
+		slots: make(chan struct{}, maxAttempts), probing: make(chan struct{}, 1)}
 	a.settings.Hosts = nil
 	if len(c.CAPool) > 0 {
 		a.pool = x509.NewCertPool()

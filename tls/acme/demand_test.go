@@ -210,6 +210,44 @@ func TestAskErrors(t *testing.T) {
 	}
 }
 
+// Whoever is asked and sends us somewhere else has not said yes.
+func TestAskRedirects(t *testing.T) {
+	login, _ := asked(t, func(string) int { return http.StatusOK })
+	srv := httptest.NewServer(http.RedirectHandler(login, http.StatusFound))
+	t.Cleanup(srv.Close)
+	h := newHarness(t, nil)
+	e := h.use(onDemand(t.TempDir(), config.OnDemand{Ask: srv.URL}))[0]
+	if cert, err := ask(t, e, "app.example.org"); err != nil || cert != nil {
+		t.Errorf("a name of which nobody said that it is meant gets %v, %v", cert, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.events) > 0 {
+		t.Errorf("there were events: %+v", h.events)
+	}
+}
+
+// However many names strangers have got at once, those that are listed have their turn.
+func TestDemandLeavesRoomForListedNames(t *testing.T) {
+	hang := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(hang) })
+	const names = maxAttempts + 8
+	c := onDemand(t.TempDir(), config.OnDemand{Hosts: []string{"*.example.org"}, Timeout: 10 * time.Millisecond, Concurrent: names})
+	c.ACME.Directory = srv.URL
+	h := newHarness(t, nil)
+	e := h.use(c)[0]
+	for i := range names {
+		ask(t, e, fmt.Sprintf("name%d.example.org", i))
+	}
+	eventually(t, "all of them are being got", func() bool { return len(e.a.demand.slots) == names })
+	listed := *c.ACME
+	listed.Hosts = []string{"app.example.com"}
+	h.use(config.Certificate{ACME: &listed})
+	eventually(t, "so is one that is listed", func() bool { return len(e.a.slots) == 1 })
+}
+
 func TestBudget(t *testing.T) {
 	var b budget
 	now := time.Now()

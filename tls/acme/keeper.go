@@ -223,26 +223,22 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
 		return k.wait(until)
 	}
-	if k.demand != nil {
-		leave, err := k.a.demand.enter(ctx, k, old != nil)
-		if err != nil {
-			k.lastErr = err
-			return time.Minute
-		}
-		defer leave()
-	}
-	select {
-	case k.a.m.slots <- struct{}{}:
-	case <-ctx.Done():
+	leave, err := k.enter(ctx, old != nil)
+	switch {
+	case ctx.Err() != nil:
 		return mostPause
+	case err != nil:
+		k.lastErr = err
+		return time.Minute
 	}
-	defer func() { <-k.a.m.slots }()
+	defer leave()
 	if !k.a.m.claim(ctx, k.name) {
 		return mostPause
 	}
 	defer k.a.m.release(k.name)
 	t := &try{keeper: k, engine: e, old: old, force: force}
-	err := t.make(ctx)
+	err = t.make(ctx)
+	t.heard(ctx)
 	k.lastErr = err
 	var later *laterError
 	switch {
@@ -251,6 +247,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	case errors.As(err, &later):
 		return k.wait(later.until)
 	case errors.Is(err, errReplaced): // and is loaded below
+	case errors.Is(err, errUnanswered): // of which another attempt tells
+		return jitter(time.Minute)
 	case err != nil && t.asked:
 		k.a.m.Metrics.failed.Inc()
 		k.tell(Event{Kind: Failed, Err: t.cause(err), Next: t.record.Next})
@@ -274,6 +272,21 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		return k.trouble(ctx, err)
 	}
 	return k.pause(h)
+}
+
+// enter waits for its turn to ask the authority, and returns what has to be
+// called afterwards. Names on demand have bounds of their own, so that they keep
+// nobody waiting whose name is listed.
+func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err error) {
+	if k.demand != nil {
+		return k.a.demand.enter(ctx, k, renewal)
+	}
+	select {
+	case k.a.slots <- struct{}{}:
+		return func() { <-k.a.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // wait is what an earlier attempt asks for that failed, of this process or of

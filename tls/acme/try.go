@@ -26,6 +26,7 @@ type try struct {
 	old    *held // nil: there is no certificate yet
 	force  bool  // renew even what is not due
 
+	probing  bool // it is the one that finds out whether the authority answers
 	asked    bool // the authority was asked
 	got      bool
 	err      error // what it said
@@ -161,6 +162,9 @@ func (t *try) begin(ctx context.Context) error {
 	if t.old != nil && t.isRevoked(t.old) && t.isReplaced(ctx) {
 		return certmagic.ErrNoRetry{Err: errReplaced}
 	}
+	if err := t.probe(ctx); err != nil {
+		return certmagic.ErrNoRetry{Err: err}
+	}
 	r, err := t.a.loadRecord(ctx, t.engine, t.name)
 	if err != nil {
 		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read when to try next: %w", err)}
@@ -177,6 +181,50 @@ func (t *try) begin(ctx context.Context) error {
 	}
 	t.asked = true
 	return nil
+}
+
+// errUnanswered puts an attempt off, because another one still waits for the authority.
+var errUnanswered = errors.New("the authority has not answered an attempt for another name yet")
+
+// probe lets one attempt through at a time as long as it is not known that the
+// authority answers. Many that wait for one that hangs would keep others from
+// other authorities: acmez gets all directories under one lock, and certmagic
+// has one in each storage for all who register an account.
+func (t *try) probe(ctx context.Context) error {
+	if t.a.answered.Load() {
+		return nil
+	}
+	timer := time.NewTimer(time.Minute) // the name is locked meanwhile
+	defer timer.Stop()
+	select {
+	case t.a.probing <- struct{}{}:
+		if t.probing = !t.a.answered.Load(); !t.probing {
+			<-t.a.probing
+		}
+		return nil
+	case <-timer.C:
+		return errUnanswered
+	case <-ctx.Done():
+		return errUnanswered
+	}
+}
+
+// rest is what an authority that did not answer is given before it is asked
+// again, for any name. Others get the locks meanwhile.
+const rest = 5 * time.Second
+
+// heard notes whether the authority answered the attempt, which has ended.
+func (t *try) heard(ctx context.Context) {
+	if t.asked && ctx.Err() == nil {
+		t.a.answered.Store(!isUnheard(t.err))
+	}
+	switch {
+	case !t.probing:
+	case t.asked && isUnheard(t.err):
+		time.AfterFunc(rest, func() { <-t.a.probing })
+	default:
+		<-t.a.probing
+	}
 }
 
 // errReplaced ends the renewal of a certificate that another process replaced.

@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -64,6 +66,7 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := plan.Entry(c.ACME).a
+	a.answered.Store(true)
 	e, err := a.open()
 	if err != nil {
 		t.Fatal(err)
@@ -181,4 +184,32 @@ func TestUnreachableAuthority(t *testing.T) {
 		t.Error("a certificate out of nothing")
 	}
 	h.expect(Failed, "app.example.org") // again, and by itself
+}
+
+// An authority that hangs keeps nobody from another one, however many names it
+// is asked for.
+func TestAuthoritiesThatHangAreAlone(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(2 * time.Second):
+		case <-r.Context().Done():
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(srv.Close)
+	var names []string
+	for i := range maxAttempts + 8 {
+		names = append(names, fmt.Sprintf("name%d.example.org", i))
+	}
+	c := entryFor(t.TempDir(), names...)
+	c.ACME.Directory = srv.URL
+	h := newHarness(t, nil)
+	e := h.use(c)[0]
+	eventually(t, "as many attempts as there may be wait for it", func() bool { return len(e.a.slots) == maxAttempts })
+
+	at, ca, _ := countingDirectory(t)
+	other := entryFor(string(c.ACME.Storage), "app.example.com")
+	other.ACME.Directory, other.ACME.CAPool = at, ca
+	h.use(c, other)
+	h.expect(Failed, "app.example.com") // that one likes nobody, but it was asked
 }

@@ -112,11 +112,11 @@ func open(source config.Certificate, previous *entry) (*entry, error) {
 }
 
 func openFiles(source config.Certificate, previous *entry) (*entry, error) {
-	certPEM, err := os.ReadFile(source.CertFile)
+	certPEM, err := readFile(source.CertFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate named by cert: %w", err)
 	}
-	keyPEM, err := os.ReadFile(source.KeyFile)
+	keyPEM, err := readFile(source.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the private key named by key: %w", err)
 	}
@@ -126,6 +126,18 @@ func openFiles(source config.Certificate, previous *entry) (*entry, error) {
 		return previous, nil
 	}
 	return parsePair(source, certPEM, keyPEM, digest)
+}
+
+// readFile reads a regular file: a pipe might never end, and a reload with it.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	return os.ReadFile(path)
 }
 
 // openPair makes the entry for a pair that came without files. It is served for

@@ -2,9 +2,11 @@ package certs
 
 import (
 	"crypto/x509"
+	"errors"
 	"maps"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -191,4 +193,20 @@ func gauges(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return values
+}
+
+// A pipe in the place of a file might never end: it is not read at all.
+func TestPipesAreNoCertificates(t *testing.T) {
+	d := newDir(t)
+	c := d.write("app", "ecdsa", names("app", "app.example.org"))
+	s := newStore(t, c)
+	if err := errors.Join(os.Remove(c.CertFile), syscall.Mkfifo(c.CertFile, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Reload(); err == nil || !strings.Contains(err.Error(), "app.crt is not a file") {
+		t.Errorf("the error is %v", err)
+	}
+	if name, _ := served(t, s, modern, "app.example.org"); name != "app" {
+		t.Errorf("%s is served", name)
+	}
 }

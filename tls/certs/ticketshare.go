@@ -111,7 +111,7 @@ func (t *Tickets) ask(ctx context.Context, sweep bool) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = fmt.Errorf("the storage has not answered in time: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("session ticket keys are not shared with other replicas until this is over: %w", err)

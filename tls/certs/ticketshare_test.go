@@ -617,3 +617,39 @@ func FuzzDecodeTickets(f *testing.F) {
 		}
 	})
 }
+
+// readOnly is a storage that is full, say.
+type readOnly struct{ *fakeStorage }
+
+func (readOnly) Store(context.Context, string, []byte) error { return errDown }
+
+// A replica whose clock is years ahead would have all others keep its key for
+// years and never make another one.
+func TestKeysFromTheFutureAreNotTaken(t *testing.T) {
+	future := newTicketKey(time.Now().AddDate(10, 0, 0), time.Now().AddDate(10, 0, 0))
+	data, err := encodeTickets([]ticketKey{future})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(s KeyStorage, written *fakeStorage, want bool) {
+		t.Helper()
+		written.put(ticketObject("scope"), string(data))
+		r, err := start(t, s, "scope")
+		if (err == nil) != want {
+			t.Errorf("Sync = %v", err)
+		}
+		r.Tickets.mu.Lock()
+		defer r.Tickets.mu.Unlock()
+		if keys := r.scopes["scope"].keys; len(keys) != 1 || index(keys, future) >= 0 {
+			t.Errorf("the keys are %v", keys)
+		}
+		stored, err := loadTickets(t.Context(), written, ticketObject("scope"))
+		if err != nil || (index(stored, future) < 0) != want {
+			t.Errorf("stored are %v, %v", stored, err)
+		}
+	}
+	s := newFakeStorage()
+	f(s, s, true)
+	s = newFakeStorage()
+	f(readOnly{s}, s, false)
+}
