@@ -10,7 +10,7 @@ lint:
 	test -z "$$(gofmt -l .)"
 	go vet ./...
 
-bench: ## beside HAProxy and nginx (Debian: apt-get install haproxy nginx wrk)
+bench: ## beside HAProxy and nginx (Debian: apt-get install haproxy nginx wrk nghttp2-client)
 	go run ./e2e/bench
 
 ci: ## what has to hold before a change goes in

@@ -75,14 +75,15 @@ var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf,
 
-	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/tunnel": part,
+	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 	"config/kube": part, "config/kube/lint": part,
 
 	"proxy/backend": backends,
 
 	"proxy": dataPath,
 
-	"cmd/weir": command,
+	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
+	"cmd/weir":      command,
 
 	".": leaf, "e2e": leaf, "e2e/bench": leaf, // they know weir from outside
 }
@@ -133,9 +134,9 @@ func imports(f file) (paths []string) {
 }
 
 // mayServeHTTP are the packages that may use net/http: ports for operators and
-// load balancers, and what asks others about certificates (may one be got, is
-// one revoked), all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "health", "tls/acme", "tls/certs"}
+// load balancers, what asks others about certificates (may one be got, is one
+// revoked), and the tools, all of which carry no client's traffic.
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,
@@ -193,20 +194,26 @@ var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhos
 
 // unavoidable are exported names that have such a word in another meaning.
 var unavoidable = map[string]string{
-	"config.HeaderRule":          "a rule of a PROXY header policy: the configuration's word",
-	"config.Rules":               "those rules",
-	"config.Server":              "a name server, as DNS calls it",
-	"config/kube.Services":       "Kubernetes calls the objects so",
-	"config.ServerName":          "TLS calls the SNI so",
-	"config.ClientAuthPool":      "an x509.CertPool in PEM",
-	"health.Service":             "the key in the answer of kube-proxy that the health port has the shape of",
-	"health.ServiceProxyHealthy": "the same",
-	"health.Target":              "what a check aims at: health knows no endpoints",
-	"listener.Bind":              "the verb, of bind(2)",
-	"proxy/http1.Server":         "one of the two roles of the codec, RFC 9110's word",
-	"proxy/message.Target":       "the request target of RFC 9112",
-	"tls/hello.ServerName":       "TLS calls the SNI so",
-	"tls/policy.Server":          "the role of a tls.Config",
+	"config.HeaderRule":            "a rule of a PROXY header policy: the configuration's word",
+	"config.Rules":                 "those rules",
+	"config.Server":                "a name server, as DNS calls it",
+	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
+	"config/kube.Services":         "Kubernetes calls the objects so",
+	"config.ServerName":            "TLS calls the SNI so",
+	"config.ClientAuthPool":        "an x509.CertPool in PEM",
+	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",
+	"health.ServiceProxyHealthy":   "the same",
+	"health.Target":                "what a check aims at: health knows no endpoints",
+	"listener.Bind":                "the verb, of bind(2)",
+	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
+	"proxy/http2.Server":           "the same",
+	"proxy/message.Target":         "the request target of RFC 9112",
+	"proxy/message.SetTarget":      "the same",
+	"proxy/message.ValidTarget":    "the same",
+	"proxy/message.ErrTarget":      "the same",
+	"proxy/message.ErrTargetBytes": "the same",
+	"tls/hello.ServerName":         "TLS calls the SNI so",
+	"tls/policy.Server":            "the role of a tls.Config",
 }
 
 var nameParts = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)

@@ -35,7 +35,7 @@ func text(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-var metricName = regexp.MustCompile(`\bweir_[a-z_]+\b`)
+var metricName = regexp.MustCompile(`\bweir_[a-z0-9_]+\b`)
 
 // A metric is made by a call of package prometheus that has its name, and its
 // labels as a list of strings.
@@ -86,7 +86,7 @@ func metricOf(call *ast.CallExpr) (name string, labels []string) {
 	return name, labels
 }
 
-var metricRow = regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)` \\| (?:counter|gauge|histogram) \\| ([^|]*)\\|")
+var metricRow = regexp.MustCompile("(?m)^\\| `(weir_[a-z0-9_]+)` \\| (?:counter|gauge|histogram) \\| ([^|]*)\\|")
 
 func TestMetricsAreDocumented(t *testing.T) {
 	inCode := metrics(t)

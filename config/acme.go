@@ -35,13 +35,14 @@ func (v *draft) checkHosts() {
 		}
 		if a := c.ACME; a != nil {
 			for i := range a.Hosts {
-				claim(c, &a.Hosts[i], "got by ACME", a.keyKind())
+				claim(c, &a.Hosts[i], "got by ACME", a.KeyKind())
 			}
 		}
 	}
 }
 
-func (a *ACME) keyKind() string {
+// KeyKind says what clients have to be able to use: "ecdsa" or "rsa".
+func (a *ACME) KeyKind() string {
 	if strings.HasPrefix(a.KeyType, "rsa") {
 		return "rsa"
 	}

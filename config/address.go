@@ -192,3 +192,10 @@ func everyHost(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "" || err == nil && a.IsUnspecified()
 }
+
+// portOfAddress is the port of a TCP address to listen on.
+func portOfAddress(address string) int {
+	_, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text)
+	return port
+}

@@ -55,11 +55,13 @@ const DefaultTLSPolicy = "default"
 // Protocol says what a listener or backend speaks.
 type Protocol string
 
-// The protocols. A listener speaks http, tls or tcp; a backend http, https or tcp
-// (h2c and grpc are refused until HTTP/2 is there).
+// The protocols. A listener speaks http, tls or tcp; a backend http, https, h2c,
+// grpc or tcp.
 const (
 	ProtocolHTTP  Protocol = "http"
 	ProtocolHTTPS Protocol = "https"
+	ProtocolH2C   Protocol = "h2c"
+	ProtocolGRPC  Protocol = "grpc"
 	ProtocolTLS   Protocol = "tls"
 	ProtocolTCP   Protocol = "tcp"
 )
@@ -86,7 +88,20 @@ type Listener struct {
 	MaxConnections int
 	// TrustForwarded lists the client networks whose forwarding fields are kept and added to.
 	TrustForwarded []netip.Prefix
-	Timeouts       ListenerTimeouts
+	// HTTP2 is the zero value on tcp listeners.
+	HTTP2    ListenerHTTP2
+	Timeouts ListenerTimeouts
+}
+
+// ListenerHTTP2 says how clients may speak HTTP/2.
+type ListenerHTTP2 struct {
+	// Offer: on tls listeners, by ALPN, where TLS 1.2 or later and a suite that
+	// HTTP/2 allows will be negotiated.
+	Offer bool
+	// PriorKnowledge: on http listeners, a client may begin with HTTP/2's preface.
+	PriorKnowledge bool
+	// MaxStreams bounds the exchanges of one connection at once.
+	MaxStreams int
 }
 
 // ListenerTimeouts are the waits for a client. None is ever zero.
@@ -371,7 +386,7 @@ const (
 type Backend struct {
 	Name            string
 	Position        Position
-	Protocol        Protocol // http, https or tcp
+	Protocol        Protocol // http, https, h2c, grpc or tcp
 	Endpoints       []Endpoint
 	ResolveInterval time.Duration
 	Balance         Balance
@@ -389,9 +404,18 @@ type Backend struct {
 	// PreferLocal makes endpoints on this node go first, then those of its
 	// zone, then all others.
 	PreferLocal bool
-	TLS         BackendTLS
-	Timeouts    BackendTimeouts
-	Retries     Retries
+	// HTTP2 offers HTTP/2 to https endpoints, beside HTTP/1.1.
+	HTTP2 bool
+	// Secure says that a grpc backend has a tls section, and so speaks TLS.
+	Secure   bool
+	TLS      BackendTLS
+	Timeouts BackendTimeouts
+	Retries  Retries
+}
+
+// UsesTLS says whether connections to the endpoints are TLS of weir's.
+func (b *Backend) UsesTLS() bool {
+	return b.Protocol == ProtocolHTTPS || b.Protocol == ProtocolGRPC && b.Secure
 }
 
 // Endpoint is one address of a backend. A name resolves to any number of addresses, each one an endpoint.
@@ -406,9 +430,10 @@ type Endpoint struct {
 	Terminating bool
 }
 
-// HealthCheck probes every endpoint of a backend. Exactly one of HTTP and TCP is set.
+// HealthCheck probes every endpoint of a backend. Exactly one of HTTP, GRPC and TCP is set.
 type HealthCheck struct {
 	HTTP       *HTTPCheck
+	GRPC       *GRPCCheck
 	TCP        bool
 	Interval   time.Duration
 	Timeout    time.Duration
@@ -426,6 +451,11 @@ type HTTPCheck struct {
 	StatusMin, StatusMax int    // 200 to 399
 }
 
+// GRPCCheck asks grpc.health.v1.Health for a service; the endpoint is well when it is SERVING.
+type GRPCCheck struct {
+	Service string // empty: the server as a whole
+}
+
 // Ejection takes an endpoint out for a while after consecutive failures (connect failures, resets, 502 to 504
 // are not counted when the endpoint itself answered them). Failures 0 turns it off.
 type Ejection struct {
@@ -439,7 +469,7 @@ type Queue struct {
 	Timeout time.Duration
 }
 
-// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https.
+// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https, and by grpc where Backend.Secure.
 type BackendTLS struct {
 	ServerName string // empty: the host of the endpoint's address
 	CAFile     string // empty: the system's

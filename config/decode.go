@@ -85,7 +85,7 @@ func (v *draft) every(one setter) setter {
 
 // NewListener is a listener with the defaults of the file, and no address.
 func NewListener(name string) Listener {
-	return Listener{Name: name, Timeouts: ListenerTimeouts{
+	return Listener{Name: name, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
@@ -106,6 +106,7 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 		{"proxy_protocol", v.text(&l.HeaderPolicy)},
 		{"max_connections", v.number(&l.MaxConnections, 0, maxNumber)},
 		{"trust_forwarded", v.prefixes(&l.TrustForwarded)},
+		{"http2", v.listenerHTTP2(l)},
 		{"timeouts", func(n *yaml.Node, p path) {
 			t := &l.Timeouts
 			v.section(n, p, []field{
@@ -130,6 +131,22 @@ func (d *decoder) listenerProtocol(dst *Protocol) setter {
 			return
 		}
 		known(n, p)
+	}
+}
+
+// listenerHTTP2 takes a truth value for one of "offer".
+func (v *draft) listenerHTTP2(l *Listener) setter {
+	return func(n *yaml.Node, p path) {
+		v.mark(&l.HTTP2, n, p)
+		if n.Kind == yaml.ScalarNode {
+			v.truth(&l.HTTP2.Offer)(n, p)
+			return
+		}
+		v.section(n, p, []field{
+			{"offer", v.truth(&l.HTTP2.Offer)},
+			{"prior_knowledge", v.truth(&l.HTTP2.PriorKnowledge)},
+			{"max_streams", v.number(&l.HTTP2.MaxStreams, 1, 1000)},
+		}...)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func NewBackend(name string) Backend {
 	return Backend{
 		Name:     name,
-		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256,
+		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
 		Ejection: Ejection{Failures: 5, For: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
 		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
@@ -39,32 +39,27 @@ func (v *draft) backend(name string, key, n *yaml.Node, p path) {
 		{"max_connections", v.number(&b.MaxConnections, 0, maxNumber)},
 		{"queue", v.queue(&b.Queue)},
 		{"max_idle", v.number(&b.MaxIdle, 0, 100_000)},
+		{"http2", v.truth(&b.HTTP2)},
 		{"tls", v.backendTLS(&b.TLS)},
 		{"timeouts", v.backendTimeouts(&b.Timeouts)},
 		{"retries", v.retries(&b.Retries)},
 	}...)
 	v.require(there, n, p, "endpoints", `["10.0.0.1:8080"]`)
+	b.HTTP2 = b.HTTP2 && b.Protocol == ProtocolHTTPS
+	b.Secure = b.Protocol == ProtocolGRPC && there["tls"]
 	if b.HealthCheck != nil && b.HealthCheck.SendProxy == inherit {
 		b.HealthCheck.SendProxy = b.SendProxy
 	}
 }
 
 func (d *decoder) backendProtocol(dst *Protocol) setter {
-	known := choice(d, dst, ProtocolHTTP, ProtocolHTTPS, ProtocolTCP)
+	known := choice(d, dst, ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
 	return func(n *yaml.Node, p path) {
 		d.mark(dst, n, p)
-		switch {
-		case n.Value == "h2c" && !d.hidden[n]:
-			d.fail(n, p, "this version of weir does not have h2c backends yet; write http or https")
-		case n.Value == "grpc" && !d.hidden[n]:
-			d.fail(n, p, "this version of weir does not have gRPC backends yet; pass the connections on with tcp")
-		default:
-			before := len(d.errs)
-			if known(n, p); len(d.errs) == before {
-				return
-			}
+		before := len(d.errs)
+		if known(n, p); len(d.errs) != before {
+			*dst = "" // unknown: no other error may build on it
 		}
-		*dst = "" // unknown: no other error may build on it
 	}
 }
 
@@ -134,6 +129,12 @@ func (v *draft) healthCheck(b *Backend) setter {
 					{"status", v.status(h.HTTP)},
 				}...)
 			}},
+			{"grpc", func(n *yaml.Node, p path) {
+				h.GRPC = new(GRPCCheck)
+				v.section(n, p, []field{
+					{"service", parsed(v.decoder, &h.GRPC.Service, "a gRPC service", parseGRPCService)},
+				}...)
+			}},
 			{"tcp", func(n *yaml.Node, p path) {
 				h.TCP = true
 				v.section(n, p)
@@ -145,12 +146,18 @@ func (v *draft) healthCheck(b *Backend) setter {
 			{"port", v.number(&h.Port, 1, 65535)},
 			{"send_proxy", v.sendProxy(&h.SendProxy)},
 		}...)
+		kinds := 0
+		for _, kind := range []string{"http", "grpc", "tcp"} {
+			if there[kind] {
+				kinds++
+			}
+		}
 		switch {
 		case n.Kind != yaml.MappingNode: // was reported
-		case there["http"] && there["tcp"]:
-			v.fail(n, p, "has both http and tcp; keep one, an http check opens the connection as well")
-		case !there["http"] && !there["tcp"]:
-			v.fail(n, p, `does not say what to check; write "http: {path: /healthz}" or "tcp: {}"`)
+		case kinds > 1:
+			v.fail(n, p, "has more than one of http, grpc and tcp; keep one, an http or grpc check opens the connection as well")
+		case kinds == 0:
+			v.fail(n, p, `does not say what to check; write "http: {path: /healthz}", "grpc: {}" or "tcp: {}"`)
 		}
 		if h.Timeout > h.Interval {
 			if v.given(&h.Timeout) {
@@ -164,6 +171,13 @@ func (v *draft) healthCheck(b *Backend) setter {
 func parseCheckPath(s string) (string, error) {
 	if !strings.HasPrefix(s, "/") || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > 0x7e || r == '#' }) {
 		return "", fmt.Errorf(`is not a path; write one such as "/healthz", in ASCII and without blanks`)
+	}
+	return s, nil
+}
+
+func parseGRPCService(s string) (string, error) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > 0x7e }) || len(s) > 255 {
+		return "", fmt.Errorf(`is not the name of a service; write one such as "shop.v1.Orders", or "" for the server as a whole`)
 	}
 	return s, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // everyKey is a configuration that visits every section there is.
 const everyKey = `listeners:
-  web: {address: ":80", protocol: http, timeouts: {handshake: 5s}}
+  web: {address: ":80", protocol: http, http2: {max_streams: 5}, timeouts: {handshake: 5s}}
 proxy_protocol: {p: {rules: [{from: [10.0.0.0/8], header: require}]}}
 certificates:
 - self_signed: {hosts: [a.example]}
@@ -38,6 +38,10 @@ backends:
   raw:
     endpoints: ["a:1"]
     health_check: {tcp: {}}
+  rpc:
+    endpoints: ["a:1"]
+    protocol: grpc
+    health_check: {grpc: {service: a}}
 health: {address: ":8086"}
 admin: {address: off}
 drain: {lame_duck: 1s}

@@ -112,6 +112,16 @@ func (l Listener) tree() (t tree) {
 	t.text("proxy_protocol", l.HeaderPolicy, l.HeaderPolicy != "")
 	t.number("max_connections", l.MaxConnections)
 	t.texts("trust_forwarded", prefixTexts(l.TrustForwarded))
+	if l.Protocol != ProtocolTCP {
+		t.section("http2", func(t *tree) {
+			if l.Protocol == ProtocolTLS {
+				t.truth("offer", l.HTTP2.Offer)
+			} else {
+				t.truth("prior_knowledge", l.HTTP2.PriorKnowledge)
+			}
+			t.number("max_streams", l.HTTP2.MaxStreams)
+		})
+	}
 	t.section("timeouts", func(t *tree) {
 		t.duration("handshake", l.Timeouts.Handshake)
 		t.duration("request_head", l.Timeouts.RequestHead)
@@ -314,6 +324,9 @@ func (b Backend) tree() (t tree) {
 	})
 	t.number("max_idle", b.MaxIdle)
 	if b.Protocol == ProtocolHTTPS {
+		t.truth("http2", b.HTTP2)
+	}
+	if b.UsesTLS() {
 		t.section("tls", b.TLS.fill)
 	}
 	t.section("timeouts", func(t *tree) {
@@ -336,6 +349,9 @@ func (h HealthCheck) fill(t *tree) {
 			t.text("host", h.HTTP.Host, h.HTTP.Host != "")
 			t.text("status", fmt.Sprintf("%d-%d", h.HTTP.StatusMin, h.HTTP.StatusMax), true)
 		})
+	}
+	if h.GRPC != nil {
+		t.section("grpc", func(t *tree) { t.text("service", h.GRPC.Service, h.GRPC.Service != "") })
 	}
 	if h.TCP {
 		t.section("tcp", func(*tree) {})

@@ -82,7 +82,7 @@ func TestAcceptance(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
 	want := &Config{
-		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}}},
+		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}}},
 		TLSPolicies: []TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: secureSuites()}},
 		Routes:      []Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: TLSTerminate, Backend: "app"}},
 		Backends: []Backend{{
@@ -105,6 +105,31 @@ func TestDefaults(t *testing.T) {
 	if !reflect.DeepEqual(&got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", &got, want)
 	}
+}
+
+func TestListenerHTTP2(t *testing.T) {
+	f := func(protocol, text string, want ListenerHTTP2) {
+		t.Helper()
+		c := mustParse(t, "listeners: {web: {address: \":80\", protocol: "+protocol+text+"}}\ncertificates: [{self_signed: {hosts: [a.example]}}]\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], protocol: http}}\n")
+		if got := c.Listeners[0].HTTP2; got != want {
+			t.Errorf("%s%s: %+v, want %+v", protocol, text, got, want)
+		}
+		again, err := Parse("again", c.Effective(), environment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := again.Listeners[0].HTTP2; got != want {
+			t.Errorf("%s%s: %+v from the effective configuration, want %+v", protocol, text, got, want)
+		}
+	}
+	f("tls", "", ListenerHTTP2{true, false, 100})
+	f("tls", ", http2: true", ListenerHTTP2{true, false, 100})
+	f("tls", ", http2: false", ListenerHTTP2{false, false, 100})
+	f("tls", ", http2: {offer: false, max_streams: 1000}", ListenerHTTP2{false, false, 1000})
+	f("tls", ", http2: {max_streams: 1}", ListenerHTTP2{true, false, 1})
+	f("http", "", ListenerHTTP2{false, false, 100})
+	f("http", ", http2: false", ListenerHTTP2{false, false, 100})
+	f("http", ", http2: {prior_knowledge: true}", ListenerHTTP2{false, true, 100})
 }
 
 // Routes that name no policy have what their host has, host by host and listener by listener.
@@ -256,6 +281,13 @@ func TestEffective(t *testing.T) {
 	}
 	for _, text := range []string{
 		string(acceptance),
+		`listeners: {web: {address: ":80", protocol: http}}
+routes: [{listeners: [web], backend: a}, {listeners: [web], hosts: [b], backend: b}, {listeners: [web], hosts: [c], backend: c}]
+backends:
+  a: {protocol: grpc, endpoints: ["a:1"], tls: {}, health_check: {grpc: {}}}
+  b: {protocol: https, endpoints: ["a:1"], http2: false, health_check: {grpc: {service: x.Y}}}
+  c: {protocol: h2c, endpoints: ["a:1"]}
+`,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",

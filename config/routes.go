@@ -275,7 +275,7 @@ func (v *draft) checkBackend(r *Route) {
 				v.failAt(v.places[&r.Backend], `backend %q speaks %s, but the route carries raw connections (%s); give the backend "protocol: tcp"`, b.Name, b.Protocol, tunnel)
 				return
 			case tunnel == "" && b.Protocol == ProtocolTCP:
-				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http or https`, b.Name, l.Name)
+				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http, https, h2c or grpc`, b.Name, l.Name)
 				return
 			}
 		}

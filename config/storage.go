@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -125,11 +124,4 @@ func (v *draft) storageFor() Secret {
 		}
 	}
 	return ""
-}
-
-// portOfAddress is the port of a TCP address to listen on.
-func portOfAddress(address string) int {
-	_, text, _ := net.SplitHostPort(address)
-	port, _ := strconv.Atoi(text)
-	return port
 }

@@ -17,6 +17,7 @@ func (v *draft) validate() {
 		if l.Protocol == ProtocolTCP && v.given(&l.TrustForwarded) {
 			v.failAt(v.places[&l.TrustForwarded], "a tcp listener has no requests with fields; take this out")
 		}
+		v.checkHTTP2(l)
 	}
 	for _, h := range v.headers {
 		v.checkRules(h)
@@ -38,6 +39,30 @@ func (v *draft) validate() {
 	v.checkKubernetes()
 	v.checkCertificates()
 	v.checkAddresses()
+}
+
+// checkHTTP2 reports ways to HTTP/2 that a listener's protocol does not have,
+// and takes out the defaults of those.
+func (v *draft) checkHTTP2(l *Listener) {
+	h := &l.HTTP2
+	switch l.Protocol {
+	case ProtocolTCP:
+		if v.given(h) {
+			v.failAt(v.places[h], "a tcp listener has no requests; take this out")
+		}
+		*h = ListenerHTTP2{}
+	case ProtocolHTTP:
+		if h.Offer {
+			v.failAt(v.places[&h.Offer], "HTTP/2 is offered within TLS; on an http listener, clients may begin with it under prior_knowledge")
+		}
+		h.Offer = false
+	case ProtocolTLS:
+		h.Offer = h.Offer || !v.given(&h.Offer)
+		if h.PriorKnowledge {
+			v.failAt(v.places[&h.PriorKnowledge], "is for http listeners; within TLS, clients are offered HTTP/2 (offer)")
+		}
+		h.PriorKnowledge = false
+	}
 }
 
 func (v *draft) addDefaultPolicy() {
@@ -143,8 +168,11 @@ func (v *draft) checkBackendKeys(b *Backend) {
 	if b.Protocol == "" {
 		return
 	}
-	if v.given(&b.TLS) && b.Protocol != ProtocolHTTPS {
-		v.failAt(v.places[&b.TLS], `the backend speaks %s, without TLS of weir's; write "protocol: https", or take tls out`, b.Protocol)
+	if v.given(&b.TLS) && !b.UsesTLS() {
+		v.failAt(v.places[&b.TLS], `the backend speaks %s, without TLS of weir's; write "protocol: https" (or "grpc"), or take tls out`, b.Protocol)
+	}
+	if v.given(&b.HTTP2) && b.Protocol != ProtocolHTTPS {
+		v.failAt(v.places[&b.HTTP2], `only https endpoints can choose; for HTTP/2 without TLS write "protocol: h2c", and take http2 out`)
 	}
 	if v.given(&b.Host) && b.Protocol == ProtocolTCP {
 		v.failAt(v.places[&b.Host], "a tcp backend is sent no requests whose Host could be set; take this out")

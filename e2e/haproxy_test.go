@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -55,7 +53,7 @@ backends:
 
 func TestBehindHAProxy(t *testing.T) {
 	needLinux(t)
-	haproxy := need(t, "haproxy")
+	need(t, "haproxy")
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(behindHAProxy)
@@ -67,11 +65,7 @@ func TestBehindHAProxy(t *testing.T) {
 	cert := writeCertificate(t, w.dir, "haproxy", true, "app.example.org")
 	client := writeCertificate(t, w.dir, "client", false, "robot-7.example.org")
 	config := fmt.Sprintf(haproxySends, at["v1"], at["v2"], at["v2-tlvs"], at["ssl"], w.at("secure"), w.at("web"), cert.both, client.cert, at["checked"])
-	path := filepath.Join(w.dir, "haproxy.cfg")
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	runPeer(t, haproxy, "-db", "-f", path).listening(at["checked"])
+	runProxy(t, "haproxy", w.dir, config).listening(at["checked"])
 
 	// Each client comes from a loopback address of its own.
 	tlsClient := func(c net.Conn, certs ...tls.Certificate) net.Conn {

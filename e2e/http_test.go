@@ -41,11 +41,12 @@ func startWeb(t *testing.T) (*weir, *webBackend) {
 	return w.start(webConfig), app
 }
 
-// curl runs curl and returns what it wrote; a failure of curl is the test's.
+// curl runs curl, by HTTP/1.1 unless told otherwise, and returns what it wrote;
+// a failure of curl is the test's.
 func curl(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	cmd := exec.Command(need(t, "curl"), append([]string{"--silent", "--show-error", "--insecure", "--max-time", "30"}, args...)...)
+	cmd := exec.Command(need(t, "curl"), append([]string{"--silent", "--show-error", "--insecure", "--max-time", "30", "--http1.1"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("curl %s: %v: %s", strings.Join(args, " "), err, complaints.String())
@@ -114,7 +115,7 @@ func TestCurl(t *testing.T) {
 				}
 			})
 			t.Run("head", func(t *testing.T) {
-				out := string(curl(t, "--head", base+"/bytes/12345", "--next", "--silent", "--insecure", base+"/bytes/3"))
+				out := string(curl(t, "--head", base+"/bytes/12345", "--next", "--silent", "--insecure", "--http1.1", base+"/bytes/3"))
 				if !strings.Contains(out, "Content-Length: 12345") {
 					t.Errorf("%q", out)
 				}
@@ -132,7 +133,7 @@ func TestCurl(t *testing.T) {
 			t.Run("statuses", func(t *testing.T) {
 				for _, status := range []string{"204", "304", "404", "500", "503"} {
 					out := curl(t, "-o", "/dev/null", "-w", "%{http_code} %{num_connects}", base+"/status/"+status,
-						"--next", "--silent", "--insecure", "-o", "/dev/null", "-w", " %{http_code} %{num_connects}", base+"/")
+						"--next", "--silent", "--insecure", "--http1.1", "-o", "/dev/null", "-w", " %{http_code} %{num_connects}", base+"/")
 					if string(out) != status+" 1 200 0" {
 						t.Errorf("%s, then another on the same connection: %q", status, out)
 					}

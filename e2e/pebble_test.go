@@ -109,7 +109,6 @@ func (p *pebble) forwardTo(w *weir) { p.forward(w.at("web"), w.at("secure")) }
 
 func (p *pebble) forward(web, secure string) {
 	p.t.Helper()
-	path := filepath.Join(p.dir, "haproxy.cfg")
 	config := fmt.Sprintf(`
 global
     maxconn 1000
@@ -125,10 +124,7 @@ listen secure
     bind %s
     server weir %s send-proxy-v2
 `, p.front.web, web, p.front.secure, secure)
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		p.t.Fatal(err)
-	}
-	runPeer(p.t, need(p.t, "haproxy"), "-db", "-f", path).listening(p.front.web, p.front.secure)
+	runProxy(p.t, "haproxy", p.dir, config).listening(p.front.web, p.front.secure)
 }
 
 // entry is a certificate entry that goes to this authority, for hosts or for those of the routes.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -50,6 +51,37 @@ func runPeerWith(t *testing.T, env []string, name string, args ...string) *peerP
 		}
 	})
 	return p
+}
+
+// nginxConfig is what nginx has to be told beside its servers, and where its files go.
+const nginxConfig = `
+daemon off;
+master_process off; # killed as one
+pid %[1]s/nginx.pid;
+error_log %[1]s/nginx.log;
+events {}
+http {
+    access_log off;
+    client_body_temp_path %[1]s/body;
+    proxy_temp_path %[1]s/proxy;
+    fastcgi_temp_path %[1]s/fastcgi;
+    uwsgi_temp_path %[1]s/uwsgi;
+    scgi_temp_path %[1]s/scgi;
+%[2]s}
+`
+
+// runProxy runs HAProxy with a configuration, or nginx with one of its http section.
+func runProxy(t *testing.T, name, dir, config string) *peerProcess {
+	t.Helper()
+	path, args := need(t, name), []string{"-db", "-f"}
+	if name == "nginx" {
+		args, config = []string{"-c"}, fmt.Sprintf(nginxConfig, dir, config)
+	}
+	file := filepath.Join(dir, name+".conf")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return runPeer(t, path, append(args, file)...)
 }
 
 // kill ends the server and its workers at once.

@@ -20,8 +20,9 @@ import (
 type Target interface {
 	// Address is what the check connects to, ip:port or unix:/path.
 	Address() string
-	// Dial connects for one check, PROXY header and (for an HTTP check of an
-	// https endpoint) TLS handshake included. The check closes the connection.
+	// Dial connects for one check, PROXY header and (for a check by HTTP or gRPC
+	// where the endpoint speaks TLS) handshake included. Where the connection
+	// speaks HTTP/2 it is an HTTP2 as well. The check closes it.
 	Dial(ctx context.Context, forHTTP bool) (net.Conn, error)
 	// SetReady is told after each check whether the endpoint counts as ready,
 	// and why the last check failed (empty when it did not).
@@ -124,23 +125,37 @@ func (k *streak) add(well bool, rise, fall int) bool {
 func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	nc, err := t.Dial(ctx, s.HTTP != nil)
+	nc, err := t.Dial(ctx, s.HTTP != nil || s.GRPC != nil)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", t.Address(), err)
 	}
 	defer nc.Close()
-	if s.HTTP == nil {
-		return nil
-	}
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	status, err := get(nc, s.HTTP, t.Address())
-	if err != nil {
-		return fmt.Errorf("GET %s from %s: %w", s.HTTP.Path, t.Address(), err)
+	switch {
+	case s.GRPC != nil:
+		if err := askGRPC(ctx, nc, s.GRPC.Service, t.Address()); err != nil {
+			return fmt.Errorf("the gRPC health check of %s: %w", t.Address(), err)
+		}
+	case s.HTTP != nil:
+		return tryHTTP(ctx, nc, s.HTTP, t.Address())
 	}
-	if status < s.HTTP.StatusMin || status > s.HTTP.StatusMax {
-		return fmt.Errorf("GET %s from %s answered %d, not %d to %d",
-			s.HTTP.Path, t.Address(), status, s.HTTP.StatusMin, s.HTTP.StatusMax)
+	return nil
+}
+
+// tryHTTP is try for a check by HTTP.
+func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address string) (err error) {
+	var status int
+	if c, ok := nc.(HTTP2); ok {
+		status, err = askStatus(ctx, c, h, address)
+	} else {
+		status, err = get(nc, h, address)
+	}
+	if err != nil {
+		return fmt.Errorf("GET %s from %s: %w", h.Path, address, err)
+	}
+	if status < h.StatusMin || status > h.StatusMax {
+		return fmt.Errorf("GET %s from %s answered %d, not %d to %d", h.Path, address, status, h.StatusMin, h.StatusMax)
 	}
 	return nil
 }
@@ -151,13 +166,7 @@ const maxAnswer = 64 << 10
 // get asks by hand: a check follows no redirect, keeps no connection and must
 // send path and host as the configuration has them.
 func get(nc net.Conn, c *config.HTTPCheck, address string) (status int, err error) {
-	host := c.Host
-	if host == "" {
-		host = address
-		if strings.HasPrefix(address, "unix:") {
-			host = "localhost"
-		}
-	}
+	host := hostOf(c.Host, address)
 	if strings.ContainsAny(c.Path+host, " \r\n") {
 		return 0, fmt.Errorf("the check's path %q or host %q contains a space or a line break", c.Path, host)
 	}
@@ -178,4 +187,15 @@ func get(nc net.Conn, c *config.HTTPCheck, address string) (status int, err erro
 			return response.StatusCode, nil
 		}
 	}
+}
+
+// hostOf is the Host to send: the one that was configured, or else the address.
+func hostOf(host, address string) string {
+	switch {
+	case host != "":
+		return host
+	case strings.HasPrefix(address, "unix:"):
+		return "localhost"
+	}
+	return address
 }

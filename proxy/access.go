@@ -35,6 +35,7 @@ type Record struct {
 	ResponseHead   time.Duration // until the endpoint's response head
 	Received, Sent int64         // bytes from and to the client: on the wire for http (the TLS handshake's with the first exchange), delivered for tunnels
 	Request        *message.Request
+	Version        string // of HTTP: "1.0", "1.1" or "2"
 	Status         int
 	Reason         string // why weir answered itself, or how a tunnel ended
 	Err            error
@@ -47,26 +48,30 @@ func (r *Record) route(to *Route) {
 	}
 }
 
-// newRecord describes the session's exchange.
-func (s *session) newRecord(now time.Time) Record {
-	r := Record{Kind: "http", Listener: s.edge.name, Conn: s.conn, TLS: s.tls, SNI: s.sni,
-		Started: s.started, Duration: now.Sub(s.started), Connect: s.connect, ResponseHead: s.waited,
-		Attempts: s.attempts, Request: &s.req, Status: s.status, Reason: s.reason, Err: s.err,
-		Received: s.conn.BytesRead - s.bytesRead, Sent: s.conn.BytesWritten - s.bytesWritten, Policy: s.policyName()}
-	if s.exchange.route != nil {
-		r.route(s.exchange.route)
+// newRecord describes the exchange.
+func (x *exchange) newRecord(now time.Time) Record {
+	r := Record{Kind: "http", Listener: x.edge.name, Conn: x.conn, TLS: x.tls, SNI: x.sni,
+		Started: x.started, Duration: now.Sub(x.started), Connect: x.connect, ResponseHead: x.waited,
+		Attempts: x.attempts, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err,
+		Policy: x.policyName()}
+	r.Received, r.Sent = x.wire.Transferred()
+	if r.Version = x.wire.Version(); x.req.Minor == 0 {
+		r.Version = "1.0"
 	}
-	if s.endpoint != nil {
-		r.Endpoint = s.endpoint.Address()
+	if x.route != nil {
+		r.route(x.route)
+	}
+	if x.endpoint != nil {
+		r.Endpoint = x.endpoint.Address()
 	}
 	return r
 }
 
-func (s *session) policyName() string {
-	if s.policy == nil {
+func (c *clientSide) policyName() string {
+	if c.policy == nil {
 		return ""
 	}
-	return s.policy.Name
+	return c.policy.Name
 }
 
 // statusClientGone is what an exchange counts as whose client went away before
@@ -74,32 +79,28 @@ func (s *session) policyName() string {
 const statusClientGone = 499
 
 // record counts the exchange that ended, and logs it.
-func (s *session) record(now time.Time) {
-	if s.status == 0 {
-		s.status = statusClientGone
+func (x *exchange) record(now time.Time) {
+	if x.status == 0 {
+		x.status = statusClientGone
 	}
-	m := s.proxy.Metrics.none
-	if s.exchange.route != nil {
-		m = s.exchange.route.metrics
+	m := x.proxy.Metrics.none
+	if x.route != nil {
+		m = x.route.metrics
 	}
-	m.exchange(s.status, now.Sub(s.started), s.conn.BytesRead-s.bytesRead, s.conn.BytesWritten-s.bytesWritten)
-	if log := s.proxy.log.Load(); log != nil {
-		r := s.newRecord(now)
+	in, out := x.wire.Transferred()
+	m.exchange(x.status, now.Sub(x.started), in, out)
+	if log := x.proxy.log.Load(); log != nil {
+		r := x.newRecord(now)
 		(*log)(&r)
 	}
 }
 
-// mark notes where the next exchange's bytes begin.
-func (s *session) mark() {
-	s.bytesRead, s.bytesWritten = s.conn.BytesRead, s.conn.BytesWritten
-}
-
-// lost tells of a connection that ended in the middle of a request's head, or
-// out of the ordinary. An idle one that the client resets is neither.
-func (s *session) lost(err error) {
-	if s.proxy.Refused != nil && (s.server.HeadStarted() || !conn.Routine(err)) {
-		s.proxy.Refused(&Record{Kind: "refused", Listener: s.edge.name, Conn: s.conn, TLS: s.tls, SNI: s.sni,
-			Policy: s.policyName(), Reason: "request_head", Err: err})
+// lost tells of a connection that ended out of the ordinary. An idle one that
+// the client resets did not.
+func (c *clientSide) lost(reason string, err error) {
+	if c.proxy.Refused != nil {
+		c.proxy.Refused(&Record{Kind: "refused", Listener: c.edge.name, Conn: c.conn, TLS: c.tls, SNI: c.sni,
+			Policy: c.policyName(), Reason: reason, Err: err})
 	}
 }
 
@@ -129,7 +130,7 @@ func (r *Record) Fields() []zap.Field {
 	text("endpoint", r.Endpoint)
 	if q := r.Request; q != nil && q.Method.Len() > 0 {
 		f = append(f, zap.ByteString("method", q.Bytes(q.Method)), zap.ByteString("host", q.Bytes(q.Host)),
-			zap.ByteString("target", q.Bytes(q.Target)), zap.Int("http_minor", q.Minor))
+			zap.ByteString("target", q.Bytes(q.Target)), zap.String("http_version", r.Version))
 		text("user_agent", string(q.GetName("user-agent")))
 		text("referer", string(q.GetName("referer")))
 		text("request_id", string(q.Get(message.XRequestID)))

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"strconv"
 	"testing"
+	"time"
 )
 
 // loop answers every read with the same response; it allocates nothing.
@@ -78,6 +80,100 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	f(browser, small)
 	f("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", small)
 	f(browser, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
+}
+
+// exchanges2 is exchanges for HTTP/2 over TLS, with some streams at once. It
+// says how many records the responses came in.
+func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
+	r := newRig(t, secure2, nil, "@app", loop(t, []byte(small)))
+	r.proxy.SetLog(nil)
+	c := r.dial2("tls")
+	c.framer.WriteWindowUpdate(0, 1<<30)
+	c.alive()
+	c.SetDeadline(time.Time{})
+	// What follows needs neither framer nor decoder: they allocate.
+	var out bytes.Buffer
+	flags, in, id, method := byte(0x5), make([]byte, 64<<10), uint32(3), "GET"
+	if post {
+		flags, method = 0x4, "POST"
+	}
+	fields := []string{":method: " + method, ":authority: a", ":path: /a/path?with=query", "user-agent: Mozilla/5.0", "accept: */*", "cookie: session=0123456789abcdef"}
+	c.want2(c.request(true, "/", fields...), 200, "hello, world")
+	c.request(true, "/", fields...) // all of it is indexed now, as in a browser's second request
+	head := append([]byte(nil), c.sent...)
+	c.answer(id)
+	conn := c.Conn
+	id += 2
+	return func() (records int) {
+		out.Reset()
+		for range streams {
+			out.Write([]byte{0, 0, byte(len(head)), 1, flags, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)})
+			out.Write(head)
+			if post {
+				out.Write([]byte{0, 0, 5, 0, 1, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)})
+				out.WriteString("hello")
+			}
+			id += 2
+		}
+		if _, err := conn.Write(out.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		have := 0
+		for ends := 0; ends < streams; {
+			n, err := conn.Read(in[have:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			records++
+			have += n
+			at := 0
+			for have-at >= 9 && have-at >= 9+int(in[at+1])<<8+int(in[at+2]) {
+				if in[at+3] == 3 || in[at+3] == 7 {
+					t.Fatalf("a frame %x", in[at:have])
+				}
+				if in[at+3] <= 1 && in[at+4]&1 != 0 {
+					ends++
+				}
+				at += 9 + int(in[at+1])<<8 + int(in[at+2])
+			}
+			have = copy(in, in[at:have])
+		}
+		return records
+	}
+}
+
+// Over HTTP/2 an exchange allocates nothing either.
+func TestHTTP2ExchangesAllocateNothing(t *testing.T) {
+	f := func(streams int, post bool) {
+		t.Helper()
+		some := exchanges2(t, streams, post)
+		for range 200 {
+			some()
+		}
+		records := 0
+		n := testing.AllocsPerRun(500, func() { records += some() })
+		// What crypto/tls allocates for a record does not grow with the exchanges in it.
+		if per := float64(records) / 501; n > 4*per {
+			t.Errorf("%d exchanges at once (with a body: %t) allocate %v times, in %.1f records", streams, post, n, per)
+		}
+	}
+	f(1, false)
+	f(10, false)
+	f(1, true)
+	f(10, true)
+}
+
+func BenchmarkExchange2(b *testing.B) {
+	for _, streams := range []int{1, 10, 100} {
+		b.Run(strconv.Itoa(streams), func(b *testing.B) {
+			some := exchanges2(b, streams, false)
+			b.ReportAllocs()
+			for b.Loop() {
+				some()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*streams), "ns/request")
+		})
+	}
 }
 
 func BenchmarkExchange(b *testing.B) {

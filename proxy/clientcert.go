@@ -21,16 +21,16 @@ type certField struct {
 // certify notes that the client proved a certificate, if it did, and what
 // backends are told of it. crypto/tls, and policy for resumed sessions, has
 // verified what a connection under client_auth presents.
-func (s *session) certify() {
-	if s.policy.ClientAuth == config.ClientAuthNone {
+func (c *clientSide) certify() {
+	if c.policy.ClientAuth == config.ClientAuthNone {
 		return
 	}
-	state := s.tls.ConnectionState()
+	state := c.tls.ConnectionState()
 	if len(state.PeerCertificates) == 0 {
 		return
 	}
-	s.certified = true
-	s.certFields = certFields(&state, s.policy.Forward)
+	c.certified = true
+	c.certFields = certFields(&state, c.policy.Forward)
 }
 
 // certFields puts the fields together that forward lists. One that would be
@@ -85,8 +85,8 @@ func appendByteSequence(b, content []byte) []byte {
 }
 
 // addCertFields tells the backend of the client's certificate.
-func (s *session) addCertFields(req *message.Request) {
-	for i := range s.certFields {
-		req.Add(s.certFields[i].id, s.certFields[i].value)
+func (x *exchange) addCertFields(req *message.Request) {
+	for i := range x.certFields {
+		req.Add(x.certFields[i].id, x.certFields[i].value)
 	}
 }

@@ -105,7 +105,7 @@ func TestCut(t *testing.T) {
 	}
 	f(get, "", 503, "cut")
 	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12", "", 503, "cut")
-	f(get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12", 200, "response_cut_short")
+	f(get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12", 200, "cut")
 	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12", 200, "cut")
 	r, _ := newPlain(t, nil)
 	c := r.dial("web")

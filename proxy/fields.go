@@ -11,13 +11,13 @@ import (
 // rewrite makes the client's request the one that the endpoint gets: the
 // forwarding fields say what weir knows, and what the client said of itself in
 // them is gone, unless the listener trusts it.
-func (s *session) rewrite(hostOverride string) {
-	req := &s.req
-	if !s.trusted || s.certified {
-		s.dropForwarding(req)
+func (x *exchange) rewrite(hostOverride string) {
+	req := &x.req
+	if !x.trusted || x.certified {
+		x.dropForwarding(req)
 	}
-	s.addForwarding(req)
-	s.addCertFields(req)
+	x.addForwarding(req)
+	x.addCertFields(req)
 	if hostOverride != "" {
 		setHost(req, []byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {
@@ -28,12 +28,12 @@ func (s *session) rewrite(hostOverride string) {
 // dropForwarding drops what the client said of itself: all of it unless the
 // listener trusts it, and what it says of a certificate also where weir has seen
 // one itself, as two would speak for different clients.
-func (s *session) dropForwarding(req *message.Request) {
+func (x *exchange) dropForwarding(req *message.Request) {
 	for i := range req.Fields {
 		switch f := &req.Fields[i]; f.ID {
 		case message.Forwarded, message.XForwardedFor, message.XForwardedProto, message.XForwardedHost,
 			message.XForwardedPort, message.XForwardedOther, message.XRealIP, message.XRequestID:
-			f.Dropped = f.Dropped || !s.trusted
+			f.Dropped = f.Dropped || !x.trusted
 		case message.ClientCert, message.ClientCertChain, message.XClientCertSubject, message.XClientCertSAN,
 			message.XClientCertSHA256, message.ClientCertOther:
 			f.Dropped = true
@@ -51,52 +51,52 @@ func setHost(req *message.Request, host []byte) {
 
 // addForwarding adds what weir knows of the connection. Of a trusted sender's
 // fields, lists are added to and single values stay.
-func (s *session) addForwarding(req *message.Request) {
+func (x *exchange) addForwarding(req *message.Request) {
 	var buf [64]byte
-	client := appendAddr(buf[:0], s.conn.Client.Addr())
-	s.addToList(message.XForwardedFor, client)
-	s.addIfAbsent(message.XForwardedProto, []byte(s.scheme()))
+	client := appendAddr(buf[:0], x.conn.Client.Addr())
+	x.addToList(message.XForwardedFor, client)
+	x.addIfAbsent(message.XForwardedProto, []byte(x.scheme()))
 	if req.Host.Len() > 0 {
-		s.addIfAbsent(message.XForwardedHost, req.Bytes(req.Host))
+		x.addIfAbsent(message.XForwardedHost, req.Bytes(req.Host))
 	}
-	if s.conn.Client.IsValid() { // a Unix socket's client has neither address nor port
-		s.addIfAbsent(message.XRealIP, client)
-		s.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(s.conn.Local.Port()), 10))
+	if x.conn.Client.IsValid() { // a Unix socket's client has neither address nor port
+		x.addIfAbsent(message.XRealIP, client)
+		x.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(x.conn.Local.Port()), 10))
 	}
-	s.addForwarded(req)
-	if !s.trusted || req.Find(message.XRequestID) < 0 {
+	x.addForwarded(req)
+	if !x.trusted || req.Find(message.XRequestID) < 0 {
 		id := requestID()
 		req.Add(message.XRequestID, id[:])
 	}
 }
 
-func (s *session) addIfAbsent(id message.ID, value []byte) {
-	if !s.trusted || s.req.Find(id) < 0 {
-		s.req.Add(id, value)
+func (x *exchange) addIfAbsent(id message.ID, value []byte) {
+	if !x.trusted || x.req.Find(id) < 0 {
+		x.req.Add(id, value)
 	}
 }
 
 // addToList adds a field with value, behind the values that a trusted sender gave.
-func (s *session) addToList(id message.ID, value []byte) {
-	if s.trusted {
-		if i := s.req.Find(id); i >= 0 {
+func (x *exchange) addToList(id message.ID, value []byte) {
+	if x.trusted {
+		if i := x.req.Find(id); i >= 0 {
 			var list []byte
-			for ; i >= 0; i = s.req.Find(id) {
-				list = append(append(list, s.req.Value(i)...), ", "...)
-				s.req.Fields[i].Dropped = true
+			for ; i >= 0; i = x.req.Find(id) {
+				list = append(append(list, x.req.Value(i)...), ", "...)
+				x.req.Fields[i].Dropped = true
 			}
-			s.req.Add(id, append(list, value...))
+			x.req.Add(id, append(list, value...))
 			return
 		}
 	}
-	s.req.Add(id, value)
+	x.req.Add(id, value)
 }
 
 // addForwarded adds the element of RFC 7239 that says the same as the X-Forwarded fields.
-func (s *session) addForwarded(req *message.Request) {
+func (x *exchange) addForwarded(req *message.Request) {
 	var buf [512]byte
 	b := append(buf[:0], "for="...)
-	if a := s.conn.Client.Addr(); a.Is6() {
+	if a := x.conn.Client.Addr(); a.Is6() {
 		b = append(b, `"[`...)
 		b = appendAddr(b, a)
 		b = append(b, `]"`...)
@@ -109,8 +109,8 @@ func (s *session) addForwarded(req *message.Request) {
 		b = append(b, '"')
 	}
 	b = append(b, ";proto="...)
-	b = append(b, s.scheme()...)
-	s.addToList(message.Forwarded, b)
+	b = append(b, x.scheme()...)
+	x.addToList(message.Forwarded, b)
 }
 
 // appendAddr appends an address; a Unix socket's client has none.
@@ -122,8 +122,8 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 }
 
 // scheme is how the client came: by our own TLS, or by that of the sender of the header.
-func (s *session) scheme() string {
-	if s.tls != nil || s.conn.Header.TLVs.SSL != nil && s.conn.Header.TLVs.SSL.TLS {
+func (x *exchange) scheme() string {
+	if x.tls != nil || x.conn.Header.TLVs.SSL != nil && x.conn.Header.TLVs.SSL.TLS {
 		return "https"
 	}
 	return "http"

@@ -113,7 +113,7 @@ func TestRequestIDsDiffer(t *testing.T) {
 // rewritten is what rewrite makes of a request from client.
 func rewritten(t *testing.T, client, override, request string, h header.Header) *message.Request {
 	t.Helper()
-	s := &session{conn: &conn.Conn{Header: h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}
+	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Header: h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	if client != "" {
 		s.conn.Client = netip.MustParseAddrPort(client)
 	}
@@ -163,7 +163,7 @@ func TestRewrite(t *testing.T) {
 }
 
 func TestRewriteAllocatesNothing(t *testing.T) {
-	s := &session{conn: &conn.Conn{Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}
+	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString("app.example.org")

@@ -10,158 +10,106 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
-)
-
-// exchange is a request, its response and what became of them.
-type exchange struct {
-	req message.Request
-	res message.Response
-	progress
-
-	bytesRead, bytesWritten int64 // of the connection when the exchange began
-}
-
-// progress is what an exchange knows beside its messages. It starts from
-// nothing with each one, so that nothing of an earlier one can be left in it.
-type progress struct {
-	started  time.Time
-	route    *Route
-	endpoint *backend.Endpoint
-	held     *backend.Endpoint // endpoint, until it is released
-	link     *backend.Session  // the connection to the endpoint, while there is one
-	phase    phase
-	upload   *upload   // sends a body that did not come with its head; nil: it did
-	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when to look after the client meanwhile
-	moved    bool      // some of the body came since until was set
-
-	trouble  trouble
-	attempts int
-	answered bool // the response's head was gathered for the client
-	upgraded bool
-	status   int
-	reason   string // of an answer that is weir's own
-	err      error  // behind the reason
-	connect  time.Duration
-	waited   time.Duration // until the response's head
-}
-
-// reset begins a new exchange; the request was read already.
-func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
-
-// phase is how far an exchange is with its endpoint.
-type phase uint8
-
-const (
-	sending phase = iota
-	awaitingHead
-	relayingBody
-)
-
-// trouble is how an attempt failed.
-type trouble uint8
-
-const (
-	none       trouble = iota
-	stale              // the idle connection had ended; nothing was sent
-	unsent             // there was no connection
-	unanswered         // a reused connection ended before any byte of the response
-	failed             // the endpoint gave no proper response head
-	cutShort           // the response broke off behind its head
-	clientGone         // the client broke off, or sent no proper body
 )
 
 // forward takes the request to an endpoint of the route's backend and its
 // response to the client; where that fails and may be repeated, to another one.
-func (s *session) forward(r *Route) {
+func (x *exchange) forward(r *Route) {
 	b := r.backend
-	s.rewrite(b.Settings().Host)
-	client := s.conn.Client.Addr()
+	x.rewrite(b.Settings().Host)
+	client := x.conn.Client.Addr()
 	var avoid *backend.Endpoint
 	for fresh := false; ; {
 		e, err := b.Acquire(client, avoid, time.Time{})
 		if err != nil {
-			s.unavailable(err)
+			x.unavailable(err)
 			return
 		}
-		s.endpoint, s.held = e, e
-		s.attempts++
-		if b.Settings().MaxConnections == 0 || !s.goneInQueue() {
-			s.attempt(e, fresh)
+		x.endpoint, x.held = e, e
+		x.attempts++
+		if b.Settings().MaxConnections == 0 || !x.goneInQueue() {
+			x.attempt(e, fresh)
 		}
-		if s.upgraded {
+		if x.upgraded {
 			return // the endpoint is released when its tunnel ends
 		}
-		s.held = nil
+		x.held = nil
 		e.Release()
-		if s.trouble == none {
+		if x.trouble == none {
 			return
 		}
-		if !s.mayRetry(b) {
-			s.giveUp()
+		if !x.mayRetry(b) {
+			x.giveUp()
 			return
 		}
 		avoid = e
-		fresh = fresh || s.trouble == unanswered // another idle connection may have ended as well
+		fresh = fresh || x.trouble == unanswered // another idle connection may have ended as well
 	}
 }
 
-// attempt tries one endpoint: by an idle connection if one is alive, else by a new one.
-func (s *session) attempt(e *backend.Endpoint, fresh bool) {
-	shared := e.Backend().Settings().SendProxy == 0 // a header names one client for good
-	for shared && !fresh {
-		link := e.Idle()
-		if link == nil {
-			break
+// attempt tries one endpoint: by an idle or shared connection if one is alive,
+// else by a new one. What ended before anything was sent does not count.
+func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
+	pooled := !fresh && e.Backend().Settings().SendProxy == 0 // a header names one client for good
+	for {
+		var link *backend.Session
+		if pooled {
+			link = e.Idle(x.need())
 		}
-		if s.talk(link); s.trouble != stale {
+		if link == nil {
+			var err error
+			if link, err = x.dial(e); err != nil {
+				e.Failed(err)
+				x.fail(unsent, dialStatus(err), "connect", err)
+				return
+			}
+		}
+		if x.talk(link); x.trouble != stale {
 			return
 		}
 	}
-	link, err := s.dial(e)
-	if err != nil {
-		e.Failed(err)
-		s.fail(unsent, dialStatus(err), "connect", err)
-		return
-	}
-	link.HTTP.Init(link.RW, *s.proxy.limits.Load())
-	s.talk(link)
 }
 
-func (s *session) dial(e *backend.Endpoint) (*backend.Session, error) {
+// need is what the exchange needs of its way to an endpoint.
+func (x *exchange) need() backend.Need {
+	return backend.Need{Upgrade: x.req.Upgrade.Len() > 0, Limits: *x.proxy.limits.Load()}
+}
+
+func (x *exchange) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
-	link, err := e.Dial(context.Background(), s.proxy.outgoing(s.conn, s.tls, s.sni, s.policy))
-	s.connect = time.Since(begun)
+	link, err := e.Connect(context.Background(), x.proxy.outgoing(x.conn, x.tls, x.sni, x.policy), x.need())
+	x.connect = time.Since(begun)
 	return link, err
 }
 
 // talk runs the exchange over one connection to the endpoint, which is kept
 // afterwards if another exchange may follow on it.
-func (s *session) talk(link *backend.Session) {
-	s.link, s.trouble, s.phase = link, none, sending
-	s.status, s.reason, s.err = 0, "", nil // of the attempt before
-	settings := s.exchange.route.backend.Settings()
-	link.Conn.WriteTimeout = settings.Timeouts.BodyIdle
-	begun := s.started
-	if s.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued before
+func (x *exchange) talk(link *backend.Session) {
+	x.link, x.trouble, x.phase = link, none, sending
+	x.status, x.reason, x.err = 0, "", nil // of the attempt before
+	settings := x.route.backend.Settings()
+	link.SetWriteTimeout(settings.Timeouts.BodyIdle)
+	begun := x.started
+	if x.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued before
 		begun = time.Now()
 	}
-	s.waitFor(begun, settings.Timeouts.ResponseHead)
-	s.conn.Link(link.Conn)
-	if s.inAwait {
-		s.talkAwaiting(link)
+	x.waitFor(begun, settings.Timeouts.ResponseHead)
+	x.wire.Link(link)
+	if x.whole {
+		x.talkAwaiting(link)
 	} else {
-		s.talkUploading(link, settings.Timeouts.ResponseHead)
+		x.talkUploading(link, settings.Timeouts.ResponseHead)
 	}
-	if s.upgraded {
+	if x.upgraded {
 		return
 	}
-	s.conn.Link(nil)
-	s.link = nil
-	if s.mayKeep(link) {
+	x.wire.Link(nil)
+	x.link = nil
+	if x.mayKeep(link) {
 		link.HTTP.Release()
-		s.endpoint.Keep(link)
+		x.endpoint.Keep(link)
 		return
 	}
 	link.HTTP.Close()
@@ -169,191 +117,247 @@ func (s *session) talk(link *backend.Session) {
 }
 
 // talkAwaiting is talk for a request that is there as a whole.
-func (s *session) talkAwaiting(link *backend.Session) {
-	err := link.Conn.Await(s.relay)
-	for err != nil && s.patient(err) {
-		err = link.Conn.Await(s.relay)
+func (x *exchange) talkAwaiting(link *backend.Session) {
+	err := link.Await(x.relay)
+	for err != nil && x.patient(err) {
+		err = link.Await(x.relay)
 	}
-	if err != nil && s.trouble == none {
-		s.lostEndpoint(err)
+	if err != nil && x.trouble == none {
+		x.lostEndpoint(err)
 	}
 }
 
 // mayKeep says whether another client's request may go over the connection:
 // this exchange is over on both sides, to the last byte. A request that was not
 // sent as a whole would swallow the next one.
-func (s *session) mayKeep(link *backend.Session) bool {
-	return s.trouble == none && link.HTTP.Reusable() && s.upload.delivered() && !link.Conn.WasCut() &&
-		s.endpoint.Backend().Settings().SendProxy == 0 // a header names one client for good
+func (x *exchange) mayKeep(link *backend.Session) bool {
+	return x.trouble == none && link.HTTP.Reusable() && x.upload.delivered() && !link.WasCut() &&
+		x.endpoint.Backend().Settings().SendProxy == 0 // a header names one client for good
 }
 
 // relayReady is called within the endpoint connection's Await, when bytes may
 // be there, or outside, where reads wait. It returns true when the attempt is over.
-func (s *session) relayReady() bool {
-	if s.phase == sending {
-		if s.link.Reused && !s.link.HTTP.Quiet(conn.ErrWouldBlock) {
-			s.trouble = stale
+func (x *exchange) relayReady() bool {
+	if x.phase == sending {
+		if x.link.Reused && !x.link.HTTP.Quiet(conn.ErrWouldBlock) {
+			x.trouble = stale
 			return true
 		}
-		if err := s.send(); err != nil {
-			s.lostEndpoint(err)
+		if err := x.send(); err != nil {
+			x.lostEndpoint(err)
 			return true
 		}
-		s.phase = awaitingHead
+		x.phase = awaitingHead
 	}
-	for s.phase == awaitingHead {
-		if err := s.link.HTTP.ReadHead(&s.req, &s.res); err != nil {
+	for x.phase == awaitingHead {
+		if err := x.link.HTTP.ReadHead(&x.req, &x.res); err != nil {
 			if err == conn.ErrWouldBlock {
+				x.link.HTTP.Release() // a response that is long in coming holds no memory
 				return false
 			}
-			if s.patient(err) {
+			if x.patient(err) {
 				continue
 			}
-			if s.trouble == none {
-				s.lostEndpoint(err)
+			if x.trouble == none {
+				x.lostEndpoint(err)
 			}
 			return true
 		}
-		if s.gotHead() {
+		if x.gotHead() {
 			return true
 		}
 	}
-	return s.relayBody()
+	return x.relayBody()
 }
 
 // send writes a request whose body is there in one go.
-func (s *session) send() error {
-	h := &s.link.HTTP
-	h.WriteHead(&s.req)
-	if body, _ := s.server.BufferedBody(); len(body) > 0 {
+func (x *exchange) send() error {
+	h := x.link.HTTP
+	h.WriteHead(&x.req)
+	if body, _ := x.wire.BufferedBody(); len(body) > 0 {
 		if err := h.WriteBody(body); err != nil {
 			return err
 		}
 	}
-	h.WriteEnd(&s.req)
+	h.WriteEnd(&x.req)
 	return h.Flush()
 }
 
 // gotHead passes a response's head on. It returns true when nothing of this
 // response follows: the client is gone, or the connection is a tunnel now.
-func (s *session) gotHead() bool {
-	if s.res.Informational() {
-		if s.req.Minor == 0 || s.res.Status == 100 && !s.req.ExpectContinue {
+func (x *exchange) gotHead() bool {
+	if x.res.Informational() {
+		if x.req.Minor == 0 || x.res.Status == 100 && !x.req.ExpectContinue {
 			return false
 		}
-		s.server.WriteHead(&s.req, &s.res, false)
-		return s.flush() != nil
+		x.wire.WriteHead(&x.req, &x.res, false)
+		return x.flush() != nil
 	}
-	s.endpoint.Succeeded()
-	s.phase, s.moved = relayingBody, true
-	s.answered = true
-	s.status = s.res.Status
-	s.waited = time.Since(s.started)
-	s.promise(&s.res)
-	s.server.WriteHead(&s.req, &s.res, s.last())
-	if s.res.Status == 101 {
-		s.upgraded = s.flush() == nil
+	accepted := x.wire.Accepts(&x.req, &x.res)
+	if !accepted && x.res.Status == 101 {
+		x.lostEndpoint(errNotAccepted)
+		return true
+	}
+	x.endpoint.Succeeded()
+	if !accepted {
+		x.fail(failed, errNoUpgrade.Status, errNoUpgrade.Reason, errNoUpgrade)
+		return true
+	}
+	x.phase, x.moved = relayingBody, true
+	x.answered = true
+	x.status = x.res.Status
+	if x.proxy.log.Load() != nil || x.res.Status == 101 { // nobody else asks how long it took
+		x.waited = time.Since(x.started)
+	}
+	x.promise(&x.res)
+	x.wire.WriteHead(&x.req, &x.res, x.last())
+	if x.res.Status == 101 {
+		x.upgraded = x.flush() == nil
 		return true
 	}
 	return false
 }
 
+var (
+	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
+		Detail: "the endpoint answered the upgrade as if it were any request"}
+)
+
 // relayBody passes on what is there of the body. Nothing is held back while
 // it waits for more.
-func (s *session) relayBody() bool {
-	h := &s.link.HTTP
+func (x *exchange) relayBody() bool {
+	h := x.link.HTTP
 	for !h.BodyEnded() {
 		if !h.Started() {
-			if s.flush() != nil {
+			if x.flush() != nil {
 				return true
 			}
-			if s.res.Close {
-				s.link.Conn.LookAgain() // the end may have come along with the last bytes
+			if x.res.Close {
+				x.link.LookAgain() // the end may have come along with the last bytes
 			}
 		}
-		if !s.inAwait {
-			s.waitForBody()
+		if !x.whole {
+			x.waitForBody()
 		}
-		p, err := h.ReadBody(&s.res)
+		p, err := h.ReadBody(&x.res)
 		switch {
 		case err == conn.ErrWouldBlock: // perhaps in the middle of a chunk's frame
-			s.waitForBody()
-			return s.flush() != nil
+			x.waitForBody()
+			h.Release()
+			return x.flush() != nil
 		case err == io.EOF:
-		case err != nil && s.patient(err):
+		case err != nil && x.patient(err):
 			continue
 		case err != nil:
-			if s.trouble == none {
-				s.lostEndpoint(err)
+			if x.trouble == none {
+				x.lostEndpoint(err)
 			}
 			return true
 		default:
-			s.moved = true
+			x.moved = true
 		}
-		if err := s.server.WriteBody(p); err != nil {
-			s.fail(clientGone, s.status, "client_gone", err)
+		if err := x.wire.WriteBody(p); err != nil {
+			x.lostClient(err)
 			return true
 		}
 	}
-	s.server.WriteEnd(&s.res)
+	x.wire.WriteEnd(&x.res)
 	h.Release()
-	s.flush()
+	x.flush()
 	return true
 }
 
 // flush sends what was gathered for the client.
-func (s *session) flush() error {
-	err := s.server.Flush()
+func (x *exchange) flush() error {
+	err := x.wire.Flush()
 	if err != nil {
-		s.fail(clientGone, s.status, "client_gone", err)
+		x.lostClient(err)
 	}
 	return err
 }
 
-func (s *session) fail(t trouble, status int, reason string, err error) {
-	s.trouble, s.status, s.reason, s.err = t, status, reason, err
+// lostClient notes that nothing can be sent to the client any more.
+func (x *exchange) lostClient(err error) {
+	reason := "client_gone"
+	if x.conn.WasCut() {
+		reason = "cut"
+	}
+	x.fail(clientGone, x.status, reason, err)
+}
+
+func (x *exchange) fail(t trouble, status int, reason string, err error) {
+	x.trouble, x.status, x.reason, x.err = t, status, reason, err
 }
 
 // lostEndpoint notes that the connection to the endpoint ended, or brought
 // something else than a response, before a head was through.
-func (s *session) lostEndpoint(err error) {
+func (x *exchange) lostEndpoint(err error) {
+	x.tellPanic(err)
 	var refusal *message.Refusal
+	var unfit *http2.RequestError
 	switch {
-	case s.phase == relayingBody:
-		s.fail(cutShort, s.status, "response_cut_short", err)
-	case errors.Is(err, conn.ErrCut):
-		s.fail(clientGone, http.StatusServiceUnavailable, "cut", err)
+	case errors.Is(err, conn.ErrCut) && !x.conn.WasCut():
+		x.fail(clientGone, x.status, "client_gone", errClientGone) // it was the client's reset that cut it
 		return
+	case errors.As(err, &unfit):
+		x.fail(failed, unfit.Status, unfit.Reason, err)
+		return
+	case x.phase != relayingBody && http2.Unprocessed(err):
+		x.fail(refused, http.StatusServiceUnavailable, "endpoint_refused", err)
+		return
+	case errors.Is(err, conn.ErrCut):
+		if !x.answered {
+			x.status = http.StatusServiceUnavailable
+		}
+		x.fail(clientGone, x.status, "cut", err)
+		return
+	case x.phase == relayingBody:
+		x.fail(cutShort, x.status, "response_cut_short", err)
 	case errors.As(err, &refusal):
-		s.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
+		x.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
-	case s.link.Reused && !s.link.HTTP.Answered():
-		s.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
+		x.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
+	case x.link.Reused && !x.link.HTTP.Answered():
+		x.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
 		return // an idle connection may end at any time: that is no fault of the endpoint's
 	default:
-		s.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
+		x.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
 	}
-	s.endpoint.Failed(err)
+	x.endpoint.Failed(err)
+}
+
+// tellPanic tells of a panic that ended the connection to the endpoint, once.
+func (x *exchange) tellPanic(err error) {
+	var p *http2.PanicError
+	if errors.As(err, &p) && p.First() && x.proxy.Panicked != nil {
+		x.proxy.Panicked(x.edge.name, p.Value, p.Stack)
+	}
 }
 
 // mayRetry says whether the request may go to another endpoint: it was not
 // sent, or may be repeated; and retries are within their bounds. That an idle
 // connection had ended is no sign of overload, and happens once in an exchange,
 // as the next attempt has a new connection: the share of retries is not for it.
-func (s *session) mayRetry(b *backend.Backend) bool {
+func (x *exchange) mayRetry(b *backend.Backend) bool {
 	reason, spends := backend.RetryConnect, true
-	switch s.trouble {
+	switch x.trouble {
 	case unsent:
 	case unanswered:
 		reason, spends = backend.RetryClosed, false
-		if !s.req.Idempotent || s.upload != nil {
+		if !x.req.Idempotent || x.upload != nil {
+			return false
+		}
+	case refused:
+		reason, spends = backend.RetryRefused, !http2.Leaving(x.err) // who leaves is not overloaded
+		if !x.upload.repeatable() {
 			return false
 		}
 	default:
 		return false
 	}
-	if s.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+	if x.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)
@@ -361,9 +365,9 @@ func (s *session) mayRetry(b *backend.Backend) bool {
 }
 
 // unavailable answers where no endpoint could be had.
-func (s *session) unavailable(err error) {
-	s.err = err
-	s.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
+func (x *exchange) unavailable(err error) {
+	x.err = err
+	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
 }
 
 // whyNone is the reason for an error of Acquire.
@@ -380,15 +384,15 @@ func whyNone(err error) string {
 // giveUp ends an exchange whose last attempt failed: by an answer where the
 // client has none yet, else by breaking off, so that it cannot take what it
 // got for the whole.
-func (s *session) giveUp() {
-	if s.trouble == clientGone || s.answered {
-		s.ended = true
-		s.broken = s.answered
+func (x *exchange) giveUp() {
+	if x.trouble == clientGone || x.answered {
+		x.ended = true
+		x.broken = x.answered
 		return
 	}
-	err := s.err
-	s.reply(&message.Refusal{Status: s.status, Reason: s.reason, Detail: troubleText(s.status, err)})
-	s.err = err
+	err := x.err
+	x.reply(&message.Refusal{Status: x.status, Reason: x.reason, Detail: troubleText(x.status, err)})
+	x.err = err
 }
 
 func troubleText(status int, err error) string {
@@ -398,8 +402,10 @@ func troubleText(status int, err error) string {
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
 		return "the request's body did not arrive in time (timeouts.body_idle of the listener)"
-	case status < http.StatusInternalServerError && errors.As(err, &refusal):
+	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
+	case status == http.StatusServiceUnavailable:
+		return "the endpoint did not take the request"
 	}
 	return "the endpoint gave no answer"
 }

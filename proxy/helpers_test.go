@@ -140,7 +140,7 @@ func eventually(t testing.TB, what string, check func() error) {
 // load puts a configuration into effect, the first or another one, and returns
 // the tunnels whose route is gone. Addresses of listeners are written as @NAME
 // and are bound when they come up first.
-func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []*conn.Conn {
+func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Linked {
 	r.Helper()
 	for i := range 9 { // any valid address does: sockets are the rig's own
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))

@@ -19,9 +19,9 @@ const maxToken = 256
 //
 // The look-up may wait for the storage that replicas share. That holds up
 // nobody but this client, within Await too: a cut only ends the wait that follows.
-func (s *session) answerChallenge() bool {
-	req := &s.req
-	if s.tls != nil || s.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+func (x *exchange) answerChallenge() bool {
+	req := &x.req
+	if x.tls != nil || x.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
 		return false
 	}
 	if method := req.Bytes(req.Method); string(method) != "GET" && !req.IsHead {
@@ -33,12 +33,12 @@ func (s *session) answerChallenge() bool {
 	}
 	var buf [maxHost]byte
 	host := normalHost(buf[:0], req.Bytes(req.Host))
-	authorization, ok := s.proxy.Challenges.HTTP01(string(host), string(token))
+	authorization, ok := x.proxy.Challenges.HTTP01(string(host), string(token))
 	if !ok {
 		return false
 	}
-	s.beginReply(http.StatusOK, "acme_challenge")
-	s.endReply(authorization)
+	x.beginReply(http.StatusOK, "acme_challenge")
+	x.endReply(authorization)
 	return true
 }
 

@@ -38,7 +38,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	c.Established()
-	serveHTTP(p, c, t, e, nil, "", nil)
+	serveHTTP1(newClientSide(p, c, t, e, nil, nil))
 }
 
 // beginsAsSSH waits for no more bytes than it takes to tell.
@@ -142,6 +142,9 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 		h.policy = h.proxy.answer(hi)
 	} else {
 		h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
+		if h.edge.http2 {
+			return h.policy.OfferHTTP2(hi), nil
+		}
 	}
 	return h.policy, nil
 }
@@ -151,7 +154,8 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{proxy: p, conn: c, edge: e}
 	tc := tls.Server(c, policy.Server(h.choose, t.ech))
 	err := tc.Handshake()
-	p.handshakeEnded(h, tc, err)
+	state := tc.ConnectionState()
+	p.handshakeEnded(h, &state, err)
 	switch {
 	case err != nil:
 		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Hello: h.hello,
@@ -161,13 +165,16 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	default:
 		h.hello = nil // it is of no use any more, and larger than the rest
 		c.Established()
-		serveHTTP(p, c, t, e, tc, h.sni, h)
+		if side := newClientSide(p, c, t, e, tc, h); state.NegotiatedProtocol == policy.HTTP2 {
+			serveHTTP2(side)
+		} else {
+			serveHTTP1(side)
+		}
 	}
 }
 
 // handshakeEnded counts a handshake and remembers what the client needs.
-func (p *Proxy) handshakeEnded(h *handshake, tc *tls.Conn, err error) {
-	state := tc.ConnectionState()
+func (p *Proxy) handshakeEnded(h *handshake, state *tls.ConnectionState, err error) {
 	p.Handshakes.Handshake(h.edge.name, h.name(), state.Version, state.CipherSuite, err)
 	if p.Clients == nil || h.challenge {
 		return

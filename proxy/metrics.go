@@ -16,10 +16,12 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	bytes    *prometheus.CounterVec
 	tunnels  *prometheus.GaugeVec
+	http2    *prometheus.CounterVec
 
-	mu     sync.Mutex
-	routes map[routeKey]*routeMetrics
-	none   *routeMetrics // of requests that no route matched
+	mu        sync.Mutex
+	routes    map[routeKey]*routeMetrics
+	listeners map[string]bool
+	none      *routeMetrics // of requests that no route matched
 }
 
 type routeKey struct{ route, backend string }
@@ -49,9 +51,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Bytes from (in) and to (out) clients by route, as on the wire."}, []string{"route", "direction"}),
 		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
 			Help: "Tunnels open by route."}, []string{"route"}),
+		http2: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http2_errors_total",
+			Help: "Connections and streams of clients that were ended for a fault of theirs, by listener and reason."}, []string{"listener", "scope", "reason"}),
 		routes: make(map[routeKey]*routeMetrics),
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.http2)
 	m.none = m.route("", "")
 	return m
 }
@@ -85,6 +89,15 @@ func (m *Metrics) retain(t *Table) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for name := range m.listeners {
+		if t.edges[name] == nil {
+			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
+		}
+	}
+	m.listeners = make(map[string]bool)
+	for name := range t.edges {
+		m.listeners[name] = true
+	}
 	for key, r := range m.routes {
 		if keep[key] {
 			continue
@@ -124,6 +137,15 @@ func (e *edge) each(f func(*Route)) {
 	}
 	if e.any != nil {
 		host(e.any)
+	}
+}
+
+// http2Error counts a connection or stream that was ended for its client's fault.
+func (m *Metrics) http2Error(listener, scope, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listeners[listener] { // else it went, and its series with it
+		m.http2.WithLabelValues(listener, scope, reason).Inc()
 	}
 }
 

@@ -24,9 +24,9 @@ type Proxy struct {
 	// tunnel, by a record of the kind "refused"; nil: nobody is. It may use the
 	// record until it returns.
 	Refused func(r *Record)
-	// Orphaned is told of a tunnel's client connection whose route went with a
+	// Orphaned is told of the client's end of a tunnel whose route went with a
 	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
-	Orphaned func(*conn.Conn)
+	Orphaned func(conn.Linked)
 	// Clients remembers what clients need of TLS; nil: nobody does.
 	Clients *policy.Clients
 	// Challenges answers ACME challenges; nil: nobody does, and they are refused.
@@ -41,13 +41,19 @@ type Proxy struct {
 	draining atomic.Bool
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
+	http2    sessions2
 }
 
 // Swap puts a table in place. Exchanges that run go on by the old one; the next
-// request of every connection finds the new one. It returns the client
-// connections of tunnels whose route is gone, for the caller to drain.
-func (p *Proxy) Swap(t *Table) (orphans []*conn.Conn) {
+// request of every connection finds the new one. It returns the clients'
+// ends of tunnels whose route is gone, for the caller to drain.
+func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.previous.Store(p.table.Swap(t))
+	p.http2.leave(func(s *session2) bool {
+		e := s.side.Load().edge
+		now := t.edges[e.name]
+		return now == nil || now.protocol != e.protocol
+	})
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
@@ -65,8 +71,13 @@ func (p *Proxy) SetLog(f func(*Record)) {
 }
 
 // SetDraining makes responses tell their clients not to use the connection
-// again, or stops doing so.
-func (p *Proxy) SetDraining(on bool) { p.draining.Store(on) }
+// again, or stops doing so. Connections that speak HTTP/2 end once what runs has ended.
+func (p *Proxy) SetDraining(on bool) {
+	p.draining.Store(on)
+	if on {
+		p.http2.leave(func(*session2) bool { return true })
+	}
+}
 
 // timeout bounds waits that no setting is for, such as reading away what a
 // client sends after its answer.

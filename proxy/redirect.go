@@ -20,20 +20,20 @@ var (
 // redirect answers a request with its own URL over https. The host and the
 // target are the request's, which the codec has seen to be what they should:
 // neither can end the field, and no target can replace the host.
-func (s *session) redirect(to *config.Redirect) {
-	req := &s.req
+func (x *exchange) redirect(to *config.Redirect) {
+	req := &x.req
 	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
-		s.reply(refuseNoChallenge) // an authority would follow, and be told of the wrong thing
+		x.reply(refuseNoChallenge) // an authority would follow, and be told of the wrong thing
 		return
 	}
 	host := hostOf(req.Bytes(req.Host))
 	if len(host) == 0 {
-		s.ended = true // as where the codec finds no host
-		s.reply(refuseNoHost)
+		x.ended = true // as where the codec finds no host
+		x.reply(refuseNoHost)
 		return
 	}
-	s.beginReply(to.Status, "redirect")
-	res := &s.res
+	x.beginReply(to.Status, "redirect")
+	res := &x.res
 	var buf [512]byte
 	location := append(buf[:0], "https://"...)
 	location = append(location, host...)
@@ -45,7 +45,7 @@ func (s *session) redirect(to *config.Redirect) {
 		location = append(location, target...)
 	}
 	res.AddSpans(res.StoreString("Location"), res.Store(location))
-	s.endReply("this is served over https\n")
+	x.endReply("this is served over https\n")
 }
 
 // hostOf cuts the port from an authority; an IPv6 address keeps its brackets.

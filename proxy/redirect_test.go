@@ -297,8 +297,8 @@ func TestHSTS(t *testing.T) {
 }
 
 func TestHSTSAllocatesNothing(t *testing.T) {
-	s := &session{tls: new(tls.Conn)}
-	s.exchange.route = &Route{hsts: hstsValue(&config.HSTS{})}
+	s := &exchange{clientSide: clientSide{tls: new(tls.Conn)}}
+	s.route = &Route{hsts: hstsValue(&config.HSTS{})}
 	n := testing.AllocsPerRun(100, func() {
 		s.res.Reset()
 		s.res.AddField("strict-transport-security", "max-age=1")

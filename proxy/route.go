@@ -103,13 +103,13 @@ func (e *edge) policyFor(h *host, client netip.Addr) *policy.Policy {
 }
 
 // routeOf finds the request's route, or why there is none.
-func (s *session) routeOf(req *message.Request) (*Route, *message.Refusal) {
-	h := s.edge.lookup(req.Bytes(req.Host))
+func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
+	h := x.edge.lookup(req.Bytes(req.Host))
 	if h == nil {
 		return nil, refuseNoRoute
 	}
-	if s.tls != nil {
-		if h.passthrough != nil || h != s.sniHost && s.edge.policyFor(h, s.conn.Client.Addr()).Scope != s.policy.Scope {
+	if x.tls != nil {
+		if h.passthrough != nil || h != x.sniHost && x.edge.policyFor(h, x.conn.Client.Addr()).Scope != x.policy.Scope {
 			return nil, refuseMisdirected
 		}
 	}

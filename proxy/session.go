@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -10,41 +9,22 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
-	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
-	"github.com/weirproxy/weir/tls/policy"
 )
 
 // session is a client connection that speaks HTTP/1.1: one exchange after the
 // other, each routed anew. All its state is here and none on a stack, so that
 // a connection between exchanges could do without its goroutine.
 type session struct {
-	proxy  *Proxy
-	conn   *conn.Conn
-	tls    *tls.Conn // nil: plain
-	table  *Table
-	edge   *edge
-	server http1.Server
-
-	sni     string
-	sniHost *host // of the table that the connection began with
-	policy  *policy.Policy
-	trusted bool // the client's forwarding fields are kept
-
-	certified  bool // the client proved a certificate, under client_auth
-	certFields []certField
-
 	exchange
+	http1 http1Wire
 
-	step  func() bool // s.serveReady, bound once
-	relay func() bool // s.relayReady, bound once
+	step func() bool // s.serveReady, bound once
 
 	headTimed bool // the next request's head has begun, and its deadline is set
 	pending   bool // a request was read that cannot be served within Await
-	inAwait   bool // the running exchange is served within Await
-	ended     bool // no exchange comes after the current one
 	lingering bool // the client may still be sending: close by way of a half close
-	broken    bool // what was sent is no whole message: reset, do not close
+	http2     bool // the client began with the preface of HTTP/2
 }
 
 var sessions = sync.Pool{New: func() any {
@@ -53,45 +33,59 @@ var sessions = sync.Pool{New: func() any {
 	return s
 }}
 
-// serveHTTP serves exchanges on c until one side has enough, and closes it.
-func serveHTTP(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, sni string, h *handshake) {
+// serveHTTP1 serves exchanges on a connection until one side has enough, and closes it.
+func serveHTTP1(cl clientSide) {
 	s := sessions.Get().(*session)
-	s.proxy, s.conn, s.table, s.edge, s.tls, s.sni = p, c, t, e, tc, sni
-	var rw io.ReadWriter = c
-	if tc != nil {
-		rw = tc
-		s.policy, s.sniHost = h.policy, h.host
-		s.certify()
-	}
-	s.server.Init(rw, *p.limits.Load())
-	s.trusted = contains(e.trusted, c.Client.Addr())
-	s.bytesRead, s.bytesWritten = 0, 0 // not mark: a first request may have come with the header or the handshake
-	s.headTimed = true                 // a first request's head is timed from here on
+	s.begin(&cl)
 	whole := false
 	defer func() {
 		if !whole {
-			s.abandon()
+			s.abandon() // and Proxy.rescue ends the client's connection
 		}
 	}()
 	s.run()
-	s.close()
+	again := s.http2
+	if again {
+		s.conn.Unread(s.http1.TakeBuffered())
+		s.http1.Close()
+	} else {
+		s.close()
+	}
 	whole = true // from the next line on s may be another connection's
 	s.forget()
 	sessions.Put(s)
+	if again {
+		serveHTTP2(cl)
+	}
 }
 
-// abandon gives back what an exchange holds whose goroutine panics. The session
-// is not used again, and Proxy.rescue ends the client's connection.
-func (s *session) abandon() {
-	if s.upload != nil {
-		s.upload.stop()
+// begin makes s the session of a connection. Like forget, it leaves nothing on
+// serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
+// goroutine starts with under load, or else each connection has its stack copied.
+func (s *session) begin(cl *clientSide) {
+	s.clientSide, s.wire = *cl, &s.http1
+	var rw io.ReadWriter = s.conn
+	if s.tls != nil {
+		rw = s.tls
 	}
-	if s.link != nil {
-		s.conn.Link(nil)
-		s.link.Close()
-	}
-	if s.held != nil {
-		s.held.Release()
+	s.http1.Init(rw, *s.proxy.limits.Load())
+	s.http1.conn = s.conn // not mark: a first request may have come with the header or the handshake
+	s.headTimed = true    // a first request's head is timed from here on
+}
+
+// prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
+const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
+
+// isNotHTTP1 takes a connection that may begin as HTTP/2 does (RFC 9113, section
+// 3.3) for one, or refuses it. What begins as neither is not answered in either.
+func (s *session) isNotHTTP1(r *message.Refusal) {
+	switch {
+	case s.http1.Begins(prefaceHead):
+		s.http2 = true
+	case r.Reason == "bad_request_line":
+		s.clientSide.lost(r.Reason, r)
+	default:
+		s.refuseHead(r)
 	}
 }
 
@@ -120,16 +114,16 @@ func (s *session) run() {
 // to leave.
 func (s *session) serveReady() bool {
 	for !s.ended && !s.upgraded {
-		if err := s.server.ReadHead(&s.req); err != nil {
+		if err := s.http1.ReadHead(&s.req); err != nil {
 			return s.noHead(err)
 		}
-		if _, whole := s.server.BufferedBody(); !whole || s.req.ExpectContinue {
+		if _, whole := s.http1.BufferedBody(); !whole || s.req.ExpectContinue {
 			s.pending = true
 			return true
 		}
-		s.inAwait = true
+		s.whole = true
 		s.serve()
-		s.inAwait = false
+		s.whole = false
 	}
 	return true
 }
@@ -137,8 +131,8 @@ func (s *session) serveReady() bool {
 // noHead says what follows from there being no request: true to leave Await.
 func (s *session) noHead(err error) bool {
 	if err == conn.ErrWouldBlock {
-		s.server.Release()
-		if !s.headTimed && s.server.HeadStarted() {
+		s.http1.Release()
+		if !s.headTimed && s.http1.HeadStarted() {
 			s.headTimed = true
 			s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
 		}
@@ -147,7 +141,12 @@ func (s *session) noHead(err error) bool {
 	var refusal *message.Refusal
 	switch {
 	case errors.As(err, &refusal):
-		s.refuseHead(refusal)
+		switch {
+		case s.edge.priorKnowledge && s.tls == nil && s.started.IsZero():
+			s.isNotHTTP1(refusal)
+		default:
+			s.refuseHead(refusal)
+		}
 	case err == io.EOF:
 	default:
 		s.lost(err)
@@ -160,7 +159,7 @@ func (s *session) noHead(err error) bool {
 // none had begun, as the client knows about idle connections (RFC 9112, section 9.3).
 func (s *session) waitEnded(err error) {
 	s.ended = true
-	if s.server.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
+	if s.http1.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
 		s.refuseHead(refuseSlowHead)
 		return
 	}
@@ -173,97 +172,45 @@ var refuseSlowHead = &message.Refusal{Status: http.StatusRequestTimeout, Reason:
 // refuseHead answers a request whose head could not be read: whatever comes
 // after it belongs to nobody.
 func (s *session) refuseHead(r *message.Refusal) {
-	s.begin()
-	s.ended = true
-	s.reply(r)
+	s.conn.SetState(conn.Active)
+	s.answer(r)
 	s.finish()
 }
 
 // serve serves the request that was read, to its end.
 func (s *session) serve() {
-	s.begin()
-	if !s.answerChallenge() {
-		switch route, refusal := s.findRoute(); {
-		case refusal != nil:
-			s.reply(refusal)
-		case route.config.Redirect != nil:
-			s.redirect(route.config.Redirect)
-		default:
-			s.forward(route)
-		}
-	}
+	s.conn.SetState(conn.Active)
+	s.exchange.serve()
 	s.finish()
 }
 
-// begin starts an exchange: the clock, and the table that is current now.
-func (s *session) begin() {
-	s.exchange.reset(time.Now())
-	s.conn.SetState(conn.Active)
-	if t := s.proxy.table.Load(); t != s.table {
-		if e := t.edges[s.edge.name]; e != nil && e.protocol == s.edge.protocol {
-			s.table, s.edge, s.sniHost = t, e, nil
-			s.trusted = contains(e.trusted, s.conn.Client.Addr())
-		} else {
-			s.ended = true // the listener is gone, or became another; this is the connection's last exchange
-		}
-	}
-}
-
-func (s *session) findRoute() (*Route, *message.Refusal) {
-	r, refusal := s.routeOf(&s.req)
-	if refusal != nil {
-		return nil, refusal
-	}
-	s.exchange.route = r
-	if limit := r.config.MaxBody; limit > 0 && s.req.Length > limit {
-		return nil, refuseBody
-	}
-	return r, nil
-}
-
-var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
-	Detail: "the request's body is larger than max_body of its route"}
-
-// finish ends an exchange: it is counted and logged, and its request is read to
-// its end or nothing is read any more.
+// finish ends the exchange, and what has to end with it.
 func (s *session) finish() {
-	now := time.Now()
 	if s.upgraded {
 		return // it ends with its tunnel
 	}
-	if _, whole := s.server.BufferedBody(); whole && !s.server.BodyEnded() {
-		s.server.SkipBody()
-	}
-	if s.server.MustClose() {
+	now := time.Now()
+	s.exchange.finish(now)
+	if s.http1.MustClose() {
 		s.ended = true
-		s.lingering = !s.req.Close || !s.server.BodyEnded() || s.server.HeadStarted()
+		s.lingering = !s.req.Close || !s.http1.BodyEnded() || s.http1.HeadStarted()
 	}
-	s.record(now)
-	s.mark()
+	s.http1.mark()
 	s.headTimed = false
 	s.conn.SetState(conn.Idle)
 	s.conn.SetReadDeadline(now.Add(s.edge.timeouts.KeepAlive))
 }
 
-// last says whether the response is the last one on the connection. What is
-// left of the body, only its upload knows while there is one that runs.
-func (s *session) last() bool {
-	if s.ended || s.req.Close || s.proxy.draining.Load() {
-		return true
+// lost tells of a connection that ended in the middle of a request's head, or
+// out of the ordinary.
+func (s *session) lost(err error) {
+	if s.http1.HeadStarted() || !conn.Routine(err) {
+		s.clientSide.lost("request_head", err)
 	}
-	if s.upload != nil {
-		return s.upload.running()
-	}
-	return s.server.MustClose() && !s.bodyBuffered()
-}
-
-func (s *session) bodyBuffered() bool {
-	_, whole := s.server.BufferedBody()
-	return whole
 }
 
 func (s *session) close() {
-	s.server.Close()
+	s.http1.Close()
 	switch {
 	case s.broken:
 		s.conn.Abort()
@@ -279,12 +226,9 @@ func (s *session) close() {
 	s.conn.Close()
 }
 
-// forget makes s fit for the pool: all it keeps is the memory of its messages,
-// emptied, and the two functions that are bound to it.
+// forget makes s fit for the pool, as exchange.forget does.
 func (s *session) forget() {
-	req, res := s.req, s.res
-	req.Reset()
-	res.Reset()
-	*s = session{step: s.step, relay: s.relay}
-	s.req, s.res = req, res
+	s.exchange.forget()
+	s.http1 = http1Wire{}
+	s.headTimed, s.pending, s.lingering, s.http2 = false, false, false, false
 }

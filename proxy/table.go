@@ -36,6 +36,10 @@ type edge struct {
 	timeouts config.ListenerTimeouts
 	trusted  []netip.Prefix // clients whose forwarding fields are kept
 
+	http2          bool // is offered to clients of TLS
+	priorKnowledge bool // plain clients may begin with it
+	streams        int  // of HTTP/2 on one connection at once
+
 	raw         *Route // of a tcp listener
 	ssh         *Route // of connections that begin as SSH does
 	passthrough bool   // some host is: the ClientHello has to be read first
@@ -74,6 +78,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{
 			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, trusted: l.TrustForwarded,
+			http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 			hosts: make(map[string]*host), wildcards: make(map[string]*host),
 			fallback: parts.Policies[config.DefaultTLSPolicy],
 		}

@@ -65,13 +65,16 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 }
 
 func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint, rec *Record) {
-	client.Conn.SetState(conn.Tunnel)
-	defer to.Track(client.Conn)()
+	if client.Stream == nil {
+		client.Conn.SetState(conn.Tunnel)
+	}
+	end := client.Linked()
+	defer to.Track(end)()
 	on := routeOn{e.name, r.name}
-	p.tunnels.add(client.Conn, on)
-	defer p.tunnels.remove(client.Conn)
+	p.tunnels.add(end, on)
+	defer p.tunnels.remove(end)
 	if p.Orphaned != nil && !p.table.Load().routes[on] {
-		p.Orphaned(client.Conn) // a reload took the route away while the endpoint was dialled
+		p.Orphaned(end) // a reload took the route away while the endpoint was dialled
 	}
 	r.metrics.tunnels.Inc()
 	defer r.metrics.tunnels.Dec()
@@ -90,49 +93,56 @@ func (p *Proxy) runTunnel(client, endpoint tunnel.End, e *edge, r *Route, to *ba
 
 // tunnelUpgraded runs the tunnel that an exchange became by a 101.
 func (s *session) tunnelUpgraded() {
-	link := s.link
-	client := tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.server.TakeBuffered()}
-	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
 	s.ended = true
-	rec := s.newRecord(time.Now())
+	s.tunnelFrom(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
+}
+
+// tunnelFrom runs the tunnel between client and the endpoint that said 101.
+func (x *exchange) tunnelFrom(client tunnel.End) {
+	link := x.link
+	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
+	if link.Stream != nil {
+		endpoint.Stream = link.Stream
+	}
+	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
-	s.exchange.route.metrics.exchange(rec.Status, s.waited, 0, 0)
-	s.proxy.runTunnel(client, endpoint, s.edge, s.exchange.route, s.endpoint, &rec)
+	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
+	x.proxy.runTunnel(client, endpoint, x.edge, x.route, x.endpoint, &rec)
 	link.HTTP.Close()
 	link.Close()
-	s.link, s.held = nil, nil
-	s.endpoint.Release()
-	rec.Duration = time.Since(s.started)
-	s.proxy.tunnelEnded(&rec)
-	s.broken = rec.Reason != tunnel.ReasonEOF
+	x.link, x.held = nil, nil
+	x.endpoint.Release()
+	rec.Duration = time.Since(x.started)
+	x.proxy.tunnelEnded(&rec)
+	x.broken = rec.Reason != tunnel.ReasonEOF
 }
 
 // tunnels knows the route of every open tunnel, for reloads.
 type tunnels struct {
 	mu   sync.Mutex
-	open map[*conn.Conn]routeOn
+	open map[conn.Linked]routeOn
 }
 
 // routeOn is a route as one listener has it.
 type routeOn struct{ listener, route string }
 
-func (t *tunnels) add(c *conn.Conn, r routeOn) {
+func (t *tunnels) add(c conn.Linked, r routeOn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {
-		t.open = make(map[*conn.Conn]routeOn)
+		t.open = make(map[conn.Linked]routeOn)
 	}
 	t.open[c] = r
 }
 
-func (t *tunnels) remove(c *conn.Conn) {
+func (t *tunnels) remove(c conn.Linked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, c)
 }
 
 // orphans are the tunnels whose route the table does not have.
-func (t *tunnels) orphans(table *Table) (orphans []*conn.Conn) {
+func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c, r := range t.open {

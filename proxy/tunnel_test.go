@@ -478,8 +478,8 @@ func TestUpgradeThatIsCut(t *testing.T) {
 func TestTunnelOrphanedAtBirth(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
-	orphans := make(chan *conn.Conn, 1)
-	r.proxy.Orphaned = func(c *conn.Conn) { orphans <- c }
+	orphans := make(chan conn.Linked, 1)
+	r.proxy.Orphaned = func(c conn.Linked) { orphans <- c }
 	r.load(plain, nil, "@app", e.address) // the listener's socket takes connections as before
 	c := r.dial("tcp")
 	s := e.accept()

@@ -15,55 +15,62 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// upload sends a request's body while it arrives, beside the session's own
+// upload sends a request's body while it arrives, beside the exchange's own
 // goroutine, which reads the response: an endpoint may answer at any time. It
-// reads from the client and writes to the endpoint; the session does the reverse.
+// reads from the client and writes to the endpoint; the exchange does the reverse.
 type upload struct {
-	session *session
-	link    *backend.Session
-	limit   int64 // max_body; 0: none
-	idle    time.Duration
-	wait    time.Duration // for the response's head, once the body is sent
-	begun   time.Time
+	exchange *exchange
+	link     *backend.Session
+	limit    int64 // max_body; 0: none
+	idle     time.Duration
+	wait     time.Duration // for the response's head, once the body is sent
+	begun    time.Time
 
 	read  atomic.Bool  // the client's body was read to its end
 	sent  atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
 	done  chan struct{}
 	err   error // the client's failure, valid once done
 	bytes int64
+	kept  *kept // nil: the body cannot be sent again
 
 	panicked any // what the goroutine panicked with, valid once done
 }
 
 // talkUploading is talk for a request whose body has yet to come. Outside
 // Await, both connections' reads wait.
-func (s *session) talkUploading(link *backend.Session, wait time.Duration) {
+func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	if link.Reused && !alive(link) {
-		s.trouble = stale
+		x.trouble = stale
 		return
 	}
-	u := &upload{session: s, link: link, wait: wait, limit: s.exchange.route.config.MaxBody,
-		idle: s.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
-	s.upload = u
-	s.phase = awaitingHead
-	link.HTTP.WriteHead(&s.req)
-	s.conn.JoinPoller() // before two goroutines share it
+	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
+		idle: x.edge.timeouts.BodyIdle, begun: time.Now(), done: make(chan struct{})}
+	switch {
+	case x.upload != nil: // it was refused
+		u.kept, u.bytes = x.upload.kept, x.upload.bytes
+	case link.Stream != nil:
+		u.kept = new(kept)
+	}
+	x.upload = u
+	x.phase = awaitingHead
+	link.HTTP.WriteHead(&x.req)
+	x.wire.Share()
 	go u.run()
-	for !s.relayReady() {
+	for !x.relayReady() {
 	}
 	u.stop()
 	if u.panicked != nil {
 		panic(u.panicked) // where it ends this connection alone
 	}
-	if u.err != nil && s.trouble != none {
-		s.clientFailed(u.err)
+	if u.err != nil && x.trouble != none {
+		x.clientFailed(u.err)
 	}
 }
 
 // alive says whether an idle connection is fit for another request.
 func alive(link *backend.Session) bool {
 	quiet := false
-	err := link.Conn.Await(func() bool {
+	err := link.Await(func() bool {
 		quiet = link.HTTP.Quiet(conn.ErrWouldBlock)
 		return true
 	})
@@ -71,17 +78,20 @@ func alive(link *backend.Session) bool {
 }
 
 // run passes the body on. A failure of the client's ends the endpoint's
-// connection, so that the session notices; one of the endpoint's it will
+// connection, so that the exchange notices; one of the endpoint's it will
 // notice by itself, behind what the endpoint still had to say.
 func (u *upload) run() {
 	defer u.end()
-	s, h := u.session, &u.link.HTTP
+	x, h := u.exchange, u.link.HTTP
+	if again := u.kept.bytes(); len(again) > 0 && h.WriteBody(again) != nil {
+		return
+	}
 	for {
-		if !s.server.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
+		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
 			return
 		}
-		s.conn.SetReadDeadline(time.Now().Add(u.idle))
-		p, err := s.server.ReadBody(&s.req)
+		x.wire.SetReadDeadline(time.Now().Add(u.idle))
+		p, err := x.wire.ReadBody(&x.req)
 		if err == io.EOF {
 			break
 		}
@@ -90,29 +100,32 @@ func (u *upload) run() {
 		}
 		if err != nil {
 			u.err = err
-			u.link.Conn.Cut()
+			u.link.Cut()
 			return
 		}
-		if s.server.BodyEnded() {
+		if !u.kept.add(p) {
+			u.kept = nil
+		}
+		if x.wire.BodyEnded() {
 			u.read.Store(true) // with this piece the endpoint may answer, and the client may stay
 		}
 		if h.WriteBody(p) != nil {
 			return
 		}
 	}
-	h.WriteEnd(&s.req)
+	h.WriteEnd(&x.req)
 	u.read.Store(true)
 	if h.Flush() == nil {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
 
-// end tells the session that the goroutine is through. A panic goes on in the
-// session's: here it would end the process.
+// end tells the exchange that the goroutine is through. A panic goes on in the
+// exchange's: here it would end the process.
 func (u *upload) end() {
 	if value := recover(); value != nil {
 		u.panicked = fmt.Sprintf("%v, in an upload:\n%s", value, debug.Stack())
-		u.link.Conn.Cut()
+		u.link.Cut()
 	}
 	close(u.done)
 }
@@ -122,6 +135,47 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 
 // delivered says whether the endpoint was sent the whole request.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
+
+// repeatable says whether what was read of the client's body can be sent again.
+func (u *upload) repeatable() bool {
+	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
+}
+
+// kept is the beginning of a body, for an endpoint of HTTP/2 that may not act on
+// the request and say so.
+type kept struct {
+	buf *conn.Buffer
+	n   int
+}
+
+// add keeps p as well. It says whether all of the body is still kept.
+func (k *kept) add(p []byte) bool {
+	switch {
+	case k == nil:
+		return false
+	case k.n+len(p) > conn.BufferSize:
+		k.free()
+		return false
+	case k.buf == nil:
+		k.buf = conn.GetBuffer()
+	}
+	k.n += copy(k.buf[k.n:], p)
+	return true
+}
+
+func (k *kept) bytes() []byte {
+	if k == nil || k.buf == nil {
+		return nil
+	}
+	return k.buf[:k.n]
+}
+
+func (k *kept) free() {
+	if k != nil && k.buf != nil {
+		conn.PutBuffer(k.buf)
+		k.buf, k.n = nil, 0
+	}
+}
 
 // headBy is when the wait for the response's head ends, by what is known now:
 // its time only counts from the end of the request.
@@ -140,6 +194,10 @@ func (u *upload) headBy(now, until time.Time) time.Time {
 // stop ends the upload once the response is over. Where the client is still
 // sending, the endpoint did not want the rest.
 func (u *upload) stop() {
+	if u.link == nil {
+		return // it was
+	}
+	defer func() { u.link = nil }() // it is another exchange's soon
 	if u.read.Load() {
 		grace := time.NewTimer(timeout)
 		defer grace.Stop()
@@ -149,10 +207,10 @@ func (u *upload) stop() {
 		case <-grace.C:
 		}
 	}
-	u.link.Conn.Cut()
-	u.session.conn.Interrupt()
+	u.link.Cut()
+	u.exchange.wire.Interrupt()
 	<-u.done
-	u.session.conn.Resume()
+	u.exchange.wire.Resume()
 	if u.err == conn.ErrInterrupted {
 		u.err = nil
 	}
@@ -160,7 +218,7 @@ func (u *upload) stop() {
 
 // clientFailed replaces the trouble that the end of the endpoint's connection
 // looked like by its cause.
-func (s *session) clientFailed(err error) {
+func (x *exchange) clientFailed(err error) {
 	var refusal *message.Refusal
 	trouble, status, reason := clientGone, 0, "client_gone"
 	switch {
@@ -168,11 +226,11 @@ func (s *session) clientFailed(err error) {
 		trouble, status, reason = failed, refusal.Status, refusal.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		trouble, status, reason = failed, http.StatusRequestTimeout, "slow_body"
-	case errors.Is(err, conn.ErrCut):
+	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
 		status, reason = http.StatusServiceUnavailable, "cut"
 	}
-	if s.answered {
-		status = s.res.Status // it is what the client saw
+	if x.answered {
+		status = x.res.Status // it is what the client saw
 	}
-	s.fail(trouble, status, reason, err)
+	x.fail(trouble, status, reason, err)
 }

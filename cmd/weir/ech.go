@@ -55,7 +55,7 @@ func makeECH(c *cobra.Command, publicName, path string) error {
 		return err
 	}
 	text := base64.StdEncoding.EncodeToString(list)
-	_, err = fmt.Fprintf(out, "The key is in %s. Add it in front of the others:\n\n  ech:\n    keys: [%s]\n\n"+
+	_, err = fmt.Fprintf(out, "The key is in %s. Add it behind the others, and in front once every weir has it:\n\n  ech:\n    keys: [%s]\n\n"+
 		"The ECHConfigList in base64:\n\n  %s\n\nThe DNS record of a host that is to be hidden, once every weir has the key:\n\n"+
 		"  HOST. 300 IN HTTPS 1 . ech=\"%s\"\n", path, path, text, text)
 	return err

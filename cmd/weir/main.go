@@ -43,6 +43,7 @@ The configuration is one YAML file; docs/configuration.md names every key.`,
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newLintCommand())
 	root.AddCommand(newECHCommand())
+	root.AddCommand(newSoakCommand())
 	root.AddCommand(newTLSCommand())
 	root.AddCommand(newVersionCommand())
 	return root

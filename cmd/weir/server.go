@@ -93,7 +93,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c *conn.Conn) { s.tunnelsGone([]*conn.Conn{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
+		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -306,10 +306,10 @@ func (s *server) localReady(name string) int {
 }
 
 // endpointGone drains the tunnels to an endpoint that a reload or the name server took away.
-func (s *server) endpointGone(_ *backend.Endpoint, tunnels []*conn.Conn) { s.tunnelsGone(tunnels) }
+func (s *server) endpointGone(_ *backend.Endpoint, tunnels []conn.Linked) { s.tunnelsGone(tunnels) }
 
 // tunnelsGone drains tunnels as the configuration in effect wants.
-func (s *server) tunnelsGone(tunnels []*conn.Conn) {
+func (s *server) tunnelsGone(tunnels []conn.Linked) {
 	after := 2 * time.Minute
 	if cfg := s.config.Load(); cfg != nil {
 		after = cfg.Drain.Timeout
@@ -318,7 +318,7 @@ func (s *server) tunnelsGone(tunnels []*conn.Conn) {
 }
 
 // retire gives tunnels that lost their route or endpoint time to end, then cuts them.
-func (s *server) retire(tunnels []*conn.Conn, after time.Duration) {
+func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 	if len(tunnels) == 0 {
 		return
 	}

@@ -93,9 +93,6 @@ const (
 
 // askTLSClients asks one admin port.
 func askTLSClients(ctx context.Context, address string) (n tlsClients, err error) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	base, client, err := adminClient(address)
 	if err != nil {
 		return n, err

@@ -248,7 +248,7 @@ func versionNumber(name string) uint16 {
 func raises(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	for v := versionNumber(p.MinVersion) + 1; v <= versionNumber(p.MaxVersion); v++ {
 		c := tlsChange{MinVersion: strings.TrimPrefix(tls.VersionName(v), "TLS ")}
-		c.count(mine, func(s policy.SeenClients) verdict {
+		c.count(mine, func(s policy.SeenClients) effect {
 			switch {
 			case versionNumber(s.Version) >= v:
 				return stays
@@ -275,7 +275,7 @@ func removals(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 			continue
 		}
 		c := tlsChange{Without: []string{s}}
-		c.count(mine, func(seen policy.SeenClients) verdict { return withoutSuite(p, seen, s) })
+		c.count(mine, func(seen policy.SeenClients) effect { return withoutSuite(p, seen, s) })
 		list = append(list, c)
 	}
 	slices.SortStableFunc(list, func(a, b tlsChange) int { return cmp.Compare(a.Breaks, b.Breaks) })
@@ -298,7 +298,7 @@ func oldSuites(p tlsPolicy) (list []string) {
 // withoutSuite says what becomes of clients when the policy has the suite no
 // more. One that offers another suite of the policy with the same key exchange
 // gets that; of others nobody can know what would go, so they count as broken.
-func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) verdict {
+func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) effect {
 	if c.Suite != suite {
 		return stays
 	}
@@ -320,7 +320,7 @@ func sha1Removal(p tlsPolicy, mine []policy.SeenClients) []tlsChange {
 		return nil
 	}
 	c := tlsChange{NoSHA1: true}
-	c.count(mine, func(s policy.SeenClients) verdict {
+	c.count(mine, func(s policy.SeenClients) effect {
 		if needsSHA1(s) {
 			return breaks
 		}
@@ -335,16 +335,16 @@ func needsSHA1(s policy.SeenClients) bool {
 	return s.OnlySHA1 && s.Version == "TLS 1.2" && strings.Contains(s.Suite, "_ECDHE_")
 }
 
-// verdict is what a change does to clients.
-type verdict int
+// effect is what a change does to clients.
+type effect int
 
 const (
-	stays verdict = iota
+	stays effect = iota
 	moves
 	breaks
 )
 
-func (c *tlsChange) count(mine []policy.SeenClients, judge func(policy.SeenClients) verdict) {
+func (c *tlsChange) count(mine []policy.SeenClients, judge func(policy.SeenClients) effect) {
 	networks, fingerprints := map[string]bool{}, map[string]bool{}
 	for _, s := range mine {
 		switch judge(s) {

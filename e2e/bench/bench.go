@@ -27,7 +27,8 @@ const proxyCore, loadCore = 0, 1
 type bench struct {
 	options
 	setup   setup
-	backend *process
+	backend *process                       // nginx
+	reading *process                       // ours, for uploads and gRPC
 	samples map[string]map[string][]sample // row, proxy
 }
 
@@ -36,15 +37,16 @@ type sample struct {
 	Micros    float64 `json:"cpu_microseconds_per_request"`
 	PerSecond float64 `json:"requests_per_second"`
 	Busy      float64 `json:"cpu_share"` // of one core
+	KiB       float64 `json:"resident_kib_per_connection,omitempty"`
 }
 
 func newBench(o options) (*bench, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("bench needs two cores: one for the proxy, one for the load")
 	}
-	for _, tool := range append([]string{"taskset", "wrk", "nginx"}, o.peers...) {
+	for _, tool := range append([]string{"taskset", "wrk", "h2load", "nginx"}, o.peers...) {
 		if _, err := exec.LookPath(tool); err != nil && tool != "weir" {
-			return nil, fmt.Errorf("bench needs %s (Debian: apt-get install haproxy nginx wrk util-linux)", tool)
+			return nil, fmt.Errorf("bench needs %s (Debian: apt-get install haproxy nginx wrk nghttp2-client util-linux)", tool)
 		}
 	}
 	dir, err := os.MkdirTemp("", "weir-bench")
@@ -60,16 +62,17 @@ func newBench(o options) (*bench, error) {
 }
 
 func (b *bench) prepare(dir string) error {
-	ports, err := freePorts(5)
+	ports, err := freePorts(7)
 	if err != nil {
 		return err
 	}
 	b.setup = setup{
 		Dir: dir, Body: strings.Repeat("weir", 32), AllFields: b.fields == "all",
 		HTTPPort: ports[0], TLSPort: ports[1], TCPPort: ports[2], AdminPort: ports[3], BackendPort: ports[4],
+		UploadPort: ports[5], CallPort: ports[6], IdleConnections: b.idle,
 	}
 	// nginx leaves root for another user, who has to get in.
-	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir), writeBodies(dir)); err != nil {
 		return err
 	}
 	config, err := b.setup.render("backend.conf")
@@ -80,12 +83,23 @@ func (b *bench) prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	return b.backend.ready(b.setup.BackendPort)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b.reading, err = start(loadCore, filepath.Join(dir, "reading.out"), []string{"GOMAXPROCS=1"}, self, "backend",
+		"-uploads", fmt.Sprint(ports[5]), "-calls", fmt.Sprint(ports[6]), "-body", b.setup.Body)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.backend.ready(ports[4]), b.reading.ready(ports[5]), b.reading.ready(ports[6]))
 }
 
 func (b *bench) close() {
-	if b.backend != nil {
-		b.backend.stop()
+	for _, p := range []*process{b.backend, b.reading} {
+		if p != nil {
+			p.stop()
+		}
 	}
 	if b.setup.Dir != "" {
 		os.RemoveAll(b.setup.Dir)
@@ -110,12 +124,11 @@ func (b *bench) measure() error {
 				if err != nil {
 					return fmt.Errorf("%s, round %d of %s: %w", r.Name, n+1, name, err)
 				}
-				fmt.Fprintf(os.Stderr, "%-38s %2d/%d  %-8s %7.2f us  %8.0f/s  %3.0f %% of a core\n",
-					r.Name, n+1, b.rounds, name, s.Micros, s.PerSecond, 100*s.Busy)
+				fmt.Fprintf(os.Stderr, "%-50s %2d/%d  %-8s %s\n", r.Name, n+1, b.rounds, name, s.say(r))
 				b.samples[r.Key][name] = append(b.samples[r.Key][name], s)
 			}
 		}
-		if b.profile != "" && slices.Contains(b.peers, "weir") {
+		if b.profile != "" && !r.idle && slices.Contains(b.peers, "weir") {
 			if _, err := b.round(r, "weir", true); err != nil {
 				return fmt.Errorf("%s, profile: %w", r.Name, err)
 			}
@@ -126,6 +139,9 @@ func (b *bench) measure() error {
 
 // round starts one proxy, loads it, and divides its CPU time by the requests that the backend answered meanwhile.
 func (b *bench) round(r row, name string, profile bool) (sample, error) {
+	if r.idle {
+		return b.idleRound(r, name)
+	}
 	p, err := b.startProxy(r, name)
 	if err != nil {
 		return sample{}, err
@@ -144,7 +160,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 	}
 	defer load.stop()
 	time.Sleep(b.warmup)
-	before, err := b.look(p)
+	before, err := b.look(r, p)
 	if err != nil {
 		return sample{}, err
 	}
@@ -153,7 +169,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 	} else {
 		time.Sleep(b.duration)
 	}
-	after, err2 := b.look(p)
+	after, err2 := b.look(r, p)
 	if err := errors.Join(err, err2); err != nil {
 		return sample{}, err
 	}
@@ -187,6 +203,11 @@ func (b *bench) startProxy(r row, name string) (*process, error) {
 
 // probe sends one request the row's way and checks the answer, and that TLS is what all proxies shall use.
 func (b *bench) probe(r row) error {
+	if r.path != "" {
+		if err := b.probeH2(r); err != nil {
+			return err
+		}
+	}
 	address := fmt.Sprintf("127.0.0.1:%d", r.port(b.setup))
 	c, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
@@ -220,13 +241,13 @@ type glance struct {
 
 // look reads the proxy's CPU time before and after it asks the backend, and
 // takes the middle: the asking waits behind the load.
-func (b *bench) look(p *process) (glance, error) {
+func (b *bench) look(r row, p *process) (glance, error) {
 	first, err := cpuTime(p.cmd.Process.Pid)
 	if err != nil {
 		return glance{}, err
 	}
 	began := time.Now()
-	requests, err := b.requests()
+	requests, err := b.requests(r)
 	if err != nil {
 		return glance{}, err
 	}
@@ -236,6 +257,22 @@ func (b *bench) look(p *process) (glance, error) {
 	}
 	opens, err := passiveOpens()
 	return glance{at: began.Add(time.Since(began) / 2), cpu: (first + second) / 2, requests: requests, opens: opens}, err
+}
+
+// say is a sample in words.
+func (s sample) say(r row) string {
+	if r.idle {
+		return fmt.Sprintf("%7.2f KiB", s.KiB)
+	}
+	return fmt.Sprintf("%7.2f us  %8.0f/s  %3.0f %% of a core", s.Micros, s.PerSecond, 100*s.Busy)
+}
+
+// value is what counts of a sample.
+func (s sample) value() float64 {
+	if s.KiB != 0 {
+		return s.KiB
+	}
+	return s.Micros
 }
 
 func (after glance) since(before glance) sample {
@@ -266,10 +303,17 @@ var errDisturbed = errors.New(" (or something else on this machine opens connect
 
 var stubRequests = regexp.MustCompile(`(?m)^ \d+ \d+ (\d+)`)
 
-// requests asks the backend how many requests it has answered.
-func (b *bench) requests() (int, error) {
+// requests asks the backend of a row how many requests it has answered.
+func (b *bench) requests(r row) (int, error) {
+	port := b.setup.BackendPort
+	switch r.path {
+	case pathUpload:
+		port = b.setup.UploadPort
+	case pathCall:
+		port = b.setup.CallPort
+	}
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/requests", b.setup.BackendPort))
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/requests", port))
 	if err != nil {
 		return 0, err
 	}
@@ -318,6 +362,9 @@ func checkLoad(output string) error {
 			return fmt.Errorf("%d of %d handshakes or requests failed, the first with: %s", own.Errors, own.Requests, own.First)
 		}
 		return nil
+	}
+	if h2, err := checkH2load(output); h2 {
+		return err
 	}
 	if !wrkTotal.MatchString(output) || strings.Contains(output, "Socket errors") || strings.Contains(output, "Non-2xx") {
 		return fmt.Errorf("the load did not go through: %s", output)

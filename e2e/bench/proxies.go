@@ -60,6 +60,8 @@ var proxies = map[string]proxy{
 type setup struct {
 	Dir, Body                                          string
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
+	UploadPort, CallPort                               int    // of our own backend
+	IdleConnections                                    int    // of the rows that measure memory
 	Certificate                                        string // path of the one in use, without .crt, .key and .pem (both in one)
 	AllFields                                          bool
 }

@@ -33,7 +33,8 @@ type machine struct {
 type result struct {
 	Row     string              `json:"row"`
 	Name    string              `json:"name"`
-	Micros  map[string]spread   `json:"cpu_microseconds_per_request"`
+	Micros  map[string]spread   `json:"cpu_microseconds_per_request,omitempty"`
+	KiB     map[string]spread   `json:"resident_kib_per_connection,omitempty"`
 	Ratios  map[string]spread   `json:"weir_ratio_to"`
 	Budget  float64             `json:"budget,omitempty"` // 0: none
 	Against string              `json:"budget_against,omitempty"`
@@ -59,9 +60,13 @@ func (b *bench) report() report {
 	for _, r := range b.rows {
 		samples := b.samples[r.Key]
 		res := result{Row: r.Key, Name: r.Name, Budget: r.Budget, Against: r.Against,
-			Samples: samples, Micros: map[string]spread{}, Ratios: map[string]spread{}}
+			Samples: samples, Ratios: map[string]spread{}}
+		values := map[string]spread{}
+		if res.Micros = values; r.idle {
+			res.Micros, res.KiB = nil, values
+		}
 		for name, s := range samples {
-			res.Micros[name] = spreadOf(micros(s))
+			values[name] = spreadOf(valuesOf(s))
 			if weir := samples["weir"]; name != "weir" && weir != nil {
 				res.Ratios[name] = spreadOf(ratios(weir, s))
 			}
@@ -75,10 +80,10 @@ func (b *bench) report() report {
 	return rep
 }
 
-func micros(s []sample) []float64 {
+func valuesOf(s []sample) []float64 {
 	var v []float64
 	for _, one := range s {
-		v = append(v, one.Micros)
+		v = append(v, one.value())
 	}
 	return v
 }
@@ -87,7 +92,7 @@ func micros(s []sample) []float64 {
 func ratios(weir, peer []sample) []float64 {
 	var v []float64
 	for i := range weir {
-		v = append(v, weir[i].Micros/peer[i].Micros)
+		v = append(v, weir[i].value()/peer[i].value())
 	}
 	return v
 }
@@ -102,8 +107,11 @@ func (r report) table() string {
 	}
 	r.rowsOf(&t, "\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n",
 		func(row result) bool { return row.Budget > 0 })
-	r.rowsOf(&t, "\nOne connection with one request, for comparison:\n\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n",
-		func(row result) bool { return row.Budget == 0 })
+	const head = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n"
+	r.rowsOf(&t, "\nFor comparison; in rows of handshakes each connection has one request:\n\n"+head,
+		func(row result) bool { return row.Budget == 0 && row.KiB == nil })
+	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection:\n\n"+head,
+		func(row result) bool { return row.Budget == 0 && row.KiB != nil })
 	return t.String()
 }
 
@@ -116,13 +124,21 @@ func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) boo
 		t.WriteString(head)
 		head = ""
 		fmt.Fprintf(t, "| %s | %s | %s | %s | %s | %s |", row.Name,
-			cell(row.Micros, "weir", 1), cell(row.Micros, "haproxy", 1), cell(row.Micros, "nginx", 1),
+			cell(row.values(), "weir", 1), cell(row.values(), "haproxy", 1), cell(row.values(), "nginx", 1),
 			cell(row.Ratios, "haproxy", 2), cell(row.Ratios, "nginx", 2))
 		if row.Budget > 0 {
 			fmt.Fprintf(t, " <= %.2g x %s | %s |", row.Budget, row.Against, verdict(row.Met))
 		}
 		t.WriteString("\n")
 	}
+}
+
+// values are the row's, of whichever kind.
+func (r result) values() map[string]spread {
+	if r.KiB != nil {
+		return r.KiB
+	}
+	return r.Micros
 }
 
 func cell(of map[string]spread, name string, digits int) string {

@@ -15,7 +15,7 @@ const linger = time.Second
 
 // Await calls step when bytes may be there, at first at once, until step
 // returns true or the wait ends in an error: the read deadline
-// (os.ErrDeadlineExceeded), Cut, or the socket's own. Between calls it waits
+// (os.ErrDeadlineExceeded), Interrupt (ErrInterrupted), Cut, or the socket's own. Between calls it waits
 // in the poller. Inside step, Read returns ErrWouldBlock instead of waiting.
 //
 // It stays within one RawConn.Read: an event between a read and the wait is
@@ -48,6 +48,9 @@ func (c *Conn) wait() error {
 		err := c.raw.Read(c.onReady)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
+		}
+		if c.interrupted.Load() && !c.cut.Load() {
+			return ErrInterrupted
 		}
 		now := time.Now()
 		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {

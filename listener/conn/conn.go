@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -72,7 +73,8 @@ type Conn struct {
 	interrupted atomic.Bool
 	polled      atomic.Bool   // sock is there, for those that are not the owner
 	parked      atomic.Uint64 // the park.Token of its wait in the lot, or 0
-	link        atomic.Pointer[Conn]
+	linking     sync.Mutex
+	link        Linked // guarded by linking
 
 	duplex *duplex // set while a second goroutine writes, see SetDuplex
 }
@@ -154,8 +156,8 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 	return c.raw.Control(f)
 }
 
-// Interrupt makes the Read that another goroutine is in, and those to come,
-// return ErrInterrupted, until Resume. It is for taking the reading side over.
+// Interrupt makes the Read or Await that another goroutine is in, and those to
+// come, return ErrInterrupted, until Resume. It is for taking the reading side over.
 func (c *Conn) Interrupt() {
 	c.interrupted.Store(true)
 	if c.polled.Load() {
@@ -438,17 +440,28 @@ func (c *Conn) Cut() {
 	} else if t := c.parked.Load(); t != 0 {
 		c.lot.End(park.Token(t))
 	}
-	if l := c.link.Load(); l != nil && !l.cut.Load() {
-		l.Cut()
+	c.linking.Lock()
+	defer c.linking.Unlock() // after Link(nil) the other may be somebody else's
+	if c.link != nil && !c.link.WasCut() {
+		c.link.Cut()
 	}
 }
 
 // WasCut says whether Cut was called.
 func (c *Conn) WasCut() bool { return c.cut.Load() }
 
+// Linked is what a connection's Cut can end as well: another connection, or a
+// part of one.
+type Linked interface {
+	Cut()
+	WasCut() bool
+}
+
 // Link makes Cut end the waits of other as well; nil undoes it. The owner of both calls it.
-func (c *Conn) Link(other *Conn) {
-	c.link.Store(other)
+func (c *Conn) Link(other Linked) {
+	c.linking.Lock()
+	c.link = other
+	c.linking.Unlock()
 	if other != nil && c.cut.Load() {
 		other.Cut()
 	}

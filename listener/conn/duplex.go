@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 // in Await, and one writes.
 type duplex struct {
 	receiver
+	timed bool   // WriteTimeout counts
 	fd    int    // the owner does not close while it lasts
 	out   []byte // what the running Write has not yet written
 	err   error
@@ -38,8 +40,16 @@ func (c *Conn) SetDuplex(on bool) {
 		c.duplex = nil
 		return
 	}
+	c.split(new(duplex))
+}
+
+// Split makes the connection fit for exchanges that run at the same time: it is
+// as with SetDuplex(true), but that WriteTimeout counts, anew whenever some of
+// what is written was taken.
+func (c *Conn) Split() { c.split(&duplex{timed: true}) }
+
+func (c *Conn) split(d *duplex) {
 	c.poll()
-	d := new(duplex)
 	d.write = d.writeSome
 	if c.raw != nil {
 		c.raw.Control(func(fd uintptr) { d.fd = int(fd) })
@@ -92,6 +102,9 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 
 func (c *Conn) writeDuplex(p []byte) (int, error) {
 	if c.raw == nil {
+		if c.duplex.timed {
+			c.armWrite()
+		}
 		n, err := c.sock.Write(p)
 		c.BytesWritten += int64(n)
 		return n, c.readError(err)
@@ -100,7 +113,7 @@ func (c *Conn) writeDuplex(p []byte) (int, error) {
 	d.out, d.err = p, nil
 	var err error
 	if !d.writeSome(uintptr(d.fd)) {
-		err = c.raw.Write(d.write)
+		err = c.awaitRoom(d)
 	}
 	n := len(p) - len(d.out)
 	d.out = nil
@@ -109,6 +122,21 @@ func (c *Conn) writeDuplex(p []byte) (int, error) {
 		err = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", d.err)}
 	}
 	return n, c.readError(err)
+}
+
+// awaitRoom writes what is left while there is room.
+func (c *Conn) awaitRoom(d *duplex) error {
+	if !d.timed {
+		return c.raw.Write(d.write)
+	}
+	for {
+		left := len(d.out)
+		c.armWrite()
+		err := c.raw.Write(d.write)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || len(d.out) == left || c.cut.Load() {
+			return err
+		}
+	}
 }
 
 // writeSome writes until all is written or there is no room.

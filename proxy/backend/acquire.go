@@ -152,10 +152,13 @@ const (
 	RetryConnect RetryReason = iota
 	// RetryClosed: a reused connection ended before any byte of the response.
 	RetryClosed
+	// RetryRefused: the endpoint did not act on the request (HTTP/2's
+	// REFUSED_STREAM, or GOAWAY).
+	RetryRefused
 	numRetryReasons
 )
 
-func (r RetryReason) String() string { return [...]string{"connect", "closed"}[r] }
+func (r RetryReason) String() string { return [...]string{"connect", "closed", "refused"}[r] }
 
 const (
 	budgetWindow = 10 // seconds

@@ -42,8 +42,9 @@ func (c *Check) target() (netip.AddrPort, string) {
 }
 
 // Dial connects for one check: the connection, the PROXY header (LOCAL, for it
-// is weir's own connection) and, for an HTTP check of a backend that speaks
-// https, the TLS handshake. It ends by ctx. The caller closes the connection.
+// is weir's own connection) and, for a check by HTTP or gRPC where the endpoint
+// speaks TLS, the handshake. It ends by ctx. The caller closes the connection,
+// which is a health.HTTP2 where it speaks that.
 func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 	e := c.endpoint
 	d := e.dial.Load()
@@ -56,10 +57,24 @@ func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 		nc.Close()
 		return nil, err
 	}
-	if d.tls == nil || !forHTTP {
-		return nc, nil
+	version, secure := d.http2, d.tls
+	if c.Settings.GRPC != nil {
+		version = always
+		if secure != nil {
+			secure = offering(secure, always)
+		}
 	}
-	t := tls.Client(nc, d.tls)
+	switch {
+	case !forHTTP || secure == nil && version != always:
+		return nc, nil
+	case version == never:
+		return handshake(ctx, nc, secure)
+	}
+	return newAsking(ctx, nc, secure)
+}
+
+func handshake(ctx context.Context, nc net.Conn, secure *tls.Config) (net.Conn, error) {
+	t := tls.Client(nc, secure)
 	if err := t.HandshakeContext(ctx); err != nil {
 		nc.Close()
 		return nil, err

@@ -27,29 +27,80 @@ type Outgoing struct {
 // dialSettings are what connecting to an endpoint needs of the configuration. Never changed.
 type dialSettings struct {
 	connect   time.Duration
+	bodyIdle  time.Duration
 	maxIdle   int
 	sendProxy int
-	tls       *tls.Config // nil: plain
+	http2     version2
+	tls       *tls.Config // nil: plain; offers what the protocol allows
+	tls1      *tls.Config // the same, for HTTP/1.1 alone
 	// generation changes when connections made with older settings must not be used again.
 	generation uint32
 	// identity says what the TLS configuration was made of, for the next reload.
 	identity [sha256.Size]byte
 	named    bool // tls.server_name is set
-	byHost   map[string]*tls.Config
+	byHost   map[string]tlsPair
+}
+
+// tlsPair are the two configurations of one host.
+type tlsPair struct{ any, old *tls.Config }
+
+// version2 says whether endpoints are spoken to by HTTP/2.
+type version2 uint8
+
+const (
+	never version2 = iota
+	offered
+	always
+)
+
+func versionOf(cfg *config.Backend) version2 {
+	switch cfg.Protocol {
+	case config.ProtocolH2C, config.ProtocolGRPC:
+		return always
+	case config.ProtocolHTTPS:
+		if cfg.HTTP2 {
+			return offered
+		}
+	}
+	return never
+}
+
+var alpn = [...][]string{never: {"http/1.1"}, offered: {"h2", "http/1.1"}, always: {"h2"}}
+
+// mayShare says whether an exchange may go over a connection that is shared.
+func (d *dialSettings) mayShare(need Need) bool {
+	return d.sendProxy == 0 && (d.http2 == always || d.http2 == offered && !need.Upgrade)
+}
+
+// config is the TLS configuration of an exchange's connection.
+func (d *dialSettings) config(need Need) *tls.Config {
+	if need.Upgrade && d.http2 == offered { // extended CONNECT is what few servers have
+		return d.tls1
+	}
+	return d.tls
+}
+
+// agreed says whether a new connection speaks HTTP/2.
+func (d *dialSettings) agreed(t *tls.Conn) bool {
+	if t == nil {
+		return d.http2 == always
+	}
+	return t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 // newDialSettings reads the files that cfg names. Of before, nil at first, it
 // keeps the TLS configuration with its sessions where nothing changed.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
-	d := &dialSettings{connect: cfg.Timeouts.Connect, maxIdle: cfg.MaxIdle, sendProxy: cfg.SendProxy}
-	if cfg.Protocol == config.ProtocolHTTPS {
+	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
+		sendProxy: cfg.SendProxy, http2: versionOf(cfg)}
+	if cfg.UsesTLS() {
 		if err := d.loadTLS(cfg, before); err != nil {
 			return nil, err
 		}
 	}
 	if before != nil {
 		d.generation = before.generation
-		if d.identity != before.identity || d.sendProxy != before.sendProxy || (d.tls == nil) != (before.tls == nil) {
+		if d.identity != before.identity || d.sendProxy != before.sendProxy || d.http2 != before.http2 || (d.tls == nil) != (before.tls == nil) {
 			d.generation++
 		}
 	}
@@ -64,16 +115,18 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		return err
 	}
 	d.named = t.ServerName != ""
-	if before != nil && before.tls != nil && before.identity == d.identity {
-		d.tls, d.byHost = before.tls, before.byHost
+	if before != nil && before.tls != nil && before.identity == d.identity && before.http2 == d.http2 {
+		d.tls, d.tls1, d.byHost = before.tls, before.tls1, before.byHost
 		return d.nameHosts(cfg)
 	}
 	d.tls = &tls.Config{
 		ServerName:         t.ServerName,
 		InsecureSkipVerify: t.InsecureSkipVerify,
 		MinVersion:         tls.VersionTLS12,
-		NextProtos:         []string{"http/1.1"},
+		NextProtos:         alpn[d.http2],
 		ClientSessionCache: tls.NewLRUClientSessionCache(128),
+		// Small records at first would cost more than they bring: what leaves is whole messages.
+		DynamicRecordSizingDisabled: true,
 	}
 	if ca := files["ca"]; ca != nil {
 		d.tls.RootCAs = x509.NewCertPool()
@@ -88,7 +141,15 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		}
 		d.tls.Certificates = []tls.Certificate{pair}
 	}
+	d.tls1 = offering(d.tls, never)
 	return d.nameHosts(cfg)
+}
+
+// offering is a copy of a configuration that offers another version of HTTP.
+func offering(c *tls.Config, v version2) *tls.Config {
+	c = c.Clone()
+	c.NextProtos = alpn[v]
+	return c
 }
 
 // readFiles reads the files that t names, and sums all up in d.identity.
@@ -117,16 +178,17 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 	if d.named {
 		return nil
 	}
-	byHost := make(map[string]*tls.Config, len(cfg.Endpoints))
+	byHost := make(map[string]tlsPair, len(cfg.Endpoints))
 	for _, e := range cfg.Endpoints {
 		host, _ := splitHost(e.Address)
 		if host == "" && !d.tls.InsecureSkipVerify {
 			return fmt.Errorf("endpoint %s: https over a Unix socket needs tls.server_name to check the certificate against", e.Address)
 		}
 		c := d.byHost[host]
-		if c == nil {
-			c = d.tls.Clone()
-			c.ServerName, _, _ = strings.Cut(host, "%") // a zone is no part of a name
+		if c.any == nil {
+			c.any = d.tls.Clone()
+			c.any.ServerName, _, _ = strings.Cut(host, "%") // a zone is no part of a name
+			c.old = offering(c.any, never)
 		}
 		byHost[host] = c
 	}
@@ -137,8 +199,8 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 // forHost is d for the endpoints of one configured host.
 func (d *dialSettings) forHost(host string) *dialSettings {
 	own := *d
-	if own.tls != nil && !own.named && own.byHost[host] != nil {
-		own.tls = own.byHost[host]
+	if c := own.byHost[host]; own.tls != nil && !own.named && c.any != nil {
+		own.tls, own.tls1 = c.any, c.old
 	}
 	own.byHost = nil
 	return &own
@@ -153,11 +215,17 @@ func (b *Backend) dialSettings() *dialSettings {
 // Dial connects to the endpoint within timeouts.connect, which covers the
 // connection, the PROXY header where the backend has send_proxy, and the TLS
 // handshake where it speaks https. out may be nil: the header then says LOCAL.
-// The caller owns the session. Errors say which phase failed.
+// The caller owns the session, which is a connection of its own, for HTTP/1.1 or
+// a tunnel. Errors say which phase failed.
 func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
+	return e.dialAs(ctx, d, out, d.tls1)
+}
+
+// dialAs is Dial with a TLS configuration, nil for none, and no deadline but ctx's.
+func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config) (*Session, error) {
 	nc, err := dialSocket(ctx, e.addr, e.path)
 	if err != nil {
 		return nil, e.dialError("connecting to", d, err)
@@ -168,10 +236,10 @@ func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
 	}
 	s := &Session{Conn: conn.New(nc), endpoint: e, generation: d.generation}
 	s.RW = s.Conn
-	if d.tls == nil {
+	if secure == nil {
 		return s, nil
 	}
-	if err := s.handshake(ctx, d.tls); err != nil {
+	if err := s.handshake(ctx, secure); err != nil {
 		s.Conn.Close()
 		return nil, e.dialError("the TLS handshake with", d, err)
 	}

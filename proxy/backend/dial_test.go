@@ -406,7 +406,7 @@ func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 		if got := e.IdleCount() == 0; got != want {
 			t.Errorf("%s: swept %t, want %t", how, got, want)
 		}
-		e.Idle()
+		e.Idle(Need{})
 	}
 	f("stay", false)
 	f("close", true)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2"
 )
 
 // Endpoint is one address of a backend. It outlives reloads by its address.
@@ -26,6 +27,7 @@ type Endpoint struct {
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
 	up       atomic.Bool // ready and not ejected
+	old      atomic.Bool // speaks HTTP/1.1 alone, by what its last connection agreed on
 
 	// Guarded by backend.mu.
 	host         string // as configured; certificates are checked against it
@@ -41,8 +43,9 @@ type Endpoint struct {
 
 	mu      sync.Mutex // guards what follows
 	idle    []*Session // the newest at the end
-	ticks   uint32     // seconds the pool has seen
-	tunnels map[*conn.Conn]struct{}
+	trunks  trunks
+	ticks   uint32 // seconds the pool has seen
+	tunnels map[conn.Linked]struct{}
 }
 
 func newEndpoint(b *Backend, m member) *Endpoint {
@@ -77,7 +80,11 @@ func (e *Endpoint) adopt(m member) {
 	d := b.dial.forHost(m.host)
 	if was := e.dial.Swap(d); was != nil && (was.generation != d.generation || was.tls != d.tls) {
 		idle := e.takeIdle()
-		b.later(func() { closeAll(idle) })
+		e.old.Store(false)
+		b.later(func() {
+			closeAll(idle)
+			e.retire()
+		})
 	}
 	e.adoptCheck(b.cfg.HealthCheck)
 }
@@ -108,11 +115,12 @@ func (e *Endpoint) endCheck() {
 
 func sameCheck(a, b *config.HealthCheck) bool {
 	x, y := *a, *b
-	x.HTTP, y.HTTP = nil, nil
-	if x != y || (a.HTTP == nil) != (b.HTTP == nil) {
-		return false
-	}
-	return a.HTTP == nil || *a.HTTP == *b.HTTP
+	x.HTTP, y.HTTP, x.GRPC, y.GRPC = nil, nil, nil, nil
+	return x == y && same(a.HTTP, b.HTTP) && same(a.GRPC, b.GRPC)
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // remove ends all that the endpoint has of its own. backend.mu is held.
@@ -126,7 +134,7 @@ func (e *Endpoint) remove() {
 	}
 	idle := e.takeIdle()
 	e.mu.Lock()
-	tunnels := make([]*conn.Conn, 0, len(e.tunnels))
+	tunnels := make([]conn.Linked, 0, len(e.tunnels))
 	for c := range e.tunnels {
 		tunnels = append(tunnels, c)
 	}
@@ -134,27 +142,28 @@ func (e *Endpoint) remove() {
 	e.mu.Unlock()
 	b.later(func() {
 		closeAll(idle)
+		e.retire()
 		if len(tunnels) > 0 && b.opts.Gone != nil {
 			b.opts.Gone(e, tunnels)
 		}
 	})
 }
 
-// Track remembers c, a tunnel's client connection, so that Options.Gone is told
+// Track remembers c, the client's end of a tunnel, so that Options.Gone is told
 // of it when the endpoint goes; at once when it has gone already. The owner
 // calls untrack before it closes c.
-func (e *Endpoint) Track(c *conn.Conn) (untrack func()) {
+func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 	e.mu.Lock()
 	gone := e.removed.Load()
 	if !gone {
 		if e.tunnels == nil {
-			e.tunnels = make(map[*conn.Conn]struct{})
+			e.tunnels = make(map[conn.Linked]struct{})
 		}
 		e.tunnels[c] = struct{}{}
 	}
 	e.mu.Unlock()
 	if gone && e.backend.opts.Gone != nil {
-		e.backend.opts.Gone(e, []*conn.Conn{c})
+		e.backend.opts.Gone(e, []conn.Linked{c})
 	}
 	return func() {
 		e.mu.Lock()
@@ -175,7 +184,7 @@ func (e *Endpoint) Succeeded() {
 // return one more failure ejects it again, until it has succeeded once. Errors that are
 // weir's own (no descriptors, no ports, the client went away) do not count.
 func (e *Endpoint) Failed(err error) {
-	if ourOwn(err) {
+	if ourOwn(err) || counted(err) {
 		return
 	}
 	n := e.failures.Add(1)
@@ -187,6 +196,14 @@ func (e *Endpoint) Failed(err error) {
 func ourOwn(err error) bool {
 	return conn.Exhausted(err) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrCut)
+}
+
+// counted says whether err is a failure that another exchange has told of: one
+// connection, or one attempt to make it, may be of many.
+func counted(err error) bool {
+	var same *sameFailure
+	var lost *http2.LostError
+	return errors.As(err, &same) || errors.As(err, &lost) && !lost.First()
 }
 
 func (e *Endpoint) eject() {

@@ -49,11 +49,11 @@ type world struct {
 	events []Event
 	checks []*Check // that run
 	begun  int
-	gone   map[string][]*conn.Conn
+	gone   map[string][]conn.Linked
 }
 
 func newWorld(t *testing.T, opts Options) *world {
-	w := &world{t: t, gone: make(map[string][]*conn.Conn)}
+	w := &world{t: t, gone: make(map[string][]conn.Linked)}
 	opts.Notify = func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, opts Options) *world {
 			w.checks = slices.DeleteFunc(w.checks, func(o *Check) bool { return o == c })
 		}
 	}
-	opts.Gone = func(e *Endpoint, tunnels []*conn.Conn) {
+	opts.Gone = func(e *Endpoint, tunnels []conn.Linked) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.gone[e.Address()] = append(w.gone[e.Address()], tunnels...)

@@ -28,7 +28,7 @@ type Options struct {
 	StartCheck func(c *Check) (stop func())
 	// Gone is told of the tunnels to an endpoint that is no more (see
 	// Endpoint.Track), so that they can be drained.
-	Gone func(e *Endpoint, tunnels []*conn.Conn)
+	Gone func(e *Endpoint, tunnels []conn.Linked)
 	// Notify is told what an operator wants to see in a log.
 	Notify func(Event)
 }

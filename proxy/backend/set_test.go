@@ -41,18 +41,18 @@ func TestReloadCarriesOverByAddress(t *testing.T) {
 		t.Error("backend or endpoint are new although their names stayed")
 	}
 	wantReady(t, b, "10.0.0.1:80")
-	if one.InFlight() != 1 || one.Idle() != kept || !kept.Reused || w.begun != 3 {
+	if one.InFlight() != 1 || one.Idle(Need{}) != kept || !kept.Reused || w.begun != 3 {
 		t.Errorf("in flight %d, idle %v, %d checks begun", one.InFlight(), kept, w.begun)
 	}
 	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the idle session of the removed endpoint reads %v", err)
 	}
-	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []*conn.Conn{tunnel}) || len(w.checks) != 2 {
+	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel}) || len(w.checks) != 2 {
 		t.Errorf("removed %t, tunnels %v, %d checks", two.Removed(), w.gone, len(w.checks))
 	}
 	late := conn.New(pipeConn{})
 	two.Track(late)()
-	if !slices.Equal(w.gone["10.0.0.2:80"], []*conn.Conn{tunnel, late}) {
+	if !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel, late}) {
 		t.Errorf("a tunnel that came after the end was not told of: %v", w.gone)
 	}
 	again, other := session(two)
@@ -286,15 +286,15 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_requests_in_flight{api} 1",
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{api,closed} 0",
-		"weir_backend_retries_total{api,connect} 1",
+		"weir_backend_retries_total{api,connect} 1", "weir_backend_retries_total{api,refused} 0",
 		"weir_backend_retries_total{app,closed} 0",
-		"weir_backend_retries_total{app,connect} 0")
+		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.update(checked(settings("app", "10.0.0.1:80")))
 	want("weir_backend_endpoint_up{app,10.0.0.1:80} 1",
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{app,closed} 0",
-		"weir_backend_retries_total{app,connect} 0")
+		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
 }
 
 func gather(t *testing.T, reg prometheus.Gatherer) []string {
@@ -358,7 +358,7 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 			list = append(list, s)
 			time.Sleep(10 * time.Second)
 		}
-		if e.IdleCount() != 3 || e.Idle() != list[2] { // the fourth was one too many
+		if e.IdleCount() != 3 || e.Idle(Need{}) != list[2] { // the fourth was one too many
 			t.Error("the pool is no bounded stack")
 		}
 		time.Sleep(20*time.Second - 1) // 60 s after the first came
@@ -368,7 +368,7 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if e.IdleCount() != 1 || e.Idle() != list[1] {
+		if e.IdleCount() != 1 || e.Idle(Need{}) != list[1] {
 			t.Error("the oldest outlived keep_alive")
 		}
 		if _, err := list[0].Conn.Write([]byte("x")); err == nil {
@@ -442,7 +442,7 @@ func exchange(t *testing.T, b *Backend) {
 		}
 		return
 	}
-	s := e.Idle()
+	s := e.Idle(Need{})
 	if s == nil {
 		s, _ = session(e)
 	}

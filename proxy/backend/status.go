@@ -29,6 +29,8 @@ type EndpointStatus struct {
 	EjectedUntil time.Time `json:"ejected_until,omitzero"`
 	InFlight     int64     `json:"in_flight"`
 	Idle         int       `json:"idle"`
+	// Shared are the connections of HTTP/2, idle or not.
+	Shared int `json:"shared"`
 	// LastError is why the last check failed, empty when it did not.
 	LastError string `json:"last_error,omitempty"`
 }
@@ -53,7 +55,7 @@ func (b *Backend) status() BackendStatus {
 	for _, e := range b.endpoints {
 		st := EndpointStatus{
 			Address: e.address, Node: e.cfg.Node, Local: e.isLocal, Weight: e.cfg.Weight,
-			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), LastError: e.reason,
+			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), LastError: e.reason,
 		}
 		if e.path == "" && e.host != e.addr.Addr().String() {
 			st.Host = e.host

@@ -130,13 +130,13 @@ func (b *body) size(r *reader) error {
 	}
 	var n int64
 	digits := 0
-	for digits < len(line) && isHex(line[digits]) {
+	for digits < len(line) && message.HexDigit(line[digits]) {
 		n = n<<4 | int64(hexValue(line[digits]))
 		if digits++; digits > 15 {
 			return errChunkSize
 		}
 	}
-	if digits == 0 || digits < len(line) && line[digits] != ';' || !validValue(line[digits:]) {
+	if digits == 0 || digits < len(line) && line[digits] != ';' || !message.ValidValue(line[digits:]) {
 		return errChunkSize
 	}
 	if b.overhead = max(0, b.overhead+int64(len(line))-2*n); b.overhead > maxOverhead {
@@ -186,9 +186,7 @@ func (b *body) crlf(r *reader) error {
 	return nil
 }
 
-// readTrailers keeps the fields that may stand in a trailer: what routes,
-// frames or vouches must come in the head or not at all (RFC 9110, section
-// 6.5.1; CVE-2026-88004).
+// readTrailers keeps the fields that may stand in a trailer.
 func readTrailers(r *reader, head, trailers *message.Head, limits Limits) error {
 	for len(r.buffered()) < 2 {
 		if p := r.buffered(); len(p) == 1 && p[0] == '\n' {
@@ -212,12 +210,7 @@ func readTrailers(r *reader, head, trailers *message.Head, limits Limits) error 
 		return err
 	}
 	r.consume(len(section))
-	dropNominated(trailers, head)
-	for i := range trailers.Fields {
-		if trailers.Fields[i].ID != message.Other {
-			trailers.Fields[i].Dropped = true
-		}
-	}
+	message.KeepTrailers(trailers, head)
 	return nil
 }
 

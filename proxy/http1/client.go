@@ -22,11 +22,8 @@ type Client struct {
 
 // Init makes c the codec of rw, which stays the caller's.
 func (c *Client) Init(rw io.ReadWriter, limits Limits) {
-	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.orDefault(), finished: true, sent: true}
+	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), finished: true, sent: true}
 }
-
-// maxInfos bounds the 1xx responses to one request; an endpoint could send them for ever.
-const maxInfos = 16
 
 // Quiet says whether the connection is as an idle one should be: alive, and
 // with nothing to read. What an endpoint says unasked (a 408, say) would be
@@ -44,8 +41,12 @@ func (c *Client) WriteHead(req *message.Request) {
 	b = append(b, req.Bytes(req.Target)...)
 	b = append(b, " HTTP/1.1\r\n"...)
 	b = appendFields(b, &req.Head)
-	if c.out.chunked = req.Length == message.Unknown; c.out.chunked {
+	c.out.chunked = req.Length == message.Unknown
+	switch {
+	case c.out.chunked:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case req.Length == 0 && meansBody(req) && req.Find(message.ContentLength) < 0:
+		b = append(b, "Content-Length: 0\r\n"...)
 	}
 	if req.Upgrade.Len() > 0 {
 		b = append(b, "Connection: Upgrade\r\nUpgrade: "...)
@@ -55,6 +56,16 @@ func (c *Client) WriteHead(req *message.Request) {
 		b = append(b, "Connection: TE\r\nTE: trailers\r\n"...)
 	}
 	c.out.buf = append(b, '\r', '\n')
+}
+
+// meansBody says whether the method is one whose request is expected to say
+// that it has no body (RFC 9110, section 8.6). HTTP/2 needs no field for that.
+func meansBody(req *message.Request) bool {
+	switch string(req.Bytes(req.Method)) {
+	case "POST", "PUT", "PATCH":
+		return true
+	}
+	return false
 }
 
 // WriteBody gathers or sends a piece of the request's body.
@@ -85,8 +96,8 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	}
 	c.in.consume(len(head))
 	if res.Informational() {
-		if c.infos++; c.infos > maxInfos {
-			return errTooManyInfo
+		if c.infos++; c.infos > message.MaxInfos {
+			return message.ErrTooManyInfo
 		}
 		return nil
 	}

@@ -134,6 +134,9 @@ func written(req *message.Request) (l []string) {
 	if req.Length == message.Unknown {
 		l = append(l, "transfer-encoding: chunked")
 	}
+	if m := string(req.Bytes(req.Method)); req.Length == 0 && (m == "POST" || m == "PUT" || m == "PATCH") && req.Find(message.ContentLength) < 0 {
+		l = append(l, "content-length: 0") // RFC 9110, section 8.6
+	}
 	switch {
 	case req.Upgrade.Len() > 0:
 		l = append(l, "connection: Upgrade", "upgrade: "+string(req.Bytes(req.Upgrade)))

@@ -13,21 +13,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Limits bound a head. Zero values mean the defaults.
-type Limits struct {
-	HeadBytes int // 64 KiB
-	Fields    int // 128
-}
-
-func (l Limits) orDefault() Limits {
-	if l.HeadBytes == 0 {
-		l.HeadBytes = 64 << 10
-	}
-	if l.Fields == 0 {
-		l.Fields = 128
-	}
-	return l
-}
+// Limits bound a head.
+type Limits = message.Limits
 
 // reader is the buffered reading side of a connection. It holds memory only
 // while bytes are in it or wanted.
@@ -117,7 +104,7 @@ func (r *reader) head(limit int) ([]byte, error) {
 					r.scanned = 0
 					return b[:n], nil
 				}
-				return nil, errHeadTooLarge
+				return nil, message.ErrHeadTooLarge
 			}
 			if bareLF(b, r.scanned) {
 				return nil, errBareLF
@@ -125,7 +112,7 @@ func (r *reader) head(limit int) ([]byte, error) {
 			r.scanned = len(b)
 		}
 		if len(b) >= limit {
-			return nil, errHeadTooLarge
+			return nil, message.ErrHeadTooLarge
 		}
 		if err := r.fill(limit); err != nil {
 			if err == io.EOF && len(b) > 0 {
@@ -158,8 +145,4 @@ func refusal(status int, reason, detail string) *message.Refusal {
 	return &message.Refusal{Status: status, Reason: reason, Detail: detail}
 }
 
-var (
-	errHeadTooLarge  = refusal(431, "head_too_large", "the head is larger than limits.head_size allows")
-	errTooManyFields = refusal(431, "too_many_fields", "the head has more fields than limits.head_fields allows")
-	errBareLF        = refusal(400, "bare_line_feed", "a line ends without a carriage return")
-)
+var errBareLF = refusal(400, "bare_line_feed", "a line ends without a carriage return")

@@ -367,7 +367,7 @@ func TestNothingAfterARefusal(t *testing.T) {
 	var req message.Request
 	s.Init(newWire(in), Limits{})
 	s.ReadHead(&req)
-	if err := s.ReadHead(&req); err != errBadLength || !s.MustClose() {
+	if err := s.ReadHead(&req); err != message.ErrBadLength || !s.MustClose() {
 		t.Errorf("%v; must close: %v", err, s.MustClose())
 	}
 	if err := s.ReadHead(&req); err != errNothingFollows {

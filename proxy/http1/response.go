@@ -7,9 +7,8 @@ import (
 )
 
 var (
-	errStatusLine  = refusal(502, "bad_status_line", "the endpoint's status line is not a version and a status code")
-	errBadSwitch   = refusal(502, "bad_upgrade", "the endpoint changed to a protocol that nobody asked for")
-	errTooManyInfo = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
+	errStatusLine = refusal(502, "bad_status_line", "the endpoint's status line is not a version and a status code")
+	errBadSwitch  = refusal(502, "bad_upgrade", "the endpoint changed to a protocol that nobody asked for")
 )
 
 // parseResponse reads a whole head into res; req is what it answers.
@@ -36,13 +35,13 @@ func parseStatusLine(res *message.Response, line []byte, offset int) (minor int,
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] != '0' && line[7] != '1' || line[8] != ' ' {
 		return 0, errStatusLine
 	}
-	status, ok := parseLength(line[9:12])
+	status, ok := message.ParseLength(line[9:12])
 	if !ok || status < 100 || len(line) > 12 && line[12] != ' ' {
 		return 0, errStatusLine
 	}
 	res.Status = int(status)
 	if len(line) > 13 {
-		if !validValue(line[13:]) {
+		if !message.ValidValue(line[13:]) {
 			return 0, errStatusLine
 		}
 		res.Reason = res.Range(offset+13, offset+len(line))
@@ -76,6 +75,6 @@ func interpretResponse(res *message.Response, req *message.Request, f framing, m
 	default:
 		res.Length, res.Close = message.Unknown, true
 	}
-	hopByHop(&res.Head)
+	res.DropHopByHop()
 	return nil
 }

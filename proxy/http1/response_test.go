@@ -131,7 +131,7 @@ func TestResponsesRefused(t *testing.T) {
 	f("502 bad_upgrade", getRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", "Upgrade: websocket", ""))
 	f("502 bad_upgrade", upgradeRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", "Upgrade: other", ""))
 	f("502 bad_upgrade", upgradeRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", ""))
-	f("502 too_many_1xx", getRequest, strings.Repeat(lines("HTTP/1.1 102 x", ""), maxInfos+1))
+	f("502 too_many_1xx", getRequest, strings.Repeat(lines("HTTP/1.1 102 x", ""), message.MaxInfos+1))
 
 	// An endpoint that breaks off.
 	f("EOF", getRequest, "")
@@ -160,7 +160,7 @@ func TestResponsesCutShort(t *testing.T) {
 
 	// Where the connection's end is the body's, a reset is not an end.
 	w := newWire(lines("HTTP/1.1 200 OK", "") + "hello")
-	w.final = errBadLength
+	w.final = message.ErrBadLength
 	_, end, _ := returned(w, getRequest)
 	equal(t, "an error in place of an end", end, "400 bad_length")
 }

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"io"
 
@@ -21,7 +22,7 @@ type Server struct {
 
 // Init makes s the codec of rw, which stays the caller's.
 func (s *Server) Init(rw io.ReadWriter, limits Limits) {
-	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.orDefault()}
+	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault()}
 }
 
 // ReadHead reads the next request's head. The errors: io.EOF where the client
@@ -42,7 +43,7 @@ func (s *Server) ReadHead(req *message.Request) error {
 			return nil
 		}
 	}
-	if err == errHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
+	if err == message.ErrHeadTooLarge && !s.in.hasLine(s.limits.HeadBytes) {
 		err = errTargetTooLong
 	}
 	if _, refused := err.(*message.Refusal); refused {
@@ -111,7 +112,10 @@ func (s *Server) WriteHead(req *message.Request, res *message.Response, last boo
 		s.out.buf = append(b, '\r', '\n')
 		return
 	}
-	if res.Length == message.Unknown {
+	switch {
+	case res.Length == 0 && !req.IsHead && !message.BodyForbidden(res.Status) && res.Find(message.ContentLength) < 0:
+		b = append(b, "Content-Length: 0\r\n"...) // it came by HTTP/2, where that goes without saying
+	case res.Length == message.Unknown:
 		if req.Minor == 1 {
 			s.out.chunked = true
 			b = append(b, "Transfer-Encoding: chunked\r\n"...)
@@ -149,6 +153,11 @@ func (s *Server) Flush() error { return s.out.flush() }
 // request, for a connection that stops being HTTP.
 func (s *Server) TakeBuffered() []byte {
 	return s.in.take()
+}
+
+// Begins says whether what is there, and belongs to no request that was read, begins with prefix.
+func (s *Server) Begins(prefix string) bool {
+	return bytes.HasPrefix(s.in.buffered(), []byte(prefix))
 }
 
 // Release gives memory back that an idle connection does not need.

@@ -138,15 +138,17 @@ func TestWriteHeadSaysWhetherTheConnectionEnds(t *testing.T) {
 			t.Errorf("must close: %v", s.MustClose())
 		}
 	}
-	f(1, 200, 0, false, "", false)
-	f(1, 200, 0, true, "Connection: close\r\n", true)
-	f(0, 200, 0, false, "Connection: keep-alive\r\n", false)
-	f(0, 200, 0, true, "Connection: close\r\n", true)
+	f(1, 200, 0, false, "Content-Length: 0\r\n", false)
+	f(1, 200, 0, true, "Content-Length: 0\r\nConnection: close\r\n", true)
+	f(0, 200, 0, false, "Content-Length: 0\r\nConnection: keep-alive\r\n", false)
+	f(0, 200, 0, true, "Content-Length: 0\r\nConnection: close\r\n", true)
+	f(1, 204, 0, false, "", false)
+	f(1, 304, 0, false, "", false)
 	f(1, 200, message.Unknown, false, "Transfer-Encoding: chunked\r\n", false)
 	f(1, 200, message.Unknown, true, "Transfer-Encoding: chunked\r\nConnection: close\r\n", true)
 	f(0, 200, message.Unknown, false, "Connection: close\r\n", true)
 	f(1, 103, 0, true, "", false) // another head follows
-	f(1, 999, 0, false, "", false)
+	f(1, 999, 0, false, "Content-Length: 0\r\n", false)
 }
 
 func TestMustClose(t *testing.T) {

@@ -191,6 +191,8 @@ type Response struct {
 	Length int64
 	// Close says that the endpoint's connection ends with this exchange.
 	Close bool
+	// Trails says that trailers may follow even where Length is known, as over HTTP/2.
+	Trails bool
 	// Upgrade is the protocol of a 101.
 	Upgrade Span
 	// Trailers came after the body.

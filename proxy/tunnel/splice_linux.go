@@ -71,7 +71,7 @@ func (d *direction) maySplice() bool {
 }
 
 func isTCP(s *side) bool {
-	return s.Conn.IsTCP() && s.TLS == nil
+	return s.Stream == nil && s.Conn.IsTCP() && s.TLS == nil
 }
 
 func (d *direction) spliceAll() next {

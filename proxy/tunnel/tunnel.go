@@ -29,6 +29,54 @@ type End struct {
 	// Early is what was read from this end already, after TLS, beyond what the
 	// caller wanted: it goes to the other end first.
 	Early []byte
+	// Stream is the end where it is no connection but a part of one; then there is no Conn.
+	Stream Stream
+}
+
+// Stream is an end that shares its connection with others, such as a stream of
+// HTTP/2. One goroutine receives while another sends. Cut ends the waits of both.
+type Stream interface {
+	conn.Linked
+	// Receive returns the next bytes, valid until the next call, or io.EOF.
+	Receive() ([]byte, error)
+	// Send waits until there is room for p.
+	Send(p []byte) error
+	// SendEnd sends the end of the stream.
+	SendEnd() error
+	// Link makes the stream's end before its time cut other as well; nil undoes it.
+	Link(other conn.Linked)
+	// Err is how the stream ended before its time: conn.ErrCut by Cut; nil: it did not.
+	Err() error
+}
+
+// Linked is what others may cut to end the tunnel.
+func (e *End) Linked() conn.Linked {
+	if e.Stream != nil {
+		return e.Stream
+	}
+	return e.Conn
+}
+
+// begin makes the end fit for a tunnel; the watch ends all its waits.
+func (e *End) begin() {
+	if e.Stream == nil {
+		e.Conn.SetDuplex(true)
+		e.Conn.SetReadDeadline(time.Time{})
+	}
+}
+
+func (e *End) end() {
+	if e.Stream == nil {
+		e.Conn.SetDuplex(false)
+	}
+}
+
+func (e *End) link(other conn.Linked) {
+	if e.Stream != nil {
+		e.Stream.Link(other)
+	} else {
+		e.Conn.Link(other)
+	}
 }
 
 // Counter is told of bytes as they go by. A prometheus.Counter is one.
@@ -85,11 +133,12 @@ func Run(client, endpoint End, o Options) Result {
 	t.up = direction{t: t, src: &t.client, dst: &t.endpoint, counter: o.Sent}
 	t.down = direction{t: t, src: &t.endpoint, dst: &t.client, counter: o.Received}
 
-	client.Conn.SetDuplex(true)
-	endpoint.Conn.SetDuplex(true)
-	client.Conn.SetReadDeadline(time.Time{}) // the watch ends all waits
-	endpoint.Conn.SetReadDeadline(time.Time{})
-	client.Conn.Link(endpoint.Conn)
+	client.begin()
+	endpoint.begin()
+	client.link(endpoint.Linked())
+	if endpoint.Stream != nil {
+		endpoint.link(client.Linked())
+	}
 	t.startWatch()
 
 	t.running.Go(func() { t.guard(t.down.run) })
@@ -97,9 +146,12 @@ func Run(client, endpoint End, o Options) Result {
 	t.running.Wait()
 
 	t.stopWatch()
-	client.Conn.Link(nil)
-	client.Conn.SetDuplex(false)
-	endpoint.Conn.SetDuplex(false)
+	client.link(nil)
+	if endpoint.Stream != nil {
+		endpoint.link(nil)
+	}
+	client.end()
+	endpoint.end()
 	if t.panicked != nil {
 		panic(t.panicked) // where it ends this connection alone
 	}
@@ -151,6 +203,9 @@ type side struct {
 
 // closeWrite passes an end of stream on.
 func (s *side) closeWrite() error {
+	if s.Stream != nil {
+		return s.Stream.SendEnd()
+	}
 	if s.TLS != nil {
 		if err := s.TLS.CloseWrite(); err != nil {
 			return err
@@ -172,16 +227,29 @@ func (t *tunnel) failLocked(reason string, err error) {
 		return
 	}
 	if errors.Is(err, conn.ErrCut) {
-		reason = ReasonCut
+		reason, err = t.cutBy(err)
 	}
 	t.reason, t.err = reason, err
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
-		if !s.whole.Load() {
+		if s.Stream == nil && !s.whole.Load() {
 			s.Conn.Abort()
 		}
 	}
-	t.client.Conn.Cut()
-	t.endpoint.Conn.Cut()
+	t.client.Linked().Cut()
+	t.endpoint.Linked().Cut()
+}
+
+// cutBy is why an end was cut: by somebody, or because the stream at the other
+// end was over.
+func (t *tunnel) cutBy(err error) (string, error) {
+	for _, s := range [...]*side{&t.client, &t.endpoint} {
+		if s.Stream != nil {
+			if why := s.Stream.Err(); why != nil && !errors.Is(why, conn.ErrCut) {
+				return s.failed, why
+			}
+		}
+	}
+	return ReasonCut, err
 }
 
 // startWatch sets the one timer of the tunnel. It is not moved when bytes go
@@ -238,8 +306,29 @@ func (d *direction) run() {
 	if err := d.begin(); err != nil {
 		return
 	}
+	if d.src.Stream != nil {
+		d.receive()
+		return
+	}
 	if err := d.src.Conn.Await(d.step); err != nil {
 		d.t.fail(d.src.failed, err)
+	}
+}
+
+// receive is run for what comes by a stream.
+func (d *direction) receive() {
+	for {
+		p, err := d.src.Stream.Receive()
+		switch {
+		case err == io.EOF:
+			d.finish()
+			return
+		case err != nil:
+			d.t.fail(d.src.failed, err)
+			return
+		case d.deliver(p) != nil:
+			return
+		}
 	}
 }
 
@@ -248,7 +337,7 @@ func (d *direction) begin() error {
 	if err := d.deliver(d.src.Early); err != nil {
 		return err
 	}
-	if d.src.TLS != nil {
+	if d.src.TLS != nil || d.src.Stream != nil {
 		return nil // what was peeked belongs to the session
 	}
 	return d.deliver(d.src.Conn.TakePeeked())
@@ -319,11 +408,16 @@ func (d *direction) deliver(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	var n int
+	n := len(p)
 	var err error
-	if d.dst.TLS == nil {
+	switch {
+	case d.dst.Stream != nil:
+		if err = d.dst.Stream.Send(p); err != nil {
+			n = 0
+		}
+	case d.dst.TLS == nil:
 		n, err = d.dst.Conn.Write(p)
-	} else {
+	default:
 		n, err = d.dst.TLS.Write(p)
 	}
 	d.count(int64(n))

@@ -113,7 +113,7 @@ func (a *authority) look(names map[string]bool, old map[string]*authority) {
 		if k == nil {
 			k = newKeeper(a, name)
 			for _, o := range old {
-				if o.keyKind() != a.keyKind() {
+				if o.settings.KeyKind() != a.settings.KeyKind() { // of one kind they replace each other
 					continue
 				}
 				if other := (*o.listed.Load())[name]; other != nil {
@@ -156,14 +156,6 @@ func (a *authority) closeStorage() {
 		e.storage.Close()
 		a.opened.Store(&engine{})
 	}
-}
-
-// keyKind says what clients can use: authorities of one kind replace each other.
-func (a *authority) keyKind() string {
-	if strings.HasPrefix(a.settings.KeyType, "rsa") {
-		return "rsa"
-	}
-	return "ecdsa"
 }
 
 var errRetired = errors.New("the entry is gone from the configuration")

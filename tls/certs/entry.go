@@ -42,7 +42,7 @@ func (e *entry) of(name string) []*candidate {
 		return e.candidates
 	}
 	k := kindECDSA
-	if strings.HasPrefix(e.source.ACME.KeyType, "rsa") {
+	if e.source.ACME.KeyKind() == "rsa" {
 		k = kindRSA
 	}
 	return []*candidate{{kind: k, name: name, get: func() (*tls.Certificate, error) { return e.managed.Certificate(name), nil }}}

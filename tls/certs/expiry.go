@@ -2,7 +2,6 @@ package certs
 
 import (
 	"crypto/tls"
-	"strings"
 	"time"
 )
 
@@ -51,6 +50,3 @@ func endsSoon(c *tls.Certificate, now time.Time, part time.Duration) bool {
 	}
 	return c.Leaf.NotAfter.Sub(now) < before
 }
-
-// String names the certificate in a message.
-func (e Ending) String() string { return strings.Join(e.Names, ", ") }

@@ -1,7 +1,7 @@
 package certs
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,43 +9,42 @@ import (
 
 // Metrics tells when certificates end, and how files are taken up. One Store uses it.
 type Metrics struct {
-	notAfter         *prometheus.GaugeVec
+	notAfter         *prometheus.Desc
 	replaced, failed prometheus.Counter // files that changed
 
-	mu    sync.Mutex
-	names map[string]time.Time // the series that exist
+	store atomic.Pointer[Store] // nil until New has it
 }
 
 // NewMetrics registers the metrics of this package with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		notAfter: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weir_tls_certificate_not_after_timestamp_seconds",
-			Help: "When the certificate for a name ends; the earliest one where several serve it.",
-		}, []string{"name"}),
+		notAfter: prometheus.NewDesc("weir_tls_certificate_not_after_timestamp_seconds",
+			"When the certificate for a name ends; the earliest one where several serve it.", []string{"name"}, nil),
 	}
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tls_certificate_reloads_total",
 		Help: "Certificate files that changed: taken up (success), or unusable so that what was read before stays in use (failure).",
 	}, []string{"result"})
-	reg.MustRegister(m.notAfter, reloads)
+	reg.MustRegister(ends{m}, reloads)
 	m.replaced, m.failed = reloads.WithLabelValues("success"), reloads.WithLabelValues("failure")
 	return m
 }
 
-// set makes expiries the only series.
-func (m *Metrics) set(expiries map[string]time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name := range m.names {
-		if _, ok := expiries[name]; !ok {
-			m.notAfter.DeleteLabelValues(name)
-		}
+// ends collects when certificates end from those that are served at the moment.
+type ends struct{ *Metrics }
+
+// Describe implements prometheus.Collector.
+func (m ends) Describe(ch chan<- *prometheus.Desc) { ch <- m.notAfter }
+
+// Collect implements prometheus.Collector.
+func (m ends) Collect(ch chan<- prometheus.Metric) {
+	s := m.store.Load()
+	if s == nil {
+		return
 	}
-	for name, at := range expiries {
-		m.notAfter.WithLabelValues(name).Set(float64(at.Unix()))
+	for name, at := range s.table.Load().expiries() {
+		ch <- prometheus.MustNewConstMetric(m.notAfter, prometheus.GaugeValue, float64(at.Unix()), name)
 	}
-	m.names = expiries
 }
 
 // expiries returns for each listed name when the first certificate that serves it ends.

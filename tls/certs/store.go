@@ -51,6 +51,7 @@ func New(m *Metrics) *Store {
 	s := &Store{metrics: m}
 	s.staples.init()
 	s.table.Store(newTable(nil))
+	m.store.Store(s)
 	return s
 }
 
@@ -174,18 +175,11 @@ func (s *Store) Reload() (replaced []string, err error) {
 }
 
 // Refresh takes note of certificates from authorities that are other ones now.
-func (s *Store) Refresh() {
-	s.change.Lock()
-	defer s.change.Unlock()
-	s.metrics.set(s.table.Load().expiries())
-	s.staples.look()
-}
+func (s *Store) Refresh() { s.staples.look() }
 
 // publish makes entries the ones in use. The caller holds s.change.
 func (s *Store) publish(entries []*entry) {
-	t := newTable(entries)
-	s.table.Store(t)
-	s.metrics.set(t.expiries())
+	s.table.Store(newTable(entries))
 	s.staples.look()
 }
 

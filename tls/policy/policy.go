@@ -33,6 +33,8 @@ type Policy struct {
 	// Scope names all that a connection under this policy was asked to prove: a
 	// session resumes, and a connection carries a host's requests, only where it is the same.
 	Scope string
+
+	http2 *Policy // the same with HTTP/2 offered; nil: it never can be
 }
 
 // New makes the policy p. certificate chooses the server certificate
@@ -61,9 +63,14 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 			return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
 		}
 	}
-	attach(scope(p), c)
-	return &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth,
-		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p)}, nil
+	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth,
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p)}
+	made.prepareHTTP2()
+	attach(made.Scope, c)
+	if made.http2 != nil {
+		attach(made.Scope, made.http2.Config)
+	}
+	return made, nil
 }
 
 // check refuses what crypto/tls would take for "as you like".
@@ -169,6 +176,9 @@ func (p *Policy) Allows(client netip.Addr) bool {
 // before p is used; crypto/tls takes them from here and not from Server's keys.
 func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
 	p.Config.EncryptedClientHelloKeys = keys
+	if p.http2 != nil {
+		p.http2.RetryECH(keys)
+	}
 }
 
 // Server returns the configuration for a listener's handshakes. choose is
@@ -181,7 +191,7 @@ func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
 // One that no key opens is as if it were not encrypted, for the name outside.
 func Server(choose func(*tls.ClientHelloInfo) (*Policy, error), ech []tls.EncryptedClientHelloKey) *tls.Config {
 	return &tls.Config{
-		MinVersion:               tls.VersionTLS13,
+		MinVersion:               tls.VersionTLS10, // SupportsCertificate asks for it, within choose
 		SessionTicketsDisabled:   true,
 		EncryptedClientHelloKeys: ech,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -268,31 +266,6 @@ func TestCheckSHA1(t *testing.T) {
 	f(true, sha1, mtls(tls.VersionTLS13, tls.VersionTLS13, false))
 	f(true, sha1, mtls(tls.VersionTLS10, tls.VersionTLS11, false)) // where SHA-1 is all there is
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
-}
-
-// openSSL runs s_client against p and returns how the server saw it and what openssl said.
-func openSSL(t *testing.T, p *Policy, args ...string) (result, output string) {
-	t.Helper()
-	path, err := exec.LookPath("openssl")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("openssl is not installed, and CI has to test with it")
-		}
-		t.Skip("openssl is not installed")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	served := make(chan error, 1)
-	go func() { served <- serveOnce(l, p.Config) }()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	args = append([]string{"s_client", "-connect", l.Addr().String(), "-servername", "a.example.org"}, args...)
-	text, _ := exec.CommandContext(ctx, path, args...).CombinedOutput()
-	l.Close() // openssl may not have come at all
-	return HandshakeResult(<-served), string(text)
 }
 
 func TestSHA1WithOpenSSL(t *testing.T) {

@@ -1,4 +1,4 @@
-package http1
+package message
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ func TestControlCharactersInEveryPlace(t *testing.T) {
 				b := bytes.Repeat([]byte{around}, 8)
 				b[place] = byte(c)
 				control := c < ' ' && c != '\t' || c == 0x7f
-				if got := validValue(b); got == control {
+				if got := ValidValue(b); got == control {
 					t.Errorf("%q: valid is %v", b, got)
 				}
 				if control && !hasControl(binary.LittleEndian.Uint64(b)) {
 					t.Errorf("%q: a control character was missed", b)
 				}
-				if got := validValue(append([]byte("abcdefgh"), b[:place+1]...)); got == control {
+				if got := ValidValue(append([]byte("abcdefgh"), b[:place+1]...)); got == control {
 					t.Errorf("%q behind others: valid is %v", b[:place+1], got)
 				}
 			}
@@ -29,11 +29,11 @@ func TestControlCharactersInEveryPlace(t *testing.T) {
 	}
 }
 
-func TestTokens(t *testing.T) {
+func TestTokenBytes(t *testing.T) {
 	for c := range 256 {
 		want := c > ' ' && c < 0x7f && bytes.IndexByte([]byte(`"(),/:;<=>?@[\]{}`), byte(c)) < 0
-		if isToken[c] != want {
-			t.Errorf("%#x: a token character is %v", c, isToken[c])
+		if TokenByte(byte(c)) != want {
+			t.Errorf("%#x: a token character is %v", c, TokenByte(byte(c)))
 		}
 	}
 }

@@ -1,0 +1,183 @@
+package soak
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A state is what a connection is at.
+type state int
+
+const (
+	nowhere state = iota
+	connecting
+	handshaking // the header, and TLS
+	exchanging
+	held
+	states
+)
+
+var stateNames = [states]string{"", "connecting", "handshaking", "exchanging", "held"}
+
+// counts are what a runner counts while its connections live.
+type counts struct {
+	states       [states]atomic.Int64
+	peak         atomic.Int64
+	opened       atomic.Int64
+	exchanges    atomic.Int64
+	endedIdle    atomic.Int64
+	received     atomic.Int64
+	sent         atomic.Int64
+	connect      histogram
+	handshake    histogram
+	exchange     histogram
+	givenUp      histogram
+	lock         sync.Mutex
+	statuses     map[int]int64
+	outcomes     map[string]map[string]int64
+	anomalies    map[Kind]*Anomaly
+	exampleLimit int
+}
+
+func newCounts() *counts {
+	return &counts{statuses: map[int]int64{}, outcomes: map[string]map[string]int64{}, anomalies: map[Kind]*Anomaly{}, exampleLimit: 100}
+}
+
+// move takes one connection from one state to another.
+func (c *counts) move(from, to state) {
+	if from != nowhere {
+		c.states[from].Add(-1)
+	}
+	if to == nowhere {
+		return
+	}
+	c.states[to].Add(1)
+	for open := c.open(); ; {
+		peak := c.peak.Load()
+		if open <= peak || c.peak.CompareAndSwap(peak, open) {
+			return
+		}
+	}
+}
+
+// open is how many connections are established.
+func (c *counts) open() (n int64) {
+	for s := handshaking; s < states; s++ {
+		n += c.states[s].Load()
+	}
+	return n
+}
+
+func (c *counts) status(code int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.statuses[code]++
+}
+
+func (c *counts) outcome(role, outcome string) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.outcomes[role] == nil {
+		c.outcomes[role] = map[string]int64{}
+	}
+	c.outcomes[role][outcome]++
+}
+
+func (c *counts) anomaly(kind Kind, e Example) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	a := c.anomalies[kind]
+	if a == nil {
+		a = &Anomaly{Kind: kind, What: kinds[kind]}
+		c.anomalies[kind] = a
+	}
+	a.Count++
+	if len(a.Examples) < c.exampleLimit {
+		a.Examples = append(a.Examples, e)
+	}
+}
+
+// Snapshot is how a run is at one moment, or was at its end.
+type Snapshot struct {
+	Elapsed   time.Duration
+	Open      int64
+	Peak      int64
+	States    map[string]int64
+	Opened    int64
+	Exchanges int64
+	EndedIdle int64 // by the other side, between exchanges
+	Received  int64
+	Sent      int64
+	Connect   Durations
+	Handshake Durations
+	Exchange  Durations
+	GivenUp   Durations // how long the other side bore connections with faults that it closed
+	Statuses  map[int]int64
+	Outcomes  map[string]map[string]int64
+	Anomalies map[Kind]*Anomaly
+}
+
+func (c *counts) snapshot(elapsed time.Duration) *Snapshot {
+	s := &Snapshot{
+		Elapsed: elapsed, Open: c.open(), Peak: c.peak.Load(), States: map[string]int64{}, Opened: c.opened.Load(),
+		Exchanges: c.exchanges.Load(), EndedIdle: c.endedIdle.Load(), Received: c.received.Load(), Sent: c.sent.Load(),
+		Connect: c.connect.snapshot(), Handshake: c.handshake.snapshot(), Exchange: c.exchange.snapshot(), GivenUp: c.givenUp.snapshot(),
+		Outcomes: map[string]map[string]int64{}, Anomalies: map[Kind]*Anomaly{},
+	}
+	for i := connecting; i < states; i++ {
+		s.States[stateNames[i]] = c.states[i].Load()
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	s.Statuses = maps.Clone(c.statuses)
+	for role, outcomes := range c.outcomes {
+		s.Outcomes[role] = maps.Clone(outcomes)
+	}
+	for kind, a := range c.anomalies {
+		copied := *a
+		copied.Examples = slices.Clone(a.Examples)
+		s.Anomalies[kind] = &copied
+	}
+	return s
+}
+
+// merge adds what another process counted at the same time. The peaks of
+// processes that do the same are taken to coincide.
+func (s *Snapshot) merge(o *Snapshot) {
+	s.Elapsed = max(s.Elapsed, o.Elapsed)
+	s.Open += o.Open
+	s.Peak += o.Peak
+	s.Opened += o.Opened
+	s.Exchanges += o.Exchanges
+	s.EndedIdle += o.EndedIdle
+	s.Received += o.Received
+	s.Sent += o.Sent
+	s.Connect.merge(o.Connect)
+	s.Handshake.merge(o.Handshake)
+	s.Exchange.merge(o.Exchange)
+	s.GivenUp.merge(o.GivenUp)
+	add(s.States, o.States)
+	add(s.Statuses, o.Statuses)
+	for role, outcomes := range o.Outcomes {
+		if s.Outcomes[role] == nil {
+			s.Outcomes[role] = map[string]int64{}
+		}
+		add(s.Outcomes[role], outcomes)
+	}
+	for kind, a := range o.Anomalies {
+		if s.Anomalies[kind] == nil {
+			s.Anomalies[kind] = &Anomaly{Kind: kind, What: a.What}
+		}
+		s.Anomalies[kind].Count += a.Count
+		s.Anomalies[kind].Examples = append(s.Anomalies[kind].Examples, a.Examples...)
+	}
+}
+
+func add[K comparable](to, from map[K]int64) {
+	for k, n := range from {
+		to[k] += n
+	}
+}

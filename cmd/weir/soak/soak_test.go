@@ -1,0 +1,493 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/listener/header"
+)
+
+// TestNothingToFind: what is as it has to be is no anomaly.
+func TestNothingToFind(t *testing.T) {
+	f := func(name string, handle func(net.Conn), change func(*Options)) {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			r := soak(t, serve(t, handle), change, exchanges(9))
+			wantKinds(t, r)
+			if r.Exchanges < 9 || r.Peak != 3 || r.Wanted != 3 {
+				t.Errorf("%d exchanges on at most %d of %d connections", r.Exchanges, r.Peak, r.Wanted)
+			}
+		})
+	}
+	often := func(more func(*Options)) func(*Options) {
+		return func(o *Options) {
+			o.Every = time.Millisecond
+			more(o)
+		}
+	}
+	f("HTTP/1.1", always(ok), often(func(*Options) {}))
+	f("HTTP/1.1 over TLS", overTLS(always(ok)), often(func(o *Options) { o.TLS = true }))
+	f("bodies", answering(func(_ int, r *http.Request) string {
+		if r.Method != "POST" || r.ContentLength != 100_000 || r.Header.Get("X-Who") != "me" || r.Host != "app.example.org" || r.URL.Path != "/there" {
+			t.Errorf("the request is %s %s of %s, %d bytes, %v", r.Method, r.URL, r.Host, r.ContentLength, r.Header)
+		}
+		return ok
+	}), often(func(o *Options) {
+		o.Body, o.Path, o.Host, o.Fields = 100_000, "/there", "app.example.org", []string{"X-Who: me"}
+	}))
+	f("chunks, after interim responses", always("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+		often(func(*Options) {}))
+	f("another status", always("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), often(func(o *Options) { o.Status = []string{"2xx", "404"} }))
+	f("raw", func(c net.Conn) { io.Copy(c, c) }, often(func(o *Options) {
+		o.Protocol, o.Send, o.Reply = Raw, []byte("hello\x00\xff\n"), "lo\\x00"
+	}))
+	f("raw over TLS", overTLS(func(c net.Conn) { io.Copy(c, c) }), often(func(o *Options) {
+		o.Protocol, o.TLS, o.Send, o.Reply = Raw, true, []byte("hello"), "hello"
+	}))
+}
+
+// TestConnectionsThatEndAsTheyMay: closing between exchanges is no anomaly, and
+// another connection takes the place.
+func TestConnectionsThatEndAsTheyMay(t *testing.T) {
+	noLeaks(t)
+	once := func(c net.Conn) {
+		if _, err := http.ReadRequest(newReader(c)); err == nil {
+			io.WriteString(c, ok)
+		}
+	}
+	r := soak(t, serve(t, once), func(o *Options) {}, func(s *Snapshot) bool { return s.EndedIdle >= 5 })
+	wantKinds(t, r)
+	if r.EndedIdle < 5 || r.Opened < 5 {
+		t.Errorf("%d connections ended idle, %d were opened", r.EndedIdle, r.Opened)
+	}
+	r = soak(t, serve(t, always("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")), func(o *Options) {}, exchanges(7))
+	wantKinds(t, r)
+}
+
+// TestAnomalies: each kind is found by its name.
+func TestAnomalies(t *testing.T) {
+	f := func(name string, want Kind, detail string, handle func(net.Conn), change func(*Options)) {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			r := soak(t, serve(t, handle), change, anomalies(3))
+			wantKinds(t, r, want)
+			for _, a := range r.Anomalies {
+				if a.Count < 3 || len(a.Examples) < 3 || !strings.Contains(a.Examples[0].Detail, detail) || a.Examples[0].From == "" {
+					t.Errorf("%d times, as in %+v; want %q", a.Count, a.Examples, detail)
+				}
+			}
+		})
+	}
+	plain := func(*Options) {}
+	secure := func(o *Options) { o.TLS = true }
+	const answer400 = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request"
+	f("an answer to a ClientHello in plain text", PlaintextOnTLS, "HTTP/1.1 400 Bad Request", func(c net.Conn) {
+		c.Read(make([]byte, 10)) // and leaves the rest unread, which resets
+		io.WriteString(c, answer400)
+	}, secure)
+	f("plain text after a handshake", PlaintextOnTLS, "HTTP/1.1 400", func(c net.Conn) {
+		overTLS(func(s net.Conn) {
+			always("")(s)
+			io.WriteString(c, answer400)
+		})(c)
+	}, secure)
+	f("a client address that is another's", WrongAddress, `saw "203.0.113.9"`,
+		always("HTTP/1.1 200 OK\r\nX-Client: 203.0.113.9\r\nContent-Length: 0\r\n\r\n"), func(o *Options) { o.AddressField = "x-client" })
+	f("a client address in a body that is another's", WrongAddress, `saw "203.0.113.9"`,
+		always("HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\nclient=203.0.113.9"), func(o *Options) { o.AddressPattern = `client=(\S+)` })
+	f("no client address", WrongAddress, "nothing in the body", always(ok), func(o *Options) { o.AddressPattern = `client=(\S+)` })
+	f("reset", Reset, "", func(c net.Conn) {
+		c.Read(make([]byte, 512))
+		c.(*net.TCPConn).SetLinger(0)
+	}, plain)
+	f("hang", Timeout, "waiting for a response", func(c net.Conn) { io.Copy(io.Discard, c) }, func(o *Options) { o.Timeout = 500 * time.Millisecond })
+	f("hang in the handshake", Timeout, "handshake", func(c net.Conn) { io.Copy(io.Discard, c) }, func(o *Options) { o.TLS, o.Timeout = true, 50*time.Millisecond })
+	f("short body", ShortBody, "5 bytes of 10", func(c net.Conn) {
+		http.ReadRequest(newReader(c))
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort")
+	}, plain)
+	f("a chunked body that does not end", ShortBody, "2 bytes of an unknown number", func(c net.Conn) {
+		http.ReadRequest(newReader(c))
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+	}, plain)
+	f("unexpected status", UnexpectedStatus, `503 Service Unavailable: "busy"`, always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy"), plain)
+	f("closed", Closed, "waiting for a response", func(c net.Conn) { http.ReadRequest(newReader(c)) }, plain)
+	f("no HTTP", Malformed, "malformed HTTP", always("220 mail.example.org ready\r\n"), plain)
+	f("more than was asked for", Malformed, "later", always(ok+"later"), plain)
+	f("bytes while idle", Malformed, "HTTP/1.1 408", func(c net.Conn) {
+		http.ReadRequest(newReader(c))
+		io.WriteString(c, ok)
+		time.Sleep(30 * time.Millisecond) // together it would be the case above
+		io.WriteString(c, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")
+	}, plain)
+	f("a TLS alert", Handshake, "handshake failure", func(c net.Conn) {
+		c.Read(make([]byte, 4096))
+		c.Write([]byte{21, 3, 3, 0, 2, 2, 40})
+		io.Copy(io.Discard, c)
+	}, secure)
+	f("another protocol in TLS", Handshake, "ALPN", overTLS(always(ok)), func(o *Options) { o.TLS, o.Protocol = true, HTTP2 })
+	f("another reply", UnexpectedReply, "SSH-1.99", func(c net.Conn) { io.WriteString(c, "SSH-1.99-old\r\n") },
+		func(o *Options) { o.Protocol, o.Reply = Raw, "^SSH-2.0" })
+}
+
+func TestRefused(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	wantKinds(t, soak(t, ln.Addr().String(), func(*Options) {}, anomalies(3)), Refused)
+}
+
+// TestClients: each header has a client of its own, and the other side knows it
+// by that; without headers it knows connections by where they come from.
+func TestClients(t *testing.T) {
+	f := func(name string, version int, secure bool, networks ...string) {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			var lock sync.Mutex
+			seen := map[netip.Addr]bool{}
+			handle := func(c net.Conn, h *header.Header) {
+				address := netip.MustParseAddrPort(c.RemoteAddr().String()).Addr()
+				if h != nil {
+					address = h.Source.Addr()
+					if h.Version != version {
+						t.Errorf("the header has version %d", h.Version)
+					}
+				}
+				lock.Lock()
+				seen[address] = true
+				lock.Unlock()
+				always(fmt.Sprintf("HTTP/1.1 200 OK\r\nX-Client: %s\r\nContent-Length: 0\r\n\r\n", netip.AddrPortFrom(address, 1)))(c)
+			}
+			serving := func(c net.Conn) { handle(c, nil) }
+			if version > 0 {
+				serving = behindHeader(t, func(c net.Conn, h *header.Header) {
+					if secure {
+						overTLS(func(c net.Conn) { handle(c, h) })(c)
+						return
+					}
+					handle(c, h)
+				})
+			}
+			r := soak(t, serve(t, serving), func(o *Options) {
+				o.TLS, o.Header, o.Connections, o.AddressField = secure, version, 20, "X-Client"
+				o.Clients, _ = ParsePrefixes(networks)
+			}, exchanges(20))
+			wantKinds(t, r)
+			if len(seen) != 20 && (version > 0 || loopbackIsWide) {
+				t.Errorf("20 connections had %d client addresses", len(seen))
+			}
+		})
+	}
+	f("v1", 1, false, "10.0.0.0/8")
+	f("v2", 2, false, "10.0.0.0/8", "2001:db8::/32")
+	f("v1 over TLS", 1, true, "2001:db8::/32")
+	f("v2 over TLS", 2, true, "198.18.0.0/15")
+	f("none", 0, false)
+}
+
+// TestFaults: what the other side gets of a connection that is cut, and what
+// is counted.
+func TestFaults(t *testing.T) {
+	var asWanted atomic.Int32 // connections of which the other side saw what it should
+	f := func(name, want string, take func(net.Conn), change func(*Options)) {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			asWanted.Store(0)
+			r := soak(t, serve(t, take), change, outcomes(faulty, want, 3))
+			wantKinds(t, r)
+			if r.Outcomes["faults"][want] < 3 || asWanted.Load() < 3 {
+				t.Errorf("outcomes: %v, want %s; the other side was content with %d", r.Outcomes, want, asWanted.Load())
+			}
+		})
+	}
+	// Connections that the end of the run has met may have sent less.
+	gets := func(n int, then string) func(net.Conn) {
+		return func(c net.Conn) {
+			if got, _ := io.ReadAll(c); len(got) == n {
+				asWanted.Add(1)
+				io.WriteString(c, then)
+			} else if len(got) > n {
+				t.Errorf("%d bytes came, want %d and an end", len(got), n)
+			}
+		}
+	}
+	cut := func(texts ...string) func(*Options) {
+		return func(o *Options) {
+			o.Header, o.TLS, o.Body = 2, false, 100
+			for _, s := range texts {
+				one, err := ParseCut(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Faults = append(o.Faults, one)
+				o.TLS = o.TLS || one.Part == Hello
+			}
+		}
+	}
+	f("a header that is cut", closed, gets(8, ""), cut("header+8"))
+	f("no header at all", closed, gets(0, ""), cut("header"))
+	f("a ClientHello that is cut", closed, gets(28+5, ""), cut("hello+5"))
+	f("a ClientHello that is cut, with an alert", closed, gets(28+5, "\x15\x03\x03\x00\x02\x02\x32"), cut("hello+5"))
+	f("a head that is cut", answered, gets(28+4, "HTTP/1.1 400 Bad Request\r\n\r\n"), cut("head+4"))
+	f("the first of two cuts", closed, gets(28, ""), cut("head+4", "header+100%"))
+	f("a reset", weReset, func(c net.Conn) {
+		if _, err := io.ReadAll(c); errors.Is(err, syscall.ECONNRESET) {
+			asWanted.Add(1)
+		}
+	}, cut("body+50%=reset"))
+	f("a delay that the other side does not bear", closed, func(c net.Conn) {
+		if _, err := io.ReadFull(c, make([]byte, 8)); err == nil {
+			asWanted.Add(1)
+		}
+	}, func(o *Options) {
+		o.Header, o.Faults = 2, []Fault{{Part: Header, Offset: 8, Delay: patience}}
+	})
+	f("a delay that it bears", served, behindHeader(t, func(c net.Conn, _ *header.Header) {
+		asWanted.Add(1)
+		always(ok)(c)
+	}), func(o *Options) {
+		o.Header, o.Faults = 1, []Fault{{Part: Header, Offset: 8, Delay: 20 * time.Millisecond}, {Part: Head, Delay: 20 * time.Millisecond}}
+	})
+}
+
+// TestSilence: a connection that says no more is held until the run ends, or
+// the other side has had enough.
+func TestSilence(t *testing.T) {
+	noLeaks(t)
+	silent := func(o *Options) { o.Faults = []Fault{{Part: Head, Offset: 4, Cut: CutSilent}} }
+	r := soak(t, serve(t, func(c net.Conn) { io.ReadFull(c, make([]byte, 4)) }), silent, outcomes(faulty, closed, 3))
+	wantKinds(t, r)
+	r = soak(t, serve(t, func(c net.Conn) { io.Copy(io.Discard, c) }), silent, func(s *Snapshot) bool { return s.Open == 3 })
+	wantKinds(t, r)
+	if r.Outcomes["faults"][waiting] != 3 {
+		t.Errorf("outcomes: %v", r.Outcomes)
+	}
+}
+
+// TestLateHeader is the incident that this tool is for: the header comes late,
+// and the other side answers it in plain text on a TLS port.
+func TestLateHeader(t *testing.T) {
+	noLeaks(t)
+	r := soak(t, serve(t, func(c net.Conn) {
+		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		c.Read(make([]byte, 1)) // takes the header for late, and then for a request
+		c.SetReadDeadline(time.Time{})
+		c.Read(make([]byte, 100))
+		io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request")
+	}), func(o *Options) {
+		o.TLS, o.Header, o.Faults = true, 2, []Fault{{Part: Header, Delay: 100 * time.Millisecond}}
+	}, anomalies(3))
+	wantKinds(t, r, PlaintextOnTLS)
+}
+
+// TestExpect: what becomes of connections with faults can be demanded.
+func TestExpect(t *testing.T) {
+	noLeaks(t)
+	f := func(expect string, handle func(net.Conn), enough func(*Snapshot) bool, want ...Kind) {
+		t.Helper()
+		wantKinds(t, soak(t, serve(t, handle), func(o *Options) {
+			o.Expect, o.Faults = expect, []Fault{{Part: Head, Offset: 3, Delay: 10 * time.Millisecond}}
+		}, enough), want...)
+	}
+	hangsUp := func(c net.Conn) { io.ReadFull(c, make([]byte, 3)) }
+	f(ExpectServed, hangsUp, outcomes(faulty, closed, 3), UnexpectedOutcome)
+	f(ExpectClosed, hangsUp, outcomes(faulty, closed, 3))
+	f(ExpectServed, always(ok), outcomes(faulty, served, 3))
+	f(ExpectClosed, always(ok), outcomes(faulty, served, 3), UnexpectedOutcome)
+	late := always("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+	f(ExpectClosed, late, outcomes(faulty, answered, 3), UnexpectedOutcome)
+	f(ExpectUnserved, late, outcomes(faulty, answered, 3))
+	f(ExpectUnserved, hangsUp, outcomes(faulty, closed, 3))
+	f(ExpectUnserved, always(ok), outcomes(faulty, served, 3), UnexpectedOutcome)
+}
+
+// TestAfterFaults: a connection that was served in spite of its faults is like
+// any other from then on.
+func TestAfterFaults(t *testing.T) {
+	noLeaks(t)
+	once := answering(func(n int, _ *http.Request) string { return []string{ok, ""}[min(n, 1)] })
+	r := soak(t, serve(t, once), func(o *Options) {
+		o.Every, o.Faults = time.Millisecond, []Fault{{Part: Head, Delay: time.Millisecond}}
+	}, anomalies(3))
+	wantKinds(t, r, Closed)
+}
+
+// TestPatienceEnds: with churn, connections that wait on purpose make room too.
+func TestPatienceEnds(t *testing.T) {
+	noLeaks(t)
+	hangs := func(c net.Conn) { io.Copy(io.Discard, c) }
+	f := func(r role, change func(*Options)) {
+		t.Helper()
+		report := soak(t, serve(t, hangs), func(o *Options) {
+			o.Churn = 10 * time.Millisecond
+			change(o)
+		}, outcomes(r, waiting, 9))
+		wantKinds(t, report)
+		if report.Outcomes[string(r)][waiting] < 9 {
+			t.Errorf("outcomes: %v", report.Outcomes)
+		}
+	}
+	f(openBody, func(o *Options) { o.OpenBodies = 1 })
+	f(slowReader, func(o *Options) { o.SlowReaders = 1 })
+	f(faulty, func(o *Options) { o.Faults = []Fault{{Part: Head, Offset: 5, Cut: CutSilent}} })
+}
+
+// TestShares: each role is played by its share, and the others stay as they are.
+func TestShares(t *testing.T) {
+	noLeaks(t)
+	r := soak(t, serve(t, always(ok)), func(o *Options) {
+		o.Connections, o.OpenBodies, o.SlowReaders, o.Faulty = 100, 0.1, 0.2, 0.3
+		o.Faults = []Fault{{Part: Head, Delay: time.Millisecond}}
+	}, func(s *Snapshot) bool { return s.Exchanges >= 80 && s.Open == 100 })
+	wantKinds(t, r)
+	f := func(role string, want int64) {
+		t.Helper()
+		var n int64
+		for _, o := range r.Outcomes[role] {
+			n += o
+		}
+		if n < want-3 || n > want+3 {
+			t.Errorf("%d of 100 connections are %s: %v", n, role, r.Outcomes)
+		}
+	}
+	f("open_bodies", 10)
+	f("slow_readers", 20)
+	f("faults", 30)
+	if n := r.Outcomes["open_bodies"][waiting]; n < 7 {
+		t.Errorf("%d bodies were waited for", n)
+	}
+}
+
+// TestSlowReader: a slow reader does not take more than it should, whatever is sent.
+func TestSlowReader(t *testing.T) {
+	noLeaks(t)
+	big := "HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat("x", 10_000_000)
+	r := soak(t, serve(t, always(big)), func(o *Options) { o.Connections, o.SlowReaders = 1, 1 },
+		func(s *Snapshot) bool { return s.Received > 0 })
+	wantKinds(t, r)
+	if r.Outcomes["slow_readers"][waiting] != 1 || r.Received > 10*slowRate {
+		t.Errorf("%v, %d bytes were read", r.Outcomes, r.Received)
+	}
+}
+
+func TestChurn(t *testing.T) {
+	noLeaks(t)
+	r := soak(t, serve(t, overTLS(always(ok))), func(o *Options) { o.TLS, o.Churn = true, 10*time.Millisecond },
+		func(s *Snapshot) bool { return s.Opened >= 30 })
+	wantKinds(t, r)
+	if r.Opened < 30 || r.Peak > 3 || r.EndedIdle > 0 {
+		t.Errorf("%d were opened, %d at once, %d ended by the other side", r.Opened, r.Peak, r.EndedIdle)
+	}
+}
+
+// TestBounds: a run ends by itself, and opens no more than its rate allows.
+func TestBounds(t *testing.T) {
+	noLeaks(t)
+	r := soak(t, serve(t, always(ok)), func(o *Options) {
+		o.Connections, o.Rate, o.Duration = 1000, 20, 500*time.Millisecond
+	}, func(*Snapshot) bool { return false })
+	wantKinds(t, r)
+	if r.Interrupted || r.Opened > 20 || r.Opened < 1 {
+		t.Errorf("%d were opened, interrupted: %v", r.Opened, r.Interrupted)
+	}
+}
+
+// TestWorkers: several processes do what one would, with clients that do not
+// meet, and what they find is added up.
+func TestWorkers(t *testing.T) {
+	noLeaks(t)
+	var lock sync.Mutex
+	seen := map[netip.Addr]int{}
+	address := serve(t, behindHeader(t, func(c net.Conn, h *header.Header) {
+		lock.Lock()
+		seen[h.Source.Addr()]++
+		lock.Unlock()
+		always("HTTP/1.1 418 I'm a teapot\r\nContent-Length: 0\r\n\r\n")(c)
+	}))
+	r := soak(t, address, func(o *Options) {
+		o.Processes, o.Connections, o.Header, o.Faulty = 3, 31, 2, 0.5
+		o.Faults = []Fault{{Part: Header, Offset: 5, Delay: time.Millisecond}}
+		o.Status = []string{"418"}
+	}, exchanges(31))
+	wantKinds(t, r)
+	if r.Processes != 3 || r.Exchanges != 31 || r.Peak != 31 || len(seen) != 31 || r.Statuses[418] != 31 || r.Outcomes["faults"][served] < 14 {
+		t.Errorf("%d clients, and the report is %+v", len(seen), r)
+	}
+	r = soak(t, address, func(o *Options) { o.Processes, o.Connections, o.Header = 2, 4, 2 }, anomalies(4))
+	wantKinds(t, r, UnexpectedStatus)
+}
+
+func TestProcessesFor(t *testing.T) {
+	f := func(connections, descriptors, want int) {
+		t.Helper()
+		if got := processesFor(connections, descriptors); got != want {
+			t.Errorf("%d connections with %d descriptors take %d processes, want %d", connections, descriptors, got, want)
+		}
+	}
+	f(1000, 1024, 2)
+	f(1000, 20000, 1)
+	f(30000, 20000, 2)
+	f(19936, 20000, 1)
+	f(19937, 20000, 2)
+	f(5, 10, 5)
+}
+
+func TestPrepare(t *testing.T) {
+	f := func(want string, change func(*Options)) {
+		t.Helper()
+		o := Defaults()
+		o.Address = "127.0.0.1:80"
+		change(&o)
+		if err := o.Prepare(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	f("not HOST:PORT", func(o *Options) { o.Address = "localhost" })
+	f("port 0", func(o *Options) { o.Address = "localhost:0" })
+	f("--connections", func(o *Options) { o.Connections = 0 })
+	f("--rate", func(o *Options) { o.Rate = 0 })
+	f("--duration", func(o *Options) { o.Duration = 0 })
+	f("--timeout", func(o *Options) { o.Timeout = -1 })
+	f("--churn", func(o *Options) { o.Churn = -1 })
+	f("--processes", func(o *Options) { o.Processes = 10_000 })
+	f("--protocol", func(o *Options) { o.Protocol = "http3" })
+	f("--protocol raw", func(o *Options) { o.Reply = "x" })
+	f("--protocol raw", func(o *Options) { o.Protocol, o.Body = Raw, 1 })
+	f("--body", func(o *Options) { o.Body = -1 })
+	f("--path", func(o *Options) { o.Path = "x" })
+	f("--path", func(o *Options) { o.Path = "/a b" })
+	f("--field", func(o *Options) { o.Fields = []string{"no colon"} })
+	f("--field", func(o *Options) { o.Fields = []string{"a: b\r\nc: d"} })
+	f("--reply", func(o *Options) { o.Protocol, o.Reply = Raw, "(" })
+	f("--status", func(o *Options) { o.Status = []string{"ok"} })
+	f("one group", func(o *Options) { o.AddressPattern = "x" })
+	f("--address-field", func(o *Options) { o.Protocol, o.AddressField = Raw, "x" })
+	f("--proxy-header", func(o *Options) { o.Faults = []Fault{{Part: Header}} })
+	f("--tls", func(o *Options) { o.Faults = []Fault{{Part: Hello}} })
+	f("--send", func(o *Options) { o.Protocol, o.Faults = Raw, []Fault{{Part: Head}} })
+	f("--body", func(o *Options) { o.Faults = []Fault{{Part: Body}} })
+	f("--share", func(o *Options) { o.OpenBodies, o.SlowReaders = 0.6, 0.6 })
+	f("--share", func(o *Options) { o.OpenBodies, o.Faulty, o.Faults = 0.6, 0.6, []Fault{{Part: Head}} })
+	f("--expect", func(o *Options) { o.Expect = "luck" })
+	f("--from", func(o *Options) { o.From = []netip.Prefix{netip.MustParsePrefix("::1/128")} })
+	f("--clients", func(o *Options) { o.Header, o.Clients = 1, nil })
+	for kind := range kinds {
+		if !slices.Contains([]Kind{PlaintextOnTLS, WrongAddress, Refused, Timeout, Malformed, Local, UnexpectedReply, UnexpectedOutcome}, kind) &&
+			!slices.Contains(slices.Concat(tolerated[faulty], tolerated[openBody]), kind) {
+			t.Errorf("nobody has thought of whether a fault may lead to %s", kind)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package soak
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A job is what a worker is told, as one line of JSON. It works until its
+// standard input ends, or the job does.
+type job struct {
+	Options     Options
+	Part, Parts int
+}
+
+// A word is what a worker says, twice a second and at its end, as a line of JSON.
+type word struct {
+	*Snapshot
+	Done bool
+}
+
+// Work is a worker's part of a run.
+func Work(in io.Reader, out io.Writer) error {
+	read := bufio.NewReader(in)
+	line, err := read.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("cannot read what to do: %w", err)
+	}
+	var j job
+	if err := json.Unmarshal(line, &j); err != nil {
+		return fmt.Errorf("cannot understand what to do: %w", err)
+	}
+	if err := j.Options.Prepare(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		io.Copy(io.Discard, read)
+		cancel()
+	}()
+	say := json.NewEncoder(out)
+	last := newRunner(&j.Options, j.Part, j.Parts).run(ctx, func(s *Snapshot) { say.Encode(word{s, false}) })
+	return say.Encode(word{last, true})
+}
+
+// split is the part of o that one of so many processes takes.
+func split(o *Options, part, parts int) job {
+	own := *o
+	own.Address = o.resolved.String() // all go to the same
+	own.Connections = o.Connections / parts
+	if part < o.Connections%parts {
+		own.Connections++
+	}
+	own.Rate = o.Rate / float64(parts)
+	return job{own, part, parts}
+}
+
+// runWorkers has so many processes do their parts, and adds up what they say.
+func runWorkers(ctx context.Context, o *Options, parts int, command []string, show func(*Snapshot)) (*Snapshot, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ws := make([]*worker, parts)
+	var all sync.WaitGroup
+	for i := range ws {
+		ws[i] = &worker{}
+		all.Go(func() {
+			if ws[i].err = ws[i].run(ctx, split(o, i, parts), command); ws[i].err != nil {
+				cancel() // a part of a run is none
+			}
+		})
+	}
+	gone := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(gone)
+	}()
+	look := time.NewTicker(tick)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if s := sum(ws); s != nil {
+				show(s)
+			}
+		case <-gone:
+			for i, w := range ws {
+				if w.err != nil {
+					return nil, fmt.Errorf("process %d of %d: %w", i+1, parts, w.err)
+				}
+			}
+			return sum(ws), nil
+		}
+	}
+}
+
+// A worker is one process of several, as its parent sees it.
+type worker struct {
+	err  error
+	lock sync.Mutex
+	last *Snapshot
+}
+
+// run starts the process and hears it out. When ctx ends it is told so by the
+// end of its input, and when we die it hears the same.
+func (w *worker) run(ctx context.Context, j job, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = os.Stderr
+	// Ctrl-C is for us: a process that ended by it would not count up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start it: %w", err)
+	}
+	// What hangs beyond all limits is ended, so that the report comes.
+	lost := time.AfterFunc(j.Options.Duration+j.Options.Timeout+6*grace, func() { cmd.Process.Kill() })
+	defer lost.Stop()
+	defer context.AfterFunc(ctx, func() { in.Close() })()
+	json.NewEncoder(in).Encode(j) // who cannot read it says so by ending
+	done, said := w.hear(out)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("it ended early: %w", err)
+	}
+	if !done {
+		return fmt.Errorf("it ended before it had counted up: %w", said)
+	}
+	return nil
+}
+
+func (w *worker) hear(out io.Reader) (done bool, err error) {
+	hear := json.NewDecoder(out)
+	for {
+		var said word
+		if err := hear.Decode(&said); err != nil {
+			return false, err
+		}
+		w.lock.Lock()
+		w.last = said.Snapshot
+		w.lock.Unlock()
+		if said.Done {
+			return true, nil
+		}
+	}
+}
+
+// sum is what all have said last, or nil if one has said nothing yet.
+func sum(ws []*worker) *Snapshot {
+	total := newCounts().snapshot(0)
+	for _, w := range ws {
+		w.lock.Lock()
+		last := w.last
+		w.lock.Unlock()
+		if last == nil {
+			return nil
+		}
+		total.merge(last)
+	}
+	return total
+}

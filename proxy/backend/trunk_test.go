@@ -1,0 +1,369 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// twoServer is an endpoint that speaks HTTP/2 without TLS.
+type twoServer struct {
+	*httptest.Server
+	address      string
+	opened, open atomic.Int32
+	hold         chan struct{} // requests for /hold wait until it is closed
+}
+
+func newTwoServer(t *testing.T) *twoServer {
+	t.Helper()
+	s := &twoServer{hold: make(chan struct{})}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			w.(http.Flusher).Flush()
+			<-s.hold
+		}
+		io.WriteString(w, "ok")
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.opened.Add(1)
+			s.open.Add(1)
+		case http.StateClosed:
+			s.open.Add(-1)
+		}
+	}
+	s.Start()
+	s.address = s.Listener.Addr().String()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func h2c(addresses ...string) config.Backend {
+	b := settings("app", addresses...)
+	b.Protocol = config.ProtocolH2C
+	return b
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("waited in vain until %s\n%s", what, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// connect takes a way to the endpoint as an exchange does.
+func connect(t *testing.T, e *Endpoint) *Session {
+	t.Helper()
+	if s := e.Idle(Need{}); s != nil {
+		return s
+	}
+	s, err := e.Connect(context.Background(), nil, Need{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// begin sends a request; what it returns reads the response to its end.
+func begin(t *testing.T, s *Session, path string) (finish func()) {
+	t.Helper()
+	var req message.Request
+	req.Reset()
+	req.SetMethod(req.StoreString("GET"))
+	req.Target = req.StoreString(path)
+	req.Add(message.Host, []byte("a"))
+	s.HTTP.WriteHead(&req)
+	s.HTTP.WriteEnd(&req)
+	if err := s.HTTP.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		var res message.Response
+		s.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if err := s.HTTP.ReadHead(&req, &res); err != nil || res.Status != 200 {
+			t.Fatal(res.Status, err)
+		}
+		for !s.HTTP.BodyEnded() {
+			if _, err := s.HTTP.ReadBody(&res); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func get(t *testing.T, e *Endpoint) {
+	t.Helper()
+	s := connect(t, e)
+	begin(t, s, "/")()
+	e.Keep(s)
+}
+
+func TestBurstSharesConnections(t *testing.T) {
+	server := newTwoServer(t)
+	w := newWorld(t, Options{})
+	w.update(h2c(server.address))
+	e := acquire(t, w.set.Backend("app"))
+	var all sync.WaitGroup
+	sessions := make(chan *Session, 300)
+	for range 300 {
+		all.Go(func() { sessions <- connect(t, e) })
+	}
+	all.Wait()
+	close(sessions)
+	if n := e.SharedCount(); n < 2 || n > 4 { // an endpoint of net/http's takes 250, weir 128
+		t.Errorf("%d connections", n)
+	}
+	for s := range sessions {
+		finish := begin(t, s, "/")
+		all.Go(func() { finish(); e.Keep(s) })
+	}
+	all.Wait()
+	before := server.opened.Load()
+	for range 10 {
+		get(t, e)
+	}
+	if n := server.opened.Load(); n != before || n > 4 {
+		t.Errorf("%d connections, then %d", before, n)
+	}
+}
+
+// Who cannot be connected to is asked once, whoever waits.
+func TestBurstToTheDead(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var tries atomic.Int32
+	release := make(chan struct{})
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			tries.Add(1)
+			go func() { <-release; c.Close() }()
+		}
+	}()
+	w := newWorld(t, Options{})
+	w.update(h2c(ln.Addr().String(), "127.0.0.1:1"))
+	e := endpointOf(t, w.set.Backend("app"), ln.Addr().String())
+	failures := make(chan error, 100)
+	for range 100 {
+		go func() {
+			_, err := e.Connect(context.Background(), nil, Need{})
+			e.Failed(err)
+			failures <- err
+		}()
+	}
+	eventually(t, "all wait", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.trunks.waiting) == 99
+	})
+	close(release)
+	for range 100 {
+		if err := <-failures; err == nil {
+			t.Error("it did connect")
+		}
+	}
+	if n := tries.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	if n := e.failures.Load(); n != 1 {
+		t.Errorf("%d failures were counted", n)
+	}
+}
+
+func TestWaitForConnectionIsBounded(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() // and nobody accepts
+	cfg := h2c(ln.Addr().String())
+	cfg.Timeouts.Connect = 50 * time.Millisecond
+	w := newWorld(t, Options{})
+	w.update(cfg)
+	e := acquire(t, w.set.Backend("app"))
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := e.Connect(context.Background(), nil, Need{}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if e.trunks.dialing != 0 || len(e.trunks.waiting) != 0 {
+		t.Errorf("%+v", &e.trunks)
+	}
+}
+
+func TestIdleTrunksEnd(t *testing.T) {
+	server := newTwoServer(t)
+	w := newWorld(t, Options{})
+	w.update(h2c(server.address))
+	e := acquire(t, w.set.Backend("app"))
+	get(t, e)
+	if e.IdleCount() != 1 || e.SharedCount() != 1 {
+		t.Errorf("%d idle of %d", e.IdleCount(), e.SharedCount())
+	}
+	s := connect(t, e)
+	for range 10 {
+		e.sweep(3)
+	}
+	begin(t, s, "/")()
+	e.Keep(s)
+	e.sweep(3)
+	e.sweep(3)
+	if server.open.Load() != 1 || e.IdleCount() != 1 {
+		t.Error("it ended too early")
+	}
+	e.sweep(3)
+	eventually(t, "the idle connection ends", func() bool { return server.open.Load() == 0 })
+	if e.SharedCount() != 0 {
+		t.Error("it is still there")
+	}
+	get(t, e)
+
+	none := h2c(server.address)
+	none.MaxIdle = 0
+	w.update(none)
+	get(t, e)
+	eventually(t, "an idle connection beyond max_idle ends", func() bool { return server.open.Load() == 0 })
+}
+
+// What runs when an endpoint goes, or is spoken to otherwise, runs to its end.
+func TestTrunksRetire(t *testing.T) {
+	server := newTwoServer(t)
+	w := newWorld(t, Options{})
+	w.update(h2c(server.address))
+	e := acquire(t, w.set.Backend("app"))
+	held := connect(t, e)
+	finish := begin(t, held, "/hold")
+	proxied := h2c(server.address)
+	proxied.Timeouts.ResponseHead = 0 // not what connections are made of
+	w.update(proxied)
+	get(t, e)
+	if n := server.opened.Load(); n != 1 {
+		t.Errorf("%d connections after a reload that changed nothing of them", n)
+	}
+	secure := settings("app", server.address)
+	w.update(secure) // HTTP/1.1
+	if e.SharedCount() != 0 || e.Idle(Need{}) != nil {
+		t.Error("the old connection is still used")
+	}
+	w.update(h2c("127.0.0.1:1"))
+	if !e.Removed() {
+		t.Error("the endpoint is there")
+	}
+	close(server.hold)
+	finish()
+	e.Keep(held)
+	eventually(t, "the connection ends", func() bool { return server.open.Load() == 0 })
+}
+
+// A connection that ends with many exchanges is one failure.
+func TestLostTrunkCountsOnce(t *testing.T) {
+	server := newTwoServer(t)
+	w := newWorld(t, Options{})
+	w.update(h2c(server.address, "127.0.0.1:1"))
+	e := endpointOf(t, w.set.Backend("app"), server.address)
+	var sessions []*Session
+	for range 10 {
+		s := connect(t, e)
+		begin(t, s, "/hold")
+		sessions = append(sessions, s)
+	}
+	server.CloseClientConnections()
+	for _, s := range sessions {
+		var res message.Response
+		s.SetReadDeadline(time.Now().Add(20 * time.Second))
+		err := s.HTTP.ReadHead(nil, &res)
+		for err == nil {
+			_, err = s.HTTP.ReadBody(&res)
+		}
+		var lost *http2.LostError
+		if !errors.As(err, &lost) {
+			t.Fatal(err)
+		}
+		e.Failed(err)
+		s.Close()
+	}
+	close(server.hold)
+	if n := e.failures.Load(); n != 1 {
+		t.Errorf("%d failures were counted", n)
+	}
+	get(t, e)
+}
+
+// Those that wait get the room that others give back.
+func TestRoomIsHandedOn(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var opened atomic.Int32
+	go func() { // an endpoint that takes one stream at a time, on each connection
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			opened.Add(1)
+			server := new(http2.Connection)
+			server.Init(c, http2.Config{Streams: 1}, func(x *http2.Exchange) {
+				var req message.Request
+				x.ReadHead(&req)
+				res := &message.Response{Status: 200}
+				x.WriteHead(&req, res, false)
+				x.WriteEnd(res)
+				x.Flush()
+				x.Close()
+			})
+			server.Start()
+			go func() { server.Step(); c.Close() }()
+		}
+	}()
+	w := newWorld(t, Options{})
+	cfg := h2c(ln.Addr().String())
+	cfg.MaxIdle = 100 // none ends meanwhile
+	w.update(cfg)
+	e := acquire(t, w.set.Backend("app"))
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 10 {
+				get(t, e)
+			}
+		})
+	}
+	all.Wait()
+	if n := opened.Load(); n > 50 {
+		t.Errorf("%d connections for 50 at a time", n)
+	}
+	var _ conn.Linked = (*http2.Call)(nil)
+}

@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// clientSide is what an exchange knows of the connection that it came over. Each
+// has its own, as one connection's exchanges may run at the same time, and by
+// different tables.
+type clientSide struct {
+	proxy *Proxy
+	conn  *conn.Conn
+	tls   *tls.Conn // nil: plain
+
+	table *Table
+	edge  *edge
+
+	sni     string
+	sniHost *host // of the table that the connection began with
+	policy  *policy.Policy
+	trusted bool // the client's forwarding fields are kept
+
+	certified  bool // the client proved a certificate, under client_auth
+	certFields []certField
+}
+
+// newClientSide describes a connection that is about to speak HTTP. h is nil where it is plain.
+func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
+	cl := clientSide{proxy: p, conn: c, tls: tc, table: t, edge: e, trusted: contains(e.trusted, c.Client.Addr())}
+	if h != nil {
+		cl.sni, cl.sniHost, cl.policy = h.sni, h.host, h.policy
+		cl.certify()
+	}
+	return cl
+}
+
+// wire is what an exchange needs of its client, whatever version of HTTP that
+// speaks: the request's body, the response's way back, and whether anybody is
+// still there. One goroutine may read while another writes.
+//
+// The methods of the first two groups are those of http1.Server, which says
+// what each of them does.
+type wire interface {
+	BufferedBody() ([]byte, bool)
+	SkipBody()
+	ReadBody(req *message.Request) ([]byte, error)
+	BodyEnded() bool
+	HeadStarted() bool
+
+	WriteHead(req *message.Request, res *message.Response, last bool)
+	WriteBody(p []byte) error
+	WriteEnd(res *message.Response)
+	Flush() error
+	MustClose() bool
+	// Accepts says whether a response is one that the client can take: not a
+	// 101 that does not fulfil what it asked for, nor what it would take for one.
+	Accepts(req *message.Request, res *message.Response) bool
+
+	// Share is called before a second goroutine reads or writes.
+	Share()
+	// SetReadDeadline bounds ReadBody.
+	SetReadDeadline(time.Time)
+	// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, until Resume.
+	Interrupt()
+	Resume()
+	// Gone says whether nobody waits for the response any more.
+	Gone() bool
+	// Link makes the client's end the end of other's waits, too; nil undoes it.
+	Link(other conn.Linked)
+	// Transferred is how many bytes were read and written for the exchange, as on the wire.
+	Transferred() (in, out int64)
+	// Version is that of HTTP; 1.1 stands for all of HTTP/1.
+	Version() string
+}
+
+// http1Wire is a connection that speaks HTTP/1.1 as the wire of one exchange after the other.
+type http1Wire struct {
+	http1.Server
+	conn    *conn.Conn
+	in, out int64 // bytes of the connection when the exchange began
+}
+
+func (w *http1Wire) Share()                      { w.conn.JoinPoller() }
+func (w *http1Wire) SetReadDeadline(t time.Time) { w.conn.SetReadDeadline(t) }
+func (w *http1Wire) Interrupt()                  { w.conn.Interrupt() }
+func (w *http1Wire) Resume()                     { w.conn.Resume() }
+func (w *http1Wire) Link(other conn.Linked)      { w.conn.Link(other) }
+func (w *http1Wire) Transferred() (in, out int64) {
+	return w.conn.BytesRead - w.in, w.conn.BytesWritten - w.out
+}
+func (w *http1Wire) Version() string { return "1.1" }
+
+// Accepts leaves it to the client, who gets to see what it is.
+func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }
+
+// Gone takes a client that closed only its sending half for gone: it looks the same.
+func (w *http1Wire) Gone() (yes bool) {
+	w.conn.Control(func(fd uintptr) { yes = hungUp(int(fd)) })
+	return yes
+}
+
+// mark notes where the next exchange's bytes begin.
+func (w *http1Wire) mark() { w.in, w.out = w.conn.BytesRead, w.conn.BytesWritten }

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// exchange is a request, its response and what became of them.
+type exchange struct {
+	clientSide
+	wire wire
+
+	req message.Request
+	res message.Response
+	progress
+
+	relay func() bool // x.relayReady, bound once
+
+	whole  bool // the request's body is there: nothing waits for the client
+	ended  bool // none comes after this one on a connection that carries one at a time
+	broken bool // what was sent is no whole message
+}
+
+// progress is what an exchange knows beside its messages. It starts from
+// nothing with each one, so that nothing of an earlier one can be left in it.
+type progress struct {
+	started  time.Time
+	route    *Route
+	endpoint *backend.Endpoint
+	held     *backend.Endpoint // endpoint, until it is released
+	link     *backend.Session  // the connection to the endpoint, while there is one
+	phase    phase
+	upload   *upload   // sends a body that did not come with its head; nil: it did
+	until    time.Time // when the wait for the endpoint ends
+	lookAt   time.Time // when to look after the client meanwhile
+	moved    bool      // some of the body came since until was set
+
+	trouble  trouble
+	attempts int
+	orphaned bool // its listener is gone, or became another
+	answered bool // the response's head was gathered for the client
+	upgraded bool
+	status   int
+	reason   string // of an answer that is weir's own
+	err      error  // behind the reason
+	connect  time.Duration
+	waited   time.Duration // until the response's head
+}
+
+// reset begins a new exchange; the request was read already.
+func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
+
+// phase is how far an exchange is with its endpoint.
+type phase uint8
+
+const (
+	sending phase = iota
+	awaitingHead
+	relayingBody
+)
+
+// trouble is how an attempt failed.
+type trouble uint8
+
+const (
+	none       trouble = iota
+	stale              // the idle connection had ended; nothing was sent
+	unsent             // there was no connection
+	refused            // the endpoint did not act on the request, and said so
+	unanswered         // a reused connection ended before any byte of the response
+	failed             // the endpoint gave no proper response head
+	cutShort           // the response broke off behind its head
+	clientGone         // the client broke off, or sent no proper body
+)
+
+// serve serves the request that was read. finish follows.
+func (x *exchange) serve() {
+	x.begin()
+	if !x.answerChallenge() {
+		switch route, refusal := x.findRoute(); {
+		case refusal != nil:
+			x.reply(refusal)
+		case route.config.Redirect != nil:
+			x.redirect(route.config.Redirect)
+		default:
+			x.forward(route)
+		}
+	}
+}
+
+// begin starts an exchange: the clock, and the table that is current now.
+func (x *exchange) begin() {
+	x.reset(time.Now())
+	if t := x.proxy.table.Load(); t != x.table {
+		if e := t.edges[x.edge.name]; e != nil && e.protocol == x.edge.protocol {
+			x.table, x.edge, x.sniHost = t, e, nil
+			x.trusted = contains(e.trusted, x.conn.Client.Addr())
+		} else {
+			x.ended, x.orphaned = true, true // this is the connection's last exchange
+		}
+	}
+}
+
+func (x *exchange) findRoute() (*Route, *message.Refusal) {
+	r, refusal := x.routeOf(&x.req)
+	if refusal != nil {
+		return nil, refusal
+	}
+	x.route = r
+	if limit := r.config.MaxBody; limit > 0 && x.knownLength() > limit {
+		return nil, refuseBody
+	}
+	return r, nil
+}
+
+// knownLength is what is known of the length of the request's body: all, where
+// the client said it or the body is there.
+func (x *exchange) knownLength() int64 {
+	if x.req.Length == message.Unknown {
+		body, _ := x.wire.BufferedBody()
+		return int64(len(body))
+	}
+	return x.req.Length
+}
+
+var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
+	Detail: "the request's body is larger than max_body of its route"}
+
+// answer answers a request that could not be read. finish follows.
+func (x *exchange) answer(r *message.Refusal) {
+	x.begin()
+	x.ended = true
+	x.reply(r)
+}
+
+// finish ends an exchange that did not become a tunnel: it is counted and
+// logged, and its request is read to its end or nothing is read any more.
+func (x *exchange) finish(now time.Time) {
+	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
+		x.wire.SkipBody()
+	}
+	if x.upload != nil {
+		x.upload.kept.free()
+	}
+	x.record(now)
+}
+
+// last says whether the response is the last one on the connection. What is
+// left of the body, only its upload knows while there is one that runs.
+func (x *exchange) last() bool {
+	if x.ended || x.req.Close || x.proxy.draining.Load() {
+		return true
+	}
+	if x.upload != nil {
+		return x.upload.running()
+	}
+	return x.wire.MustClose() && !x.bodyBuffered()
+}
+
+func (x *exchange) bodyBuffered() bool {
+	_, whole := x.wire.BufferedBody()
+	return whole
+}
+
+// forget makes x fit for the pool: all it keeps is the memory of its messages,
+// emptied, and the function that is bound to it.
+func (x *exchange) forget() {
+	req, res := x.req, x.res
+	req.Reset()
+	res.Reset()
+	*x = exchange{relay: x.relay}
+	x.req, x.res = req, res
+}
+
+// abandon gives back what an exchange holds whose goroutine panics. It is not
+// used again.
+func (x *exchange) abandon() {
+	if x.upload != nil {
+		x.upload.stop()
+	}
+	if x.link != nil {
+		x.wire.Link(nil)
+		x.link.Close()
+	}
+	if x.held != nil {
+		x.held.Release()
+	}
+}

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// The status codes of gRPC that weir answers with.
+const (
+	grpcCancelled         = 1
+	grpcUnknown           = 2
+	grpcDeadlineExceeded  = 4
+	grpcPermissionDenied  = 7
+	grpcResourceExhausted = 8
+	grpcUnimplemented     = 12
+	grpcInternal          = 13
+	grpcUnavailable       = 14
+	grpcUnauthenticated   = 16
+)
+
+// grpcStatus is what a refusal is to a client of gRPC, who may repeat what is
+// UNAVAILABLE: as gRPC maps the status codes of HTTP that its clients come upon
+// (doc/http-grpc-status-mapping.md), but where weir knows better.
+func grpcStatus(r *message.Refusal) int {
+	switch r.Status {
+	case http.StatusBadRequest:
+		return grpcInternal
+	case http.StatusUnauthorized:
+		return grpcUnauthenticated
+	case http.StatusForbidden:
+		return grpcPermissionDenied
+	case http.StatusNotFound, http.StatusNotImplemented:
+		return grpcUnimplemented
+	case http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge, http.StatusRequestURITooLong:
+		return grpcResourceExhausted
+	case http.StatusRequestTimeout:
+		return grpcDeadlineExceeded
+	case http.StatusGatewayTimeout:
+		if r.Reason == "response_timeout" { // the endpoint has the call, and may have acted on it
+			return grpcDeadlineExceeded
+		}
+		return grpcUnavailable
+	case http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable:
+		return grpcUnavailable
+	}
+	return grpcUnknown
+}
+
+// grpcResetStatus is what the endpoint's reset of its stream means, as gRPC maps
+// the codes of HTTP/2 (gRPC over HTTP/2, "Errors"). expired: the call's own
+// deadline has passed, which servers end calls for.
+func grpcResetStatus(code http2.Code, expired bool) int {
+	switch code {
+	case http2.Cancel:
+		if expired {
+			return grpcDeadlineExceeded
+		}
+		return grpcCancelled
+	case http2.RefusedStream:
+		return grpcUnavailable
+	case http2.EnhanceYourCalm:
+		return grpcResourceExhausted
+	case http2.InadequateSecurity:
+		return grpcPermissionDenied
+	}
+	return grpcInternal
+}
+
+// grpcStatusOf is the status that answers x, which r refuses.
+func (x *exchange) grpcStatusOf(r *message.Refusal) int {
+	var over *http2.OverError
+	if r.Reason == "endpoint_closed" && errors.As(x.err, &over) {
+		timeout, limited := grpcTimeout(x.req.GetName("grpc-timeout"))
+		return grpcResetStatus(over.Code, limited && time.Since(x.started) >= timeout-grpcSlack)
+	}
+	return grpcStatus(r)
+}
+
+// grpcSlack is by how much the endpoint's clock may be ahead of ours, which
+// started when the request was there.
+const grpcSlack = 5 * time.Millisecond
+
+// grpcTimeout reads a grpc-timeout (gRPC over HTTP/2, "Requests"). limited says
+// whether there is a proper one.
+func grpcTimeout(value []byte) (timeout time.Duration, limited bool) {
+	n := len(value) - 1
+	if n < 1 || n > 8 {
+		return 0, false
+	}
+	count, err := strconv.ParseUint(string(value[:n]), 10, 32)
+	unit := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+		'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}[value[n]]
+	if err != nil || unit == 0 {
+		return 0, false
+	}
+	return time.Duration(min(count, uint64(24*365*time.Hour/unit))) * unit, true
+}
+
+// isGRPC says whether a request is a call of gRPC. That of gRPC-Web is not: its
+// clients read the status of HTTP.
+func isGRPC(req *message.Request) bool {
+	rest, ok := bytes.CutPrefix(req.GetName("content-type"), []byte("application/grpc"))
+	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';')
+}
+
+// replyGRPC is reply for a call of gRPC: a response of trailers only. What is
+// logged and counted is the status that HTTP would have had.
+func (x *exchange) replyGRPC(r *message.Refusal) {
+	x.status, x.reason = r.Status, r.Reason
+	res := &x.res
+	res.Reset()
+	res.Status = http.StatusOK
+	res.Reason = res.StoreString(http.StatusText(http.StatusOK))
+	res.AddField("Content-Type", "application/grpc")
+	res.AddField("Grpc-Status", strconv.Itoa(x.grpcStatusOf(r)))
+	res.AddField("Grpc-Message", grpcMessage(r.Detail))
+	if x.wire.Version() != "2" {
+		res.Add(message.ContentLength, []byte("0"))
+	}
+	x.promise(res)
+	x.answered = true
+	x.wire.WriteHead(&x.req, res, x.last())
+	x.wire.WriteEnd(res)
+	if err := x.wire.Flush(); err != nil {
+		x.ended, x.err = true, err
+	}
+}
+
+// grpcMessage encodes a text as the value of grpc-message (gRPC over HTTP/2, "Responses").
+func grpcMessage(s string) string {
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(s))
+	for i := range len(s) {
+		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,456 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// A connection that ends with many exchanges is replaced by one, not by many.
+func TestLostConnectionIsNoStampede(t *testing.T) {
+	var lost atomic.Bool
+	var waiting atomic.Int32
+	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" && !lost.Load() {
+			waiting.Add(1)
+			<-r.Context().Done()
+		}
+	}, "h2c")
+	r := newRig(t, h2cBackend, nil, "@app", a.address)
+	client := r.client(true)
+	do := func(path string) {
+		if res, err := client.Get(r.url(path)); err != nil || res.StatusCode != 200 {
+			t.Error(res, err)
+		} else {
+			res.Body.Close()
+		}
+	}
+	do("/")
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { do("/wait") })
+	}
+	eventually(t, "all wait", func() error {
+		if n := waiting.Load(); n != 100 {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+	lost.Store(true)
+	a.CloseClientConnections()
+	all.Wait()
+	if n := a.connections.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// acceptH2 takes a connection and greets.
+func (e *endpoint) acceptH2(settings ...xhttp2.Setting) (*peer, *xhttp2.Framer) {
+	e.Helper()
+	p := e.accept()
+	p.wantRead(xhttp2.ClientPreface)
+	f := xhttp2.NewFramer(p, p.r)
+	f.WriteSettings(settings...)
+	return p, f
+}
+
+// nextFrame is the next frame of type T.
+func nextFrame[T xhttp2.Frame](t testing.TB, f *xhttp2.Framer) (want T) {
+	t.Helper()
+	for {
+		got, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("waiting for %T: %v", want, err)
+		}
+		if w, ok := got.(T); ok {
+			return w
+		}
+		if s, ok := got.(*xhttp2.SettingsFrame); ok && !s.IsAck() {
+			f.WriteSettingsAck()
+		}
+	}
+}
+
+// answer200 answers the stream with an empty 200.
+func answer200(f *xhttp2.Framer, id uint32) {
+	f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+}
+
+// What an endpoint did not act on goes to it again, by another connection, whatever the method.
+func TestUnprocessedIsRepeated(t *testing.T) {
+	f := func(request string, refuse func(f *xhttp2.Framer, id uint32), gone bool) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, h2cBackend, nil, "@app", e.address)
+		c := r.dial("web")
+		c.write(request)
+		_, fr := e.acceptH2()
+		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+		refuse(fr, h.StreamID)
+		if gone {
+			_, fr = e.acceptH2()
+		}
+		h = nextFrame[*xhttp2.HeadersFrame](t, fr)
+		answer200(fr, h.StreamID)
+		c.wantResponse(200, "")
+		r.record().want(t, "status", 200, "retries", 1)
+	}
+	goAway := func(f *xhttp2.Framer, id uint32) { f.WriteGoAway(0, xhttp2.ErrCodeNo, nil) }
+	refused := func(f *xhttp2.Framer, id uint32) { f.WriteRSTStream(id, xhttp2.ErrCodeRefusedStream) }
+	for _, request := range []string{get, post(2) + "ab"} {
+		f(request, goAway, true)
+		f(request, refused, false)
+	}
+}
+
+// So does a body that is on its way, if little of it was sent.
+func TestUnprocessedUploadIsRepeated(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(postChunked + "5\r\nhello\r\n")
+	_, fr := e.acceptH2()
+	for range 3 {
+		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+		if d := nextFrame[*xhttp2.DataFrame](t, fr); string(d.Data()) != "hello" {
+			t.Errorf("%q", d.Data())
+		}
+		if r.proxy == nil || h.StreamID == 5 {
+			c.write("1\r\n!\r\n0\r\n\r\n")
+			got := ""
+			for got != "!" {
+				got += string(nextFrame[*xhttp2.DataFrame](t, fr).Data())
+			}
+			answer200(fr, h.StreamID)
+			break
+		}
+		fr.WriteRSTStream(h.StreamID, xhttp2.ErrCodeRefusedStream)
+	}
+	c.wantResponse(200, "")
+	r.record().want(t, "status", 200, "retries", 2)
+
+	c.write(postChunked + "8000\r\n" + strings.Repeat("x", 1<<15) + "\r\n")
+	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+	for n := 0; n < 1<<15; {
+		n += len(nextFrame[*xhttp2.DataFrame](t, fr).Data())
+	}
+	fr.WriteRSTStream(h.StreamID, xhttp2.ErrCodeRefusedStream)
+	c.wantResponse(503, "*")
+	r.record().want(t, "reason", "endpoint_refused", "retries", 0)
+}
+
+// What an endpoint may have acted on is not.
+func TestProcessedIsNotRepeated(t *testing.T) {
+	f := func(request string, end func(p *peer, f *xhttp2.Framer, id uint32), status int, reason string) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, h2cBackend, nil, "@app", e.address)
+		c := r.dial("web")
+		c.write(request)
+		p, fr := e.acceptH2()
+		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+		end(p, fr, h.StreamID)
+		c.wantResponse(status, "*")
+		r.record().want(t, "status", status, "retries", 0, "reason", reason)
+		e.untouched()
+	}
+	f(get, func(p *peer, f *xhttp2.Framer, id uint32) { f.WriteRSTStream(id, xhttp2.ErrCodeInternal) }, 502, "endpoint_closed")
+	f(get, func(p *peer, f *xhttp2.Framer, id uint32) { p.Close() }, 502, "endpoint_closed")
+	f(get, func(p *peer, f *xhttp2.Framer, id uint32) { f.WriteGoAway(id, xhttp2.ErrCodeNo, nil); p.Close() }, 502, "endpoint_closed")
+	f(get, func(p *peer, f *xhttp2.Framer, id uint32) {
+		f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x40, 1, 'A', 1, 'b'}, EndHeaders: true})
+	}, 502, "bad_response_malformed")
+	f(get, func(p *peer, f *xhttp2.Framer, id uint32) { f.WriteRawFrame(0xff, 0, 0, make([]byte, 1<<15)) }, 502, "endpoint_closed")
+}
+
+// An idle connection that ended costs a request nothing that may be repeated.
+func TestStaleTrunk(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	c := r.dial("web")
+	for i := range 3 {
+		c.write(get)
+		p, fr := e.acceptH2()
+		answer200(fr, nextFrame[*xhttp2.HeadersFrame](t, fr).StreamID)
+		c.wantResponse(200, "")
+		if i == 1 {
+			c.write(get)
+			nextFrame[*xhttp2.HeadersFrame](t, fr)
+		}
+		p.Close()
+		if i == 1 {
+			_, fr := e.acceptH2()
+			answer200(fr, nextFrame[*xhttp2.HeadersFrame](t, fr).StreamID)
+			c.wantResponse(200, "")
+			return
+		}
+	}
+}
+
+// The settings of an endpoint are respected.
+func TestEndpointSettings(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	var running sync.WaitGroup
+	client := r.client(true)
+	for range 4 {
+		running.Go(func() {
+			if res, err := client.Get(r.url("/")); err != nil || res.StatusCode != 200 {
+				t.Error(res, err)
+			} else {
+				res.Body.Close()
+			}
+		})
+	}
+	answers := make(chan func(), 4)
+	for range 4 { // each connection takes one
+		_, fr := e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 1})
+		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+		answers <- func() { answer200(fr, h.StreamID) }
+	}
+	for range 4 {
+		(<-answers)()
+	}
+	running.Wait()
+}
+
+func TestEndpointHeadLimit(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	c := r.dial("web")
+	c.write("GET / HTTP/1.1\r\nHost: a\r\nX: %s\r\n\r\n", strings.Repeat("x", 5000))
+	e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingMaxHeaderListSize, Val: 4096})
+	c.wantResponse(431, "*")
+	r.record().want(t, "reason", "head_too_large")
+}
+
+// An endpoint that does not speak HTTP/2 is one that does not connect.
+func TestNoHTTP2Endpoint(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	for range 3 {
+		p := e.accept()
+		p.write("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+		p.Close()
+	}
+	c.wantResponse(502, "*")
+	r.record().want(t, "reason", "connect", "retries", 2)
+}
+
+// The PROXY header names one client for good: its connections are not shared.
+func TestSendProxyToHTTP2(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, strings.Replace(h2cBackend, "h2c,", "h2c, send_proxy: v1,", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	for range 2 {
+		c.write(get)
+		p := e.accept()
+		if line, err := p.r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "PROXY TCP4 127.0.0.1 ") {
+			t.Errorf("%q, %v", line, err)
+		}
+		p.wantRead(xhttp2.ClientPreface)
+		fr := xhttp2.NewFramer(p, p.r)
+		fr.WriteSettings()
+		answer200(fr, nextFrame[*xhttp2.HeadersFrame](t, fr).StreamID)
+		c.wantResponse(200, "")
+		nextFrame[*xhttp2.GoAwayFrame](t, fr)
+		p.wantEnd(false)
+	}
+}
+
+// Waits have their deadlines, and a client that goes away ends its stream alone.
+func TestHTTP2EndpointWaits(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, func(c *config.Config) {
+		c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond
+		c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond
+	}, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	_, fr := e.acceptH2()
+	nextFrame[*xhttp2.HeadersFrame](t, fr)
+	c.wantResponse(504, "*")
+	if f := nextFrame[*xhttp2.RSTStreamFrame](t, fr); f.ErrCode != xhttp2.ErrCodeCancel {
+		t.Error(f)
+	}
+	r.record().want(t, "reason", "response_timeout")
+	c.write(post(100000)) // a body that nobody takes, and nobody sends
+	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+	c.write("%s", strings.Repeat("x", 100000))
+	c.wantResponse(504, "*")
+	r.record()
+	if h.StreamEnded() {
+		t.Error("the request has a body")
+	}
+	c = r.dial("web")
+	c.write(get)
+	h = nextFrame[*xhttp2.HeadersFrame](t, fr)
+	fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true})
+	c.head()
+	c.wantEnd(true)
+	r.record().want(t, "reason", "response_cut_short")
+}
+
+func TestClientGivesUpOnHTTP2(t *testing.T) {
+	gone := make(chan error, 2)
+	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		gone <- r.Context().Err()
+	}, "h2c")
+	r := newRig(t, h2cBackend, nil, "@app", a.address)
+	for _, two := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		req, _ := http.NewRequestWithContext(ctx, "GET", r.url("/"), nil)
+		res, err := r.client(two).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		res.Body.Close()
+		if err := next(t, gone, "end"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if n := a.connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A reload that changes how endpoints are spoken to leaves what runs alone.
+func TestReloadToHTTP2(t *testing.T) {
+	started, finish := make(chan struct{}), make(chan struct{})
+	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			w.(http.Flusher).Flush()
+			close(started)
+			<-finish
+		}
+		io.WriteString(w, r.Proto)
+	}, "h2", "http/1.1")
+	r := newRig(t, httpsBackend, nil, "@app", a.address)
+	client := r.client(true)
+	slow, err := client.Get(r.url("/slow"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	r.load(strings.Replace(httpsBackend, "https,", "https, http2: false,", 1), nil, "@app", a.address)
+	res, err := client.Get(r.url("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := io.ReadAll(res.Body); string(b) != "HTTP/1.1" {
+		t.Errorf("after the reload: %s", b)
+	}
+	close(finish)
+	if b, err := io.ReadAll(slow.Body); string(b) != "HTTP/2.0" {
+		t.Errorf("what ran before: %s, %v", b, err)
+	}
+	slow.Body.Close()
+	res.Body.Close()
+	if n := a.connections.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// WebSockets go to https endpoints by HTTP/1.1, and to h2c endpoints as they can.
+func TestUpgradesToHTTP2Endpoints(t *testing.T) {
+	upgrade := "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.CopyN(c, rw, 5)
+	}, "h2", "http/1.1")
+	r := newRig(t, httpsBackend, nil, "@app", a.address)
+	c := r.dial("web")
+	c.write(upgrade)
+	if h := c.head(); !strings.HasPrefix(h, "HTTP/1.1 101 ") {
+		t.Fatal(h)
+	}
+	c.write("hello")
+	c.wantRead("hello")
+	c.Close()
+
+	b := newApplication(t, echoFields, "h2c")
+	r = newRig(t, h2cBackend, nil, "@app", b.address)
+	c = r.dial("web")
+	c.write(upgrade)
+	c.wantResponse(501, "*")
+	r.record().want(t, "status", 501, "reason", "upgrade")
+
+	e := newEndpoint(t)
+	r = newRig(t, h2cBackend, nil, "@app", e.address)
+	c = r.dial("web")
+	c.write(upgrade)
+	_, fr := e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingEnableConnectProtocol, Val: 1})
+	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
+	fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true})
+	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") || !strings.Contains(head, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") {
+		t.Fatal(head)
+	}
+	c.write("hello")
+	if d := nextFrame[*xhttp2.DataFrame](t, fr); string(d.Data()) != "hello" {
+		t.Errorf("%q", d.Data())
+	}
+	fr.WriteData(h.StreamID, false, []byte("world"))
+	c.wantRead("world")
+	fr.WriteData(h.StreamID, true, nil)
+	c.closeWrite()
+	if d := nextFrame[*xhttp2.DataFrame](t, fr); !d.StreamEnded() {
+		t.Error(d)
+	}
+	c.wantEnd(false)
+	r.record().want(t, "kind", "upgrade", "reason", "eof")
+}
+
+func TestManyToHTTP2(t *testing.T) {
+	a := newApplication(t, echoFields, "h2c")
+	r := newRig(t, h2cBackend, nil, "@app", a.address)
+	var all sync.WaitGroup
+	for i := range 40 {
+		client := r.client(i%2 == 0)
+		all.Go(func() {
+			for j := range 10 {
+				body := bytes.Repeat([]byte{byte(i), byte(j)}, i*j*50)
+				var from io.Reader = bytes.NewReader(body)
+				if j%2 == 0 {
+					from = io.MultiReader(from)
+				}
+				res, err := client.Post(r.url("/"), "", from)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || !bytes.Equal(got, body) {
+					t.Errorf("%d of %d bytes, %v", len(got), len(body), err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := a.connections.Load(); n > 2 {
+		t.Errorf("%d connections", n)
+	}
+}

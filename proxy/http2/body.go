@@ -1,0 +1,81 @@
+package http2
+
+import "github.com/weirproxy/weir/listener/conn"
+
+// body is what has arrived of a body and was not read. It takes up what it
+// holds, in whole buffers, and never more than the stream's window.
+type body struct {
+	chunks []chunk
+	given  int // bytes of the first chunk that next has returned
+	size   int
+}
+
+type chunk struct {
+	buf  *conn.Buffer
+	r, w int
+}
+
+// add appends a copy of p.
+func (b *body) add(p []byte) {
+	b.size += len(p)
+	for len(p) > 0 {
+		n := len(b.chunks)
+		if n == 0 || b.chunks[n-1].w == conn.BufferSize {
+			b.chunks = append(b.chunks, chunk{buf: conn.GetBuffer()})
+			n++
+		}
+		last := &b.chunks[n-1]
+		k := copy(last.buf[last.w:], p)
+		last.w += k
+		p = p[k:]
+	}
+}
+
+// whole returns all of it, if it is in one piece.
+func (b *body) whole() ([]byte, bool) {
+	switch len(b.chunks) {
+	case 0:
+		return nil, true
+	case 1:
+		first := &b.chunks[0]
+		return first.buf[first.r+b.given : first.w], true
+	}
+	return nil, false
+}
+
+// next returns the next piece, or nothing. It stays until done.
+func (b *body) next() []byte {
+	if len(b.chunks) == 0 {
+		return nil
+	}
+	first := &b.chunks[0]
+	b.given = first.w - first.r
+	return first.buf[first.r:first.w]
+}
+
+// done gives up what next returned, and says how much that was.
+func (b *body) done() int {
+	n := b.given
+	if n == 0 {
+		return 0
+	}
+	b.given = 0
+	b.size -= n
+	first := &b.chunks[0]
+	if first.r += n; first.r < first.w {
+		return n // more has come behind it meanwhile
+	}
+	conn.PutBuffer(first.buf)
+	copy(b.chunks, b.chunks[1:])
+	b.chunks = b.chunks[:len(b.chunks)-1]
+	return n
+}
+
+// discard forgets everything.
+func (b *body) discard() {
+	for i := range b.chunks {
+		conn.PutBuffer(b.chunks[i].buf)
+		b.chunks[i] = chunk{}
+	}
+	*b = body{chunks: b.chunks[:0]}
+}

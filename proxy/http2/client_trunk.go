@@ -1,0 +1,323 @@
+package http2
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Trunk drives the core of a connection to an endpoint, over which any number
+// of calls run at once. It owns the connection and closes it. One goroutine of
+// its own reads; each Call belongs to its exchange; and whoever has something
+// to send leaves it to one flusher, which exists while there is something.
+type Trunk struct {
+	conn    *conn.Conn
+	rw      io.ReadWriter
+	tls     *tls.Conn // nil: plain
+	changed func()    // see NewTrunk
+	flush   func()    // t.flusher, bound once
+	limit   atomic.Int32
+	over    atomic.Bool
+	greeted chan struct{}
+	done    chan struct{}
+	broken  error // of reading; the reader's own
+
+	mu       sync.Mutex // guards all below, and the calls' state
+	core     Core
+	flushing bool
+	lost     *LostError
+	leaving  bool // to be closed once no call runs
+	hungUp   bool // the reader was told to close
+	news     bool // changed is to be called
+	quiet    sync.Cond
+	free     []*Call
+	pulse    pulse
+}
+
+// LostError is the end of a whole connection. All its calls get the same one.
+type LostError struct {
+	Err     error
+	counted atomic.Bool
+}
+
+func (e *LostError) Error() string { return "the HTTP/2 connection ended: " + e.Err.Error() }
+func (e *LostError) Unwrap() error { return e.Err }
+
+// First is true once: a connection's end is one failure, however many calls it carried.
+func (e *LostError) First() bool { return !e.counted.Swap(true) }
+
+// NewTrunk makes a trunk of a connection that was dialled; t is nil on a plain
+// one. changed is called, without a lock of the trunk's, whenever Limit may have
+// changed, and at the connection's end for the last time. Start follows.
+func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()) *Trunk {
+	t := &Trunk{conn: nc, tls: tc, rw: nc, changed: changed, greeted: make(chan struct{}), done: make(chan struct{})}
+	config := Config{Role: Client, Limits: limits, Scheme: "http"}
+	if tc != nil {
+		t.rw, config.Scheme = tc, "https"
+	}
+	t.flush = t.flusher
+	t.quiet.L = &t.mu
+	t.core.Init(config, (*trunkEvents)(t))
+	return t
+}
+
+// Start greets the endpoint and waits for its greeting: only then is known how
+// much it takes, and that it speaks HTTP/2 at all. With an error, which may be
+// that of ctx, the connection is closed.
+func (t *Trunk) Start(ctx context.Context) error {
+	t.conn.Split()
+	t.conn.SetReadDeadline(time.Time{}) // Look ends what takes too long
+	go t.run()
+	t.mu.Lock()
+	t.startFlusher()
+	t.mu.Unlock()
+	select {
+	case <-t.greeted:
+		return nil
+	case <-t.done:
+		return fmt.Errorf("it did not greet as HTTP/2 does: %w", t.Err())
+	case <-ctx.Done():
+		t.conn.Cut()
+		<-t.done
+		return context.Cause(ctx)
+	}
+}
+
+// run reads until the connection's end, and closes it.
+func (t *Trunk) run() {
+	err := t.conn.Await(t.step)
+	if err == nil {
+		err = t.broken
+	}
+	var fault *ConnError
+	if errors.As(err, &fault) { // what is said of it may still be sent
+		cut := time.AfterFunc(time.Second, t.conn.Cut)
+		defer cut.Stop()
+	}
+	t.mu.Lock()
+	t.lose(err)
+	for t.flushing {
+		t.quiet.Wait()
+	}
+	for _, x := range t.free {
+		x.waiter.stop()
+	}
+	t.free = nil
+	t.mu.Unlock()
+	t.conn.SetDuplex(false)
+	t.conn.Close()
+	close(t.done)
+	t.changed()
+}
+
+// lose ends every call. The lock is held.
+func (t *Trunk) lose(err error) {
+	if t.lost == nil {
+		t.lost = &LostError{Err: err}
+		t.core.Abort(Cancel, "lost", "the connection was lost")
+		t.measure()
+	}
+}
+
+// step reads what is there, within the connection's Await. It returns true at the end.
+func (t *Trunk) step() bool {
+	buf := conn.GetBuffer()
+	defer conn.PutBuffer(buf)
+	for {
+		n, err := t.rw.Read(buf[:])
+		if n > 0 && !t.receive(buf[:n]) {
+			return true
+		}
+		if err == conn.ErrWouldBlock {
+			return false
+		}
+		if err != nil {
+			t.broken = err
+			return true
+		}
+	}
+}
+
+func (t *Trunk) receive(p []byte) bool {
+	now := time.Now()
+	t.mu.Lock()
+	t.pulse.heard(now)
+	t.broken = t.take(now, p)
+	if t.broken == nil && t.lost != nil {
+		t.broken = t.lost.Err
+	}
+	t.startFlusher()
+	t.unlock()
+	return t.broken == nil
+}
+
+func (t *Trunk) take(now time.Time, p []byte) (err error) {
+	defer rescue(&err)
+	return t.core.Receive(now, p)
+}
+
+// unlock releases the lock, and tells of what happened under it.
+func (t *Trunk) unlock() {
+	news := t.news
+	t.news = false
+	t.mu.Unlock()
+	if news {
+		t.changed()
+	}
+}
+
+// startFlusher is called with the lock held, by whoever may have put something
+// into the output, or ended the last call.
+func (t *Trunk) startFlusher() {
+	if !t.flushing && (t.core.Pending() > 0 || t.mayHangUp()) {
+		t.flushing = true
+		work(t.flush)
+	}
+}
+
+func (t *Trunk) flusher() { flush(&t.mu, &t.core, t.rw, (*trunkOutgoing)(t)) }
+
+// trunkOutgoing is what a Trunk's flusher tells, with the lock held.
+type trunkOutgoing Trunk
+
+func (t *trunkOutgoing) took() { t.pulse.said(time.Now()) }
+
+func (t *trunkOutgoing) broke(err error) {
+	(*Trunk)(t).lose(err)
+	t.conn.Cut() // and the reader notices
+}
+
+func (t *trunkOutgoing) through() {
+	if t := (*Trunk)(t); t.mayHangUp() {
+		t.hangUp()
+	}
+	t.flushing = false
+	t.quiet.Broadcast()
+}
+
+func (t *Trunk) mayHangUp() bool {
+	return t.leaving && !t.hungUp && t.lost == nil && t.core.Working() == 0
+}
+
+// hangUp ends the connection in an orderly way. The lock is held, but while it
+// writes; nothing is in the output, and the flusher that calls it keeps it so.
+func (t *Trunk) hangUp() {
+	t.hungUp = true
+	t.lose(errHungUp)
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	if t.tls != nil {
+		t.tls.CloseWrite()
+	}
+	t.conn.CloseWrite()
+	t.conn.Cut()
+}
+
+var errHungUp = errors.New("it was closed, as nobody needed it")
+
+// Leave ends the connection once no call runs. Nothing new is taken.
+func (t *Trunk) Leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.leaving || t.lost != nil {
+		return
+	}
+	t.leaving = true
+	t.core.LeaveNow()
+	t.measure()
+	t.startFlusher()
+}
+
+// Err is why the connection ended, a *LostError, or nil.
+func (t *Trunk) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost == nil {
+		return nil
+	}
+	return t.lost
+}
+
+// Limit is how many calls may run at once now; 0 where no further one may
+// begin. It takes no lock.
+func (t *Trunk) Limit() int { return int(t.limit.Load()) }
+
+// Over says that no call can begin any more. It takes no lock.
+func (t *Trunk) Over() bool { return t.over.Load() }
+
+// measure works Limit and Over out anew. The lock is held.
+func (t *Trunk) measure() {
+	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
+	over := t.lost != nil || t.leaving
+	limit := int32(0)
+	if !over && !t.pulse.doubtful {
+		limit = int32(min(t.core.peer.streams, mostStreams))
+	}
+	if t.limit.Swap(limit) != limit || t.over.Swap(over) != over {
+		t.news = true
+	}
+}
+
+// mostStreams bounds Limit.
+const mostStreams = 1 << 20
+
+// trunkEvents are the core's events, which come with the lock held.
+type trunkEvents Trunk
+
+func (e *trunkEvents) Request(*Stream) *message.Request { return nil } // a server's
+
+func (e *trunkEvents) Response(s *Stream) *message.Response { return &callOf(s).res }
+
+func callOf(s *Stream) *Call {
+	x, _ := s.User.(*Call)
+	return x
+}
+
+func (e *trunkEvents) Head(s *Stream, _ *message.Refusal) {
+	e.pulse.answered()
+	callOf(s).gotHead()
+}
+
+func (e *trunkEvents) Data(s *Stream, p []byte) {
+	e.pulse.answered()
+	x := callOf(s)
+	x.body.add(p)
+	x.wake()
+}
+
+func (e *trunkEvents) End(s *Stream) {
+	x := callOf(s)
+	x.ended = true
+	x.wake()
+}
+
+func (e *trunkEvents) Reset(s *Stream, ending Ending) { callOf(s).end(ending) }
+
+func (e *trunkEvents) Writable(s *Stream) {
+	x := callOf(s)
+	x.writable = true
+	x.wake()
+}
+
+func (e *trunkEvents) Settings() {
+	t := (*Trunk)(e)
+	t.measure()
+	select {
+	case <-t.greeted:
+	default:
+		close(t.greeted)
+	}
+}
+
+func (e *trunkEvents) SettingsAcked() {}
+func (e *trunkEvents) PingAcked()     {}
+
+func (e *trunkEvents) GoAway(Code) { (*Trunk)(e).measure() }

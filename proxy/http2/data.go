@@ -1,0 +1,224 @@
+package http2
+
+import "github.com/weirproxy/weir/proxy/message"
+
+// dataFrame is the DATA frame whose payload is being received.
+type dataFrame struct {
+	stream  *Stream // nil: nobody wants it
+	left    int     // of the payload with its padding
+	padding int     // of left, how much is padding; unknown while padded is set
+	padded  bool    // the next byte is the length of the padding
+	end     bool    // the stream ends with it
+}
+
+// beginData judges a DATA frame by its header. All of it counts for flow
+// control, whoever it is for (RFC 9113, section 6.9).
+func (c *Core) beginData(f frame) {
+	if f.id == 0 || c.idle(f.id) {
+		c.fail(ProtocolError, "bad_data", "DATA came for no stream")
+		return
+	}
+	if f.has(flagPadded) && f.length == 0 {
+		c.fail(FrameSizeError, "bad_padding", "DATA has no room for the length of its padding")
+		return
+	}
+	if c.recvWindow -= int64(f.length); c.recvWindow < 0 {
+		c.fail(FlowControlError, "window_exceeded", "the peer sent more than the connection's window")
+		return
+	}
+	c.giveBack(int64(f.length))
+	c.probe(f.length)
+	if f.length == 0 && !f.has(flagEndStream) && !c.spend(forEmpty) {
+		return
+	}
+	s := c.dataFor(f)
+	if c.err != nil {
+		return
+	}
+	c.data = dataFrame{stream: s, left: f.length, padded: f.has(flagPadded), end: f.has(flagEndStream)}
+	if f.length == 0 {
+		c.endData()
+	}
+}
+
+// dataFor returns the stream that a DATA frame is for, or nil where it is to be thrown away.
+func (c *Core) dataFor(f frame) *Stream {
+	s := c.table.find(f.id)
+	switch {
+	case s == nil && (c.recent.has(f.id) || c.ignored(f.id)):
+		c.spend(forIgnored)
+		return nil
+	case s == nil:
+		if c.spend(forProvoked) {
+			c.appendReset(f.id, StreamClosed)
+		}
+		return nil
+	case s.recvEnd:
+		c.provoked(s, StreamClosed, "data_after_end", "DATA came behind the end of its stream")
+		return nil
+	case !s.headDone:
+		c.provoked(s, ProtocolError, "malformed", "DATA came before the head")
+		return nil
+	}
+	if s.recvWindow -= int64(f.length); s.recvWindow < 0 {
+		c.provoked(s, FlowControlError, "window_exceeded", "the peer sent more than the stream's window")
+		return nil
+	}
+	s.held += int64(f.length)
+	s.received += int64(frameHeaderSize + f.length)
+	return s
+}
+
+// ignored says whether a stream of the peer's came after we said that we take no more.
+func (c *Core) ignored(id uint32) bool { return c.leaving == left && !c.own(id) && id > c.goneLast }
+
+// receiveData takes what is there of a DATA frame's payload.
+func (c *Core) receiveData(p []byte) []byte {
+	d := &c.data
+	if d.padded {
+		d.padded, d.padding = false, int(p[0])
+		d.left--
+		if d.padding > d.left {
+			c.fail(ProtocolError, "bad_padding", "the padding is longer than the frame")
+			return nil
+		}
+		c.useless(d)
+		p = p[1:]
+	}
+	if n := min(len(p), d.left-d.padding); n > 0 {
+		d.left -= n
+		c.deliver(d.stream, p[:n])
+		p = p[n:]
+	}
+	if d.left == d.padding {
+		n := min(len(p), d.left)
+		d.left, d.padding = d.left-n, d.padding-n
+		p = p[n:]
+	}
+	if d.left == 0 && c.err == nil {
+		c.endData()
+	}
+	return p
+}
+
+// useless gives the bytes of padding back to the stream, and bounds frames of nothing else.
+func (c *Core) useless(d *dataFrame) {
+	if d.left == d.padding && !d.end && !c.spend(forEmpty) {
+		return
+	}
+	if d.stream != nil {
+		c.Consumed(d.stream, 1+d.padding)
+	}
+}
+
+// deliver hands a piece of a body over.
+func (c *Core) deliver(s *Stream, p []byte) {
+	if s == nil {
+		return
+	}
+	if s.noBody {
+		c.provoked(s, ProtocolError, "malformed", "a response that has no body came with one")
+		return
+	}
+	if s.left != message.Unknown {
+		if s.left -= int64(len(p)); s.left < 0 {
+			c.provoked(s, ProtocolError, "malformed", "the body is longer than its Content-Length")
+			return
+		}
+	}
+	c.events.Data(s, p)
+}
+
+// endData is called behind the last byte of a DATA frame.
+func (c *Core) endData() {
+	s, end := c.data.stream, c.data.end
+	c.data = dataFrame{}
+	if s != nil && end {
+		c.endReceived(s)
+	}
+}
+
+// endReceived notes that the peer has sent everything on s.
+func (c *Core) endReceived(s *Stream) {
+	if s.left > 0 {
+		c.provoked(s, ProtocolError, "malformed", "the body is shorter than its Content-Length")
+		return
+	}
+	s.recvEnd = true
+	c.end(s)
+	c.events.End(s)
+}
+
+// firstConnectionWindow is what the connection's window is enlarged to at
+// once, for several streams that begin together.
+const firstConnectionWindow = 256 << 10
+
+// giveBack returns bytes to the connection's window. That does not wait for
+// their reader: a slow one holds up its own stream only.
+func (c *Core) giveBack(n int64) {
+	if c.unreturned += n; c.unreturned >= c.recvSize/2 {
+		c.appendWindow(0, c.unreturned)
+		c.recvWindow += c.unreturned
+		c.unreturned = 0
+	}
+}
+
+// growConnection enlarges the connection's window.
+func (c *Core) growConnection(size int64) {
+	if more := size - c.recvSize; more > 0 {
+		c.recvSize = size
+		c.recvWindow += more + c.unreturned
+		c.appendWindow(0, more+c.unreturned)
+		c.unreturned = 0
+	}
+}
+
+// Consumed says that n bytes that Data brought take up no memory any more. The
+// peer may send as many again, and more where the path is long and the reader kept up.
+func (c *Core) Consumed(s *Stream, n int) {
+	s.held -= int64(n)
+	s.unreturned += int64(n)
+	over := s.closed || s.recvEnd || c.data.end && c.data.stream == s // nothing more is to come
+	if over || s.unreturned < s.recvSize/2 {
+		return
+	}
+	size := s.recvSize
+	if s.held <= 0 {
+		size = max(size, min(c.path.size, int64(c.config.StreamWindow), size+int64(c.config.Growth)-c.grown))
+	}
+	c.grown += size - s.recvSize
+	more := s.unreturned + size - s.recvSize
+	s.recvSize, s.unreturned = size, 0
+	s.recvWindow += more
+	c.appendWindow(s.id, more)
+}
+
+// path finds out how much the peer sends within the time of a round trip: that
+// much a window must hold, or the sender waits for us. A PING measures the
+// time, so that no clock is needed.
+type path struct {
+	size    int64 // what a stream's window should be
+	probing bool
+	bytes   int64 // received since the PING, or since the last one's answer
+}
+
+// probe counts what is received, and measures once in a while.
+func (c *Core) probe(n int) {
+	p := &c.path
+	p.bytes += int64(n)
+	if !p.probing && p.size < int64(c.config.StreamWindow) && p.bytes >= p.size {
+		p.probing, p.bytes = true, 0
+		c.appendPing(pingPath)
+	}
+}
+
+// measured is called when the PING is answered.
+func (c *Core) measured() {
+	p := &c.path
+	p.probing = false
+	if p.bytes*3 >= p.size { // windows are given back by halves
+		p.size = min(2*p.size, int64(c.config.StreamWindow))
+		c.growConnection(min(4*p.size, int64(c.config.ConnectionWindow)))
+	}
+	p.bytes = 0
+}

@@ -1,0 +1,381 @@
+package http2
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Exchange is one request of a Connection and its response, with the methods
+// of http1.Server. One goroutine may read the body while another writes the
+// response; all else is for one goroutine at a time.
+type Exchange struct {
+	conn   *Connection
+	stream *Stream
+	run    func() // x.serve, bound once
+
+	// Guarded by the connection's lock.
+	req         message.Request // until ReadHead; then what trailers are decoded into
+	refusal     *message.Refusal
+	body        body
+	started     bool // it has a worker
+	ended       bool // the body has arrived to its end
+	over        bool // the stream was reset, or the connection lost
+	ending      Ending
+	writable    bool
+	interrupted bool
+	link        conn.Linked // is cut where the exchange is over
+	waiter
+
+	bare   bool  // no body came, or will: known since ReadHead
+	read   bool  // the body was read to its end
+	left   int64 // of the response's body; message.Unknown
+	trails bool  // trailers may follow, so that its last byte is not the end
+
+	readBy   time.Time
+	patience time.Duration // of writes; 0: no end
+}
+
+// OverError is the end of an exchange by its client.
+type OverError struct{ Ending }
+
+func (e *OverError) Error() string { return "http2: " + e.Detail }
+
+// Unwrap makes an end that is the client's own doing, or Cut's, an ordinary one.
+func (e *OverError) Unwrap() error {
+	switch {
+	case e.Reason == "cut":
+		return conn.ErrCut
+	case e.ByPeer:
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// Ended is why the exchange was over before its time; nil: it was not.
+func (x *Exchange) Ended() error {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if !x.over {
+		return nil
+	}
+	return &OverError{x.ending}
+}
+
+var exchanges = sync.Pool{New: func() any {
+	x := new(Exchange)
+	x.run = x.serve
+	return x
+}}
+
+func (x *Exchange) serve() { x.conn.serve(x) }
+
+func newExchange(c *Connection, s *Stream) *Exchange {
+	x := exchanges.Get().(*Exchange)
+	x.conn, x.stream = c, s
+	x.changed.L = &c.mu
+	x.req.Reset()
+	return x
+}
+
+// release gives x and its stream back. The lock is held.
+func (x *Exchange) release() {
+	c := x.conn
+	if held := x.body.size; held > 0 {
+		c.core.Consumed(x.stream, held)
+	}
+	x.body.discard()
+	c.core.Release(x.stream)
+	if x.timer != nil && !x.timer.Stop() && !x.armed.IsZero() {
+		return // the timer may be about to look at x: leave it to the collector
+	}
+	req, chunks, timer := x.req, x.body.chunks, x.timer
+	req.Reset()
+	*x = Exchange{req: req, run: x.run}
+	x.body.chunks, x.timer = chunks, timer
+	exchanges.Put(x)
+}
+
+// Close ends the exchange, and the stream if it has not ended: what is left of
+// the request is not wanted. A response that was not sent to its end is broken off.
+func (x *Exchange) Close() {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.release()
+	c.startFlusher()
+	c.drained.Broadcast()
+	if c.core.Working() == 0 {
+		c.tell(false)
+		c.tellOver()
+	}
+}
+
+// ReadHead hands the request over, in exchange for the memory of req. A
+// *message.Refusal tells what to answer; req holds what was understood then.
+func (x *Exchange) ReadHead(req *message.Request) error {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	*req, x.req = x.req, *req
+	x.req.Reset()
+	req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers // they may have come already, for ReadBody
+	if x.ended && x.body.size == 0 && len(x.req.Trailers.Fields) == 0 {
+		x.bare, x.read = true, true
+	}
+	if x.refusal != nil {
+		return x.refusal
+	}
+	return nil
+}
+
+// HeadStarted says whether bytes of the body are there, unread.
+func (x *Exchange) HeadStarted() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.body.size > x.body.given
+}
+
+// BufferedBody returns the whole body, or what ReadBody left of it, if it is
+// there already and not too large. It may be taken again until SkipBody.
+func (x *Exchange) BufferedBody() ([]byte, bool) {
+	if x.bare {
+		return nil, true
+	}
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if x.read || x.stream.tunnel {
+		return nil, true
+	}
+	if !x.ended || len(x.req.Trailers.Fields) > 0 {
+		return nil, false // ReadBody hands trailers over
+	}
+	return x.body.whole()
+}
+
+// SkipBody consumes what BufferedBody returned.
+func (x *Exchange) SkipBody() {
+	x.conn.mu.Lock()
+	x.conn.core.Consumed(x.stream, x.body.size)
+	x.body.discard()
+	x.read = true
+	x.conn.mu.Unlock()
+}
+
+// ReadBody returns the next piece of the body, valid until the next call, or
+// io.EOF at its end; the trailers are then in req. Other errors: *OverError,
+// conn.ErrInterrupted, os.ErrDeadlineExceeded.
+func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := x.body.done(); n > 0 {
+		c.core.Consumed(x.stream, n)
+		c.startFlusher()
+	}
+	for {
+		if p := x.body.next(); len(p) > 0 {
+			return p, nil
+		}
+		switch {
+		case x.ended:
+			if !x.read {
+				x.read = true
+				req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers
+			}
+			return nil, io.EOF
+		case x.over:
+			return nil, &OverError{x.ending}
+		case x.interrupted:
+			return nil, conn.ErrInterrupted
+		}
+		c.startFlusher() // nothing is held back while it waits
+		if err := x.wait(x.readBy); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// BodyEnded says whether the request was read to its end.
+func (x *Exchange) BodyEnded() bool {
+	if x.bare {
+		return true
+	}
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.read || x.ended && x.body.size == x.body.given && len(x.req.Trailers.Fields) == 0
+}
+
+// MustClose is false: no exchange of HTTP/2 needs the connection's end.
+func (x *Exchange) MustClose() bool { return false }
+
+// Gone says whether nobody waits for the response any more.
+func (x *Exchange) Gone() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.over
+}
+
+// WriteHead gathers a response's head, to be sent by Flush. last means nothing to HTTP/2.
+func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last bool) {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.left = res.Length
+	tunnel := res.Status == 101
+	if tunnel {
+		x.left = message.Unknown
+	}
+	none := req.IsHead || message.BodyForbidden(res.Status) || res.Length == 0
+	if none && !tunnel && !res.Informational() {
+		x.left = 0
+	}
+	x.trails = res.Trails
+	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
+}
+
+// WriteBody gathers a piece of the response's body. Where there is no room for
+// it, it waits until there is. Errors: *OverError, os.ErrDeadlineExceeded.
+func (x *Exchange) WriteBody(p []byte) error {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(p) > 0 {
+		if x.over {
+			return &OverError{x.ending}
+		}
+		x.writable = false
+		last := !x.trails && x.left != message.Unknown && int64(len(p)) >= x.left // its length is known: the end goes along
+		n, err := c.core.Write(x.stream, p, last)
+		if err != nil {
+			return err
+		}
+		if x.left != message.Unknown {
+			x.left -= int64(n)
+		}
+		if p = p[n:]; len(p) > 0 {
+			if err := x.waitWritable(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// waitWritable waits until Write can go on. The lock is held.
+func (x *Exchange) waitWritable() error {
+	x.conn.startFlusher()
+	var until time.Time
+	for !x.writable && !x.over {
+		if until.IsZero() && x.patience > 0 {
+			until = time.Now().Add(x.patience)
+		}
+		if err := x.wait(until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteEnd gathers the end of the response, with its trailers.
+func (x *Exchange) WriteEnd(res *message.Response) {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !x.stream.Sent() && x.left <= 0 { // a body that is too short, Close breaks off
+		c.core.Finish(x.stream, &res.Trailers)
+	}
+}
+
+// Flush sends what was gathered, and says whether it can still arrive. It waits for nobody.
+func (x *Exchange) Flush() error {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startFlusher()
+	if x.over && !x.stream.Sent() {
+		return &OverError{x.ending}
+	}
+	return c.failed
+}
+
+// Accepts says whether the client can take a response. One to an extended
+// CONNECT opens a tunnel by any 2xx, so that nothing but a 101 may look like it;
+// and that it cannot verify itself, as it has no key (RFC 8441, section 5.1).
+func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
+	if req.Upgrade.Len() == 0 {
+		return true
+	}
+	if res.Status != 101 {
+		return res.Status >= 300
+	}
+	key := req.GetName(webSocketKey)
+	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
+}
+
+// Share is called before a second goroutine reads or writes, which is fine at any time.
+func (x *Exchange) Share() {}
+
+// Version is that of HTTP.
+func (x *Exchange) Version() string { return "2" }
+
+// Transferred is how many bytes of frames came and went for the exchange.
+func (x *Exchange) Transferred() (in, out int64) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	return x.stream.received, x.stream.written
+}
+
+// Link makes the end of the exchange by its client, or with its connection, cut
+// other as well; nil undoes it. It is cut with the connection's lock held.
+func (x *Exchange) Link(other conn.Linked) {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if x.link = other; other != nil && x.over {
+		other.Cut()
+	}
+}
+
+// Cut breaks the exchange off, as if its client had. Anyone may call it until Close.
+func (x *Exchange) Cut() {
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !x.over {
+		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "the exchange was cut"})
+	}
+}
+
+// WasCut says whether the exchange is over, by Cut or otherwise.
+func (x *Exchange) WasCut() bool { return x.Gone() }
+
+// end notes that the exchange is over. The lock is held.
+func (x *Exchange) end(why Ending) {
+	x.over, x.ending = true, why
+	if x.link != nil {
+		x.link.Cut()
+	}
+	x.changed.Broadcast()
+}
+
+// SetReadDeadline bounds ReadBody; for the goroutine that calls them.
+func (x *Exchange) SetReadDeadline(t time.Time) { x.readBy = t }
+
+// SetWriteTimeout bounds how long WriteBody waits for room, counted anew when
+// there was some; for the goroutine that calls it. 0: it waits for good.
+func (x *Exchange) SetWriteTimeout(d time.Duration) { x.patience = d }
+
+// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, and those that come, until Resume.
+func (x *Exchange) Interrupt() { x.setInterrupted(true) }
+
+// Resume takes Interrupt back.
+func (x *Exchange) Resume() { x.setInterrupted(false) }
+
+func (x *Exchange) setInterrupted(yes bool) {
+	x.conn.mu.Lock()
+	x.interrupted = yes
+	x.changed.Broadcast()
+	x.conn.mu.Unlock()
+}

@@ -1,0 +1,278 @@
+package http2
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// gather is a head that is being received: HEADERS and its CONTINUATIONs.
+type gather struct {
+	open   bool // CONTINUATION follows
+	id     uint32
+	end    bool // the stream ends with the head
+	fate   fate
+	block  []byte // what has come so far, where there is more than one frame
+	frames int
+}
+
+// fate is what becomes of a head. Whatever it is, the head is decoded, as those
+// behind it build on it.
+type fate uint8
+
+const (
+	opens     fate = iota // a new stream
+	continues             // a stream that there is: a response, trailers
+	refused               // one stream too many: REFUSED_STREAM
+	depends               // a stream that depends on itself: PROTOCOL_ERROR
+	late                  // a stream whose peer has said that it ended: STREAM_CLOSED
+	unheard               // nobody wants it
+)
+
+// headers handles HEADERS (RFC 9113, section 6.2).
+func (c *Core) headers(f frame, p []byte) {
+	if f.id == 0 {
+		c.fail(ProtocolError, "bad_head", "HEADERS came on no stream")
+		return
+	}
+	p, ok := unpad(f, p)
+	if !ok {
+		c.fail(ProtocolError, "bad_padding", "the padding is longer than the frame")
+		return
+	}
+	dependency := uint32(0)
+	if f.has(flagPriority) {
+		if len(p) < 5 {
+			c.fail(FrameSizeError, "bad_head", "HEADERS has no room for its priority")
+			return
+		}
+		dependency, p = binary.BigEndian.Uint32(p)&mostStreamID, p[5:]
+	}
+	g := gather{id: f.id, end: f.has(flagEndStream), fate: c.fateOf(f.id)}
+	if c.err != nil {
+		return
+	}
+	if dependency == f.id {
+		g.fate = depends
+	}
+	c.gather = g
+	if f.has(flagEndHeaders) {
+		c.headReceived(p)
+		return
+	}
+	c.gather.open = true
+	c.begun++
+	c.gather.block = append(c.gather.block, p...)
+}
+
+// fateOf decides by a stream's number what becomes of its head.
+func (c *Core) fateOf(id uint32) fate {
+	if s := c.table.find(id); s != nil {
+		if s.recvEnd {
+			return late
+		}
+		return continues
+	}
+	switch {
+	case c.own(id) && id < c.nextOwn:
+		return unheard // it was reset, or the peer talks behind its end
+	case c.config.Role == Client || c.own(id):
+		c.fail(ProtocolError, "bad_stream", "HEADERS came on a stream that the peer may not open")
+		return unheard
+	case id <= c.lastPeer:
+		if !c.recent.has(id) && !c.ignored(id) {
+			c.fail(StreamClosed, "stream_closed", "HEADERS came on a stream that is closed")
+		}
+		return unheard
+	}
+	c.lastPeer = id
+	switch {
+	case c.leaving == left:
+		return unheard
+	case len(c.table.ids) >= c.config.Streams || c.working >= 2*c.config.Streams:
+		return refused
+	}
+	return opens
+}
+
+// continuation handles CONTINUATION (RFC 9113, section 6.10). Both the number
+// of them and what they amount to are bounded (CVE-2024-24549 and others).
+func (c *Core) continuation(f frame, p []byte) {
+	g := &c.gather
+	if !g.open {
+		c.fail(ProtocolError, "bad_continuation", "CONTINUATION came behind no HEADERS")
+		return
+	}
+	if len(p) == 0 && !f.has(flagEndHeaders) && !c.spend(forEmpty) {
+		return
+	}
+	g.frames++
+	most := 2 * c.config.Limits.HeadBytes // up to there the answer is a 431
+	if len(g.block)+len(p) > most || g.frames > 8+most/(4<<10) {
+		c.fail(EnhanceYourCalm, "continuation_flood", "a head is far larger than limits.head_size allows, or comes in too many pieces")
+		return
+	}
+	g.block = append(g.block, p...)
+	if f.has(flagEndHeaders) {
+		c.headReceived(g.block)
+	}
+}
+
+// headReceived decodes a head and does with it what was decided.
+func (c *Core) headReceived(block []byte) {
+	g := c.gather
+	c.gather = gather{}
+	switch g.fate {
+	case opens:
+		c.decodeRequest(g, block)
+	case continues:
+		c.decodeMore(c.table.find(g.id), g, block)
+	case refused:
+		c.decode(nil, discard, block)
+		budget := forProvoked
+		if c.acks > 0 { // before it knows our settings it is no fault
+			budget = forIgnored
+		}
+		if c.spend(budget) {
+			c.appendReset(g.id, RefusedStream)
+		}
+	case depends, late:
+		c.decode(nil, discard, block)
+		c.endBad(g)
+	case unheard:
+		c.decode(nil, discard, block)
+		c.spend(forIgnored)
+	}
+}
+
+// endBad resets a stream, old or new, whose head came against the protocol.
+func (c *Core) endBad(g gather) {
+	code := StreamClosed
+	if g.fate == depends {
+		code = ProtocolError
+	}
+	if s := c.table.find(g.id); s != nil {
+		c.provoked(s, code, "malformed", "HEADERS came where none may be")
+	} else if c.err == nil && c.spend(forProvoked) {
+		c.appendReset(g.id, code)
+	}
+}
+
+// decode runs a block through HPACK into h. It says whether the connection goes on.
+func (c *Core) decode(h *message.Head, kind headKind, block []byte) bool {
+	if c.err != nil {
+		return false
+	}
+	c.head.begin(h, kind, c.config.Limits)
+	c.dec.SetEmitEnabled(kind != discard)
+	_, err := c.dec.Write(block)
+	if err == nil {
+		err = c.dec.Close()
+	}
+	switch err {
+	case nil:
+		return true
+	case hpack.ErrStringLength:
+		c.fail(EnhanceYourCalm, "head_too_large", "a field is far larger than limits.head_size allows")
+	default:
+		c.fail(CompressionError, "bad_compression", "a head cannot be decompressed")
+	}
+	return false
+}
+
+// field is called by the decoder for each field. Once the head is known to be
+// refused, the rest is only decoded as far as those behind it need.
+func (c *Core) field(f hpack.HeaderField) {
+	c.head.field(f)
+	if c.head.over() {
+		c.dec.SetEmitEnabled(false)
+	}
+}
+
+func (c *Core) decodeRequest(g gather, block []byte) {
+	s := c.newStream(g.id)
+	s.received = int64(frameHeaderSize + len(block))
+	s.req = c.events.Request(s)
+	if !c.decode(&s.req.Head, request, block) {
+		return
+	}
+	refusal, bad := c.head.request(s.req, g.end, !c.config.NoConnectProtocol)
+	if bad != "" {
+		c.provoked(s, ProtocolError, "malformed", bad)
+		return
+	}
+	s.headDone, s.recvEnd = true, g.end
+	s.tunnel = c.head.seen&pseudoProtocol != 0
+	s.isHead = s.req.IsHead
+	if !s.tunnel && refusal == nil {
+		s.left = s.req.Length
+	}
+	c.events.Head(s, refusal)
+	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
+		c.endReceived(s)
+	}
+}
+
+// decodeMore decodes a head on a stream that there is: trailers, or a client's response.
+func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
+	if s != nil {
+		s.received += int64(frameHeaderSize + len(block))
+	}
+	switch {
+	case s == nil:
+		c.decode(nil, discard, block)
+	case !s.headDone:
+		c.decodeResponse(s, g, block)
+	default:
+		c.decodeTrailers(s, g, block)
+	}
+}
+
+func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
+	s.res = c.events.Response(s)
+	if !c.decode(&s.res.Head, response, block) {
+		return
+	}
+	bad, reason := c.head.response(s.res, s, g.end), "malformed"
+	if bad == "" && s.res.Informational() {
+		if s.infos++; s.infos > message.MaxInfos {
+			bad, reason = message.ErrTooManyInfo.Detail, message.ErrTooManyInfo.Reason
+		}
+	}
+	if bad != "" {
+		c.provoked(s, ProtocolError, reason, bad)
+		return
+	}
+	if !s.res.Informational() {
+		s.headDone, s.recvEnd = true, g.end
+	}
+	c.events.Head(s, nil)
+	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
+		c.endReceived(s)
+	}
+}
+
+func (c *Core) decodeTrailers(s *Stream, g gather, block []byte) {
+	var h *message.Head
+	if c.config.Role == Server {
+		h = &s.req.Trailers
+	} else {
+		h = &s.res.Trailers
+	}
+	if !c.decode(h, trailers, block) {
+		return
+	}
+	bad := c.head.trailers()
+	if !g.end {
+		bad = "a second head does not end its stream"
+	}
+	if bad != "" {
+		h.Reset() // refused as a whole
+		c.provoked(s, ProtocolError, "malformed", bad)
+		return
+	}
+	message.KeepTrailers(h, h)
+	c.endReceived(s)
+}

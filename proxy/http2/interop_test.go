@@ -1,0 +1,344 @@
+package http2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// link drives a core over a connection: one goroutine reads, another writes.
+type link struct {
+	side
+	conn   net.Conn
+	mu     sync.Mutex
+	change sync.Cond // something happened
+	dead   bool
+	echo   bool   // what comes is sent back
+	page   string // what a request without a body is answered with
+}
+
+func newLink(c net.Conn, config Config, echo bool, page ...string) *link {
+	l := &link{conn: c, echo: echo, page: strings.Join(page, "")}
+	l.streams = map[*Stream]*seen{}
+	l.change.L = &l.mu
+	l.core.Init(config, l)
+	go l.read()
+	go l.write()
+	return l
+}
+
+func (l *link) read() {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := l.conn.Read(buf)
+		l.mu.Lock()
+		if n > 0 && l.core.Receive(time.Now(), buf[:n]) != nil || err != nil {
+			l.core.Abort(InternalError, "lost", "")
+			l.dead = true
+		}
+		l.change.Broadcast()
+		l.mu.Unlock()
+		if l.dead {
+			return
+		}
+	}
+}
+
+func (l *link) write() {
+	var spare []byte
+	for {
+		l.mu.Lock()
+		for l.core.Pending() == 0 && !l.dead {
+			l.change.Wait()
+		}
+		out, dead := l.core.Take(spare), l.dead
+		l.mu.Unlock()
+		l.conn.Write(out)
+		if spare = out; dead {
+			l.conn.Close()
+			return
+		}
+	}
+}
+
+// An echo answers each request with itself.
+func (l *link) Head(s *Stream, refusal *message.Refusal) {
+	l.side.Head(s, refusal)
+	if !l.echo {
+		return
+	}
+	if refusal != nil {
+		l.core.Respond(s, newResponse(refusal.Status), true)
+		return
+	}
+	req := &l.of(s).req
+	if req.ExpectContinue {
+		l.core.Respond(s, newResponse(100), false)
+	}
+	res := newResponse(200, "X-Method: "+string(req.Bytes(req.Method)), "X-Target: "+string(req.Bytes(req.Target)),
+		"X-Cookie: "+string(req.GetName("cookie")), "Trailer: X-Trailer", "Set-Cookie: a=b")
+	l.core.Respond(s, res, req.IsHead)
+}
+
+func (l *link) Data(s *Stream, p []byte) {
+	l.side.Data(s, p)
+	if l.echo {
+		l.of(s).body = []byte{}
+		l.send(s, p, false)
+	}
+}
+
+func (l *link) End(s *Stream) {
+	l.side.End(s)
+	if l.echo && l.of(s).body == nil {
+		l.send(s, []byte(l.page), false)
+	}
+	l.Writable(s)
+}
+
+func (l *link) Writable(s *Stream) {
+	l.side.Writable(s)
+	if t := l.of(s); l.echo && t.ended && len(t.toSend) == 0 {
+		trailers := newHead("X-Trailer: " + string(t.req.Trailers.GetName("x-trailer")))
+		l.core.Finish(s, trailers)
+	}
+}
+
+// do makes a request and returns what came of it, once it is over.
+func (l *link) do(t *testing.T, req *message.Request, body []byte, trailers ...string) *seen {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, err := l.core.Open(req, body == nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := l.of(s)
+	if body != nil {
+		l.send(s, body, len(trailers) == 0)
+		for len(got.toSend) > 0 && !got.over {
+			l.change.Broadcast()
+			l.change.Wait()
+		}
+		if len(trailers) > 0 {
+			l.core.Finish(s, newHead(trailers...))
+		}
+	}
+	l.change.Broadcast()
+	for !got.ended && !got.over {
+		l.change.Wait()
+	}
+	l.core.Release(s)
+	delete(l.streams, s)
+	return got
+}
+
+func listen(t *testing.T, serve func(c net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serve(c)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// netHTTPClient is net/http's client with prior knowledge.
+func netHTTPClient(t *testing.T) *http.Client {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+func TestNetHTTPClient(t *testing.T) {
+	url := "http://" + listen(t, func(c net.Conn) { newLink(c, Config{}, true) })
+	client := netHTTPClient(t)
+	f := func(method, target string, body io.Reader, want string) {
+		t.Helper()
+		req, _ := http.NewRequest(method, url+target, body)
+		req.Header.Add("Cookie", "a=1; b=2")
+		if body != nil {
+			req.Trailer = http.Header{"X-Trailer": {"t"}}
+			req.Header.Set("Expect", "100-continue")
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		got, err := io.ReadAll(res.Body)
+		if err != nil || string(got) != want {
+			t.Errorf("%s %s: %d bytes, %v", method, target, len(got), err)
+		}
+		if h := res.Header; h.Get("X-Method") != method || h.Get("X-Target") != target || h.Get("X-Cookie") != "a=1; b=2" || res.StatusCode != 200 {
+			t.Errorf("%d %v", res.StatusCode, h)
+		}
+		if body != nil && res.Trailer.Get("X-Trailer") != "t" {
+			t.Errorf("trailers %v", res.Trailer)
+		}
+	}
+	f("GET", "/a?b", nil, "")
+	f("HEAD", "/", nil, "")
+	f("POST", "/", strings.NewReader("hello"), "hello")
+	large := strings.Repeat("0123456789abcdef", 1<<17)
+	f("PUT", "/large", io.MultiReader(strings.NewReader(large)), large)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { f("PUT", "/beside", strings.NewReader(large[:300000]), large[:300000]) })
+	}
+	all.Wait()
+	res, err := client.Get(url + "/..%2f")
+	if err != nil || res.StatusCode != 400 {
+		t.Errorf("%v, %v", res, err)
+	}
+}
+
+func TestNetHTTPServer(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/reset":
+			panic(http.ErrAbortHandler)
+		case "/early":
+			w.WriteHeader(413)
+			return
+		case "/hints":
+			w.Header().Set("Link", "x")
+			w.WriteHeader(103)
+		}
+		w.Header().Set("Trailer", "X-Trailer")
+		io.Copy(flusher{w}, r.Body)
+		w.Header().Set("X-Trailer", r.Trailer.Get("X-Trailer"))
+	})
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := newLink(c, Config{Role: Client, Scheme: "http"}, false)
+	f := func(target string, body []byte, want string, trailers ...string) {
+		t.Helper()
+		req := newRequest("POST", target, "a", "Trailer: X-Trailer")
+		got := l.do(t, req, body, trailers...)
+		text := fmt.Sprintf("%d %d bytes%s", got.res.Status, len(got.body), fieldsText(&got.res.Trailers))
+		if got.over {
+			text += " reset"
+		}
+		equal(t, target, text, want)
+		if got.res.Status == 200 && !got.over && !bytes.Equal(got.body, body) {
+			t.Errorf("%s: another body", target)
+		}
+	}
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	f("/", nil, "200 0 bytes [x-trailer: ]")
+	f("/", []byte("hello"), "200 5 bytes [x-trailer: t]", "X-Trailer: t")
+	f("/", large, "200 2097152 bytes [x-trailer: t]", "X-Trailer: t")
+	f("/hints", []byte("x"), "200 1 bytes [x-trailer: ]")
+	f("/reset", nil, "0 0 bytes reset")
+	f("/early", []byte("x"), "413 0 bytes")
+	server.Config.Shutdown(context.Background())
+	l.mu.Lock()
+	for !l.dead && l.core.Capacity() > 0 {
+		l.change.Wait()
+	}
+	l.mu.Unlock()
+}
+
+type flusher struct{ http.ResponseWriter }
+
+func (f flusher) Write(p []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(p)
+	f.ResponseWriter.(http.Flusher).Flush()
+	return n, err
+}
+
+// The server goes away in two steps: what runs is finished, what comes later
+// goes over another connection.
+func TestNetHTTPClientWhileGoingAway(t *testing.T) {
+	links := make(chan *link, 100)
+	url := "http://" + listen(t, func(c net.Conn) { links <- newLink(c, Config{}, true) })
+	client := netHTTPClient(t)
+	pr, pw := io.Pipe()
+	running := make(chan error, 1)
+	go func() {
+		res, err := client.Post(url, "", pr)
+		if err == nil {
+			var b []byte
+			if b, err = io.ReadAll(res.Body); err == nil && string(b) != "hello" {
+				err = errors.New(string(b))
+			}
+		}
+		running <- err
+	}()
+	l := <-links
+	pw.Write([]byte("hel"))
+	l.mu.Lock()
+	l.core.Leave()
+	for !l.core.Leaving() {
+		l.change.Broadcast()
+		l.change.Wait()
+	}
+	l.mu.Unlock()
+	for range 5 {
+		if res, err := client.Get(url); err != nil || res.StatusCode != 200 {
+			t.Errorf("%v, %v", res, err)
+		}
+	}
+	pw.Write([]byte("lo"))
+	pw.Close()
+	if err := <-running; err != nil {
+		t.Error(err)
+	}
+	if len(links) != 1 {
+		t.Errorf("%d more connections", len(links))
+	}
+}
+
+// The suite of h2spec passes completely, where it is installed.
+func TestH2spec(t *testing.T) {
+	runH2spec(t, listen(t, func(c net.Conn) { newLink(c, Config{}, true, "hello from the test") }))
+}
+
+func runH2spec(t *testing.T, addr string) {
+	t.Helper()
+	h2spec, err := exec.LookPath("h2spec")
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatal("h2spec is not installed, and in CI every peer has to be there")
+	}
+	if err != nil {
+		t.Skip("h2spec is not installed; .ci/run says where it is from")
+	}
+	host, port, _ := net.SplitHostPort(addr)
+	out, err := exec.Command(h2spec, "-h", host, "-p", port, "-o", "5").CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte(" 0 failed")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

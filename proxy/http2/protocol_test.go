@@ -1,0 +1,256 @@
+package http2
+
+import (
+	"strings"
+	"testing"
+
+	xhttp2 "golang.org/x/net/http2"
+)
+
+// served gives a server what a client sends, in one piece and in bytes, and
+// compares the frames that it answers with, SETTINGS and windows aside.
+func served(t *testing.T, what string, p *peer, want ...string) {
+	t.Helper()
+	for _, piece := range []int{0, 1, 7} {
+		x := newSide(Config{})
+		x.receive(p.Bytes(), piece)
+		equal(t, what, frames(t, x.core.Take(nil), false), want)
+	}
+}
+
+// asked is served for a client that has opened stream 1 with a GET and stream 3 with a POST.
+func asked(t *testing.T, what string, p *peer, want ...string) {
+	t.Helper()
+	for _, piece := range []int{0, 1, 7} {
+		x, _, _ := asking(t)
+		x.receive(p.Bytes(), piece)
+		equal(t, what, frames(t, x.core.Take(nil), false), want)
+	}
+}
+
+func greeted() *peer { return newPeer().greet() }
+
+func TestConnectionErrors(t *testing.T) {
+	f := func(what string, p *peer, code, reason string) {
+		t.Helper()
+		last := "0"
+		if strings.HasPrefix(what, "1: ") {
+			last = "1"
+		}
+		served(t, what, p, "GOAWAY "+last+" "+code+" "+reason)
+	}
+	raw := func(kind, flags uint8, id uint32, payload string) *peer {
+		return greeted().raw(kind, flags, id, payload)
+	}
+	const protocol, size, flow, closed = "PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "FLOW_CONTROL_ERROR", "STREAM_CLOSED"
+
+	// The beginning.
+	p := newPeer()
+	p.WriteString("GET / HTTP/1.1\r\n")
+	f("no preface", p, protocol, "bad_preface")
+	p = newPeer()
+	p.WriteString(Preface)
+	f("no settings", p.raw(framePing, 0, 0, "12345678"), protocol, "no_settings")
+	p = newPeer()
+	p.WriteString(Preface)
+	f("an ack in place of settings", p.raw(frameSettings, flagAck, 0, ""), protocol, "no_settings")
+
+	// Sizes and streams of frames.
+	f("too large", raw(frameData, 0, 1, strings.Repeat("x", leastFrameSize+1)), size, "frame_size")
+	f("SETTINGS on a stream", raw(frameSettings, 0, 1, ""), protocol, "bad_settings")
+	f("SETTINGS ack with payload", raw(frameSettings, flagAck, 0, "123456"), size, "bad_settings")
+	f("SETTINGS cut", raw(frameSettings, 0, 0, "12345"), size, "bad_settings")
+	f("PING on a stream", raw(framePing, 0, 1, "12345678"), protocol, "bad_ping")
+	f("PING cut", raw(framePing, 0, 0, "1234567"), size, "bad_ping")
+	f("PRIORITY on no stream", raw(framePriority, 0, 0, "12345"), protocol, "bad_priority")
+	f("PRIORITY cut", raw(framePriority, 0, 1, "1234"), size, "bad_priority")
+	f("PRIORITY on itself", raw(framePriority, 0, 1, "\x00\x00\x00\x015"), protocol, "bad_priority")
+	f("RST_STREAM on no stream", raw(frameReset, 0, 0, "1234"), protocol, "bad_reset")
+	f("RST_STREAM on an idle stream", raw(frameReset, 0, 1, "1234"), protocol, "bad_reset")
+	f("1: RST_STREAM cut", greeted().post(1).raw(frameReset, 0, 1, "123"), size, "bad_reset")
+	f("WINDOW_UPDATE cut", raw(frameWindowUpdate, 0, 0, "123"), size, "bad_window")
+	f("WINDOW_UPDATE by nothing", raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x00"), protocol, "bad_window")
+	f("WINDOW_UPDATE on an idle stream", raw(frameWindowUpdate, 0, 1, "\x00\x00\x00\x01"), protocol, "bad_window")
+	f("WINDOW_UPDATE overflow", raw(frameWindowUpdate, 0, 0, "\x7f\xff\xff\xff"), flow, "window_overflow")
+	f("GOAWAY on a stream", raw(frameGoAway, 0, 1, "12345678"), protocol, "bad_goaway")
+	f("GOAWAY cut", raw(frameGoAway, 0, 0, "1234567"), size, "bad_goaway")
+	f("DATA on no stream", raw(frameData, 0, 0, "x"), protocol, "bad_data")
+	f("DATA on an idle stream", raw(frameData, 0, 1, "x"), protocol, "bad_data")
+	f("HEADERS on no stream", raw(frameHeaders, flagEndHeaders, 0, "\x82"), protocol, "bad_head")
+	f("HEADERS on an even stream", greeted().get(2), protocol, "bad_stream")
+	f("PUSH_PROMISE", raw(framePushPromise, flagEndHeaders, 1, "\x00\x00\x00\x02"), protocol, "push")
+	f("1: DATA with too much padding", greeted().post(1).raw(frameData, flagPadded, 1, "\x02x"), protocol, "bad_padding")
+	f("1: DATA without room for padding", greeted().post(1).raw(frameData, flagPadded, 1, ""), size, "bad_padding")
+	f("HEADERS with too much padding", raw(frameHeaders, flagPadded|flagEndHeaders, 1, "\x02x"), protocol, "bad_padding")
+	f("HEADERS without room for padding", raw(frameHeaders, flagPadded|flagEndHeaders, 1, ""), protocol, "bad_padding")
+	f("HEADERS without room for priority", raw(frameHeaders, flagPriority|flagEndHeaders, 1, "1234"), size, "bad_head")
+
+	// Settings' values.
+	set := func(id xhttp2.SettingID, v uint32) *peer { return newPeer().greet(xhttp2.Setting{ID: id, Val: v}) }
+	f("ENABLE_PUSH", set(settingPush, 2), protocol, "bad_settings")
+	f("INITIAL_WINDOW_SIZE", set(settingWindow, 1<<31), flow, "bad_settings")
+	f("MAX_FRAME_SIZE small", set(settingFrameSize, 1<<14-1), protocol, "bad_settings")
+	f("MAX_FRAME_SIZE large", set(settingFrameSize, 1<<24), protocol, "bad_settings")
+	f("ENABLE_CONNECT_PROTOCOL", set(settingConnectProtocol, 2), protocol, "bad_settings")
+	p = greeted().post(1).raw(frameWindowUpdate, 0, 1, "\x7f\xff\x00\x00")
+	p.framer.WriteSettings(xhttp2.Setting{ID: settingWindow, Val: 1 << 17})
+	f("1: windows overflow by SETTINGS", p, flow, "window_overflow")
+
+	// Heads.
+	block := string(newPeer().fields(getLines()...))
+	f("CONTINUATION alone", raw(frameContinuation, flagEndHeaders, 1, ""), protocol, "bad_continuation")
+	f("1: CONTINUATION behind the end", greeted().get(1).raw(frameContinuation, flagEndHeaders, 1, ""), protocol, "bad_continuation")
+	f("1: a head interrupted", raw(frameHeaders, 0, 1, block).raw(framePing, 0, 0, "12345678"), protocol, "broken_head")
+	f("1: a head interrupted by DATA", raw(frameHeaders, 0, 1, block).raw(frameData, 0, 1, "x"), protocol, "broken_head")
+	f("1: a head continued elsewhere", raw(frameHeaders, 0, 1, block).raw(frameContinuation, flagEndHeaders, 3, ""), protocol, "broken_head")
+	f("1: no such index", raw(frameHeaders, flagEndHeaders, 1, "\xff\xff\xff\x01"), "COMPRESSION_ERROR", "bad_compression")
+	f("1: a string cut", raw(frameHeaders, flagEndHeaders, 1, "\x00\x05ab"), "COMPRESSION_ERROR", "bad_compression")
+	f("1: a table too large", raw(frameHeaders, flagEndHeaders, 1, "\x3f\xff\xff\x03"+block), "COMPRESSION_ERROR", "bad_compression")
+	f("1: HEADERS on a closed stream", greeted().post(1).raw(frameReset, 0, 1, "\x00\x00\x00\x08").get(1), closed, "stream_closed")
+}
+
+func TestStreamErrors(t *testing.T) {
+	f := func(what string, p *peer, want ...string) { t.Helper(); served(t, what, p, want...) }
+	f("WINDOW_UPDATE by nothing", greeted().post(1).raw(frameWindowUpdate, 0, 1, "\x00\x00\x00\x00"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("WINDOW_UPDATE overflow", greeted().post(1).raw(frameWindowUpdate, 0, 1, "\x7f\xff\xff\xff"), "RST_STREAM 1 FLOW_CONTROL_ERROR")
+	f("DATA behind the end", greeted().get(1).data(1, false, "x"), "RST_STREAM 1 STREAM_CLOSED")
+	f("HEADERS behind the end", greeted().get(1).get(1), "RST_STREAM 1 STREAM_CLOSED")
+	f("a second head", greeted().post(1).post(1), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("a second head that does not end", greeted().post(1).head(1, false, "a: b"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("DATA behind the peer's reset", greeted().post(1).raw(frameReset, 0, 1, "\x00\x00\x00\x08").data(1, false, "x"), "RST_STREAM 1 STREAM_CLOSED")
+	f("DATA behind our reset", greeted().post(1).post(1).data(1, false, "x").data(1, true, "x"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("HEADERS behind our reset", greeted().post(1).post(1).head(1, true, "a: b"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("a stream depends on itself", greeted().raw(frameHeaders, flagEndHeaders|flagPriority, 1, "\x00\x00\x00\x015"+string(newPeer().fields(getLines()...))),
+		"RST_STREAM 1 PROTOCOL_ERROR")
+	f("a body too long", greeted().post(1, "content-length: 1").data(1, false, "xy"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("a body too short", greeted().post(1, "content-length: 3").data(1, false, "xy").data(1, true, ""), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("a body too short, trailers", greeted().post(1, "content-length: 3").data(1, false, "xy").head(1, true, "a: b"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("no body, but a length", greeted().get(1, "content-length: 1"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("trailers with a pseudo-field", greeted().post(1).head(1, true, ":path: /"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("trailers in upper case", greeted().post(1).head(1, true, "A: b"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("trailers of a connection", greeted().post(1).head(1, true, "connection: b"), "RST_STREAM 1 PROTOCOL_ERROR")
+}
+
+func TestHarmless(t *testing.T) {
+	f := func(what string, p *peer, want ...string) { t.Helper(); served(t, what, p, want...) }
+	f("PRIORITY on an idle stream", greeted().raw(framePriority, 0, 7, "\x00\x00\x00\x015"))
+	f("an unknown frame", greeted().raw(77, 0xff, 5, "payload"))
+	f("an unknown setting", newPeer().greet(xhttp2.Setting{ID: 77, Val: 5}))
+	f("a PING", greeted().raw(framePing, 0, 0, "12345678"), `PING "12345678" ack true`)
+	f("an answer to no PING", greeted().raw(framePing, flagAck, 0, "12345678"))
+	f("WINDOW_UPDATE on a closed stream", greeted().post(1).raw(frameReset, 0, 1, "\x00\x00\x00\x08").raw(frameWindowUpdate, 0, 1, "\x00\x00\x00\x01"))
+	f("RST_STREAM on a closed stream", greeted().post(1).raw(frameReset, 0, 1, "\x00\x00\x00\x08").raw(frameReset, 0, 1, "\x00\x00\x00\x08"))
+	f("streams left out", greeted().get(7).get(11))
+	f("settings in the middle", greeted().get(1).raw(frameSettings, 0, 0, ""))
+}
+
+func TestEvents(t *testing.T) {
+	f := func(what string, p *peer, want ...string) {
+		t.Helper()
+		for _, piece := range []int{0, 1, 7} {
+			x := newSide(Config{})
+			if err := x.receive(p.Bytes(), piece); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			equal(t, what, x.log[1:], want)
+		}
+	}
+	block := string(newPeer().fields(getLines("a: b")...))
+	f("a request", greeted().get(1), `1: GET / host "a" length 0 [host: a]`, "1: end")
+	f("in pieces", greeted().raw(frameHeaders, flagEndStream, 1, block[:5]).raw(frameContinuation, 0, 1, block[5:6]).raw(frameContinuation, flagEndHeaders, 1, block[6:]),
+		`1: GET / host "a" length 0 [host: a] [a: b]`, "1: end")
+	f("padded, with priority", greeted().raw(frameHeaders, flagEndStream|flagEndHeaders|flagPadded|flagPriority, 1, "\x03\x80\x00\x00\x03\x10"+block+"xyz"),
+		`1: GET / host "a" length 0 [host: a] [a: b]`, "1: end")
+	f("a body", greeted().post(1, "content-length: 5").data(1, false, "he").data(1, true, "llo"),
+		`1: POST / host "a" length 5 [host: a] [content-length: 5]`, `1: end "hello"`)
+	f("a padded body", greeted().post(1).raw(frameData, flagPadded, 1, "\x03hel\x00\x00\x00").raw(frameData, flagPadded|flagEndStream, 1, "\x00lo").data(1, true, ""),
+		`1: POST / host "a" length -1 [host: a]`, `1: end "hello"`, "1: reset STREAM_CLOSED data_after_end")
+	f("padding alone", greeted().post(1).raw(frameData, flagPadded, 1, "\x03\x00\x00\x00").raw(frameData, flagPadded|flagEndStream, 1, "\x00"),
+		`1: POST / host "a" length -1 [host: a]`, `1: end`)
+	f("trailers", greeted().post(1).data(1, false, "x").head(1, true, "t: u", "content-length: 5", "x-real-ip: 1"),
+		`1: POST / host "a" length -1 [host: a]`, `1: end "x" [t: u]`)
+	f("a reset", greeted().post(1).raw(frameReset, 0, 1, "\x00\x00\x00\x08"),
+		`1: POST / host "a" length -1 [host: a]`, "1: reset by peer CANCEL reset_by_peer")
+	f("settings acked", greeted().raw(frameSettings, flagAck, 0, "").raw(frameSettings, flagAck, 0, ""), "settings acked")
+	f("a client goes away", greeted().post(1).raw(frameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x0b"),
+		`1: POST / host "a" length -1 [host: a]`, "goaway ENHANCE_YOUR_CALM")
+}
+
+// asking is a client with a GET on stream 1 and a POST on stream 3.
+func asking(t *testing.T) (x *side, get, post *Stream) {
+	t.Helper()
+	x = newSide(Config{Role: Client})
+	x.receive(newPeer().raw(frameSettings, 0, 0, "").Bytes(), 0)
+	var err error
+	if get, err = x.core.Open(newRequest("GET", "/", "a"), true); err != nil {
+		t.Fatal(err)
+	}
+	if post, err = x.core.Open(newRequest("POST", "/", "a"), false); err != nil {
+		t.Fatal(err)
+	}
+	x.core.Take(nil)
+	x.log = nil
+	return x, get, post
+}
+
+func TestClientErrors(t *testing.T) {
+	f := func(what string, p *peer, want ...string) { t.Helper(); asked(t, what, p, want...) }
+	ok := func(id uint32, end bool, more ...string) *peer {
+		return newPeer().head(id, end, append([]string{":status: 200"}, more...)...)
+	}
+	f("a push", newPeer().raw(framePushPromise, flagEndHeaders, 1, "\x00\x00\x00\x02"), "GOAWAY 0 PROTOCOL_ERROR push")
+	f("a response on a stream of its own", ok(2, true), "GOAWAY 0 PROTOCOL_ERROR bad_stream")
+	f("a response to nothing", ok(5, true), "GOAWAY 0 PROTOCOL_ERROR bad_stream")
+	f("DATA before the head", newPeer().data(1, true, "x"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("push allowed", newPeer().raw(frameSettings, 0, 0, "\x00\x02\x00\x00\x00\x01"), "GOAWAY 0 PROTOCOL_ERROR bad_settings")
+	bad := func(what string, end bool, lines ...string) {
+		t.Helper()
+		f(what, newPeer().head(1, end, lines...), "RST_STREAM 1 PROTOCOL_ERROR")
+	}
+	bad("no status", true, "a: b")
+	bad("status twice", true, ":status: 200", ":status: 200")
+	bad("status behind", true, "a: b", ":status: 200")
+	bad("status 101", false, ":status: 101")
+	bad("status 99", true, ":status: 099")
+	bad("status 2000", true, ":status: 2000")
+	bad("status +20", true, ":status: +20")
+	bad("a request's field", true, ":status: 200", ":path: /")
+	bad("1xx ends", true, ":status: 103")
+	bad("connection", true, ":status: 200", "connection: close")
+	bad("two lengths", true, ":status: 200", "content-length: 0", "content-length: 0")
+	bad("bad length", true, ":status: 200", "content-length: x")
+	bad("length without body", true, ":status: 200", "content-length: 5")
+	f("204 with body", newPeer().head(1, false, ":status: 204").data(1, true, "x"), "RST_STREAM 1 PROTOCOL_ERROR")
+	f("too much", ok(1, false, "content-length: 1").data(1, true, "xy"), "RST_STREAM 1 PROTOCOL_ERROR")
+	p := newPeer()
+	for range 17 {
+		p.head(1, false, ":status: 103")
+	}
+	f("too many 1xx", p, "RST_STREAM 1 PROTOCOL_ERROR")
+	f("fine", ok(1, false, "content-length: 1").data(1, true, "x"))
+}
+
+func TestClientEvents(t *testing.T) {
+	f := func(what string, p *peer, want ...string) {
+		t.Helper()
+		for _, piece := range []int{0, 1, 7} {
+			x, _, _ := asking(t)
+			if err := x.receive(p.Bytes(), piece); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			equal(t, what, x.log, want)
+		}
+	}
+	f("a response", newPeer().head(1, true, ":status: 200", "a: b"), "1: 200 length 0 [a: b]", "1: end")
+	f("1xx before it", newPeer().head(1, false, ":status: 103", "link: x", "content-length: 5").head(1, false, ":status: 200").data(1, true, "hi"),
+		"1: 103 length 0 [link: x]", "1: 200 length -1", `1: end "hi"`)
+	f("204", newPeer().head(1, true, ":status: 204", "content-length: 5"), "1: 204 length 0", "1: end")
+	f("304", newPeer().head(1, false, ":status: 304", "content-length: 5").data(1, true, ""), "1: 304 length 0 [content-length: 5]", "1: end")
+	f("trailers alone", newPeer().head(3, true, ":status: 200", "grpc-status: 5"), "3: 200 length 0 [grpc-status: 5]", "3: end")
+	f("trailers", newPeer().head(3, false, ":status: 200", "trailer: grpc-status").data(3, false, "x").head(3, true, "grpc-status: 0", "host: x"),
+		"3: 200 length -1 [trailer: grpc-status]", `3: end "x" [grpc-status: 0]`)
+	f("refused", newPeer().raw(frameReset, 0, 3, "\x00\x00\x00\x07"), "3: reset by peer, unprocessed REFUSED_STREAM reset_by_peer")
+	f("going away", newPeer().raw(frameGoAway, 0, 0, "\x00\x00\x00\x01\x00\x00\x00\x00"), "goaway NO_ERROR", "3: reset by peer, unprocessed REFUSED_STREAM goaway")
+	f("going away softly", newPeer().raw(frameGoAway, 0, 0, "\x7f\xff\xff\xff\x00\x00\x00\x00").head(1, true, ":status: 200").
+		raw(frameGoAway, 0, 0, "\x00\x00\x00\x03\x00\x00\x00\x00"), "goaway NO_ERROR", "1: 200 length 0", "1: end", "goaway NO_ERROR")
+}

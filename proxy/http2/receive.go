@@ -1,0 +1,264 @@
+package http2
+
+import "encoding/binary"
+
+// settings handles SETTINGS (RFC 9113, section 6.5).
+func (c *Core) settings(f frame, p []byte) {
+	switch {
+	case f.id != 0:
+		c.fail(ProtocolError, "bad_settings", "SETTINGS came on a stream")
+	case f.has(flagAck) && f.length != 0, f.length%6 != 0:
+		c.fail(FrameSizeError, "bad_settings", "SETTINGS are not whole")
+	case !c.spend(forSettings):
+	case f.has(flagAck):
+		if c.acks > 0 {
+			c.acks--
+			c.events.SettingsAcked()
+		}
+	default:
+		c.greeted = true
+		c.applySettings(p)
+	}
+}
+
+func (c *Core) applySettings(p []byte) {
+	window := c.peer.window
+	for ; len(p) > 0; p = p[6:] {
+		value := binary.BigEndian.Uint32(p[2:])
+		switch binary.BigEndian.Uint16(p) {
+		case settingTableSize:
+			// Whoever lowers it must be told that we comply (RFC 7541, section
+			// 4.2). We use no table anyway, and say so once.
+			c.tableReset = c.tableReset || value < 4096
+		case settingPush:
+			if value > 1 || value == 1 && c.config.Role == Client {
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_PUSH has no proper value")
+			}
+		case settingStreams:
+			c.peer.streams = value
+		case settingWindow:
+			if window = value; value > mostWindow {
+				c.fail(FlowControlError, "bad_settings", "SETTINGS_INITIAL_WINDOW_SIZE is too large")
+			}
+		case settingFrameSize:
+			if c.peer.frameSize = value; value < leastFrameSize || value > mostFrameSize {
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_MAX_FRAME_SIZE has no proper value")
+			}
+		case settingHeadSize:
+			c.peer.headSize = value
+		case settingConnectProtocol:
+			if value > 1 || value == 0 && c.peer.connect {
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_CONNECT_PROTOCOL has no proper value")
+			}
+			c.peer.connect = value == 1
+		}
+		if c.err != nil {
+			return
+		}
+	}
+	if !c.changeWindows(window) {
+		return
+	}
+	c.appendControl(0, frameSettings, flagAck, 0) // before what it lets us send
+	for _, s := range c.table.streams {
+		c.unstarve(s)
+	}
+	c.wake()
+	c.events.Settings()
+}
+
+// changeWindows gives all streams another initial window (RFC 9113, section 6.9.2).
+func (c *Core) changeWindows(window uint32) bool {
+	change := int64(window) - int64(c.peer.window)
+	c.peer.window = window
+	for _, s := range c.table.streams {
+		if s.sendWindow += change; s.sendWindow > mostWindow {
+			c.fail(FlowControlError, "window_overflow", "SETTINGS_INITIAL_WINDOW_SIZE makes a stream's window overflow")
+			return false
+		}
+	}
+	return true
+}
+
+// ping handles PING (RFC 9113, section 6.7).
+func (c *Core) ping(f frame, p []byte) {
+	switch {
+	case f.id != 0:
+		c.fail(ProtocolError, "bad_ping", "PING came on a stream")
+	case f.length != 8:
+		c.fail(FrameSizeError, "bad_ping", "PING has not 8 bytes")
+	case f.has(flagAck):
+		c.pingAcked(string(p))
+	case c.spend(forPings):
+		c.appendControl(8, framePing, flagAck, 0)
+		c.out = append(c.out, p...)
+	}
+}
+
+// The PINGs that we send say in their payload what for.
+const (
+	pingAlive = "weirlive" // the driver's
+	pingPath  = "weirpath" // how much fits into the path
+	pingLeave = "weirexit" // whether the peer knows that we leave
+)
+
+func (c *Core) pingAcked(payload string) {
+	switch {
+	case payload == pingAlive && c.pinging:
+		c.pinging = false
+		c.events.PingAcked()
+	case payload == pingPath && c.path.probing:
+		c.measured()
+	case payload == pingLeave && c.leaving == leavingSoon:
+		c.LeaveNow()
+	default:
+		c.spend(forPings)
+	}
+}
+
+// Ping asks the peer for a sign of life: PingAcked. While one is out, it does nothing.
+func (c *Core) Ping() {
+	if !c.pinging {
+		c.pinging = true
+		c.appendPing(pingAlive)
+	}
+}
+
+func (c *Core) appendPing(payload string) {
+	c.appendControl(8, framePing, 0, 0)
+	c.out = append(c.out, payload...)
+}
+
+// priority handles PRIORITY, which we ignore (RFC 9113, section 5.3.2).
+func (c *Core) priority(f frame, p []byte) {
+	switch {
+	case f.id == 0:
+		c.fail(ProtocolError, "bad_priority", "PRIORITY came on no stream")
+	case f.length != 5:
+		c.fail(FrameSizeError, "bad_priority", "PRIORITY has not 5 bytes")
+	case binary.BigEndian.Uint32(p)&mostStreamID == f.id:
+		c.fail(ProtocolError, "bad_priority", "a stream depends on itself")
+	default:
+		c.spend(forIgnored)
+	}
+}
+
+// idle says whether a stream was never opened.
+func (c *Core) idle(id uint32) bool {
+	if c.own(id) {
+		return id >= c.nextOwn
+	}
+	return id > c.lastPeer
+}
+
+// own says whether a stream's number is one of ours to give.
+func (c *Core) own(id uint32) bool { return (id%2 == 1) == (c.config.Role == Client) }
+
+// resetByPeer handles RST_STREAM (RFC 9113, section 6.4).
+func (c *Core) resetByPeer(f frame, p []byte) {
+	switch {
+	case f.id == 0 || c.idle(f.id):
+		c.fail(ProtocolError, "bad_reset", "RST_STREAM came for no stream")
+		return
+	case f.length != 4:
+		c.fail(FrameSizeError, "bad_reset", "RST_STREAM has not 4 bytes")
+		return
+	}
+	s := c.table.find(f.id)
+	if s == nil {
+		c.spend(forIgnored)
+		return
+	}
+	if c.config.Role == Server && !c.spend(forResets) {
+		return
+	}
+	code := Code(binary.BigEndian.Uint32(p))
+	c.close(s)
+	c.events.Reset(s, Ending{Code: code, ByPeer: true, Unprocessed: code == RefusedStream, Reason: "reset_by_peer",
+		Detail: "the peer reset the stream: " + code.String()})
+}
+
+// windowUpdate handles WINDOW_UPDATE (RFC 9113, section 6.9).
+func (c *Core) windowUpdate(f frame, p []byte) {
+	if f.length != 4 {
+		c.fail(FrameSizeError, "bad_window", "WINDOW_UPDATE has not 4 bytes")
+		return
+	}
+	if !c.spend(forWindows) {
+		return
+	}
+	n := int64(binary.BigEndian.Uint32(p) & mostWindow)
+	if f.id == 0 {
+		c.enlargeConnection(n)
+		return
+	}
+	if c.idle(f.id) {
+		c.fail(ProtocolError, "bad_window", "WINDOW_UPDATE came for no stream")
+		return
+	}
+	s := c.table.find(f.id)
+	if s == nil {
+		return // it is over, and the peer did not know
+	}
+	switch s.sendWindow += n; {
+	case n == 0:
+		c.provoked(s, ProtocolError, "bad_window", "WINDOW_UPDATE enlarges by nothing")
+	case s.sendWindow > mostWindow:
+		c.provoked(s, FlowControlError, "window_overflow", "WINDOW_UPDATE makes the stream's window overflow")
+	default:
+		c.unstarve(s)
+		c.wake()
+	}
+}
+
+func (c *Core) enlargeConnection(n int64) {
+	switch c.sendWindow += n; {
+	case n == 0:
+		c.fail(ProtocolError, "bad_window", "WINDOW_UPDATE enlarges by nothing")
+	case c.sendWindow > mostWindow:
+		c.fail(FlowControlError, "window_overflow", "WINDOW_UPDATE makes the connection's window overflow")
+	default:
+		c.wake()
+	}
+}
+
+// goAway handles GOAWAY (RFC 9113, section 6.8).
+func (c *Core) goAway(f frame, p []byte) {
+	switch {
+	case f.id != 0:
+		c.fail(ProtocolError, "bad_goaway", "GOAWAY came on a stream")
+		return
+	case f.length < 8:
+		c.fail(FrameSizeError, "bad_goaway", "GOAWAY is too short")
+		return
+	case !c.spend(forSettings):
+		return
+	}
+	last, code := binary.BigEndian.Uint32(p)&mostStreamID, Code(binary.BigEndian.Uint32(p[4:]))
+	if c.peerGone && last > c.peerLast {
+		last = c.peerLast // it may only shrink
+	}
+	c.peerGone, c.peerLast = true, last
+	c.events.GoAway(code)
+	for i := len(c.table.streams) - 1; i >= 0; i-- {
+		// Handlers may close streams, too.
+		if i >= len(c.table.streams) {
+			continue
+		}
+		if s := c.table.streams[i]; c.own(s.id) && s.id > last {
+			c.close(s)
+			c.events.Reset(s, Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "goaway",
+				Detail: "the peer went away before it took the stream"})
+		}
+	}
+}
+
+// provoked resets a stream for the peer's fault.
+func (c *Core) provoked(s *Stream, code Code, reason, detail string) {
+	if !c.spend(forProvoked) || s.closed {
+		return
+	}
+	c.appendReset(s.id, code)
+	c.close(s)
+	c.events.Reset(s, Ending{Code: code, Reason: reason, Detail: detail})
+}

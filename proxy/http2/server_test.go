@@ -1,0 +1,368 @@
+package http2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// serving serves connections until the test ends, each exchange by serve.
+func serving(t *testing.T, serve func(x *Exchange)) (url string, connections chan *Connection) {
+	t.Helper()
+	connections = make(chan *Connection, 1000) // more than any test makes
+	var all sync.WaitGroup
+	addr := listen(t, func(nc net.Conn) {
+		c := new(Connection)
+		c.Init(nc, Config{}, func(x *Exchange) {
+			defer x.Close()
+			serve(x)
+		})
+		connections <- c
+		all.Go(func() {
+			c.Start()
+			c.Step()
+			nc.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			c.Abort()
+			nc.Close()
+		})
+	})
+	t.Cleanup(all.Wait)
+	return "http://" + addr, connections
+}
+
+// echo answers with what comes, while it comes.
+func echo(x *Exchange) {
+	var req message.Request
+	var refusal *message.Refusal
+	if err := x.ReadHead(&req); errors.As(err, &refusal) {
+		x.WriteHead(&req, newResponse(refusal.Status), true)
+		return
+	}
+	res := newResponse(200, "X-Target: "+string(req.Bytes(req.Target)))
+	res.Length = req.Length
+	if req.ExpectContinue {
+		x.WriteHead(&req, newResponse(100), false)
+	}
+	x.WriteHead(&req, res, false)
+	if p, whole := x.BufferedBody(); whole {
+		x.WriteBody(p)
+		x.SkipBody()
+	}
+	for !x.BodyEnded() {
+		p, err := x.ReadBody(&req)
+		if err != nil && err != io.EOF || x.WriteBody(p) != nil {
+			return
+		}
+	}
+	res.Trailers.AddField("X-Trailer", string(req.Trailers.GetName("x-trailer")))
+	x.WriteEnd(res)
+	x.Flush()
+}
+
+func TestConnectionEchoes(t *testing.T) {
+	url, _ := serving(t, echo)
+	client := netHTTPClient(t)
+	f := func(body string, known bool) {
+		t.Helper()
+		var r io.Reader = strings.NewReader(body)
+		if !known {
+			r = io.MultiReader(r)
+		}
+		req, _ := http.NewRequest("POST", url+"/x", r)
+		if !known {
+			req.Trailer = http.Header{"X-Trailer": {"t"}}
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		got, err := io.ReadAll(res.Body)
+		if err != nil || string(got) != body || res.Header.Get("X-Target") != "/x" {
+			t.Errorf("%d of %d bytes, %v", len(got), len(body), err)
+		}
+		if want := map[bool]string{true: "", false: "t"}[known]; res.Trailer.Get("X-Trailer") != want {
+			t.Errorf("trailers %v", res.Trailer)
+		}
+	}
+	large := strings.Repeat("0123456789abcdef", 1<<17)
+	for _, known := range []bool{true, false} {
+		for _, n := range []int{0, 1, 1000, 16 << 10, 16<<10 + 1, 70000, 2 << 20} {
+			f(large[:n], known)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() { f(large[:i*5000], i%2 == 0) })
+	}
+	all.Wait()
+	if res, err := client.Get(url + "/..%2f"); err != nil || res.StatusCode != 400 {
+		t.Errorf("%v, %v", res, err)
+	}
+	if res, err := client.Head(url); err != nil || res.StatusCode != 200 {
+		t.Errorf("%v, %v", res, err)
+	}
+}
+
+// A client that gives up wakes whoever waits for it, reading or writing.
+func TestConnectionClientGivesUp(t *testing.T) {
+	ended := make(chan error, 10)
+	url, _ := serving(t, func(x *Exchange) {
+		var req message.Request
+		x.ReadHead(&req)
+		res := newResponse(200)
+		res.Length = message.Unknown
+		x.WriteHead(&req, res, false)
+		var err error
+		if string(req.Bytes(req.Target)) == "/read" {
+			for err == nil {
+				_, err = x.ReadBody(&req)
+			}
+		} else {
+			for err == nil {
+				err = x.WriteBody(make([]byte, 10000))
+			}
+		}
+		if !x.Gone() {
+			err = fmt.Errorf("%w, but the client is not gone", err)
+		}
+		ended <- err
+	})
+	for _, target := range []string{"/read", "/write"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		pr, pw := io.Pipe()
+		req, _ := http.NewRequestWithContext(ctx, "POST", url+target, pr)
+		res, err := netHTTPClient(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		res.Body.Close()
+		pw.Close()
+		var over *OverError
+		if err := <-ended; !errors.As(err, &over) && err != ErrStreamOver {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}
+
+func TestConnectionDeadlines(t *testing.T) {
+	results := make(chan string, 1)
+	url, _ := serving(t, func(x *Exchange) {
+		var req message.Request
+		x.ReadHead(&req)
+		x.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, readErr := x.ReadBody(&req)
+		res := newResponse(200)
+		res.Length = message.Unknown
+		x.WriteHead(&req, res, false)
+		x.SetWriteTimeout(50 * time.Millisecond)
+		writeErr := x.WriteBody(make([]byte, 64<<20)) // nobody reads it
+		x.Interrupt()
+		x.SetReadDeadline(time.Time{})
+		_, interrupted := x.ReadBody(&req)
+		results <- fmt.Sprint(errors.Is(readErr, os.ErrDeadlineExceeded), errors.Is(writeErr, os.ErrDeadlineExceeded), interrupted == conn.ErrInterrupted)
+	})
+	pr, pw := io.Pipe()
+	res, err := netHTTPClient(t).Post(url, "", pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "deadlines", <-results, "true true true")
+	pw.Close()
+	res.Body.Close()
+}
+
+// An early answer: the rest of the upload is not wanted.
+func TestConnectionAnswersEarly(t *testing.T) {
+	url, connections := serving(t, func(x *Exchange) {
+		var req message.Request
+		x.ReadHead(&req)
+		res := newResponse(413, "Content-Length: 4")
+		res.Length = 4
+		x.WriteHead(&req, res, false)
+		x.WriteBody([]byte("much"))
+		x.WriteEnd(res)
+	})
+	client := netHTTPClient(t)
+	for range 20 {
+		res, err := client.Post(url, "", bytes.NewReader(make([]byte, 10<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(res.Body); err != nil || string(b) != "much" || res.StatusCode != 413 {
+			t.Errorf("%d %q %v", res.StatusCode, b, err)
+		}
+		res.Body.Close()
+	}
+	if len(connections) != 1 {
+		t.Errorf("%d connections", len(connections))
+	}
+}
+
+// What runs when the connection is to end runs to its end.
+func TestConnectionLeaves(t *testing.T) {
+	var running atomic.Int32
+	url, connections := serving(t, func(x *Exchange) {
+		running.Add(1)
+		echo(x)
+	})
+	client := netHTTPClient(t)
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		res, err := client.Post(url, "", pr)
+		if err == nil {
+			_, err = io.ReadAll(res.Body)
+		}
+		done <- err
+	}()
+	c := <-connections
+	pw.Write([]byte("x"))
+	c.Leave()
+	if c.Left() {
+		t.Error("an exchange runs")
+	}
+	pw.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !c.Left(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is not left")
+		}
+	}
+	if res, err := client.Get(url); err != nil || res.StatusCode != 200 || len(connections) != 1 {
+		t.Errorf("%v, %v, %d more connections", res, err, len(connections))
+	}
+}
+
+// An idle connection holds no buffers and no goroutines but its reader.
+func TestConnectionIdle(t *testing.T) {
+	url, connections := serving(t, echo)
+	client := netHTTPClient(t)
+	for range 10 {
+		res, err := client.Post(url, "", strings.NewReader("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+	c := <-connections
+	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+		c.mu.Lock()
+		idle := !c.flushing && c.core.Working() == 0 && c.core.out == nil
+		c.mu.Unlock()
+		if idle {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is not idle")
+		}
+	}
+	c.Trim()
+}
+
+func TestH2specOnConnection(t *testing.T) {
+	url, _ := serving(t, func(x *Exchange) {
+		var req message.Request
+		res := newResponse(200)
+		res.Length = message.Unknown
+		if x.ReadHead(&req) != nil {
+			return
+		}
+		x.WriteHead(&req, res, false)
+		x.WriteBody([]byte("hello from the test"))
+		for {
+			if _, err := x.ReadBody(&req); err != nil {
+				break
+			}
+		}
+		x.WriteEnd(res)
+	})
+	runH2spec(t, strings.TrimPrefix(url, "http://"))
+}
+
+// Trailers follow a body whose length is known, where they may.
+func TestTrailersBehindALength(t *testing.T) {
+	url, _ := serving(t, func(x *Exchange) {
+		var req message.Request
+		x.ReadHead(&req)
+		res := newResponse(200, "Content-Length: 5")
+		res.Length, res.Trails = 5, true
+		x.WriteHead(&req, res, false)
+		x.WriteBody([]byte("hello"))
+		res.Trailers.AddField("X-Sum", "1")
+		x.WriteEnd(res)
+		x.Flush()
+	})
+	res, err := netHTTPClient(t).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "hello" || res.Trailer.Get("X-Sum") != "1" {
+		t.Errorf("%q, %v, trailers %v", b, err, res.Trailer)
+	}
+	res.Body.Close()
+}
+
+// A client that keeps to its limit of streams is never refused one, however
+// long exchanges take that have answered already.
+func TestExchangesThatEndLate(t *testing.T) {
+	const streams = 3
+	gate := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then a stream too many was refused
+	client, ours := net.Pipe()
+	client.SetDeadline(time.Now().Add(20 * time.Second))
+	c := new(Connection)
+	c.Init(ours, Config{Streams: streams}, func(x *Exchange) {
+		defer x.Close()
+		echo(x)
+		<-gate
+	})
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { c.Start(); c.Step(); c.Abort() })
+	sent := make(chan []byte, 100)
+	all.Go(func() {
+		for p := range sent {
+			client.Write(p)
+		}
+	})
+	defer close(sent)
+	defer client.Close()
+	sent <- greeted().Bytes()
+	f := xhttp2.NewFramer(io.Discard, client)
+	for opened, answered := 0, 0; answered < 4*streams; {
+		for ; opened < answered+streams; opened++ {
+			sent <- newPeer().get(uint32(1 + 2*opened)).Bytes()
+		}
+		switch frame, err := f.ReadFrame(); frame := frame.(type) {
+		case nil:
+			t.Fatal(err)
+		case *xhttp2.RSTStreamFrame:
+			t.Fatalf("stream %d was reset: %v", frame.StreamID, frame.ErrCode)
+		case *xhttp2.HeadersFrame, *xhttp2.DataFrame:
+			if frame.Header().Flags.Has(xhttp2.FlagHeadersEndStream) {
+				answered++
+			}
+		}
+	}
+}

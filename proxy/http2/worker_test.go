@@ -1,0 +1,63 @@
+package http2
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// No task waits until another is through, however they come: in batches, one
+// by one, or from another task.
+func TestWorkHoldsNothingUp(t *testing.T) {
+	const batch, batches = 20, 10
+	all := make(chan struct{})
+	var begun sync.WaitGroup
+	task := func() {
+		begun.Done()
+		<-all
+	}
+	begun.Add(3 * batch * batches)
+	for range batches {
+		for range batch {
+			work(task)
+			work(func() {
+				work(task)
+				task()
+			})
+		}
+		runtime.Gosched() // some batches meet a dispatcher that is under way, others do not
+	}
+	go func() {
+		begun.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-time.After(20 * time.Second):
+		t.Fatal("some tasks did not begin while others waited")
+	}
+}
+
+// Workers go from one task to the next, and end when there is none for long.
+func TestWorkersEnd(t *testing.T) {
+	for range 3 {
+		var done sync.WaitGroup
+		done.Add(2 * mostIdle)
+		for range 2 * mostIdle {
+			work(done.Done)
+		}
+		done.Wait()
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		workers.Lock()
+		idle, tasks := len(workers.idle), len(workers.tasks)
+		workers.Unlock()
+		if idle == 0 && tasks == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d workers still wait for work, %d tasks for workers", idle, tasks)
+		}
+	}
+}

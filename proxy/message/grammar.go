@@ -1,0 +1,132 @@
+package message
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// tokenByte are the characters of a token (RFC 9110, section 5.6.2).
+var tokenByte = func() (t [256]bool) {
+	for c := range t {
+		t[c] = '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+			bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
+	}
+	return t
+}()
+
+// TokenByte says whether c may stand in a token (RFC 9110, section 5.6.2).
+func TokenByte(c byte) bool { return tokenByte[c] }
+
+// ValidToken says whether b is a token: a method, or the name of a field.
+func ValidToken(b []byte) bool {
+	for _, c := range b {
+		if !tokenByte[c] {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// ValidProtocol says whether v is one protocol, with or without a version (RFC
+// 9110, section 7.8). What only resembles one, an endpoint might read as h2c.
+func ValidProtocol(v []byte) bool {
+	name, version, versioned := bytes.Cut(v, slash)
+	return ValidToken(name) && (!versioned || ValidToken(version))
+}
+
+var slash = []byte{'/'}
+
+// ValidValue says whether b has no control character but the tab (RFC 9110, section 5.5).
+func ValidValue(b []byte) bool {
+	for len(b) >= 8 {
+		if hasControl(binary.LittleEndian.Uint64(b)) && !validBytes(b[:8]) {
+			return false
+		}
+		b = b[8:]
+	}
+	return validBytes(b)
+}
+
+func validBytes(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// hasControl says whether any of eight bytes is below 0x20 or is 0x7f: the
+// subtraction borrows into a byte's top bit only where it was small, and bytes
+// that had the bit before are masked out.
+func hasControl(v uint64) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	del := v ^ ones*0x7f
+	return ((v-ones*0x20)&^v|(del-ones)&^del)&tops != 0
+}
+
+// ParseLength reads a Content-Length: digits alone, and few enough not to overflow.
+func ParseLength(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > 18 {
+		return 0, false
+	}
+	var n int64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// HexDigit says whether c is a hexadecimal digit of either case.
+func HexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
+}
+
+// ValidHost accepts a name or an IPv4 address, or an IPv6 address in brackets,
+// with an optional port; and nothing at all, which RFC 9112, section 3.2, allows.
+func ValidHost(h []byte) bool {
+	port := 0
+	if len(h) > 0 && h[0] == '[' {
+		end := bytes.IndexByte(h, ']')
+		if end < 0 || !validIPv6(h[1:end]) {
+			return false
+		}
+		port = end + 1
+	} else {
+		for port < len(h) && isHostByte(h[port]) {
+			port++
+		}
+		if port == 0 && len(h) > 0 {
+			return false
+		}
+	}
+	if port == len(h) {
+		return true
+	}
+	return h[port] == ':' && validPort(h[port+1:])
+}
+
+// validIPv6 takes no zones: they mean nothing beyond the client's own machine.
+func validIPv6(b []byte) bool {
+	if len(b) > len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255") {
+		return false
+	}
+	a, err := netip.ParseAddr(string(b))
+	return err == nil && a.Is6() && a.Zone() == ""
+}
+
+func validPort(p []byte) bool {
+	if len(p) == 0 {
+		return true // an empty port is the default one (RFC 3986, section 3.2.3)
+	}
+	n, ok := ParseLength(p)
+	return ok && len(p) <= 5 && n <= 65535
+}
+
+func isHostByte(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_'
+}

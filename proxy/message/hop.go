@@ -1,0 +1,60 @@
+package message
+
+import "bytes"
+
+// DropHopByHop drops what was meant for weir and not for the other side: the
+// fields of RFC 9110, section 7.6.1, and those that Connection names. What
+// messages need of them, the codecs write anew.
+func (h *Head) DropHopByHop() {
+	named := false
+	for i := range h.Fields {
+		switch h.Fields[i].ID {
+		case Connection:
+			h.Fields[i].Dropped, named = true, true
+		case TransferEncoding, TE, Upgrade, KeepAlive, ProxyConnection, ProxyAuthenticate, ProxyAuthorization, HTTP2Settings:
+			h.Fields[i].Dropped = true
+		}
+	}
+	if named {
+		h.dropNominated(h)
+	}
+}
+
+// dropNominated drops the fields of h that head's Connection fields list.
+func (h *Head) dropNominated(head *Head) {
+	for i := range head.Fields {
+		if head.Fields[i].ID == Connection {
+			EachToken(head.Value(i), func(name []byte) { h.dropNamed(name) })
+		}
+	}
+}
+
+// dropNamed drops the fields of a name that Connection lists. The length, the
+// host and what the client waits for are no sender's to take away from a message.
+func (h *Head) dropNamed(name []byte) {
+	for i := range h.Fields {
+		switch f := &h.Fields[i]; f.ID {
+		case Host, ContentLength, Expect:
+		default:
+			f.Dropped = f.Dropped || bytes.EqualFold(h.Name(i), name)
+		}
+	}
+}
+
+// KeepTrailers drops from trailers what may not stand in one, and what head's
+// Connection names: what routes, frames or vouches must come in the head or not
+// at all (RFC 9110, section 6.5.1; CVE-2026-88004).
+func KeepTrailers(trailers, head *Head) {
+	trailers.dropNominated(head)
+	for i := range trailers.Fields {
+		if trailers.Fields[i].ID != Other {
+			trailers.Fields[i].Dropped = true
+		}
+	}
+}
+
+// FramesMessage says whether a Trailer field lists one that no trailer may be
+// (RFC 9110, section 6.5.1). There are parsers that take such a message for none.
+func FramesMessage(list []byte) bool {
+	return HasToken(list, "transfer-encoding") || HasToken(list, "content-length") || HasToken(list, "trailer")
+}

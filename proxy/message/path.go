@@ -1,0 +1,84 @@
+package message
+
+import "bytes"
+
+// ValidTarget says whether a request target has only characters that may stand
+// in one unencoded, and no fragment.
+func ValidTarget(t []byte) bool {
+	for _, c := range t {
+		if c <= ' ' || c >= 0x7f || c == '#' {
+			return false
+		}
+	}
+	return len(t) > 0
+}
+
+// AmbiguousPath finds what endpoints disagree about: "." and ".." segments and
+// backslashes, plain or percent-encoded, null bytes, and escapes that are none.
+func AmbiguousPath(path []byte) bool {
+	suspicious := false
+	for i, c := range path {
+		switch c {
+		case '\\':
+			return true
+		case '.':
+			suspicious = suspicious || path[max(i-1, 0)] == '/' || path[max(i-1, 0)] == '.'
+		case '%':
+			if !validEscape(path[i:]) {
+				return true
+			}
+			suspicious = true
+		}
+	}
+	if !suspicious {
+		return false
+	}
+	for len(path) > 0 {
+		segment := path
+		if i := bytes.IndexByte(path[1:], '/'); i >= 0 {
+			segment, path = path[:i+1], path[i+1:]
+		} else {
+			path = nil
+		}
+		if ambiguousSegment(segment[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// validEscape says whether b begins with a byte in percent-encoding that is not null.
+func validEscape(b []byte) bool {
+	return len(b) > 2 && HexDigit(b[1]) && HexDigit(b[2]) && (b[1] != '0' || b[2] != '0')
+}
+
+func ambiguousSegment(s []byte) bool {
+	dots, others := 0, 0
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '.':
+			dots++
+		case s[i] == '%' && i+2 < len(s) && s[i+1] == '2' && s[i+2]|0x20 == 'e':
+			dots++
+			i += 2
+		case s[i] == '%' && i+2 < len(s) && s[i+1] == '5' && s[i+2]|0x20 == 'c':
+			return true
+		case s[i] == '%' && i+2 < len(s) && s[i+1] == '2' && s[i+2]|0x20 == 'f':
+			// An endpoint that decodes first sees a border here.
+			if dots == 1 && others == 0 || dots == 2 && others == 0 {
+				return true
+			}
+			dots, others = 0, 0
+			i += 2
+		case s[i] == ';':
+			// Servlet containers cut a segment's parameters before they look at its dots.
+			if others == 0 && (dots == 1 || dots == 2) {
+				return true
+			}
+			others++
+		default:
+			others++
+		}
+	}
+	return others == 0 && (dots == 1 || dots == 2)
+}

@@ -1,0 +1,386 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
+)
+
+// session2 is a client connection that speaks HTTP/2. Its own goroutine reads;
+// each exchange is routed anew and runs in a worker's, beside the others.
+type session2 struct {
+	http2 http2.Connection
+	proxy *Proxy
+	conn  *conn.Conn
+	tls   *tls.Conn                  // nil: plain
+	side  atomic.Pointer[clientSide] // of the exchanges to come
+
+	step func() bool // s.read, bound once
+	err  error       // what ended read
+
+	before    int64        // how many bytes had come when read was called last
+	timing    uint64       // the head or frame whose deadline is set; 0: none
+	greeting  bool         // the preface and the first frame are timed
+	idleSince atomic.Int64 // when the last exchange ended, nanoseconds since began; busy: one runs
+	began     time.Time
+
+	leaving atomic.Pointer[time.Timer] // takes no more exchanges when it fires
+}
+
+// busy is idleSince while there is an exchange.
+const busy = -1
+
+// serveHTTP2 serves exchanges on a connection until one side has enough, and closes it.
+func serveHTTP2(cl clientSide) {
+	s := &session2{proxy: cl.proxy, conn: cl.conn, tls: cl.tls, began: time.Now(), greeting: true}
+	s.side.Store(&cl)
+	s.step = s.read
+	var rw io.ReadWriter = s.conn
+	if s.tls != nil {
+		rw = s.tls
+	}
+	s.conn.Split()
+	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams}, s.serve)
+	s.http2.Observe(s)
+	s.proxy.http2.add(s)
+	defer s.proxy.http2.remove(s)
+	whole := false
+	defer func() {
+		if !whole {
+			s.conn.Cut()
+			s.http2.Abort() // and Proxy.rescue ends the client's connection
+		}
+	}()
+	s.http2.Start()
+	s.close(s.run())
+	whole = true
+}
+
+// run reads until the connection has ended, and says how: nil where it was left.
+func (s *session2) run() error {
+	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
+	for {
+		err := s.conn.Await(s.step)
+		if err == nil {
+			err = s.err
+		}
+		switch {
+		case err == conn.ErrInterrupted:
+			s.conn.Resume()
+			if err := s.http2.Err(); err != nil {
+				return err
+			}
+			if s.http2.Left() {
+				return nil
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if s.timed() {
+				return errSlowHead
+			}
+			s.wait(time.Now())
+		default:
+			return err
+		}
+	}
+}
+
+var errSlowHead = &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: refuseSlowHead.Reason, Detail: refuseSlowHead.Detail}
+
+// read is called within Await, when bytes may be there. It returns true to leave.
+func (s *session2) read() bool {
+	s.err = s.http2.Step()
+	if s.err != conn.ErrWouldBlock {
+		return true
+	}
+	if s.timed() || s.timing != 0 || s.greeting {
+		s.time()
+	}
+	if s.before == s.conn.BytesRead && s.idleSince.Load() != busy {
+		s.http2.Trim() // Await looks once more when nothing has come for a moment
+	}
+	s.before = s.conn.BytesRead
+	return false
+}
+
+// timed says whether the client has begun something that has its own deadline.
+func (s *session2) timed() bool {
+	return s.greeting && !s.http2.Greeted() || s.http2.HeadStarted() != 0
+}
+
+// time sets the deadline of what the client has begun, or that of an idle connection.
+func (s *session2) time() {
+	now := time.Now()
+	if s.greeting {
+		if !s.http2.Greeted() {
+			return // it is set
+		}
+		s.greeting = false
+		s.idleSince.CompareAndSwap(0, int64(now.Sub(s.began)))
+	}
+	begun := s.http2.HeadStarted()
+	switch {
+	case begun == s.timing:
+	case begun != 0:
+		s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.RequestHead))
+	default:
+		s.wait(now)
+	}
+	s.timing = begun
+}
+
+// wait sets the deadline of an idle connection, and leaves one that was idle for
+// too long. What an exchange does that runs has deadlines of its own.
+func (s *session2) wait(now time.Time) {
+	limit := s.side.Load().edge.timeouts.KeepAlive
+	if since := s.idleSince.Load(); since != busy {
+		until := s.began.Add(time.Duration(since) + limit)
+		if now.Before(until) {
+			s.conn.SetReadDeadline(until)
+			return
+		}
+		s.leave()
+	}
+	s.conn.SetReadDeadline(now.Add(limit))
+}
+
+// Over wakes the goroutine that reads.
+func (s *session2) Over() { s.conn.Interrupt() }
+
+// Fault counts a stream that was reset for the client's fault.
+func (s *session2) Fault(reason string) {
+	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
+}
+
+// Busy is told when the first exchange begins, and when the last one has ended.
+func (s *session2) Busy(yes bool) {
+	if yes {
+		s.idleSince.Store(busy)
+		s.conn.SetState(conn.Active)
+		return
+	}
+	s.idleSince.Store(int64(time.Since(s.began)))
+	s.conn.SetState(conn.Idle)
+}
+
+// leave begins to end the connection without losing anything: the client is
+// told, and what it sends before it must know is served. Anyone may call it.
+func (s *session2) leave() {
+	t := time.AfterFunc(timeout, s.http2.LeaveNow)
+	if !s.leaving.CompareAndSwap(nil, t) {
+		t.Stop()
+		return
+	}
+	s.http2.Leave()
+}
+
+// close ends what still runs, and the connection.
+func (s *session2) close(err error) {
+	if t := s.leaving.Load(); t != nil {
+		t.Stop()
+	}
+	var fault *http2.ConnError
+	if errors.As(err, &fault) {
+		s.http2.Fail(fault)
+	}
+	if err == nil { // what was answered may still be on its way to a slow client
+		s.http2.Abort()
+	} else {
+		cut := time.AfterFunc(timeout, s.conn.Cut)
+		s.http2.Abort()
+		cut.Stop()
+	}
+	s.http2.Err() // a panic of the flusher's goes on here
+	s.conn.Resume()
+	s.conn.SetDuplex(false)
+	side := s.side.Load()
+	switch {
+	case fault != nil:
+		s.proxy.Metrics.http2Error(side.edge.name, "connection", fault.Reason)
+		side.lost(fault.Reason, err)
+	case !conn.Routine(err), s.timed() && err != nil:
+		side.lost("request_head", err)
+	}
+	if err == nil || fault != nil {
+		if s.tls != nil {
+			s.tls.CloseWrite()
+		}
+		s.conn.CloseAfterReply(timeout)
+		return
+	}
+	if s.tls != nil {
+		s.tls.Close()
+	}
+	s.conn.Close()
+}
+
+// streams are exchanges of HTTP/2 that wait for their next use.
+var streams = sync.Pool{New: func() any {
+	x := new(exchange)
+	x.relay = x.relayReady
+	return x
+}}
+
+// serve serves one exchange, in a worker's goroutine.
+func (s *session2) serve(h *http2.Exchange) {
+	x := streams.Get().(*exchange)
+	defer func() {
+		if value := recover(); value != nil {
+			s.panicked(x, h, value)
+		}
+	}()
+	side := s.side.Load()
+	x.clientSide, x.wire = *side, h
+	h.SetWriteTimeout(side.edge.timeouts.BodyIdle)
+	x.serveHTTP2(h)
+	orphaned, moved := x.orphaned, x.table != side.table
+	if moved && !orphaned {
+		next := x.clientSide
+		s.side.Store(&next)
+	}
+	h.Close()
+	x.forget()
+	streams.Put(x)
+	if orphaned || s.proxy.draining.Load() {
+		s.leave()
+	}
+}
+
+func (x *exchange) serveHTTP2(h *http2.Exchange) {
+	if refusal, bad := h.ReadHead(&x.req).(*message.Refusal); bad {
+		x.answer(refusal)
+	} else {
+		_, whole := h.BufferedBody()
+		x.whole = whole && !x.req.ExpectContinue
+		x.serve()
+	}
+	if x.upgraded {
+		x.tunnelStream(h)
+		return
+	}
+	x.finish(time.Now())
+}
+
+// tunnelStream runs the tunnel that an extended CONNECT became (RFC 8441).
+func (x *exchange) tunnelStream(h *http2.Exchange) {
+	h.SetWriteTimeout(0) // the tunnel has limits of its own
+	h.SetReadDeadline(time.Time{})
+	end := &streamEnd{http2: h, exchange: x}
+	x.tunnelFrom(tunnel.End{Stream: end})
+	end.close()
+}
+
+// streamEnd is the client's end of a tunnel, where that is a stream of HTTP/2.
+// Others may have it for longer than it lasts.
+type streamEnd struct {
+	exchange *exchange
+	mu       sync.Mutex
+	http2    *http2.Exchange // nil for those others once the tunnel has ended
+}
+
+func (e *streamEnd) Link(other conn.Linked) { e.http2.Link(other) }
+
+func (e *streamEnd) Receive() ([]byte, error) {
+	p, err := e.http2.ReadBody(&e.exchange.req)
+	return p, e.cause(err)
+}
+
+func (e *streamEnd) Send(p []byte) error {
+	if err := e.http2.WriteBody(p); err != nil {
+		return e.cause(err)
+	}
+	return e.cause(e.http2.Flush())
+}
+
+// cause is conn.ErrCut where it was the whole connection's end.
+func (e *streamEnd) cause(err error) error {
+	if err != nil && err != io.EOF && e.exchange.conn.WasCut() {
+		return conn.ErrCut
+	}
+	return err
+}
+
+func (e *streamEnd) SendEnd() error {
+	e.http2.WriteEnd(&e.exchange.res)
+	return e.cause(e.http2.Flush())
+}
+
+func (e *streamEnd) Err() error { return e.cause(e.http2.Ended()) }
+
+// Cut ends the tunnel. Anyone may call it, at any time.
+func (e *streamEnd) Cut() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.http2 != nil {
+		e.http2.Cut()
+	}
+}
+
+func (e *streamEnd) WasCut() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.http2 == nil || e.http2.WasCut()
+}
+
+func (e *streamEnd) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.http2 = nil
+}
+
+// panicked ends a connection in one of whose exchanges there was a panic, as Proxy.rescue does.
+func (s *session2) panicked(x *exchange, h *http2.Exchange, value any) {
+	stack := debug.Stack()
+	x.abandon()
+	s.conn.Abort()
+	s.conn.Cut()
+	h.Close()
+	if s.proxy.Panicked != nil {
+		s.proxy.Panicked(s.side.Load().edge.name, value, stack)
+	}
+}
+
+// sessions2 are the connections that speak HTTP/2, which are told when they have to end.
+type sessions2 struct {
+	mu   sync.Mutex
+	open map[*session2]struct{}
+}
+
+func (t *sessions2) add(s *session2) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = make(map[*session2]struct{})
+	}
+	t.open[s] = struct{}{}
+}
+
+func (t *sessions2) remove(s *session2) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, s)
+}
+
+// leave leaves those for which f returns true.
+func (t *sessions2) leave(f func(*session2) bool) {
+	t.mu.Lock()
+	var all []*session2
+	for s := range t.open {
+		if f(s) {
+			all = append(all, s)
+		}
+	}
+	t.mu.Unlock()
+	for _, s := range all {
+		s.leave()
+	}
+}
