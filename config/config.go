@@ -18,6 +18,8 @@ type Config struct {
 	// NodeExplicit says that the configuration named the node. Then endpoints
 	// are local by their node name alone; else by loopback and interface address.
 	NodeExplicit bool
+	// Zone is where the node is; empty: not known, or what the cluster says of it.
+	Zone string
 
 	Listeners      []Listener
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol
@@ -404,6 +406,9 @@ type Backend struct {
 	// PreferLocal makes endpoints on this node go first, then those of its
 	// zone, then all others.
 	PreferLocal bool
+	// RampUp is how long an endpoint that comes to others gets less than its
+	// share, from a tenth of it to all; 0: none of that.
+	RampUp time.Duration
 	// HTTP2 offers HTTP/2 to https endpoints, beside HTTP/1.1.
 	HTTP2 bool
 	// Secure says that a grpc backend has a tls section, and so speaks TLS.
@@ -428,6 +433,10 @@ type Endpoint struct {
 	// Terminating says that the endpoint serves, and is about to go away: it is
 	// used where no other is ready, and counts for no verdict.
 	Terminating bool
+	// Foreign says that the address is somebody's who may not name machines of
+	// ours, so it is used only where it is, or resolves to, another machine's: no
+	// loopback, link-local, multicast or unspecified address.
+	Foreign bool
 }
 
 // HealthCheck probes every endpoint of a backend. Exactly one of HTTP, GRPC and TCP is set.

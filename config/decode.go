@@ -12,7 +12,7 @@ import (
 type draft struct {
 	*decoder
 	inUse        func(cert, key string) (names []string, ok bool) // see Reload; nil: nothing is in use
-	node         string
+	node, zone   string
 	listeners    []*Listener
 	headers      []*HeaderPolicy
 	certificates []*Certificate
@@ -50,6 +50,7 @@ func (v *draft) decode(root *yaml.Node) {
 	v.headSize = 64 << 10
 	there := v.section(root, path{}, []field{
 		{"node", v.text(&v.node)},
+		{"zone", v.text(&v.zone)},
 		{"listeners", v.each(v.listener)},
 		{"proxy_protocol", v.each(v.headerPolicy)},
 		{"certificates", v.every(v.certificate)},

@@ -32,6 +32,8 @@ func (v *draft) backend(name string, key, n *yaml.Node, p path) {
 		{"endpoints", v.endpoints(b)},
 		{"resolve_interval", v.duration(&b.ResolveInterval, time.Second, day)},
 		{"balance", choice(v.decoder, &b.Balance, LeastRequests, RoundRobin, Hash)},
+		{"prefer_local", v.truth(&b.PreferLocal)},
+		{"ramp_up", v.duration(&b.RampUp, 0, time.Hour)},
 		{"send_proxy", v.sendProxy(&b.SendProxy)},
 		{"host", parsed(v.decoder, &b.Host, "a host", parseHostField)},
 		{"health_check", v.healthCheck(b)},

@@ -56,6 +56,7 @@ func (s *shower) storage(k Secret) string {
 func (c *Config) render(s *shower) []byte {
 	root := tree{}
 	root.text("node", c.Node, c.NodeExplicit)
+	root.text("zone", c.Zone, c.Zone != "")
 	putNames(&root, "listeners", c.Listeners, func(v Listener) string { return v.Name }, Listener.tree)
 	putNames(&root, "proxy_protocol", c.HeaderPolicies, func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
 	root.items("certificates", trees(c.Certificates, func(v Certificate) tree { return v.tree(s) }))
@@ -308,6 +309,8 @@ func (b Backend) tree() (t tree) {
 	}))
 	t.duration("resolve_interval", b.ResolveInterval)
 	t.text("balance", string(b.Balance), true)
+	t.truth("prefer_local", b.PreferLocal)
+	t.duration("ramp_up", b.RampUp)
 	t.text("send_proxy", proxyVersion(b.SendProxy), true)
 	t.text("host", b.Host, b.Host != "")
 	if b.HealthCheck != nil {

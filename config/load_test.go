@@ -107,6 +107,30 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+func TestNearEndpoints(t *testing.T) {
+	const text = `listeners: {web: {address: ":80", protocol: http}}
+zone: eu-1a
+routes: [{listeners: [web], backend: app}, {listeners: [web], hosts: [b.example], backend: plain}]
+backends:
+  app: {endpoints: [{address: "10.0.0.1:80", zone: eu-1a, node: a}], prefer_local: true, ramp_up: 30s}
+  plain: {endpoints: ["10.0.0.1:80"]}
+`
+	c := mustParse(t, text)
+	for _, c := range []*Config{c, mustParse(t, string(c.Effective()))} {
+		near, plain := c.Backends[0], c.Backends[1]
+		if c.Zone != "eu-1a" || !near.PreferLocal || near.RampUp != 30*time.Second || plain.PreferLocal || plain.RampUp != 0 {
+			t.Errorf("zone %q, backends %+v", c.Zone, c.Backends)
+		}
+	}
+	if len(c.Warnings) > 0 {
+		t.Errorf("warnings %v", c.Warnings)
+	}
+	c = mustParse(t, strings.Replace(text, "zone: eu-1a\n", "", 1))
+	if len(c.Warnings) != 1 || c.Warnings[0].Error() != "weir.yaml:4:84: backends.app.prefer_local: the endpoints' zones mean nothing here, as the top level says no zone of this machine's" {
+		t.Errorf("warnings %v", c.Warnings)
+	}
+}
+
 func TestListenerHTTP2(t *testing.T) {
 	f := func(protocol, text string, want ListenerHTTP2) {
 		t.Helper()

@@ -237,7 +237,7 @@ func (v *draft) checkAddresses() {
 // config is the configuration as its consumers see it.
 func (v *draft) config() *Config {
 	c := &Config{
-		Node: v.node, NodeExplicit: v.node != "",
+		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
 		Backends: values(v.backends), Health: v.health, Admin: *v.admin,

@@ -17,6 +17,9 @@ func (v *draft) warn() {
 		if v.given(&b.Queue) && b.MaxConnections == 0 {
 			v.warnAt(v.places[&b.Queue], "nothing ever waits here, as max_connections is not set")
 		}
+		if b.PreferLocal && v.zone == "" && slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Zone != "" }) {
+			v.warnAt(v.places[&b.PreferLocal], "the endpoints' zones mean nothing here, as the top level says no zone of this machine's")
+		}
 		if b.TLS.InsecureSkipVerify {
 			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "whoever answers in an endpoint's place can read and change everything")
 		}
