@@ -27,7 +27,7 @@ type Client struct{ core, networking, discovery rest.Interface }
 // Connect makes a Client; it does not wait for the API server. What client-go
 // would log is switched off, for the whole process: it comes by Options.Trouble.
 func Connect(k *config.Kubernetes) (*Client, error) {
-	settings, err := clientSettings(k.Kubeconfig)
+	settings, err := Settings(k)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,11 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	return c, nil
 }
 
-// clientSettings are those of the service account in a Pod, or of a file.
-func clientSettings(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig != "" {
-		settings, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+// Settings say how the API server is reached, for clients of any kind: as the
+// service account of a Pod, or by a file.
+func Settings(k *config.Kubernetes) (*rest.Config, error) {
+	if k.Kubeconfig != "" {
+		settings, err := clientcmd.BuildConfigFromFlags("", k.Kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("cannot use kubernetes.kubeconfig: %w", err)
 		}
