@@ -73,7 +73,7 @@ const (
 
 var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
-	"tls/storage": leaf,
+	"tls/storage": leaf, "config/kube/api": leaf,
 
 	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 	"config/kube": part, "config/kube/lint": part,
@@ -92,6 +92,7 @@ var tiers = map[string]int{
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
+	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
 }
 
 func TestImportsRunOneWay(t *testing.T) {
