@@ -121,18 +121,33 @@ func (s *Source) makeInformers() error {
 }
 
 // list tells of watches that cannot begin as well: client-go tries those again
-// without a word where nobody answers.
+// without a word where nobody answers. And it tells when somebody does.
 func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
 	l := s.opts.List(kind, scope)
-	begin := l.WatchFuncWithContext
+	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
+	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		all, err := list(ctx, o)
+		if err == nil {
+			s.answered(kind)
+		}
+		return all, err
+	}
 	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := begin(ctx, o)
-		if err != nil && ctx.Err() == nil {
+		if err == nil {
+			s.answered(kind)
+		} else if ctx.Err() == nil {
 			s.trouble(kind, err)
 		}
 		return w, err
 	}
 	return l
+}
+
+func (s *Source) answered(kind Kind) {
+	if s.opts.Answered != nil {
+		s.opts.Answered(kind)
+	}
 }
 
 func (s *Source) trouble(kind Kind, err error) {

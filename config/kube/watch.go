@@ -48,6 +48,8 @@ type Options struct {
 	// Trouble is told why objects cannot be listed or watched at the moment,
 	// again and again while it lasts. What is known stays in effect.
 	Trouble func(Kind, error)
+	// Answered is told that they can be, each time they are.
+	Answered func(Kind)
 }
 
 // Source watches a cluster. Without the API server it knows what it knew, and
@@ -56,24 +58,29 @@ type Source struct {
 	opts      Options
 	informers map[Kind][]informer
 	synced    atomic.Bool
+	sight     atomic.Pointer[sight] // for metrics
 
 	mu    sync.Mutex
 	dirty dirt
 	wake  chan struct{} // has room for one
 
-	// Of Run's goroutine.
+	work sync.Mutex // held while something is converted and told of; guards what follows
+	known
+	node      Node
+	notBefore time.Time // no conversion
+}
+
+// known is what was converted last, and under which file.
+type known struct {
 	converter Converter
 	routing   *Routing
 	bySource  map[config.ObjectName][]*Backend
 	endpoints map[string][]config.Endpoint // of routing's backends
-	node      Node
-	notBefore time.Time // no conversion
 }
 
 // dirt is what was seen to change and not acted on yet.
 type dirt struct {
 	since    time.Time // zero: nothing was
-	file     *config.Config
 	routing  bool
 	node     bool
 	services map[config.ObjectName]bool // by their endpoints
@@ -81,21 +88,45 @@ type dirt struct {
 
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
-	s := &Source{opts: opts, wake: make(chan struct{}, 1), converter: Converter{File: opts.File}}
+	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
+	s.converter.File = opts.File
 	return s, s.makeInformers()
 }
 
 // HasSynced says whether all objects were listed and Changed has returned from the first change.
 func (s *Source) HasSynced() bool { return s.synced.Load() }
 
-// SetFile gives the Source another configuration of the file. False: other
-// objects have to be watched for it, so it takes another Source.
-func (s *Source) SetFile(file *config.Config) bool {
-	if file.Kubernetes == nil || !reflect.DeepEqual(scopes(file), scopes(s.opts.File)) {
-		return false
+// Fits says whether the Source watches what a configuration of the file needs;
+// else that takes another Source.
+func (s *Source) Fits(file *config.Config) bool {
+	k := file.Kubernetes
+	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && reflect.DeepEqual(scopes(file), scopes(s.opts.File))
+}
+
+// Try hands to use what the objects come to under another configuration of the
+// file: all of it, or what Pending has until all are known. Where use
+// returns an error everything stays as it was, else the file is the Source's
+// from then on. Nothing is told to Changed meanwhile.
+func (s *Source) Try(file *config.Config, use func(Change) error) error {
+	s.work.Lock()
+	defer s.work.Unlock()
+	before := s.known
+	s.converter.File = file
+	c := Change{Since: time.Now()}
+	if s.synced.Load() {
+		s.convert(&c)
+		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &s.node
+	} else {
+		c.Routing = Pending(file)
 	}
-	s.note(func(d *dirt) { d.file = file })
-	return true
+	if err := use(c); err != nil {
+		s.known = before
+		return err
+	}
+	if s.synced.Load() {
+		s.show()
+	}
+	return nil
 }
 
 // Run watches until ctx ends, and returns when everything of it has ended.
@@ -119,8 +150,7 @@ func (s *Source) Run(ctx context.Context) {
 		}
 	}
 	s.note(func(d *dirt) { d.routing, d.node = true, true })
-	s.flush()
-	s.synced.Store(true)
+	s.flush(true)
 	s.loop(ctx)
 }
 
@@ -146,7 +176,7 @@ func (s *Source) loop(ctx context.Context) {
 			}
 			timer.Stop()
 		}
-		s.flush()
+		s.flush(false)
 	}
 }
 
@@ -173,7 +203,7 @@ func (s *Source) take() (d dirt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, s.dirty = s.dirty, dirt{}
-	if wait := time.Until(s.notBefore); d.routing && d.file == nil && wait > 0 {
+	if wait := time.Until(s.notBefore); d.routing && wait > 0 {
 		s.dirty = dirt{since: d.since, routing: true}
 		d.routing = false
 		time.AfterFunc(wait, s.wakeUp)
@@ -182,25 +212,30 @@ func (s *Source) take() (d dirt) {
 }
 
 // flush works out what became of everything that changed, and tells of it.
-func (s *Source) flush() {
+func (s *Source) flush(first bool) {
+	s.work.Lock()
+	defer s.work.Unlock()
 	d := s.take()
 	c := Change{Since: d.since}
-	if d.file != nil {
-		s.converter.File = d.file
-	}
 	switch {
-	case d.routing || d.file != nil:
+	case d.routing:
 		s.convert(&c)
 	case len(d.services) > 0:
 		s.update(&c, d.services)
 	}
 	if d.node {
-		if n := s.lookAtNode(); !reflect.DeepEqual(n, s.node) || !s.synced.Load() {
+		if n := s.lookAtNode(); !reflect.DeepEqual(n, s.node) || first {
 			s.node, c.Node = n, &n
 		}
 	}
 	if c.Routing != nil || c.Endpoints != nil || c.Node != nil {
 		s.opts.Changed(c)
+	}
+	if first {
+		s.synced.Store(true)
+	}
+	if c.Routing != nil {
+		s.show()
 	}
 }
 

@@ -487,20 +487,50 @@ func TestScopes(t *testing.T) {
 }
 
 // The file changes while the cluster stays.
-func TestSetFile(t *testing.T) {
+func TestTry(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
-		w.next()
-		if w.SetFile(mustParse(t, strings.Replace(plainConfig, "class: weir", "class: weir, namespaces: [a]", 1))) {
-			t.Error("it goes on with other namespaces")
+		other := mustParse(t, strings.Replace(plainConfig, "class: weir", "class: other", 1))
+		if err := w.Try(other, func(c Change) error {
+			if len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Endpoints != nil {
+				t.Errorf("before all is known there is %+v", c.Routing)
+			}
+			return errors.New("no")
+		}); err == nil {
+			t.Error("the error is lost")
 		}
-		if !w.SetFile(mustParse(t, strings.Replace(plainConfig, "class: weir", "class: other", 1))) {
-			t.Fatal("it does not go on with another class")
+		if c := w.one(t); len(c.Routing.Routes) != 2 {
+			t.Errorf("after a file that was refused there is %+v", c.Routing)
 		}
-		if c := w.one(t); len(c.Routing.Routes) != 0 {
-			t.Errorf("of another class there are %+v", c.Routing.Routes)
+		if w.Fits(mustParse(t, strings.Replace(plainConfig, "class: weir", "class: weir, namespaces: [a]", 1))) {
+			t.Error("it would go on with other namespaces")
 		}
-		w.SetFile(mustParse(t, plainConfig))
-		if c := w.one(t); len(c.Routing.Routes) != 2 || len(c.Endpoints["default/a:80"]) != 1 {
+		if !w.Fits(other) {
+			t.Error("it would not go on with another class")
+		}
+		try := func(file *config.Config, routes int, err error) {
+			t.Helper()
+			got := w.Try(file, func(c Change) error {
+				if len(c.Routing.Routes) != routes || c.Endpoints == nil || c.Node == nil {
+					t.Errorf("there is %+v", c)
+				}
+				return err
+			})
+			if got != err {
+				t.Errorf("it returned %v", got)
+			}
+		}
+		try(other, 0, errors.New("no"))
+		w.put(slice("a-1", "a", "10.0.0.2"))
+		if c := w.one(t); c.Routing != nil || len(c.Endpoints["default/a:80"]) != 1 {
+			t.Errorf("after a file that was refused an endpoint told %+v", c)
+		}
+		try(other, 0, nil)
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("it told %+v of what was tried", told)
+		}
+		try(mustParse(t, plainConfig), 2, nil)
+		w.put(slice("a-1", "a", "10.0.0.3"))
+		if c := w.one(t); len(c.Endpoints["default/a:80"]) != 1 {
 			t.Errorf("then there is %+v", c)
 		}
 	})
