@@ -73,7 +73,7 @@ const (
 
 var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
-	"tls/storage": leaf, "config/kube/api": leaf,
+	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
 	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
 	"config/kube": part, "config/kube/lint": part,
@@ -137,7 +137,7 @@ func imports(f file) (paths []string) {
 // mayServeHTTP are the packages that may use net/http: ports for operators and
 // load balancers, what asks others about certificates (may one be got, is one
 // revoked), and the tools, all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs"}
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,

@@ -76,7 +76,7 @@ func named(o config.ObjectName) Scope {
 
 // certificatesOnly leaves out the Secrets that there are most of and that are
 // the largest. Those with certificates may be of any other type.
-const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,type!=kubernetes.io/dockerconfigjson,type!=bootstrap.kubernetes.io/token"
+const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,type!=kubernetes.io/dockerconfigjson,type!=bootstrap.kubernetes.io/token,type!=weirproxy.github.io/storage"
 
 // example is an object of each kind.
 var example = map[Kind]runtime.Object{
