@@ -71,6 +71,7 @@ const (
 	unsent             // there was no connection
 	refused            // the endpoint did not act on the request, and said so
 	unanswered         // a reused connection ended before any byte of the response
+	dropped            // a new connection did
 	failed             // the endpoint gave no proper response head
 	cutShort           // the response broke off behind its head
 	clientGone         // the client broke off, or sent no proper body

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,6 +106,23 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 		}
 	}
 	return d, nil
+}
+
+// withHosts is d for other endpoints of the same backend.
+func (d *dialSettings) withHosts(cfg *config.Backend) (*dialSettings, error) {
+	if d.tls == nil || d.named || d.knows(cfg.Endpoints) {
+		return d, nil
+	}
+	other := *d
+	return &other, other.nameHosts(cfg)
+}
+
+// knows says whether there is a TLS configuration for each endpoint's host.
+func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
+	return !slices.ContainsFunc(endpoints, func(e config.Endpoint) bool {
+		host, _ := splitHost(e.Address)
+		return d.byHost[host].any == nil
+	})
 }
 
 // loadTLS makes the TLS configuration, or keeps that of before.

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ const (
 	EndpointReturned EventKind = "endpoint returned"
 	LookupFailed     EventKind = "lookup failed"    // told once; the old addresses stay
 	LookupRecovered  EventKind = "lookup recovered" // after LookupFailed
+	// AddressRefused: a name leads to addresses that it may not lead to. Told
+	// when they are others than before.
+	AddressRefused EventKind = "address refused"
 )
 
 // Event is one change of an endpoint's health or of name resolution.
@@ -53,7 +57,7 @@ type Event struct {
 	Endpoint string // address; empty for look-ups
 	Host     string // what was looked up
 	Reason   string // why not ready, or how long ejected
-	Err      error  // of a failed look-up
+	Err      error  // of a failed look-up, or what was refused
 }
 
 // NodeInfo says which node this is.
@@ -61,6 +65,8 @@ type NodeInfo struct {
 	Name string
 	// Explicit says that the configuration named the node.
 	Explicit bool
+	// Zone is where the node is; empty: what SetZone said.
+	Zone string
 }
 
 // firstLookupWait bounds how long Update waits for the first answers for names
@@ -75,6 +81,7 @@ type Set struct {
 
 	mu     sync.Mutex // one Update at a time
 	closed bool
+	zone   string // what SetZone said
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -138,7 +145,7 @@ func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Back
 	}
 	awaitFirst(plans)
 
-	where := locality{node: node, addrs: s.opts.InterfaceAddrs()}
+	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
 	next := make(map[string]*Backend, len(plans))
 	for _, p := range plans {
 		p.b.install(p, where)
@@ -151,6 +158,44 @@ func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Back
 		}
 	}
 	return next, nil
+}
+
+// UpdateEndpoints gives one backend other endpoints, and changes nothing else of
+// it or of others. What stays by address keeps its state and its connections;
+// to what goes no new exchange goes, those that run end, and its tunnels are
+// drained. Beside an Update it takes effect before or after it, as a whole: the
+// caller sees to it that an Update does not bring older endpoints. Names that are
+// new are not waited for; what served before serves until they are answered.
+func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.Backend(name)
+	if b == nil {
+		return fmt.Errorf("updating the endpoints of backend %q: there is no such backend", name)
+	}
+	cfg := *b.Settings() // what install was given last
+	cfg.Endpoints = endpoints
+	p := &plan{b: b, cfg: &cfg}
+	err := checkAddresses(&cfg)
+	if err == nil {
+		p.dial, err = b.dialSettings().withHosts(&cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("updating the endpoints of backend %q: %w", name, err)
+	}
+	b.planNames(p)
+	b.install(p, b.locality)
+	return nil
+}
+
+// SetZone says in which zone this node is, for an Update that does not.
+func (s *Set) SetZone(zone string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.zone = zone
+	for _, b := range *s.backends.Load() {
+		b.relocate(zone)
+	}
 }
 
 // plan is what Update will do to one backend, with all that can fail done.
