@@ -33,6 +33,9 @@ type Kubernetes struct {
 	RequireLocal []ObjectName
 	TCP          *KubernetesTCP // nil: no ConfigMap is read
 	Publish      Publish
+	// Lease is the object of that kind by which replicas agree on who writes to
+	// the cluster; empty: one in weir's own namespace, with a name by Class.
+	Lease ObjectName
 }
 
 // DefaultController is what an IngressClass names in spec.controller to be weir's.
@@ -94,6 +97,7 @@ func (v *draft) kubernetesSource(n *yaml.Node, p path) {
 			v.require(there, n, p, "config_map", "ingress-nginx/tcp-services")
 		}},
 		{"publish", v.publish(&k.Publish)},
+		{"lease", v.objectName(&k.Lease)},
 	}...)
 }
 
@@ -268,4 +272,5 @@ func (k *Kubernetes) fill(t *tree) {
 			t.text("nodes", p.Nodes, p.Nodes != "")
 		})
 	}
+	t.text("lease", k.Lease.String(), k.Lease != ObjectName{})
 }

@@ -463,10 +463,10 @@ func TestKubernetes(t *testing.T) {
 	f("{}", Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
 	f(`{class: nginx, controller: k8s.io/ingress-nginx, namespaces: [a, b], listeners: [secure], default_certificate: a/b.c, https_redirect: false}`,
 		Kubernetes{Class: "nginx", Controller: "k8s.io/ingress-nginx", Namespaces: []string{"a", "b"}, Listeners: []string{"secure"}, DefaultCertificate: ObjectName{"a", "b.c"}})
-	f(`{kubeconfig: testdata/ca.pem, namespace_labels: [a.example/b=c, d=], prefer_local: true, require_local: [a/b, c/d], tcp: {config_map: a/b, proxy_protocol: lb}, publish: {service: a/b}}`,
+	f(`{kubeconfig: testdata/ca.pem, namespace_labels: [a.example/b=c, d=], prefer_local: true, require_local: [a/b, c/d], tcp: {config_map: a/b, proxy_protocol: lb}, publish: {service: a/b}, lease: c/d}`,
 		Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
 			NamespaceLabels: []Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []ObjectName{{"a", "b"}, {"c", "d"}},
-			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}})
+			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}, Lease: ObjectName{"c", "d"}})
 	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org]}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
 		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}}})
 }
