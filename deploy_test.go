@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,41 +77,85 @@ func TestManifestsAreWellFormed(t *testing.T) {
 	}
 }
 
-// Every weir.yaml loads, and a Pod lives as long as its drain may take.
+// Every weir.yaml loads, and goes with the Pods it is for.
 func TestDeployedConfigurations(t *testing.T) {
-	env := func(name string) (string, bool) { return "node-a", name == "NODE_NAME" }
-	files, err := filepath.Glob("deploy/kustomize/*/weir.yaml")
-	more, _ := filepath.Glob("deploy/kustomize/components/*/weir.yaml")
-	if files = append(files, more...); err != nil || len(files) < 3 {
-		t.Fatalf("found %v, %v", files, err)
+	for file, pods := range map[string]string{
+		"deployment": "deployment/deployment.yaml", "daemonset": "daemonset/daemonset.yaml", "components/aws-nlb": "components/aws-nlb/kustomization.yaml",
+	} {
+		configuration := "deploy/kustomize/" + file + "/weir.yaml"
+		if file == "deployment" {
+			configuration = "deploy/kustomize/base/weir.yaml"
+		}
+		text := read(t, "deploy/kustomize/"+pods)
+		grace := number(t, text, `terminationGracePeriodSeconds(?:, value)?: (\d+)`)
+		failures := number(t, text, `failureThreshold(?:, value: |: )(\d+)\D*(?:resources|$)`)
+		checkEnding(t, configuration, []byte(read(t, configuration)), grace, failures)
 	}
-	for _, file := range files {
-		c, err := config.Load(file, env)
+	files, _ := filepath.Glob("deploy/helm/values/*.yaml")
+	for _, file := range append(files, "") {
+		values := map[string]any{}
+		if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+			t.Fatal(err)
+		}
+		if file != "" {
+			var more map[string]any
+			if err := yaml.UnmarshalStrict([]byte(read(t, file)), &more); err != nil {
+				t.Fatal(err)
+			}
+			overlay(values, more)
+		}
+		text, err := yaml.Marshal(values["config"])
 		if err != nil {
-			t.Error(err)
-			continue
+			t.Fatal(err)
 		}
-		if len(c.Warnings) > 0 {
-			t.Errorf("%s: %v", file, c.Warnings)
-		}
-		grace := "160"
-		if strings.Contains(file, "aws-nlb") {
-			grace = "250"
-		}
-		if takes := c.Drain.LameDuck.Seconds() + c.Drain.Timeout.Seconds(); map[string]float64{"160": 150, "250": 240}[grace] != takes {
-			t.Errorf("%s: a drain takes %v s, and the Pods have %s", file, takes, grace)
+		checkEnding(t, cmp.Or(file, "values.yaml"), text, values["terminationGracePeriodSeconds"].(float64), values["readinessFailures"].(float64))
+	}
+}
+
+// overlay puts more on top of values, as helm does.
+func overlay(values, more map[string]any) {
+	for key, value := range more {
+		below, ok1 := values[key].(map[string]any)
+		above, ok2 := value.(map[string]any)
+		if ok1 && ok2 {
+			overlay(below, above)
+		} else {
+			values[key] = value
 		}
 	}
-	var values struct{ Config map[string]any }
-	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
-		t.Fatal(err)
+}
+
+func number(t *testing.T, text, pattern string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("nothing like %s in\n%s", pattern, text)
 	}
-	text, err := yaml.Marshal(values.Config)
+	n, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := config.Parse("values.yaml", text, env); err != nil || len(c.Warnings) > 0 {
-		t.Errorf("the chart's configuration: %v", err)
+	return n
+}
+
+// checkEnding: a configuration loads, its Pods live as long as a drain may take,
+// and count as ready while they take connections.
+func checkEnding(t *testing.T, name string, text []byte, grace, failures float64) {
+	t.Helper()
+	env := func(name string) (string, bool) { return "node-a", name == "NODE_NAME" }
+	c, err := config.Parse(name, text, env)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if len(c.Warnings) > 0 && !strings.Contains(name, "everything") { // which has the admin port behind a network policy
+		t.Errorf("%s: %v", name, c.Warnings)
+	}
+	if takes := c.Drain.LameDuck.Seconds() + c.Drain.Timeout.Seconds(); grace != takes+10 {
+		t.Errorf("%s: a drain takes %v s, and the Pods have %v", name, takes, grace)
+	}
+	if ready := failures * 5; ready <= c.Drain.LameDuck.Seconds() {
+		t.Errorf("%s: weir takes connections for %v after SIGTERM, and counts as ready for %v s", name, c.Drain.LameDuck, ready)
 	}
 }
 
