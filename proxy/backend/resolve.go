@@ -88,6 +88,9 @@ func (b *Backend) members() []member {
 	}
 	for _, cfg := range b.cfg.Endpoints {
 		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
+			if cfg.Foreign {
+				continue // a socket is always this machine's
+			}
 			add(member{address: cfg.Address, path: path, cfg: cfg})
 			continue
 		}
