@@ -43,12 +43,16 @@ func (s *server) newCertificates() {
 
 // prepareCertificates readies the certificates of a configuration. The ones
 // from authorities take effect first: the table then finds them.
-func (s *server) prepareCertificates(entries []config.Certificate) (commit func(), err error) {
-	managed, err := s.acme.Prepare(entries)
+func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
+	managed, err := s.acme.Prepare(p.cfg.Certificates)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.certs.Plan(entries, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
+	read := s.certs.Plan
+	if p.again {
+		read = s.certs.PlanPairs
+	}
+	plan, err := read(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +66,9 @@ func (s *server) prepareCertificates(entries []config.Certificate) (commit func(
 // reloadCertificates takes up certificate files that changed, whatever else is
 // wrong with the configuration.
 func (s *server) reloadCertificates() {
+	s.change.Lock() // or a plan that was made before would bring back what was
 	replaced, err := s.certs.Reload()
+	s.change.Unlock()
 	for _, file := range replaced {
 		s.log.Info("a certificate file was read again", zap.String("cert", file))
 	}

@@ -80,14 +80,3 @@ func TestLint(t *testing.T) {
 		t.Errorf("as XML, status %d: %s", status, err)
 	}
 }
-
-// The section kubernetes is known, and not served by this version.
-func TestKubernetesIsRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(file, []byte("listeners: {web: {address: '127.0.0.1:1', protocol: http}}\nkubernetes: {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err, status := weir("run", "-c", file); status != statusError || !strings.Contains(err, "weir.yaml:2:13: this version of weir reads the section kubernetes") {
-		t.Errorf("status %d: %s", status, err)
-	}
-}

@@ -25,6 +25,12 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery, api: c}, nil
 }
 
+// InCluster says whether this is a Pod that can reach its API server.
+func InCluster() bool {
+	_, err := rest.InClusterConfig()
+	return err == nil
+}
+
 // API is the client that c is made of, for those who write.
 func (c *Client) API() *api.Client { return c.api }
 

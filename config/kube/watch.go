@@ -115,7 +115,8 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	c := Change{Since: time.Now()}
 	if s.synced.Load() {
 		s.convert(&c)
-		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &s.node
+		node := s.node
+		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &node
 	} else {
 		c.Routing = Pending(file)
 	}

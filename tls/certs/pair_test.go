@@ -74,3 +74,24 @@ func TestPairsChange(t *testing.T) {
 		t.Error("a broken pair was loaded")
 	}
 }
+
+// A change of pairs opens no file: one that is broken by now harms no pair.
+func TestPlanPairsOpensNoFile(t *testing.T) {
+	d := newDir(t)
+	file, a := d.write("f", "ecdsa", names("f1", "f.example.org")), d.given(t, "a", "ecdsa", false, "a.example")
+	s := newStore(t, file)
+	d.write("f", "ecdsa", names("f2", "f.example.org"))
+	p, err := s.PlanPairs([]config.Certificate{file, a}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit()
+	for name, want := range map[string]string{"f.example.org": "f1", "a.example": "a"} {
+		if got, _ := served(t, s, modern, name); got != want {
+			t.Errorf("%s is served with %s, want %s", name, got, want)
+		}
+	}
+	if replaced, err := s.Reload(); err != nil || len(replaced) != 1 {
+		t.Errorf("the file was not read again: %v, %v", replaced, err)
+	}
+}

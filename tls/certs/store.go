@@ -89,6 +89,21 @@ type Plan struct {
 // unusable now, which Reload tells of. managed returns what serves an ACME
 // entry; it may be nil where there is none.
 func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
+	return s.plan(entries, managed, open)
+}
+
+// PlanPairs is Plan for a change of pairs that came without files: it opens no
+// file whose entry is there already.
+func (s *Store) PlanPairs(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
+	return s.plan(entries, managed, func(source config.Certificate, old *entry) (*entry, error) {
+		if old != nil && source.Pair == nil {
+			return old, nil
+		}
+		return open(source, old)
+	})
+}
+
+func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Managed, open func(config.Certificate, *entry) (*entry, error)) (*Plan, error) {
 	previous := make(map[identity]*entry)
 	for _, e := range s.table.Load().entries {
 		previous[identify(e.source)] = e
