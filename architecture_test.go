@@ -76,7 +76,7 @@ var tiers = map[string]int{
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
 	"listener": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
-	"config/kube": part, "config/kube/lint": part,
+	"config/kube": part, "config/kube/lint": part, "config/kube/control": part,
 
 	"proxy/backend": backends,
 

@@ -72,6 +72,9 @@ type Publish struct {
 	Nodes     string     // "internal" or "external": the addresses of the nodes that weir runs on
 }
 
+// Any says whether something is published.
+func (p Publish) Any() bool { return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != "" }
+
 func (v *draft) kubernetesSource(n *yaml.Node, p path) {
 	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true}
 	v.kubernetes = k
@@ -265,7 +268,7 @@ func (k *Kubernetes) fill(t *tree) {
 			t.text("proxy_protocol", k.TCP.HeaderPolicy, k.TCP.HeaderPolicy != "")
 		})
 	}
-	if p := k.Publish; p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != "" {
+	if p := k.Publish; p.Any() {
 		t.section("publish", func(t *tree) {
 			t.text("service", p.Balancer.String(), p.Balancer != ObjectName{})
 			t.texts("addresses", p.Addresses)

@@ -170,7 +170,7 @@ func sourceOf(o any) config.ObjectName {
 // slim takes out what nobody here looks at and memory is full of otherwise.
 func slim(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
-		m.SetManagedFields(nil)
+		m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
 	}
 	switch o := o.(type) {
 	case *corev1.Secret:
@@ -180,6 +180,19 @@ func slim(o any) (any, error) {
 		o.Annotations = nil
 	}
 	return o, nil
+}
+
+// whoWroteStatus is what is kept of who wrote which field: the status of Ingresses, without the fields.
+func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
+	if _, ok := o.(*networkingv1.Ingress); !ok {
+		return nil
+	}
+	for _, m := range all {
+		if m.Subresource == "status" {
+			kept = append(kept, metav1.ManagedFieldsEntry{Manager: m.Manager, Subresource: m.Subresource})
+		}
+	}
+	return kept
 }
 
 // handler notes which changes matter.
@@ -222,11 +235,10 @@ func alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
-		return ok && a.Annotations[oldClass] == b.Annotations[oldClass] && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
-		return ok && a.Annotations[AnnotationPreferLocal] == b.Annotations[AnnotationPreferLocal] &&
-			a.Annotations[AnnotationRequireLocal] == b.Annotations[AnnotationRequireLocal] && reflect.DeepEqual(a.Spec, b.Spec)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *discoveryv1.EndpointSlice:
 		b, ok := now.(*discoveryv1.EndpointSlice)
 		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
@@ -238,6 +250,15 @@ func alike(old, now any) bool {
 		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
 	}
 	return false
+}
+
+// sameAnnotations says whether two objects have the same of the annotations that weir reads.
+func sameAnnotations(a, b map[string]string, read ...string) bool {
+	return !slices.ContainsFunc(read, func(name string) bool {
+		x, inA := a[name]
+		y, inB := b[name]
+		return x != y || inA != inB
+	})
 }
 
 // objects are all that are known.
