@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -19,7 +20,15 @@ import (
 const (
 	AnnotationPreferLocal  = "weirproxy.github.io/prefer-local"
 	AnnotationRequireLocal = "weirproxy.github.io/require-local"
+	AnnotationRampUp       = "weirproxy.github.io/ramp-up"
 )
+
+// defaultRampUp is how long a Pod that comes to others gets less than its share:
+// most have something to load or to compile when their first requests come.
+const defaultRampUp = 10 * time.Second
+
+// maxRampUp is as in the file.
+const maxRampUp = time.Hour
 
 // backend returns the name of the backend that w is to go to. There always is
 // one: what leads nowhere answers 503, for if its route were left out, requests
@@ -34,17 +43,16 @@ func (v *conversion) backend(w *want) string {
 		} else {
 			v.on(w.by, ReasonBackend, "The backend of %s is nothing; name a Service.", w.claim)
 		}
-		b := config.NewBackend(namespace + "/" + name)
-		return v.keep(Backend{Backend: b})
+		b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
+		b.speak(appProtocols[""])
+		return v.keep(b)
 	}
 	name, port := w.backend.Service.Name, w.backend.Service.Port
 	b, err := v.serving(config.ObjectName{Namespace: namespace, Name: name}, port)
 	if err != nil {
 		v.on(w.by, reasonOf(err), "The backend of %s %v.", w.claim, err)
 	}
-	if unknown := b.speak(v.services[b.Source]); unknown != "" {
-		v.on(w.by, ReasonProtocol, "Service %s has the appProtocol %q, which weir does not speak; it gets HTTP/1.1.", b.Source, unknown)
-	}
+	v.letSpeak(&b, w)
 	return v.keep(b)
 }
 
@@ -85,7 +93,8 @@ func (v *conversion) serving(source config.ObjectName, port networkingv1.Service
 		name += ":" + p
 	}
 	b := Backend{Backend: config.NewBackend(name), Source: source, Port: port}
-	b.PreferLocal = v.prefersLocal(s)
+	b.PreferLocal, b.RampUp = v.prefersLocal(s), v.rampUp(s)
+	b.speak(appProtocols[""])
 	return b, err
 }
 
@@ -163,25 +172,6 @@ func isOwn(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// speak sets what the Service says it speaks, and returns what weir does not know.
-func (b *Backend) speak(s *corev1.Service) (unknown string) {
-	found, err := portOf(s, b.Port)
-	if err != nil {
-		return ""
-	}
-	switch found.protocol {
-	case "https", "kubernetes.io/wss":
-		b.Protocol = config.ProtocolHTTPS
-		// Nothing says which certificates to expect, and Pods mostly show some
-		// that they made themselves. It is no worse than the plain HTTP of all others.
-		b.TLS.InsecureSkipVerify = true
-	case "", "http", "kubernetes.io/ws":
-	default:
-		return found.protocol
-	}
-	return ""
-}
-
 // prefersLocal says whether endpoints on this node and in its zone go first.
 func (v *conversion) prefersLocal(s *corev1.Service) bool {
 	if s == nil {
@@ -195,6 +185,23 @@ func (v *conversion) prefersLocal(s *corev1.Service) bool {
 		return slices.Contains(near, *d)
 	}
 	return v.settings.PreferLocal
+}
+
+// rampUp is how long the endpoints of a Service ramp up.
+func (v *conversion) rampUp(s *corev1.Service) time.Duration {
+	if s == nil {
+		return defaultRampUp
+	}
+	value, given := s.Annotations[AnnotationRampUp]
+	if !given {
+		return defaultRampUp
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 || d > maxRampUp {
+		v.event(reference("v1", "Service", &s.ObjectMeta), ReasonAnnotation, `The annotation %s is %q; write a duration from "0s" to "1h".`, AnnotationRampUp, value)
+		return defaultRampUp
+	}
+	return d
 }
 
 // truth is what an annotation of weir's says.

@@ -30,7 +30,7 @@ func Endpoints(b *Backend, s *corev1.Service, slices []*discoveryv1.EndpointSlic
 		if !ok {
 			return nil
 		}
-		return []config.Endpoint{{Address: address, Weight: 1}}
+		return []config.Endpoint{{Address: address, Weight: 1, Foreign: true}}
 	}
 	g := gathering{family: firstFamily(s), found: map[string]candidate{}}
 	for _, slice := range slices {
@@ -88,7 +88,8 @@ func (g *gathering) add(family discoveryv1.AddressType, e *discoveryv1.Endpoint,
 	if !ok {
 		return
 	}
-	c := candidate{config.Endpoint{Address: address, Weight: 1, Terminating: terminating}, family}
+	// The API server refuses addresses of this machine and its link, but a name may lead to one.
+	c := candidate{config.Endpoint{Address: address, Weight: 1, Terminating: terminating, Foreign: true}, family}
 	if e.NodeName != nil {
 		c.Node = *e.NodeName
 	}

@@ -234,14 +234,26 @@ func showBackend(line func(string, ...any), b *Backend, m *Manifests) {
 	if b.SendProxy > 0 {
 		marks += fmt.Sprintf(" send_proxy v%d", b.SendProxy)
 	}
+	if b.UsesTLS() && b.Protocol == config.ProtocolGRPC {
+		marks += " over TLS"
+	}
 	if b.TLS.InsecureSkipVerify {
 		marks += " unverified"
+	}
+	if b.RampUp != defaultRampUp && b.Source.Name != "" {
+		marks += " ramp_up " + b.RampUp.String()
+	}
+	if b.HTTP2 != (b.Protocol == config.ProtocolHTTPS) {
+		marks += " http2 on its own"
 	}
 	line("backend %s: %s", b.Name, marks)
 	for _, e := range endpointsOf(b, m) {
 		terminating := ""
 		if e.Terminating {
 			terminating = "terminating"
+		}
+		if !e.Foreign {
+			terminating += " of ours"
 		}
 		line("  %s %s %s %s", e.Address, e.Node, e.Zone, terminating)
 	}

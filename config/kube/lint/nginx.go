@@ -32,7 +32,7 @@ var nginx = map[string]judge{
 	"load-balance":                 always(Near, "weir sends each request to the less busy of two endpoints that it draws"),
 	"service-upstream":             unless("false", Near, "weir sends requests to Pods, never to the Service's address; Pods that are about to end, or not ready, get none"),
 	"backend-protocol":             backendProtocol,
-	"secure-backends":              unless("false", No, "weir does not read it; give the Service's port appProtocol: https"),
+	"secure-backends":              unless("false", No, "weir does not read it; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
 	"grpc-backend":                 unless("false", No, "weir has no gRPC backends yet"),
 	"fastcgi-index":                always(No, "weir does not speak FastCGI"), "fastcgi-params-configmap": always(No, "weir does not speak FastCGI"),
 
@@ -96,15 +96,15 @@ var nginx = map[string]judge{
 	"enable-modsecurity":           unless("false", No, noAuth), "enable-owasp-core-rules": unless("false", No, noAuth), "modsecurity-transaction-id": always(No, noAuth), "modsecurity-snippet": always(No, noSnippet),
 }
 
-// backendProtocol: weir reads what Services say of themselves.
+// backendProtocol: weir reads it, and where it is not there what Services say of themselves.
 func backendProtocol(value string, _ context) (Rating, string) {
-	switch strings.ToUpper(value) {
-	case "HTTP", "AUTO_HTTP":
+	switch strings.ToUpper(strings.TrimSpace(value)) {
+	case "HTTP", "GRPC", "GRPCS":
 		return Exact, ""
 	case "HTTPS":
-		return No, "weir does not read it; give the Service's port appProtocol: https, and weir speaks TLS to it without looking at certificates, as ingress-nginx does by default"
-	case "GRPC", "GRPCS":
-		return No, "weir has no gRPC backends yet"
+		return Near, "weir offers HTTP/2 to the Service as well, and speaks HTTP/1.1 where it does not take that"
+	case "AUTO_HTTP":
+		return No, "weir speaks the same to a Service whatever its client speaks; write HTTP or HTTPS"
 	case "FCGI":
 		return No, "weir does not speak FastCGI"
 	}

@@ -64,6 +64,8 @@ func serversScheme(value string, _ context) (Rating, string) {
 		return Exact, ""
 	case "https":
 		return No, "weir does not read it; give the Service's port appProtocol: https"
+	case "h2c":
+		return No, "weir does not read it; give the Service's port appProtocol: kubernetes.io/h2c"
 	}
-	return No, "weir does not speak this to Services yet"
+	return No, "this is not a scheme that Traefik knows either"
 }
