@@ -263,6 +263,11 @@ func (c *cluster) tellUnbound(o *objects) {
 			c.s.log.Error("a port of the cluster's ConfigMap cannot be listened on, and is tried again", zap.String("listener", name), zap.Error(err))
 		}
 	}
+	for name := range before {
+		if o.has(name) && o.unbound[name] == nil {
+			c.s.log.Info("a port of the cluster's ConfigMap can be listened on now", zap.String("listener", name))
+		}
+	}
 	if len(o.unbound) > 0 {
 		c.tryLater()
 	}
@@ -279,7 +284,7 @@ func (c *cluster) tryLater() {
 		if c.s.current() != c {
 			return
 		}
-		err := c.source.Try(c.s.file.Load(), func(ch kube.Change) error {
+		c.source.Try(c.s.file.Load(), func(ch kube.Change) error {
 			c.retry = nil
 			o := c.newObjects(ch)
 			err := c.put(c.s.file.Load(), o, true)
@@ -290,9 +295,6 @@ func (c *cluster) tryLater() {
 			c.objects = o
 			return nil
 		})
-		if err == nil {
-			c.s.log.Info("what was tried again is in effect")
-		}
 	})
 }
 

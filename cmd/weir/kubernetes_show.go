@@ -45,10 +45,10 @@ type objectsStatus struct {
 	Synced   bool      `json:"synced"`
 	LastSync time.Time `json:"last_sync,omitzero"`
 	// Trouble is why the cluster cannot be watched at the moment.
-	Trouble string             `json:"trouble,omitempty"`
-	Leaving []string           `json:"node_leaving,omitempty"`
-	Objects []kube.ObjectCount `json:"objects"`
-	Faults  []fault            `json:"faults"`
+	Trouble string                           `json:"trouble,omitempty"`
+	Leaving []string                         `json:"node_leaving,omitempty"`
+	Objects map[kube.Kind]map[kube.State]int `json:"objects"`
+	Faults  []fault                          `json:"faults"`
 }
 
 // fault is what is wrong with an object.

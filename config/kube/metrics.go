@@ -20,13 +20,6 @@ const (
 	Unused State = "unused" // nobody names it, or it is not weir's
 )
 
-// ObjectCount is how many objects of a kind are in which state.
-type ObjectCount struct {
-	Kind  Kind  `json:"kind"`
-	State State `json:"state"`
-	Count int   `json:"count"`
-}
-
 // sight is what is told of a conversion.
 type sight struct {
 	routing *Routing
@@ -56,26 +49,21 @@ func (s *Source) Events() []Event {
 var kindOf = map[string]Kind{"IngressClass": IngressClasses, "Ingress": Ingresses, "Service": Services, "Secret": Secrets, "ConfigMap": ConfigMaps}
 
 // Objects counts what is watched.
-func (s *Source) Objects() (all []ObjectCount) {
+func (s *Source) Objects() map[Kind]map[State]int {
 	v := s.sight.Load()
 	if v == nil || v.routing == nil {
 		return nil
 	}
 	used, faulty := v.routing.names()
-	for _, kind := range []Kind{IngressClasses, Ingresses, Services, EndpointSlices, Secrets, ConfigMaps, Namespaces, Nodes} {
-		informers, watched := s.informers[kind]
-		if !watched {
-			continue
-		}
+	all := map[Kind]map[State]int{}
+	for kind, informers := range s.informers {
 		n := map[State]int{InUse: 0, Faulty: 0, Unused: 0}
 		for _, i := range informers {
 			for _, key := range i.GetStore().ListKeys() {
 				n[stateIn(kind, key, used, faulty)]++
 			}
 		}
-		for _, state := range []State{InUse, Faulty, Unused} {
-			all = append(all, ObjectCount{kind, state, n[state]})
-		}
+		all[kind] = n
 	}
 	return all
 }
@@ -193,8 +181,10 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if at := s.LastSync(); !at.IsZero() {
 		gauge(m.last, float64(at.UnixMilli())/1000)
 	}
-	for _, o := range s.Objects() {
-		gauge(m.objects, float64(o.Count), string(o.Kind), string(o.State))
+	for kind, states := range s.Objects() {
+		for state, n := range states {
+			gauge(m.objects, float64(n), string(kind), string(state))
+		}
 	}
 	faults := map[[2]string]int{}
 	for _, e := range s.Events() {
