@@ -42,7 +42,7 @@ var weirs atomic.Int32
 var defaults = map[string]string{
 	"node":       "node: @node\n",
 	"listeners":  "listeners: {web: {address: '@ip:80', protocol: http}, websecure: {address: '@ip:443', protocol: tls}}\n",
-	"kubernetes": "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage'}\n",
+	"kubernetes": "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', lease: weir/@stage}\n",
 	"health":     "health: {address: '@ip:8086'}\n",
 	"admin":      "admin: {address: '@ip:8087'}\n",
 	"drain":      "drain: {lame_duck: 1s, timeout: 20s}\n",
@@ -108,6 +108,8 @@ func (w *weir) exec(cmd *exec.Cmd) *weir {
 		text := p.said(1 << 20)
 		if strings.Contains(text, "panic:") || strings.Contains(text, "DATA RACE") {
 			w.Errorf("weir panicked or raced:\n%s", text)
+		} else if strings.Contains(text, "forbidden") || strings.Contains(text, "Forbidden") {
+			w.Errorf("the manifests in deploy do not give weir the rights that it wants:\n%s", text)
 		} else if w.Failed() {
 			w.Logf("weir on %s said\n%s", w.address, text[max(0, len(text)-8<<10):])
 		}
@@ -126,6 +128,8 @@ func (w *weir) ready() *weir {
 	})
 	return w
 }
+
+const terminate = syscall.SIGTERM
 
 // terminate sends SIGTERM and returns the exit status.
 func (w *weir) terminate() int {
@@ -246,15 +250,21 @@ func ask(c *http.Client, url string) (a answer, err error) {
 		return a, err
 	}
 	defer resp.Body.Close()
+	err = a.take(resp)
+	return a, err
+}
+
+// take reads the response to its end.
+func (a *answer) take(resp *http.Response) error {
 	text, err := io.ReadAll(resp.Body)
 	if resp.StatusCode == 200 && err == nil && resp.Header.Get("Content-Type") == "application/json" {
-		err = json.Unmarshal(text, &a)
+		err = json.Unmarshal(text, a)
 	}
 	a.Status, a.Location = resp.StatusCode, resp.Header.Get("Location")
 	if resp.TLS != nil {
 		a.Certificate = resp.TLS.PeerCertificates[0].Subject.CommonName
 	}
-	return a, err
+	return err
 }
 
 // get asks on a connection of its own.
@@ -286,3 +296,6 @@ func (w *weir) wantApp(url, app string) answer {
 	w.Helper()
 	return w.want(url, "a Pod of "+app, func(a answer) bool { return a.Status == 200 && strings.HasPrefix(a.Pod, app+"-") })
 }
+
+// at is a port of weir's.
+func (w *weir) at(port int) string { return net.JoinHostPort(w.address, strconv.Itoa(port)) }

@@ -107,7 +107,10 @@ func (c *cluster) register(ctx context.Context, name string, i int) error {
 		}
 	}
 	now := metav1.Now()
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress(i)}, {Type: corev1.NodeHostName, Address: name}}
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: nodeAddress(i)}, {Type: corev1.NodeHostName, Address: name},
+		{Type: corev1.NodeExternalIP, Address: fmt.Sprintf("203.0.113.%d", i+1)},
+	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn", LastHeartbeatTime: now, LastTransitionTime: now}}
 	_, err = c.api.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	return err
