@@ -47,11 +47,11 @@ var silence = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
 // Connect makes a Client as the file kubeconfig says, or as Pods do where it is
 // empty. It does not wait for the API server.
 func Connect(kubeconfig string) (*Client, error) {
+	silence()
 	settings, namespace, err := clientSettings(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	silence()
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err

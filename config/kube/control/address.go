@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -68,7 +69,16 @@ func watchBalancer(c *Control, name config.ObjectName) *balancer {
 	})
 	b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake(c.statuses) }, UpdateFunc: func(_, _ any) { wake(c.statuses) }, DeleteFunc: func(any) { wake(c.statuses) }})
-	b.worker.start(context.Background(), b.informer.RunWithContext)
+	b.worker.start(context.Background(), func(ctx context.Context) {
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { // nobody tells of an object that is not there
+			if cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced) {
+				wake(c.statuses)
+			}
+		})
+		b.informer.RunWithContext(ctx)
+	})
 	return b
 }
 

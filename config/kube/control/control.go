@@ -205,11 +205,28 @@ func (c *Control) withdrawAsLast(ctx context.Context) error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	if mine, err := c.leases.Take(ctx, c.claim()); err != nil || !mine {
-		return err // who has it leaves as well, and sees that nobody is left
+	// Who has the Lease is leaving as well, and thought that others stay, or
+	// withdraws the addresses itself.
+	for deadline := time.Now().Add(leavePatience); time.Now().Before(deadline); {
+		mine, err := c.leases.Take(ctx, c.claim())
+		if err != nil {
+			return err
+		}
+		if mine {
+			return c.withdraw(ctx)
+		}
+		if !pause(ctx, leavePause, nil) {
+			break
+		}
 	}
-	return c.withdraw(ctx)
+	return nil
 }
+
+// How long who leaves waits for the Lease of another who does.
+const (
+	leavePatience = 5 * time.Second
+	leavePause    = 200 * time.Millisecond
+)
 
 // worker is a goroutine that can be ended.
 type worker struct {
