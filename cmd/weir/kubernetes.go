@@ -94,7 +94,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if c.control, err = s.newControl(file); err != nil {
+	if c.control, err = s.begin(file); err != nil {
 		return fail(err)
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -151,9 +151,9 @@ func (c *cluster) await() error {
 		return nil
 	case <-c.s.ctx.Done():
 		return errEnded
-	case <-time.After(clusterPatience):
+	case <-time.After(c.s.patience):
 		return fmt.Errorf("the objects of the cluster are not known after %v: %w; look at kubernetes.kubeconfig and at weir's rights there",
-			clusterPatience, cmp.Or(c.trouble.last(), errors.New("the API server does not answer")))
+			c.s.patience, cmp.Or(c.trouble.last(), errors.New("the API server does not answer")))
 	}
 }
 

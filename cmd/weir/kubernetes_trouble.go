@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"net/url"
 	"sync"
 
 	"go.uber.org/zap"
@@ -41,13 +40,15 @@ func (t *troubles) begin(kind kube.Kind, err error, known bool) {
 	t.log.Error("the cluster's objects cannot be read; weir is not ready until they are", zap.String("kind", string(kind)), zap.Error(err))
 }
 
-// rootOf is the error without the address that was asked, which differs between kinds.
+// rootOf is the error without what was asked for, which differs between kinds.
 func rootOf(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err.Error()
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
 	}
-	return err.Error()
 }
 
 // over notes that a kind can be listed or watched.

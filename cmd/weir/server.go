@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	writer "github.com/weirproxy/weir/config/kube/control"
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
@@ -49,10 +50,13 @@ type server struct {
 	limited    *listener.Repeats // of weir's own log
 
 	certificates
-	shared  sharedTickets // guarded by change
-	cluster *cluster      // whose objects are served; nil: none; guarded by change
-	objects *kube.Metrics
-	connect func(*config.Kubernetes) (listing, error)
+	shared   sharedTickets // guarded by change
+	cluster  *cluster      // whose objects are served; nil: none; guarded by change
+	objects  *kube.Metrics
+	written  *writer.Metrics
+	connect  func(*config.Kubernetes) (listing, error)
+	begin    func(*config.Config) (control, error) // newControl
+	patience time.Duration                         // with a cluster that was not served before
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -88,7 +92,8 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
-	s.objects, s.connect = kube.NewMetrics(s.registry), connectKube
+	s.objects, s.written = kube.NewMetrics(s.registry), writer.NewMetrics(s.registry)
+	s.connect, s.begin, s.patience = connectKube, s.newControl, clusterPatience
 	s.health = health.NewPort(s.node)
 
 	s.newCertificates()

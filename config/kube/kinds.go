@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -134,9 +136,11 @@ func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
 	}
 	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := begin(ctx, o)
-		if err == nil {
+		streams := o.SendInitialEvents != nil // else client-go lists instead, and tells of that
+		switch {
+		case err == nil:
 			s.answered(kind)
-		} else if ctx.Err() == nil {
+		case ctx.Err() == nil && (!streams || utilnet.IsConnectionRefused(err)):
 			s.trouble(kind, err)
 		}
 		return w, err
@@ -150,8 +154,9 @@ func (s *Source) answered(kind Kind) {
 	}
 }
 
+// trouble is told of errors; that a watch has to begin anew is none.
 func (s *Source) trouble(kind Kind, err error) {
-	if s.opts.Trouble != nil {
+	if s.opts.Trouble != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		s.opts.Trouble(kind, err)
 	}
 }
