@@ -68,18 +68,16 @@ type Control struct {
 
 	events, statuses, presence chan struct{} // wake who writes those
 
+	started, left     bool
 	electing, present worker
 	leading           worker // guarded by what electing does
 }
 
-// New makes a Control and begins to compete for the Lease. It waits for nobody.
+// New makes a Control that writes nothing before it is told what is wanted.
 func New(o Options) *Control {
-	c := &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
+	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
 		told: make(map[string]bool), denied: make(map[string]time.Time),
 		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1)}
-	c.electing.start(context.Background(), c.elect)
-	c.present.start(context.Background(), c.bePresent)
-	return c
 }
 
 // managerOf names who owns fields in the eyes of the API server.
@@ -96,11 +94,17 @@ func hashOf(s string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// Want says what has to be true from now on. It does not wait.
+// Want says what has to be true from now on. With the first Want this replica
+// begins to compete for the Lease. It does not wait.
 func (c *Control) Want(w Wanted) {
 	c.mu.Lock()
 	before := c.wanted
 	c.wanted = &w
+	if !c.started && !c.left {
+		c.started = true
+		c.electing.start(context.Background(), c.elect)
+		c.present.start(context.Background(), c.bePresent)
+	}
 	c.mu.Unlock()
 	switch {
 	case before == nil || !reflect.DeepEqual(before.Publish, w.Publish) || before.Node != w.Node:
@@ -182,6 +186,13 @@ func (c *Control) deny(what, namespace string, err error) bool {
 // Leave gives up the Lease and what says that this replica is there. The last
 // one withdraws the addresses first. It returns when ctx ends at the latest.
 func (c *Control) Leave(ctx context.Context) {
+	c.mu.Lock()
+	started := c.started && !c.left
+	c.left = true
+	c.mu.Unlock()
+	if !started {
+		return
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -144,10 +144,6 @@ func TestStatuses(t *testing.T) {
 	cluster.Change("shop", "ingresses", "b", ingress("198.51.100.1"))
 	cluster.Change("shop", "ingresses", "other", ingress("198.51.100.2"))
 	r := newReplica(t, cluster, "r1")
-	until(t, "a leader", r.leads)
-	if n := cluster.Asked("patch", "ingresses/status"); n != 0 {
-		t.Errorf("%d statuses were written before anything was known", n)
-	}
 	expect := func(want string) {
 		t.Helper()
 		until(t, want, func() bool { return statuses(t, cluster) == want })
@@ -225,8 +221,10 @@ func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
 	first := newReplica(t, cluster, "r1")
+	first.Want(Wanted{})
 	until(t, "a leader", first.leads)
 	second := newReplica(t, cluster, "r2")
+	second.Want(Wanted{})
 	until(t, "a look at the Lease", func() bool { return cluster.Asked("get", "leases") > 4 })
 	if second.leads() {
 		t.Error("there are two leaders")
@@ -255,6 +253,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
 	r := newReplica(t, cluster, "r1")
+	r.Want(Wanted{})
 	until(t, "a leader", r.leads)
 	cluster.Refuse(func(fake.Request) int { return 500 })
 	until(t, "nobody who leads", func() bool { return !r.leads() })
@@ -310,7 +309,6 @@ func TestEventsAreRenewed(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
 	r := newReplica(t, cluster, "r1")
-	r.electing.stop()
 	e, all := event("a", "b"), map[Event]*written{}
 	write := func(want bool) {
 		t.Helper()

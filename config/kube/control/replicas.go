@@ -3,12 +3,14 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/weirproxy/weir/config/kube/api"
 )
@@ -83,7 +85,12 @@ func (c *Control) nodeAnnotations(ctx context.Context, last *nodeLook, w Wanted)
 	defer cancel()
 	if err := c.opts.Client.Core.Get().Resource("nodes").Name(w.Node).Do(limited).Into(node); err != nil {
 		if ctx.Err() == nil {
-			c.outcome("know the node", api.Failure("get", "nodes "+w.Node, "", err))
+			if apierrors.IsNotFound(err) {
+				err = fmt.Errorf("the cluster has no node %s, so its addresses are not published; set node from the downward API", w.Node)
+			} else {
+				err = api.Failure("get", "nodes "+w.Node, "", err)
+			}
+			c.outcome("know the node", err)
 		}
 		return last.annotations
 	}
