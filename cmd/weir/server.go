@@ -17,7 +17,6 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 	writer "github.com/weirproxy/weir/config/kube/control"
-	writer "github.com/weirproxy/weir/config/kube/control"
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
