@@ -424,3 +424,30 @@ func TestNoteUnsent(t *testing.T) {
 	f(unanswered, 0, &upload{bytes: 1}, unanswered) // which nobody kept
 	f(unanswered, 0, &upload{err: io.EOF}, unanswered)
 }
+
+// Near endpoints that are gone are no reason for an error while there is one
+// that is ready anywhere.
+func TestNearEndpointsThatAreGone(t *testing.T) {
+	far := newHandler(t, echo)
+	const text = `
+listeners: {web: {address: '@0', protocol: http}, raw: {address: '@1', protocol: tcp}}
+routes: [{listeners: [web], backend: app}, {listeners: [raw], backend: stream}]
+backends:
+  app:
+    prefer_local: true
+    ejection: {failures: 0}
+    endpoints: ['@near', '@here', {address: '@zone', node: b, zone: z1}, {address: '@next', node: c, zone: z1}, {address: '@far', node: d, zone: z2}]
+  stream: {protocol: tcp, prefer_local: true, ejection: {failures: 0}, endpoints: ['@near', '@here', {address: '@zone', node: b, zone: z1}, {address: '@far', node: d, zone: z2}]}
+`
+	r := newRig(t, text, nil, "@near", refusedAddress(t), "@here", refusedAddress(t), "@zone", refusedAddress(t), "@next", refusedAddress(t), "@far", far)
+	r.set.SetZone("z1")
+	for _, listener := range []string{"web", "raw"} {
+		for range 20 {
+			c := r.dial(listener)
+			c.write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1")
+			c.wantResponse(200, "/x 1")
+			c.Close()
+			r.record().want(t, "endpoint", far, "retries", 2, "reason", map[string]any{"web": nil, "raw": "eof"}[listener])
+		}
+	}
+}
