@@ -102,13 +102,11 @@ func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 	})
 }
 
-// holder names this process in the Leases of clusters: for people by its host,
-// which is the Pod, and apart from all others.
+// holder names this process in the Leases of clusters: for people by its Pod,
+// else its host, and apart from all others.
 func holder() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "weir"
-	}
+	host, _ := os.Hostname()
+	host = cmp.Or(os.Getenv("POD_NAME"), host, "weir")
 	return fmt.Sprintf("%s_%s", host, strings.ToLower(rand.Text()[:10]))
 }
 

@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -227,10 +229,7 @@ func (c *clustered) untilReady(want bool) {
 	})
 }
 
-// said counts lines of the log.
-func (c *clustered) said(message string) int { return c.lines.FilterMessage(message).Len() }
-
-// admin asks the admin port.
+// page asks the admin port.
 func (c *clustered) page(path string) string {
 	c.t.Helper()
 	w := httptest.NewRecorder()
@@ -347,6 +346,39 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	}
 }
 
+// A change of objects opens no file, so none that is broken or gone by now holds it up.
+func TestObjectsChangeWithoutFiles(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, dir, "web", "file.example", "first", 365*24*time.Hour)
+	for _, name := range []string{"ca", "clients"} {
+		text, err := os.ReadFile(filepath.Join(dir, "web.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, name+".crt"), string(text))
+	}
+	c := newClustered(t, shop, "web", "tls")
+	text := strings.Replace(beside, "listeners: {", "listeners: {tls: {address: '@tls', protocol: tls}, ", 1)
+	c.load(strings.ReplaceAll(strings.Replace(text, "kubernetes:", `
+certificates: [{cert: DIR/web.crt, key: DIR/web.key}]
+tls_policies: {mutual: {client_auth: {mode: require, ca: DIR/clients.crt}}}
+routes:
+  - {listeners: [tls], hosts: [file.example], backend: app}
+  - {listeners: [tls], hosts: [mutual.example], tls_policy: mutual, backend: app}
+backends: {app: {protocol: https, tls: {ca: DIR/ca.crt}, endpoints: ['127.0.0.1:1']}}
+access_log: {path: DIR/access.log}
+kubernetes:`, 1), "DIR", dir))
+	c.until("shop.example", "/", 503)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	if id := c.servedAs("tls", "file.example"); id != "first" {
+		t.Errorf("the file's host is served as %q", id)
+	}
+}
+
 // A start without the API server waits, not ready, and answers what cannot be remembered.
 func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c := newClustered(t, shop, "web")
@@ -356,7 +388,7 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c.until("other.example", "/", 503)
 	c.until("file.example", "/", 502)
 	eventually(t, "the trouble is told", func() error {
-		if n := c.said("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+		if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
 			return fmt.Errorf("it was told %d times", n)
 		}
 		return nil
@@ -376,7 +408,7 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c.set(nil)
 	c.untilReady(true)
 	c.now("other.example", "/", 404)
-	if n := c.said("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+	if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
 }
@@ -389,7 +421,7 @@ func TestServerIsLost(t *testing.T) {
 	c.set(errors.New("connection refused"))
 	const lost = "the cluster cannot be watched; what is known of it stays in effect"
 	eventually(t, "the trouble is told", func() error {
-		if c.said(lost) != 1 {
+		if c.logged(lost) != 1 {
 			return errors.New("it is not")
 		}
 		return nil
@@ -401,8 +433,8 @@ func TestServerIsLost(t *testing.T) {
 	if !strings.Contains(c.page("/kubernetes"), `"trouble": "`) {
 		t.Error("the admin port tells of no trouble")
 	}
-	if c.said(lost) != 1 {
-		t.Errorf("the trouble was told %d times", c.said(lost))
+	if c.logged(lost) != 1 {
+		t.Errorf("the trouble was told %d times", c.logged(lost))
 	}
 }
 
@@ -566,7 +598,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 	c.put(strings.ReplaceAll(shop, "shop", "blog"))
 	c.until("blog.example", "/", 503)
 	eventually(t, "the port is told of", func() error {
-		if n := c.said("a port of the cluster's ConfigMap cannot be listened on, and is tried again"); n != 1 {
+		if n := c.logged("a port of the cluster's ConfigMap cannot be listened on, and is tried again"); n != 1 {
 			return fmt.Errorf("it is %d times", n)
 		}
 		return nil
@@ -574,7 +606,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 	other.Close()
 	c.put(strings.ReplaceAll(shop, "shop", "more")) // any change tries again
 	eventually(t, "the port is listened on", func() error {
-		if c.said("a port of the cluster's ConfigMap can be listened on now") != 1 {
+		if c.logged("a port of the cluster's ConfigMap can be listened on now") != 1 {
 			return errors.New("it is not")
 		}
 		return nil

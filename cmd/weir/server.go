@@ -191,7 +191,11 @@ func (s *server) prepare(p *plan) (err error) {
 	if err := s.bind(p); err != nil {
 		return err
 	}
-	backends, err := s.backends.Update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone})
+	update := s.backends.Update
+	if p.again {
+		update = s.backends.UpdateObjects
+	}
+	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone})
 	if err != nil {
 		return err
 	}

@@ -138,13 +138,33 @@ func (s *Set) LocalReady(name string) int {
 // names every backend that cannot be, nothing has changed. It may wait up to
 // two seconds for the first answers of name servers for names that are new.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+	return s.update(backends, node, newDialSettings)
+}
+
+// UpdateObjects is Update where only what comes without files changed: files of
+// backends whose TLS stayed are not read again.
+func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+	old := *s.backends.Load()
+	return s.update(backends, node, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+		t := cfg.TLS
+		if b := old[cfg.Name]; before != nil && b != nil && b.Settings().TLS == t && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
+			return before.withHosts(cfg)
+		}
+		return newDialSettings(cfg, before)
+	})
+}
+
+// dialling makes what connecting to the endpoints of a backend needs.
+type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
+
+func (s *Set) update(backends []config.Backend, node NodeInfo, dial dialling) (map[string]*Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, fmt.Errorf("updating the backends: the set is closed")
 	}
 	old := *s.backends.Load()
-	plans, err := s.plan(backends, old)
+	plans, err := s.plan(backends, old, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +232,7 @@ type plan struct {
 	fresh []*name
 }
 
-func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan, error) {
+func (s *Set) plan(backends []config.Backend, old map[string]*Backend, dial dialling) ([]*plan, error) {
 	plans := make([]*plan, 0, len(backends))
 	var problems []error
 	for i := range backends {
@@ -226,7 +246,7 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan,
 		}
 		err := checkAddresses(&cfg)
 		if err == nil {
-			p.dial, err = newDialSettings(&cfg, before)
+			p.dial, err = dial(&cfg, before)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
