@@ -159,43 +159,103 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 	}
 }
 
-// The rights are those of what weir watches and writes, and no more.
-func TestRights(t *testing.T) {
-	want := map[string][]string{
-		"weir": {"discovery.k8s.io/endpointslices: get list watch", "networking.k8s.io/ingressclasses: get list watch",
-			"networking.k8s.io/ingresses: get list watch", "secrets: get list watch", "services: get list watch"},
-		"weir-node":         {"nodes: get list watch"},
-		"weir-tell":         {"events.k8s.io/events: create patch update", "events: create patch update", "networking.k8s.io/ingresses/status: patch update"},
-		"weir-leader":       {"coordination.k8s.io/leases: get create update delete"},
-		"weir-storage":      {"secrets: get list watch create update delete"},
-		"weir-tcp-services": {"configmaps[tcp-services]: get list watch"},
-		"weir-namespaces":   {"namespaces: get list watch"},
+// rightsOf are the roles that have the rights of a feature, as docs/kubernetes.md
+// calls it; empty: the manifests need none, as they watch all namespaces.
+var rightsOf = map[string]string{
+	"serving Ingresses": "weir", "`node`": "weir-node", "`publish.nodes`": "weir-node", "events": "weir-tell", "`publish`": "weir-tell",
+	"events and `publish`": "weir-leader", "`storage: secrets://…`": "weir-storage", "`tcp`": "weir-tcp-services", "`namespace_labels`": "weir-namespaces",
+	"`default_certificate` elsewhere": "", "`publish.service` elsewhere": "",
+}
+
+// documentedRights are those in the table of docs/kubernetes.md: role -> "group/resource: verb".
+func documentedRights(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "docs/kubernetes.md"), "\n## Rights\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	all := map[string]map[string]bool{}
+	feature := ""
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 7 || strings.Contains(line, "---") || strings.Contains(line, "API group") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		feature = cmp.Or(cells[1], feature)
+		role, known := rightsOf[feature]
+		if !known {
+			t.Errorf("docs/kubernetes.md has rights for %q, and this test does not know whose they are", feature)
+		}
+		if role == "" {
+			continue
+		}
+		words := func(cell string) []string { return regexp.MustCompile("[^`, ]+").FindAllString(cell, -1) }
+		for _, resource := range words(cells[4]) {
+			addRights(all, role, strings.Trim(cells[3], "`\""), resource, words(cells[5]))
+		}
 	}
+	return all
+}
+
+func addRights(all map[string]map[string]bool, role, group, resource string, verbs []string) {
+	if all[role] == nil {
+		all[role] = map[string]bool{}
+	}
+	for _, verb := range verbs {
+		all[role][strings.TrimPrefix(group+"/"+resource, "/")+": "+verb] = true
+	}
+}
+
+// The manifests give the rights that the documentation says are needed, and no others.
+func TestRights(t *testing.T) {
+	want, got := documentedRights(t), map[string]map[string]bool{}
 	deployed(t, func(file string, document []byte) {
 		var role rbacv1.ClusterRole
 		if yaml.Unmarshal(document, &role) != nil || role.Kind != "ClusterRole" && role.Kind != "Role" {
 			return
 		}
-		var got []string
 		for _, r := range role.Rules {
 			for _, group := range r.APIGroups {
 				for _, resource := range r.Resources {
-					name := strings.TrimPrefix(group+"/"+resource, "/")
-					if len(r.ResourceNames) > 0 {
-						name += "[" + strings.Join(r.ResourceNames, " ") + "]"
-					}
-					got = append(got, name+": "+strings.Join(r.Verbs, " "))
+					addRights(got, role.Name, group, resource, r.Verbs)
 				}
 			}
+			if role.Name == "weir-tcp-services" && !slices.Equal(r.ResourceNames, []string{"tcp-services"}) {
+				t.Errorf("%s gives rights to the ConfigMaps %q", file, r.ResourceNames)
+			}
 		}
-		slices.Sort(got)
-		if !slices.Equal(got, want[role.Name]) {
-			t.Errorf("%s gives %s the rights\n%s\nwant\n%s", file, role.Name, strings.Join(got, "\n"), strings.Join(want[role.Name], "\n"))
-		}
-		delete(want, role.Name)
 	})
-	for name := range want {
-		t.Errorf("no file has the rights %s", name)
+	if len(want) < 7 || !reflect.DeepEqual(got, want) {
+		t.Errorf("deploy/kustomize gives the rights\n%v\nand docs/kubernetes.md says\n%v", got, want)
+	}
+}
+
+var ruleInChart = regexp.MustCompile(`apiGroups: \[(.*)\]\s+resources: \[(.*)\]\s+(?:resourceNames: .*\s+)?verbs: \[(.*)\]`)
+
+// The chart has the same rules, some of them twice.
+func TestRightsOfChart(t *testing.T) {
+	list := func(s string) []string { return strings.Split(strings.ReplaceAll(s, `"`, ""), ", ") }
+	want, got := map[string]map[string]bool{}, map[string]map[string]bool{}
+	for _, rights := range documentedRights(t) {
+		for right := range rights {
+			resource, verb, _ := strings.Cut(right, ": ")
+			addRights(want, "all", "", resource, []string{verb})
+		}
+	}
+	text := read(t, "deploy/helm/weir/templates/rbac.yaml") + read(t, "deploy/helm/weir/templates/_helpers.tpl")
+	if found := len(ruleInChart.FindAllString(text, -1)); found != strings.Count(text, "verbs:") {
+		t.Errorf("this test reads %d rules", found)
+	}
+	for _, m := range ruleInChart.FindAllStringSubmatch(text, -1) {
+		for _, group := range list(m[1]) {
+			for _, resource := range list(m[2]) {
+				addRights(got, "all", group, resource, list(m[3]))
+			}
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the chart gives the rights\n%v\nand docs/kubernetes.md says\n%v", got, want)
 	}
 }
 

@@ -23,20 +23,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "weir.rules" -}}
 - apiGroups: [networking.k8s.io]
   resources: [ingresses]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [services, secrets]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- if .Values.rbac.tell }}
-- apiGroups: ["", events.k8s.io]
+- apiGroups: [""]
   resources: [events]
-  verbs: [create, patch, update]
+  verbs: [create, patch]
 - apiGroups: [networking.k8s.io]
   resources: [ingresses/status]
-  verbs: [patch, update]
+  verbs: [patch]
 {{- end }}
 {{- end -}}
 
