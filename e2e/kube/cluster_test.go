@@ -207,7 +207,7 @@ func kubeconfig(authority *pair, user string) []byte {
 kind: Config
 clusters: [{name: c, cluster: {server: "https://%s:6443", certificate-authority-data: %s}}]
 users: [{name: u, user: %s}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
+contexts: [{name: x, context: {cluster: c, user: u, namespace: weir}}]
 current-context: x
 `, apiAddress, base64.StdEncoding.EncodeToString(authority.cert), user)
 }

@@ -142,3 +142,27 @@ func TestSolver(t *testing.T) {
 	w.want("http://web.example"+path, "none of the solver's Pods", func(a answer) bool { return a.Pod == "" })
 	w.wantApp("https://web.example/", "a")
 }
+
+// TestProtocols has Services say what they speak, and an Ingress say it for them.
+func TestProtocols(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1))
+	w := s.weir("")
+	f := func(name, port, annotation, proto string, tls bool) {
+		t.Helper()
+		manifest := strings.Replace(ingress(name, name+".example", "/", "a", ""), "number: 80", port, 1)
+		if annotation != "" {
+			manifest = strings.Replace(manifest, "{name: "+name+"}", "{name: "+name+", annotations: {nginx.ingress.kubernetes.io/backend-protocol: "+annotation+"}}", 1)
+		}
+		s.apply(manifest)
+		if a := w.wantApp("http://"+name+".example/", "a"); a.Proto != proto || a.TLS != tls {
+			t.Errorf("by %s the Pod is asked in %s, with TLS: %v; want %s and %v", name, a.Proto, a.TLS, proto, tls)
+		}
+	}
+	f("plain", "name: http", "", "HTTP/1.1", false)
+	f("h2c", "name: h2c", "", "HTTP/2.0", false)
+	f("https", "number: 443", "", "HTTP/2.0", true)
+	f("annotated", "number: 443", "HTTPS", "HTTP/2.0", true)
+	f("grpc", "number: 81", "GRPC", "HTTP/2.0", false)
+	f("grpcs", "number: 443", "GRPCS", "HTTP/2.0", true)
+}

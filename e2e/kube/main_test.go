@@ -25,10 +25,10 @@ const (
 
 // Where things are. Inside the namespace all are set.
 var (
-	kit     string // the folder with etcd, kube-apiserver and so on
-	binary  string // weir
-	helm    string // empty: there is none
-	scratch string // lives as long as the test run
+	kit      string // the folder with etcd, kube-apiserver and so on
+	weirFile string // weir
+	helm     string // empty: there is none
+	scratch  string // lives as long as the test run
 )
 
 // whySkip says why no test can run; empty: they can.
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	kit, binary, scratch = os.Getenv(kitVariable), os.Getenv(binaryVariable), os.Getenv(insideVariable)
+	kit, weirFile, scratch = os.Getenv(kitVariable), os.Getenv(binaryVariable), os.Getenv(insideVariable)
 	helm, _ = exec.LookPath(filepath.Join(kit, "helm"))
 	if scratch != "" {
 		return runInside(m)
@@ -73,13 +73,13 @@ func runOutside() (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(scratch)
-	if binary == "" {
+	if weirFile == "" {
 		if err := build(); err != nil {
 			return 0, err
 		}
 	}
 	c := exec.Command("/proc/self/exe", os.Args[1:]...)
-	c.Env = append(os.Environ(), insideVariable+"="+scratch, kitVariable+"="+kit, binaryVariable+"="+binary, "HOME="+scratch)
+	c.Env = append(os.Environ(), insideVariable+"="+scratch, kitVariable+"="+kit, binaryVariable+"="+weirFile, "HOME="+scratch)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
@@ -111,8 +111,8 @@ func build() error {
 	if err != nil {
 		return err
 	}
-	binary = filepath.Join(scratch, "weir")
-	c := exec.Command("go", "build", "-o", binary, "github.com/weirproxy/weir/cmd/weir")
+	weirFile = filepath.Join(scratch, "weir")
+	c := exec.Command("go", "build", "-o", weirFile, "github.com/weirproxy/weir/cmd/weir")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build weir: %w\n%s", err, out)

@@ -49,7 +49,7 @@ func TestRequireLocal(t *testing.T) {
 	near.wantVerdict(200, "")
 	far.wantVerdict(503, s.name+"/a")
 	s.kubectl("annotate", "--namespace="+s.name, "service/a", "weirproxy.github.io/require-local=true")
-	near.wantVerdict(200, `"localEndpoints":1`)
+	near.wantVerdict(200, `"localEndpoints": 1`)
 	far.wantApp("http://web.example/", "a")
 	s.kubectl("annotate", "--namespace="+s.name, "pod/"+s.objects("pods")[0].Metadata.Name, "standin.test/ready=false")
 	near.wantVerdict(503, s.name+"/a")

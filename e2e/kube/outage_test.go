@@ -24,7 +24,14 @@ func TestAPIServerAway(t *testing.T) {
 			s.startAPI()
 		}
 	})
+	s.refused = true // an API server refuses everything until it has read its rules
 	s.parts["kube-apiserver"].kill()
+	eventually(t, "weir tells of the outage", func() error {
+		if !strings.Contains(w.said(1<<20), "the cluster cannot be watched") || w.metric("weir_kubernetes_watch_errors_total") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 	l.more(200)
 
 	before := w.metric("weir_config_reloads_total", "result", "success")
@@ -50,7 +57,4 @@ func TestAPIServerAway(t *testing.T) {
 	late.wantApp("https://web.example/", "a")
 	l.more(200)
 	l.stop()
-	if !strings.Contains(w.said(1<<20), "API server") {
-		t.Error("weir's log does not tell of the outage")
-	}
 }

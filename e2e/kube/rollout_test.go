@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,7 +64,16 @@ func TestPodsComeAndGo(t *testing.T) {
 	s.kubectl("patch", "--namespace="+s.name, "deployment/a", "--type=merge", "--patch", `{"spec":{"template":{"metadata":{"annotations":{"standin.test/linger":"20s"}}}}}`)
 	s.rolledOut("a")
 	s.kubectl("scale", "--namespace="+s.name, "deployment/a", "--replicas=0")
-	s.kubectl("wait", "--namespace="+s.name, "deployment/a", "--for=jsonpath={.status.replicas}=0", "--timeout=30s")
+	eventually(t, "all endpoints end", func() error {
+		for _, slice := range s.objects("apis/discovery.k8s.io/v1/endpointslices") {
+			for _, e := range slice.Endpoints {
+				if e.Conditions.Ready {
+					return errors.New("some are ready")
+				}
+			}
+		}
+		return nil
+	})
 	for range 20 {
 		if a, err := w.get("http://web.example/"); err != nil || a.Status != 200 {
 			t.Errorf("with nothing but ending endpoints there is %s, %v", a, err)

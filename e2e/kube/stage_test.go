@@ -20,7 +20,8 @@ import (
 type stage struct {
 	*testing.T
 	*cluster
-	name string
+	name    string
+	refused bool // the API server may refuse what weir wants
 }
 
 var stages atomic.Int32
@@ -109,6 +110,8 @@ type object struct {
 		ReadyReplicas int
 	}
 	Spec struct{ NodeName string }
+	// Of EndpointSlices.
+	Endpoints []struct{ Conditions struct{ Ready bool } }
 	// Of events.
 	Reason, Message, Note string
 	InvolvedObject        struct{ Kind, Name string }
@@ -156,7 +159,7 @@ func deployment(name string, n int) string {
 func service(name string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %[1]s}, spec: {selector: {app: %[1]s}, ports: [
   {name: http, port: 80, targetPort: 3000}, {name: h2c, port: 81, targetPort: 3001, appProtocol: kubernetes.io/h2c},
-  {name: https, port: 443, targetPort: 8443, appProtocol: https}, {name: lines, port: 22, targetPort: 3022}]}}`, name)
+  {name: https, port: 443, targetPort: 3443, appProtocol: https}, {name: lines, port: 22, targetPort: 3022}]}}`, name)
 }
 
 // ingress leads a path of a host to port 80 of a Service. With a Secret it has TLS.

@@ -25,7 +25,7 @@ const (
 	portHTTP  = "3000" // HTTP/1.1
 	portH2C   = "3001" // HTTP/2 without TLS
 	portLines = "3022" // speaks first, as SSH does, then echoes lines with the Pod's name before them
-	portHTTPS = "8443" // HTTP/1.1 and HTTP/2 with a certificate that nobody signed
+	portHTTPS = "3443" // HTTP/1.1 and HTTP/2 with a certificate that nobody signed
 )
 
 // certificate is what all Pods have for HTTPS.
