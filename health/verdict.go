@@ -63,7 +63,7 @@ func Evaluate(s State) Verdict {
 	v.Reasons = append(v.Reasons, s.Leaving...)
 	for _, b := range s.RequireLocal {
 		v.LocalEndpoints += b.Ready
-		because(b.Ready == 0, fmt.Sprintf("backend %q has no ready endpoint on this node (health.require_local)", b.Name))
+		because(b.Ready == 0, fmt.Sprintf("backend %q has no ready endpoint on this node (require_local)", b.Name))
 	}
 	v.Healthy = len(v.Reasons) == 0
 	return v

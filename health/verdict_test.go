@@ -28,10 +28,10 @@ func TestEvaluate(t *testing.T) {
 	f(func(s *State) { s.Synced = false }, false, 0, "the objects of the cluster are not known yet")
 	f(func(s *State) { s.RequireLocal = []LocalBackend{{"app", 2}, {"ssh", 1}} }, true, 3)
 	f(func(s *State) { s.RequireLocal = []LocalBackend{{"app", 2}, {"ssh", 0}} }, true, 2,
-		`backend "ssh" has no ready endpoint on this node (health.require_local)`)
+		`backend "ssh" has no ready endpoint on this node (require_local)`)
 	f(func(s *State) { *s = State{Draining: true, Cordoned: true, RequireLocal: []LocalBackend{{"app", 0}}} }, false, 0,
 		"no configuration is loaded yet", "the listeners are not bound yet", "the objects of the cluster are not known yet", "weir is draining", "the node is cordoned by hand (admin port)",
-		`backend "app" has no ready endpoint on this node (health.require_local)`)
+		`backend "app" has no ready endpoint on this node (require_local)`)
 }
 
 func TestNodeGauge(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,6 +40,7 @@ type cluster struct {
 	source  *kube.Source
 	control control // nil: nothing is done there; guarded by s.change
 	known   chan struct{}
+	faults  atomic.Pointer[[]kube.Event] // of what is in effect
 	end     func() // ends the source, and waits for that
 	trouble troubles
 
@@ -310,9 +313,24 @@ func (s *server) adoptObjects(p *plan) {
 	s.cluster = c
 	s.objects.Show(c.source)
 	s.node.SetSynced(known)
+	r := p.objects.inEffect()
+	c.faults.Store(&r.Events)
 	if c.control != nil && known {
-		c.control.InEffect(p.file, p.objects.routing)
+		c.control.InEffect(p.file, r)
 	}
+}
+
+// inEffect is the routing with what could not be put into effect among its events.
+func (o *objects) inEffect() *kube.Routing {
+	if len(o.unbound) == 0 {
+		return o.routing
+	}
+	r := *o.routing
+	r.Events = slices.Clone(r.Events)
+	for _, name := range slices.Sorted(maps.Keys(o.unbound)) {
+		r.Events = append(r.Events, r.Unavailable(name, o.unbound[name]))
+	}
+	return &r
 }
 
 // withoutListener takes a listener of the cluster's out, and its route with it.

@@ -75,7 +75,7 @@ func (s *server) showObjects(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	st := objectsStatus{Synced: c.source.HasSynced(), LastSync: c.source.LastSync(), Leaving: s.node.State().Leaving,
-		Objects: c.source.Objects(), Faults: faultsOf(c.source.Events())}
+		Objects: c.source.Objects(), Faults: faultsOf(*c.faults.Load())}
 	if err := c.trouble.last(); err != nil {
 		st.Trouble = err.Error()
 	}

@@ -555,7 +555,7 @@ func TestNodeLeaves(t *testing.T) {
 	until(true)
 
 	c.load(strings.Replace(beside, "class: weir", "class: weir, require_local: [default/shop]", 1) + "health: {address: '@health'}\n")
-	until(false, `backend "default/shop:80" has no ready endpoint on this node (health.require_local)`)
+	until(false, `backend "default/shop:80" has no ready endpoint on this node (require_local)`)
 	c.put(pods("192.0.2.1"))
 	until(true)
 	c.put(node("unschedulable: true"))
@@ -603,6 +603,14 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 		}
 		return nil
 	})
+	c.mu.Lock()
+	if events := c.told[len(c.told)-1].Events; len(events) != 1 || events[0].Reason != kube.ReasonPortInUse || events[0].Object.Name != "tcp" {
+		t.Errorf("events are %+v", events)
+	}
+	c.mu.Unlock()
+	if text := c.page("/kubernetes"); !strings.Contains(text, `"reason": "PortUnavailable"`) {
+		t.Errorf("the admin port says %s", text)
+	}
 	other.Close()
 	c.put(strings.ReplaceAll(shop, "shop", "more")) // any change tries again
 	eventually(t, "the port is listened on", func() error {

@@ -33,6 +33,7 @@ const (
 	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing or unusable, or does not fit (see the message)
 	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host of the section tls has nothing in rules (no certificate)
 	ReasonPort        Reason = "InvalidPort"        // an entry of the ConfigMap of ports cannot be read (no listener)
+	ReasonPortInUse   Reason = "PortUnavailable"    // weir may not listen on a port of the ConfigMap, or somebody else does (no listener)
 	ReasonOpen        Reason = "OpenToForgery"      // anybody may claim any client address (served)
 	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir's has no value that it could have (ignored)
 )

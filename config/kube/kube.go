@@ -39,8 +39,9 @@ type Objects struct {
 // Routing is what the objects of a cluster ask for, but for endpoints. It is
 // in a fixed order: equal objects make equal values.
 type Routing struct {
-	Listeners      []config.Listener     // for raw TCP
-	HeaderPolicies []config.HeaderPolicy // that those listeners have and the file does not
+	Listeners      []config.Listener      // for raw TCP
+	Ports          corev1.ObjectReference // the ConfigMap that those are of
+	HeaderPolicies []config.HeaderPolicy  // that those listeners have and the file does not
 	Routes         []config.Route
 	Backends       []Backend
 	Certificates   []config.Certificate // each for its hosts

@@ -66,6 +66,7 @@ func (v *conversion) tcp() {
 		return
 	}
 	at := reference("v1", "ConfigMap", &m.ObjectMeta)
+	v.out.Ports = at
 	taken := map[int]bool{}
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		p, err := parsePort(key, m.Data[key])
@@ -79,6 +80,11 @@ func (v *conversion) tcp() {
 			v.open(at, m, p)
 		}
 	}
+}
+
+// Unavailable is the event of a listener of r that could not be bound.
+func (r *Routing) Unavailable(listener string, err error) Event {
+	return Event{r.Ports, ReasonPortInUse, fmt.Sprintf("Port %s cannot be listened on: %v; it is tried again.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
 }
 
 // open makes the listener of one port, if it is free.
