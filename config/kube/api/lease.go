@@ -119,10 +119,10 @@ func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.L
 }
 
 // longGone is what clocks are good enough for: a Lease that nobody has extended
-// for many times its duration, as after a night in which all was switched off.
+// for some times its duration, by who was not there to see it.
 func longGone(held *coordinationv1.Lease) bool {
 	renewed := held.Spec.RenewTime
-	return renewed != nil && time.Since(renewed.Time) > 10*durationOf(held)+10*time.Minute
+	return renewed != nil && time.Since(renewed.Time) > 3*durationOf(held)+time.Minute
 }
 
 func (l *Leases) get(ctx context.Context, name string) (*coordinationv1.Lease, error) {

@@ -23,6 +23,15 @@ type addresses struct {
 // known: nothing is to be changed at the moment.
 func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []string, known bool) {
 	p := w.Publish
+	if !p.Any() {
+		a.stop()
+		return nil, false
+	}
+	// Looked at whatever is published: so those of the dead are known for it, and go away.
+	replicas, err := c.leases.Alive(ctx, c.replicas())
+	if ctx.Err() == nil {
+		c.outcome("know the replicas", err)
+	}
 	if a.balancer != nil && a.balancer.name != p.Balancer {
 		a.stop()
 	}
@@ -30,10 +39,6 @@ func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []strin
 	case len(p.Addresses) > 0:
 		all, known = slices.Clone(p.Addresses), true
 	case p.Nodes != "":
-		replicas, err := c.leases.Alive(ctx, c.replicas())
-		if ctx.Err() == nil {
-			c.outcome("know the replicas", err)
-		}
 		all, known = nodeAddresses(replicas, p.Nodes), err == nil && len(replicas) > 0
 	case p.Balancer != (config.ObjectName{}):
 		if a.balancer == nil {
