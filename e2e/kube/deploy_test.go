@@ -114,7 +114,7 @@ func TestChart(t *testing.T) {
 	}
 	for _, file := range append(variants, "") {
 		t.Run("values="+strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			args := []string{"template", "weir", chart, "--namespace", "weir", "--validate"}
+			args := []string{"template", "edge", chart, "--namespace", "weir", "--set", "ingressClass.name=edge", "--validate"}
 			if file != "" {
 				args = append(args, "--values", file)
 			}
