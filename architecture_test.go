@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ var source = sync.OnceValues(func() ([]file, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (d.Name()[0] == '.' || d.Name() == "testdata"):
+		case d.IsDir() && name != "." && (d.Name()[0] == '.' || d.Name() == "testdata" || isModule(name)):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil
@@ -45,6 +46,12 @@ var source = sync.OnceValues(func() ([]file, error) {
 	})
 	return files, err
 })
+
+// isModule says whether a folder is a module of its own.
+func isModule(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return err == nil
+}
 
 // goFiles are the files of the module but its tests, and but the tools of e2e.
 func goFiles(t *testing.T) (files []file) {
@@ -85,7 +92,7 @@ var tiers = map[string]int{
 	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
 	"cmd/weir":      command,
 
-	".": leaf, "e2e": leaf, "e2e/bench": leaf, // they know weir from outside
+	".": leaf, "e2e": leaf, "e2e/bench": leaf, "e2e/kube": leaf, // they know weir from outside
 }
 
 // withinATier are the imports within one tier, with their reasons.

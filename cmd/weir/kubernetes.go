@@ -41,7 +41,7 @@ type cluster struct {
 	control control // nil: nothing is done there; guarded by s.change
 	known   chan struct{}
 	faults  atomic.Pointer[[]kube.Event] // of what is in effect
-	end     func() // ends the source, and waits for that
+	end     func()                       // ends the source, and waits for that
 	trouble troubles
 
 	once        sync.Once // of giveUp

@@ -43,7 +43,7 @@ The exit status is 0 unless something that ran had to be cut off.`,
 
 // requireFile makes the flag a required one where there is no cluster to serve instead.
 func requireFile(c *cobra.Command, _ []string) error {
-	if kube.InCluster() {
+	if kube.InPod() {
 		return nil
 	}
 	return c.MarkFlagRequired("config")

@@ -25,8 +25,8 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery, api: c}, nil
 }
 
-// InCluster says whether this is a Pod that can reach its API server.
-func InCluster() bool {
+// InPod says whether this is a Pod that can reach its API server.
+func InPod() bool {
 	_, err := rest.InClusterConfig()
 	return err == nil
 }
