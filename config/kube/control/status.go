@@ -22,6 +22,8 @@ const (
 	statusPace = 20 * time.Millisecond
 	// lookAtStatuses is how often all are looked at: what others change in them is no change of ours.
 	lookAtStatuses = 30 * time.Second
+	// lookAtNodes is how often it is looked on which nodes replicas are, where those are published.
+	lookAtNodes = 10 * time.Second
 	// retryStatuses is when those are tried again that could not be written.
 	retryStatuses = 10 * time.Second
 	// settleStatus is for how long what was written may not be seen yet.
@@ -44,6 +46,9 @@ func (c *Control) publish(ctx context.Context) {
 		w, known := c.want()
 		if !known {
 			continue
+		}
+		if w.Publish.Nodes != "" {
+			again = lookAtNodes
 		}
 		wanted, known := from.look(ctx, c, w)
 		if !known {
