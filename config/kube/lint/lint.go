@@ -56,8 +56,24 @@ func Object(o metav1.Object) (all []Finding) {
 // context is what else of an object decides.
 type context struct{ hasTLS bool }
 
-// A judge rates a value of one annotation.
-type judge func(value string, c context) (Rating, string)
+// A judge rates the values of one annotation. docs/migrate-*.md are made of
+// them, by a test.
+type judge struct {
+	exact  []string // values that ask for what weir does anyway, in upper case or lower
+	rating Rating   // of all others
+	why    string
+	look   func(value string, c context) (Rating, string) // in the place of all that
+}
+
+func (j judge) rate(value string, c context) (Rating, string) {
+	switch {
+	case j.look != nil:
+		return j.look(value, c)
+	case slices.ContainsFunc(j.exact, func(e string) bool { return strings.EqualFold(e, value) }):
+		return Exact, ""
+	}
+	return j.rating, j.why
+}
 
 func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	for prefix, judges := range map[string]map[string]judge{nginxPrefix: nginx, traefikPrefix: traefik} {
@@ -65,11 +81,11 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 		if !ok {
 			continue
 		}
-		judge := judges[general(key)]
-		if judge == nil {
+		judge, known := judges[general(key)]
+		if !known {
 			return No, "weir does not know this annotation, and neither does the documentation of whoever it is for; take it out, or look for a misspelling", true
 		}
-		rating, why = judge(strings.TrimSpace(value), c)
+		rating, why = judge.rate(strings.TrimSpace(value), c)
 		return rating, why, true
 	}
 	return "", "", false
@@ -88,17 +104,12 @@ func general(name string) string {
 }
 
 // always is the same for every value.
-func always(r Rating, why string) judge {
-	return func(string, context) (Rating, string) { return r, why }
-}
+func always(r Rating, why string) judge { return judge{rating: r, why: why} }
 
 // unless is what the first values ask for exactly, and else what follows.
 func unless(values string, r Rating, why string) judge {
-	exact := strings.Split(values, "|")
-	return func(value string, _ context) (Rating, string) {
-		if slices.ContainsFunc(exact, func(e string) bool { return strings.EqualFold(e, value) }) {
-			return Exact, ""
-		}
-		return r, why
-	}
+	return judge{exact: strings.Split(values, "|"), rating: r, why: why}
 }
+
+// looking is for what more than the value decides, or parts of it.
+func looking(f func(string, context) (Rating, string)) judge { return judge{look: f} }

@@ -74,5 +74,6 @@ func TestObject(t *testing.T) {
 	f(traefikPrefix+"router.tls.domains.3.main", "a", false, No, "certificates")
 	f(traefikPrefix+"router.pathmatcher", "Path", false, No, "Exact")
 	f(traefikPrefix+"service.serversscheme", "http", false, Exact, "")
+	f(traefikPrefix+"service.serversscheme", "h2c", false, No, "kubernetes.io/h2c")
 	f(traefikPrefix+"router.observability.traceVerbosity", "minimal", false, No, "traces")
 }
