@@ -52,7 +52,8 @@ type cluster struct {
 	objects *objects    // what the Source told last
 	retry   *time.Timer // nil: nothing is to be tried again
 	node    kube.Node
-	unbound map[string]string // ports that were told of, and why
+	unbound map[string]string   // ports that were told of, and why
+	faulty  map[kube.Event]bool // what was told of
 }
 
 // objects are what a cluster has beside the file.
@@ -180,6 +181,7 @@ func (c *cluster) put(file *config.Config, o *objects, again bool) error {
 		return err
 	}
 	c.tellUnbound(o)
+	c.tellFaults(o.routing.Events)
 	return nil
 }
 
@@ -209,12 +211,8 @@ func (c *cluster) changed(ch kube.Change) {
 		c.putEndpoints(ch.Endpoints)
 	}
 	c.s.objects.Applied(&ch)
-}
-
-func (c *cluster) tellKnown() {
-	r := c.objects.routing
-	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
-		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
+	c.s.log.Debug("objects of the cluster changed, and are in effect", zap.Bool("routes", ch.Routing != nil),
+		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
 }
 
 // failed tells that objects are not in effect, and sees to it that they are tried again.
@@ -254,26 +252,6 @@ func (c *cluster) takeNode(n *kube.Node) {
 		c.s.log.Info("the cluster has this node in service again")
 	}
 	c.node = *n
-}
-
-// tellUnbound logs ports that cannot be listened on, each once, and has them tried again.
-func (c *cluster) tellUnbound(o *objects) {
-	before := c.unbound
-	c.unbound = map[string]string{}
-	for name, err := range o.unbound {
-		c.unbound[name] = err.Error()
-		if before[name] != err.Error() {
-			c.s.log.Error("a port of the cluster's ConfigMap cannot be listened on, and is tried again", zap.String("listener", name), zap.Error(err))
-		}
-	}
-	for name := range before {
-		if o.has(name) && o.unbound[name] == nil {
-			c.s.log.Info("a port of the cluster's ConfigMap can be listened on now", zap.String("listener", name))
-		}
-	}
-	if len(o.unbound) > 0 {
-		c.tryLater()
-	}
 }
 
 // tryLater tries everything once more, once.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ type fault struct {
 func faultsOf(events []kube.Event) []fault {
 	all := []fault{}
 	for _, e := range events {
-		all = append(all, fault{e.Object.Kind, strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/"), e.Object.UID, e.Reason, e.Message})
+		all = append(all, fault{e.Object.Kind, nameOf(e), e.Object.UID, e.Reason, e.Message})
 	}
 	return all
 }

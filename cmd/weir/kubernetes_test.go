@@ -290,6 +290,13 @@ func TestObjectsAreServed(t *testing.T) {
 	c.put(strings.ReplaceAll(shop, "shop", "blog"))
 	c.until("blog.example", "/", 503)
 	c.now("shop.example", "/", 503)
+	c.put(strings.ReplaceAll(strings.Split(shop, "---")[0], "shop", "broken"))
+	c.until("broken.example", "/", 503)
+	c.put(strings.ReplaceAll(shop, "shop", "more"))
+	c.until("more.example", "/", 503)
+	if n := c.logged("something is wrong with an object of the cluster"); n != 1 {
+		t.Errorf("what is wrong was told %d times", n)
+	}
 	c.remove(shop)
 	c.until("shop.example", "/", 404)
 	c.now("blog.example", "/", 503)

@@ -48,6 +48,7 @@ type server struct {
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of weir's own log
+	faults     *listener.Repeats // of objects
 
 	certificates
 	shared   sharedTickets // guarded by change
@@ -105,6 +106,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.lm = listener.NewMetrics(s.registry, s.tracker)
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
+	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
 		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}

@@ -216,7 +216,7 @@ func (s *Source) take() (d dirt) {
 func (s *Source) flush(first bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
-	d := s.take()
+	begun, d := time.Now(), s.take()
 	c := Change{Since: d.since}
 	switch {
 	case d.routing:
@@ -236,6 +236,7 @@ func (s *Source) flush(first bool) {
 		s.synced.Store(true)
 	}
 	if c.Routing != nil {
+		s.notBefore = time.Now().Add(pause * time.Since(begun)) // for putting it into effect costs as well
 		s.show()
 	}
 }

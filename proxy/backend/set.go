@@ -75,6 +75,9 @@ type NodeInfo struct {
 // meanwhile, short enough that dead name servers do not keep weir from starting.
 const firstLookupWait = 2 * time.Second
 
+// objectLookupWait is that of UpdateObjects.
+const objectLookupWait = 200 * time.Millisecond
+
 // Set is all backends. It lives across reloads. Close ends it.
 type Set struct {
 	opts     Options
@@ -138,14 +141,15 @@ func (s *Set) LocalReady(name string) int {
 // names every backend that cannot be, nothing has changed. It may wait up to
 // two seconds for the first answers of name servers for names that are new.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
-	return s.update(backends, node, newDialSettings)
+	return s.update(backends, node, firstLookupWait, newDialSettings)
 }
 
 // UpdateObjects is Update where only what comes without files changed: files of
-// backends whose TLS stayed are not read again.
+// backends whose TLS stayed are not read again. It waits less for name servers,
+// for names that do not resolve may be somebody's whom the others have nothing to do with.
 func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
 	old := *s.backends.Load()
-	return s.update(backends, node, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+	return s.update(backends, node, objectLookupWait, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 		t := cfg.TLS
 		if b := old[cfg.Name]; before != nil && b != nil && b.Settings().TLS == t && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
 			return before.withHosts(cfg)
@@ -157,7 +161,7 @@ func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[strin
 // dialling makes what connecting to the endpoints of a backend needs.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-func (s *Set) update(backends []config.Backend, node NodeInfo, dial dialling) (map[string]*Backend, error) {
+func (s *Set) update(backends []config.Backend, node NodeInfo, wait time.Duration, dial dialling) (map[string]*Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -168,7 +172,7 @@ func (s *Set) update(backends []config.Backend, node NodeInfo, dial dialling) (m
 	if err != nil {
 		return nil, err
 	}
-	awaitFirst(plans)
+	awaitFirst(plans, wait)
 
 	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
 	next := make(map[string]*Backend, len(plans))
@@ -262,13 +266,13 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend, dial dial
 	return plans, nil
 }
 
-// awaitFirst waits for the first answers, or firstLookupWait.
-func awaitFirst(plans []*plan) {
+// awaitFirst waits for the first answers, but no longer than patience.
+func awaitFirst(plans []*plan, patience time.Duration) {
 	var timeout <-chan time.Time
 	for _, p := range plans {
 		for _, n := range p.fresh {
 			if timeout == nil {
-				timeout = time.After(firstLookupWait)
+				timeout = time.After(patience)
 			}
 			select {
 			case <-n.first:

@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config/kube"
 )
+
+// What there is to say of a cluster in the log, once.
 
 // troubles are why objects cannot be listed or watched. Each is logged once,
 // until all is well again.
@@ -77,4 +80,51 @@ func (t *troubles) last() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.newest
+}
+
+func (c *cluster) tellKnown() {
+	r := c.objects.routing
+	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
+		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
+}
+
+// tellUnbound logs ports that cannot be listened on, each once, and has them tried again.
+func (c *cluster) tellUnbound(o *objects) {
+	before := c.unbound
+	c.unbound = map[string]string{}
+	for name, err := range o.unbound {
+		c.unbound[name] = err.Error()
+		if before[name] != err.Error() {
+			c.s.log.Error("a port of the cluster's ConfigMap cannot be listened on, and is tried again", zap.String("listener", name), zap.Error(err))
+		}
+	}
+	for name := range before {
+		if o.has(name) && o.unbound[name] == nil {
+			c.s.log.Info("a port of the cluster's ConfigMap can be listened on now", zap.String("listener", name))
+		}
+	}
+	if len(o.unbound) > 0 {
+		c.tryLater()
+	}
+}
+
+// tellFaults logs what is wrong with objects, each once while it is.
+func (c *cluster) tellFaults(events []kube.Event) {
+	before := c.faulty
+	c.faulty = make(map[kube.Event]bool, len(events))
+	for _, e := range events {
+		c.faulty[e] = true
+		if !before[e] && c.s.faults.Allow(e.Object.Kind) {
+			c.s.log.Warn("something is wrong with an object of the cluster", zap.String("kind", e.Object.Kind),
+				zap.String("object", nameOf(e)), zap.String("reason", string(e.Reason)), zap.String("error", e.Message))
+		}
+	}
+}
+
+func (s *server) moreFaults(kind string, held int) {
+	s.log.Warn("something is wrong with more objects of the cluster", zap.String("kind", kind), zap.Int("more", held))
+}
+
+func nameOf(e kube.Event) string {
+	return strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
 }
