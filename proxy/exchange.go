@@ -40,6 +40,7 @@ type progress struct {
 
 	trouble  trouble
 	attempts int
+	excused  int  // of the attempts: those that found nobody
 	orphaned bool // its listener is gone, or became another
 	answered bool // the response's head was gathered for the client
 	upgraded bool

@@ -364,7 +364,7 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 	reason, spends := backend.RetryClosed, true
 	switch x.trouble {
 	case unsent:
-		if b.AllowConnect(tried, x.err) {
+		if b.AllowConnect(tried, &x.excused, x.err) {
 			b.Retried(backend.RetryConnect)
 			return true
 		}
@@ -386,7 +386,7 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 	default:
 		return false
 	}
-	if x.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+	if x.attempts-x.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)

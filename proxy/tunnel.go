@@ -39,6 +39,7 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backend.Session, error) {
 	b := r.backend
 	var tried []*backend.Endpoint
+	excused := 0
 	for attempt := 1; ; attempt++ {
 		e, err := b.Acquire(c.Client.Addr(), tried, time.Time{})
 		if err != nil {
@@ -56,7 +57,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		e.Failed(err)
 		e.Release()
 		tried = append(tried, e)
-		if !b.AllowConnect(tried, err) {
+		if !b.AllowConnect(tried, &excused, err) {
 			rec.Reason = "connect"
 			return nil, err
 		}

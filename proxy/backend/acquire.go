@@ -206,20 +206,22 @@ func (b *Backend) AllowRetry() bool {
 	return true
 }
 
-// mostAbsent bounds how many endpoints one exchange may find absent.
-const mostAbsent = 10
+// mostExcused bounds the endpoints that one exchange may find absent.
+const mostExcused = 10
 
 // AllowConnect says whether another endpoint may be tried after those in tried,
 // of which the last one's connection failed with err: nothing was sent to it.
 // Where nobody was there at all it cost nobody anything, and there are endpoints
-// left, it is neither one of the attempts nor one of the retries that are
-// bounded: so a backend half of whose endpoints are gone loses nothing.
-func (b *Backend) AllowConnect(tried []*Endpoint, err error) bool {
+// left, that is neither one of the attempts nor one of the retries that are
+// bounded: so a backend half of whose endpoints are gone loses nothing. excused
+// counts those attempts; it belongs to the exchange and begins at 0.
+func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error) bool {
 	most := b.Settings().Retries.Attempts
-	if most > 1 && absent(err) && b.Another(tried) {
-		return len(tried) < max(most, mostAbsent)
+	if most > 1 && *excused < mostExcused && absent(err) && b.Another(tried) {
+		*excused++
+		return true
 	}
-	return len(tried) < most && b.AllowRetry()
+	return len(tried)-*excused < most && b.AllowRetry()
 }
 
 // absent says whether a connection failed because nobody is there.

@@ -110,8 +110,13 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 				wantPicked(t, b, []*Endpoint{at(1), at(2)}, "10.0.0.3:1")
 				wantPicked(t, b, []*Endpoint{at(3)}, "10.0.0.1:1") // another node first, though it is this one
 				wantPicked(t, b, []*Endpoint{at(1), at(2), at(3)}, "10.0.0.4:1")
-				if all := []*Endpoint{at(1), at(2), at(3), at(4)}; b.Another(all) || !b.Another(all[:3]) || b.AllowConnect(all[:3], io.EOF) || !b.AllowConnect(all[:3], refused) {
+				all, excused := []*Endpoint{at(1), at(2), at(3), at(4)}, 0
+				if b.Another(all) || !b.Another(all[:3]) {
 					t.Error("what is left is not known")
+				}
+				if b.AllowConnect(all[:3], &excused, io.EOF) || !b.AllowConnect(all[:3], &excused, refused) || excused != 1 ||
+					!b.AllowConnect(all[:3], &excused, io.EOF) || b.AllowConnect(all, &excused, refused) || excused != 1 {
+					t.Error("who is absent counts, or others do not")
 				}
 
 				// One that is ejected, until it is back.
