@@ -70,10 +70,14 @@ type Publish struct {
 	Balancer  ObjectName // the object of kind Service whose addresses are taken
 	Addresses []string   // IP addresses and names
 	Nodes     string     // "internal" or "external": the addresses of the nodes that weir runs on
+	// Keep leaves the addresses in the statuses when the last weir ends.
+	Keep bool
 }
 
 // Any says whether something is published.
-func (p Publish) Any() bool { return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != "" }
+func (p Publish) Any() bool {
+	return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != ""
+}
 
 func (v *draft) kubernetesSource(n *yaml.Node, p path) {
 	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true}
@@ -111,8 +115,9 @@ func (v *draft) publish(dst *Publish) setter {
 			{"service", v.objectName(&dst.Balancer)},
 			{"addresses", list(v.decoder, &dst.Addresses, v.publicAddress)},
 			{"nodes", choice(v.decoder, &dst.Nodes, "internal", "external")},
+			{"keep", v.truth(&dst.Keep)},
 		}...)
-		if n.Kind == yaml.MappingNode && len(there) != 1 {
+		if delete(there, "keep"); n.Kind == yaml.MappingNode && len(there) != 1 {
 			v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
 		}
 	}
@@ -273,6 +278,7 @@ func (k *Kubernetes) fill(t *tree) {
 			t.text("service", p.Balancer.String(), p.Balancer != ObjectName{})
 			t.texts("addresses", p.Addresses)
 			t.text("nodes", p.Nodes, p.Nodes != "")
+			t.truth("keep", p.Keep)
 		})
 	}
 	t.text("lease", k.Lease.String(), k.Lease != ObjectName{})

@@ -467,8 +467,8 @@ func TestKubernetes(t *testing.T) {
 		Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
 			NamespaceLabels: []Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []ObjectName{{"a", "b"}, {"c", "d"}},
 			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}, Lease: ObjectName{"c", "d"}})
-	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org]}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
-		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}}})
+	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org], keep: true}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}, Keep: true}})
 }
 
 // A cluster may have what the file has not: certificates, and routes to listeners.

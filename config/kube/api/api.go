@@ -59,7 +59,7 @@ func Connect(kubeconfig string) (*Client, error) {
 	settings.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	settings.AcceptContentTypes, settings.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
 	settings.UserAgent = "weir"
-	settings.QPS, settings.Burst = 50, 100
+	settings.QPS, settings.Burst = 200, 400
 	c := &Client{Namespace: namespace}
 	for gv, to := range map[schema.GroupVersion]*rest.Interface{
 		corev1.SchemeGroupVersion: &c.Core, networkingv1.SchemeGroupVersion: &c.Networking,

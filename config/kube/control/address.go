@@ -39,7 +39,8 @@ func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []strin
 	case len(p.Addresses) > 0:
 		all, known = slices.Clone(p.Addresses), true
 	case p.Nodes != "":
-		all, known = nodeAddresses(replicas, p.Nodes), err == nil && len(replicas) > 0
+		all = nodeAddresses(replicas, p.Nodes)
+		known = err == nil && len(all) > 0 // none is what is not known yet, or may not be looked at
 	case p.Balancer != (config.ObjectName{}):
 		if a.balancer == nil {
 			a.balancer = watchBalancer(c, p.Balancer)

@@ -199,7 +199,7 @@ func (c *Control) Leave(ctx context.Context) {
 		c.electing.stop()
 		c.present.stop() // gives its Lease back
 		w, known := c.want()
-		if known && w.Publish.Any() {
+		if known && w.Publish.Any() && !w.Publish.Keep {
 			c.outcome("withdraw", c.withdrawAsLast(ctx))
 		}
 		c.leases.Drop(ctx, c.claim()) // what is not given back ends by itself

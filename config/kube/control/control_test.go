@@ -170,6 +170,20 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// Unless it is told to keep them.
+func TestAddressesAreKept(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Change("shop", "ingresses", "a", ingress())
+	r := newReplica(t, cluster, "r1")
+	r.Want(Wanted{Publish: config.Publish{Addresses: []string{"192.0.2.7"}, Keep: true}, Ingresses: names("a")})
+	until(t, "a status", func() bool { return statuses(t, cluster) == "a=192.0.2.7" })
+	r.leave()
+	if got := statuses(t, cluster); got != "a=192.0.2.7" || len(cluster.Objects("leases")) != 0 {
+		t.Errorf("what is left is %s and %v", got, cluster.Objects("leases"))
+	}
+}
+
 // The last replica withdraws the addresses, and no other.
 func TestLastReplicaWithdraws(t *testing.T) {
 	t.Parallel()
@@ -498,4 +512,3 @@ func TestManagers(t *testing.T) {
 		t.Errorf("the manager %q is too long", got)
 	}
 }
-
