@@ -57,11 +57,16 @@ func TestMetrics(t *testing.T) {
 		if got := series(t, reg); len(got) != 0 {
 			t.Errorf("without a cluster there is %v", got)
 		}
-		m.Show(w.Source)
+		still, err := NewSource(Options{File: mustParse(t, text), List: w.List, Changed: func(Change) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Show(still)
 		if got := series(t, reg); !reflect.DeepEqual(got, map[string]int{"synced": 0}) {
 			t.Errorf("before all is known there is %v", got)
 		}
 		w.next()
+		m.Show(w.Source)
 		m.Applied(&Change{Routing: &Routing{}, Since: time.Now()})
 		m.Applied(&Change{Endpoints: map[string][]config.Endpoint{}, Since: time.Now()})
 		m.Applied(&Change{Node: &Node{}})

@@ -490,7 +490,11 @@ func TestScopes(t *testing.T) {
 func TestTry(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		other := mustParse(t, strings.Replace(plainConfig, "class: weir", "class: other", 1))
-		if err := w.Try(other, func(c Change) error {
+		still, err := NewSource(w.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := still.Try(other, func(c Change) error {
 			if len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Endpoints != nil {
 				t.Errorf("before all is known there is %+v", c.Routing)
 			}
