@@ -43,8 +43,9 @@ says of every annotation for ingress-nginx and Traefik whether weir does
 What weir cannot serve of an Ingress itself is "wrong". Missing Services and
 Secrets are not looked for, as manifests seldom have all of them.
 
-The exit status is 1 if anything is "no" or "wrong", with --strict also if
-anything is "near".`,
+The exit status is 0 if everything is "exact" or "near", and 1 if anything is
+"no" or "wrong", with --strict also if anything is "near", or if something
+cannot be read. It is 2 for a command line that makes no sense.`,
 		Example: `  weir lint deploy/*.yaml
   helm template chart | weir lint -
   weir lint --cluster --output json`,
@@ -192,7 +193,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 	c := kube.Converter{File: file}
 	all := map[string][]string{}
 	for _, e := range c.Convert(&objects).Events {
-		if !slices.Contains(missing, e.Reason) {
+		// What an Ingress's annotations ask for was rated already.
+		if rated := e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress"; !rated && !slices.Contains(missing, e.Reason) {
 			key := e.Object.Kind + "/" + e.Object.Namespace + "/" + e.Object.Name
 			all[key] = append(all[key], e.Message)
 		}
