@@ -101,11 +101,20 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 	}
 	if before != nil {
 		d.generation = before.generation
+		if d.does(before) && (d.tls == nil || d.named || before.knows(cfg.Endpoints)) {
+			return before, nil
+		}
 		if d.identity != before.identity || d.sendProxy != before.sendProxy || d.http2 != before.http2 || (d.tls == nil) != (before.tls == nil) {
 			d.generation++
 		}
 	}
 	return d, nil
+}
+
+// does says whether d makes connections as before does, but for the hosts of endpoints.
+func (d *dialSettings) does(before *dialSettings) bool {
+	return d.connect == before.connect && d.bodyIdle == before.bodyIdle && d.maxIdle == before.maxIdle && d.sendProxy == before.sendProxy &&
+		d.http2 == before.http2 && d.named == before.named && d.tls == before.tls
 }
 
 // withHosts is d for other endpoints of the same backend.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,10 +138,11 @@ func (s *Set) LocalReady(name string) int {
 	return 0
 }
 
-// Update makes the set that of a new configuration and returns its backends by
-// name. What stays by name and address keeps its state. With an error, which
-// names every backend that cannot be, nothing has changed. It may wait up to
-// two seconds for the first answers of name servers for names that are new.
+// Update makes the set that of a new configuration, in which nothing changes
+// any more, and returns its backends by name. What stays by name and address
+// keeps its state. With an error, which names every backend that cannot be,
+// nothing has changed. It may wait up to two seconds for the first answers of
+// name servers for names that are new.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
 	return s.update(backends, node, firstLookupWait, newDialSettings)
 }
@@ -193,8 +196,9 @@ func (s *Set) update(backends []config.Backend, node NodeInfo, wait time.Duratio
 // it or of others. What stays by address keeps its state and its connections;
 // to what goes no new exchange goes, those that run end, and its tunnels are
 // drained. Beside an Update it takes effect before or after it, as a whole: the
-// caller sees to it that an Update does not bring older endpoints. Names that are
-// new are not waited for; what served before serves until they are answered.
+// caller sees to it that an Update does not bring older endpoints, and changes
+// nothing in what it gave. Names that are new are not waited for; what served
+// before serves until they are answered.
 func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,13 +296,26 @@ func (b *Backend) install(p *plan, where locality) {
 			n.stop()
 		}
 	}
+	stays := b.keeps(p, &where)
 	b.cfg, b.dial, b.names, b.locality = p.cfg, p.dial, p.names, where
 	for _, n := range b.names {
 		n.interval.Store(int64(p.cfg.ResolveInterval))
 	}
 	b.budget.share.Store(int64(math.Ceil(p.cfg.Retries.Share * budgetUnit)))
-	b.reconcile()
+	if stays {
+		b.rebuild()
+	} else {
+		b.reconcile()
+	}
 	b.queue.setLimit(p.cfg.MaxConnections)
+}
+
+// keeps says whether a plan leaves every endpoint as it is, as it does with
+// nearly all backends when the objects of a cluster change. b.mu is held.
+func (b *Backend) keeps(p *plan, where *locality) bool {
+	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
+		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
+		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 
 // Close ends the checks, look-ups and idle connections of all backends.

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -285,4 +287,70 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	wantPicked(t, b, nil, "10.0.0.2:1")
 	update(nowhere)
 	wantPicked(t, b, nil, "10.0.0.2:1", "10.0.0.3:1")
+}
+
+// Whatever the endpoints are, retries go through all of them, none twice, and
+// through those that are about to go away last.
+func TestRetriesGoThroughAllEndpoints(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for range 500 {
+		cfg := &config.Backend{Balance: balances[r.IntN(3)], PreferLocal: r.IntN(3) > 0}
+		var use []*Endpoint
+		better := 0
+		for i := range 1 + r.IntN(8) {
+			e := &Endpoint{address: fmt.Sprint(i), seed: seedOf(fmt.Sprint(i)), distance: distance(r.IntN(int(distances))),
+				cfg: config.Endpoint{Weight: 1 + r.IntN(3), Terminating: r.IntN(3) == 0}}
+			if use = append(use, e); !e.cfg.Terminating {
+				e.withheld = r.IntN(3) * 45
+				better++
+			}
+		}
+		v := newView(cfg, use, new(atomic.Uint64))
+		client := netip.AddrFrom4([4]byte{10, 0, byte(r.Uint32()), byte(r.Uint32())})
+		var tried []*Endpoint
+		for i := range use {
+			e := v.pick(client, tried, r.Uint64())
+			if e == nil || slices.Contains(tried, e) || e.cfg.Terminating != (i >= better) {
+				t.Fatalf("%s among %d, %d of them to stay: the attempt after %d goes to %+v", cfg.Balance, len(use), better, i, e)
+			}
+			tried = append(tried, e)
+		}
+		if e := v.pick(client, tried, r.Uint64()); e == nil || len(use) > 1 && e == tried[len(tried)-1] {
+			t.Fatalf("after all were tried it goes to %+v", e)
+		}
+	}
+}
+
+// What a reload does not change is not made anew.
+func TestReloadOfTheSameKeepsAll(t *testing.T) {
+	w := newWorld(t, Options{})
+	secure := settings("secure", "10.0.0.3:443")
+	secure.Protocol = config.ProtocolHTTPS
+	all := []config.Backend{checked(settings("app", "10.0.0.1:80", "10.0.0.2:80")), secure}
+	w.update(all...)
+	before := []*dialSettings{w.set.Backend("app").dialSettings(), w.set.Backend("secure").dialSettings()}
+	e := endpointOf(t, w.set.Backend("secure"), "10.0.0.3:443")
+	d := e.dial.Load()
+	w.update(all...)
+	if w.set.Backend("app").dialSettings() != before[0] || w.set.Backend("secure").dialSettings() != before[1] || e.dial.Load() != d || w.begun != 2 {
+		t.Error("something was made anew")
+	}
+	all[1].Timeouts.Connect++
+	all[1].Ejection.Failures = 77
+	w.update(all...)
+	if now := e.dial.Load(); now.connect != all[1].Timeouts.Connect || now.generation != d.generation || w.set.Backend("secure").Settings().Ejection.Failures != 77 {
+		t.Errorf("a change has no effect: %+v", now)
+	}
+	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+		t.Fatal(err)
+	}
+	all[0].Endpoints = slices.Clone(all[0].Endpoints)
+	all[0].Endpoints[1].Node = "node-b"
+	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+		t.Fatal(err)
+	}
+	w.check("10.0.0.2:80").SetReady(true, "")
+	if n := w.set.LocalReady("app"); n != 1 {
+		t.Errorf("%d are local", n)
+	}
 }
