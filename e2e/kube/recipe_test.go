@@ -35,6 +35,8 @@ func (s *stage) inPod(args ...string) *weir {
 	if err != nil {
 		s.Fatal(err)
 	}
+	// Those of tests before were killed, and would count as replicas for a while.
+	s.kubectl("delete", "leases", "--all", "--namespace=weir")
 	w := &weir{stage: s, dir: s.TempDir(), address: "10.10.0.1", node: "node-a"}
 	cmd := exec.Command(weirFile, append([]string{"run"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST="+apiAddress, "KUBERNETES_SERVICE_PORT=6443", "NODE_NAME=node-a", "POD_NAMESPACE=weir", "POD_NAME=weir-0")
