@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -80,72 +81,120 @@ func cpuTime() time.Duration {
 
 // BenchmarkChurn is what exchanges over 10,000 routes take while so many
 // backends' endpoints change each minute: time, and CPU of the whole process,
-// client and endpoint included. p99-µs without and with changes have to be alike,
-// as have cpu-µs/op.
+// client and endpoint included. Windows with and without changes take turns, so
+// that a busy machine is busy for both; their figures have to be alike.
 func BenchmarkChurn(b *testing.B) {
-	for _, perMinute := range []int{0, 1000, 60_000} {
+	port := everywhere(b)
+	r := manyRoutes(b, port)
+	one := hosts(b, r)
+	for i := range 20_000 {
+		one(i)
+	}
+	for _, perMinute := range []int{1000, 60_000} {
 		b.Run(fmt.Sprintf("%d-changes-a-minute", perMinute), func(b *testing.B) {
-			port := everywhere(b)
-			r := manyRoutes(b, port)
-			stop, done := make(chan struct{}), make(chan int)
-			go func() { done <- churn(b, r, port, perMinute, stop) }()
-
-			c, err := net.Dial("tcp", r.addrs["web"])
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.Close()
-			requests := make([][]byte, churnRoutes)
-			for i := range requests {
-				requests[i] = fmt.Appendf(nil, "GET /a/path?with=query HTTP/1.1\r\nHost: app-%d.example\r\n\r\n", i)
-			}
-			in, took := make([]byte, len(small)), make([]time.Duration, 0, 1<<20)
-			one := func(i int) {
-				// A thousand of the routes have the traffic, or dialling would be all that is measured.
-				if _, err := c.Write(requests[i%1000*(churnRoutes/1000)]); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := io.ReadFull(c, in); err != nil {
-					b.Fatal(err)
-				}
-			}
-			for i := range 20_000 {
-				one(i)
-			}
-			used := cpuTime()
+			c := newChurn(b, r, port, perMinute)
+			var quiet, busy window
 			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
+			for i, left, w := 0, 0, &quiet; b.Loop(); i, left = i+1, left-1 {
+				if left == 0 {
+					left = 10_000
+					w.close()
+					if w == &quiet {
+						w = &busy
+					} else {
+						w = &quiet
+					}
+					c.on.Store(w == &busy)
+					w.used -= cpuTime()
+				}
 				began := time.Now()
 				one(i)
-				took = append(took, time.Since(began))
+				w.took = append(w.took, time.Since(began))
 			}
-			used = cpuTime() - used
-			close(stop)
-			changes := <-done
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1000, "p50-µs")
-			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "p99-µs")
-			b.ReportMetric(float64(used.Nanoseconds())/1000/float64(len(took)), "cpu-µs/op")
-			b.ReportMetric(float64(changes), "changes")
+			busy.report(b, "churn")
+			quiet.report(b, "quiet")
+			b.ReportMetric(float64(c.end()), "changes")
 		})
 	}
 }
 
-// churn changes one backend's endpoints after the other's, until stop is closed.
-func churn(b *testing.B, r *rig, port, perMinute int, stop chan struct{}) (changes int) {
-	if perMinute == 0 {
-		<-stop
-		return 0
+// window is what exchanges took.
+type window struct {
+	took []time.Duration
+	used time.Duration // CPU; negative while it runs
+}
+
+func (w *window) close() {
+	if w.used < 0 {
+		w.used += cpuTime()
 	}
-	t := time.NewTicker(time.Minute / time.Duration(perMinute))
+}
+
+func (w *window) report(b *testing.B, name string) {
+	if w.close(); len(w.took) == 0 {
+		return
+	}
+	slices.Sort(w.took)
+	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+	b.ReportMetric(us(w.took[len(w.took)/2]), name+"-p50-µs")
+	b.ReportMetric(us(w.took[len(w.took)*99/100]), name+"-p99-µs")
+	b.ReportMetric(us(w.used)/float64(len(w.took)), name+"-cpu-µs/op")
+}
+
+// hosts returns what runs the i-th exchange over a kept connection. A thousand
+// of the routes have the traffic, or dialling would be all that is measured.
+func hosts(b *testing.B, r *rig) func(i int) {
+	c, err := net.Dial("tcp", r.addrs["web"])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	requests := make([][]byte, 1000)
+	for i := range requests {
+		requests[i] = fmt.Appendf(nil, "GET /a/path?with=query HTTP/1.1\r\nHost: app-%d.example\r\n\r\n", i*churnRoutes/1000)
+	}
+	in := make([]byte, len(small))
+	return func(i int) {
+		if _, err := c.Write(requests[i%1000]); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// churner changes the endpoints of one backend after the other's, while it is on.
+type churner struct {
+	on   atomic.Bool
+	stop chan struct{}
+	done chan int
+}
+
+func newChurn(b *testing.B, r *rig, port, perMinute int) *churner {
+	c := &churner{stop: make(chan struct{}), done: make(chan int)}
+	go func() { c.done <- c.run(b, r, port, time.Minute/time.Duration(perMinute)) }()
+	return c
+}
+
+func (c *churner) end() (changes int) {
+	close(c.stop)
+	return <-c.done
+}
+
+func (c *churner) run(b *testing.B, r *rig, port int, every time.Duration) (changes int) {
+	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		select {
-		case <-stop:
+		case <-c.stop:
 			return changes
 		case <-t.C:
 		}
-		i := changes * 7 * (churnRoutes / 1000) % churnRoutes // of those that have the traffic
+		if !c.on.Load() {
+			continue
+		}
+		i := changes * 7 % 1000 * (churnRoutes / 1000) // of those that have the traffic
 		changes++
 		if err := r.set.UpdateEndpoints(fmt.Sprintf("shop/app-%d:80", i), churned(1+changes/1000, port)); err != nil {
 			b.Error(err)
