@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/listener"
 )
 
 // Here a cluster's objects join the file. A kube.Source tells of changes; those
@@ -40,8 +41,9 @@ type cluster struct {
 	source  *kube.Source
 	control control // nil: nothing is done there; guarded by s.change
 	known   chan struct{}
-	faults  atomic.Pointer[[]kube.Event] // of what is in effect
-	end     func()                       // ends the source, and waits for that
+	faults  atomic.Pointer[[]kube.Event]      // of what is in effect
+	wanted  atomic.Pointer[[]config.Listener] // that could not be bound; nil: there is more that is not in effect
+	end     func()                            // ends the source, and waits for that
 	trouble troubles
 
 	once        sync.Once // of giveUp
@@ -49,11 +51,11 @@ type cluster struct {
 	gone        chan struct{}
 
 	// Used under the Source's lock alone.
-	objects *objects    // what the Source told last
-	retry   *time.Timer // nil: nothing is to be tried again
-	node    kube.Node
-	unbound map[string]string   // ports that were told of, and why
-	faulty  map[kube.Event]bool // what was told of
+	objects  *objects // what the Source told last
+	retrying bool     // tryLater was called
+	node     kube.Node
+	unbound  map[string]string   // ports that were told of, and why
+	faulty   map[kube.Event]bool // what was told of
 }
 
 // objects are what a cluster has beside the file.
@@ -221,6 +223,7 @@ func (c *cluster) failed(err error) {
 		return
 	}
 	c.s.log.Error("objects of the cluster are not in effect, those before stay so", zap.Error(err))
+	c.wanted.Store(nil) // it is more than ports
 	c.tryLater()
 }
 
@@ -254,28 +257,52 @@ func (c *cluster) takeNode(n *kube.Node) {
 	c.node = *n
 }
 
-// tryLater tries everything once more, once.
+// tryLater tries everything once more, once. Where all that is missing are
+// ports, that waits until one of them is free.
 func (c *cluster) tryLater() {
-	if c.retry != nil {
+	if !c.retrying {
+		c.retrying = true
+		c.waitToTry()
+	}
+}
+
+func (c *cluster) waitToTry() {
+	time.AfterFunc(c.s.retryAfter, func() {
+		switch ports := c.wanted.Load(); {
+		case c.s.current() != c:
+		case ports != nil && !slices.ContainsFunc(*ports, canBind):
+			c.waitToTry()
+		default:
+			c.tryAgain()
+		}
+	})
+}
+
+func canBind(l config.Listener) bool {
+	ln, err := listener.Bind(l.Network, l.Address)
+	if err == nil {
+		ln.Close()
+	}
+	return err == nil
+}
+
+// tryAgain puts what is known into effect once more.
+func (c *cluster) tryAgain() {
+	c.s.loading.Lock() // or an older file could come back
+	defer c.s.loading.Unlock()
+	if c.s.current() != c {
 		return
 	}
-	c.retry = time.AfterFunc(retryObjects, func() {
-		c.s.loading.Lock() // or an older file could come back
-		defer c.s.loading.Unlock()
-		if c.s.current() != c {
-			return
+	file := c.s.file.Load()
+	c.source.Try(file, func(ch kube.Change) error {
+		c.retrying = false
+		o := c.newObjects(ch)
+		if err := c.put(file, o, true); err != nil {
+			c.failed(err)
+			return err
 		}
-		c.source.Try(c.s.file.Load(), func(ch kube.Change) error {
-			c.retry = nil
-			o := c.newObjects(ch)
-			err := c.put(c.s.file.Load(), o, true)
-			if err != nil {
-				c.failed(err)
-				return err
-			}
-			c.objects = o
-			return nil
-		})
+		c.objects = o
+		return nil
 	})
 }
 

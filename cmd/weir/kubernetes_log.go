@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 )
 
@@ -104,6 +106,9 @@ func (c *cluster) tellUnbound(o *objects) {
 		}
 	}
 	if len(o.unbound) > 0 {
+		ports := slices.Clone(o.routing.Listeners)
+		ports = slices.DeleteFunc(ports, func(l config.Listener) bool { return o.unbound[l.Name] == nil })
+		c.wanted.Store(&ports)
 		c.tryLater()
 	}
 }

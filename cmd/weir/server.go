@@ -51,13 +51,14 @@ type server struct {
 	faults     *listener.Repeats // of objects
 
 	certificates
-	shared   sharedTickets // guarded by change
-	cluster  *cluster      // whose objects are served; nil: none; guarded by change
-	objects  *kube.Metrics
-	written  *writer.Metrics
-	connect  func(*config.Kubernetes) (listing, error)
-	begin    func(*config.Config) (control, error) // newControl
-	patience time.Duration                         // with a cluster that was not served before
+	shared     sharedTickets // guarded by change
+	cluster    *cluster      // whose objects are served; nil: none; guarded by change
+	objects    *kube.Metrics
+	written    *writer.Metrics
+	connect    func(*config.Kubernetes) (listing, error)
+	begin      func(*config.Config) (control, error) // newControl
+	patience   time.Duration                         // with a cluster that was not served before
+	retryAfter time.Duration                         // of objects that are not in effect
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -94,7 +95,8 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
 	s.objects, s.written = kube.NewMetrics(s.registry), writer.NewMetrics(s.registry)
-	s.connect, s.begin, s.patience = connectKube, s.newControl, clusterPatience
+	s.connect, s.begin = connectKube, s.newControl
+	s.patience, s.retryAfter = clusterPatience, retryObjects
 	s.health = health.NewPort(s.node)
 
 	s.newCertificates()
