@@ -30,8 +30,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Client reaches an API server, group by group. Each group has a bound of its
-// own on how many requests it makes: a Lease is renewed however much is written.
+// Client reaches an API server, group by group.
 type Client struct {
 	Core, Networking, Discovery, Coordination rest.Interface
 	// Namespace is the one that this process is in, or that the kubeconfig names.
@@ -59,7 +58,7 @@ func Connect(kubeconfig string) (*Client, error) {
 	settings.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	settings.AcceptContentTypes, settings.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
 	settings.UserAgent = "weir"
-	settings.QPS, settings.Burst = 200, 400
+	settings.QPS, settings.Burst = 1000, 1000 // no more than a fuse: who writes has a pace
 	c := &Client{Namespace: namespace}
 	for gv, to := range map[schema.GroupVersion]*rest.Interface{
 		corev1.SchemeGroupVersion: &c.Core, networkingv1.SchemeGroupVersion: &c.Networking,

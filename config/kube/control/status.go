@@ -1,11 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -151,20 +153,32 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 	return err
 }
 
+// atOnce is how many statuses are written at once by who ends, and has little time.
+const atOnce = 8
+
 // withdraw takes the addresses out of all Ingresses that have them from here.
 func (c *Control) withdraw(ctx context.Context) error {
-	var first error
+	left := make(chan *networkingv1.Ingress)
+	errs := make([]error, atOnce)
+	var running sync.WaitGroup
+	for n := range atOnce {
+		running.Go(func() {
+			for i := range left {
+				if ctx.Err() == nil && c.mayTry("statuses", i.Namespace) {
+					errs[n] = cmp.Or(errs[n], c.writeStatus(ctx, i, nil))
+				}
+			}
+		})
+	}
 	for _, i := range c.opts.Ingresses() {
-		if !c.wroteLast(i) || len(shown(i)) == 0 || !c.mayTry("statuses", i.Namespace) {
-			continue
-		}
-		err := c.writeStatus(ctx, i, nil)
-		if ctx.Err() != nil {
-			return errors.New("there was no time to take the addresses out of the status of all Ingresses; the next weir will see to those that are left")
-		}
-		if first == nil {
-			first = err
+		if c.wroteLast(i) && len(shown(i)) > 0 {
+			left <- i
 		}
 	}
-	return first
+	close(left)
+	running.Wait()
+	if ctx.Err() != nil {
+		return errors.New("there was no time to take the addresses out of the status of all Ingresses; the next weir will see to those that are left")
+	}
+	return cmp.Or(errs...)
 }
