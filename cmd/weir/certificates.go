@@ -20,6 +20,7 @@ import (
 type certificates struct {
 	certs   *certs.Store
 	acme    *acme.Manager
+	ending  lately // certificates that were warned of
 	missing lately // names without a certificate that a handshake was refused for
 }
 
@@ -59,7 +60,7 @@ func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
 	return func() {
 		managed.Commit()
 		plan.Commit()
-		s.logEndings()
+		s.logEndings(!p.again)
 	}, nil
 }
 
@@ -163,14 +164,19 @@ func (s *server) warnOfEndings(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.logEndings()
+			s.logEndings(true)
 		}
 	}
 }
 
-func (s *server) logEndings() {
+// logEndings warns of certificates that end soon; unless of all, of those that
+// it has not warned of for a while.
+func (s *server) logEndings(all bool) {
 	now := time.Now()
 	for _, e := range s.certs.Ending(now) {
+		if !s.ending.first(e.Source+e.NotAfter.String(), expiryRound) && !all {
+			continue
+		}
 		fields := []zap.Field{zap.String("names", strings.Join(e.Names, ", ")), zap.String("source", e.Source),
 			zap.Time("not_after", e.NotAfter.UTC()), zap.Int("days", int(e.NotAfter.Sub(now).Hours()/24))}
 		if e.NotAfter.Before(now) {

@@ -537,6 +537,50 @@ func TestReloadToAnotherClusterInVain(t *testing.T) {
 	c.now("shop.example", "/", 503)
 }
 
+// While weir drains, connections are still taken, so objects take effect as ever.
+func TestDrainBesideObjects(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1))
+	c.untilReady(true)
+	now, ended := make(chan struct{}), make(chan error, 1)
+	c.ended = true
+	go func() { ended <- c.shutdown(now) }()
+	c.untilReady(false)
+	c.put(pods("192.0.2.1"))
+	c.untilEndpoints("192.0.2.1:8080")
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	eventually(t, "control leaves", func() error {
+		if _, left := c.times(); left != 1 {
+			return fmt.Errorf("it was told %d times", left)
+		}
+		return nil
+	})
+	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1)) // reloads, too
+	close(now)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
+// A change of objects says nothing of the file.
+func TestObjectsAreNoReload(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(beside)
+	c.untilReady(true)
+	c.metrics.reloaded(errors.New("no"))
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	if v := testutil.ToFloat64(c.metrics.success); v != 0 {
+		t.Errorf("the last reload counts as %v", v)
+	}
+}
+
 func TestNodeLeaves(t *testing.T) {
 	node := func(more string) string {
 		return "{apiVersion: v1, kind: Node, metadata: {name: node-a, labels: {topology.kubernetes.io/zone: z1}}, spec: {" + more + "}}"

@@ -302,7 +302,7 @@ func (s *server) adopt(p *plan) {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
-	s.metrics.applied(p.cfg)
+	s.metrics.applied(p.cfg, !p.again)
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
 	s.retire(orphans, p.cfg.Drain.Timeout)
