@@ -107,9 +107,6 @@ func (p *pod) serve(nc net.Conn) {
 	}
 }
 
-// refuse takes no new connections.
-func (p *pod) refuse() { p.ln.Close() }
-
 // closeIdle closes what is idle, as servers do that end, whoever may be about to use it.
 func (p *pod) closeIdle() {
 	p.mu.Lock()
@@ -122,15 +119,20 @@ func (p *pod) closeIdle() {
 	}
 }
 
+// end closes all there is, and what the kernel took that nobody has seen yet.
 func (p *pod) end() {
 	p.ln.Close()
 	p.mu.Lock()
+	p.seen.hungUp.Add(int64(len(p.open)) + clients)
 	for nc := range p.open {
 		nc.Close()
 	}
 	p.mu.Unlock()
 	p.running.Wait()
 }
+
+// clients is how many of them there are.
+const clients = 8
 
 // load is clients that send requests one after the other.
 type load struct {
@@ -143,7 +145,7 @@ type load struct {
 
 // newLoad starts clients, half of which send what may be repeated. mayLose says
 // that the others' requests may be lost.
-func newLoad(r *rig, t *testing.T, clients int, mayLose bool) *load {
+func newLoad(r *rig, t *testing.T, mayLose bool) *load {
 	l := &load{t: t, stop: make(chan struct{})}
 	for i := range clients {
 		method := []string{"GET", "POST"}[i%2]
@@ -257,7 +259,7 @@ backends: {app: {endpoints: [%s], balance: %s, protocol: %s, ramp_up: 10s}}
 func newRollout(t *testing.T, balance, protocol string, mayLose bool, addresses ...string) *rollout {
 	r := newRig(t, fmt.Sprintf(rolling, `"`+strings.Join(addresses, `", "`)+`"`, balance, protocol), nil)
 	r.proxy.SetLog(nil)
-	o := &rollout{T: t, set: r.set, load: newLoad(r, t, 8, mayLose)}
+	o := &rollout{T: t, set: r.set, load: newLoad(r, t, mayLose)}
 	for _, a := range addresses {
 		o.all = append(o.all, config.Endpoint{Address: a, Weight: 1})
 	}
@@ -266,8 +268,8 @@ func newRollout(t *testing.T, balance, protocol string, mayLose bool, addresses 
 }
 
 // Pods that are replaced lose no request, of whatever method, as long as each of
-// them answers what it took. That they take no more connections before anybody
-// was told is no matter.
+// them answers what it took. That some of those who are said to be ready are
+// gone already is no matter.
 func TestRolloutLosesNothing(t *testing.T) {
 	for _, balance := range []string{"least_requests", "round_robin", "hash"} {
 		t.Run(balance, func(t *testing.T) {
@@ -275,27 +277,28 @@ func TestRolloutLosesNothing(t *testing.T) {
 			pods := []*pod{newPod(t, c), newPod(t, c), newPod(t, c)}
 			o := newRollout(t, balance, "http", false, pods[0].address, pods[1].address, pods[2].address)
 			for range 6 {
-				old := pods[0]
-				fresh := newPod(t, c)
+				old, fresh, gone := pods[0], newPod(t, c), refusedAddress(t)
+				o.add(gone)
 				o.add(fresh.address)
 				pods = append(pods[1:], fresh)
 				o.load.more(20)
 				old.leaving.Store(true)
-				old.refuse()
 				o.load.more(20)
 				o.terminate(old.address)
 				o.load.more(20)
 				o.remove(old.address)
+				o.remove(gone)
 			}
 			for _, p := range pods { // and at last all of them at once, with one that follows
+				p.leaving.Store(true)
 				o.terminate(p.address)
 			}
 			o.load.more(20) // they are all there is
 			last := newPod(t, c)
 			o.add(last.address)
+			o.load.more(50)
 			for _, p := range pods {
-				p.leaving.Store(true)
-				p.refuse()
+				o.remove(p.address)
 			}
 			o.load.more(50)
 			o.load.end()
@@ -308,20 +311,15 @@ func TestRolloutLosesNothing(t *testing.T) {
 	}
 }
 
-// Most pods are gone and nobody was told: what was not sent goes elsewhere, however many refuse.
+// Most endpoints are gone and nobody was told: what was not sent goes elsewhere,
+// however many refuse.
 func TestPodsThatRefuse(t *testing.T) {
 	c := &podsSeen{served: map[string]int{}}
-	var pods []*pod
-	var addresses []string
-	for range 8 {
-		pods = append(pods, newPod(t, c))
-		addresses = append(addresses, pods[len(pods)-1].address)
+	addresses := []string{newPod(t, c).address}
+	for range 7 {
+		addresses = append(addresses, refusedAddress(t))
 	}
 	o := newRollout(t, "round_robin", "http", false, addresses...)
-	for _, p := range pods[1:] {
-		p.leaving.Store(true)
-		p.refuse()
-	}
 	o.load.more(200)
 }
 
