@@ -30,7 +30,7 @@ func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []strin
 	// Looked at whatever is published: so those of the dead are known for it, and go away.
 	replicas, err := c.leases.Alive(ctx, c.replicas())
 	if ctx.Err() == nil {
-		c.outcome("know the replicas", err)
+		c.outcome("know the replicas", "", err)
 	}
 	if a.balancer != nil && a.balancer.name != p.Balancer {
 		a.stop()
@@ -70,7 +70,7 @@ func watchBalancer(c *Control, name config.ObjectName) *balancer {
 	b := &balancer{name: name, informer: cache.NewSharedIndexInformer(list, &corev1.Service{}, 0, cache.Indexers{})}
 	b.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil && !b.informer.HasSynced() {
-			c.outcome("know the Service", api.Failure("list", "services", name.Namespace, err))
+			c.outcome("know the Service", "", api.Failure("list", "services", name.Namespace, err))
 		}
 	})
 	b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -95,10 +95,10 @@ func (b *balancer) addresses(c *Control) (all []string, known bool) {
 	}
 	o, there, _ := b.informer.GetStore().GetByKey(b.name.String())
 	if !there {
-		c.outcome("know the Service", fmt.Errorf("there is no Service %s, which kubernetes.publish names; statuses stay as they are", b.name))
+		c.outcome("know the Service", "", fmt.Errorf("there is no Service %s, which kubernetes.publish names; statuses stay as they are", b.name))
 		return nil, false
 	}
-	c.outcome("know the Service", nil)
+	c.outcome("know the Service", "", nil)
 	return addressesOfService(o.(*corev1.Service)), true
 }
 

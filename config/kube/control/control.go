@@ -61,10 +61,10 @@ type Control struct {
 	leases  *api.Leases
 	manager string // of the fields that are written
 
-	mu     sync.Mutex
-	wanted *Wanted // nil: nothing is known yet
-	told   map[string]bool
-	denied map[string]time.Time // until then there is no use in trying
+	mu       sync.Mutex
+	wanted   *Wanted                    // nil: nothing is known yet
+	troubled map[string]map[string]bool // what cannot be done, and in which namespaces
+	denied   map[string]time.Time       // until then there is no use in trying
 
 	events, statuses, presence chan struct{} // wake who writes those
 
@@ -76,7 +76,7 @@ type Control struct {
 // New makes a Control that writes nothing before it is told what is wanted.
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
-		told: make(map[string]bool), denied: make(map[string]time.Time),
+		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time),
 		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1)}
 }
 
@@ -148,15 +148,22 @@ func pause(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// outcome tells of a trouble that begins, or that is over.
-func (c *Control) outcome(what string, err error) {
+// outcome tells of a trouble that begins, or that is over. One that there is in
+// many namespaces is told once, and is over when it is in all.
+func (c *Control) outcome(what, namespace string, err error) {
 	c.mu.Lock()
-	before := c.told[what]
-	if c.told[what] = err != nil; err == nil {
-		delete(c.told, what)
+	before := len(c.troubled[what]) > 0
+	switch {
+	case err == nil:
+		delete(c.troubled[what], namespace)
+	case c.troubled[what] == nil:
+		c.troubled[what] = map[string]bool{namespace: true}
+	default:
+		c.troubled[what][namespace] = true
 	}
+	now := len(c.troubled[what]) > 0
 	c.mu.Unlock()
-	if before != (err != nil) && c.opts.Trouble != nil {
+	if before != now && c.opts.Trouble != nil {
 		c.opts.Trouble(what, err)
 	}
 }
@@ -200,7 +207,7 @@ func (c *Control) Leave(ctx context.Context) {
 		c.present.stop() // gives its Lease back
 		w, known := c.want()
 		if known && w.Publish.Any() && !w.Publish.Keep {
-			c.outcome("withdraw", c.withdrawAsLast(ctx))
+			c.outcome("withdraw", "", c.withdrawAsLast(ctx))
 		}
 		c.leases.Drop(ctx, c.claim()) // what is not given back ends by itself
 	}()

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/api"
@@ -282,71 +280,6 @@ func TestAPIServerGoesAway(t *testing.T) {
 	}
 }
 
-func event(name, message string) Event {
-	return Event{Object: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: "shop", Name: name, UID: "u"}, Reason: "InvalidHost", Message: message}
-}
-
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	r := newReplica(t, cluster, "r1")
-	class := event("weir", "unclear")
-	class.Object.Kind, class.Object.Namespace = "IngressClass", ""
-	long := event("long", strings.Repeat("é", 1000))
-	w := Wanted{Events: []Event{event("a", "one thing"), event("a", "another"), event(strings.Repeat("x", 253), "y"), class, long}}
-	r.Want(w)
-	until(t, "events", func() bool { return len(cluster.Objects("events")) == 5 })
-	for name, o := range cluster.Objects("events") {
-		message := o["message"].(string)
-		if o["type"] != "Warning" || o["reason"] != "InvalidHost" || len(message) > maxMessage || len(strings.Split(name, "/")[1]) > 253 ||
-			o["count"] != float64(1) || strings.HasPrefix(name, "default/") != (message == "unclear") {
-			t.Errorf("%s is %v", name, o)
-		}
-	}
-
-	// Not again with each change, nor by another replica.
-	w.Events = append(w.Events, event("b", "new"))
-	r.Want(w)
-	until(t, "another event", func() bool { return len(cluster.Objects("events")) == 6 })
-	r.leave()
-	second := newReplica(t, cluster, "r2")
-	w.Events = append(w.Events, event("c", "new"))
-	second.Want(w)
-	until(t, "one more", func() bool { return len(cluster.Objects("events")) == 7 })
-	if n := cluster.Asked("patch", "events"); n != 0 {
-		t.Errorf("%d events were written again", n)
-	}
-}
-
-// What is still true is told again before the API server forgets it; if it has, as new.
-func TestEventsAreRenewed(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	r := newReplica(t, cluster, "r1")
-	e, all := event("a", "b"), map[Event]*written{}
-	write := func(want bool) {
-		t.Helper()
-		if wrote, err := r.write(t.Context(), e, all); wrote != want || err != nil {
-			t.Errorf("an event was written: %v, %v, want %v", wrote, err, want)
-		}
-	}
-	count := func(want float64) {
-		t.Helper()
-		if o := cluster.Objects("events")["shop/"+eventName(e)]; o == nil || o["count"] != want {
-			t.Errorf("the event is %v, want count %v", o, want)
-		}
-	}
-	write(true)
-	write(false)
-	all[e].at = time.Now().Add(-renewEvent)
-	write(true)
-	count(2)
-	cluster.Change("shop", "events", eventName(e), nil)
-	all[e].at = time.Now().Add(-renewEvent)
-	write(true)
-	count(1)
-}
-
 // A right that is missing is told once for each namespace, is not tried again
 // and again, and holds up nothing else.
 func TestRightsAreMissing(t *testing.T) {
@@ -385,121 +318,9 @@ func TestRightsAreMissing(t *testing.T) {
 	}
 	got := r.troubles()
 	slices.Sort(got)
-	if len(got) != 2 || !strings.Contains(got[0], `publish in shop: weir has no right to patch ingresses/status`) ||
-		!strings.Contains(got[1], `tell in shop: weir has no right to create events in namespace shop: give its service account the verb "create" on "events"`) {
+	if len(got) != 2 || !strings.Contains(got[0], `publish: weir has no right to patch ingresses/status`) ||
+		!strings.Contains(got[1], `tell: weir has no right to create events in namespace shop: give its service account the verb "create" on "events"`) {
 		t.Errorf("what was told is\n%s", strings.Join(got, "\n"))
-	}
-}
-
-// What the API server refuses as wrong holds up nothing either.
-func TestNamespaceGoesAway(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	cluster.Refuse(func(r fake.Request) int {
-		if r.Namespace == "shop" && r.Resource == "events" {
-			return 404
-		}
-		return 0
-	})
-	r := newReplica(t, cluster, "r1")
-	there := event("c", "wrong")
-	there.Object.Namespace = "blog"
-	r.Want(Wanted{Events: []Event{event("a", "one"), there}})
-	until(t, "the other event", func() bool { return len(cluster.Objects("events")) == 1 })
-}
-
-func TestPublishedService(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	cluster.Change("shop", "ingresses", "a", ingress())
-	r := newReplica(t, cluster, "r1")
-	w := Wanted{Publish: config.Publish{Balancer: config.ObjectName{Namespace: "weir", Name: "weir"}}, Ingresses: names("a")}
-	r.Want(w)
-	until(t, "a word about the Service", func() bool {
-		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.Contains(s, "there is no Service weir/weir") })
-	})
-	cluster.Change("weir", "services", "weir", &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
-		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}}}})
-	until(t, "its address", func() bool { return statuses(t, cluster) == "a=192.0.2.9" })
-}
-
-func TestAddressesOfServices(t *testing.T) {
-	t.Parallel()
-	f := func(s corev1.ServiceSpec, balancers []corev1.LoadBalancerIngress, want ...string) {
-		t.Helper()
-		got := addressesOfService(&corev1.Service{Spec: s, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: balancers}}})
-		if !slices.Equal(got, want) {
-			t.Errorf("%+v has %q, want %q", s, got, want)
-		}
-	}
-	spec := func(kind corev1.ServiceType, ip string, external ...string) corev1.ServiceSpec {
-		return corev1.ServiceSpec{Type: kind, ClusterIP: ip, ExternalIPs: external, ExternalName: "lb.example.org"}
-	}
-	f(spec(corev1.ServiceTypeExternalName, ""), nil, "lb.example.org")
-	f(spec(corev1.ServiceTypeLoadBalancer, "10.0.0.1"), nil)
-	f(spec(corev1.ServiceTypeLoadBalancer, "10.0.0.1", "192.0.2.1"), []corev1.LoadBalancerIngress{{IP: "192.0.2.2"}, {Hostname: "a.example"}}, "192.0.2.2", "a.example", "192.0.2.1")
-	f(spec(corev1.ServiceTypeNodePort, "10.0.0.1", "192.0.2.1"), nil, "192.0.2.1")
-	f(spec(corev1.ServiceTypeNodePort, "10.0.0.1"), nil, "10.0.0.1")
-	f(spec(corev1.ServiceTypeClusterIP, "10.0.0.1"), nil, "10.0.0.1")
-	f(spec(corev1.ServiceTypeClusterIP, corev1.ClusterIPNone), nil)
-}
-
-// The nodes that replicas are on are published, and no others.
-func TestPublishedNodes(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	cluster.Change("shop", "ingresses", "a", ingress())
-	for name, ip := range map[string]string{"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"} {
-		cluster.Change("", "nodes", name, &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeExternalIP, Address: "192.0.2" + strings.TrimPrefix(ip, "10.0.0")}}}})
-	}
-	w := Wanted{Publish: config.Publish{Nodes: "external"}, Ingresses: names("a"), Node: "n2"}
-	second := newReplica(t, cluster, "r2")
-	second.Want(w)
-	until(t, "an address", func() bool { return statuses(t, cluster) == "a=192.0.2.2" })
-	first := newReplica(t, cluster, "r1")
-	w.Node = "n1"
-	first.Want(w)
-	until(t, "both addresses", func() bool { wake(second.statuses); return statuses(t, cluster) == "a=192.0.2.1,192.0.2.2" })
-	second.leave()
-	until(t, "the address of who is left", func() bool { return statuses(t, cluster) == "a=192.0.2.1" })
-}
-
-// The Leases of the dead do not count, and go away.
-func TestReplicasDie(t *testing.T) {
-	t.Parallel()
-	cluster := fake.New(t)
-	client, err := api.Connect(cluster.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, theirs := api.NewLeases(client, "weir"), api.NewLeases(client, "weir")
-	labels := map[string]string{"a": "b"}
-	for i, d := range []time.Duration{time.Second, time.Hour} {
-		if ok, err := theirs.Take(t.Context(), api.Claim{Name: fmt.Sprint("r", i), Holder: "x", Duration: d, Labels: labels}); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
-	alive := func() (n int) {
-		all, err := mine.Alive(t.Context(), "a=b")
-		if err != nil {
-			t.Error(err)
-		}
-		return len(all)
-	}
-	if n := alive(); n != 2 {
-		t.Errorf("%d are alive at first sight, want 2", n)
-	}
-	until(t, "one that is dead", func() bool { return alive() == 1 })
-	until(t, "one that is gone", func() bool { alive(); return len(cluster.Objects("leases")) == 1 })
-	if n := alive(); n != 1 {
-		t.Errorf("%d are alive, want 1", n)
-	}
-	held := cluster.Objects("leases")["weir/r1"]
-	held["spec"].(fake.Object)["renewTime"] = metav1.NewMicroTime(time.Now().Add(-12 * time.Hour))
-	cluster.Change("weir", "leases", "r1", held)
-	if n := alive(); n != 0 {
-		t.Errorf("%d are alive that nobody has renewed since yesterday", n)
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (w
 	if err != nil {
 		err = api.Failure(verb, "events", namespace, err)
 	}
-	c.outcome("tell in "+namespace, err)
+	c.outcome("tell", namespace, err)
 	if c.deny("events", namespace, err) {
 		return false, nil
 	}

@@ -35,7 +35,7 @@ func (c *Control) elect(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.outcome("lead", err)
+		c.outcome("lead", "", err)
 		switch {
 		case err != nil:
 			c.opts.Metrics.leaseFailures.Inc() // and the term ends when it is over

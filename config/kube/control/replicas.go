@@ -44,7 +44,7 @@ func (c *Control) bePresent(ctx context.Context) {
 			claim.Annotations = c.nodeAnnotations(ctx, node, w)
 			_, err := c.leases.Take(ctx, claim)
 			if ctx.Err() == nil {
-				c.outcome("be present", err)
+				c.outcome("be present", "", err)
 			}
 			if !taken || !maps.Equal(before, claim.Annotations) {
 				wake(c.statuses) // which may be the nodes'
@@ -90,11 +90,11 @@ func (c *Control) nodeAnnotations(ctx context.Context, last *nodeLook, w Wanted)
 			} else {
 				err = api.Failure("get", "nodes "+w.Node, "", err)
 			}
-			c.outcome("know the node", err)
+			c.outcome("know the node", "", err)
 		}
 		return last.annotations
 	}
-	c.outcome("know the node", nil)
+	c.outcome("know the node", "", nil)
 	*last = nodeLook{w.Node, time.Now(), map[string]string{
 		internalAnnotation: addressesOf(node, corev1.NodeInternalIP), externalAnnotation: addressesOf(node, corev1.NodeExternalIP)}}
 	return last.annotations

@@ -148,7 +148,7 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 	if err != nil {
 		err = api.Failure("patch", "ingresses/status "+i.Name, i.Namespace, err)
 	}
-	c.outcome("publish in "+i.Namespace, err)
+	c.outcome("publish", i.Namespace, err)
 	c.deny("statuses", i.Namespace, err)
 	return err
 }
