@@ -124,6 +124,17 @@ func TestBadObjects(t *testing.T) {
 	f("resource", strings.Replace(ingress("resource", "resource.example", "/", "a", ""), "service: {name: a, port: {number: 80}}",
 		"resource: {apiGroup: k8s.example, kind: Bucket, name: b}", 1), "ResourceBackend", "Bucket")
 	w.wantStatus("http://resource.example/", 503)
+
+	// Metrics tell of it as well, by names that say where to look.
+	w.wantMetric(1, "weir_kubernetes_faults", "kind", "ingresses", "reason", "ResourceBackend")
+	w.wantMetric(1, "weir_kubernetes_synced")
+	if w.metric("weir_kubernetes_objects", "kind", "ingresses", "state", "faulty") != 6 || w.metric("weir_kubernetes_change_duration_seconds_count", "what", "routes") == 0 {
+		_, text, _ := w.page(8087, "/metrics")
+		t.Errorf("of six faulty Ingresses, and of changes, there is\n%s", text)
+	}
+	if w.metric("weir_http_requests_total", "route", s.name+"/good/good.example/") == 0 {
+		t.Error("no requests are counted for " + s.name + "/good/good.example/")
+	}
 }
 
 // TestSolver has what cert-manager makes to answer an HTTP-01 challenge.

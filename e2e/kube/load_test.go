@@ -23,29 +23,13 @@ type load struct {
 }
 
 // underLoad asks for the URL until stop: on connections that are kept, on new
-// ones, by HTTP/2 where it is https, and with requests that may not be repeated.
+// ones, by HTTP/2 where it is https, slowly, and with requests that may not be repeated.
 func (w *weir) underLoad(url string) *load {
-	l := &load{t: w, stopped: make(chan struct{}), versions: map[string]int{}}
-	again := func(ask func() (answer, error)) {
-		l.running.Go(func() {
-			for {
-				select {
-				case <-l.stopped:
-					return
-				default:
-					l.note(ask())
-				}
-			}
-		})
-	}
-	for i := range 2 {
-		kept := client(w.address, i == 1 && strings.HasPrefix(url, "https:"))
-		again(func() (answer, error) { return ask(kept, url) })
-	}
+	l := w.underLightLoad(url)
 	slow := client(w.address, false)
-	again(func() (answer, error) { return ask(slow, url+"?delay=100ms") })
+	l.again(func() (answer, error) { return ask(slow, url+"?delay=100ms") })
 	posting := client(w.address, false)
-	again(func() (answer, error) {
+	l.again(func() (answer, error) {
 		var a answer
 		resp, err := posting.Post(url, "text/plain", strings.NewReader("once only"))
 		if err == nil {
@@ -54,8 +38,31 @@ func (w *weir) underLoad(url string) *load {
 		}
 		return a, err
 	})
-	again(func() (answer, error) { return w.get(url) })
 	return l
+}
+
+// underLightLoad leaves out what takes long, and what may not be repeated.
+func (w *weir) underLightLoad(url string) *load {
+	l := &load{t: w, stopped: make(chan struct{}), versions: map[string]int{}}
+	for i := range 2 {
+		kept := client(w.address, i == 1 && strings.HasPrefix(url, "https:"))
+		l.again(func() (answer, error) { return ask(kept, url) })
+	}
+	l.again(func() (answer, error) { return w.get(url) })
+	return l
+}
+
+func (l *load) again(ask func() (answer, error)) {
+	l.running.Go(func() {
+		for {
+			select {
+			case <-l.stopped:
+				return
+			default:
+				l.note(ask())
+			}
+		}
+	})
 }
 
 func (l *load) note(a answer, err error) {

@@ -40,6 +40,26 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// TestRolloutWithoutGrace has Pods that stop at the moment they are deleted, as
+// applications without a preStop hook do: what may be repeated is answered all the same.
+func TestRolloutWithoutGrace(t *testing.T) {
+	s := newStage(t)
+	s.apply(strings.Replace(deployment("a", 4), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 0s}}, spec`, 1),
+		s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
+	s.rolledOut("a")
+	w := s.weir("")
+	w.wantApp("https://web.example/", "a")
+	l := w.underLightLoad("https://web.example/")
+	for _, version := range []string{"two", "three"} {
+		s.kubectl("set", "env", "--namespace="+s.name, "deployment/a", "VERSION="+version)
+		s.rolledOut("a")
+		l.more(100)
+	}
+	if versions := l.stop(); versions["three"] == 0 {
+		t.Errorf("the answers came from %v", versions)
+	}
+}
+
 // TestPodsComeAndGo takes Pods away one by one: by their readiness, and by deleting them.
 func TestPodsComeAndGo(t *testing.T) {
 	s := newStage(t)
