@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/weirproxy/weir/config/kube/api/fake"
 )
@@ -137,4 +138,31 @@ func TestSecretLocksAreExtended(t *testing.T) {
 	if left := cluster.Objects("leases"); len(left) != 0 {
 		t.Errorf("%v is left of a lock that was given back", left)
 	}
+}
+
+// Whatever the key, its object has a name and labels that an API server takes,
+// and no other key has them.
+func FuzzSecretNames(f *testing.F) {
+	f.Add("certificates/ca/a.example/a.example.crt", "certificates/ca/a.example/a.example.key")
+	f.Add("a b/ü", "A b/ü")
+	f.Add("x/"+strings.Repeat("long", 100), "-/-")
+	s := &secretStorage{prefix: strings.Repeat("p", 40)}
+	f.Fuzz(func(t *testing.T, key, other string) {
+		key, err := clean(key)
+		if err != nil || key == "." {
+			return
+		}
+		o := s.secret(key, nil)
+		for _, problem := range validation.IsDNS1123Subdomain(o.Name) {
+			t.Errorf("%q is called %s: %s", key, o.Name, problem)
+		}
+		for name, value := range o.Labels {
+			if problems := append(validation.IsQualifiedName(name), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+				t.Errorf("%q has the label %s=%s: %s", key, name, value, problems)
+			}
+		}
+		if other, err := clean(other); err == nil && other != key && s.objectName(other) == o.Name {
+			t.Errorf("%q and %q have one name", key, other)
+		}
+	})
 }

@@ -26,10 +26,11 @@ type Leases struct {
 	seen map[string]sighting
 }
 
-// sighting is since when a Lease has been as it is.
+// sighting is since when a Lease has been as it is, and for how long it lasts.
 type sighting struct {
 	version string
 	since   time.Time
+	lasts   time.Duration
 }
 
 // NewLeases are the Leases of a namespace.
@@ -219,10 +220,22 @@ func (l *Leases) age(held *coordinationv1.Lease) time.Duration {
 	defer l.mu.Unlock()
 	s, known := l.seen[held.Name]
 	if !known || s.version != held.ResourceVersion {
-		s = sighting{held.ResourceVersion, time.Now()}
+		s = sighting{held.ResourceVersion, time.Now(), durationOf(held)}
 		l.seen[held.Name] = s
 	}
 	return time.Since(s.since)
+}
+
+// FreeIn is how long it takes until a Lease that another was seen to hold is
+// stale, if nobody extends it; 0 where nobody was seen.
+func (l *Leases) FreeIn(name string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, known := l.seen[name]
+	if !known {
+		return 0
+	}
+	return max(0, time.Until(s.since.Add(s.lasts)))
 }
 
 func (l *Leases) forget(name string) {

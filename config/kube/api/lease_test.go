@@ -42,6 +42,12 @@ func TestLeases(t *testing.T) {
 	check("taking what is free", true)(a.Take(t.Context(), mine))
 	check("taking it again", true)(a.Take(t.Context(), mine))
 	check("taking what is held", false)(b.Take(t.Context(), theirs))
+	if d := b.FreeIn("x"); d <= 0 || d > time.Minute {
+		t.Errorf("what is held is free in %v, want a minute", d)
+	}
+	if d := a.FreeIn("x"); d != 0 {
+		t.Errorf("what is held is free in %v to who holds it, want 0", d)
+	}
 	check("extending what another holds", false)(b.Extend(t.Context(), theirs))
 	check("giving back what another holds", false)(b.Drop(t.Context(), theirs))
 	check("extending", true)(a.Extend(t.Context(), mine))

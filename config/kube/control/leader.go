@@ -16,6 +16,8 @@ const (
 	renewFor = 10 * time.Second
 	// tryEvery is how often who has it renews it, and who has not looks whether it is free.
 	tryEvery = 3 * time.Second
+	// soon is when one that is stale is taken.
+	soon = 50 * time.Millisecond
 )
 
 func (c *Control) claim() api.Claim {
@@ -44,7 +46,11 @@ func (c *Control) elect(ctx context.Context) {
 		default:
 			t.end()
 		}
-		pause(ctx, tryEvery/2+rand.N(tryEvery), nil)
+		again := tryEvery/2 + rand.N(tryEvery)
+		if free := c.leases.FreeIn(c.opts.Lease.Name); free > 0 {
+			again = min(again, free+soon)
+		}
+		pause(ctx, again, nil)
 	}
 }
 
