@@ -96,7 +96,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 		return fail(err)
 	}
 	c := &cluster{s: s, known: make(chan struct{}), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
-	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over})
+	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
 	if err != nil {
 		return fail(err)
 	}
@@ -206,7 +206,7 @@ func (c *cluster) changed(ch kube.Change) {
 			return
 		}
 		if first {
-			c.tellKnown()
+			c.tellKnown(ch.Node)
 			return // the time since the first object was seen says nothing
 		}
 	case ch.Endpoints != nil:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -84,10 +85,13 @@ func (t *troubles) last() error {
 	return t.newest
 }
 
-func (c *cluster) tellKnown() {
+func (c *cluster) tellKnown(n *kube.Node) {
 	r := c.objects.routing
 	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
 		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
+	if file := c.s.file.Load(); file.NodeExplicit && n != nil && n.Name == "" {
+		c.s.log.Warn("the cluster has no node of this one's name: no cordon is noticed, and no Pod is local; look at node, which is best set from the downward API", zap.String("node", file.Node))
+	}
 }
 
 // tellUnbound logs ports that cannot be listened on, each once, and has them tried again.
@@ -133,3 +137,13 @@ func (s *server) moreFaults(kind string, held int) {
 func nameOf(e kube.Event) string {
 	return strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
 }
+
+// objectsPanicked tells of a fault of weir's own in making routes of objects.
+func (s *server) objectsPanicked(value any, stack []byte) {
+	s.metrics.panics.Inc()
+	if s.limited.Allow(objectsPanicLine) {
+		s.log.Error(objectsPanicLine, zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	}
+}
+
+const objectsPanicLine = "objects of the cluster are not in effect by a fault of weir's own; please report it"

@@ -25,7 +25,7 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
 			Help: "Always 1; the label is the hash of the configuration in effect, the same on every node that has the same one."}, []string{"hash"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
-			Help: "Connections that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
+			Help: "Connections, and changes of a cluster's objects, that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help: "Always 1; the labels tell which weir this is."}, []string{"version", "goversion"})

@@ -8,6 +8,7 @@ import (
 
 // Node is what weir needs to know of the node that it runs on.
 type Node struct {
+	Name string // empty: the cluster has no such node
 	Zone string
 	// Leaving says why the node is to get no new connections, in words for the
 	// verdict; empty: it is not leaving.
@@ -27,6 +28,7 @@ func NodeOf(n *corev1.Node) (node Node) {
 	if n == nil {
 		return node
 	}
+	node.Name = n.Name
 	node.Zone = n.Labels[corev1.LabelTopologyZone]
 	add := func(why string) { node.Leaving = append(node.Leaving, why) }
 	if n.DeletionTimestamp != nil {

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,9 @@ type Options struct {
 	// Trouble is told why objects cannot be listed or watched at the moment,
 	// again and again while it lasts. What is known stays in effect.
 	Trouble func(Kind, error)
+	// Panicked is told of a fault of weir's own in a conversion. What was known
+	// stays in effect; nil: the process ends.
+	Panicked func(value any, stack []byte)
 	// Answered is told that they can be, each time they are.
 	Answered func(Kind)
 }
@@ -115,6 +119,8 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	c := Change{Since: time.Now()}
 	if s.synced.Load() {
 		s.convert(&c)
+	}
+	if s.routing != nil {
 		node := s.node
 		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &node
 	} else {
@@ -124,7 +130,7 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 		s.known = before
 		return err
 	}
-	if s.synced.Load() {
+	if s.routing != nil {
 		s.show()
 	}
 	return nil
@@ -244,7 +250,11 @@ func (s *Source) flush(first bool) {
 // convert makes everything anew.
 func (s *Source) convert(c *Change) {
 	begun := time.Now()
-	routing := s.converter.Convert(s.objects())
+	routing := s.routing
+	s.safely(func() { routing = s.converter.Convert(s.objects()) })
+	if routing == nil { // it never went well
+		return
+	}
 	if !reflect.DeepEqual(routing, s.routing) {
 		s.routing, c.Routing = routing, routing
 		s.bySource = map[config.ObjectName][]*Backend{}
@@ -258,7 +268,7 @@ func (s *Source) convert(c *Change) {
 	changed := map[string][]config.Endpoint{}
 	for i := range s.routing.Backends {
 		b := &s.routing.Backends[i]
-		s.endpoints[b.Name] = s.endpointsOf(b)
+		s.endpoints[b.Name] = s.endpointsOf(b, old[b.Name])
 		if !slices.Equal(s.endpoints[b.Name], old[b.Name]) {
 			changed[b.Name] = s.endpoints[b.Name]
 		}
@@ -276,7 +286,7 @@ func (s *Source) convert(c *Change) {
 func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	for name := range services {
 		for _, b := range s.bySource[name] {
-			now := s.endpointsOf(b)
+			now := s.endpointsOf(b, s.endpoints[b.Name])
 			if slices.Equal(now, s.endpoints[b.Name]) {
 				continue
 			}
@@ -297,7 +307,27 @@ func copyOf(all map[string][]config.Endpoint) map[string][]config.Endpoint {
 	return other
 }
 
-func (s *Source) endpointsOf(b *Backend) []config.Endpoint {
+// safely does what objects of all kinds of people go into. With a fault of
+// weir's own in it nothing has changed.
+func (s *Source) safely(what func()) {
+	if s.opts.Panicked != nil {
+		defer func() {
+			if value := recover(); value != nil {
+				s.opts.Panicked(value, debug.Stack())
+			}
+		}()
+	}
+	what()
+}
+
+// endpointsOf are the endpoints of b, which had others before.
+func (s *Source) endpointsOf(b *Backend, before []config.Endpoint) []config.Endpoint {
+	now := before
+	s.safely(func() { now = s.findEndpoints(b) })
+	return now
+}
+
+func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
 	if b.Source == (config.ObjectName{}) {
 		return nil
 	}

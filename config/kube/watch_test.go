@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -536,6 +537,34 @@ func TestTry(t *testing.T) {
 		w.put(slice("a-1", "a", "10.0.0.3"))
 		if c := w.one(t); len(c.Endpoints["default/a:80"]) != 1 {
 			t.Errorf("then there is %+v", c)
+		}
+	})
+}
+
+// A fault of weir's own in a conversion takes nothing with it.
+func TestFaultOfOurOwn(t *testing.T) {
+	var panics atomic.Int32
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		w.work.Lock() // which is held by whoever reads it
+		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
+		w.work.Unlock()
+		w.next()
+		wrong := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "x"}}
+		store := w.informers[Ingresses][0].GetStore()
+		store.Add(wrong)
+		w.put(strings.ReplaceAll(ingressAndService, "name: a,", "name: a, annotations: {"+AnnotationPreferLocal+": 'true'},"))
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
+		if told := w.next(); len(told) != 0 || panics.Load() == 0 {
+			t.Errorf("with %d panics it told %+v", panics.Load(), told)
+		}
+		w.put(slice("a-1", "a", "10.0.0.2"))
+		if c := w.one(t); len(c.Endpoints) != 1 || c.Routing != nil {
+			t.Errorf("endpoints told %+v", c)
+		}
+		store.Delete(wrong)
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "c.example"))
+		if c := w.one(t); len(c.Routing.Routes) != 2 || len(c.Endpoints["default/a:80"]) != 1 {
+			t.Errorf("then it told %+v", c)
 		}
 	})
 }
