@@ -51,7 +51,7 @@ func check(c *cobra.Command, path string, objects bool) error {
 	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", cmp.Or(path, builtIn),
 		count(len(cfg.Listeners), "listener"), count(routes(cfg), "route"), count(len(cfg.Backends), "backend"), cfg.Hash)
 	if objects {
-		return checkObjects(c, cfg)
+		return checkObjects(c, cfg, connectKube)
 	}
 	return nil
 }

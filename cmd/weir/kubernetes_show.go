@@ -116,11 +116,15 @@ func commented(title string, text []byte) []byte {
 const checkPatience = 30 * time.Second
 
 // checkObjects reads the objects of the cluster once, and prints what they come to.
-func checkObjects(c *cobra.Command, file *config.Config) error {
+func checkObjects(c *cobra.Command, file *config.Config, connect func(*config.Kubernetes) (listing, error)) error {
 	if file.Kubernetes == nil {
 		return errors.New("--cluster is for configurations with a section kubernetes, and this one has none")
 	}
-	ch, err := readObjects(file)
+	list, err := connect(file.Kubernetes)
+	if err != nil {
+		return err
+	}
+	ch, err := readObjects(file, list)
 	if err != nil {
 		return err
 	}
@@ -141,11 +145,8 @@ func ingresses(n int) string {
 	return fmt.Sprintf("%d Ingresses", n)
 }
 
-func readObjects(file *config.Config) (kube.Change, error) {
-	list, err := connectKube(file.Kubernetes)
-	if err != nil {
-		return kube.Change{}, err
-	}
+// readObjects lists what there is, and waits until all of it is known.
+func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	found := make(chan kube.Change, 1)
 	var last troubles
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)

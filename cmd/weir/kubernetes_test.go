@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
@@ -677,6 +678,31 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 	c.put(ports())
 	until("taken", false)
 	until("two", false)
+}
+
+func TestCheckObjects(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1")+"\n---\n"+strings.ReplaceAll(strings.Split(shop, "---")[0], "shop", "broken"), "web")
+	c.load(beside)
+	cmd := &cobra.Command{}
+	var out, warnings strings.Builder
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	if err := checkObjects(cmd, c.file.Load(), c.connect); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"- name: default/shop/shop.example/", "address: 192.0.2.1:8080", "# cluster: 2 Ingresses, 2 routes, 2 backends, 1 warning\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, out.String())
+		}
+	}
+	if !strings.HasPrefix(warnings.String(), "Ingress default/broken: warning: The backend of path / of broken.example") {
+		t.Errorf("warnings are %s", warnings.String())
+	}
+	without := *c.file.Load()
+	without.Kubernetes = nil
+	if err := checkObjects(cmd, &without, c.connect); err == nil {
+		t.Error("a configuration without a cluster is checked beside one")
+	}
 }
 
 func TestWithoutFile(t *testing.T) {
