@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -52,47 +53,59 @@ const leases = "leases"
 // Take takes a Lease that is free, stale or held by the same holder already,
 // and extends it. False: somebody else has it.
 func (l *Leases) Take(ctx context.Context, c Claim) (bool, error) {
-	held, err := l.get(ctx, c.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		l.forget(c.Name)
-		return l.create(ctx, c)
-	case err != nil:
-		return false, Failure("get", leases+" "+c.Name, l.namespace, err)
-	}
-	if holder := holderOf(held); holder != c.Holder && holder != "" && !l.stale(held) {
-		return false, nil
-	}
-	return l.put(ctx, held, c)
+	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+		if held == nil {
+			l.forget(c.Name)
+			return l.create(ctx, c)
+		}
+		if holder := holderOf(held); holder != c.Holder && holder != "" && !l.stale(held) {
+			return false, nil
+		}
+		return l.put(ctx, held, c)
+	})
 }
 
 // Extend makes a Lease last for its duration from now. False: somebody else has
 // it, or nobody.
 func (l *Leases) Extend(ctx context.Context, c Claim) (bool, error) {
-	held, err := l.get(ctx, c.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, Failure("get", leases+" "+c.Name, l.namespace, err)
-	case holderOf(held) != c.Holder:
-		return false, nil
-	}
-	return l.put(ctx, held, c)
+	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+		if held == nil || holderOf(held) != c.Holder {
+			return false, nil
+		}
+		return l.put(ctx, held, c)
+	})
 }
 
 // Drop gives a Lease back: it deletes the object. False: somebody else has it, or nobody.
 func (l *Leases) Drop(ctx context.Context, c Claim) (bool, error) {
-	held, err := l.get(ctx, c.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, Failure("get", leases+" "+c.Name, l.namespace, err)
-	case holderOf(held) != c.Holder:
-		return false, nil
+	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+		if held == nil || holderOf(held) != c.Holder {
+			return false, nil
+		}
+		return l.remove(ctx, held)
+	})
+}
+
+// errMoved says that a Lease is no longer as it was found.
+var errMoved = errors.New("the Lease has changed meanwhile")
+
+// settle calls f with what there is, nil for nothing. What changes in between is
+// looked at anew: it may have been a request of this very holder, that was given
+// up and arrives late.
+func (l *Leases) settle(ctx context.Context, c Claim, f func(*coordinationv1.Lease) (bool, error)) (ok bool, err error) {
+	for range 3 {
+		held, err := l.get(ctx, c.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			held = nil
+		case err != nil:
+			return false, Failure("get", leases+" "+c.Name, l.namespace, err)
+		}
+		if ok, err = f(held); !errors.Is(err, errMoved) {
+			return ok, err
+		}
 	}
-	return l.remove(ctx, held)
+	return false, nil // somebody else is at it
 }
 
 // Alive lists the Leases that a label selector finds and that are not stale.
@@ -140,7 +153,7 @@ func (l *Leases) create(ctx context.Context, c Claim) (bool, error) {
 	c.fill(wanted)
 	err := l.client.Post().Namespace(l.namespace).Resource(leases).Body(wanted).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
-		return false, nil // somebody was faster
+		return false, errMoved
 	}
 	if err != nil {
 		return false, Failure("create", leases+" "+c.Name, l.namespace, err)
@@ -156,7 +169,7 @@ func (l *Leases) put(ctx context.Context, found *coordinationv1.Lease, c Claim) 
 	err := l.client.Put().Namespace(l.namespace).Resource(leases).Name(c.Name).Body(found).Do(ctx).Error()
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
+		return false, errMoved
 	case err != nil:
 		return false, Failure("update", leases+" "+c.Name, l.namespace, err)
 	}
@@ -173,7 +186,7 @@ func (l *Leases) remove(ctx context.Context, found *coordinationv1.Lease) (bool,
 		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}}).Do(ctx).Error()
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
+		return false, errMoved
 	case err != nil:
 		return false, Failure("delete", leases+" "+found.Name, l.namespace, err)
 	}

@@ -78,9 +78,6 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (w
 	if before == nil || apierrors.IsNotFound(err) {
 		verb, err = "create", c.createEvent(ctx, namespace, e)
 	}
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
 	c.opts.Metrics.events.WithLabelValues(result(err)).Inc()
 	if err != nil {
 		err = api.Failure(verb, "events", namespace, err)
@@ -119,7 +116,7 @@ func eventName(e Event) string {
 const maxMessage = 1024
 
 func (c *Control) createEvent(ctx context.Context, namespace string, e Event) error {
-	limited, cancel := context.WithTimeout(ctx, api.Timeout)
+	limited, cancel := whole(ctx)
 	defer cancel()
 	now := metav1.Now()
 	o := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: eventName(e), Namespace: namespace}, InvolvedObject: e.Object, Type: corev1.EventTypeWarning,
@@ -141,7 +138,7 @@ func truncated(s string) string {
 }
 
 func (c *Control) repeatEvent(ctx context.Context, namespace string, e Event, now *written) error {
-	limited, cancel := context.WithTimeout(ctx, api.Timeout)
+	limited, cancel := whole(ctx)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"count": now.count, "lastTimestamp": metav1.NewTime(now.at)})
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *Control) elect(ctx context.Context) {
 	defer t.end()
 	for ctx.Err() == nil {
 		asked := time.Now()
-		limited, cancel := context.WithTimeout(ctx, renewFor/2)
+		limited, cancel := whole(ctx)
 		got, err := c.leases.Take(limited, c.claim())
 		cancel()
 		if ctx.Err() != nil {
@@ -52,6 +52,16 @@ func (c *Control) elect(ctx context.Context) {
 		}
 		pause(ctx, again, nil)
 	}
+}
+
+// writeFor bounds what is written to the cluster. It ends before another may
+// begin to write, who takes this one for dead.
+const writeFor = (leaseFor - renewFor) * 4 / 5
+
+// whole is a context for a request that is not broken off when ctx ends: nobody
+// would know what became of it, and it could arrive after the one that takes it back.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), writeFor)
 }
 
 // term is the time in which this replica writes.

@@ -42,7 +42,9 @@ func (c *Control) bePresent(ctx context.Context) {
 		if known && w.Publish.Any() {
 			before := claim.Annotations
 			claim.Annotations = c.nodeAnnotations(ctx, node, w)
-			_, err := c.leases.Take(ctx, claim)
+			limited, cancel := whole(ctx)
+			_, err := c.leases.Take(limited, claim)
+			cancel()
 			if ctx.Err() == nil {
 				c.outcome("be present", "", err)
 			}
@@ -59,9 +61,9 @@ func (c *Control) bePresent(ctx context.Context) {
 		}
 	}
 	if taken {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), api.Timeout)
+		limited, cancel := whole(ctx)
 		defer cancel()
-		c.leases.Drop(ctx, claim) // or it ends by itself
+		c.leases.Drop(limited, claim) // or it ends by itself
 	}
 }
 

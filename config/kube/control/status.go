@@ -121,7 +121,7 @@ func shown(i *networkingv1.Ingress) (all []string) {
 // writeStatus gives an Ingress these addresses. It is a merge of one field, so
 // it conflicts with nothing that others write; the object has to be the same one.
 func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string) error {
-	limited, cancel := context.WithTimeout(ctx, api.Timeout)
+	limited, cancel := whole(ctx)
 	defer cancel()
 	var balancers []networkingv1.IngressLoadBalancerIngress // nil takes the field out
 	for _, a := range addresses {
@@ -138,9 +138,6 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 	}
 	err = c.opts.Client.Networking.Patch(types.MergePatchType).Namespace(i.Namespace).Resource("ingresses").Name(i.Name).SubResource("status").
 		Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	if apierrors.IsNotFound(err) {
 		return nil // gone meanwhile
 	}
