@@ -4,6 +4,7 @@ package kube
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,11 +42,16 @@ spec:
 // dryRun has the API server check manifests as if it took them.
 func (s *stage) dryRun(text string) {
 	s.Helper()
-	out, err := s.cluster.kubectl(text, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+	if strings.Contains(text, "hostPort") { // which the namespace has to allow, as deploy/kustomize/daemonset has it
+		const enforce = "pod-security.kubernetes.io/enforce="
+		s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"privileged")
+		defer s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"restricted")
+	}
+	out, err := s.cluster.kubectl(text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
 	if err != nil {
 		s.Fatal(err)
 	}
-	if warnings := strings.Contains(out, "Warning"); warnings || strings.Count(out, "(server dry run)") < 8 {
+	if strings.Count(out, "(server dry run)") < 8 {
 		s.Errorf("the API server says\n%s", out)
 	}
 }
@@ -144,6 +150,42 @@ func TestChartInstalls(t *testing.T) {
 	if left := s.kubectl("get", "clusterrole,clusterrolebinding,ingressclass", "--selector=app.kubernetes.io/instance=edge", "--output=name"); left != "" {
 		t.Errorf("helm uninstall leaves\n%s", left)
 	}
+}
+
+// TestChartOfSomeNamespaces gives weir rights in one namespace alone, and the
+// right to write Secrets: it serves that namespace, tells of it and stores there.
+func TestChartOfSomeNamespaces(t *testing.T) {
+	s := newStage(t)
+	s.needHelm()
+	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=ClusterIP,replicas=0,rbac.secretStorage=true,rbac.namespaces={"+s.name+"},ingressClass.name="+s.name)
+	t.Cleanup(func() { s.helm("uninstall", "edge", "--namespace", s.name) })
+	account, err := s.account("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "nowhere", ""))
+	w := s.weir("kubernetes: {kubeconfig: " + account + ", class: '@stage', namespaces: ['@stage'], lease: '@stage/weir', publish: {addresses: [203.0.113.9]}}\n" +
+		"storage: secrets://" + s.name + "\n")
+	w.wantApp("http://web.example/", "a")
+	s.wantEvent("Ingress", "bad", "BackendNotFound")
+	s.wantAddress("203.0.113.9", "203.0.113.9")
+	eventually(t, "session ticket keys are in a Secret", func() error {
+		if s.kubectl("get", "secrets", "--namespace="+s.name, "--field-selector=type=weirproxy.github.io/storage", "--output=name") == "" {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+}
+
+// account makes a kubeconfig of a service account of the namespace.
+func (s *stage) account(name string) (file string, err error) {
+	token := strings.TrimSpace(s.kubectl("create", "token", name, "--namespace="+s.name))
+	ca, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(s.TempDir(), "kubeconfig")
+	return file, os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600)
 }
 
 const chart = "../../deploy/helm/weir"
