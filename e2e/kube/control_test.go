@@ -210,6 +210,38 @@ certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:1400
 	}
 }
 
+// TestWritingGoesOn: after an outage of the API server statuses and events are
+// written as before, also that on an object of no namespace.
+func TestWritingGoesOn(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	w := s.weir(publishing("{addresses: [192.0.2.7]}"))
+	s.wantAddresses("web", "192.0.2.7")
+	t.Cleanup(func() {
+		if !s.parts["kube-apiserver"].running() {
+			s.startAPI()
+		}
+	})
+	s.refused = true // an API server refuses everything until it has read its rules
+	s.parts["kube-apiserver"].kill()
+	w.wantMetric(0, "weir_kubernetes_leader") // as another replica may think that it has died
+	if err := s.startAPI(); err != nil {
+		t.Fatal(err)
+	}
+	w.wantMetric(1, "weir_kubernetes_leader")
+	s.apply(ingress("more", "more.example", "/", "a", ""))
+	s.wantAddresses("more", "192.0.2.7")
+	t.Cleanup(func() { s.cluster.kubectl("", "delete", "ingressclass", s.name) })
+	s.apply("{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: @stage}, spec: {controller: example.org/other}}")
+	eventually(t, "an event on the class", func() error {
+		out, err := s.cluster.kubectl("", "get", "events", "--namespace=default", "--field-selector=involvedObject.name="+s.name, "--output=jsonpath={.items[*].reason}")
+		if err == nil && out != "UnclearClass" {
+			err = fmt.Errorf("the reasons are %q", out)
+		}
+		return err
+	})
+}
+
 // startPebble starts an authority that certifies whatever is asked for, and returns the file with its own.
 func startPebble(s *stage, program string) (ca string) {
 	s.Helper()

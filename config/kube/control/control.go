@@ -169,7 +169,7 @@ func (c *Control) outcome(what, namespace string, err error) {
 }
 
 // deniedFor is how long a right that is missing is not tried for.
-const deniedFor = 5 * time.Minute
+const deniedFor = time.Minute
 
 // mayTry says whether a right was not missing lately.
 func (c *Control) mayTry(what, namespace string) bool {
