@@ -229,6 +229,11 @@ func (c *cluster) failed(err error) {
 
 // putEndpoints gives backends other endpoints, and touches nothing else.
 func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
+	c.s.change.Lock() // or another cluster's could be served by now
+	defer c.s.change.Unlock()
+	if c.s.cluster != c {
+		return
+	}
 	for name, endpoints := range changed {
 		c.objects.endpoints[name] = endpoints
 		if c.s.backends.Backend(name) == nil {
