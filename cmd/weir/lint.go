@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,7 +63,7 @@ cannot be read. It is 2 for a command line that makes no sense.`,
 		RunE: func(c *cobra.Command, args []string) error { return l.run(c, args) },
 	}
 	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster")
-	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the cluster; without `FILE` as Pods do")
+	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "how to reach the cluster; without `FILE` as Pods do")
 	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 for what is near as well")
 	output := "text"
 	c.Flags().StringVarP(&output, "output", "o", output, "`FORMAT`: text or json")
@@ -74,6 +75,20 @@ cannot be read. It is 2 for a command line that makes no sense.`,
 		return nil
 	}
 	return c
+}
+
+// ownKubeconfig is the file that kubectl would take; empty where there is none, and in Pods.
+func ownKubeconfig() string {
+	files := filepath.SplitList(os.Getenv("KUBECONFIG"))
+	if home, err := os.UserHomeDir(); err == nil && len(files) == 0 && !kube.InCluster() {
+		files = []string{filepath.Join(home, ".kube", "config")}
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
 }
 
 // report is what there is to say of one object.
@@ -109,7 +124,7 @@ func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error)
 	if l.cluster {
 		client, err := kube.Connect(&config.Kubernetes{Kubeconfig: l.kubeconfig})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w; --kubeconfig names another one", err)
 		}
 		return client.Snapshot(context.Background())
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,4 +80,32 @@ func TestLint(t *testing.T) {
 	if _, err, status := weir("lint", "-o", "xml", mixed); status == 0 || !strings.Contains(err, "text or json") {
 		t.Errorf("as XML, status %d: %s", status, err)
 	}
+}
+
+func TestOwnKubeconfig(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	put := func(name string) string {
+		file := filepath.Join(home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	f := func(variable, want string) {
+		t.Helper()
+		t.Setenv("KUBECONFIG", variable)
+		if got := ownKubeconfig(); got != want {
+			t.Errorf("with KUBECONFIG=%s it is %q, want %q", variable, got, want)
+		}
+	}
+	f("", "")
+	own, other := put(".kube/config"), put("other")
+	f("", own)
+	f(other, other)
+	f(filepath.Join(home, "nothing")+string(filepath.ListSeparator)+other, other)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	f("", "") // as Pods do
 }
