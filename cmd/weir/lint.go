@@ -80,7 +80,7 @@ cannot be read. It is 2 for a command line that makes no sense.`,
 // ownKubeconfig is the file that kubectl would take; empty where there is none, and in Pods.
 func ownKubeconfig() string {
 	files := filepath.SplitList(os.Getenv("KUBECONFIG"))
-	if home, err := os.UserHomeDir(); err == nil && len(files) == 0 && !kube.InCluster() {
+	if home, err := os.UserHomeDir(); err == nil && len(files) == 0 && !kube.InPod() {
 		files = []string{filepath.Join(home, ".kube", "config")}
 	}
 	for _, file := range files {

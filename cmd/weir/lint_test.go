@@ -105,7 +105,4 @@ func TestOwnKubeconfig(t *testing.T) {
 	f("", own)
 	f(other, other)
 	f(filepath.Join(home, "nothing")+string(filepath.ListSeparator)+other, other)
-	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	f("", "") // as Pods do
 }
