@@ -158,7 +158,7 @@ func TestWeirsAreReplaced(t *testing.T) {
 	b := s.balancer("10.10.2.1", 443)
 	running := map[string]*weir{}
 	begin := func(node string) {
-		w := s.newWeir(node, "drain: {lame_duck: 2s, timeout: 20s}\n").launch().ready()
+		w := s.newWeir(node, "drain: {lame_duck: 5s, timeout: 20s}\n").launch().ready()
 		w.wantApp("https://web.example/", "a")
 		running[node] = w
 		b.add(w)

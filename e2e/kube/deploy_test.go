@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // monitors is as much of the Prometheus Operator's kind as weir's manifests use.
@@ -126,9 +128,25 @@ func TestChart(t *testing.T) {
 			}
 			s := s.within(t)
 			s.dryRun(s.helm(args...))
+			s.checkConfiguration(s.helm(append(args, "--show-only", "templates/config.yaml")...))
 		})
 	}
 	s.helm("lint", chart, "--strict", "--kube-version", "1.36")
+}
+
+// checkConfiguration has weir check the configuration in a ConfigMap.
+func (s *stage) checkConfiguration(manifest string) {
+	s.Helper()
+	var m struct{ Data map[string]string }
+	if err := yaml.Unmarshal([]byte(manifest), &m); err != nil {
+		s.Fatal(err)
+	}
+	c := exec.Command(weirFile, "check", "-c", "-")
+	c.Stdin = strings.NewReader(m.Data["weir.yaml"])
+	c.Env = append(os.Environ(), "NODE_NAME=node-a")
+	if out, err := c.CombinedOutput(); err != nil {
+		s.Errorf("weir check: %v\n%s\n%s", err, out, m.Data["weir.yaml"])
+	}
 }
 
 // TestChartInstalls has helm put the chart into the cluster, where the stand-in

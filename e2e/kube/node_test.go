@@ -63,13 +63,14 @@ func TestRequireLocal(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
-	w := s.weir("drain: {lame_duck: 5s, timeout: 20s}\n")
+	w := s.weir("drain: {lame_duck: 30s, timeout: 20s}\n")
 	w.wantApp("http://web.example/", "a")
 	l := w.underLoad("http://web.example/")
 	w.cmd.Process.Signal(terminate)
 	w.wantVerdict(503, "drain")
 	l.more(20)
 	l.stop()
+	w.cmd.Process.Signal(terminate) // without the rest of that time
 	if status := w.wait(); status != 0 {
 		t.Errorf("weir ended with status %d", status)
 	}
