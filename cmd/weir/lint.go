@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
@@ -184,43 +185,72 @@ proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
 `
 
 // wrongs converts the manifests as if all Ingresses were weir's, and returns
-// what it could not do, by object.
+// what it could not do, by object. Those of one class are converted by
+// themselves: nobody serves two, and both may have the same hosts.
 func wrongs(m *kube.Manifests) map[string][]string {
 	file, err := config.Parse("lint", []byte(lintConfig), os.LookupEnv)
 	if err != nil { // a test loads it
 		panic(err)
 	}
-	objects := m.Objects
-	objects.Classes, objects.Ingresses = nil, nil
-	class := file.Kubernetes.Class
-	for _, i := range m.Ingresses {
-		i = i.DeepCopy()
-		delete(i.Annotations, "kubernetes.io/ingress.class")
-		i.Spec.IngressClassName = &class
-		objects.Ingresses = append(objects.Ingresses, i)
-	}
-	for _, o := range m.ConfigMaps {
-		if strings.Contains(o.Name, "tcp-services") {
-			objects.TCP = o
-		}
-	}
-	missing := []kube.Reason{kube.ReasonBackend, kube.ReasonCertificate}
-	c := kube.Converter{File: file}
 	all := map[string][]string{}
-	for _, e := range c.Convert(&objects).Events {
-		// What an Ingress's annotations ask for was rated already.
-		if rated := e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress"; !rated && !slices.Contains(missing, e.Reason) {
-			key := e.Object.Kind + "/" + e.Object.Namespace + "/" + e.Object.Name
-			all[key] = append(all[key], e.Message)
+	add := func(o corev1.ObjectReference, message string) {
+		key := o.Kind + "/" + o.Namespace + "/" + o.Name
+		if !slices.Contains(all[key], message) { // a Service may be of several classes
+			all[key] = append(all[key], message)
 		}
+	}
+	converter := kube.Converter{File: file}
+	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
+		objects := m.Objects
+		objects.Classes, objects.Ingresses = nil, ingresses
+		if len(ingresses) == 0 {
+			objects.TCP = tcpServices(m)
+		}
+		for _, e := range converter.Convert(&objects).Events {
+			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
+			rated := e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // with the annotations
+			if !missing && !rated {
+				add(e.Object, e.Message)
+			}
+		}
+	}
+	for _, messages := range all {
+		slices.Sort(messages)
 	}
 	for _, o := range m.ConfigMaps {
 		if strings.Contains(o.Name, "udp-services") && len(o.Data) > 0 {
-			key := "ConfigMap/" + o.Namespace + "/" + o.Name
-			all[key] = append(all[key], "weir does not serve UDP; leave its ports where they are.")
+			add(corev1.ObjectReference{Kind: "ConfigMap", Namespace: o.Namespace, Name: o.Name}, "weir does not serve UDP; leave its ports where they are.")
 		}
 	}
 	return all
+}
+
+// byClass sorts Ingresses by their class and gives them another one. One list is
+// empty, for what is of no class.
+func byClass(ingresses []*networkingv1.Ingress, class string) map[string][]*networkingv1.Ingress {
+	const annotation = "kubernetes.io/ingress.class"
+	all := map[string][]*networkingv1.Ingress{"\x00": nil}
+	for _, i := range ingresses {
+		i = i.DeepCopy()
+		own := i.Annotations[annotation]
+		if i.Spec.IngressClassName != nil {
+			own = cmp.Or(own, *i.Spec.IngressClassName)
+		}
+		delete(i.Annotations, annotation)
+		i.Spec.IngressClassName = &class
+		all[own] = append(all[own], i)
+	}
+	return all
+}
+
+// tcpServices is the ConfigMap of raw TCP, by the name that it mostly has.
+func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
+	for _, o := range m.ConfigMaps {
+		if strings.Contains(o.Name, "tcp-services") {
+			found = o
+		}
+	}
+	return found
 }
 
 func printReports(out io.Writer, reports []report) {

@@ -43,6 +43,14 @@ func TestLint(t *testing.T) {
 	good := put("good.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}}")
 	near := put("near.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}")
 	ports := put("ports.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp-services, namespace: a}, data: {'22': 'a/b:22', x: 'y'}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: udp-services, namespace: a}, data: {'53': 'a/b:53'}}")
+	const one = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}, spec: {ingressClassName: CLASS, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
+	both := func(classes ...string) (text string) {
+		for i, class := range classes {
+			text += strings.NewReplacer("NAME", string(rune('a'+i)), "CLASS", class).Replace(one)
+		}
+		return text
+	}
+	twice, classes := put("twice.yaml", both("inside", "inside")), put("classes.yaml", both("inside", "outside"))
 	none := put("none.yaml", "a: b")
 
 	f := func(args string, wantStatus int, wantOut, wantErr string) {
@@ -66,6 +74,8 @@ func TestLint(t *testing.T) {
 	f(good+" "+near, 0, "1 exact, 1 near, 0 no, 0 wrong\n", "")
 	f(ports, statusError, "ConfigMap a/tcp-services\n  wrong  The entry x has the key", "2 things")
 	f(ports, statusError, "UDP", "2 things")
+	f(twice, statusError, "wrong  Path / of a.example is the older Ingress default/a's already", "1 thing")
+	f(classes, 0, "2 exact, 0 near, 0 no, 0 wrong", "")
 	f(none, statusError, "", "none.yaml: document 1 is no Kubernetes object: it has no kind\n")
 	f("nothing.yaml", statusError, "", "no such file")
 	f("", statusUsage, "", "nothing to read")
