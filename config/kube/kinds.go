@@ -223,13 +223,15 @@ func (s *Source) seen(kind Kind, old, now any) {
 		switch kind {
 		case Nodes:
 			d.node = true
+			d.quick.touch()
 		case EndpointSlices:
 			if d.services == nil {
 				d.services = map[config.ObjectName]bool{}
 			}
 			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
+			d.quick.touch()
 		default: // a Service that changed has its endpoints looked at as well
-			d.routing = true
+			d.routes.touch()
 		}
 	})
 }

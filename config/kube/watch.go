@@ -17,11 +17,15 @@ import (
 )
 
 const (
-	// settle is how long nothing may happen before a change is told of: one
-	// change of a Deployment is many of its objects.
+	// settle is how long no object that routes are made of may change before that
+	// is told of: an application is many objects, which come together.
 	settle = 50 * time.Millisecond
 	// patience bounds settle where objects change all the time.
 	patience = 500 * time.Millisecond
+	// The same for endpoints and the node, which are quickly worked out and urgent:
+	// requests go to Pods that are gone.
+	quickSettle   = 10 * time.Millisecond
+	quickPatience = 50 * time.Millisecond
 	// pause is how many times as long as a conversion took no other one begins.
 	// So a cluster whose Ingresses change all the time costs a fifth of a core.
 	pause = 4
@@ -64,14 +68,14 @@ type Source struct {
 	synced    atomic.Bool
 	sight     atomic.Pointer[sight] // for metrics
 
-	mu    sync.Mutex
-	dirty dirt
-	wake  chan struct{} // has room for one
+	mu        sync.Mutex
+	dirty     dirt
+	notBefore time.Time     // no conversion
+	wake      chan struct{} // has room for one
 
 	work sync.Mutex // held while something is converted and told of; guards what follows
 	known
-	node      Node
-	notBefore time.Time // no conversion
+	node Node
 }
 
 // known is what was converted last, and under which file.
@@ -84,10 +88,28 @@ type known struct {
 
 // dirt is what was seen to change and not acted on yet.
 type dirt struct {
-	since    time.Time // zero: nothing was
-	routing  bool
+	routes   span // what routes are made of
+	quick    span // node, or services
 	node     bool
 	services map[config.ObjectName]bool // by their endpoints
+}
+
+// span is when something changed first and last; zero: nothing did.
+type span struct{ first, last time.Time }
+
+func (s *span) touch() {
+	s.last = time.Now()
+	if s.first.IsZero() {
+		s.first = s.last
+	}
+}
+
+// due is when it has settled.
+func (s span) due(settle, patience time.Duration) time.Time {
+	if at := s.last.Add(settle); at.Before(s.first.Add(patience)) {
+		return at
+	}
+	return s.first.Add(patience)
 }
 
 // NewSource makes a Source that watches nothing yet.
@@ -156,76 +178,108 @@ func (s *Source) Run(ctx context.Context) {
 		case <-done.Done():
 		}
 	}
-	s.note(func(d *dirt) { d.routing, d.node = true, true })
+	s.note(func(d *dirt) { d.routes.touch(); d.quick.touch(); d.node = true })
 	s.flush(true)
 	s.loop(ctx)
 }
 
 // loop waits for changes, and for their end, and tells of them.
 func (s *Source) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+		case <-timer.C:
 		}
-		begun := time.Now()
-		for quiet := false; !quiet; {
-			timer := time.NewTimer(max(0, min(settle, patience-time.Since(begun))))
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-s.wake:
-				quiet = time.Since(begun) >= patience
-			case <-timer.C:
-				quiet = true
-			}
-			timer.Stop()
+		due, any := s.due()
+		if any && !time.Now().Before(due) {
+			s.flush(false)
+			due, any = s.due()
 		}
-		s.flush(false)
+		if any {
+			timer.Reset(time.Until(due))
+		}
 	}
+}
+
+// due is when there is something to tell of, if there is.
+func (s *Source) due() (at time.Time, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.dirty.quick; !d.last.IsZero() {
+		at, any = d.due(quickSettle, quickPatience), true
+	}
+	if !s.dirty.routes.last.IsZero() {
+		if routes := s.routesDue(); !any || routes.Before(at) {
+			at, any = routes, true
+		}
+	}
+	return at, any
+}
+
+// routesDue is when the next conversion may begin. s.mu is held.
+func (s *Source) routesDue() time.Time {
+	at := s.dirty.routes.due(settle, patience)
+	if at.Before(s.notBefore) {
+		return s.notBefore
+	}
+	return at
 }
 
 // note remembers that something changed.
 func (s *Source) note(what func(*dirt)) {
 	s.mu.Lock()
-	if s.dirty.since.IsZero() {
-		s.dirty.since = time.Now()
-	}
 	what(&s.dirty)
 	s.mu.Unlock()
-	s.wakeUp()
-}
-
-func (s *Source) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns what changed. A conversion that has to wait stays behind.
-func (s *Source) take() (d dirt) {
+// take returns what changed. What routes are made of stays behind until it has
+// settled, unless all is wanted.
+func (s *Source) take(all bool) (d dirt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, s.dirty = s.dirty, dirt{}
-	if wait := time.Until(s.notBefore); d.routing && wait > 0 {
-		s.dirty = dirt{since: d.since, routing: true}
-		d.routing = false
-		time.AfterFunc(wait, s.wakeUp)
+	if !all && !d.routes.last.IsZero() {
+		s.dirty.routes = d.routes
+		if time.Now().Before(s.routesDue()) {
+			d.routes = span{}
+		} else {
+			s.dirty.routes = span{}
+		}
 	}
 	return d
+}
+
+// since is when the first of what was taken changed.
+func (d *dirt) since() time.Time {
+	if q := d.quick.first; d.routes.first.IsZero() || !q.IsZero() && q.Before(d.routes.first) {
+		return q
+	}
+	return d.routes.first
+}
+
+// rest lets no conversion begin for a while, as one took so long.
+func (s *Source) rest(took time.Duration) {
+	s.mu.Lock()
+	s.notBefore = time.Now().Add(pause * took)
+	s.mu.Unlock()
 }
 
 // flush works out what became of everything that changed, and tells of it.
 func (s *Source) flush(first bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
-	begun, d := time.Now(), s.take()
-	c := Change{Since: d.since}
+	begun, d := time.Now(), s.take(first)
+	c := Change{Since: d.since()}
 	switch {
-	case d.routing:
+	case !d.routes.last.IsZero():
 		s.convert(&c)
 	case len(d.services) > 0:
 		s.update(&c, d.services)
@@ -242,7 +296,7 @@ func (s *Source) flush(first bool) {
 		s.synced.Store(true)
 	}
 	if c.Routing != nil {
-		s.notBefore = time.Now().Add(pause * time.Since(begun)) // for putting it into effect costs as well
+		s.rest(time.Since(begun)) // for putting it into effect costs as well
 		s.show()
 	}
 }
@@ -273,7 +327,7 @@ func (s *Source) convert(c *Change) {
 			changed[b.Name] = s.endpoints[b.Name]
 		}
 	}
-	s.notBefore = time.Now().Add(pause * time.Since(begun))
+	s.rest(time.Since(begun))
 	switch {
 	case c.Routing != nil:
 		c.Endpoints = copyOf(s.endpoints)

@@ -353,20 +353,52 @@ func TestStatusIsNoChange(t *testing.T) {
 	})
 }
 
-// A rollout of an application is many changes, and told of few times.
+// A rollout of an application is many changes, and told of few times; endpoints
+// more often than routes, which cost more.
 func TestChangesAreToldTogether(t *testing.T) {
+	f := func(change func(i int) string, every time.Duration, least, most int, last func(Change) bool) {
+		t.Helper()
+		observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
+			w.next()
+			for i := range int(2 * time.Second / every) {
+				w.put(change(i))
+				time.Sleep(every) // faster than it settles
+			}
+			told := w.next()
+			if len(told) < least || len(told) > most {
+				t.Errorf("two seconds of changes were told %d times, not %d to %d times", len(told), least, most)
+			}
+			if !last(told[len(told)-1]) {
+				t.Errorf("in the end there is %+v", told[len(told)-1])
+			}
+			for _, c := range told {
+				if c.Since.IsZero() || time.Since(c.Since) > time.Minute {
+					t.Errorf("it changed at %v", c.Since)
+				}
+			}
+		})
+	}
+	f(func(i int) string { return slice("a-1", "a", fmt.Sprintf("10.0.%d.1", i%250)) }, 4*time.Millisecond, 20, 45,
+		func(c Change) bool {
+			return c.Routing == nil && reflect.DeepEqual(addressesOf(c.Endpoints["default/a:80"]), []string{"10.0.249.1:8080"})
+		})
+	f(func(i int) string { return strings.ReplaceAll(ingressAndService, "a.example", fmt.Sprintf("a%d.example", i)) }, 10*time.Millisecond, 3, 6,
+		func(c Change) bool { return c.Routing != nil && c.Routing.Routes[0].Hosts[0] == "a199.example" })
+}
+
+// Endpoints do not wait until routes have settled.
+func TestEndpointsDoNotWait(t *testing.T) {
 	observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
 		w.next()
-		for i := range 200 {
-			w.put(slice("a-1", "a", fmt.Sprintf("10.0.1.%d", i+1)))
-			time.Sleep(10 * time.Millisecond) // faster than it settles
-		}
+		begun := time.Now()
+		w.put(slice("a-1", "a", "10.0.0.1"))
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
 		told := w.next()
-		if len(told) < 3 || len(told) > 6 {
-			t.Errorf("two seconds of changes were told %d times", len(told))
+		if len(told) != 2 || told[0].Routing != nil || len(told[0].Endpoints) != 1 || told[1].Routing == nil {
+			t.Fatalf("it told %+v", told)
 		}
-		if got := addressesOf(told[len(told)-1].Endpoints["default/a:80"]); !reflect.DeepEqual(got, []string{"10.0.1.200:8080"}) {
-			t.Errorf("in the end there is %v", got)
+		if told[0].Since != begun || told[1].Since != begun {
+			t.Errorf("it changed at %v and %v, not at %v", told[0].Since, told[1].Since, begun)
 		}
 	})
 }
