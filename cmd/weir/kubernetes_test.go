@@ -320,6 +320,8 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
 	c.load(beside)
 	c.untilEndpoints("192.0.2.1:8080")
+	c.untilReady(true)
+	c.now("other.example", "/", 404)
 	effective := c.config.Load()
 	told, _ := c.times()
 	c.put(pods("192.0.2.2", "192.0.2.3"))
