@@ -70,6 +70,9 @@ func (c *cluster) newObjects(ch kube.Change) *objects {
 	return &objects{of: c, routing: ch.Routing, endpoints: ch.Endpoints, unbound: map[string]error{}}
 }
 
+// known says whether o is what there is, and does not only stand in for it.
+func (o *objects) known() bool { return o == nil || o.endpoints != nil }
+
 // has says whether the listener is one of the cluster's.
 func (o *objects) has(l string) bool {
 	return o != nil && slices.ContainsFunc(o.routing.Listeners, func(of config.Listener) bool { return of.Name == l })
@@ -316,16 +319,14 @@ func (s *server) adoptObjects(p *plan) {
 	if p.objects == nil {
 		s.cluster = nil
 		s.objects.Show(nil)
-		s.node.SetSynced(true)
 		return
 	}
-	c, known := p.objects.of, p.objects.endpoints != nil
+	c := p.objects.of
 	s.cluster = c
 	s.objects.Show(c.source)
-	s.node.SetSynced(known)
 	r := p.objects.inEffect()
 	c.faults.Store(&r.Events)
-	if c.control != nil && known {
+	if c.control != nil && p.objects.known() {
 		c.control.InEffect(p.file, r)
 	}
 }

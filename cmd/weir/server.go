@@ -305,6 +305,7 @@ func (s *server) adopt(p *plan) {
 	s.metrics.applied(p.cfg, !p.again)
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
+	s.node.SetSynced(p.objects.known())
 	s.retire(orphans, p.cfg.Drain.Timeout)
 }
 
