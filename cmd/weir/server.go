@@ -303,9 +303,9 @@ func (s *server) adopt(p *plan) {
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	s.metrics.applied(p.cfg, !p.again)
+	s.node.SetSynced(p.objects.known()) // first: weir is not ready for a moment where it is not
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
-	s.node.SetSynced(p.objects.known())
 	s.retire(orphans, p.cfg.Drain.Timeout)
 }
 
