@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"context"
 )
 
 // weir is one running binary, with an address of its own.
