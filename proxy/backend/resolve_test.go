@@ -173,6 +173,7 @@ func TestForeignNames(t *testing.T) {
 		w.update(foreign("evil.example:80", "127.0.0.2:80", "[fe80::2]:80", "0.0.0.0:80", "unix:/run/app.sock", "10.0.0.2:80"))
 		b := w.set.Backend("team/external:80")
 		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80")
+		synctest.Wait() // the update waits for the answer, not for what is told of it
 		w.wantEvents("address refused evil.example")
 		time.Sleep(time.Minute)
 		w.wantEvents() // once is enough
