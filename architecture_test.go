@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ var source = sync.OnceValues(func() ([]file, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (d.Name()[0] == '.' || d.Name() == "testdata"):
+		case d.IsDir() && name != "." && (d.Name()[0] == '.' || d.Name() == "testdata" || isModule(name)):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil
@@ -45,6 +46,12 @@ var source = sync.OnceValues(func() ([]file, error) {
 	})
 	return files, err
 })
+
+// isModule says whether a folder is a module of its own.
+func isModule(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return err == nil
+}
 
 // goFiles are the files of the module but its tests, and but the tools of e2e.
 func goFiles(t *testing.T) (files []file) {
@@ -73,9 +80,10 @@ const (
 
 var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
-	"tls/storage": leaf,
+	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
 	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
+	"config/kube": part, "config/kube/lint": part, "config/kube/control": part,
 
 	"proxy/backend": backends,
 
@@ -84,13 +92,14 @@ var tiers = map[string]int{
 	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
 	"cmd/weir":      command,
 
-	".": leaf, "e2e": leaf, "e2e/bench": leaf, "e2e/soak": leaf, // they know weir from outside
+	".": leaf, "e2e": leaf, "e2e/bench": leaf, "e2e/soak": leaf, "e2e/kube": leaf, // they know weir from outside
 }
 
 // withinATier are the imports within one tier, with their reasons.
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
+	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
 }
 
 func TestImportsRunOneWay(t *testing.T) {
@@ -135,7 +144,7 @@ func imports(f file) (paths []string) {
 // mayServeHTTP are the packages that may use net/http: ports for operators and
 // load balancers, what asks others about certificates (may one be got, is one
 // revoked), and the tools, all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs"}
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,
@@ -197,6 +206,7 @@ var unavoidable = map[string]string{
 	"config.Rules":                 "those rules",
 	"config.Server":                "a name server, as DNS calls it",
 	"config.Service":               "what a check of gRPC asks for, in gRPC's words",
+	"config/kube.Services":         "Kubernetes calls the objects so",
 	"config.ServerName":            "TLS calls the SNI so",
 	"config.ClientAuthPool":        "an x509.CertPool in PEM",
 	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",

@@ -182,6 +182,35 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
+// Every reason of an event is in the table, and nothing else is.
+func TestEventReasonsAreDocumented(t *testing.T) {
+	docs := section(t, "docs/kubernetes.md", "## What events say")
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\|").FindAllStringSubmatch(docs, -1) {
+		documented[m[1]] = true
+	}
+	for _, f := range goFiles(t) {
+		if f.path != "config/kube/event.go" {
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || !calledReason.MatchString(v.Names[0].Name) || len(v.Values) == 0 {
+				return true
+			}
+			if reason, _ := text(v.Values[0]); !documented[reason] {
+				t.Errorf("docs/kubernetes.md does not have the reason %s", reason)
+			} else {
+				delete(documented, reason)
+			}
+			return true
+		})
+	}
+	for reason := range documented {
+		t.Errorf("docs/kubernetes.md has the reason %s, which no event gives", reason)
+	}
+}
+
 // reasons are the words that the data path gives as reasons or results, and
 // where: strings and constants that are called so, or given to a function that
 // takes a reason.

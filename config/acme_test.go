@@ -299,3 +299,21 @@ func TestClientCertFields(t *testing.T) {
 		t.Error("sha1_signatures has no effect")
 	}
 }
+
+// Secrets are in the cluster that the section kubernetes is about, or in another.
+func TestStorageInSecrets(t *testing.T) {
+	f := func(storage, section, want string) {
+		t.Helper()
+		c := mustParse(t, small+"  p: {}\nstorage: \""+storage+"\"\n"+section)
+		if c.Storage != Secret(want) {
+			t.Errorf("%s with %q is %s, want %s", storage, section, string(c.Storage), want)
+		}
+	}
+	const section, there = "kubernetes: {kubeconfig: testdata/ca.pem}\n", "kubeconfig=testdata%2Fca.pem"
+	f("secrets://weir", "", "secrets://weir")
+	f("secrets://weir?prefix=edge", "", "secrets://weir?prefix=edge")
+	f("secrets://weir", "kubernetes: {}\n", "secrets://weir")
+	f("secrets://weir", section, "secrets://weir?"+there)
+	f("secrets://weir?kubeconfig=testdata/ca.pem", "", "secrets://weir?"+there)
+	f("secrets://weir?kubeconfig=/k&prefix=edge", section, "secrets://weir?kubeconfig=%2Fk&prefix=edge")
+}

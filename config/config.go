@@ -18,6 +18,8 @@ type Config struct {
 	// NodeExplicit says that the configuration named the node. Then endpoints
 	// are local by their node name alone; else by loopback and interface address.
 	NodeExplicit bool
+	// Zone is where the node is; empty: not known, or what the cluster says of it.
+	Zone string
 
 	Listeners      []Listener
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol
@@ -35,6 +37,8 @@ type Config struct {
 	// Storage is where replicas share session ticket keys: a directory, or a
 	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
 	Storage Secret
+	// Kubernetes is the cluster whose objects are served beside this; nil: none.
+	Kubernetes *Kubernetes
 
 	// Hash identifies the effective configuration: the same text after
 	// environment replacement has the same hash on every node. 16 hex digits.
@@ -133,6 +137,9 @@ const (
 	HeaderDeny     HeaderMode = "deny"
 )
 
+// DefaultHeaderTimeout is by when a header has to be there unless a policy says otherwise.
+const DefaultHeaderTimeout = 5 * time.Second
+
 // HeaderPolicy is one entry of proxy_protocol: who may or must send a PROXY header, and by when.
 type HeaderPolicy struct {
 	Name     string
@@ -166,15 +173,29 @@ func (s Secret) GoString() string { return s.String() }
 // MarshalText hides it from encoders, those of logs included.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Certificate is one source of certificates: files, self-signed or ACME; exactly one is set.
+// Certificate is one source of certificates: files, self-signed, ACME or a pair; exactly one is set.
 type Certificate struct {
 	Position   Position
 	CertFile   string
 	KeyFile    string
 	SelfSigned []string // hosts
 	ACME       *ACME
+	Pair       *Pair
 	// NoOCSP keeps weir from asking the responder that the certificate names for a staple.
 	NoOCSP bool
+}
+
+// Pair is a certificate and its key that did not come from files, but from an object of a cluster.
+type Pair struct {
+	Name string // namespace/name
+	// Hosts are those that it is served for, whatever names are in it.
+	Hosts []string
+	// Default makes it that of clients without SNI, and of names that no entry lists.
+	Default bool
+	// CertPEM and KeyPEM are empty where there is no certificate that could be
+	// served: then handshakes for Hosts are refused.
+	CertPEM []byte
+	KeyPEM  Secret
 }
 
 // ACME says how certificates are got from a certificate authority (RFC 8555).
@@ -385,6 +406,12 @@ type Backend struct {
 	Queue          Queue
 	// MaxIdle bounds the idle connections kept per endpoint.
 	MaxIdle int
+	// PreferLocal makes endpoints on this node go first, then those of its
+	// zone, then all others.
+	PreferLocal bool
+	// RampUp is how long an endpoint that comes to others gets less than its
+	// share, from a tenth of it to all; 0: none of that.
+	RampUp time.Duration
 	// HTTP2 offers HTTP/2 to https endpoints, beside HTTP/1.1.
 	HTTP2 bool
 	// Secure says that a grpc backend has a tls section, and so speaks TLS.
@@ -406,6 +433,13 @@ type Endpoint struct {
 	Node     string
 	Zone     string
 	Weight   int // 1 to 1000
+	// Terminating says that the endpoint serves, and is about to go away: it is
+	// used where no other is ready, and counts for no verdict.
+	Terminating bool
+	// Foreign says that the address is somebody's who may not name machines of
+	// ours, so it is used only where it is, or resolves to, another machine's: no
+	// loopback, link-local, multicast or unspecified address.
+	Foreign bool
 }
 
 // HealthCheck probes every endpoint of a backend. Exactly one of HTTP, GRPC and TCP is set.

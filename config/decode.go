@@ -12,7 +12,7 @@ import (
 type draft struct {
 	*decoder
 	inUse        func(cert, key string) (names []string, ok bool) // see Reload; nil: nothing is in use
-	node         string
+	node, zone   string
 	listeners    []*Listener
 	headers      []*HeaderPolicy
 	certificates []*Certificate
@@ -28,6 +28,7 @@ type draft struct {
 	headSize     int64
 	shared       Secret // the top level's storage
 	echKeys      []*ECHKey
+	kubernetes   *Kubernetes
 
 	groups map[hostOn]*group // what the routes say of TLS, by listener and host
 	names  map[string]bool   // of all certificates
@@ -49,6 +50,7 @@ func (v *draft) decode(root *yaml.Node) {
 	v.headSize = 64 << 10
 	there := v.section(root, path{}, []field{
 		{"node", v.text(&v.node)},
+		{"zone", v.text(&v.zone)},
 		{"listeners", v.each(v.listener)},
 		{"proxy_protocol", v.each(v.headerPolicy)},
 		{"certificates", v.every(v.certificate)},
@@ -63,6 +65,7 @@ func (v *draft) decode(root *yaml.Node) {
 		{"access_log", v.accessLogs},
 		{"limits", v.allLimits},
 		{"storage", v.storage(&v.shared)},
+		{"kubernetes", v.kubernetesSource},
 	}...)
 	v.require(there, root, path{}, "listeners", `"listeners: {web: {address: \":8080\", protocol: http}}"`)
 }
@@ -81,8 +84,9 @@ func (v *draft) every(one setter) setter {
 	}
 }
 
-func (v *draft) listener(name string, key, n *yaml.Node, p path) {
-	l := &Listener{Name: name, Position: v.at(key), HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{
+// NewListener is a listener with the defaults of the file, and no address.
+func NewListener(name string) Listener {
+	return Listener{Name: name, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{
 		Handshake:   10 * time.Second,
 		RequestHead: 10 * time.Second,
 		BodyIdle:    time.Minute,
@@ -90,6 +94,12 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 		KeepAlive:   6 * time.Minute,
 		TunnelIdle:  time.Hour,
 	}}
+}
+
+func (v *draft) listener(name string, key, n *yaml.Node, p path) {
+	l := new(Listener)
+	*l = NewListener(name)
+	l.Position = v.at(key)
 	v.mark(l, key, p)
 	v.listeners = append(v.listeners, l)
 	there := v.section(n, p, []field{
@@ -146,7 +156,7 @@ func (v *draft) listenerHTTP2(l *Listener) setter {
 func (d *decoder) prefixes(dst *[]netip.Prefix) setter { return list(d, dst, d.prefix) }
 
 func (v *draft) headerPolicy(name string, key, n *yaml.Node, p path) {
-	h := &HeaderPolicy{Name: name, Position: v.at(key), HeaderTimeout: 5 * time.Second}
+	h := &HeaderPolicy{Name: name, Position: v.at(key), HeaderTimeout: DefaultHeaderTimeout}
 	v.mark(h, key, p)
 	v.headers = append(v.headers, h)
 	there := v.section(n, p, []field{

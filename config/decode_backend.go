@@ -9,15 +9,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func (v *draft) backend(name string, key, n *yaml.Node, p path) {
-	b := &Backend{
-		Name: name, Position: v.at(key),
+// NewBackend is a backend with the defaults of the file, and no endpoints.
+func NewBackend(name string) Backend {
+	return Backend{
+		Name:     name,
 		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
 		Ejection: Ejection{Failures: 5, For: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
 		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
 	}
+}
+
+func (v *draft) backend(name string, key, n *yaml.Node, p path) {
+	b := new(Backend)
+	*b = NewBackend(name)
+	b.Position = v.at(key)
 	v.mark(b, key, p)
 	v.backends = append(v.backends, b)
 	there := v.section(n, p, []field{
@@ -25,6 +32,8 @@ func (v *draft) backend(name string, key, n *yaml.Node, p path) {
 		{"endpoints", v.endpoints(b)},
 		{"resolve_interval", v.duration(&b.ResolveInterval, time.Second, day)},
 		{"balance", choice(v.decoder, &b.Balance, LeastRequests, RoundRobin, Hash)},
+		{"prefer_local", v.truth(&b.PreferLocal)},
+		{"ramp_up", v.duration(&b.RampUp, 0, time.Hour)},
 		{"send_proxy", v.sendProxy(&b.SendProxy)},
 		{"host", parsed(v.decoder, &b.Host, "a host", parseHostField)},
 		{"health_check", v.healthCheck(b)},

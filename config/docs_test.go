@@ -48,6 +48,7 @@ drain: {lame_duck: 1s}
 log: {level: info}
 access_log: {path: stdout}
 limits: {pending: 1}
+kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}}
 `
 
 // knownKeys are the keys that the loader knows, as listeners.NAME.address.

@@ -29,6 +29,27 @@ func (c *Config) Effective() []byte {
 	return text
 }
 
+// EffectiveBeside is what c has beside the file that it was merged with, in the
+// words of a file: what a cluster's objects come to. It is no part of any file.
+func (c *Config) EffectiveBeside(file *Config) []byte {
+	root, s := tree{}, shower{}
+	putNames(&root, "listeners", c.Listeners[len(file.Listeners):], func(v Listener) string { return v.Name }, Listener.tree)
+	putNames(&root, "proxy_protocol", c.HeaderPolicies[len(file.HeaderPolicies):], func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
+	var pairs []tree
+	for _, v := range c.Certificates {
+		if v.Pair != nil {
+			pairs = append(pairs, v.tree(&s))
+		}
+	}
+	root.items("certificates", pairs)
+	root.items("routes", c.routeTrees(c.Routes[len(file.Routes):]))
+	putNames(&root, "backends", c.Backends[len(file.Backends):], func(v Backend) string { return v.Name }, Backend.tree)
+	if len(root.content) == 0 {
+		return nil
+	}
+	return root.yaml()
+}
+
 // A shower writes secrets, or what may be seen of them.
 type shower struct {
 	all bool // secrets as they are
@@ -56,6 +77,7 @@ func (s *shower) storage(k Secret) string {
 func (c *Config) render(s *shower) []byte {
 	root := tree{}
 	root.text("node", c.Node, c.NodeExplicit)
+	root.text("zone", c.Zone, c.Zone != "")
 	putNames(&root, "listeners", c.Listeners, func(v Listener) string { return v.Name }, Listener.tree)
 	putNames(&root, "proxy_protocol", c.HeaderPolicies, func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
 	root.items("certificates", trees(c.Certificates, func(v Certificate) tree { return v.tree(s) }))
@@ -63,7 +85,7 @@ func (c *Config) render(s *shower) []byte {
 	if len(c.ECHKeys) > 0 {
 		root.section("ech", func(t *tree) { t.texts("keys", trees(c.ECHKeys, func(k ECHKey) string { return k.File })) })
 	}
-	root.items("routes", c.routeTrees())
+	root.items("routes", c.routeTrees(c.Routes))
 	putNames(&root, "backends", c.Backends, func(v Backend) string { return v.Name }, Backend.tree)
 	if h := c.Health; h != nil {
 		root.section("health", func(t *tree) {
@@ -92,6 +114,9 @@ func (c *Config) render(s *shower) []byte {
 		t.number("head_fields", c.Limits.HeadFields)
 	})
 	root.text("storage", s.storage(c.Storage), c.Storage != "")
+	if c.Kubernetes != nil {
+		root.section("kubernetes", c.Kubernetes.fill)
+	}
 	return root.yaml()
 }
 
@@ -141,6 +166,17 @@ func (h HeaderPolicy) tree() (t tree) {
 }
 
 func (c Certificate) tree(s *shower) (t tree) {
+	if p := c.Pair; p != nil {
+		t.text("secret", p.Name, true)
+		t.texts("hosts", p.Hosts)
+		if p.Default {
+			t.truth("default", true)
+		}
+		if len(p.CertPEM) == 0 {
+			t.truth("missing", true)
+		}
+		return t
+	}
 	t.text("cert", c.CertFile, c.CertFile != "")
 	t.text("key", c.KeyFile, c.KeyFile != "")
 	if c.SelfSigned != nil {
@@ -224,15 +260,15 @@ func (p TLSPolicy) tree() (t tree) {
 
 // routeTrees joins the Routes that one route of the file was split into: what
 // differs between them is inherited again when it is left out.
-func (c *Config) routeTrees() (all []tree) {
-	for i := 0; i < len(c.Routes); {
-		r := c.Routes[i]
+func (c *Config) routeTrees(routes []Route) (all []tree) {
+	for i := 0; i < len(routes); {
+		r := routes[i]
 		r.Listeners, r.Hosts = slices.Clone(r.Listeners), slices.Clone(r.Hosts)
 		if r.FirstBytes != "" || !c.hasTLS(r) {
 			r.TLS, r.TLSPolicy = "", ""
 		}
-		for i++; i < len(c.Routes) && c.Routes[i].Name == r.Name; i++ {
-			part := c.Routes[i]
+		for i++; i < len(routes) && routes[i].Name == r.Name; i++ {
+			part := routes[i]
 			r.Listeners, r.Hosts = union(r.Listeners, part.Listeners), union(r.Hosts, part.Hosts)
 			if part.TLSPolicy != r.TLSPolicy {
 				r.TLSPolicy = ""
@@ -306,6 +342,8 @@ func (b Backend) tree() (t tree) {
 	}))
 	t.duration("resolve_interval", b.ResolveInterval)
 	t.text("balance", string(b.Balance), true)
+	t.truth("prefer_local", b.PreferLocal)
+	t.duration("ramp_up", b.RampUp)
 	t.text("send_proxy", proxyVersion(b.SendProxy), true)
 	t.text("host", b.Host, b.Host != "")
 	if b.HealthCheck != nil {

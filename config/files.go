@@ -56,6 +56,12 @@ func (v *draft) files(folder string) {
 		}
 	}
 	v.absolute(&v.shared, folder)
+	if k := v.kubernetes; k != nil && k.Kubeconfig != "" {
+		resolve(&k.Kubeconfig)
+		if _, err := readRegular(k.Kubeconfig); err != nil {
+			v.failAt(v.places[&k.Kubeconfig], "%s cannot be read: %v; give the path of a kubeconfig, or take it out to reach the API server as Pods do", v.quote(&k.Kubeconfig, k.Kubeconfig), reason(err))
+		}
+	}
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
 		if c.CertFile != "" || c.KeyFile != "" {
@@ -155,21 +161,13 @@ func (v *draft) pair(cert, key *string) []string {
 	if !okCert || !okKey {
 		return nil
 	}
-	if _, err := certificatesOf(certPEM); err != nil {
-		v.failAt(v.places[cert], "%s %v", v.quote(cert, *cert), err)
+	leaf, err := CheckPair(certPEM, keyPEM)
+	var misfit KeyError
+	switch {
+	case errors.As(err, &misfit):
+		v.failAt(v.places[key], "%s %v", v.quote(key, *key), misfit)
 		return nil
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		v.failAt(v.places[key], "%s cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
-			v.quote(key, *key), strings.TrimPrefix(err.Error(), "tls: "))
-		return nil
-	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	if err == nil {
-		err = usable(leaf)
-	}
-	if err != nil {
+	case err != nil:
 		v.failAt(v.places[cert], "%s %v", v.quote(cert, *cert), err)
 		return nil
 	}
@@ -181,6 +179,31 @@ func (v *draft) pair(cert, key *string) []string {
 	}
 	return namesOf(leaf)
 }
+
+// CheckPair says what keeps a chain and its private key, both in PEM, from
+// being served; a KeyError if it is the key. Else it returns the chain's leaf.
+func CheckPair(certPEM, keyPEM []byte) (leaf *x509.Certificate, err error) {
+	all, err := certificatesOf(certPEM)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		return nil, KeyError{err}
+	}
+	return all[0], usable(all[0])
+}
+
+// KeyError says that a private key cannot be used with its certificate.
+type KeyError struct{ Err error }
+
+// Error says why, and what to give.
+func (e KeyError) Error() string {
+	return fmt.Sprintf("cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
+		strings.TrimPrefix(e.Err.Error(), "tls: "))
+}
+
+// Unwrap returns what crypto/tls says.
+func (e KeyError) Unwrap() error { return e.Err }
 
 // usable refuses certificates that no handshake can succeed with.
 func usable(leaf *x509.Certificate) error {

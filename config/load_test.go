@@ -107,6 +107,30 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+func TestNearEndpoints(t *testing.T) {
+	const text = `listeners: {web: {address: ":80", protocol: http}}
+zone: eu-1a
+routes: [{listeners: [web], backend: app}, {listeners: [web], hosts: [b.example], backend: plain}]
+backends:
+  app: {endpoints: [{address: "10.0.0.1:80", zone: eu-1a, node: a}], prefer_local: true, ramp_up: 30s}
+  plain: {endpoints: ["10.0.0.1:80"]}
+`
+	c := mustParse(t, text)
+	for _, c := range []*Config{c, mustParse(t, string(c.Effective()))} {
+		near, plain := c.Backends[0], c.Backends[1]
+		if c.Zone != "eu-1a" || !near.PreferLocal || near.RampUp != 30*time.Second || plain.PreferLocal || plain.RampUp != 0 {
+			t.Errorf("zone %q, backends %+v", c.Zone, c.Backends)
+		}
+	}
+	if len(c.Warnings) > 0 {
+		t.Errorf("warnings %v", c.Warnings)
+	}
+	c = mustParse(t, strings.Replace(text, "zone: eu-1a\n", "", 1))
+	if len(c.Warnings) != 1 || c.Warnings[0].Error() != "weir.yaml:4:84: backends.app.prefer_local: the endpoints' zones mean nothing here, as the top level says no zone of this machine's" {
+		t.Errorf("warnings %v", c.Warnings)
+	}
+}
+
 func TestListenerHTTP2(t *testing.T) {
 	f := func(protocol, text string, want ListenerHTTP2) {
 		t.Helper()
@@ -424,4 +448,37 @@ func TestNearest(t *testing.T) {
 	f("", "", "address")
 	f("backend", "backends", "backends", "backs")
 	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
+}
+
+func TestKubernetes(t *testing.T) {
+	f := func(section string, want Kubernetes) {
+		t.Helper()
+		c := mustParse(t, small+"  p: {}\nkubernetes: "+section+"\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\n")
+		c.Kubernetes.Position = Position{}
+		if !reflect.DeepEqual(*c.Kubernetes, want) {
+			t.Errorf("%s is\n%+v, want\n%+v", section, *c.Kubernetes, want)
+		}
+		reloads(t, c)
+	}
+	f("{}", Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
+	f(`{class: nginx, controller: k8s.io/ingress-nginx, namespaces: [a, b], listeners: [secure], default_certificate: a/b.c, https_redirect: false}`,
+		Kubernetes{Class: "nginx", Controller: "k8s.io/ingress-nginx", Namespaces: []string{"a", "b"}, Listeners: []string{"secure"}, DefaultCertificate: ObjectName{"a", "b.c"}})
+	f(`{kubeconfig: testdata/ca.pem, namespace_labels: [a.example/b=c, d=], prefer_local: true, require_local: [a/b, c/d], tcp: {config_map: a/b, proxy_protocol: lb}, publish: {service: a/b}, lease: c/d}`,
+		Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
+			NamespaceLabels: []Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []ObjectName{{"a", "b"}, {"c", "d"}},
+			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}, Lease: ObjectName{"c", "d"}})
+	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org], keep: true}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}, Keep: true}})
+}
+
+// A cluster may have what the file has not: certificates, and routes to listeners.
+func TestKubernetesServesListeners(t *testing.T) {
+	c := mustParse(t, `listeners:
+  web: {address: ":80", protocol: http}
+  secure: {address: ":443", protocol: tls}
+kubernetes: {require_local: [a/b], prefer_local: true}
+`)
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Message, "node is not set") {
+		t.Errorf("warnings: %v", c.Warnings)
+	}
 }

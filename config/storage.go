@@ -10,8 +10,8 @@ import (
 
 func (v *draft) storage(dst *Secret) setter { return v.secret(dst, parseStorage) }
 
-// parseStorage checks a directory, or the URL of a Redis. Its errors say nothing
-// of the text, as there may be a password in it.
+// parseStorage checks a directory, or the URL of a Redis or of a namespace. Its
+// errors say nothing of the text, as there may be a password in it.
 func parseStorage(s string) (string, error) {
 	if !isURL(s) {
 		if strings.HasPrefix(s, "~") {
@@ -26,8 +26,10 @@ func parseStorage(s string) (string, error) {
 	switch {
 	case err != nil:
 		return wrong("is not a URL; percent-encode what is special in a password")
+	case u.Scheme == secretsScheme:
+		return parseSecrets(s, u)
 	case u.Scheme != "redis" && u.Scheme != "rediss":
-		return wrong("is neither a directory nor a redis:// or rediss:// URL")
+		return wrong("is neither a directory nor a redis://, rediss:// or secrets:// URL")
 	case u.Hostname() == "" || u.Fragment != "" || strings.Contains(s, "#"):
 		return wrong("is not the URL of a Redis")
 	}
@@ -54,6 +56,56 @@ func parseStorage(s string) (string, error) {
 		}
 	}
 	return s, nil
+}
+
+// secretsScheme begins the URL of a storage in the Secrets of a cluster.
+const secretsScheme = "secrets"
+
+// parseSecrets checks secrets://NAMESPACE, with the parameters prefix, which
+// names of objects begin with, and kubeconfig.
+func parseSecrets(s string, u *url.URL) (string, error) {
+	wrong := func(why string) (string, error) {
+		return "", errors.New(why + "; write the namespace, such as secrets://weir or secrets://weir?prefix=edge")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	switch {
+	case !isDNSLabel(u.Host):
+		return wrong("names no namespace")
+	case u.User != nil || strings.Trim(u.Path, "/") != "" || u.Fragment != "" || err != nil:
+		return wrong("has more than a namespace, a prefix and a kubeconfig")
+	}
+	for key, values := range query {
+		switch {
+		case key != "prefix" && key != "kubeconfig" || len(values) != 1 || values[0] == "":
+			return wrong("has another parameter than one prefix and one kubeconfig")
+		case key == "prefix" && (!isDNSLabel(values[0]) || len(values[0]) > 40):
+			return wrong("has a prefix that names of objects cannot begin with: lower case letters, digits and dashes, at most 40, can")
+		}
+	}
+	return s, nil
+}
+
+// reach completes the URL of a storage in Secrets: the API server is that of the
+// section kubernetes unless it says another.
+func (v *draft) reach(storage string, folder string) string {
+	u, err := url.Parse(storage)
+	if err != nil || u.Scheme != secretsScheme {
+		return storage
+	}
+	query := u.Query()
+	file := query.Get("kubeconfig")
+	if file == "" && v.kubernetes != nil {
+		file = v.kubernetes.Kubeconfig
+	}
+	if file == "" {
+		return storage
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(folder, file)
+	}
+	query.Set("kubeconfig", file)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 func isURL(storage string) bool { return strings.Contains(storage, "://") }
@@ -85,9 +137,11 @@ func (s Secret) isOpenToNetwork() bool {
 	return err == nil && u.Scheme == "redis" && !isLoopbackHost(u.Hostname())
 }
 
-// absolute makes a directory start at folder, and leaves URLs as they are.
+// absolute makes a directory start at folder. URLs stay as they are, but that
+// those of Secrets say how the cluster is reached.
 func (v *draft) absolute(storage *Secret, folder string) {
 	if *storage == "" || isURL(string(*storage)) {
+		*storage = Secret(v.reach(string(*storage), folder))
 		return
 	}
 	dir := string(*storage)

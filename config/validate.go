@@ -36,6 +36,7 @@ func (v *draft) validate() {
 			checkName(v, &v.health.RequireLocal[i], "backend", v.backends, func(b *Backend) string { return b.Name })
 		}
 	}
+	v.checkKubernetes()
 	v.checkCertificates()
 	v.checkAddresses()
 }
@@ -184,7 +185,7 @@ func (v *draft) checkCertificates() {
 		return
 	}
 	for _, l := range v.listeners {
-		if l.Protocol == ProtocolTLS && v.opensTLS(l) {
+		if l.Protocol == ProtocolTLS && v.opensTLS(l) && !v.servesIngress(l) {
 			v.failAt(v.places[&l.Protocol], `a tls listener needs certificates unless all its routes pass TLS through; give some, such as "certificates: [{self_signed: {hosts: [app.example.org]}}]"`)
 		}
 	}
@@ -236,12 +237,12 @@ func (v *draft) checkAddresses() {
 // config is the configuration as its consumers see it.
 func (v *draft) config() *Config {
 	c := &Config{
-		Node: v.node, NodeExplicit: v.node != "",
+		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
 		Backends: values(v.backends), Health: v.health, Admin: *v.admin,
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
-		ECHKeys: values(v.echKeys), Storage: v.shared,
+		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}
 	c.Limits.HeadBytes = int(v.headSize)
 	for _, r := range v.routes {

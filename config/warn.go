@@ -17,6 +17,9 @@ func (v *draft) warn() {
 		if v.given(&b.Queue) && b.MaxConnections == 0 {
 			v.warnAt(v.places[&b.Queue], "nothing ever waits here, as max_connections is not set")
 		}
+		if b.PreferLocal && v.zone == "" && slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Zone != "" }) {
+			v.warnAt(v.places[&b.PreferLocal], "the endpoints' zones mean nothing here, as the top level says no zone of this machine's")
+		}
 		if b.TLS.InsecureSkipVerify {
 			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "whoever answers in an endpoint's place can read and change everything")
 		}
@@ -31,6 +34,7 @@ func (v *draft) warn() {
 		}
 	}
 	v.warnStorage(&v.shared)
+	v.warnKubernetes()
 	if t := v.policyNamed(DefaultTLSPolicy); t.SHA1 {
 		v.warnAt(v.places[&t.SHA1], "this is the policy of all hosts that name no other, so every client may then be shown SHA-1 signatures by offering nothing better; give those who need it a policy of their own")
 	}
@@ -53,7 +57,7 @@ func (v *draft) warnUnused() {
 		}
 	}
 	for _, h := range v.headers {
-		unused(h, "policy", slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
+		unused(h, "policy", v.kubernetes.uses(h) || slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
 	}
 	for _, t := range v.policies {
 		used := slices.ContainsFunc(v.routes, func(r *Route) bool { return r.TLSPolicy == t.Name })
@@ -65,7 +69,7 @@ func (v *draft) warnUnused() {
 }
 
 func (v *draft) warnListener(l *Listener) {
-	if !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) {
+	if !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) && !v.servesIngress(l) {
 		v.warnAt(v.places[l], "no route names this listener, so it answers everything with 404")
 	}
 	if l.Protocol != ProtocolTCP {

@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config/kube/api/fake"
 )
 
 // storages are the kinds of storage that replicas can share, each in its own.
@@ -13,6 +17,17 @@ var storages = []struct {
 }{
 	{"directory", func(t *testing.T) string { return filepath.Join(t.TempDir(), "shared") }},
 	{"redis", startRedis},
+	{"secrets", secretsOfCluster},
+}
+
+// secretsOfCluster are in the memory of what stands in for an API server, or in
+// a real one, whose kubeconfig is in WEIR_TEST_KUBECONFIG.
+func secretsOfCluster(t *testing.T) string {
+	kubeconfig := os.Getenv("WEIR_TEST_KUBECONFIG")
+	if kubeconfig == "" {
+		kubeconfig = fake.New(t).Kubeconfig
+	}
+	return fmt.Sprintf("secrets://default?prefix=t%d&kubeconfig=%s", time.Now().UnixNano(), kubeconfig)
 }
 
 // Two replicas are two who want the same certificate at the same moment, and a

@@ -17,7 +17,10 @@ type State struct {
 	Loaded   bool // a configuration is in effect
 	Bound    bool // its listeners are bound
 	Draining bool // from the first moment of a drain
-	Cordoned bool // the node is taken out of service by hand or by Kubernetes
+	Synced   bool // all objects of the cluster that is served are known; true without one
+	Cordoned bool // the node is taken out of service by hand
+	// Leaving says in words why Kubernetes takes the node out of service.
+	Leaving []string
 	// RequireLocal are the backends that must have a ready endpoint on this node.
 	RequireLocal []LocalBackend
 }
@@ -39,13 +42,13 @@ type Verdict struct {
 	LocalEndpoints int `json:"local_endpoints"`
 	// Weighted says that LocalEndpoints means something: RequireLocal is not empty.
 	Weighted bool `json:"weighted"`
-	// Cordoned is State's.
+	// Cordoned says that the node is taken out of service, by whomever.
 	Cordoned bool `json:"cordoned"`
 }
 
 // Evaluate is the verdict of a state.
 func Evaluate(s State) Verdict {
-	v := Verdict{Weighted: len(s.RequireLocal) > 0, Cordoned: s.Cordoned}
+	v := Verdict{Weighted: len(s.RequireLocal) > 0, Cordoned: s.Cordoned || len(s.Leaving) > 0}
 	because := func(bad bool, why string) {
 		if bad {
 			v.Reasons = append(v.Reasons, why)
@@ -53,12 +56,14 @@ func Evaluate(s State) Verdict {
 	}
 	because(!s.Loaded, "no configuration is loaded yet")
 	because(!s.Bound, "the listeners are not bound yet")
+	because(!s.Synced, "the objects of the cluster are not known yet")
 	because(s.Draining, "weir is draining")
 	v.Ready = len(v.Reasons) == 0
-	because(s.Cordoned, "the node is cordoned")
+	because(s.Cordoned, "the node is cordoned by hand (admin port)")
+	v.Reasons = append(v.Reasons, s.Leaving...)
 	for _, b := range s.RequireLocal {
 		v.LocalEndpoints += b.Ready
-		because(b.Ready == 0, fmt.Sprintf("backend %q has no ready endpoint on this node (health.require_local)", b.Name))
+		because(b.Ready == 0, fmt.Sprintf("backend %q has no ready endpoint on this node (require_local)", b.Name))
 	}
 	v.Healthy = len(v.Reasons) == 0
 	return v
@@ -69,8 +74,8 @@ func Evaluate(s State) Verdict {
 type Node struct {
 	localReady func(backend string) int
 
-	loaded, bound, draining, cordoned atomic.Bool
-	requireLocal                      atomic.Pointer[[]string]
+	loaded, bound, synced, draining, cordoned atomic.Bool
+	requireLocal, leaving                     atomic.Pointer[[]string]
 }
 
 // NewNode makes a node that is not ready yet. localReady counts the ready
@@ -78,6 +83,8 @@ type Node struct {
 func NewNode(localReady func(backend string) int) *Node {
 	n := &Node{localReady: localReady}
 	n.requireLocal.Store(new([]string))
+	n.leaving.Store(new([]string))
+	n.synced.Store(true)
 	return n
 }
 
@@ -87,10 +94,18 @@ func (n *Node) SetLoaded(yes bool) { n.loaded.Store(yes) }
 // SetBound says whether the listeners are bound.
 func (n *Node) SetBound(yes bool) { n.bound.Store(yes) }
 
+// SetSynced says whether all objects of the cluster that is served are known.
+// Without a cluster they are.
+func (n *Node) SetSynced(yes bool) { n.synced.Store(yes) }
+
+// SetLeaving says why Kubernetes takes the node out of service, in words for the
+// verdict; none: it does not. The caller does not change the slice afterwards.
+func (n *Node) SetLeaving(why []string) { n.leaving.Store(&why) }
+
 // SetDraining begins or ends a drain.
 func (n *Node) SetDraining(yes bool) { n.draining.Store(yes) }
 
-// SetCordoned takes the node out of service or puts it back.
+// SetCordoned takes the node out of service by hand, or puts it back.
 func (n *Node) SetCordoned(yes bool) { n.cordoned.Store(yes) }
 
 // Draining says whether a drain runs.
@@ -104,7 +119,7 @@ func (n *Node) SetRequireLocal(backends []string) { n.requireLocal.Store(&backen
 func (n *Node) State() State {
 	s := State{
 		Loaded: n.loaded.Load(), Bound: n.bound.Load(),
-		Draining: n.draining.Load(), Cordoned: n.cordoned.Load(),
+		Synced: n.synced.Load(), Draining: n.draining.Load(), Cordoned: n.cordoned.Load(), Leaving: *n.leaving.Load(),
 	}
 	for _, name := range *n.requireLocal.Load() {
 		s.RequireLocal = append(s.RequireLocal, LocalBackend{Name: name, Ready: n.localReady(name)})

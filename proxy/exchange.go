@@ -40,6 +40,7 @@ type progress struct {
 
 	trouble  trouble
 	attempts int
+	excused  int  // of the attempts: those that found nobody
 	orphaned bool // its listener is gone, or became another
 	answered bool // the response's head was gathered for the client
 	upgraded bool
@@ -71,6 +72,7 @@ const (
 	unsent             // there was no connection
 	refused            // the endpoint did not act on the request, and said so
 	unanswered         // a reused connection ended before any byte of the response
+	dropped            // a new connection did
 	failed             // the endpoint gave no proper response head
 	cutShort           // the response broke off behind its head
 	clientGone         // the client broke off, or sent no proper body

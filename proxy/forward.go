@@ -20,9 +20,9 @@ func (x *exchange) forward(r *Route) {
 	b := r.backend
 	x.rewrite(b.Settings().Host)
 	client := x.conn.Client.Addr()
-	var avoid *backend.Endpoint
+	var tried []*backend.Endpoint
 	for fresh := false; ; {
-		e, err := b.Acquire(client, avoid, time.Time{})
+		e, err := b.Acquire(client, tried, time.Time{})
 		if err != nil {
 			x.unavailable(err)
 			return
@@ -40,12 +40,12 @@ func (x *exchange) forward(r *Route) {
 		if x.trouble == none {
 			return
 		}
-		if !x.mayRetry(b) {
+		tried = append(tried, e)
+		if !x.mayRetry(b, tried) {
 			x.giveUp()
 			return
 		}
-		avoid = e
-		fresh = fresh || x.trouble == unanswered // another idle connection may have ended as well
+		fresh = fresh || x.trouble == unanswered || x.trouble == dropped // another idle connection may have ended as well
 	}
 }
 
@@ -143,8 +143,10 @@ func (x *exchange) relayReady() bool {
 			x.trouble = stale
 			return true
 		}
+		before := x.link.Sent()
 		if err := x.send(); err != nil {
 			x.lostEndpoint(err)
+			x.noteUnsent(before)
 			return true
 		}
 		x.phase = awaitingHead
@@ -181,6 +183,21 @@ func (x *exchange) send() error {
 	}
 	h.WriteEnd(&x.req)
 	return h.Flush()
+}
+
+// noteUnsent makes nothing of a loss, however far it went, where no byte of the
+// request left: any request may then be sent by another connection. before is
+// what the connection had sent before it.
+func (x *exchange) noteUnsent(before int64) {
+	if x.link.Conn == nil || x.link.Sent() != before || !x.upload.repeatable() {
+		return
+	}
+	switch x.trouble {
+	case unanswered:
+		x.trouble = stale
+	case dropped:
+		x.trouble = unsent
+	}
 }
 
 // gotHead passes a response's head on. It returns true when nothing of this
@@ -325,6 +342,8 @@ func (x *exchange) lostEndpoint(err error) {
 	case x.link.Reused && !x.link.HTTP.Answered():
 		x.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
 		return // an idle connection may end at any time: that is no fault of the endpoint's
+	case !x.link.HTTP.Answered():
+		x.fail(dropped, http.StatusBadGateway, "endpoint_closed", err)
 	default:
 		x.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
 	}
@@ -343,12 +362,22 @@ func (x *exchange) tellPanic(err error) {
 // sent, or may be repeated; and retries are within their bounds. That an idle
 // connection had ended is no sign of overload, and happens once in an exchange,
 // as the next attempt has a new connection: the share of retries is not for it.
-func (x *exchange) mayRetry(b *backend.Backend) bool {
-	reason, spends := backend.RetryConnect, true
+// That a new one ended may be the request's doing, so that is tried elsewhere only.
+func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool {
+	reason, spends := backend.RetryClosed, true
 	switch x.trouble {
 	case unsent:
+		if b.AllowConnect(tried, &x.excused, x.err) {
+			b.Retried(backend.RetryConnect)
+			return true
+		}
+		return false
+	case dropped:
+		if !x.req.Idempotent || x.upload != nil || !b.Another(tried) {
+			return false
+		}
 	case unanswered:
-		reason, spends = backend.RetryClosed, false
+		spends = false
 		if !x.req.Idempotent || x.upload != nil {
 			return false
 		}
@@ -360,7 +389,7 @@ func (x *exchange) mayRetry(b *backend.Backend) bool {
 	default:
 		return false
 	}
-	if x.attempts >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+	if x.attempts-x.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)

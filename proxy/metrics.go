@@ -31,7 +31,8 @@ type routeKey struct{ route, backend string }
 type routeMetrics struct {
 	key      routeKey
 	m        *Metrics
-	codes    [600]atomic.Pointer[prometheus.Counter]
+	codes    [6]atomic.Pointer[hundred] // by the first digit
+	texts    []string                   // the codes there are series of; guarded by m.mu
 	duration prometheus.Observer
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
@@ -62,6 +63,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.none = m.route("", "")
 	return m
 }
+
+// hundred are the counters of the codes with one first digit. Most routes see
+// few of them, and there are many routes.
+type hundred [100]atomic.Pointer[prometheus.Counter]
 
 func (m *Metrics) route(route, backend string) *routeMetrics {
 	m.mu.Lock()
@@ -108,11 +113,13 @@ func (m *Metrics) retain(t *Table) {
 		}
 		r.retired = true
 		delete(m.routes, key)
-		labels := prometheus.Labels{"route": key.route, "backend": key.backend}
-		m.requests.DeletePartialMatch(labels)
-		m.duration.DeletePartialMatch(labels)
+		for _, code := range r.texts {
+			m.requests.DeleteLabelValues(key.route, key.backend, code)
+		}
+		m.duration.DeleteLabelValues(key.route, key.backend)
 		if !names[key.route] {
-			m.bytes.DeletePartialMatch(prometheus.Labels{"route": key.route})
+			m.bytes.DeleteLabelValues(key.route, "in")
+			m.bytes.DeleteLabelValues(key.route, "out")
 			m.tunnels.DeleteLabelValues(key.route)
 		}
 	}
@@ -169,20 +176,25 @@ func (m *Metrics) slowClient(listener, reason string) {
 
 // exchange counts one. A code out of range is an endpoint's invention.
 func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
-	if code < 0 || code >= len(r.codes) {
+	if code < 0 || code >= len(r.codes)*len(hundred{}) {
 		code = 0
 	}
-	c := r.codes[code].Load()
-	if c == nil {
-		c = r.addCode(code)
-	}
-	(*c).Inc()
+	r.counter(code).Inc()
 	r.duration.Observe(d.Seconds())
 	r.in.Add(float64(in))
 	r.out.Add(float64(out))
 }
 
-func (r *routeMetrics) addCode(code int) *prometheus.Counter {
+func (r *routeMetrics) counter(code int) prometheus.Counter {
+	if h := r.codes[code/len(hundred{})].Load(); h != nil {
+		if c := h[code%len(hundred{})].Load(); c != nil {
+			return *c
+		}
+	}
+	return r.addCode(code)
+}
+
+func (r *routeMetrics) addCode(code int) prometheus.Counter {
 	text := strconv.Itoa(code)
 	if code == 0 {
 		text = "other"
@@ -194,7 +206,13 @@ func (r *routeMetrics) addCode(code int) *prometheus.Counter {
 		c = prometheus.NewCounter(prometheus.CounterOpts{Name: "retired"})
 	} else {
 		c = r.m.requests.WithLabelValues(r.key.route, r.key.backend, text)
+		r.texts = append(r.texts, text)
 	}
-	r.codes[code].Store(&c)
-	return &c
+	h := r.codes[code/len(hundred{})].Load()
+	if h == nil {
+		h = new(hundred)
+		r.codes[code/len(hundred{})].Store(h)
+	}
+	h[code%len(hundred{})].Store(&c)
+	return c
 }

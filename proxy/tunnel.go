@@ -33,9 +33,10 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
 // connect finds an endpoint that takes a connection, within the bounds for retries.
 func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backend.Session, error) {
 	b := r.backend
-	var avoid *backend.Endpoint
+	var tried []*backend.Endpoint
+	excused := 0
 	for attempt := 1; ; attempt++ {
-		e, err := b.Acquire(c.Client.Addr(), avoid, time.Time{})
+		e, err := b.Acquire(c.Client.Addr(), tried, time.Time{})
 		if err != nil {
 			rec.Reason = whyNone(err)
 			return nil, err
@@ -50,12 +51,12 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		}
 		e.Failed(err)
 		e.Release()
-		if attempt >= b.Settings().Retries.Attempts || !b.AllowRetry() {
+		tried = append(tried, e)
+		if !b.AllowConnect(tried, &excused, err) {
 			rec.Reason = "connect"
 			return nil, err
 		}
 		b.Retried(backend.RetryConnect)
-		avoid = e
 	}
 }
 

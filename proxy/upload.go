@@ -53,6 +53,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	}
 	x.upload = u
 	x.phase = awaitingHead
+	before := link.Sent()
 	link.HTTP.WriteHead(&x.req)
 	x.wire.Share()
 	go u.run()
@@ -62,6 +63,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	if u.panicked != nil {
 		panic(u.panicked) // where it ends this connection alone
 	}
+	x.noteUnsent(before)
 	if u.err != nil && x.trouble != none {
 		x.clientFailed(u.err)
 	}

@@ -22,6 +22,7 @@ func (s *server) admin() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", s.showStatus)
 	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("GET /kubernetes", s.showObjects)
 	mux.HandleFunc("GET /tls/clients", s.showTLSClients)
 	mux.HandleFunc("POST /drain", s.toggle(s.setDraining, true))
 	mux.HandleFunc("POST /undrain", s.toggle(s.setDraining, false))
@@ -43,6 +44,7 @@ const adminIndex = `weir, admin port
 GET  /metrics       for Prometheus
 GET  /status        the verdict, connections and endpoints
 GET  /config        the configuration in effect
+GET  /kubernetes    the objects of the cluster, and what is wrong with them
 GET  /tls/clients   who still needs old TLS; weir tls report makes sense of it
 GET  /debug/pprof/  profiles
 POST /reload        load the configuration again, as SIGHUP does
@@ -127,8 +129,9 @@ func (s *server) showTLSClients(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {
-	cfg := s.config.Load()
+	file := s.file.Load()
 	w.Header().Set("Content-Type", "application/yaml")
-	w.Header().Set("X-Config-Hash", cfg.Hash)
-	w.Write(cfg.Effective())
+	w.Header().Set("X-Config-Hash", file.Hash)
+	w.Write(file.Effective())
+	w.Write(s.effectiveObjects())
 }

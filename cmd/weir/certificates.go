@@ -20,6 +20,7 @@ import (
 type certificates struct {
 	certs   *certs.Store
 	acme    *acme.Manager
+	ending  lately // certificates that were warned of
 	missing lately // names without a certificate that a handshake was refused for
 }
 
@@ -43,26 +44,32 @@ func (s *server) newCertificates() {
 
 // prepareCertificates readies the certificates of a configuration. The ones
 // from authorities take effect first: the table then finds them.
-func (s *server) prepareCertificates(entries []config.Certificate) (commit func(), err error) {
-	managed, err := s.acme.Prepare(entries)
+func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
+	managed, err := s.acme.Prepare(p.cfg.Certificates)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.certs.Plan(entries, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
+	read := s.certs.Plan
+	if p.again {
+		read = s.certs.PlanPairs
+	}
+	plan, err := read(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
 	if err != nil {
 		return nil, err
 	}
 	return func() {
 		managed.Commit()
 		plan.Commit()
-		s.logEndings()
+		s.logEndings(!p.again)
 	}, nil
 }
 
 // reloadCertificates takes up certificate files that changed, whatever else is
 // wrong with the configuration.
 func (s *server) reloadCertificates() {
+	s.change.Lock() // or a plan that was made before would bring back what was
 	replaced, err := s.certs.Reload()
+	s.change.Unlock()
 	for _, file := range replaced {
 		s.log.Info("a certificate file was read again", zap.String("cert", file))
 	}
@@ -157,14 +164,19 @@ func (s *server) warnOfEndings(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.logEndings()
+			s.logEndings(true)
 		}
 	}
 }
 
-func (s *server) logEndings() {
+// logEndings warns of certificates that end soon; unless of all, of those that
+// it has not warned of for a while.
+func (s *server) logEndings(all bool) {
 	now := time.Now()
 	for _, e := range s.certs.Ending(now) {
+		if !s.ending.first(e.Source+e.NotAfter.String(), expiryRound) && !all {
+			continue
+		}
 		fields := []zap.Field{zap.String("names", strings.Join(e.Names, ", ")), zap.String("source", e.Source),
 			zap.Time("not_after", e.NotAfter.UTC()), zap.Int("days", int(e.NotAfter.Sub(now).Hours()/24))}
 		if e.NotAfter.Before(now) {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +11,7 @@ import (
 
 func newCheckCommand() *cobra.Command {
 	var path string
+	var objects bool
 	c := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Report everything that is wrong with a configuration",
@@ -20,20 +21,24 @@ certificate, key and CA file that it names, and opens no port. Each error is one
   FILE:LINE:COLUMN: what is wrong, and what would be right
 
 and all of them come at once, with exit status 1. What is allowed and probably
-not meant is a line with "warning:"; the exit status is then 0.`,
+not meant is a line with "warning:"; the exit status is then 0.
+
+With --cluster it also reads the objects of the cluster that the section
+kubernetes names, once, and says what they come to and what is wrong with them.`,
 		Example: `  weir check -c weir.yaml
   envsubst < weir.tmpl | weir check -c -`,
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
-		RunE:                  func(c *cobra.Command, _ []string) error { return check(c, path) },
+		PreRunE:               requireFile,
+		RunE:                  func(c *cobra.Command, _ []string) error { return check(c, path, objects) },
 	}
 	c.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE`; - is standard input")
-	c.MarkFlagRequired("config")
+	c.Flags().BoolVar(&objects, "cluster", false, "look at the objects of the cluster as well")
 	return c
 }
 
-func check(c *cobra.Command, path string) error {
-	cfg, err := config.Load(path, os.LookupEnv)
+func check(c *cobra.Command, path string, objects bool) error {
+	cfg, err := load(path)
 	if err != nil {
 		return err
 	}
@@ -43,8 +48,11 @@ func check(c *cobra.Command, path string) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", w.Position, w.Message)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", path,
+	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", cmp.Or(path, builtIn),
 		count(len(cfg.Listeners), "listener"), count(routes(cfg), "route"), count(len(cfg.Backends), "backend"), cfg.Hash)
+	if objects {
+		return checkObjects(c, cfg, connectKube)
+	}
 	return nil
 }
 

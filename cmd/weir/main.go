@@ -41,6 +41,7 @@ The configuration is one YAML file; docs/configuration.md names every key.`,
 	root.AddCommand(newRunCommand())
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
+	root.AddCommand(newLintCommand())
 	root.AddCommand(newECHCommand())
 	root.AddCommand(newSoakCommand())
 	root.AddCommand(newTLSCommand())

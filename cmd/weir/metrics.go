@@ -25,7 +25,7 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
 			Help: "Always 1; the label is the hash of the configuration in effect, the same on every node that has the same one."}, []string{"hash"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
-			Help: "Connections that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
+			Help: "Connections, and changes of a cluster's objects, that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help: "Always 1; the labels tell which weir this is."}, []string{"version", "goversion"})
@@ -36,8 +36,11 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 	return m
 }
 
-// applied notes the configuration that is in effect now.
-func (m *serverMetrics) applied(cfg *config.Config) {
+// applied notes the configuration that is in effect now, and whether it was loaded for that.
+func (m *serverMetrics) applied(cfg *config.Config, loaded bool) {
+	if !loaded {
+		return
+	}
 	m.hash.Reset()
 	m.hash.WithLabelValues(cfg.Hash).Set(1)
 	m.success.Set(1)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/listener/pressure"
 )
 
@@ -21,7 +23,8 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "Serve a configuration",
-		Long: `Serve the configuration in FILE until SIGTERM or Ctrl-C.
+		Long: `Serve the configuration in FILE until SIGTERM or Ctrl-C. In a Pod the file may
+be left out: the cluster's Ingresses are then served on ports 80 and 443.
 
   SIGHUP   loads the file again and opens the access log anew; so does a change
            of the file. A file with errors changes nothing.
@@ -32,15 +35,31 @@ func newRunCommand() *cobra.Command {
 The exit status is 0 unless something that ran had to be cut off.`,
 		Example: "  weir run -c /etc/weir/weir.yaml\n  weir run -c - < weir.yaml",
 		Args:    cobra.NoArgs,
+		PreRunE: requireFile,
 		RunE:    func(*cobra.Command, []string) error { return run(path) },
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file; - is standard input")
-	cmd.MarkFlagRequired("config")
 	return cmd
 }
 
+// requireFile makes the flag a required one where there is no cluster to serve instead.
+func requireFile(c *cobra.Command, _ []string) error {
+	if kube.InPod() {
+		return nil
+	}
+	return c.MarkFlagRequired("config")
+}
+
+// load reads the file at path, or without a path what a Pod serves without one.
+func load(path string) (*config.Config, error) {
+	if path == "" {
+		return withoutFile(os.LookupEnv)
+	}
+	return config.Load(path, os.LookupEnv)
+}
+
 func run(path string) error {
-	cfg, err := config.Load(path, os.LookupEnv)
+	cfg, err := load(path)
 	if err != nil {
 		return err
 	}
@@ -62,7 +81,7 @@ func run(path string) error {
 		s.close()
 		return fmt.Errorf("cannot start: %w", err)
 	}
-	log.Info("serving", zap.String("config", path), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
+	log.Info("serving", zap.String("config", cmp.Or(path, builtIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", buildVersion()))
 	return s.serve(signals)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	writer "github.com/weirproxy/weir/config/kube/control"
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
@@ -45,9 +48,17 @@ type server struct {
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of weir's own log
+	faults     *listener.Repeats // of objects
 
 	certificates
-	shared sharedTickets // guarded by change
+	shared     sharedTickets // guarded by change
+	cluster    *cluster      // whose objects are served; nil: none; guarded by change
+	objects    *kube.Metrics
+	written    *writer.Metrics
+	connect    func(*config.Kubernetes) (listing, error)
+	begin      func(*config.Config) (control, error) // newControl
+	patience   time.Duration                         // with a cluster that was not served before
+	retryAfter time.Duration                         // of objects that are not in effect
 
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
@@ -56,7 +67,10 @@ type server struct {
 	stop context.CancelFunc
 
 	change    sync.Mutex // held while a configuration is applied
-	config    atomic.Pointer[config.Config]
+	ended     bool       // nothing is applied any more
+	file      atomic.Pointer[config.Config]
+	config    atomic.Pointer[config.Config] // the file's, with what the cluster has
+	ofFile    ofFile                        // what was made of the file's configuration alone
 	listeners map[string]*boundListener
 	ports     map[string]*boundPort // "health" and "admin"
 }
@@ -80,6 +94,9 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
+	s.objects, s.written = kube.NewMetrics(s.registry), writer.NewMetrics(s.registry)
+	s.connect, s.begin = connectKube, s.newControl
+	s.patience, s.retryAfter = clusterPatience, retryObjects
 	s.health = health.NewPort(s.node)
 
 	s.newCertificates()
@@ -91,6 +108,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.lm = listener.NewMetrics(s.registry, s.tracker)
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
+	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
 
 	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
 		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
@@ -100,46 +118,72 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 
 // plan is a configuration ready to go into effect: all that can fail was done.
 type plan struct {
-	cfg      *config.Config
-	commit   func() // certificates
-	access   *accessLog
-	policies map[string]*policy.Policy
-	headers  map[string]*listener.Policy
-	bound    map[string]net.Listener // new listeners
-	handed   map[string]bool         // listeners whose socket another one gets
-	ports    map[string]net.Listener // new ports
-	table    *proxy.Table
+	file, cfg *config.Config // cfg has what the cluster has beside file
+	objects   *objects       // of the cluster; nil: none
+	again     bool           // the file is the one in effect, and nothing of it is looked at again
+	commit    func()         // certificates
+	access    *accessLog
+	ofFile
+	headers map[string]*listener.Policy
+	bound   map[string]net.Listener // new listeners
+	handed  map[string]bool         // listeners whose socket another one gets
+	ports   map[string]net.Listener // new ports
+	table   *proxy.Table
 }
 
-// apply puts cfg into effect. On an error nothing has changed.
-func (s *server) apply(cfg *config.Config) error {
+// ofFile is what depends on the file alone.
+type ofFile struct {
+	ech      []tls.EncryptedClientHelloKey
+	policies map[string]*policy.Policy
+}
+
+// apply puts the configuration of a file into effect, and beside it what the
+// cluster has that it names. On an error nothing has changed.
+func (s *server) apply(file *config.Config) error {
+	if file.Kubernetes != nil {
+		return s.applyBeside(file)
+	}
+	before := s.current()
+	if err := s.put(&plan{file: file, cfg: file}); err != nil {
+		return err
+	}
+	if before != nil {
+		before.leave()
+	}
+	return nil
+}
+
+// errEnded is why nothing, or nothing of a cluster, is applied any more.
+var errEnded = errors.New("weir is ending, or serves other objects by now")
+
+// put puts a plan into effect of which the configuration is known. On an error nothing has changed.
+func (s *server) put(p *plan) error {
 	s.change.Lock()
 	defer s.change.Unlock()
-	p := &plan{cfg: cfg, bound: make(map[string]net.Listener), handed: make(map[string]bool), ports: make(map[string]net.Listener)}
+	if s.ended || p.again && p.objects.of != s.cluster {
+		return errEnded
+	}
+	p.bound, p.handed, p.ports = make(map[string]net.Listener), make(map[string]bool), make(map[string]net.Listener)
 	if err := s.prepare(p); err != nil {
 		p.abandon(s)
 		return err
 	}
-	s.shareTickets(cfg)
+	if !p.again {
+		s.shareTickets(p.cfg)
+	}
 	s.adopt(p)
 	return nil
 }
 
 // prepare does what can fail, the backends last: they cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
-	if p.commit, err = s.prepareCertificates(p.cfg.Certificates); err != nil {
+	if p.commit, err = s.prepareCertificates(p); err != nil {
 		return err
 	}
-	ech, err := checkTLS(p.cfg)
-	if err != nil {
-		return err
-	}
-	p.policies = make(map[string]*policy.Policy)
-	for _, c := range p.cfg.TLSPolicies {
-		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
+	if p.ofFile = s.ofFile; !p.again {
+		if err := s.prepareTLS(p); err != nil {
 			return err
 		}
-		p.policies[c.Name].RetryECH(ech)
 	}
 	p.headers = make(map[string]*listener.Policy)
 	for _, c := range p.cfg.HeaderPolicies {
@@ -151,12 +195,30 @@ func (s *server) prepare(p *plan) (err error) {
 	if err := s.bind(p); err != nil {
 		return err
 	}
-	backends, err := s.backends.Update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit})
+	update := s.backends.Update
+	if p.again {
+		update = s.backends.UpdateObjects
+	}
+	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone})
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: ech})
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
 	return err
+}
+
+func (s *server) prepareTLS(p *plan) (err error) {
+	if p.ech, err = checkTLS(p.file); err != nil {
+		return err
+	}
+	p.policies = make(map[string]*policy.Policy)
+	for _, c := range p.file.TLSPolicies {
+		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
+			return err
+		}
+		p.policies[c.Name].RetryECH(p.ech)
+	}
+	return nil
 }
 
 func (s *server) openAccessLog(p *plan) (err error) {
@@ -175,6 +237,10 @@ func (s *server) bind(p *plan) error {
 			continue
 		}
 		ln, err := s.socket(p, l.Network, l.Address)
+		if err != nil && p.objects.has(l.Name) { // its own harm
+			p.withoutListener(l.Name, err)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("cannot bind listener %s: %w", l.Name, err)
 		}
@@ -226,14 +292,18 @@ func (s *server) adopt(p *plan) {
 	policy.AdmitSHA1(admitsSHA1(p.cfg))
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
+	s.ofFile = p.ofFile
+	s.file.Store(p.file)
 	s.config.Store(p.cfg) // before a port can be asked for it
+	s.adoptObjects(p)
 	s.adoptListeners(p)
 	s.adoptPorts(p)
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
-	s.metrics.applied(p.cfg)
+	s.metrics.applied(p.cfg, !p.again)
+	s.node.SetSynced(p.objects.known()) // first: weir is not ready for a moment where it is not
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
 	s.retire(orphans, p.cfg.Drain.Timeout)
@@ -342,14 +412,19 @@ var errCut = errors.New("still running at the end of drain.timeout and cut off (
 func (s *server) shutdown(now <-chan struct{}) error {
 	cfg := s.config.Load()
 	s.setDraining(true)
+	if c := s.current(); c != nil {
+		c.giveUp()
+	}
 	s.log.Info("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout),
 		zap.Int("connections", s.tracker.Open()))
 	select {
 	case <-time.After(cfg.Drain.LameDuck):
 	case <-now:
 	}
-	s.change.Lock() // no reload from here on
+	s.change.Lock()
+	s.ended = true
 	s.closeListeners()
+	s.change.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
 	defer cancel()
 	go func() {
@@ -378,6 +453,9 @@ func (s *server) closeListeners() {
 // close ends what is left once no connection is.
 func (s *server) close() {
 	s.stop()
+	if c := s.current(); c != nil {
+		c.leave()
+	}
 	s.closePorts()
 	s.acme.Close()
 	if s.shared.storage != nil {

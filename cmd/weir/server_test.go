@@ -37,6 +37,16 @@ type running struct {
 // with its name, and @NAME of any other name an address that is free.
 func newRunning(t *testing.T, text string, names ...string) *running {
 	t.Helper()
+	r := makeRunning(t, names...)
+	if err := r.try(text); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// makeRunning makes a server without a configuration.
+func makeRunning(t *testing.T, names ...string) *running {
+	t.Helper()
 	before := runtime.NumGoroutine()
 	core, lines := observer.New(zap.DebugLevel)
 	r := &running{server: newServer(zap.New(core), zap.NewAtomicLevel()), t: t, lines: lines}
@@ -54,9 +64,6 @@ func newRunning(t *testing.T, text string, names ...string) *running {
 	})
 	for _, name := range names {
 		r.words = append(r.words, "@"+name, unusedAddress(t))
-	}
-	if err := r.try(text); err != nil {
-		t.Fatal(err)
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -20,13 +21,13 @@ var (
 	ErrQueueTimeout = errors.New("max_connections of the backend are in flight and none ended in time (queue.timeout)")
 )
 
-// Acquire picks a ready endpoint for a client, another than avoid (nil: none)
-// where there is another, and counts what is to come as in flight until the
-// endpoint's Release. Where max_connections are in flight it waits its turn, for
+// Acquire picks a ready endpoint for a client, another than those that it tried
+// in vain where there is another, the last of which was the last to be tried,
+// and counts what is to come as in flight until the endpoint's Release. Where max_connections are in flight it waits its turn, for
 // the queue's timeout and no longer than until deadline (zero: the timeout alone).
-func (b *Backend) Acquire(client netip.Addr, avoid *Endpoint, deadline time.Time) (*Endpoint, error) {
+func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
 	v := b.view.Load()
-	if len(v.ready) == 0 {
+	if len(v.tiers) == 0 {
 		return nil, ErrNoReady
 	}
 	if !b.queue.take() {
@@ -35,7 +36,7 @@ func (b *Backend) Acquire(client netip.Addr, avoid *Endpoint, deadline time.Time
 		}
 		v = b.view.Load()
 	}
-	e := v.pick(client, avoid, rand.Uint64())
+	e := v.pick(client, tried, rand.Uint64())
 	if e == nil {
 		b.queue.release()
 		return nil, ErrNoReady
@@ -204,6 +205,32 @@ func (b *Backend) AllowRetry() bool {
 	t.retries++
 	return true
 }
+
+// mostExcused bounds the endpoints that one exchange may find absent.
+const mostExcused = 10
+
+// AllowConnect says whether another endpoint may be tried after those in tried,
+// of which the last one's connection failed with err: nothing was sent to it.
+// Where nobody was there at all it cost nobody anything, and there are endpoints
+// left, that is neither one of the attempts nor one of the retries that are
+// bounded: so a backend half of whose endpoints are gone loses nothing. excused
+// counts those attempts; it belongs to the exchange and begins at 0.
+func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error) bool {
+	most := b.Settings().Retries.Attempts
+	if most > 1 && *excused < mostExcused && absent(err) && b.Another(tried) {
+		*excused++
+		return true
+	}
+	return len(tried)-*excused < most && b.AllowRetry()
+}
+
+// absent says whether a connection failed because nobody is there.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
+}
+
+// Another says whether there is an endpoint that is not in tried.
+func (b *Backend) Another(tried []*Endpoint) bool { return b.view.Load().left(tried) }
 
 // Retried counts a retry in the metrics.
 func (b *Backend) Retried(why RetryReason) { b.budget.reasons[why].Add(1) }

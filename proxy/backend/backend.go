@@ -9,7 +9,6 @@
 package backend
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +28,8 @@ type Backend struct {
 	turn   atomic.Uint64 // round robin
 	budget budget
 
+	refused atomic.Uint64 // addresses of names that may not lead to them
+
 	mu        sync.Mutex // guards what follows, and the health state of the endpoints
 	cfg       *config.Backend
 	dial      *dialSettings
@@ -36,12 +37,13 @@ type Backend struct {
 	names     map[string]*name // by configured address
 	endpoints []*Endpoint      // in the order of the configuration
 	removed   bool
+	ramping   bool     // some endpoint gets less than its share for now
 	after     []func() // to be done by unlock, outside the lock
 }
 
 func newBackend(name string, opts *Options) *Backend {
 	b := &Backend{name: name, opts: opts}
-	b.view.Store(&view{cfg: &config.Backend{Name: name}, turn: &b.turn})
+	b.view.Store(&view{cfg: &config.Backend{Name: name}})
 	return b
 }
 
@@ -51,11 +53,13 @@ func (b *Backend) Name() string { return b.name }
 // Settings is the backend's part of the newest configuration. It is never changed.
 func (b *Backend) Settings() *config.Backend { return b.view.Load().cfg }
 
-// Ready counts the endpoints that an exchange may go to now.
-func (b *Backend) Ready() int { return len(b.view.Load().ready) }
+// Ready counts the endpoints that an exchange may go to now, without those that
+// are about to go away.
+func (b *Backend) Ready() int { return b.view.Load().ready }
 
 // LocalReady counts the endpoints on this node whose checks say that they are
-// ready. Passive ejection does not count: it lasts seconds and must not make the verdict flap.
+// ready, without those that are about to go away. Passive ejection does not
+// count: it lasts seconds and must not make the verdict flap.
 func (b *Backend) LocalReady() int { return b.view.Load().localReady }
 
 // InFlight counts the exchanges and tunnels between Acquire and Release.
@@ -105,20 +109,35 @@ func (b *Backend) reconcile() {
 	b.rebuild()
 }
 
-// rebuild makes a new view of the endpoints that are ready. b.mu is held.
+// relocate says in which zone this node is, where the configuration does not.
+func (b *Backend) relocate(zone string) {
+	b.mu.Lock()
+	defer b.unlock()
+	if b.locality.node.Zone != "" || b.locality.zone == zone {
+		return
+	}
+	b.locality.zone = zone
+	for _, e := range b.endpoints {
+		e.locate()
+	}
+	b.rebuild()
+}
+
+// rebuild makes a new view of the endpoints that may be used. b.mu is held.
 func (b *Backend) rebuild() {
 	if b.removed {
 		return // the view of a removed backend stays, see Backend
 	}
 	b.returnIfNoneLeft()
+	b.ramp(time.Now())
 	use := make([]*Endpoint, 0, len(b.endpoints))
 	local, pending := 0, false
 	for _, e := range b.endpoints {
 		pending = pending || !e.judged
-		if e.ready && e.isLocal {
+		if e.countsHere() {
 			local++
 		}
-		if e.ready && e.ejectedUntil.IsZero() {
+		if e.usable() {
 			use = append(use, e)
 		}
 	}
@@ -128,9 +147,11 @@ func (b *Backend) rebuild() {
 	if len(use) == 0 && pending {
 		use, local = b.predecessors()
 	}
-	b.view.Store(newView(b.cfg, use, local, &b.turn))
+	v := newView(b.cfg, use, &b.turn)
+	v.localReady = local
+	b.view.Store(v)
 	for _, e := range b.endpoints {
-		e.updateUp()
+		e.settle(v)
 	}
 }
 
@@ -138,25 +159,40 @@ func (b *Backend) rebuild() {
 // replaced all endpoints and the new ones await their first verdict, which
 // takes no longer than one check. Without them such a reload would be an outage.
 func (b *Backend) predecessors() (use []*Endpoint, local int) {
-	for _, c := range b.view.Load().ready {
-		if c.e.removed.Load() {
-			use = append(use, c.e)
-			if c.e.isLocal {
-				local++
+	for _, t := range b.view.Load().used() {
+		for _, c := range t.members {
+			if c.e.removed.Load() {
+				use = append(use, c.e)
+				if c.e.countsHere() {
+					local++
+				}
 			}
 		}
 	}
 	return use, local
 }
 
-// returnIfNoneLeft ends all ejections when they would leave no endpoint. b.mu is held.
+// returnIfNoneLeft ends all ejections when they would leave no endpoint, or
+// only such as are about to go away. b.mu is held.
 func (b *Backend) returnIfNoneLeft() {
-	if slices.ContainsFunc(b.endpoints, func(e *Endpoint) bool { return e.ready && e.ejectedUntil.IsZero() }) {
-		return
-	}
-	for _, e := range b.endpoints {
-		if e.ready {
-			e.endEjection()
+	for _, leaving := range []bool{false, true} {
+		left, ejected := false, false
+		for _, e := range b.endpoints {
+			if e.ready && e.cfg.Terminating == leaving {
+				left = left || e.usable()
+				ejected = ejected || !e.usable()
+			}
+		}
+		if left {
+			return
+		}
+		for _, e := range b.endpoints {
+			if e.ready && e.cfg.Terminating == leaving {
+				e.endEjection()
+			}
+		}
+		if ejected {
+			return
 		}
 	}
 }
@@ -181,7 +217,10 @@ func (b *Backend) tick() {
 	b.mu.Lock()
 	endpoints := b.endpoints // replaced, never changed
 	keepAlive := max(1, uint32(b.cfg.Timeouts.KeepAlive/time.Second))
-	b.mu.Unlock()
+	if b.ramping {
+		b.rebuild()
+	}
+	b.unlock()
 	for _, e := range endpoints {
 		e.sweep(keepAlive)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,11 +101,37 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 	}
 	if before != nil {
 		d.generation = before.generation
+		if d.does(before) && (d.tls == nil || d.named || before.knows(cfg.Endpoints)) {
+			return before, nil
+		}
 		if d.identity != before.identity || d.sendProxy != before.sendProxy || d.http2 != before.http2 || (d.tls == nil) != (before.tls == nil) {
 			d.generation++
 		}
 	}
 	return d, nil
+}
+
+// does says whether d makes connections as before does, but for the hosts of endpoints.
+func (d *dialSettings) does(before *dialSettings) bool {
+	return d.connect == before.connect && d.bodyIdle == before.bodyIdle && d.maxIdle == before.maxIdle && d.sendProxy == before.sendProxy &&
+		d.http2 == before.http2 && d.named == before.named && d.tls == before.tls
+}
+
+// withHosts is d for other endpoints of the same backend.
+func (d *dialSettings) withHosts(cfg *config.Backend) (*dialSettings, error) {
+	if d.tls == nil || d.named || d.knows(cfg.Endpoints) {
+		return d, nil
+	}
+	other := *d
+	return &other, other.nameHosts(cfg)
+}
+
+// knows says whether there is a TLS configuration for each endpoint's host.
+func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
+	return !slices.ContainsFunc(endpoints, func(e config.Endpoint) bool {
+		host, _ := splitHost(e.Address)
+		return d.byHost[host].any == nil
+	})
 }
 
 // loadTLS makes the TLS configuration, or keeps that of before.

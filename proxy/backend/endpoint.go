@@ -26,13 +26,16 @@ type Endpoint struct {
 	failures atomic.Int32 // in a row
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
-	up       atomic.Bool // ready and not ejected
+	up       atomic.Bool // exchanges may go to it
+	resting  atomic.Bool // it is about to go away and others serve, so its connections are not kept
 	old      atomic.Bool // speaks HTTP/1.1 alone, by what its last connection agreed on
 
 	// Guarded by backend.mu.
 	host         string // as configured; certificates are checked against it
 	cfg          config.Endpoint
+	dialFrom     *dialSettings // that dial was made of
 	isLocal      bool
+	distance     distance
 	ready        bool // what the check says; without one true
 	judged       bool // the check said something, or there is none
 	reason       string
@@ -40,6 +43,9 @@ type Endpoint struct {
 	stopCheck    func()
 	ejectedUntil time.Time
 	ejection     *time.Timer
+	serving      bool      // as one that is not about to go away, by the newest view
+	since        time.Time // when it came to others, or back to them; zero: it did not
+	withheld     int       // percent of its share that it does without while it ramps up
 
 	mu      sync.Mutex // guards what follows
 	idle    []*Session // the newest at the end
@@ -75,9 +81,33 @@ func (e *Endpoint) Release() {
 // adopt takes over what m says. backend.mu is held.
 func (e *Endpoint) adopt(m member) {
 	b := e.backend
+	known := e.dialFrom == b.dial && e.host == m.host
 	e.host, e.cfg = m.host, m.cfg
-	e.isLocal = b.locality.isLocal(e)
-	d := b.dial.forHost(m.host)
+	e.locate()
+	if !known {
+		e.adoptDial()
+	}
+	e.adoptCheck(b.cfg.HealthCheck)
+}
+
+// locate finds out how far away the endpoint is. backend.mu is held.
+func (e *Endpoint) locate() {
+	l := &e.backend.locality
+	e.isLocal, e.distance = l.isLocal(e), anywhere
+	switch {
+	case e.isLocal:
+		e.distance = sameNode
+	case l.zone != "" && l.zone == e.cfg.Zone:
+		e.distance = sameZone
+	}
+}
+
+// adoptDial takes over how connections are made. Those that were made with
+// settings that must not be used any more end. backend.mu is held.
+func (e *Endpoint) adoptDial() {
+	b := e.backend
+	d := b.dial.forHost(e.host)
+	e.dialFrom = b.dial
 	if was := e.dial.Swap(d); was != nil && (was.generation != d.generation || was.tls != d.tls) {
 		idle := e.takeIdle()
 		e.old.Store(false)
@@ -86,7 +116,6 @@ func (e *Endpoint) adopt(m member) {
 			e.retire()
 		})
 	}
-	e.adoptCheck(b.cfg.HealthCheck)
 }
 
 // adoptCheck starts, keeps, replaces or ends the active check. A replaced check
@@ -220,9 +249,10 @@ func (e *Endpoint) eject() {
 	b.rebuild()
 }
 
+// othersUsable counts the endpoints that could serve in the place of one.
 func (b *Backend) othersUsable(not *Endpoint) (n int) {
 	for _, e := range b.endpoints {
-		if e != not && e.ready && e.ejectedUntil.IsZero() {
+		if e != not && e.usable() && (not.cfg.Terminating || !e.cfg.Terminating) {
 			n++
 		}
 	}
@@ -251,4 +281,25 @@ func (e *Endpoint) endEjection() {
 	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
 }
 
-func (e *Endpoint) updateUp() { e.up.Store(e.ready && e.ejectedUntil.IsZero()) }
+// usable says whether exchanges may go to the endpoint where there is no better
+// one. backend.mu is held.
+func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
+
+// countsHere says whether the endpoint counts for this node's verdict. backend.mu is held.
+func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Terminating }
+
+// settle takes over what a new view makes of the endpoint. Where others serve
+// in its place before it goes away, its idle connections would only keep it from
+// ending, and be closed by it under somebody's request. backend.mu is held.
+func (e *Endpoint) settle(v *view) {
+	rests := e.cfg.Terminating && v.better > 0
+	e.up.Store(e.usable() && !rests)
+	if e.resting.Swap(rests) || !rests {
+		return
+	}
+	idle := e.takeIdle()
+	e.backend.later(func() {
+		closeAll(idle)
+		e.retire()
+	})
+}

@@ -126,8 +126,10 @@ func (w *world) wantEvents(want ...string) {
 // ready are the addresses that a pick may choose.
 func ready(b *Backend) []string {
 	var list []string
-	for _, c := range b.view.Load().ready {
-		list = append(list, c.e.address)
+	for _, t := range b.view.Load().used() {
+		for _, c := range t.members {
+			list = append(list, c.e.address)
+		}
 	}
 	return list
 }

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"net/netip"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -12,15 +13,15 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// view is what a pick looks at: the endpoints that are ready, as they were at
-// one moment. It is never changed but for the counters of round robin.
-type view struct {
-	cfg        *config.Backend
-	ready      []candidate
-	total      int64 // of the weights
-	equal      bool  // all weights are the same
-	localReady int
-	turn       *atomic.Uint64
+// tier are endpoints that are as good as each other, as they were at one
+// moment. It is never changed but for the counters of round robin.
+type tier struct {
+	balance  config.Balance
+	members  []candidate
+	total    int64 // of the weights
+	equal    bool  // all weights are the same
+	withheld int   // percent of its share that every one of them does without for now, see Endpoint.withheld
+	turn     *atomic.Uint64
 
 	smoothMu sync.Mutex
 	smooth   []int64 // round robin over unequal weights
@@ -34,36 +35,60 @@ type candidate struct {
 	seed   uint64
 }
 
-func newView(cfg *config.Backend, use []*Endpoint, localReady int, turn *atomic.Uint64) *view {
-	v := &view{cfg: cfg, ready: make([]candidate, len(use)), localReady: localReady, turn: turn, equal: true}
+func newTier(balance config.Balance, use []*Endpoint, turn *atomic.Uint64) *tier {
+	t := &tier{balance: balance, members: make([]candidate, len(use)), turn: turn, equal: true, withheld: whole}
+	ramping := false
+	for _, e := range use {
+		t.withheld = min(t.withheld, e.withheld)
+		ramping = ramping || e.withheld > 0
+	}
 	for i, e := range use {
 		w := int64(max(1, e.cfg.Weight))
-		v.total += w
-		v.ready[i] = candidate{e: e, weight: w, upTo: v.total, seed: e.seed}
-		v.equal = v.equal && w == v.ready[0].weight
+		if ramping {
+			w *= int64(whole - e.withheld)
+		}
+		t.total += w
+		t.members[i] = candidate{e: e, weight: w, upTo: t.total, seed: e.seed}
+		t.equal = t.equal && w == t.members[0].weight
 	}
-	if !v.equal && cfg.Balance == config.RoundRobin {
-		v.smooth = make([]int64, len(use))
+	if !t.equal && balance == config.RoundRobin {
+		t.smooth = make([]int64, len(use))
 	}
-	return v
+	return t
 }
 
-// pick chooses a ready endpoint, another than avoid where there is another; nil
-// where none is ready. r is a random number.
-func (v *view) pick(client netip.Addr, avoid *Endpoint, r uint64) *Endpoint {
-	switch len(v.ready) {
-	case 0:
-		return nil
-	case 1:
-		return v.ready[0].e
-	}
+// pick chooses an endpoint. r is a random number.
+func (t *tier) pick(client netip.Addr, r uint64) *Endpoint {
 	switch {
-	case v.cfg.Balance == config.RoundRobin:
-		return v.roundRobin(avoid)
-	case v.cfg.Balance == config.Hash && client.IsValid():
-		return v.rendezvous(client, avoid)
+	case len(t.members) == 1:
+		return t.members[0].e
+	case t.balance == config.RoundRobin:
+		return t.members[t.next()].e
+	case t.balance == config.Hash && client.IsValid():
+		return t.rendezvous(client, nil)
 	}
-	return v.leastRequests(avoid, r)
+	return t.leastRequests(r)
+}
+
+// pickBut is pick among those that are not in tried; nil where all are.
+func (t *tier) pickBut(tried []*Endpoint, client netip.Addr, r uint64) *Endpoint {
+	switch {
+	case t.balance == config.RoundRobin:
+		return t.from(t.next(), tried)
+	case t.balance == config.Hash && client.IsValid():
+		return t.rendezvous(client, tried)
+	}
+	return t.from(t.draw(uint32(r)), tried)
+}
+
+// from is the first endpoint from i on that is not in tried, nil where all are.
+func (t *tier) from(i int, tried []*Endpoint) *Endpoint {
+	for n := range t.members {
+		if e := t.members[(i+n)%len(t.members)].e; !slices.Contains(tried, e) {
+			return e
+		}
+	}
+	return nil
 }
 
 // leastRequests draws two endpoints by weight and takes the one with less in
@@ -71,93 +96,76 @@ func (v *view) pick(client netip.Addr, avoid *Endpoint, r uint64) *Endpoint {
 // traffic is spread by weight too. Both are drawn by weight because an
 // endpoint of small weight that is idle wins every comparison: it must not be
 // drawn more often than its weight says.
-func (v *view) leastRequests(avoid *Endpoint, r uint64) *Endpoint {
-	i := v.draw(uint32(r))
-	j := v.drawOther(i, r)
-	if i == j && v.ready[i].e == avoid {
-		j = (i + 1) % len(v.ready)
-	}
-	a, b := &v.ready[i], &v.ready[j]
-	switch {
-	case a.e == avoid:
-		return b.e
-	case b.e == avoid:
-		return a.e
-	case a.e.inFlight.Load()*b.weight <= b.e.inFlight.Load()*a.weight:
+func (t *tier) leastRequests(r uint64) *Endpoint {
+	i := t.draw(uint32(r))
+	a, b := &t.members[i], &t.members[t.drawOther(i, r)]
+	if a.e.inFlight.Load()*b.weight <= b.e.inFlight.Load()*a.weight {
 		return a.e
 	}
 	return b.e
 }
 
 // draw turns 32 random bits into an index, by weight.
-func (v *view) draw(r uint32) int {
-	if v.equal {
-		return int(uint64(r) * uint64(len(v.ready)) >> 32)
+func (t *tier) draw(r uint32) int {
+	if t.equal {
+		return int(uint64(r) * uint64(len(t.members)) >> 32)
 	}
-	at := int64(uint64(r) * uint64(v.total) >> 32)
-	return sort.Search(len(v.ready), func(i int) bool { return v.ready[i].upTo > at })
+	at := int64(uint64(r) * uint64(t.total) >> 32)
+	return sort.Search(len(t.members), func(i int) bool { return t.members[i].upTo > at })
 }
 
 // drawOther draws once more, another than i. Between unequal weights it gives
 // up after the second try and returns i, or a light endpoint would be compared
 // with a heavy one each time; see leastRequests.
-func (v *view) drawOther(i int, r uint64) int {
-	if v.equal {
-		j := int((r >> 32) * uint64(len(v.ready)-1) >> 32)
+func (t *tier) drawOther(i int, r uint64) int {
+	if t.equal {
+		j := int((r >> 32) * uint64(len(t.members)-1) >> 32)
 		if j >= i {
 			j++
 		}
 		return j
 	}
-	j := v.draw(uint32(r >> 32))
+	j := t.draw(uint32(r >> 32))
 	if j == i {
-		j = v.draw(uint32(mix(r)))
+		j = t.draw(uint32(mix(r)))
 	}
 	return j
 }
 
-// roundRobin takes the endpoints in turn, those of more weight more often and
+// next takes the endpoints in turn, those of more weight more often and
 // spread evenly.
-func (v *view) roundRobin(avoid *Endpoint) *Endpoint {
-	i := v.next()
-	if v.ready[i].e == avoid {
-		i = (i + 1) % len(v.ready)
-	}
-	return v.ready[i].e
-}
-
-func (v *view) next() int {
-	if v.equal {
-		return int((v.turn.Add(1) - 1) % uint64(len(v.ready)))
+func (t *tier) next() int {
+	if t.equal {
+		return int((t.turn.Add(1) - 1) % uint64(len(t.members)))
 	}
 	// Smooth weighting: everybody gains its weight, the richest goes and pays for all.
-	v.smoothMu.Lock()
-	defer v.smoothMu.Unlock()
+	t.smoothMu.Lock()
+	defer t.smoothMu.Unlock()
 	best := 0
-	for i := range v.smooth {
-		v.smooth[i] += v.ready[i].weight
-		if v.smooth[i] > v.smooth[best] {
+	for i := range t.smooth {
+		t.smooth[i] += t.members[i].weight
+		if t.smooth[i] > t.smooth[best] {
 			best = i
 		}
 	}
-	v.smooth[best] -= v.total
+	t.smooth[best] -= t.total
 	return best
 }
 
 // rendezvous gives each endpoint a number from the client's address and its
 // own, and takes the greatest. Where endpoints come and go only the clients of
 // those move, and every weir gives a client the same endpoint.
-func (v *view) rendezvous(client netip.Addr, avoid *Endpoint) *Endpoint {
+func (t *tier) rendezvous(client netip.Addr, tried []*Endpoint) *Endpoint {
 	h := hashOf(client)
 	var best *Endpoint
 	var bestScore float64
-	for i := range v.ready {
-		c := &v.ready[i]
-		if c.e == avoid {
+	for i := range t.members {
+		c := &t.members[i]
+		if len(tried) > 0 && slices.Contains(tried, c.e) {
 			continue
 		}
 		score := float64(mix(h^c.seed)>>11+1) / (1 << 53) // in (0, 1]
-		if !v.equal {
+		if !t.equal {
 			// Maximal u^(1/w): each wins with a probability in proportion to its weight.
 			score = math.Log(score) / float64(c.weight)
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,21 +13,21 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// testView has endpoints a, b, c … with these weights, all ready.
-func testView(balance config.Balance, weights ...int) *view {
+// testTier has endpoints a, b, c … with these weights.
+func testTier(balance config.Balance, weights ...int) *tier {
 	var use []*Endpoint
 	for i, w := range weights {
 		name := string(rune('a' + i))
 		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: config.Endpoint{Weight: w}})
 	}
-	return newView(&config.Backend{Balance: balance}, use, 0, new(atomic.Uint64))
+	return newTier(balance, use, new(atomic.Uint64))
 }
 
 // shares picks n times and returns the part that each endpoint got.
-func shares(v *view, n int, r *rand.Rand) map[string]float64 {
+func shares(v *tier, n int, r *rand.Rand) map[string]float64 {
 	got := make(map[string]float64)
 	for range n {
-		got[v.pick(netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}), nil, r.Uint64()).address] += 1 / float64(n)
+		got[v.pick(netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}), r.Uint64()).address] += 1 / float64(n)
 	}
 	return got
 }
@@ -34,9 +35,9 @@ func shares(v *view, n int, r *rand.Rand) map[string]float64 {
 func TestWeightsDecideTheShares(t *testing.T) {
 	f := func(balance config.Balance, weights ...int) {
 		t.Helper()
-		v := testView(balance, weights...)
+		v := testTier(balance, weights...)
 		got := shares(v, 100_000, rand.New(rand.NewPCG(1, 2)))
-		for _, c := range v.ready {
+		for _, c := range v.members {
 			want := float64(c.weight) / float64(v.total)
 			if math.Abs(got[c.e.address]-want) > 0.01 {
 				t.Errorf("%s %v: %s got %.3f, want %.3f", balance, weights, c.e.address, got[c.e.address], want)
@@ -59,7 +60,7 @@ func TestLeastRequestsUnderLoad(t *testing.T) {
 	f := func(inFlight int, tolerance float64, weights ...int) {
 		t.Helper()
 		r := rand.New(rand.NewPCG(3, 4))
-		v := testView(config.LeastRequests, weights...)
+		v := testTier(config.LeastRequests, weights...)
 		var running []*Endpoint
 		got := make(map[string]float64)
 		const n = 50_000
@@ -70,12 +71,12 @@ func TestLeastRequestsUnderLoad(t *testing.T) {
 				running[i] = running[len(running)-1]
 				running = running[:len(running)-1]
 			}
-			e := v.pick(netip.Addr{}, nil, r.Uint64())
+			e := v.pick(netip.Addr{}, r.Uint64())
 			e.inFlight.Add(1)
 			running = append(running, e)
 			got[e.address] += 1.0 / n
 		}
-		for _, c := range v.ready {
+		for _, c := range v.members {
 			want := float64(c.weight) / float64(v.total)
 			if math.Abs(got[c.e.address]-want) > tolerance {
 				t.Errorf("%d in flight, weights %v: %s got %.3f, want %.3f", inFlight, weights, c.e.address, got[c.e.address], want)
@@ -89,30 +90,41 @@ func TestLeastRequestsUnderLoad(t *testing.T) {
 }
 
 func TestLeastRequestsPrefersTheIdle(t *testing.T) {
-	v := testView(config.LeastRequests, 1, 1, 1)
-	v.ready[0].e.inFlight.Store(100)
+	v := testTier(config.LeastRequests, 1, 1, 1)
+	v.members[0].e.inFlight.Store(100)
 	r := rand.New(rand.NewPCG(5, 6))
 	if got := shares(v, 10_000, r); got["a"] != 0 {
 		t.Errorf("the busy endpoint got %.3f", got["a"])
 	}
 }
 
-func TestAvoid(t *testing.T) {
+func TestTriedEndpointsAreAvoided(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
+	client := func() netip.Addr { return netip.AddrFrom4([4]byte{byte(r.Uint32())}) }
 	for _, balance := range []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash} {
-		for _, weights := range [][]int{{1, 1}, {1, 3}, {1, 1, 1}, {1000, 1, 1}} {
-			v := testView(balance, weights...)
-			for range 1000 {
-				if e := v.pick(netip.AddrFrom4([4]byte{byte(r.Uint32())}), v.ready[0].e, r.Uint64()); e == v.ready[0].e {
-					t.Fatalf("%s %v picked what was to be avoided", balance, weights)
+		for _, weights := range [][]int{{1}, {1, 1}, {1, 3}, {1, 1, 1}, {1000, 1, 1}, {1, 2, 3, 4, 5, 6}} {
+			one := testTier(balance, weights...)
+			v := &view{tiers: []*tier{one}, better: 1}
+			for range 300 {
+				var tried []*Endpoint
+				for range weights {
+					e := v.pick(client(), tried, r.Uint64())
+					if slices.Contains(tried, e) {
+						t.Fatalf("%s %v picked what was tried already", balance, weights)
+					}
+					tried = append(tried, e)
+				}
+				if v.left(tried) || len(tried) > 1 && !v.left(tried[1:]) {
+					t.Fatalf("%s %v: it is not known what is left", balance, weights)
+				}
+				again := v.pick(client(), tried, r.Uint64())
+				if again == nil || again == tried[len(tried)-1] && len(weights) > 1 {
+					t.Fatalf("%s %v: the last one is picked twice", balance, weights)
 				}
 			}
 		}
-		one := testView(balance, 1)
-		if e := one.pick(netip.Addr{}, one.ready[0].e, 0); e != one.ready[0].e {
-			t.Errorf("%s: the only endpoint was not picked", balance)
-		}
-		if e := testView(balance).pick(netip.Addr{}, nil, 0); e != nil {
+		empty := &view{}
+		if empty.pick(client(), nil, 0) != nil || empty.pick(client(), []*Endpoint{{}}, 0) != nil {
 			t.Errorf("%s picked from nothing", balance)
 		}
 	}
@@ -121,10 +133,10 @@ func TestAvoid(t *testing.T) {
 func TestRoundRobinIsSmooth(t *testing.T) {
 	f := func(want string, weights ...int) {
 		t.Helper()
-		v := testView(config.RoundRobin, weights...)
+		v := testTier(config.RoundRobin, weights...)
 		var got strings.Builder
 		for range want {
-			got.WriteString(v.pick(netip.Addr{}, nil, 0).address)
+			got.WriteString(v.pick(netip.Addr{}, 0).address)
 		}
 		if got.String() != want {
 			t.Errorf("weights %v: %s, want %s", weights, got.String(), want)
@@ -138,18 +150,18 @@ func TestRoundRobinIsSmooth(t *testing.T) {
 
 func TestHashIsStable(t *testing.T) {
 	for _, weights := range [][]int{{1, 1, 1, 1, 1}, {1, 2, 3, 4, 5}} {
-		all := testView(config.Hash, weights...)
+		all := testTier(config.Hash, weights...)
 		var left []*Endpoint
-		for _, c := range all.ready {
+		for _, c := range all.members {
 			if c.e.address != "c" {
 				left = append(left, c.e)
 			}
 		}
-		fewer := newView(all.cfg, left, 0, all.turn)
+		fewer := newTier(all.balance, left, all.turn)
 		moved := 0
 		for i := range 10_000 {
 			client := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
-			before, after := all.pick(client, nil, 1), fewer.pick(client, nil, 2)
+			before, after := all.pick(client, 1), fewer.pick(client, 2)
 			if before.address == "c" {
 				moved++
 			} else if before != after {
@@ -164,16 +176,16 @@ func TestHashIsStable(t *testing.T) {
 
 // Another release of weir, or another node, must not send a client elsewhere.
 func TestHashIsTheSameEverywhere(t *testing.T) {
-	v := testView(config.Hash, 1, 1, 1, 1)
+	v := testTier(config.Hash, 1, 1, 1, 1)
 	var got strings.Builder
 	for i := range 16 {
-		got.WriteString(v.pick(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), nil, rand.Uint64()).address)
+		got.WriteString(v.pick(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), rand.Uint64()).address)
 	}
 	if want := hashGolden; got.String() != want {
 		t.Errorf("clients go to %s, want %s", got.String(), want)
 	}
-	mapped := v.pick(netip.MustParseAddr("::ffff:203.0.113.9"), nil, 0)
-	if plain := v.pick(netip.MustParseAddr("203.0.113.9"), nil, 0); mapped != plain {
+	mapped := v.pick(netip.MustParseAddr("::ffff:203.0.113.9"), 0)
+	if plain := v.pick(netip.MustParseAddr("203.0.113.9"), 0); mapped != plain {
 		t.Error("an IPv4 address and the same mapped into IPv6 go to different endpoints")
 	}
 }

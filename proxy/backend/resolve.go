@@ -23,6 +23,7 @@ const lookupTimeout = 5 * time.Second
 type name struct {
 	address  string
 	host     string
+	foreign  bool // see config.Endpoint
 	interval atomic.Int64
 	first    chan struct{} // closed once the first look-up is through, well or not
 	stop     context.CancelFunc
@@ -31,7 +32,9 @@ type name struct {
 	addrs []netip.Addr // the last that were found
 	tried bool         // the first look-up is through
 
-	failing bool // its own goroutine's
+	// Its own goroutine's.
+	failing bool
+	refused []netip.Addr // the last that were found and must not be used
 }
 
 func systemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -85,6 +88,9 @@ func (b *Backend) members() []member {
 	}
 	for _, cfg := range b.cfg.Endpoints {
 		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
+			if cfg.Foreign {
+				continue // a socket is always this machine's
+			}
 			add(member{address: cfg.Address, path: path, cfg: cfg})
 			continue
 		}
@@ -93,7 +99,7 @@ func (b *Backend) members() []member {
 		addrs := []netip.Addr{}
 		if n := b.names[cfg.Address]; n != nil {
 			addrs = n.addrs
-		} else if a, err := netip.ParseAddr(host); err == nil {
+		} else if a, err := netip.ParseAddr(host); err == nil && (!cfg.Foreign || isForeign(a)) {
 			addrs = append(addrs, a.Unmap())
 		}
 		for _, a := range addrs {
@@ -115,9 +121,9 @@ func (b *Backend) planNames(p *plan) {
 			continue
 		}
 		n := b.names[e.Address]
-		if n == nil {
+		if n == nil || n.foreign != e.Foreign {
 			ctx, stop := context.WithCancel(context.Background())
-			n = &name{address: e.Address, host: host, first: make(chan struct{}), stop: stop}
+			n = &name{address: e.Address, host: host, foreign: e.Foreign, first: make(chan struct{}), stop: stop}
 			n.interval.Store(int64(p.cfg.ResolveInterval))
 			p.fresh = append(p.fresh, n)
 			go b.resolve(ctx, n)
@@ -173,13 +179,59 @@ func (b *Backend) answer(n *name, addrs []netip.Addr, err error) {
 	}
 	changed := false
 	if err == nil && len(addrs) > 0 {
-		addrs = normalize(addrs)
+		addrs = b.admit(n, normalize(addrs))
 		changed = !slices.Equal(addrs, n.addrs)
 		n.addrs = addrs
 	}
 	if (changed || first) && b.names[n.address] == n && !b.removed {
 		b.reconcile()
 	}
+}
+
+// admit takes out the addresses that n must not lead to, and tells of them. b.mu is held.
+func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
+	if !n.foreign {
+		return addrs
+	}
+	var refused []netip.Addr
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool {
+		if isForeign(a) {
+			return false
+		}
+		refused = append(refused, a)
+		return true
+	})
+	b.refused.Add(uint64(len(refused)))
+	if len(refused) > 0 && !slices.Equal(refused, n.refused) {
+		b.notify(Event{Kind: AddressRefused, Host: n.host, Err: fmt.Errorf(
+			"%s, a name of backend %q, leads to %v, which is weir's own machine or its link; that is not connected to, and %d other addresses are",
+			n.host, b.name, refused, len(addrs))})
+	}
+	n.refused = refused
+	return addrs
+}
+
+// metadata are the services of clouds that tell a machine its own secrets, where
+// those are not link-local.
+var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254")}
+
+// isForeign says whether an address can be another machine's: whoever names it
+// reaches nothing by it that only this machine, or its owner, should reach.
+func isForeign(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		b := a.As16()
+		switch v4 := netip.AddrFrom4([4]byte(b[12:])); {
+		case slices.Contains(metadata, a):
+			return false
+		case [12]byte(b[:12]) == [12]byte{}, // with an IPv4 address in it, as ::127.0.0.1 and 64:ff9b::7f00:1 are
+			[12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b}:
+			return isForeign(v4)
+		}
+	} else if a.As4()[0] == 0 {
+		return false
+	}
+	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
 }
 
 func normalize(addrs []netip.Addr) []netip.Addr {
@@ -199,6 +251,7 @@ func jitter(d time.Duration) time.Duration {
 type locality struct {
 	node  NodeInfo
 	addrs []netip.Addr
+	zone  string // that the node is in; empty: not known
 }
 
 // isLocal says whether e is on this node. A node that the endpoint names

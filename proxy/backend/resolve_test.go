@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // nameServer answers what the test says.
@@ -147,4 +153,76 @@ func TestLookupsEnd(t *testing.T) {
 			t.Error("a closed set was updated")
 		}
 	})
+}
+
+// A name that somebody else chose leads to other machines only.
+func TestForeignNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dns nameServer
+		w := newWorld(t, Options{Lookup: dns.lookup})
+		reg := prometheus.NewRegistry()
+		NewMetrics(reg, w.set)
+		foreign := func(addresses ...string) config.Backend {
+			b := settings("team/external:80", addresses...)
+			for i := range b.Endpoints {
+				b.Endpoints[i].Foreign = true
+			}
+			return b
+		}
+		dns.set(nil, "127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fe80::1%eth0")
+		w.update(foreign("evil.example:80", "127.0.0.2:80", "[fe80::2]:80", "0.0.0.0:80", "unix:/run/app.sock", "10.0.0.2:80"))
+		b := w.set.Backend("team/external:80")
+		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80")
+		synctest.Wait() // the update waits for the answer, not for what is told of it
+		w.wantEvents("address refused evil.example")
+		time.Sleep(time.Minute)
+		w.wantEvents() // once is enough
+
+		// What it led to before is not what it leads to now.
+		dns.set(nil, "::ffff:127.0.0.1")
+		time.Sleep(time.Minute)
+		wantReady(t, b, "10.0.0.2:80")
+		w.mu.Lock()
+		if len(w.events) != 1 || !strings.Contains(w.events[0].Err.Error(), `evil.example, a name of backend "team/external:80", leads to [127.0.0.1], which is weir's own machine`) {
+			t.Errorf("events %v", w.events)
+		}
+		w.mu.Unlock()
+		w.update(foreign("evil.example:80"))
+		if _, err := b.Acquire(netip.Addr{}, nil, noDeadline); !errors.Is(err, ErrNoReady) {
+			t.Errorf("a name that leads home: %v", err)
+		}
+		dns.set(nil, "10.0.0.3")
+		time.Sleep(time.Minute)
+		wantReady(t, b, "10.0.0.3:80")
+		all, err := reg.Gather()
+		if err != nil || !slices.ContainsFunc(all, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "weir_backend_addresses_refused_total" && f.GetMetric()[0].GetCounter().GetValue() >= 9
+		}) {
+			t.Errorf("%v, %v", all, err)
+		}
+
+		// The file's names lead where they lead, and a name's flag is its own.
+		dns.set(nil, "127.0.0.1")
+		w.update(settings("team/external:80", "evil.example:80"))
+		wantReady(t, b, "127.0.0.1:80")
+		w.update(foreign("evil.example:80"))
+		wantReady(t, b)
+	})
+}
+
+func TestIsForeign(t *testing.T) {
+	f := func(address string, want bool) {
+		t.Helper()
+		if got := isForeign(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+	for _, a := range []string{"10.0.0.1", "192.0.2.1", "8.8.8.8", "100.64.0.1", "2001:db8::1", "fd00::1", "fdfe::254", "64:ff9b::808:808", "169.253.255.255", "169.255.0.0"} {
+		f(a, true)
+	}
+	for _, a := range []string{"127.0.0.1", "127.255.255.254", "0.0.0.0", "0.0.0.1", "169.254.0.0", "169.254.169.254", "169.254.255.255", "224.0.0.1", "239.1.1.1",
+		"::", "::1", "fe80::1", "febf::1", "fe80::1%eth0", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:0.0.0.0", "::127.0.0.1",
+		"64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "fd20:ce::254"} {
+		f(a, false)
+	}
 }

@@ -114,6 +114,15 @@ func (s *Session) Cut() { s.way().Cut() }
 // WasCut says whether Cut was called.
 func (s *Session) WasCut() bool { return s.way().WasCut() }
 
+// Sent is how many bytes the connection was sent so far; of a part of a shared
+// one it says nothing.
+func (s *Session) Sent() int64 {
+	if s.Conn == nil {
+		return 0
+	}
+	return s.Conn.BytesWritten
+}
+
 // Close ends the connection, over TLS with a close_notify, and gives the
 // codec's memory back; of a shared connection it ends the stream alone. The
 // caller must not use the session any more.
@@ -154,8 +163,8 @@ func (e *Endpoint) Idle(need Need) *Session {
 }
 
 // Keep gives a session back that can be used again, to be kept for keep_alive.
-// It is closed instead where max_idle are kept, the endpoint is gone or its TLS
-// or header settings changed. The caller must not use it any more.
+// It is closed instead where max_idle are kept, the endpoint is gone, or about to
+// go while others serve, or its TLS or header settings changed. The caller must not use it any more.
 func (e *Endpoint) Keep(s *Session) {
 	if s.Stream != nil {
 		s.end()
@@ -163,7 +172,7 @@ func (e *Endpoint) Keep(s *Session) {
 	}
 	d := e.dial.Load()
 	e.mu.Lock()
-	if len(e.idle) < d.maxIdle && s.generation == d.generation && !e.removed.Load() {
+	if len(e.idle) < d.maxIdle && s.generation == d.generation && !e.removed.Load() && !e.resting.Load() {
 		s.idleSince = e.ticks
 		e.idle = append(e.idle, s)
 		e.mu.Unlock()

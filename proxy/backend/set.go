@@ -1,11 +1,15 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +48,9 @@ const (
 	EndpointReturned EventKind = "endpoint returned"
 	LookupFailed     EventKind = "lookup failed"    // told once; the old addresses stay
 	LookupRecovered  EventKind = "lookup recovered" // after LookupFailed
+	// AddressRefused: a name leads to addresses that it may not lead to. Told
+	// when they are others than before.
+	AddressRefused EventKind = "address refused"
 )
 
 // Event is one change of an endpoint's health or of name resolution.
@@ -53,7 +60,7 @@ type Event struct {
 	Endpoint string // address; empty for look-ups
 	Host     string // what was looked up
 	Reason   string // why not ready, or how long ejected
-	Err      error  // of a failed look-up
+	Err      error  // of a failed look-up, or what was refused
 }
 
 // NodeInfo says which node this is.
@@ -61,12 +68,17 @@ type NodeInfo struct {
 	Name string
 	// Explicit says that the configuration named the node.
 	Explicit bool
+	// Zone is where the node is; empty: what SetZone said.
+	Zone string
 }
 
 // firstLookupWait bounds how long Update waits for the first answers for names
 // that are new: long enough that a reload to a new name does not answer 503
 // meanwhile, short enough that dead name servers do not keep weir from starting.
 const firstLookupWait = 2 * time.Second
+
+// objectLookupWait is that of UpdateObjects.
+const objectLookupWait = 200 * time.Millisecond
 
 // Set is all backends. It lives across reloads. Close ends it.
 type Set struct {
@@ -75,6 +87,7 @@ type Set struct {
 
 	mu     sync.Mutex // one Update at a time
 	closed bool
+	zone   string // what SetZone said
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -103,8 +116,12 @@ func (s *Set) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			n := 0
 			for _, b := range *s.backends.Load() {
 				b.tick()
+				if n++; n%256 == 0 {
+					runtime.Gosched() // ten thousand of them take milliseconds, and exchanges wait for less
+				}
 			}
 		}
 	}
@@ -121,24 +138,46 @@ func (s *Set) LocalReady(name string) int {
 	return 0
 }
 
-// Update makes the set that of a new configuration and returns its backends by
-// name. What stays by name and address keeps its state. With an error, which
-// names every backend that cannot be, nothing has changed. It may wait up to
-// two seconds for the first answers of name servers for names that are new.
+// Update makes the set that of a new configuration, in which nothing changes
+// any more, and returns its backends by name. What stays by name and address
+// keeps its state. With an error, which names every backend that cannot be,
+// nothing has changed. It may wait up to two seconds for the first answers of
+// name servers for names that are new.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+	return s.update(backends, node, firstLookupWait, newDialSettings)
+}
+
+// UpdateObjects is Update where only what comes without files changed: files of
+// backends whose TLS stayed are not read again. It waits less for name servers,
+// for names that do not resolve may be somebody's whom the others have nothing to do with.
+func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+	old := *s.backends.Load()
+	return s.update(backends, node, objectLookupWait, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+		t := cfg.TLS
+		if b := old[cfg.Name]; before != nil && b != nil && b.Settings().TLS == t && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
+			return before.withHosts(cfg)
+		}
+		return newDialSettings(cfg, before)
+	})
+}
+
+// dialling makes what connecting to the endpoints of a backend needs.
+type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
+
+func (s *Set) update(backends []config.Backend, node NodeInfo, wait time.Duration, dial dialling) (map[string]*Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, fmt.Errorf("updating the backends: the set is closed")
 	}
 	old := *s.backends.Load()
-	plans, err := s.plan(backends, old)
+	plans, err := s.plan(backends, old, dial)
 	if err != nil {
 		return nil, err
 	}
-	awaitFirst(plans)
+	awaitFirst(plans, wait)
 
-	where := locality{node: node, addrs: s.opts.InterfaceAddrs()}
+	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
 	next := make(map[string]*Backend, len(plans))
 	for _, p := range plans {
 		p.b.install(p, where)
@@ -153,6 +192,45 @@ func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Back
 	return next, nil
 }
 
+// UpdateEndpoints gives one backend other endpoints, and changes nothing else of
+// it or of others. What stays by address keeps its state and its connections;
+// to what goes no new exchange goes, those that run end, and its tunnels are
+// drained. Beside an Update it takes effect before or after it, as a whole: the
+// caller sees to it that an Update does not bring older endpoints, and changes
+// nothing in what it gave. Names that are new are not waited for; what served
+// before serves until they are answered.
+func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.Backend(name)
+	if b == nil {
+		return fmt.Errorf("updating the endpoints of backend %q: there is no such backend", name)
+	}
+	cfg := *b.Settings() // what install was given last
+	cfg.Endpoints = endpoints
+	p := &plan{b: b, cfg: &cfg}
+	err := checkAddresses(&cfg)
+	if err == nil {
+		p.dial, err = b.dialSettings().withHosts(&cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("updating the endpoints of backend %q: %w", name, err)
+	}
+	b.planNames(p)
+	b.install(p, b.locality)
+	return nil
+}
+
+// SetZone says in which zone this node is, for an Update that does not.
+func (s *Set) SetZone(zone string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.zone = zone
+	for _, b := range *s.backends.Load() {
+		b.relocate(zone)
+	}
+}
+
 // plan is what Update will do to one backend, with all that can fail done.
 type plan struct {
 	b     *Backend
@@ -162,7 +240,7 @@ type plan struct {
 	fresh []*name
 }
 
-func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan, error) {
+func (s *Set) plan(backends []config.Backend, old map[string]*Backend, dial dialling) ([]*plan, error) {
 	plans := make([]*plan, 0, len(backends))
 	var problems []error
 	for i := range backends {
@@ -176,7 +254,7 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan,
 		}
 		err := checkAddresses(&cfg)
 		if err == nil {
-			p.dial, err = newDialSettings(&cfg, before)
+			p.dial, err = dial(&cfg, before)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
@@ -192,13 +270,13 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend) ([]*plan,
 	return plans, nil
 }
 
-// awaitFirst waits for the first answers, or firstLookupWait.
-func awaitFirst(plans []*plan) {
+// awaitFirst waits for the first answers, but no longer than patience.
+func awaitFirst(plans []*plan, patience time.Duration) {
 	var timeout <-chan time.Time
 	for _, p := range plans {
 		for _, n := range p.fresh {
 			if timeout == nil {
-				timeout = time.After(firstLookupWait)
+				timeout = time.After(patience)
 			}
 			select {
 			case <-n.first:
@@ -218,13 +296,26 @@ func (b *Backend) install(p *plan, where locality) {
 			n.stop()
 		}
 	}
+	stays := b.keeps(p, &where)
 	b.cfg, b.dial, b.names, b.locality = p.cfg, p.dial, p.names, where
 	for _, n := range b.names {
 		n.interval.Store(int64(p.cfg.ResolveInterval))
 	}
 	b.budget.share.Store(int64(math.Ceil(p.cfg.Retries.Share * budgetUnit)))
-	b.reconcile()
+	if stays {
+		b.rebuild()
+	} else {
+		b.reconcile()
+	}
 	b.queue.setLimit(p.cfg.MaxConnections)
+}
+
+// keeps says whether a plan leaves every endpoint as it is, as it does with
+// nearly all backends when the objects of a cluster change. b.mu is held.
+func (b *Backend) keeps(p *plan, where *locality) bool {
+	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
+		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
+		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 
 // Close ends the checks, look-ups and idle connections of all backends.

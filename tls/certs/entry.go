@@ -62,10 +62,14 @@ func openManaged(source config.Certificate, m Managed) *entry {
 }
 
 // identity is what makes an entry the same one over a reload.
-type identity struct{ cert, key, hosts string }
+type identity struct{ cert, key, hosts, pair string }
 
 func identify(c config.Certificate) identity {
-	return identity{c.CertFile, c.KeyFile, strings.Join(c.SelfSigned, "\n")}
+	i := identity{cert: c.CertFile, key: c.KeyFile, hosts: strings.Join(c.SelfSigned, "\n")}
+	if c.Pair != nil {
+		i.pair = c.Pair.Name
+	}
+	return i
 }
 
 // kind orders candidates: signing with ECDSA costs a tenth of signing with RSA.
@@ -81,7 +85,7 @@ const (
 // returns nil where an authority has to give it first.
 type candidate struct {
 	kind kind
-	name string // of a certificate from an authority
+	name string // of a certificate from an authority, or of a pair that is missing
 	get  func() (*tls.Certificate, error)
 }
 
@@ -93,9 +97,12 @@ func ready(k kind, cert *tls.Certificate) *candidate {
 func open(source config.Certificate, previous *entry) (*entry, error) {
 	var e *entry
 	var err error
-	if source.CertFile != "" {
+	switch {
+	case source.Pair != nil:
+		e, err = openPair(source, previous)
+	case source.CertFile != "":
 		e, err = openFiles(source, previous)
-	} else {
+	default:
 		e, err = openSelfSigned(source, previous)
 	}
 	if err != nil && source.Position.Line > 0 {
@@ -133,19 +140,41 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func parsePair(source config.Certificate, certPEM, keyPEM []byte, digest [sha256.Size]byte) (*entry, error) {
-	cert, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the certificate %s with the private key %s: %w", source.CertFile, source.KeyFile, err)
+// openPair makes the entry for a pair that came without files. It is served for
+// its hosts, whatever names are in it; without a certificate they are refused.
+func openPair(source config.Certificate, previous *entry) (*entry, error) {
+	p := source.Pair
+	digest := pairDigest(p)
+	if previous != nil && previous.digest == digest {
+		return previous, nil
 	}
-	if cert.Leaf == nil { // GODEBUG=x509keypairleaf=0
-		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("cannot read the certificate %s: %w", source.CertFile, err)
+	none := &candidate{name: p.Name, get: func() (*tls.Certificate, error) { return nil, nil }}
+	e := &entry{source: source, digest: digest, candidates: []*candidate{none}}
+	if len(p.CertPEM) > 0 {
+		cert, k, err := usePair(p.CertPEM, []byte(p.KeyPEM), p.Name, p.Name)
+		if err != nil {
+			return nil, err
 		}
+		e.candidates, e.notAfter = []*candidate{ready(k, cert)}, cert.Leaf.NotAfter
 	}
-	k, err := kindOf(cert.Leaf)
+	for _, host := range p.Hosts {
+		e.names = append(e.names, hello.Name(host))
+	}
+	e.names = sorted(e.names)
+	return e, nil
+}
+
+// pairDigest stands for everything about a pair.
+func pairDigest(p *config.Pair) [sha256.Size]byte {
+	certSum, keySum := sha256.Sum256(p.CertPEM), sha256.Sum256([]byte(p.KeyPEM))
+	hosts := sha256.Sum256([]byte(fmt.Sprint(p.Default, p.Hosts)))
+	return sha256.Sum256(slices.Concat(certSum[:], keySum[:], hosts[:]))
+}
+
+func parsePair(source config.Certificate, certPEM, keyPEM []byte, digest [sha256.Size]byte) (*entry, error) {
+	cert, k, err := usePair(certPEM, keyPEM, source.CertFile, source.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the certificate %s: %w", source.CertFile, err)
+		return nil, err
 	}
 	names := namesOf(cert.Leaf)
 	if len(names) == 0 {
@@ -154,10 +183,28 @@ func parsePair(source config.Certificate, certPEM, keyPEM []byte, digest [sha256
 	return &entry{
 		source:     source,
 		names:      names,
-		candidates: []*candidate{ready(k, &cert)},
+		candidates: []*candidate{ready(k, cert)},
 		notAfter:   cert.Leaf.NotAfter,
 		digest:     digest,
 	}, nil
+}
+
+// usePair reads a chain and its key, which errors call by their names.
+func usePair(certPEM, keyPEM []byte, certName, keyName string) (*tls.Certificate, kind, error) {
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot use the certificate %s with the private key %s: %w", certName, keyName, err)
+	}
+	if cert.Leaf == nil { // GODEBUG=x509keypairleaf=0
+		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
+			return nil, 0, fmt.Errorf("cannot read the certificate %s: %w", certName, err)
+		}
+	}
+	k, err := kindOf(cert.Leaf)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot use the certificate %s: %w", certName, err)
+	}
+	return &cert, k, nil
 }
 
 func kindOf(leaf *x509.Certificate) (kind, error) {

@@ -29,10 +29,13 @@ func (s *Store) Ending(now time.Time) (all []Ending) {
 			}
 		default:
 			source := e.source.CertFile
-			if source == "" {
+			switch {
+			case e.source.Pair != nil:
+				source = e.source.Pair.Name
+			case source == "":
 				source = "self-signed"
 			}
-			if c, err := e.candidates[0].get(); err == nil && endsSoon(c, now, 3) {
+			if c, err := e.candidates[0].get(); err == nil && c != nil && endsSoon(c, now, 3) {
 				all = append(all, Ending{e.names, source, e.notAfter})
 			}
 		}

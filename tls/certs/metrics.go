@@ -60,6 +60,9 @@ func (t *table) expiries() map[string]time.Time {
 				}
 				at = c.Leaf.NotAfter
 			}
+			if at.IsZero() { // there is none yet
+				continue
+			}
 			if first, ok := all[name]; !ok || at.Before(first) {
 				all[name] = at
 			}

@@ -139,13 +139,14 @@ func (t *table) withResponder() (all []*tls.Certificate) {
 	for _, e := range t.entries {
 		switch {
 		case e.source.NoOCSP || e.source.SelfSigned != nil:
+		case e.source.Pair != nil: // who gives pairs of a cluster may not say whom weir sends requests to
 		case e.managed != nil:
 			for _, c := range e.managed.All() {
 				add(c)
 			}
 		default:
 			for _, one := range e.candidates {
-				if c, err := one.get(); err == nil {
+				if c, err := one.get(); err == nil && c != nil {
 					add(c)
 				}
 			}

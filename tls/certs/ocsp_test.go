@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,21 @@ func TestStaples(t *testing.T) {
 	s.staple(t.Context())
 	if stapled(t, s, "app.example.org") != nil {
 		t.Error("stapled although the entry does not want that")
+	}
+	chain, err := os.ReadFile(file.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(file.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := config.Certificate{Pair: &config.Pair{Name: "team/app", Hosts: []string{"app.example.org"}, CertPEM: chain, KeyPEM: config.Secret(key)}}
+	if err := s.Load([]config.Certificate{theirs}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.table.Load().withResponder()) != 0 {
+		t.Error("whoever gives a pair says whom weir asks")
 	}
 
 	bad := func(change func(*ocsp.Response), wantErr string) {

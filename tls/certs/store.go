@@ -89,6 +89,21 @@ type Plan struct {
 // unusable now, which Reload tells of. managed returns what serves an ACME
 // entry; it may be nil where there is none.
 func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
+	return s.plan(entries, managed, open)
+}
+
+// PlanPairs is Plan for a change of pairs that came without files: it opens no
+// file whose entry is there already.
+func (s *Store) PlanPairs(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
+	return s.plan(entries, managed, func(source config.Certificate, old *entry) (*entry, error) {
+		if old != nil && source.Pair == nil {
+			return old, nil
+		}
+		return open(source, old)
+	})
+}
+
+func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Managed, open func(config.Certificate, *entry) (*entry, error)) (*Plan, error) {
 	previous := make(map[identity]*entry)
 	for _, e := range s.table.Load().entries {
 		previous[identify(e.source)] = e
@@ -231,12 +246,23 @@ func newTable(entries []*entry) *table {
 		}
 		// An ECDSA and an RSA pair for the same names are two entries, but one
 		// certificate to the user: old clients without SNI need the RSA one.
-		if first := entries[0]; len(e.names) > 0 && slices.Equal(e.names, first.names) {
+		if first := leader(entries); first != nil && len(e.names) > 0 && slices.Equal(e.names, first.names) {
 			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
 		}
 		t.addDemand(e)
 	}
 	return t
+}
+
+// leader is the entry for names that no entry lists. What was given for certain
+// hosts alone is shown to nobody else.
+func leader(entries []*entry) *entry {
+	for _, e := range entries {
+		if p := e.source.Pair; p == nil || p.Default {
+			return e
+		}
+	}
+	return nil
 }
 
 // addDemand enters the names that e has on demand. The first entry that claims one has it.

@@ -7,39 +7,43 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )
 
-// A lock in a Redis is a key that holds a random token and expires: a holder
-// that died blocks the others for no longer than a lease. One that lives extends
-// it often enough for some attempts to fail. A Redis that forgets (one without
-// persistence that restarts, a replica that takes over before it was told)
-// forgets locks, too: two may then have one for as long as an extension takes to
-// find out. What certmagic does under a lock bears that.
+// A lock in a storage over a network is something there that holds a random
+// token and expires: a holder that died blocks the others for no longer than a
+// lease. One that lives extends it often enough for some attempts to fail. A
+// Redis that forgets (one without persistence that restarts, a replica that
+// takes over before it was told) forgets locks, too: two may then have one for
+// as long as an extension takes to find out. What certmagic does under a lock
+// bears that.
 const (
 	leaseTime   = 20 * time.Second
 	extendEvery = 4 * time.Second
 )
 
-// take sets the lock KEYS[1] to the token ARGV[1] for ARGV[2] milliseconds
-// unless another token has it. It may be repeated: an attempt whose answer got
-// lost is not in the way of the next.
-var take = redis.NewScript(`
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1`)
+// deed is what is done to a lock.
+type deed int
 
-// extend makes the lock last for ARGV[2] milliseconds from now if the token has it.
-var extend = redis.NewScript(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
+const (
+	// take makes the token the lock's, for as long as a lease, unless another
+	// token has it. It may be repeated: an attempt whose answer got lost is not
+	// in the way of the next.
+	take deed = iota
+	// extend makes the lock last for a lease from now if the token has it.
+	extend
+	// drop gives the lock back if the token has it.
+	drop
+)
 
-// drop gives the lock back if the token has it.
-var drop = redis.NewScript(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])`)
+// ask is do under the deadline of an operation.
+func (r *remote) ask(ctx context.Context, what deed, name, token string) (ok bool, err error) {
+	err = r.bounded(ctx, func(ctx context.Context) error {
+		ok, err = r.do(ctx, what, name, token)
+		return err
+	})
+	return ok, err
+}
 
 // lease is a lock that this process holds.
 type lease struct {
@@ -48,20 +52,8 @@ type lease struct {
 	done        chan struct{} // closed when nobody extends it any more
 }
 
-func (r *redisStorage) lockKey(name string) string { return r.prefix + ":lock:" + name }
-
-// ask runs one of the scripts above on a lock.
-func (r *redisStorage) ask(ctx context.Context, script *redis.Script, name, token string) (ok bool, err error) {
-	err = r.bounded(ctx, func(ctx context.Context) error {
-		n, err := script.Run(ctx, r.client, []string{r.lockKey(name)}, token, r.lease.Milliseconds()).Int()
-		ok = n == 1
-		return err
-	})
-	return ok, err
-}
-
 // Lock implements certmagic.Locker.
-func (r *redisStorage) Lock(ctx context.Context, name string) error {
+func (r *remote) Lock(ctx context.Context, name string) error {
 	token := rand.Text() // one for all attempts
 	err := await(ctx, func(ctx context.Context) (bool, error) { return r.tryLock(ctx, name, token) })
 	if err != nil {
@@ -71,7 +63,7 @@ func (r *redisStorage) Lock(ctx context.Context, name string) error {
 }
 
 // TryLock implements certmagic.TryLocker.
-func (r *redisStorage) TryLock(ctx context.Context, name string) (bool, error) {
+func (r *remote) TryLock(ctx context.Context, name string) (bool, error) {
 	got, err := r.tryLock(ctx, name, rand.Text())
 	if err != nil {
 		return false, failed(r, "lock", name, err)
@@ -79,10 +71,10 @@ func (r *redisStorage) TryLock(ctx context.Context, name string) (bool, error) {
 	return got, nil
 }
 
-func (r *redisStorage) tryLock(ctx context.Context, name, token string) (bool, error) {
+func (r *remote) tryLock(ctx context.Context, name, token string) (bool, error) {
 	got, err := r.ask(ctx, take, name, token)
 	if err != nil {
-		// The Redis may have done it all the same.
+		// The storage may have done it all the same.
 		go r.ask(context.WithoutCancel(ctx), drop, name, token)
 		return false, err
 	}
@@ -98,7 +90,7 @@ func (r *redisStorage) tryLock(ctx context.Context, name, token string) (bool, e
 
 // hold extends a lock until it is given back. With renewed it does so only if
 // that lease is still the one.
-func (r *redisStorage) hold(name, token string, renewed *lease) bool {
+func (r *remote) hold(name, token string, renewed *lease) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &lease{name: name, token: token, stop: cancel, done: make(chan struct{})}
 	r.mu.Lock()
@@ -117,7 +109,7 @@ func (r *redisStorage) hold(name, token string, renewed *lease) bool {
 }
 
 // keep extends a lease until ctx ends or the lease is lost.
-func (r *redisStorage) keep(ctx context.Context, l *lease) {
+func (r *remote) keep(ctx context.Context, l *lease) {
 	defer close(l.done)
 	ticker := time.NewTicker(r.extend)
 	defer ticker.Stop()
@@ -136,7 +128,7 @@ func (r *redisStorage) keep(ctx context.Context, l *lease) {
 			until = asked.Add(r.lease)
 			continue
 		case err == nil:
-			err = errors.New("somebody else has it, or the Redis forgot it")
+			err = errors.New("somebody else has it, or the storage forgot it")
 		case time.Now().Before(until):
 			continue
 		}
@@ -147,7 +139,7 @@ func (r *redisStorage) keep(ctx context.Context, l *lease) {
 }
 
 // Unlock implements certmagic.Locker.
-func (r *redisStorage) Unlock(ctx context.Context, name string) error {
+func (r *remote) Unlock(ctx context.Context, name string) error {
 	r.mu.Lock()
 	l := r.leases[name]
 	delete(r.leases, name)
@@ -161,7 +153,7 @@ func (r *redisStorage) Unlock(ctx context.Context, name string) error {
 	return nil
 }
 
-func (r *redisStorage) giveBack(ctx context.Context, l *lease) error {
+func (r *remote) giveBack(ctx context.Context, l *lease) error {
 	l.stop()
 	<-l.done
 	ok, err := r.ask(ctx, drop, l.name, l.token)
@@ -174,8 +166,8 @@ func (r *redisStorage) giveBack(ctx context.Context, l *lease) error {
 // RenewLockLease implements certmagic.LockLeaseRenewer. Locks that are held are
 // extended anyway, and only for as long as a dead process may block others, so
 // how long it is wanted does not matter. A lock that was lost is taken again
-// where it is free, so that what goes on for days gets over a Redis that restarts.
-func (r *redisStorage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
+// where it is free, so that what goes on for days gets over a storage that restarts.
+func (r *remote) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	r.mu.Lock()
 	l := r.leases[name]
 	r.mu.Unlock()
@@ -197,8 +189,8 @@ func (r *redisStorage) RenewLockLease(ctx context.Context, name string, _ time.D
 	return nil
 }
 
-// Close implements io.Closer.
-func (r *redisStorage) Close() error {
+// end gives back what is held. After it every operation fails.
+func (r *remote) end() {
 	r.mu.Lock()
 	leases := r.leases
 	r.leases = make(map[string]*lease)
@@ -211,8 +203,4 @@ func (r *redisStorage) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	if err := r.client.Close(); err != nil {
-		return failed(r, "close", "the connections", err)
-	}
-	return nil
 }

@@ -22,27 +22,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// operationTimeout bounds all that one call asks of the Redis, with the dialling
-// and a second attempt.
-const operationTimeout = 5 * time.Second
-
 // redisStorage is a storage in a Redis. A file is a hash of its value and the
 // time of its change, under PREFIX:file:KEY; all keys of files are members of
 // the sorted set PREFIX:index, in the order of bytes, where a directory is a
 // range. The two change in one transaction. A lock is a key PREFIX:lock:NAME
-// that expires (lease.go).
+// that holds a token and expires.
 type redisStorage struct {
+	remote
 	client *redis.Client
-	name   string // without a password
 	prefix string
-	log    *zap.Logger
-
-	// What the constants say, but in tests.
-	timeout, lease, extend time.Duration
-
-	mu     sync.Mutex
-	leases map[string]*lease // by name of the lock
-	closed bool
 }
 
 // remove deletes the file ARGV[1] and all below it: KEYS is the index, ARGV[2]
@@ -55,6 +43,25 @@ for _, key in ipairs(gone) do
 	redis.call('ZREM', KEYS[1], key)
 end
 return #gone`)
+
+// redisTake sets the lock KEYS[1] to the token ARGV[1] for ARGV[2] milliseconds
+// unless another token has it. It may be repeated: an attempt whose answer got
+// lost is not in the way of the next.
+var redisTake = redis.NewScript(`
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1`)
+
+// redisExtend makes the lock last for ARGV[2] milliseconds from now if the token has it.
+var redisExtend = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
+
+// redisDrop gives the lock back if the token has it.
+var redisDrop = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])`)
 
 // silence keeps go-redis from writing to standard error: what fails is returned.
 var silence = sync.OnceFunc(func() { redis.SetLogger(new(logging.VoidLogger)) })
@@ -69,15 +76,9 @@ func openRedis(address string, log *zap.Logger) (Storage, error) {
 	if o.TLSConfig != nil {
 		scheme = "rediss"
 	}
-	return &redisStorage{
-		client: redis.NewClient(o),
-		name:   scheme + "://" + o.Addr + "/" + strconv.Itoa(o.DB),
-		prefix: prefix,
-		log:    log,
-		leases: make(map[string]*lease),
-
-		timeout: operationTimeout, lease: leaseTime, extend: extendEvery,
-	}, nil
+	r := &redisStorage{remote: newRemote(scheme+"://"+o.Addr+"/"+strconv.Itoa(o.DB), "the Redis", log), client: redis.NewClient(o), prefix: prefix}
+	r.do = r.script
+	return r, nil
 }
 
 // redisOptions reads the URL of a Redis. Its errors show nothing of it.
@@ -121,58 +122,21 @@ func redisOptions(address string) (*redis.Options, string, error) {
 	return o, prefix, nil
 }
 
-func (r *redisStorage) String() string { return r.name }
-
 func (r *redisStorage) file(key string) string { return r.prefix + ":file:" + key }
 func (r *redisStorage) index() string          { return r.prefix + ":index" }
 
-// do runs one operation on a key under its deadline and makes a sentence of its
-// error. root says that the storage itself may be meant, whose key is "".
-func (r *redisStorage) do(ctx context.Context, operation, key string, root bool, f func(ctx context.Context, key string) error) error {
-	k, err := clean(key)
-	if k == "." {
-		if k = ""; !root {
-			err = fs.ErrInvalid
-		}
-	}
-	if err == nil {
-		err = r.bounded(ctx, func(ctx context.Context) error { return f(ctx, k) })
-	}
-	if err != nil {
-		return failed(r, operation, key, err)
-	}
-	return nil
-}
+func (r *redisStorage) lockKey(name string) string { return r.prefix + ":lock:" + name }
 
-// bounded calls f under the deadline of an operation. What f fails with because
-// of ctx is told apart from what it fails with because of the Redis.
-func (r *redisStorage) bounded(ctx context.Context, f func(context.Context) error) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	closed := r.closed
-	r.mu.Unlock()
-	if closed {
-		return errClosed
-	}
-	limited, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	err := f(limited)
-	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case limited.Err() != nil:
-		return fmt.Errorf("the Redis did not answer within %s", r.timeout)
-	}
-	return err
+// script does something to a lock.
+func (r *redisStorage) script(ctx context.Context, what deed, name, token string) (bool, error) {
+	script := map[deed]*redis.Script{take: redisTake, extend: redisExtend, drop: redisDrop}[what]
+	n, err := script.Run(ctx, r.client, []string{r.lockKey(name)}, token, r.lease.Milliseconds()).Int()
+	return n == 1, err
 }
 
 // Store implements certmagic.Storage.
 func (r *redisStorage) Store(ctx context.Context, key string, value []byte) error {
-	return r.do(ctx, "store", key, false, func(ctx context.Context, key string) error {
+	return r.on(ctx, "store", key, false, func(ctx context.Context, key string) error {
 		_, err := r.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, r.file(key), "value", value, "modified", time.Now().UnixMilli())
 			p.ZAdd(ctx, r.index(), redis.Z{Member: key})
@@ -184,7 +148,7 @@ func (r *redisStorage) Store(ctx context.Context, key string, value []byte) erro
 
 // Load implements certmagic.Storage.
 func (r *redisStorage) Load(ctx context.Context, key string) (value []byte, err error) {
-	err = r.do(ctx, "load", key, false, func(ctx context.Context, key string) error {
+	err = r.on(ctx, "load", key, false, func(ctx context.Context, key string) error {
 		value, err = r.client.HGet(ctx, r.file(key), "value").Bytes()
 		if errors.Is(err, redis.Nil) {
 			return fs.ErrNotExist
@@ -199,7 +163,7 @@ func (r *redisStorage) Load(ctx context.Context, key string) (value []byte, err 
 
 // Delete implements certmagic.Storage.
 func (r *redisStorage) Delete(ctx context.Context, key string) error {
-	return r.do(ctx, "delete", key, false, func(ctx context.Context, key string) error {
+	return r.on(ctx, "delete", key, false, func(ctx context.Context, key string) error {
 		return remove.Run(ctx, r.client, []string{r.index()}, key, r.file("")).Err()
 	})
 }
@@ -212,7 +176,7 @@ func (r *redisStorage) Exists(ctx context.Context, key string) bool {
 
 // List implements certmagic.Storage.
 func (r *redisStorage) List(ctx context.Context, key string, recursive bool) (keys []string, err error) {
-	err = r.do(ctx, "list", key, true, func(ctx context.Context, key string) error {
+	err = r.on(ctx, "list", key, true, func(ctx context.Context, key string) error {
 		files, err := r.client.ZRangeArgs(ctx, r.below(key, 0)).Result()
 		if err != nil {
 			return err
@@ -265,7 +229,7 @@ func tree(root string, files []string, recursive bool) []string {
 
 // Stat implements certmagic.Storage.
 func (r *redisStorage) Stat(ctx context.Context, key string) (info certmagic.KeyInfo, err error) {
-	err = r.do(ctx, "look at", key, true, func(ctx context.Context, k string) error {
+	err = r.on(ctx, "look at", key, true, func(ctx context.Context, k string) error {
 		if k == "" {
 			return nil // the storage itself is always there
 		}
@@ -292,4 +256,13 @@ func (r *redisStorage) Stat(ctx context.Context, key string) (info certmagic.Key
 	}
 	info.Key = key
 	return info, nil
+}
+
+// Close implements io.Closer.
+func (r *redisStorage) Close() error {
+	r.end()
+	if err := r.client.Close(); err != nil {
+		return failed(r, "close", "the connections", err)
+	}
+	return nil
 }

@@ -30,7 +30,7 @@ func TestRedisConforms(t *testing.T) {
 		return kind{
 			open: func(t *testing.T) Storage { return opened(t, "redis://"+m.Addr()) },
 			kill: func(t *testing.T, s Storage) {
-				forget(s)
+				forget(&s.(*redisStorage).remote)
 				m.FastForward(leaseTime)
 			},
 		}
@@ -38,8 +38,7 @@ func TestRedisConforms(t *testing.T) {
 }
 
 // forget ends the extension of leases, as the end of the process would.
-func forget(s Storage) {
-	r := s.(*redisStorage)
+func forget(r *remote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, l := range r.leases {
@@ -60,7 +59,7 @@ func TestRealRedisConforms(t *testing.T) {
 		return kind{
 			open: func(t *testing.T) Storage { return opened(t, url) },
 			kill: func(t *testing.T, s Storage) {
-				forget(s)
+				forget(&s.(*redisStorage).remote)
 				hurry(t, s.(*redisStorage), "x")
 			},
 		}

@@ -1,7 +1,7 @@
 // Package storage is where replicas keep what they share: ACME accounts, keys
 // and certificates, challenges, session ticket keys. Open makes a Storage of a
-// directory or of a Redis; one of another kind is a file of its own here and a
-// case in open, and has to pass the same conformance tests.
+// directory, of a Redis or of a cluster's Secrets; one of another kind is a file
+// of its own here and a case in open, and has to pass the same conformance tests.
 package storage
 
 import (
@@ -56,8 +56,10 @@ var shared struct {
 // Open opens the storage at url: an absolute directory, made if it is missing,
 // or redis://USER:PASSWORD@HOST:PORT/DB?prefix=PREFIX (rediss:// with TLS; every
 // part but the host may be left out; all keys begin with the prefix, "weir"
-// where none is given). A Redis that is down is no error until it is needed; a
-// directory that cannot be written to, or that everybody can, is one.
+// where none is given), or secrets://NAMESPACE?prefix=PREFIX&kubeconfig=FILE (the
+// service account's cluster where no kubeconfig is given). A Redis or an API
+// server that is down is no error until it is needed; a directory that cannot
+// be written to, or that everybody can, is one.
 //
 // Opening what is open gives the same storage; it is closed when it was closed
 // as often as it was opened. log hears what happens between calls: locks that
@@ -83,8 +85,10 @@ func open(url string, log *zap.Logger) (Storage, error) {
 		return openDirectory(url, log)
 	case scheme == "redis" || scheme == "rediss":
 		return openRedis(url, log)
+	case scheme == "secrets":
+		return openSecrets(url, log)
 	}
-	return nil, errors.New("storage is neither an absolute directory nor a redis:// or rediss:// URL (it is not shown, as it may hold a password)")
+	return nil, errors.New("storage is neither an absolute directory nor a redis://, rediss:// or secrets:// URL (it is not shown, as it may hold a password)")
 }
 
 // handle is one storage and how often it is open.

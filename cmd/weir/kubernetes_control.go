@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/api"
+	writer "github.com/weirproxy/weir/config/kube/control"
+)
+
+// control is what weir does in a cluster beside reading it: events, the status
+// of Ingresses, Leases. There is one for each cluster that is watched.
+type control interface {
+	// InEffect is told what took effect: of the file and of the objects. It is
+	// called for each change of routes, in order, while change is held, and must not wait.
+	InEffect(file *config.Config, r *kube.Routing)
+	// Leave gives up what this replica holds, because it drains or serves the
+	// cluster no more. It takes no longer than ctx; nothing is called after it.
+	Leave(ctx context.Context)
+}
+
+// newControl begins the control of the cluster that file names, or returns nil
+// where nothing is to be done there.
+func (s *server) newControl(file *config.Config) (control, error) {
+	client, err := api.Connect(file.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &replica{s: s, client: client}, nil
+}
+
+// leaveLease bounds what is waited for when another Lease is competed for.
+const leaveLease = 10 * time.Second
+
+// replica is this one of all that serve the cluster.
+type replica struct {
+	s      *server
+	client *api.Client
+	source atomic.Pointer[kube.Source]
+
+	lease  config.ObjectName
+	writer *writer.Control // nil before anything took effect
+}
+
+// InEffect implements control.
+func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
+	r.source.Store(r.s.cluster.source)
+	if lease := leaseOf(file.Kubernetes, r.client.Namespace); r.writer == nil || r.lease != lease {
+		if before := r.writer; before != nil {
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), leaveLease)
+				defer cancel()
+				before.Leave(ctx)
+			}()
+		}
+		r.lease, r.writer = lease, r.newWriter(lease)
+	}
+	w := writer.Wanted{Publish: file.Kubernetes.Publish, Node: file.Node, Ingresses: routing.Ingresses}
+	for _, e := range routing.Events {
+		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message})
+	}
+	r.writer.Want(w)
+}
+
+// Leave implements control.
+func (r *replica) Leave(ctx context.Context) {
+	if r.writer != nil {
+		r.writer.Leave(ctx)
+	}
+}
+
+func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
+	log := r.s.log.With(zap.Stringer("lease", lease))
+	return writer.New(writer.Options{
+		Client: r.client, Lease: lease, Holder: holder(), Metrics: r.s.written,
+		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() },
+		Leading: func(on bool) {
+			if on {
+				log.Info("this replica writes the cluster's events and statuses")
+			} else {
+				log.Info("this replica writes the cluster's events and statuses no more")
+			}
+		},
+		Trouble: func(what string, err error) {
+			if err != nil {
+				log.Warn("something is not written to the cluster; everything is served all the same", zap.String("what", what), zap.Error(err))
+			} else {
+				log.Info("it is written to the cluster again", zap.String("what", what))
+			}
+		},
+	})
+}
+
+// holder names this process in the Leases of clusters: for people by its Pod,
+// else its host, and apart from all others.
+func holder() string {
+	host, _ := os.Hostname()
+	host = cmp.Or(os.Getenv("POD_NAME"), host, "weir")
+	return fmt.Sprintf("%s_%s", host, strings.ToLower(rand.Text()[:10]))
+}
+
+// leaseOf is the Lease by which all replicas of an installation agree on who
+// writes. Those that serve other Ingresses have another, unless they are told not to.
+func leaseOf(k *config.Kubernetes, namespace string) config.ObjectName {
+	if k.Lease != (config.ObjectName{}) {
+		return k.Lease
+	}
+	name := "weir"
+	switch {
+	case k.Class != "":
+		name += "-" + k.Class
+	case k.Controller != config.DefaultController:
+		name += "-" + nameLike(k.Controller)
+	}
+	return config.ObjectName{Namespace: cmp.Or(namespace, "default"), Name: name[:min(len(name), 253)]}
+}
+
+// nameLike makes a name for an object of one that is none.
+func nameLike(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(s))
+	return strings.Trim(s, "-")
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+)
+
+// What there is to say of a cluster in the log, once.
+
+// troubles are why objects cannot be listed or watched. Each is logged once,
+// until all is well again.
+type troubles struct {
+	log *zap.Logger
+
+	mu     sync.Mutex
+	kinds  map[kube.Kind]error // that are in trouble
+	said   map[string]bool
+	newest error
+}
+
+// begin notes that a kind cannot be listed or watched.
+func (t *troubles) begin(kind kube.Kind, err error, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kinds == nil {
+		t.kinds, t.said = map[kube.Kind]error{}, map[string]bool{}
+	}
+	t.kinds[kind], t.newest = err, err
+	why := rootOf(err)
+	if t.said[why] {
+		return
+	}
+	t.said[why] = true
+	if known {
+		t.log.Warn("the cluster cannot be watched; what is known of it stays in effect", zap.String("kind", string(kind)), zap.Error(err))
+		return
+	}
+	t.log.Error("the cluster's objects cannot be read; weir is not ready until they are", zap.String("kind", string(kind)), zap.Error(err))
+}
+
+// rootOf is the error without what was asked for, which differs between kinds.
+func rootOf(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}
+
+// over notes that a kind can be listed or watched.
+func (t *troubles) over(kind kube.Kind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.kinds) == 0 {
+		return
+	}
+	delete(t.kinds, kind)
+	if len(t.kinds) == 0 {
+		t.said, t.newest = map[string]bool{}, nil
+		t.log.Info("the cluster can be watched again")
+	}
+}
+
+// note is begin without a word.
+func (t *troubles) note(_ kube.Kind, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.newest = err
+}
+
+// last is the newest trouble, nil where there is none.
+func (t *troubles) last() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.newest
+}
+
+func (c *cluster) tellKnown(n *kube.Node) {
+	r := c.objects.routing
+	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
+		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
+	if file := c.s.file.Load(); file.NodeExplicit && n != nil && n.Name == "" {
+		c.s.log.Warn("the cluster has no node of this one's name: no cordon is noticed, and no Pod is local; look at node, which is best set from the downward API", zap.String("node", file.Node))
+	}
+}
+
+// tellUnbound logs ports that cannot be listened on, each once, and has them tried again.
+func (c *cluster) tellUnbound(o *objects) {
+	before := c.unbound
+	c.unbound = map[string]string{}
+	for name, err := range o.unbound {
+		c.unbound[name] = err.Error()
+		if before[name] != err.Error() {
+			c.s.log.Error("a port of the cluster's ConfigMap cannot be listened on, and is tried again", zap.String("listener", name), zap.Error(err))
+		}
+	}
+	for name := range before {
+		if o.has(name) && o.unbound[name] == nil {
+			c.s.log.Info("a port of the cluster's ConfigMap can be listened on now", zap.String("listener", name))
+		}
+	}
+	if len(o.unbound) > 0 {
+		ports := slices.Clone(o.routing.Listeners)
+		ports = slices.DeleteFunc(ports, func(l config.Listener) bool { return o.unbound[l.Name] == nil })
+		c.wanted.Store(&ports)
+		c.tryLater()
+	}
+}
+
+// tellFaults logs what is wrong with objects, each once while it is.
+func (c *cluster) tellFaults(events []kube.Event) {
+	before := c.faulty
+	c.faulty = make(map[kube.Event]bool, len(events))
+	for _, e := range events {
+		c.faulty[e] = true
+		if !before[e] && c.s.faults.Allow(e.Object.Kind) {
+			c.s.log.Warn("something is wrong with an object of the cluster", zap.String("kind", e.Object.Kind),
+				zap.String("object", nameOf(e)), zap.String("reason", string(e.Reason)), zap.String("error", e.Message))
+		}
+	}
+}
+
+func (s *server) moreFaults(kind string, held int) {
+	s.log.Warn("something is wrong with more objects of the cluster", zap.String("kind", kind), zap.Int("more", held))
+}
+
+func nameOf(e kube.Event) string {
+	return strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
+}
+
+// objectsPanicked tells of a fault of weir's own in making routes of objects.
+func (s *server) objectsPanicked(value any, stack []byte) {
+	s.metrics.panics.Inc()
+	if s.limited.Allow(objectsPanicLine) {
+		s.log.Error(objectsPanicLine, zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	}
+}
+
+const objectsPanicLine = "objects of the cluster are not in effect by a fault of weir's own; please report it"

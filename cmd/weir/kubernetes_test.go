@@ -1,0 +1,729 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	fake "k8s.io/client-go/tools/cache/testing"
+	"k8s.io/klog/v2"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+)
+
+var silence sync.Once
+
+var allKinds = []kube.Kind{kube.IngressClasses, kube.Ingresses, kube.Services, kube.EndpointSlices, kube.Secrets, kube.ConfigMaps, kube.Namespaces, kube.Nodes}
+
+// clustered is a server beside a cluster that stands in for a real one, and
+// what was told to its control.
+type clustered struct {
+	*running
+	held map[kube.Kind]*fake.FakeControllerSource
+
+	mu    sync.Mutex
+	down  error // every request fails
+	told  []*kube.Routing
+	left  int
+	lists int
+}
+
+// newClustered makes a server without a configuration, and a cluster with manifests.
+func newClustered(t *testing.T, manifests string, names ...string) *clustered {
+	t.Helper()
+	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as connecting does
+	c := &clustered{running: makeRunning(t, names...), held: map[kube.Kind]*fake.FakeControllerSource{}}
+	c.connect = func(*config.Kubernetes) (listing, error) { return c.list, nil }
+	c.begin = func(*config.Config) (control, error) { return c, nil }
+	for _, kind := range allKinds {
+		f := fake.NewFakeControllerSource()
+		c.held[kind] = f
+		t.Cleanup(f.Shutdown)
+	}
+	t.Cleanup(func() { // before the fakes end
+		if !c.ended {
+			c.end(0)
+		}
+	})
+	c.put(manifests)
+	return c
+}
+
+// InEffect and Leave are control's.
+func (c *clustered) InEffect(_ *config.Config, r *kube.Routing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, r)
+}
+
+func (c *clustered) Leave(context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left++
+}
+
+func (c *clustered) times() (told, left int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.told), c.left
+}
+
+// list is how the cluster is listed and watched.
+func (c *clustered) list(kind kube.Kind, _ kube.Scope) *cache.ListWatch {
+	f := c.held[kind]
+	return &cache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := c.ask(); err != nil {
+				return nil, err
+			}
+			return f.List(o)
+		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := c.ask(); err != nil {
+				return nil, err
+			}
+			w, err := f.Watch(o)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				e.Object = e.Object.DeepCopyObject() // the fake shows what it holds itself
+				return e, true
+			}), nil
+		},
+	}
+}
+
+func (c *clustered) ask() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lists++
+	return c.down
+}
+
+func (c *clustered) set(down error) {
+	c.mu.Lock()
+	c.down = down
+	c.mu.Unlock()
+	if down != nil {
+		for _, f := range c.held {
+			f.ResetWatch()
+		}
+	}
+}
+
+// put adds what manifests say, or replaces it.
+func (c *clustered) put(manifests string) {
+	c.t.Helper()
+	c.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
+		wanted := o.(metav1.Object)
+		list, err := f.List(metav1.ListOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if slices.ContainsFunc(list.(*corev1.List).Items, func(raw runtime.RawExtension) bool {
+			held := raw.Object.(metav1.Object)
+			return held.GetName() == wanted.GetName() && held.GetNamespace() == wanted.GetNamespace()
+		}) {
+			f.Modify(o)
+		} else {
+			f.Add(o)
+		}
+	})
+}
+
+func (c *clustered) remove(manifests string) {
+	c.t.Helper()
+	c.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) { f.Delete(o) })
+}
+
+func (c *clustered) each(manifests string, do func(*fake.FakeControllerSource, runtime.Object)) {
+	c.t.Helper()
+	var m kube.Manifests
+	if err := m.Read(strings.NewReader(strings.NewReplacer(c.words...).Replace(manifests))); err != nil {
+		c.t.Fatal(err)
+	}
+	forEach(c, kube.Ingresses, m.Ingresses, do)
+	forEach(c, kube.Services, m.Services, do)
+	forEach(c, kube.EndpointSlices, m.Slices, do)
+	forEach(c, kube.ConfigMaps, m.ConfigMaps, do)
+	forEach(c, kube.Nodes, m.Nodes, do)
+}
+
+func forEach[T runtime.Object](c *clustered, kind kube.Kind, all []T, do func(*fake.FakeControllerSource, runtime.Object)) {
+	for _, o := range all {
+		do(c.held[kind], o)
+	}
+}
+
+// status is what a host and path are answered with.
+func (c *clustered) status(host, path string) (int, error) {
+	conn, err := net.Dial("tcp", c.address("web"))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	req, err := http.NewRequest("GET", "http://"+host+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	client := http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// until waits until a host is answered so.
+func (c *clustered) until(host, path string, status int) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("%s%s is answered %d", host, path, status), func() error {
+		got, err := c.status(host, path)
+		if err == nil && got != status {
+			err = fmt.Errorf("it is %d", got)
+		}
+		return err
+	})
+}
+
+// now is until without any patience.
+func (c *clustered) now(host, path string, status int) {
+	c.t.Helper()
+	if got, err := c.status(host, path); err != nil || got != status {
+		c.t.Errorf("%s%s is answered %d, %v, not %d", host, path, got, err, status)
+	}
+}
+
+func (c *clustered) untilReady(want bool) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("ready is %t", want), func() error {
+		if v := c.node.Verdict(); v.Ready != want {
+			return fmt.Errorf("the verdict is %+v", v)
+		}
+		return nil
+	})
+}
+
+// page asks the admin port.
+func (c *clustered) page(path string) string {
+	c.t.Helper()
+	w := httptest.NewRecorder()
+	c.server.admin().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	if w.Code != 200 {
+		c.t.Errorf("%s is answered %d: %s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+const beside = `
+listeners: {web: {address: '@web', protocol: http}}
+kubernetes: {class: weir}
+drain: {lame_duck: 0s, timeout: 2s}
+node: node-a
+`
+
+// shop is an Ingress; what its hosts are answered tells what is served: 503
+// without endpoints, and by redirects, for which it takes none.
+const shop = `
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: shop}, spec: {ingressClassName: weir, rules: [{host: shop.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}}]}}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: shop}, spec: {ports: [{port: 80}]}}
+`
+
+// pods is the EndpointSlice of the Service shop.
+func pods(addresses ...string) string {
+	var all []string
+	for _, a := range addresses {
+		all = append(all, "{addresses: ['"+a+"'], nodeName: node-a}")
+	}
+	return "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: shop-1, labels: {kubernetes.io/service-name: shop}}, addressType: IPv4, ports: [{port: 8080}], endpoints: [" +
+		strings.Join(all, ", ") + "]}"
+}
+
+func (c *clustered) untilEndpoints(want ...string) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("the endpoints are %v", want), func() error {
+		var got []string
+		if b := c.backends.Backend("default/shop:80"); b != nil {
+			for _, e := range b.Settings().Endpoints {
+				got = append(got, e.Address)
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("they are %v", got)
+		}
+		return nil
+	})
+}
+
+func TestObjectsAreServed(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(beside)
+	c.until("shop.example", "/", 503)
+	c.until("other.example", "/", 404)
+	c.untilReady(true)
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	c.now("shop.example", "/", 503)
+	if n := c.lines.FilterMessageSnippet("the cluster has no node of this one's name").Len(); n != 1 {
+		t.Errorf("that there is no such node was told %d times", n)
+	}
+	c.put(strings.ReplaceAll(strings.Split(shop, "---")[0], "shop", "broken"))
+	c.until("broken.example", "/", 503)
+	c.put(strings.ReplaceAll(shop, "shop", "more"))
+	c.until("more.example", "/", 503)
+	if n := c.logged("something is wrong with an object of the cluster"); n != 1 {
+		t.Errorf("what is wrong was told %d times", n)
+	}
+	c.remove(shop)
+	c.until("shop.example", "/", 404)
+	c.now("blog.example", "/", 503)
+	if told, _ := c.times(); told < 3 {
+		t.Errorf("control was told of %d changes", told)
+	}
+	if err := c.end(patience); err != nil {
+		t.Error(err)
+	}
+	if _, left := c.times(); left != 1 {
+		t.Errorf("control was told %d times to leave", left)
+	}
+}
+
+// Pods that come and go change their backend and nothing else.
+func TestEndpointsChangeAlone(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	c.untilReady(true)
+	c.now("other.example", "/", 404)
+	effective := c.config.Load()
+	told, _ := c.times()
+	c.put(pods("192.0.2.2", "192.0.2.3"))
+	c.untilEndpoints("192.0.2.2:8080", "192.0.2.3:8080")
+	if n := c.backends.LocalReady("default/shop:80"); n != 2 {
+		t.Errorf("%d endpoints on this node are ready", n)
+	}
+	c.put(pods())
+	c.untilEndpoints()
+	c.now("shop.example", "/", 503)
+	if again, _ := c.times(); c.config.Load() != effective || again != told {
+		t.Error("routes were made anew")
+	}
+	c.put(pods("192.0.2.4"))
+	c.untilEndpoints("192.0.2.4:8080")
+	c.put(strings.ReplaceAll(shop, "shop", "blog")) // another table keeps them
+	c.until("blog.example", "/", 503)
+	c.untilEndpoints("192.0.2.4:8080")
+	if n, err := testutil.GatherAndCount(c.registry, "weir_kubernetes_change_duration_seconds", "weir_kubernetes_objects", "weir_kubernetes_faults"); err != nil || n < 10 {
+		t.Errorf("there are %d series, %v", n, err)
+	}
+	for page, wants := range map[string][]string{
+		"/config":     {"class: weir", "# What the objects", "#   - name: default/shop/shop.example/", "address: 192.0.2.4:8080"},
+		"/kubernetes": {`"synced": true`, `"ingresses": {`, `"in_use": 2`, `"faults": []`},
+	} {
+		text := c.page(page)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %q:\n%s", page, want, text)
+			}
+		}
+	}
+	if _, err := config.Parse("effective", []byte(c.page("/config")), os.LookupEnv); err != nil {
+		t.Errorf("the effective configuration does not load: %v", err)
+	}
+}
+
+// A change of objects opens no file, so none that is broken or gone by now holds it up.
+func TestObjectsChangeWithoutFiles(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, dir, "web", "file.example", "first", 365*24*time.Hour)
+	for _, name := range []string{"ca", "clients"} {
+		text, err := os.ReadFile(filepath.Join(dir, "web.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, name+".crt"), string(text))
+	}
+	c := newClustered(t, shop, "web", "tls")
+	text := strings.Replace(beside, "listeners: {", "listeners: {tls: {address: '@tls', protocol: tls}, ", 1)
+	c.load(strings.ReplaceAll(strings.Replace(text, "kubernetes:", `
+certificates: [{cert: DIR/web.crt, key: DIR/web.key}]
+tls_policies: {mutual: {client_auth: {mode: require, ca: DIR/clients.crt}}}
+routes:
+  - {listeners: [tls], hosts: [file.example], backend: app}
+  - {listeners: [tls], hosts: [mutual.example], tls_policy: mutual, backend: app}
+backends: {app: {protocol: https, tls: {ca: DIR/ca.crt}, endpoints: ['127.0.0.1:1']}}
+access_log: {path: DIR/access.log}
+kubernetes:`, 1), "DIR", dir))
+	c.until("shop.example", "/", 503)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	if id := c.servedAs("tls", "file.example"); id != "first" {
+		t.Errorf("the file's host is served as %q", id)
+	}
+}
+
+// A start without the API server waits, not ready, and answers what cannot be remembered.
+func TestNotReadyBeforeAllIsKnown(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.set(errors.New("connection refused"))
+	c.load(strings.Replace(beside, "kubernetes:", "routes: [{listeners: [web], hosts: [file.example], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\nkubernetes:", 1))
+	c.until("shop.example", "/", 503)
+	c.until("other.example", "/", 503)
+	c.until("file.example", "/", 502)
+	eventually(t, "the trouble is told", func() error {
+		if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+			return fmt.Errorf("it was told %d times", n)
+		}
+		return nil
+	})
+	c.untilReady(false)
+	if reasons := c.node.Verdict().Reasons; !slices.Contains(reasons, "the objects of the cluster are not known yet") {
+		t.Errorf("the reasons are %q", reasons)
+	}
+	if err := c.try(beside); err != nil { // a reload meanwhile
+		t.Fatal(err)
+	}
+	c.untilReady(false)
+	c.now("file.example", "/", 503)
+	if told, _ := c.times(); told != 0 {
+		t.Errorf("control was told %d times of what stands in", told)
+	}
+	c.set(nil)
+	c.untilReady(true)
+	c.now("other.example", "/", 404)
+	if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+		t.Errorf("it was told %d times", n)
+	}
+}
+
+// Losing the API server changes nothing, over reloads too.
+func TestServerIsLost(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	c.set(errors.New("connection refused"))
+	const lost = "the cluster cannot be watched; what is known of it stays in effect"
+	eventually(t, "the trouble is told", func() error {
+		if c.logged(lost) != 1 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	c.load(beside + "log: {level: warn}\n")
+	c.untilEndpoints("192.0.2.1:8080")
+	c.untilReady(true)
+	c.now("other.example", "/", 404)
+	if !strings.Contains(c.page("/kubernetes"), `"trouble": "`) {
+		t.Error("the admin port tells of no trouble")
+	}
+	if c.logged(lost) != 1 {
+		t.Errorf("the trouble was told %d times", c.logged(lost))
+	}
+}
+
+// Troubles are told once for each cause, until all of them are over.
+func TestTroubles(t *testing.T) {
+	core, lines := observer.New(zap.DebugLevel)
+	all := troubles{log: zap.New(core)}
+	f := func(want int) {
+		t.Helper()
+		if n := lines.Len(); n != want {
+			t.Errorf("%d lines, want %d: %v", n, want, lines.All())
+		}
+	}
+	down := func(kind kube.Kind) error {
+		return &url.Error{Op: "Get", URL: "https://api/" + string(kind), Err: syscall.ECONNREFUSED}
+	}
+	f(0)
+	all.over(kube.Ingresses)
+	for range 3 {
+		all.begin(kube.Ingresses, down(kube.Ingresses), true)
+		all.begin(kube.Services, fmt.Errorf("failed to list: %w", down(kube.Services)), true)
+	}
+	f(1)
+	all.begin(kube.Secrets, errors.New("secrets is forbidden"), true)
+	f(2)
+	if err := all.last(); err == nil || err.Error() != "secrets is forbidden" {
+		t.Errorf("the last one is %v", err)
+	}
+	all.over(kube.Ingresses)
+	all.over(kube.Services)
+	f(2)
+	all.over(kube.Secrets)
+	all.over(kube.Secrets)
+	f(3)
+	if all.last() != nil {
+		t.Errorf("there still is %v", all.last())
+	}
+	all.begin(kube.Ingresses, down(kube.Ingresses), false)
+	f(4)
+}
+
+// A reload takes file and objects together, or nothing.
+func TestReloadBesideObjects(t *testing.T) {
+	c := newClustered(t, shop, "web", "second")
+	c.load(beside)
+	c.untilReady(true)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := c.try(strings.Replace(beside, "class: weir", "class: other", 1) + "health: {address: '" + taken.Addr().String() + "'}\n"); err == nil {
+		t.Fatal("what cannot be was applied")
+	}
+	c.now("shop.example", "/", 503)
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+
+	c.load(strings.Replace(beside, "class: weir", "class: other", 1))
+	c.now("shop.example", "/", 404)
+	c.put(strings.ReplaceAll(strings.ReplaceAll(shop, "shop", "more"), "weir", "other"))
+	c.until("more.example", "/", 503)
+
+	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // other objects
+	c.now("shop.example", "/", 503)
+	c.now("more.example", "/", 404)
+	if _, left := c.times(); left != 1 {
+		t.Errorf("control was told %d times to leave", left)
+	}
+	c.untilReady(true)
+
+	c.load("listeners: {web: {address: '@web', protocol: http}}\n") // no cluster
+	c.now("shop.example", "/", 404)
+	c.put(strings.ReplaceAll(shop, "shop", "late"))
+	c.load(beside) // and again
+	c.now("late.example", "/", 503)
+}
+
+// A cluster that does not answer is no reason to lose what is served.
+func TestReloadToAnotherClusterInVain(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], hosts: [file.example], redirect: {scheme: https}}]\n")
+	c.set(errors.New("forbidden"))
+	c.patience = 1
+	if err := c.try(beside); err == nil || !strings.Contains(err.Error(), "not known after") {
+		t.Fatalf("it was applied: %v", err)
+	}
+	c.now("file.example", "/", 308)
+	c.untilReady(true)
+	c.set(nil)
+	c.patience = clusterPatience
+	c.load(beside)
+	c.now("shop.example", "/", 503)
+}
+
+// While weir drains, connections are still taken, so objects take effect as ever.
+func TestDrainBesideObjects(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1))
+	c.untilReady(true)
+	now, ended := make(chan struct{}), make(chan error, 1)
+	c.ended = true
+	go func() { ended <- c.shutdown(now) }()
+	c.untilReady(false)
+	c.put(pods("192.0.2.1"))
+	c.untilEndpoints("192.0.2.1:8080")
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	eventually(t, "control leaves", func() error {
+		if _, left := c.times(); left != 1 {
+			return fmt.Errorf("it was told %d times", left)
+		}
+		return nil
+	})
+	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1)) // reloads, too
+	close(now)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
+// A change of objects says nothing of the file.
+func TestObjectsAreNoReload(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load(beside)
+	c.untilReady(true)
+	c.metrics.reloaded(errors.New("no"))
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	if v := testutil.ToFloat64(c.metrics.success); v != 0 {
+		t.Errorf("the last reload counts as %v", v)
+	}
+}
+
+func TestNodeLeaves(t *testing.T) {
+	node := func(more string) string {
+		return "{apiVersion: v1, kind: Node, metadata: {name: node-a, labels: {topology.kubernetes.io/zone: z1}}, spec: {" + more + "}}"
+	}
+	c := newClustered(t, shop+"---\n"+node(""), "web", "health")
+	until := func(healthy bool, reasons ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the reasons are %q", reasons), func() error {
+			if v := c.server.node.Verdict(); v.Healthy != healthy || !slices.Equal(v.Reasons, reasons) {
+				return fmt.Errorf("the verdict is %+v", v)
+			}
+			return nil
+		})
+	}
+	c.load(beside)
+	until(true)
+	c.put(node("unschedulable: true"))
+	until(false, "the node is cordoned (spec.unschedulable)")
+	c.now("shop.example", "/", 503) // and goes on
+	c.put(node("taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]"))
+	until(false, "the cluster autoscaler deletes the node (taint ToBeDeletedByClusterAutoscaler)")
+	c.put(node(""))
+	until(true)
+
+	c.load(strings.Replace(beside, "class: weir", "class: weir, require_local: [default/shop]", 1) + "health: {address: '@health'}\n")
+	until(false, `backend "default/shop:80" has no ready endpoint on this node (require_local)`)
+	c.put(pods("192.0.2.1"))
+	until(true)
+	c.put(node("unschedulable: true"))
+	until(false, "the node is cordoned (spec.unschedulable)")
+	c.load("listeners: {web: {address: '@web', protocol: http}}\n")
+	until(true)
+}
+
+// Ports of the ConfigMap come and go, and one that is taken harms itself alone.
+func TestPortsOfTheConfigMap(t *testing.T) {
+	c := newClustered(t, shop, "web", "one", "two", "taken")
+	c.retryAfter = 50 * time.Millisecond
+	port := func(name string) string { _, p, _ := net.SplitHostPort(c.address(name)); return p }
+	ports := func(names ...string) string {
+		var all []string
+		for _, name := range names {
+			all = append(all, `"`+port(name)+`": default/shop:80`)
+		}
+		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp}, data: {" + strings.Join(all, ", ") + "}}"
+	}
+	until := func(name string, open bool) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%s is open: %t", name, open), func() error {
+			if c.refused(name) == open {
+				return errors.New("it is not so")
+			}
+			return nil
+		})
+	}
+	c.put(ports("one"))
+	c.load(strings.Replace(beside, "class: weir", "class: weir, tcp: {config_map: default/tcp}", 1))
+	until("one", true)
+	other, err := net.Listen("tcp", c.address("taken"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	c.put(ports("two", "taken"))
+	until("two", true)
+	until("one", false)
+	c.put(strings.ReplaceAll(shop, "shop", "blog"))
+	c.until("blog.example", "/", 503)
+	eventually(t, "the port is told of", func() error {
+		if n := c.logged("a port of the cluster's ConfigMap cannot be listened on, and is tried again"); n != 1 {
+			return fmt.Errorf("it is %d times", n)
+		}
+		return nil
+	})
+	c.mu.Lock()
+	if events := c.told[len(c.told)-1].Events; len(events) != 1 || events[0].Reason != kube.ReasonPortInUse || events[0].Object.Name != "tcp" {
+		t.Errorf("events are %+v", events)
+	}
+	c.mu.Unlock()
+	if text := c.page("/kubernetes"); !strings.Contains(text, `"reason": "PortUnavailable"`) {
+		t.Errorf("the admin port says %s", text)
+	}
+	other.Close()
+	eventually(t, "the port is listened on", func() error {
+		if c.logged("a port of the cluster's ConfigMap can be listened on now") != 1 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	until("taken", true)
+	c.put(ports())
+	until("taken", false)
+	until("two", false)
+}
+
+func TestCheckObjects(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1")+"\n---\n"+strings.ReplaceAll(strings.Split(shop, "---")[0], "shop", "broken"), "web")
+	c.load(beside)
+	cmd := &cobra.Command{}
+	var out, warnings strings.Builder
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	if err := checkObjects(cmd, c.file.Load(), c.connect); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"- name: default/shop/shop.example/", "address: 192.0.2.1:8080", "# cluster: 2 Ingresses, 2 routes, 2 backends, 1 warning\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, out.String())
+		}
+	}
+	if !strings.HasPrefix(warnings.String(), "Ingress default/broken: warning: The backend of path / of broken.example") {
+		t.Errorf("warnings are %s", warnings.String())
+	}
+	without := *c.file.Load()
+	without.Kubernetes = nil
+	if err := checkObjects(cmd, &without, c.connect); err == nil {
+		t.Error("a configuration without a cluster is checked beside one")
+	}
+}
+
+func TestWithoutFile(t *testing.T) {
+	for name, env := range map[string]func(string) (string, bool){
+		"node-a": func(name string) (string, bool) { return "node-a", name == "NODE_NAME" },
+		"":       func(string) (string, bool) { return "", false },
+	} {
+		cfg, err := withoutFile(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(cfg.Listeners) != 2 || cfg.Health == nil || cfg.Kubernetes == nil || cfg.Admin.Address == "" || name != "" && (cfg.Node != name || !cfg.NodeExplicit) {
+			t.Errorf("it is %s", cfg.Effective())
+		}
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, command := range []string{"run", "check"} {
+		if _, text, status := weir(command); status != statusUsage || !strings.Contains(text, `required flag(s) "config" not set`) {
+			t.Errorf("outside of a cluster %s ends with %d: %s", command, status, text)
+		}
+	}
+}

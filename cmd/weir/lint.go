@@ -1,0 +1,301 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/lint"
+)
+
+// linting is what the command line says of it.
+type linting struct {
+	cluster    bool
+	kubeconfig string
+	strict     bool
+	json       bool
+}
+
+func newLintCommand() *cobra.Command {
+	var l linting
+	c := &cobra.Command{
+		Use:   "lint FILE|- ...",
+		Short: "Say what weir makes of manifests for ingress-nginx and Traefik",
+		Long: `Lint reads Kubernetes manifests, from files, standard input or a cluster, and
+says of every annotation for ingress-nginx and Traefik whether weir does
+
+  exact  exactly that,
+  near   something near, and how it differs,
+  no     not that, or not yet, and what to do instead.
+
+What weir cannot serve of an Ingress itself is "wrong". Missing Services and
+Secrets are not looked for, as manifests seldom have all of them.
+
+The exit status is 0 if everything is "exact" or "near", and 1 if anything is
+"no" or "wrong", with --strict also if anything is "near", or if something
+cannot be read. It is 2 for a command line that makes no sense.`,
+		Example: `  weir lint deploy/*.yaml
+  helm template chart | weir lint -
+  weir lint --cluster --output json`,
+		DisableFlagsInUseLine: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case l.cluster && len(args) > 0:
+				return errors.New("--cluster reads the cluster; take the files out, or the flag")
+			case !l.cluster && len(args) == 0:
+				return errors.New("nothing to read; name files, - for standard input, or --cluster")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return l.run(c, args) },
+	}
+	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster")
+	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "how to reach the cluster; without `FILE` as Pods do")
+	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 for what is near as well")
+	output := "text"
+	c.Flags().StringVarP(&output, "output", "o", output, "`FORMAT`: text or json")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		l.json = output == "json"
+		if !l.json && output != "text" {
+			return fmt.Errorf("--output is %q; write text or json", output)
+		}
+		return nil
+	}
+	return c
+}
+
+// ownKubeconfig is the file that kubectl would take; empty where there is none, and in Pods.
+func ownKubeconfig() string {
+	files := filepath.SplitList(os.Getenv("KUBECONFIG"))
+	if home, err := os.UserHomeDir(); err == nil && len(files) == 0 && !kube.InPod() {
+		files = []string{filepath.Join(home, ".kube", "config")}
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
+}
+
+// report is what there is to say of one object.
+type report struct {
+	Kind      string         `json:"kind"`
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	Findings  []lint.Finding `json:"findings,omitempty"`
+	Wrong     []string       `json:"wrong,omitempty"`
+}
+
+func (l *linting) run(c *cobra.Command, args []string) error {
+	m, err := l.read(c, args)
+	if err != nil {
+		return err
+	}
+	reports := lintAll(m)
+	if l.json {
+		err = json.NewEncoder(c.OutOrStdout()).Encode(reports)
+	} else {
+		printReports(c.OutOrStdout(), reports)
+	}
+	if err != nil {
+		return err
+	}
+	if bad := l.bad(reports); bad > 0 {
+		return fmt.Errorf("%s that weir does not do as they stand", count(bad, "thing"))
+	}
+	return nil
+}
+
+func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error) {
+	if l.cluster {
+		client, err := kube.Connect(&config.Kubernetes{Kubeconfig: l.kubeconfig})
+		if err != nil {
+			return nil, fmt.Errorf("%w; --kubeconfig names another one", err)
+		}
+		return client.Snapshot(context.Background())
+	}
+	m := &kube.Manifests{}
+	for _, name := range args {
+		if err := readManifests(m, name, c.InOrStdin()); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return m, nil
+}
+
+func readManifests(m *kube.Manifests, name string, in io.Reader) error {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	return m.Read(in)
+}
+
+// lintAll reports on the objects that annotations were found on, or that are wrong.
+func lintAll(m *kube.Manifests) (reports []report) {
+	wrong := wrongs(m)
+	add := func(kind string, o metav1.Object) {
+		key := kind + "/" + o.GetNamespace() + "/" + o.GetName()
+		r := report{kind, o.GetNamespace(), o.GetName(), lint.Object(o), wrong[key]}
+		if len(r.Findings)+len(r.Wrong) > 0 {
+			reports = append(reports, r)
+		}
+	}
+	for _, i := range m.Ingresses {
+		add("Ingress", i)
+	}
+	for _, s := range m.Services {
+		add("Service", s)
+	}
+	for _, o := range m.ConfigMaps {
+		add("ConfigMap", o)
+	}
+	slices.SortStableFunc(reports, func(a, b report) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return reports
+}
+
+// lintConfig is what manifests are converted beside: a weir with nothing else.
+const lintConfig = `
+listeners:
+  web: {address: ":80", protocol: http}
+  websecure: {address: ":443", protocol: tls}
+kubernetes: {class: weir, tcp: {config_map: ingress-nginx/tcp-services, proxy_protocol: lb}}
+proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
+`
+
+// wrongs converts the manifests as if all Ingresses were weir's, and returns
+// what it could not do, by object. Those of one class are converted by
+// themselves: nobody serves two, and both may have the same hosts.
+func wrongs(m *kube.Manifests) map[string][]string {
+	file, err := config.Parse("lint", []byte(lintConfig), os.LookupEnv)
+	if err != nil { // a test loads it
+		panic(err)
+	}
+	all := map[string][]string{}
+	add := func(o corev1.ObjectReference, message string) {
+		key := o.Kind + "/" + o.Namespace + "/" + o.Name
+		if !slices.Contains(all[key], message) { // a Service may be of several classes
+			all[key] = append(all[key], message)
+		}
+	}
+	converter := kube.Converter{File: file}
+	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
+		objects := m.Objects
+		objects.Classes, objects.Ingresses = nil, ingresses
+		if len(ingresses) == 0 {
+			objects.TCP = tcpServices(m)
+		}
+		for _, e := range converter.Convert(&objects).Events {
+			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
+			rated := e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // with the annotations
+			if !missing && !rated {
+				add(e.Object, e.Message)
+			}
+		}
+	}
+	for _, messages := range all {
+		slices.Sort(messages)
+	}
+	for _, o := range m.ConfigMaps {
+		if strings.Contains(o.Name, "udp-services") && len(o.Data) > 0 {
+			add(corev1.ObjectReference{Kind: "ConfigMap", Namespace: o.Namespace, Name: o.Name}, "weir does not serve UDP; leave its ports where they are.")
+		}
+	}
+	return all
+}
+
+// byClass sorts Ingresses by their class and gives them another one. One list is
+// empty, for what is of no class.
+func byClass(ingresses []*networkingv1.Ingress, class string) map[string][]*networkingv1.Ingress {
+	const annotation = "kubernetes.io/ingress.class"
+	all := map[string][]*networkingv1.Ingress{"\x00": nil}
+	for _, i := range ingresses {
+		i = i.DeepCopy()
+		own := i.Annotations[annotation]
+		if i.Spec.IngressClassName != nil {
+			own = cmp.Or(own, *i.Spec.IngressClassName)
+		}
+		delete(i.Annotations, annotation)
+		i.Spec.IngressClassName = &class
+		all[own] = append(all[own], i)
+	}
+	return all
+}
+
+// tcpServices is the ConfigMap of raw TCP, by the name that it mostly has.
+func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
+	for _, o := range m.ConfigMaps {
+		if strings.Contains(o.Name, "tcp-services") {
+			found = o
+		}
+	}
+	return found
+}
+
+func printReports(out io.Writer, reports []report) {
+	counts := map[lint.Rating]int{}
+	wrong := 0
+	for _, r := range reports {
+		fmt.Fprintf(out, "%s %s\n", r.Kind, objectName(r))
+		for _, f := range r.Findings {
+			counts[f.Rating]++
+			why := ""
+			if f.Why != "" {
+				why = "\n         " + f.Why
+			}
+			fmt.Fprintf(out, "  %-5s  %s: %s%s\n", f.Rating, f.Annotation, shortValue(f.Value), why)
+		}
+		for _, w := range r.Wrong {
+			wrong++
+			fmt.Fprintf(out, "  wrong  %s\n", w)
+		}
+	}
+	fmt.Fprintf(out, "%d exact, %d near, %d no, %d wrong\n", counts[lint.Exact], counts[lint.Near], counts[lint.No], wrong)
+}
+
+func objectName(r report) string {
+	return cmp.Or(r.Namespace, corev1.NamespaceDefault) + "/" + r.Name
+}
+
+// shortValue keeps a line a line: snippets have many.
+func shortValue(s string) string {
+	first, _, more := strings.Cut(s, "\n")
+	if more || len(first) > 80 {
+		return fmt.Sprintf("%.80q...", first)
+	}
+	return fmt.Sprintf("%q", first)
+}
+
+// bad counts what pipelines are to fail for.
+func (l *linting) bad(reports []report) (n int) {
+	for _, r := range reports {
+		n += len(r.Wrong)
+		for _, f := range r.Findings {
+			if f.Rating == lint.No || l.strict && f.Rating == lint.Near {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const lintable = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: web
+  namespace: shop
+  annotations:
+    nginx.ingress.kubernetes.io/ssl-redirect: "true"
+    nginx.ingress.kubernetes.io/proxy-body-size: 50m
+    nginx.ingress.kubernetes.io/rewrite-target: /$2
+    cert-manager.io/cluster-issuer: letsencrypt
+spec:
+  ingressClassName: nginx
+  tls: [{hosts: [a.example], secretName: a}]
+  rules: [{host: a.example, http: {paths: [{path: "/api(/|$)(.*)", pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}]}}]
+---
+{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop, annotations: {traefik.ingress.kubernetes.io/service.serversscheme: https}}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}
+`
+
+func TestLint(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	mixed := put("mixed.yaml", lintable)
+	good := put("good.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}}")
+	near := put("near.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}")
+	ports := put("ports.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp-services, namespace: a}, data: {'22': 'a/b:22', x: 'y'}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: udp-services, namespace: a}, data: {'53': 'a/b:53'}}")
+	const one = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}, spec: {ingressClassName: CLASS, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
+	both := func(classes ...string) (text string) {
+		for i, class := range classes {
+			text += strings.NewReplacer("NAME", string(rune('a'+i)), "CLASS", class).Replace(one)
+		}
+		return text
+	}
+	twice, classes := put("twice.yaml", both("inside", "inside")), put("classes.yaml", both("inside", "outside"))
+	none := put("none.yaml", "a: b")
+
+	f := func(args string, wantStatus int, wantOut, wantErr string) {
+		t.Helper()
+		out, err, status := weir(strings.Fields("lint " + args)...)
+		if status != wantStatus || !strings.Contains(out, wantOut) || !strings.Contains(err, wantErr) || wantErr == "" && err != "" {
+			t.Errorf("weir lint %s: status %d, printed\n%s\n%s\nwant %d,\n%s\n%s", args, status, out, err, wantStatus, wantOut, wantErr)
+		}
+	}
+	f(mixed, statusError, `Ingress shop/web
+  near   nginx.ingress.kubernetes.io/proxy-body-size: "50m"
+         weir takes bodies of any size, so nothing is refused
+  no     nginx.ingress.kubernetes.io/rewrite-target: "/$2"
+         weir does not rewrite paths yet; the application has to serve the path that clients ask for
+  exact  nginx.ingress.kubernetes.io/ssl-redirect: "true"
+  wrong  The path "/api(/|$)(.*)" of a.example looks like a regular expression`, "weir: 3 things that weir does not do as they stand\n")
+	f(mixed, statusError, "1 exact, 1 near, 2 no, 1 wrong\n", "weir: ")
+	f(good, 0, "1 exact, 0 near, 0 no, 0 wrong\n", "")
+	f(near, 0, "0 exact, 1 near, 0 no, 0 wrong\n", "")
+	f("--strict "+near, statusError, "", "1 thing that")
+	f(good+" "+near, 0, "1 exact, 1 near, 0 no, 0 wrong\n", "")
+	f(ports, statusError, "ConfigMap a/tcp-services\n  wrong  The entry x has the key", "2 things")
+	f(ports, statusError, "UDP", "2 things")
+	f(twice, statusError, "wrong  Path / of a.example is the older Ingress default/a's already", "1 thing")
+	f(classes, 0, "2 exact, 0 near, 0 no, 0 wrong", "")
+	f(none, statusError, "", "none.yaml: document 1 is no Kubernetes object: it has no kind\n")
+	f("nothing.yaml", statusError, "", "no such file")
+	f("", statusUsage, "", "nothing to read")
+	f("--cluster "+good, statusUsage, "", "take the files out")
+	f("--cluster --kubeconfig nothing.yaml", statusError, "", "cannot use kubernetes.kubeconfig")
+
+	out, _, status := weir("lint", "-o", "json", mixed)
+	var reports []report
+	if err := json.Unmarshal([]byte(out), &reports); err != nil || status != statusError || len(reports) != 2 || len(reports[0].Findings) != 3 || len(reports[0].Wrong) != 1 {
+		t.Errorf("as JSON, status %d: %v\n%s", status, err, out)
+	}
+	if _, err, status := weir("lint", "-o", "xml", mixed); status == 0 || !strings.Contains(err, "text or json") {
+		t.Errorf("as XML, status %d: %s", status, err)
+	}
+}
+
+func TestOwnKubeconfig(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	put := func(name string) string {
+		file := filepath.Join(home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	f := func(variable, want string) {
+		t.Helper()
+		t.Setenv("KUBECONFIG", variable)
+		if got := ownKubeconfig(); got != want {
+			t.Errorf("with KUBECONFIG=%s it is %q, want %q", variable, got, want)
+		}
+	}
+	f("", "")
+	own, other := put(".kube/config"), put("other")
+	f("", own)
+	f(other, other)
+	f(filepath.Join(home, "nothing")+string(filepath.ListSeparator)+other, other)
+}

@@ -1,0 +1,122 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config/kube/api"
+	"github.com/weirproxy/weir/config/kube/api/fake"
+)
+
+func newLeases(t *testing.T, f *fake.API) *api.Leases {
+	t.Helper()
+	c, err := api.Connect(f.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Namespace != "weir" {
+		t.Errorf("the namespace of the kubeconfig is %q", c.Namespace)
+	}
+	return api.NewLeases(c, "weir")
+}
+
+func TestLeases(t *testing.T) {
+	f := fake.New(t)
+	a, b := newLeases(t, f), newLeases(t, f)
+	mine := api.Claim{Name: "x", Holder: "a", Duration: time.Minute}
+	theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Minute}
+	check := func(what string, want bool) func(bool, error) {
+		return func(got bool, err error) {
+			t.Helper()
+			if got != want || err != nil {
+				t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+			}
+		}
+	}
+	check("extending nothing", false)(a.Extend(t.Context(), mine))
+	check("giving nothing back", false)(a.Drop(t.Context(), mine))
+	check("taking what is free", true)(a.Take(t.Context(), mine))
+	check("taking it again", true)(a.Take(t.Context(), mine))
+	check("taking what is held", false)(b.Take(t.Context(), theirs))
+	if d := b.FreeIn("x"); d <= 0 || d > time.Minute {
+		t.Errorf("what is held is free in %v, want a minute", d)
+	}
+	if d := a.FreeIn("x"); d != 0 {
+		t.Errorf("what is held is free in %v to who holds it, want 0", d)
+	}
+	check("extending what another holds", false)(b.Extend(t.Context(), theirs))
+	check("giving back what another holds", false)(b.Drop(t.Context(), theirs))
+	check("extending", true)(a.Extend(t.Context(), mine))
+	check("giving back", true)(a.Drop(t.Context(), mine))
+	check("taking what was given back", true)(b.Take(t.Context(), theirs))
+	if n := len(f.Objects("leases")); n != 1 {
+		t.Errorf("there are %d objects", n)
+	}
+}
+
+// Of many who find a Lease stale at once one gets it.
+func TestStaleLeaseIsTakenOnce(t *testing.T) {
+	f := fake.New(t)
+	dead := api.Claim{Name: "x", Holder: "dead", Duration: time.Second}
+	if ok, err := newLeases(t, f).Take(t.Context(), dead); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	var got atomic.Int32
+	var all sync.WaitGroup
+	for i := range 5 {
+		l := newLeases(t, f)
+		all.Go(func() {
+			claim := api.Claim{Name: "x", Holder: fmt.Sprint(i), Duration: time.Hour}
+			for deadline := time.Now().Add(20 * time.Second); got.Load() == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				if ok, err := l.Take(t.Context(), claim); ok {
+					got.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got.Load() != 1 {
+		t.Errorf("%d got the Lease of a dead holder", got.Load())
+	}
+}
+
+// What lives is not stale, however long it has been held.
+func TestExtendedLeaseIsNotTaken(t *testing.T) {
+	f := fake.New(t)
+	a, b := newLeases(t, f), newLeases(t, f)
+	mine := api.Claim{Name: "x", Holder: "a", Duration: time.Second}
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+		asked := time.Now()
+		if ok, err := a.Take(t.Context(), mine); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		got, err := b.Take(t.Context(), api.Claim{Name: "x", Holder: "b", Duration: time.Second})
+		if err != nil || got && time.Since(asked) < time.Second {
+			t.Fatalf("a Lease that is extended was taken: %v, %v", got, err)
+		}
+		if got {
+			return // the machine was too busy for this
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	f := fake.New(t)
+	l := newLeases(t, f)
+	for code, want := range map[int]string{
+		403: `weir has no right to get leases x in namespace weir: give its service account the verb "get" on "leases"`,
+		500: `the API server does not let weir get leases x in namespace weir: `,
+	} {
+		f.Refuse(func(fake.Request) int { return code })
+		_, err := l.Take(t.Context(), api.Claim{Name: "x", Holder: "a", Duration: time.Second})
+		if err == nil || !strings.HasPrefix(err.Error(), want) || api.IsDenied(err) != (code == 403) {
+			t.Errorf("%d is %v", code, err)
+		}
+	}
+}

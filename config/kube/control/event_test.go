@@ -1,0 +1,93 @@
+package control
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weirproxy/weir/config/kube/api/fake"
+)
+
+func event(name, message string) Event {
+	return Event{Object: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: "shop", Name: name, UID: "u"}, Reason: "InvalidHost", Message: message}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	r := newReplica(t, cluster, "r1")
+	class := event("weir", "unclear")
+	class.Object.Kind, class.Object.Namespace = "IngressClass", ""
+	long := event("long", strings.Repeat("é", 1000))
+	w := Wanted{Events: []Event{event("a", "one thing"), event("a", "another"), event(strings.Repeat("x", 253), "y"), class, long}}
+	r.Want(w)
+	until(t, "events", func() bool { return len(cluster.Objects("events")) == 5 })
+	for name, o := range cluster.Objects("events") {
+		message := o["message"].(string)
+		if o["type"] != "Warning" || o["reason"] != "InvalidHost" || len(message) > maxMessage || len(strings.Split(name, "/")[1]) > 253 ||
+			o["count"] != float64(1) || strings.HasPrefix(name, "default/") != (message == "unclear") {
+			t.Errorf("%s is %v", name, o)
+		}
+	}
+
+	// Not again with each change, nor by another replica.
+	w.Events = append(w.Events, event("b", "new"))
+	r.Want(w)
+	until(t, "another event", func() bool { return len(cluster.Objects("events")) == 6 })
+	r.leave()
+	second := newReplica(t, cluster, "r2")
+	w.Events = append(w.Events, event("c", "new"))
+	second.Want(w)
+	until(t, "one more", func() bool { return len(cluster.Objects("events")) == 7 })
+	if n := cluster.Asked("patch", "events"); n != 0 {
+		t.Errorf("%d events were written again", n)
+	}
+}
+
+// What is still true is told again before the API server forgets it; if it has, as new.
+func TestEventsAreRenewed(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	r := newReplica(t, cluster, "r1")
+	e, all := event("a", "b"), map[Event]*written{}
+	write := func(want bool) {
+		t.Helper()
+		if wrote, err := r.write(t.Context(), e, all); wrote != want || err != nil {
+			t.Errorf("an event was written: %v, %v, want %v", wrote, err, want)
+		}
+	}
+	count := func(want float64) {
+		t.Helper()
+		if o := cluster.Objects("events")["shop/"+eventName(e)]; o == nil || o["count"] != want {
+			t.Errorf("the event is %v, want count %v", o, want)
+		}
+	}
+	write(true)
+	write(false)
+	all[e].at = time.Now().Add(-renewEvent)
+	write(true)
+	count(2)
+	cluster.Change("shop", "events", eventName(e), nil)
+	all[e].at = time.Now().Add(-renewEvent)
+	write(true)
+	count(1)
+}
+
+// What the API server refuses as wrong holds up nothing either.
+func TestNamespaceGoesAway(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Namespace == "shop" && r.Resource == "events" {
+			return 404
+		}
+		return 0
+	})
+	r := newReplica(t, cluster, "r1")
+	there := event("c", "wrong")
+	there.Object.Namespace = "blog"
+	r.Want(Wanted{Events: []Event{event("a", "one"), there}})
+	until(t, "the other event", func() bool { return len(cluster.Objects("events")) == 1 })
+}

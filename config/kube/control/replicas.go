@@ -1,0 +1,127 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/weirproxy/weir/config/kube/api"
+)
+
+// Each replica that serves says so by a Lease of its own, and what addresses its
+// node has. So nobody needs to know of Pods, and weir may run outside of them.
+
+const (
+	presentFor = 90 * time.Second
+	renewEvery = 30 * time.Second
+	// lookEvery is how often a replica looks which addresses its node has.
+	lookEvery = 10 * time.Minute
+
+	replicaLabel       = "weirproxy.github.io/replica-of"
+	internalAnnotation = "weirproxy.github.io/node-internal"
+	externalAnnotation = "weirproxy.github.io/node-external"
+)
+
+// replicas is the selector of their Leases.
+func (c *Control) replicas() string { return replicaLabel + "=" + hashOf(c.opts.Lease.Name) }
+
+// bePresent has a Lease while there is something to publish.
+func (c *Control) bePresent(ctx context.Context) {
+	claim := api.Claim{Name: "weir-replica-" + hashOf(c.opts.Lease.Name+"\x00"+c.opts.Holder), Holder: c.opts.Holder, Duration: presentFor,
+		Labels: map[string]string{replicaLabel: hashOf(c.opts.Lease.Name)}}
+	taken := false
+	for node := new(nodeLook); ; {
+		w, known := c.want()
+		if known && w.Publish.Any() {
+			before := claim.Annotations
+			claim.Annotations = c.nodeAnnotations(ctx, node, w)
+			limited, cancel := whole(ctx)
+			_, err := c.leases.Take(limited, claim)
+			cancel()
+			if ctx.Err() == nil {
+				c.outcome("be present", "", err)
+			}
+			if !taken || !maps.Equal(before, claim.Annotations) {
+				wake(c.statuses) // which may be the nodes'
+			}
+			taken = true
+		} else if taken {
+			c.leases.Drop(ctx, claim)
+			taken = false
+		}
+		if !pause(ctx, renewEvery, c.presence) {
+			break
+		}
+	}
+	if taken {
+		limited, cancel := whole(ctx)
+		defer cancel()
+		c.leases.Drop(limited, claim) // or it ends by itself
+	}
+}
+
+// nodeLook is what was seen of the node last.
+type nodeLook struct {
+	name        string
+	at          time.Time
+	annotations map[string]string
+}
+
+// nodeAnnotations are the addresses of this replica's node, where nodes are published.
+func (c *Control) nodeAnnotations(ctx context.Context, last *nodeLook, w Wanted) map[string]string {
+	if w.Publish.Nodes == "" || w.Node == "" {
+		return nil
+	}
+	if last.name == w.Node && time.Since(last.at) < lookEvery {
+		return last.annotations
+	}
+	node := new(corev1.Node)
+	limited, cancel := context.WithTimeout(ctx, api.Timeout)
+	defer cancel()
+	if err := c.opts.Client.Core.Get().Resource("nodes").Name(w.Node).Do(limited).Into(node); err != nil {
+		if ctx.Err() == nil {
+			if apierrors.IsNotFound(err) {
+				err = fmt.Errorf("the cluster has no node %s, so its addresses are not published; set node from the downward API", w.Node)
+			} else {
+				err = api.Failure("get", "nodes "+w.Node, "", err)
+			}
+			c.outcome("know the node", "", err)
+		}
+		return last.annotations
+	}
+	c.outcome("know the node", "", nil)
+	*last = nodeLook{w.Node, time.Now(), map[string]string{
+		internalAnnotation: addressesOf(node, corev1.NodeInternalIP), externalAnnotation: addressesOf(node, corev1.NodeExternalIP)}}
+	return last.annotations
+}
+
+func addressesOf(node *corev1.Node, kind corev1.NodeAddressType) string {
+	all := []string{}
+	for _, a := range node.Status.Addresses {
+		if a.Type == kind {
+			all = append(all, a.Address)
+		}
+	}
+	text, _ := json.Marshal(all)
+	return string(text)
+}
+
+// nodeAddresses are those of the nodes that replicas are on.
+func nodeAddresses(replicas []coordinationv1.Lease, kind string) (all []string) {
+	annotation := map[string]string{"internal": internalAnnotation, "external": externalAnnotation}[kind]
+	for i := range replicas {
+		var some []string
+		if json.Unmarshal([]byte(replicas[i].Annotations[annotation]), &some) == nil {
+			all = append(all, some...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

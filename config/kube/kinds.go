@@ -1,0 +1,301 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Kind is a kind of objects by its resource, as the API has it.
+type Kind string
+
+// The kinds that are watched.
+const (
+	IngressClasses Kind = "ingressclasses"
+	Ingresses      Kind = "ingresses"
+	Services       Kind = "services"
+	EndpointSlices Kind = "endpointslices"
+	Secrets        Kind = "secrets"
+	ConfigMaps     Kind = "configmaps"
+	Namespaces     Kind = "namespaces"
+	Nodes          Kind = "nodes"
+)
+
+// Scope is which objects of a kind are watched.
+type Scope struct {
+	Namespace string // empty: all
+	Fields    string // a field selector; empty: all
+}
+
+// scopes says what has to be watched for a configuration.
+func scopes(file *config.Config) map[Kind][]Scope {
+	k := file.Kubernetes
+	everywhere := []Scope{{}}
+	if len(k.Namespaces) > 0 {
+		everywhere = nil
+		for _, name := range slices.Sorted(slices.Values(k.Namespaces)) {
+			everywhere = append(everywhere, Scope{Namespace: name})
+		}
+	}
+	watched := func(namespace string) bool { return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace) }
+	all := map[Kind][]Scope{IngressClasses: {{}}, Ingresses: everywhere, Services: everywhere, EndpointSlices: everywhere}
+	for _, s := range everywhere {
+		all[Secrets] = append(all[Secrets], Scope{s.Namespace, certificatesOnly})
+	}
+	if d := k.DefaultCertificate; d.Name != "" && !watched(d.Namespace) {
+		all[Secrets] = append(all[Secrets], named(d))
+	}
+	if k.TCP != nil {
+		all[ConfigMaps] = []Scope{named(k.TCP.ConfigMap)}
+	}
+	if len(k.NamespaceLabels) > 0 {
+		all[Namespaces] = []Scope{{}}
+	}
+	if file.NodeExplicit {
+		all[Nodes] = []Scope{{Fields: fields.OneTermEqualSelector("metadata.name", file.Node).String()}}
+	}
+	return all
+}
+
+func named(o config.ObjectName) Scope {
+	return Scope{o.Namespace, fields.OneTermEqualSelector("metadata.name", o.Name).String()}
+}
+
+// certificatesOnly leaves out the Secrets that there are most of and that are
+// the largest. Those with certificates may be of any other type.
+const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,type!=kubernetes.io/dockerconfigjson,type!=bootstrap.kubernetes.io/token,type!=weirproxy.github.io/storage"
+
+// example is an object of each kind.
+var example = map[Kind]runtime.Object{
+	IngressClasses: &networkingv1.IngressClass{}, Ingresses: &networkingv1.Ingress{}, Services: &corev1.Service{},
+	EndpointSlices: &discoveryv1.EndpointSlice{}, Secrets: &corev1.Secret{}, ConfigMaps: &corev1.ConfigMap{},
+	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{},
+}
+
+// informer is one of client-go's, with what it tells us by.
+type informer struct {
+	cache.SharedIndexInformer
+	handlers cache.ResourceEventHandlerRegistration
+}
+
+// byService is the index of EndpointSlices.
+const byService = "service"
+
+func (s *Source) makeInformers() error {
+	s.informers = map[Kind][]informer{}
+	for kind, all := range scopes(s.opts.File) {
+		for _, scope := range all {
+			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, scope), example[kind], 0, cache.Indexers{})}
+			if kind == EndpointSlices {
+				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
+					return err
+				}
+			}
+			if err := i.SetTransform(slim); err != nil {
+				return err
+			}
+			err := i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.trouble(kind, err) })
+			if err != nil {
+				return err
+			}
+			if i.handlers, err = i.AddEventHandler(s.handler(kind)); err != nil {
+				return err
+			}
+			s.informers[kind] = append(s.informers[kind], i)
+		}
+	}
+	return nil
+}
+
+// list tells of watches that cannot begin as well: client-go tries those again
+// without a word where nobody answers. And it tells when somebody does.
+func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
+	l := s.opts.List(kind, scope)
+	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
+	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		all, err := list(ctx, o)
+		if err == nil {
+			s.answered(kind)
+		}
+		return all, err
+	}
+	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := begin(ctx, o)
+		streams := o.SendInitialEvents != nil // else client-go lists instead, and tells of that
+		switch {
+		case err == nil:
+			s.answered(kind)
+		case ctx.Err() == nil && (!streams || utilnet.IsConnectionRefused(err)):
+			s.trouble(kind, err)
+		}
+		return w, err
+	}
+	return l
+}
+
+func (s *Source) answered(kind Kind) {
+	if s.opts.Answered != nil {
+		s.opts.Answered(kind)
+	}
+}
+
+// trouble is told of errors; that a watch has to begin anew is none.
+func (s *Source) trouble(kind Kind, err error) {
+	if s.opts.Trouble != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		s.opts.Trouble(kind, err)
+	}
+}
+
+func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
+
+// sourceOf is the Service that an EndpointSlice is of.
+func sourceOf(o any) config.ObjectName {
+	slice, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return config.ObjectName{}
+	}
+	return config.ObjectName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+}
+
+// slim takes out what nobody here looks at and memory is full of otherwise.
+func slim(o any) (any, error) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
+	}
+	switch o := o.(type) {
+	case *corev1.Secret:
+		maps.DeleteFunc(o.Data, func(key string, _ []byte) bool { return key != corev1.TLSCertKey && key != corev1.TLSPrivateKeyKey })
+	case *corev1.Node:
+		o.Status = corev1.NodeStatus{}
+		o.Annotations = nil
+	}
+	return o, nil
+}
+
+// whoWroteStatus is what is kept of who wrote which field: the status of Ingresses, without the fields.
+func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
+	if _, ok := o.(*networkingv1.Ingress); !ok {
+		return nil
+	}
+	for _, m := range all {
+		if m.Subresource == "status" {
+			kept = append(kept, metav1.ManagedFieldsEntry{Manager: m.Manager, Subresource: m.Subresource})
+		}
+	}
+	return kept
+}
+
+// handler notes which changes matter.
+func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.seen(kind, nil, o) },
+		UpdateFunc: func(old, o any) {
+			if !alike(old, o) {
+				s.seen(kind, old, o)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			s.seen(kind, o, nil)
+		},
+	}
+}
+
+func (s *Source) seen(kind Kind, old, now any) {
+	s.note(func(d *dirt) {
+		switch kind {
+		case Nodes:
+			d.node = true
+			d.quick.touch()
+		case EndpointSlices:
+			if d.services == nil {
+				d.services = map[config.ObjectName]bool{}
+			}
+			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
+			d.quick.touch()
+		default: // a Service that changed has its endpoints looked at as well
+			d.routes.touch()
+		}
+	})
+}
+
+// alike says whether two states of an object are the same to weir. A status,
+// weir's own above all, and annotations of others are not looked at.
+func alike(old, now any) bool {
+	switch a := old.(type) {
+	case *networkingv1.Ingress:
+		b, ok := now.(*networkingv1.Ingress)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+	case *corev1.Service:
+		b, ok := now.(*corev1.Service)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && reflect.DeepEqual(a.Spec, b.Spec)
+	case *discoveryv1.EndpointSlice:
+		b, ok := now.(*discoveryv1.EndpointSlice)
+		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+	case *corev1.Secret:
+		b, ok := now.(*corev1.Secret)
+		return ok && reflect.DeepEqual(a.Data, b.Data)
+	case *corev1.Node:
+		b, ok := now.(*corev1.Node)
+		return ok && reflect.DeepEqual(NodeOf(a), NodeOf(b))
+	}
+	return false
+}
+
+// sameAnnotations says whether two objects have the same of the annotations that weir reads.
+func sameAnnotations(a, b map[string]string, read ...string) bool {
+	return !slices.ContainsFunc(read, func(name string) bool {
+		x, inA := a[name]
+		y, inB := b[name]
+		return x != y || inA != inB
+	})
+}
+
+// objects are all that are known.
+func (s *Source) objects() *Objects {
+	o := &Objects{
+		Classes: all[*networkingv1.IngressClass](s, IngressClasses), Ingresses: all[*networkingv1.Ingress](s, Ingresses),
+		Services: all[*corev1.Service](s, Services), Secrets: all[*corev1.Secret](s, Secrets), Namespaces: all[*corev1.Namespace](s, Namespaces),
+	}
+	for _, m := range all[*corev1.ConfigMap](s, ConfigMaps) {
+		o.TCP = m
+	}
+	return o
+}
+
+// all are the objects of a kind.
+func all[T any](s *Source, kind Kind) (found []T) {
+	for _, i := range s.informers[kind] {
+		for _, o := range i.GetStore().List() {
+			found = append(found, o.(T))
+		}
+	}
+	return found
+}
+
+// get is one object, or nothing.
+func get[T any](s *Source, kind Kind, name config.ObjectName) (found T) {
+	for _, i := range s.informers[kind] {
+		if o, ok, _ := i.GetStore().GetByKey(name.String()); ok {
+			return o.(T)
+		}
+	}
+	return found
+}

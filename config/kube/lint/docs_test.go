@@ -1,0 +1,117 @@
+package lint
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
+
+// samples are values of annotations that are looked at more closely, and what
+// the documentation calls them.
+var samples = map[string][]struct {
+	words, value string
+	hasTLS       bool
+}{
+	"backend-protocol":       {{"`HTTP`, `HTTPS`, `GRPC`, `GRPCS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
+	"whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"networks", "10.0.0.0/8", false}},
+	"allowlist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"networks", "10.0.0.0/8", false}},
+	"ssl-redirect":           {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`", "false", true}},
+	"force-ssl-redirect":     {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
+	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"more", "128k", false}},
+	"router.pathmatcher":     {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"others", "PathRegexp", false}},
+	"router.tls":             {{"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}, {"`false`", "false", false}},
+	"service.serversscheme":  {{"`http`", "http", false}, {"`https`", "https", false}, {"`h2c`", "h2c", false}},
+}
+
+var ratingWords = map[Rating]string{Exact: "exact", Near: "near", No: "not yet"}
+
+// row is what the documentation says of annotations that have it in common.
+type row struct {
+	names       []string
+	rating, why string
+}
+
+// rowsOf are the rows of one annotation.
+func rowsOf(t *testing.T, name string, j judge) (rows []row) {
+	add := func(suffix string, r Rating, why string) {
+		rows = append(rows, row{[]string{"`" + name + "`" + suffix}, ratingWords[r], why})
+	}
+	if j.look == nil {
+		if len(j.exact) > 0 {
+			add(": `"+strings.Join(j.exact, "`, `")+"`", Exact, "")
+		}
+		add("", j.rating, j.why)
+		return rows
+	}
+	if len(samples[name]) == 0 {
+		t.Errorf("%s is looked at closely, and this test has no samples of its values", name)
+	}
+	for _, s := range samples[name] {
+		r, why := j.look(s.value, context{s.hasTLS})
+		add(": "+s.words, r, why)
+	}
+	return rows
+}
+
+// table is Markdown: what has the same rating for the same reason is one row, the worst first.
+func table(t *testing.T, judges map[string]judge) string {
+	var rows []row
+	for name, j := range judges {
+		for _, r := range rowsOf(t, name, j) {
+			i := slices.IndexFunc(rows, func(other row) bool { return other.rating == r.rating && other.why == r.why })
+			if i < 0 {
+				rows = append(rows, r)
+			} else {
+				rows[i].names = append(rows[i].names, r.names...)
+			}
+		}
+	}
+	order := []string{ratingWords[No], ratingWords[Near], ratingWords[Exact]}
+	for i := range rows {
+		slices.Sort(rows[i].names)
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(slices.Index(order, a.rating)-slices.Index(order, b.rating), strings.Compare(a.names[0], b.names[0]))
+	})
+	text := "| annotation and value | weir | how it differs, or what to do |\n|---|---|---|\n"
+	for _, r := range rows {
+		text += fmt.Sprintf("| %s | %s | %s |\n", strings.Join(r.names, ", "), r.rating, strings.ReplaceAll(r.why, "|", `\|`))
+	}
+	return text
+}
+
+// TestMigrationPages holds the tables of the pages on migration equal to what weir lint says.
+func TestMigrationPages(t *testing.T) {
+	const begin, end = "<!-- Made by go test ./config/kube/lint -update -->\n", "<!-- end -->\n"
+	for file, judges := range map[string]map[string]judge{"ingress-nginx": nginx, "traefik": traefik} {
+		path := "../../../docs/migrate-" + file + ".md"
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		before, rest, ok1 := strings.Cut(string(text), begin)
+		got, after, ok2 := strings.Cut(rest, end)
+		if !ok1 || !ok2 {
+			t.Errorf("%s has no place for the table: %q, and then %q", path, begin, end)
+			continue
+		}
+		want := table(t, judges)
+		if got == want {
+			continue
+		}
+		if !*update {
+			t.Errorf("the table in %s is not what weir lint says; go test ./config/kube/lint -update makes it anew", path)
+			continue
+		}
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}

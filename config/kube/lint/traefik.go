@@ -1,0 +1,71 @@
+package lint
+
+import "strings"
+
+const (
+	noMiddlewares = "weir has no middlewares; rewrites, authentication and limits are not there yet"
+	noSticky      = "weir does not do this yet; clients are spread over all endpoints"
+	policies      = "weir has this for a host in its configuration: a policy under tls_policies, and a route that names it"
+	authorities   = "weir gets certificates for what its configuration lists under certificates; for an Ingress, let cert-manager make a Secret and name it under tls"
+)
+
+// traefik has every annotation that Traefik reads on Ingresses and their
+// Services, without its prefix.
+var traefik = map[string]judge{
+	"router.entrypoints":                  always(Near, "weir serves every Ingress on all of kubernetes.listeners, by default on all http and tls listeners"),
+	"router.middlewares":                  always(No, noMiddlewares),
+	"router.priority":                     always(No, "the order is fixed: the most specific host, then the longest of its paths, the exact before the prefix"),
+	"router.rulesyntax":                   always(Exact, ""),
+	"router.pathmatcher":                  looking(pathMatcher),
+	"router.tls":                          looking(routerTLS),
+	"router.tls.certresolver":             always(No, authorities),
+	"router.tls.domains.n.main":           always(No, authorities),
+	"router.tls.domains.n.sans":           always(No, authorities),
+	"router.tls.options":                  unless("default", No, policies),
+	"router.observability.accesslogs":     unless("true", No, "weir logs all requests, or with no access_log none"),
+	"router.observability.metrics":        unless("true", Near, "weir counts all requests"),
+	"router.observability.tracing":        unless("false", No, "weir makes no traces"),
+	"router.observability.traceverbosity": always(No, "weir makes no traces"),
+
+	"service.nativelb":         unless("false", Near, "weir sends requests to Pods, never to the Service's address"),
+	"service.nodeportlb":       unless("false", No, "weir sends requests to Pods, and has to reach their addresses"),
+	"service.serversscheme":    looking(serversScheme),
+	"service.serverstransport": always(No, "weir reads no ServersTransport; an https backend in its configuration has these settings"),
+	"service.passhostheader":   unless("true", No, "weir sends the Host that the client sent; a backend in its configuration has another with host"),
+	"service.middlewares":      always(No, noMiddlewares),
+	"service.sticky.cookie":    unless("false", No, noSticky), "service.sticky.cookie.name": always(No, noSticky), "service.sticky.cookie.secure": always(No, noSticky),
+	"service.sticky.cookie.samesite": always(No, noSticky), "service.sticky.cookie.domain": always(No, noSticky), "service.sticky.cookie.httponly": always(No, noSticky),
+	"service.sticky.cookie.maxage": always(No, noSticky), "service.sticky.cookie.path": always(No, noSticky),
+}
+
+func pathMatcher(value string, _ context) (Rating, string) {
+	switch value {
+	case "PathPrefix":
+		return Near, "weir's prefixes end at a slash: /api has /api/x, and not /apis"
+	case "Path":
+		return No, "weir does not read it; write pathType: Exact"
+	}
+	return No, "weir matches paths by their text; write prefixes, or exact paths"
+}
+
+func routerTLS(value string, c context) (Rating, string) {
+	switch {
+	case !strings.EqualFold(value, "true"):
+		return Near, "weir serves every Ingress with TLS as well, wherever there is a tls listener"
+	case c.hasTLS:
+		return Near, "weir redirects requests without TLS for these hosts to https instead of answering 404"
+	}
+	return Near, "weir serves every Ingress with TLS and without; name the hosts under tls, and it redirects those without to https"
+}
+
+func serversScheme(value string, _ context) (Rating, string) {
+	switch strings.ToLower(value) {
+	case "http":
+		return Exact, ""
+	case "https":
+		return No, "weir does not read it; give the Service's port appProtocol: https"
+	case "h2c":
+		return No, "weir does not read it; give the Service's port appProtocol: kubernetes.io/h2c"
+	}
+	return No, "this is not a scheme that Traefik knows either"
+}

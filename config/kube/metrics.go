@@ -1,0 +1,196 @@
+package kube
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// State is what becomes of an object.
+type State string
+
+// The states of objects.
+const (
+	InUse  State = "in_use"
+	Faulty State = "faulty" // something is wrong with it: there are events
+	Unused State = "unused" // nobody names it, or it is not weir's
+)
+
+// sight is what is told of a conversion.
+type sight struct {
+	routing *Routing
+	at      time.Time // when it was in effect
+}
+
+// show makes the last conversion the one that is told of. s.work is held.
+func (s *Source) show() { s.sight.Store(&sight{s.routing, time.Now()}) }
+
+// LastSync is when routes changed last, and since when they are known before that.
+func (s *Source) LastSync() time.Time {
+	if v := s.sight.Load(); v != nil {
+		return v.at
+	}
+	return time.Time{}
+}
+
+// Events are what is wrong with objects now.
+func (s *Source) Events() []Event {
+	if v := s.sight.Load(); v != nil && v.routing != nil {
+		return v.routing.Events
+	}
+	return nil
+}
+
+// kindOf is what events call a kind.
+var kindOf = map[string]Kind{"IngressClass": IngressClasses, "Ingress": Ingresses, "Service": Services, "Secret": Secrets, "ConfigMap": ConfigMaps}
+
+// Objects counts what is watched.
+func (s *Source) Objects() map[Kind]map[State]int {
+	v := s.sight.Load()
+	if v == nil || v.routing == nil {
+		return nil
+	}
+	used, faulty := v.routing.names()
+	all := map[Kind]map[State]int{}
+	for kind, informers := range s.informers {
+		n := map[State]int{InUse: 0, Faulty: 0, Unused: 0}
+		for _, i := range informers {
+			for _, key := range i.GetStore().ListKeys() {
+				n[stateIn(kind, key, used, faulty)]++
+			}
+		}
+		all[kind] = n
+	}
+	return all
+}
+
+func stateIn(kind Kind, key string, used, faulty map[Kind]map[string]bool) State {
+	switch {
+	case faulty[kind][key]:
+		return Faulty
+	case used[kind] != nil && !used[kind][key]:
+		return Unused
+	}
+	return InUse
+}
+
+// names are the objects that r uses, of kinds that may be of no use, and those
+// that something is wrong with, by kind.
+func (r *Routing) names() (used, faulty map[Kind]map[string]bool) {
+	used = map[Kind]map[string]bool{Ingresses: {}, Services: {}, Secrets: {}}
+	faulty = map[Kind]map[string]bool{}
+	for _, i := range r.Ingresses {
+		used[Ingresses][i.String()] = true
+	}
+	for i := range r.Backends {
+		used[Services][r.Backends[i].Source.String()] = true
+	}
+	secret := func(c *config.Certificate) {
+		if c != nil && c.Pair != nil {
+			used[Secrets][c.Pair.Name] = true
+		}
+	}
+	secret(r.Default)
+	for i := range r.Certificates {
+		secret(&r.Certificates[i])
+	}
+	for i := range r.Events {
+		o := &r.Events[i].Object
+		kind := kindOf[o.Kind]
+		if faulty[kind] == nil {
+			faulty[kind] = map[string]bool{}
+		}
+		faulty[kind][strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")] = true
+	}
+	return used, faulty
+}
+
+// Metrics are the series of the cluster that is served.
+type Metrics struct {
+	source  atomic.Pointer[Source]
+	latency *prometheus.HistogramVec
+	trouble *prometheus.CounterVec
+
+	objects, faults, synced, last *prometheus.Desc
+}
+
+// NewMetrics registers the metrics of a cluster; without one there are no series.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_kubernetes_change_duration_seconds",
+			Help:    "Time from when an object was seen to change until what it comes to was in effect: routes (another table) or endpoints.",
+			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"what"}),
+		trouble: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_kubernetes_watch_errors_total",
+			Help: "Attempts to list or watch objects that failed, by kind. What is known stays in effect."}, []string{"kind"}),
+		objects: prometheus.NewDesc("weir_kubernetes_objects",
+			"Objects that are watched, by kind and state: in_use, faulty (there are events) or unused.", []string{"kind", "state"}, nil),
+		faults: prometheus.NewDesc("weir_kubernetes_faults",
+			"What is wrong with objects, by kind and by reason as events have it.", []string{"kind", "reason"}, nil),
+		synced: prometheus.NewDesc("weir_kubernetes_synced",
+			"1 once all objects are known; until then weir is not ready.", nil, nil),
+		last: prometheus.NewDesc("weir_kubernetes_last_sync_timestamp_seconds",
+			"When routes changed last because of objects.", nil, nil),
+	}
+	reg.MustRegister(m, m.latency, m.trouble)
+	return m
+}
+
+// Show makes the metrics those of s; nil: there is no cluster.
+func (m *Metrics) Show(s *Source) { m.source.Store(s) }
+
+// Applied notes that a change is in effect.
+func (m *Metrics) Applied(c *Change) {
+	what := "endpoints"
+	switch {
+	case c.Routing != nil:
+		what = "routes"
+	case c.Endpoints == nil:
+		return
+	}
+	m.latency.WithLabelValues(what).Observe(time.Since(c.Since).Seconds())
+}
+
+// Trouble counts an attempt that failed.
+func (m *Metrics) Trouble(kind Kind) { m.trouble.WithLabelValues(string(kind)).Inc() }
+
+// Describe belongs to prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.objects, m.faults, m.synced, m.last} {
+		ch <- d
+	}
+}
+
+// Collect belongs to prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	s := m.source.Load()
+	if s == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if !s.HasSynced() {
+		gauge(m.synced, 0)
+		return
+	}
+	gauge(m.synced, 1)
+	if at := s.LastSync(); !at.IsZero() {
+		gauge(m.last, float64(at.UnixMilli())/1000)
+	}
+	for kind, states := range s.Objects() {
+		for state, n := range states {
+			gauge(m.objects, float64(n), string(kind), string(state))
+		}
+	}
+	faults := map[[2]string]int{}
+	for _, e := range s.Events() {
+		faults[[2]string{string(kindOf[e.Object.Kind]), string(e.Reason)}]++
+	}
+	for labels, n := range faults {
+		gauge(m.faults, float64(n), labels[0], labels[1])
+	}
+}

@@ -1,0 +1,47 @@
+package kube
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Node is what weir needs to know of the node that it runs on.
+type Node struct {
+	Name string // empty: the cluster has no such node
+	Zone string
+	// Leaving says why the node is to get no new connections, in words for the
+	// verdict; empty: it is not leaving.
+	Leaving []string
+}
+
+// leavingTaints say that a node is about to go away or to be emptied.
+var leavingTaints = map[string]string{
+	corev1.TaintNodeUnschedulable:    "the node is cordoned",
+	"ToBeDeletedByClusterAutoscaler": "the cluster autoscaler deletes the node",
+	"karpenter.sh/disrupted":         "Karpenter deletes the node",
+}
+
+// NodeOf reads a Node object. Nil, for a node that is not known, says nothing:
+// whoever loses the API server keeps what it knew.
+func NodeOf(n *corev1.Node) (node Node) {
+	if n == nil {
+		return node
+	}
+	node.Name = n.Name
+	node.Zone = n.Labels[corev1.LabelTopologyZone]
+	add := func(why string) { node.Leaving = append(node.Leaving, why) }
+	if n.DeletionTimestamp != nil {
+		add("the node is being deleted")
+	}
+	if n.Spec.Unschedulable {
+		add("the node is cordoned (spec.unschedulable)")
+	}
+	for _, t := range n.Spec.Taints {
+		why, leaving := leavingTaints[t.Key]
+		if leaving && !(t.Key == corev1.TaintNodeUnschedulable && n.Spec.Unschedulable) {
+			add(fmt.Sprintf("%s (taint %s)", why, t.Key))
+		}
+	}
+	return node
+}

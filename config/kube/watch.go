@@ -1,0 +1,404 @@
+package kube
+
+import (
+	"context"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/weirproxy/weir/config"
+)
+
+const (
+	// settle is how long no object that routes are made of may change before that
+	// is told of: an application is many objects, which come together.
+	settle = 50 * time.Millisecond
+	// patience bounds settle where objects change all the time.
+	patience = 500 * time.Millisecond
+	// The same for endpoints and the node, which are quickly worked out and urgent:
+	// requests go to Pods that are gone.
+	quickSettle   = 10 * time.Millisecond
+	quickPatience = 50 * time.Millisecond
+	// pause is how many times as long as a conversion took no other one begins.
+	// So a cluster whose Ingresses change all the time costs a fifth of a core.
+	pause = 4
+)
+
+// Change is what became of a cluster's objects since the last one.
+type Change struct {
+	Routing *Routing // nil: as it was
+	// Endpoints are those of Routing's backends by name, or without Routing
+	// those of the backends whose endpoints are others now.
+	Endpoints map[string][]config.Endpoint
+	Node      *Node // nil: as it was
+	// Since is when the first of the objects was seen to change.
+	Since time.Time
+}
+
+// Options are what a Source needs from its surroundings.
+type Options struct {
+	// File is the configuration of the file, with the section kubernetes.
+	File *config.Config
+	// List returns how the objects of a kind are listed and watched; Client.List is one.
+	List func(Kind, Scope) *cache.ListWatch
+	// Changed is told of each change, on the goroutine of Run. The first one has everything.
+	Changed func(Change)
+	// Trouble is told why objects cannot be listed or watched at the moment,
+	// again and again while it lasts. What is known stays in effect.
+	Trouble func(Kind, error)
+	// Panicked is told of a fault of weir's own in a conversion. What was known
+	// stays in effect; nil: the process ends.
+	Panicked func(value any, stack []byte)
+	// Answered is told that they can be, each time they are.
+	Answered func(Kind)
+}
+
+// Source watches a cluster. Without the API server it knows what it knew, and
+// finds out what changed meanwhile when it is back.
+type Source struct {
+	opts      Options
+	informers map[Kind][]informer
+	synced    atomic.Bool
+	sight     atomic.Pointer[sight] // for metrics
+
+	mu        sync.Mutex
+	dirty     dirt
+	notBefore time.Time     // no conversion
+	wake      chan struct{} // has room for one
+
+	work sync.Mutex // held while something is converted and told of; guards what follows
+	known
+	node Node
+}
+
+// known is what was converted last, and under which file.
+type known struct {
+	converter Converter
+	routing   *Routing
+	bySource  map[config.ObjectName][]*Backend
+	endpoints map[string][]config.Endpoint // of routing's backends
+}
+
+// dirt is what was seen to change and not acted on yet.
+type dirt struct {
+	routes   span // what routes are made of
+	quick    span // node, or services
+	node     bool
+	services map[config.ObjectName]bool // by their endpoints
+}
+
+// span is when something changed first and last; zero: nothing did.
+type span struct{ first, last time.Time }
+
+func (s *span) touch() {
+	s.last = time.Now()
+	if s.first.IsZero() {
+		s.first = s.last
+	}
+}
+
+// due is when it has settled.
+func (s span) due(settle, patience time.Duration) time.Time {
+	if at := s.last.Add(settle); at.Before(s.first.Add(patience)) {
+		return at
+	}
+	return s.first.Add(patience)
+}
+
+// NewSource makes a Source that watches nothing yet.
+func NewSource(opts Options) (*Source, error) {
+	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
+	s.converter.File = opts.File
+	return s, s.makeInformers()
+}
+
+// HasSynced says whether all objects were listed and Changed has returned from the first change.
+func (s *Source) HasSynced() bool { return s.synced.Load() }
+
+// Fits says whether the Source watches what a configuration of the file needs;
+// else that takes another Source.
+func (s *Source) Fits(file *config.Config) bool {
+	k := file.Kubernetes
+	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && reflect.DeepEqual(scopes(file), scopes(s.opts.File))
+}
+
+// Try hands to use what the objects come to under another configuration of the
+// file: all of it, or what Pending has until all are known. Where use
+// returns an error everything stays as it was, else the file is the Source's
+// from then on. Nothing is told to Changed meanwhile.
+func (s *Source) Try(file *config.Config, use func(Change) error) error {
+	s.work.Lock()
+	defer s.work.Unlock()
+	before := s.known
+	s.converter.File = file
+	c := Change{Since: time.Now()}
+	if s.synced.Load() {
+		s.convert(&c)
+	}
+	if s.routing != nil {
+		node := s.node
+		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &node
+	} else {
+		c.Routing = Pending(file)
+	}
+	if err := use(c); err != nil {
+		s.known = before
+		return err
+	}
+	if s.routing != nil {
+		s.show()
+	}
+	return nil
+}
+
+// Run watches until ctx ends, and returns when everything of it has ended.
+func (s *Source) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var synced []cache.DoneChecker
+	for _, all := range s.informers {
+		for _, i := range all {
+			running.Go(func() { i.RunWithContext(ctx) })
+			synced = append(synced, i.handlers.HasSyncedChecker())
+		}
+	}
+	for _, done := range synced {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done.Done():
+		}
+	}
+	s.note(func(d *dirt) { d.routes.touch(); d.quick.touch(); d.node = true })
+	s.flush(true)
+	s.loop(ctx)
+}
+
+// loop waits for changes, and for their end, and tells of them.
+func (s *Source) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		due, any := s.due()
+		if any && !time.Now().Before(due) {
+			s.flush(false)
+			due, any = s.due()
+		}
+		if any {
+			timer.Reset(time.Until(due))
+		}
+	}
+}
+
+// due is when there is something to tell of, if there is.
+func (s *Source) due() (at time.Time, any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.dirty.quick; !d.last.IsZero() {
+		at, any = d.due(quickSettle, quickPatience), true
+	}
+	if !s.dirty.routes.last.IsZero() {
+		if routes := s.routesDue(); !any || routes.Before(at) {
+			at, any = routes, true
+		}
+	}
+	return at, any
+}
+
+// routesDue is when the next conversion may begin. s.mu is held.
+func (s *Source) routesDue() time.Time {
+	at := s.dirty.routes.due(settle, patience)
+	if at.Before(s.notBefore) {
+		return s.notBefore
+	}
+	return at
+}
+
+// note remembers that something changed.
+func (s *Source) note(what func(*dirt)) {
+	s.mu.Lock()
+	what(&s.dirty)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what changed. What routes are made of stays behind until it has
+// settled, unless all is wanted.
+func (s *Source) take(all bool) (d dirt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, s.dirty = s.dirty, dirt{}
+	if !all && !d.routes.last.IsZero() {
+		s.dirty.routes = d.routes
+		if time.Now().Before(s.routesDue()) {
+			d.routes = span{}
+		} else {
+			s.dirty.routes = span{}
+		}
+	}
+	return d
+}
+
+// since is when the first of what was taken changed.
+func (d *dirt) since() time.Time {
+	if q := d.quick.first; d.routes.first.IsZero() || !q.IsZero() && q.Before(d.routes.first) {
+		return q
+	}
+	return d.routes.first
+}
+
+// rest lets no conversion begin for a while, as one took so long.
+func (s *Source) rest(took time.Duration) {
+	s.mu.Lock()
+	s.notBefore = time.Now().Add(pause * took)
+	s.mu.Unlock()
+}
+
+// flush works out what became of everything that changed, and tells of it.
+func (s *Source) flush(first bool) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	begun, d := time.Now(), s.take(first)
+	c := Change{Since: d.since()}
+	switch {
+	case !d.routes.last.IsZero():
+		s.convert(&c)
+	case len(d.services) > 0:
+		s.update(&c, d.services)
+	}
+	if d.node {
+		if n := s.lookAtNode(); !reflect.DeepEqual(n, s.node) || first {
+			s.node, c.Node = n, &n
+		}
+	}
+	if c.Routing != nil || c.Endpoints != nil || c.Node != nil {
+		s.opts.Changed(c)
+	}
+	if first {
+		s.synced.Store(true)
+	}
+	if c.Routing != nil {
+		s.rest(time.Since(begun)) // for putting it into effect costs as well
+		s.show()
+	}
+}
+
+// convert makes everything anew.
+func (s *Source) convert(c *Change) {
+	begun := time.Now()
+	routing := s.routing
+	s.safely(func() { routing = s.converter.Convert(s.objects()) })
+	if routing == nil { // it never went well
+		return
+	}
+	if !reflect.DeepEqual(routing, s.routing) {
+		s.routing, c.Routing = routing, routing
+		s.bySource = map[config.ObjectName][]*Backend{}
+		for i := range routing.Backends {
+			b := &routing.Backends[i]
+			s.bySource[b.Source] = append(s.bySource[b.Source], b)
+		}
+	}
+	old := s.endpoints
+	s.endpoints = map[string][]config.Endpoint{}
+	changed := map[string][]config.Endpoint{}
+	for i := range s.routing.Backends {
+		b := &s.routing.Backends[i]
+		s.endpoints[b.Name] = s.endpointsOf(b, old[b.Name])
+		if !slices.Equal(s.endpoints[b.Name], old[b.Name]) {
+			changed[b.Name] = s.endpoints[b.Name]
+		}
+	}
+	s.rest(time.Since(begun))
+	switch {
+	case c.Routing != nil:
+		c.Endpoints = copyOf(s.endpoints)
+	case len(changed) > 0:
+		c.Endpoints = changed
+	}
+}
+
+// update makes the endpoints of some Services anew.
+func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
+	for name := range services {
+		for _, b := range s.bySource[name] {
+			now := s.endpointsOf(b, s.endpoints[b.Name])
+			if slices.Equal(now, s.endpoints[b.Name]) {
+				continue
+			}
+			if c.Endpoints == nil {
+				c.Endpoints = map[string][]config.Endpoint{}
+			}
+			s.endpoints[b.Name], c.Endpoints[b.Name] = now, now
+		}
+	}
+}
+
+// copyOf is for those who keep it: the Source's own changes.
+func copyOf(all map[string][]config.Endpoint) map[string][]config.Endpoint {
+	other := make(map[string][]config.Endpoint, len(all))
+	for name, endpoints := range all {
+		other[name] = endpoints
+	}
+	return other
+}
+
+// safely does what objects of all kinds of people go into. With a fault of
+// weir's own in it nothing has changed.
+func (s *Source) safely(what func()) {
+	if s.opts.Panicked != nil {
+		defer func() {
+			if value := recover(); value != nil {
+				s.opts.Panicked(value, debug.Stack())
+			}
+		}()
+	}
+	what()
+}
+
+// endpointsOf are the endpoints of b, which had others before.
+func (s *Source) endpointsOf(b *Backend, before []config.Endpoint) []config.Endpoint {
+	now := before
+	s.safely(func() { now = s.findEndpoints(b) })
+	return now
+}
+
+func (s *Source) findEndpoints(b *Backend) []config.Endpoint {
+	if b.Source == (config.ObjectName{}) {
+		return nil
+	}
+	service := get[*corev1.Service](s, Services, b.Source)
+	var of []*discoveryv1.EndpointSlice
+	for _, i := range s.informers[EndpointSlices] {
+		found, _ := i.GetIndexer().ByIndex(byService, b.Source.String())
+		for _, o := range found {
+			of = append(of, o.(*discoveryv1.EndpointSlice))
+		}
+	}
+	return Endpoints(b, service, of)
+}
+
+func (s *Source) lookAtNode() Node {
+	for _, n := range all[*corev1.Node](s, Nodes) {
+		return NodeOf(n)
+	}
+	return s.node
+}

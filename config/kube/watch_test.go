@@ -1,0 +1,630 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	fake "k8s.io/client-go/tools/cache/testing"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// server stands in for an API server: what it holds, by kind and scope.
+type server struct {
+	t    testing.TB
+	mu   sync.Mutex
+	held map[Kind]*fake.FakeControllerSource
+	// down fails every request; it is looked at for each.
+	down  error
+	lists int
+	asked map[Kind][]Scope
+}
+
+func newServer(t testing.TB) *server {
+	return &server{t: t, held: map[Kind]*fake.FakeControllerSource{}, asked: map[Kind][]Scope{}}
+}
+
+func (s *server) of(kind Kind) *fake.FakeControllerSource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[kind] == nil {
+		s.held[kind] = fake.NewFakeControllerSource()
+	}
+	return s.held[kind]
+}
+
+// List is Options.List.
+func (s *server) List(kind Kind, scope Scope) *cache.ListWatch {
+	source := s.of(kind)
+	s.mu.Lock()
+	s.asked[kind] = append(s.asked[kind], scope)
+	s.mu.Unlock()
+	return &cache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			s.mu.Lock()
+			s.lists++
+			down := s.down
+			s.mu.Unlock()
+			if down != nil {
+				return nil, down
+			}
+			return source.List(o)
+		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			s.mu.Lock()
+			down := s.down
+			s.mu.Unlock()
+			if down != nil {
+				return nil, down
+			}
+			events, err := source.Watch(o)
+			if err != nil {
+				return nil, err
+			}
+			// The fake shows what it holds itself, which informers take for theirs.
+			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+				e.Object = e.Object.DeepCopyObject()
+				return e, true
+			}), nil
+		},
+	}
+}
+
+func (s *server) set(down error) {
+	s.mu.Lock()
+	s.down = down
+	s.mu.Unlock()
+	for kind := range example {
+		if down != nil {
+			s.of(kind).ResetWatch()
+		}
+	}
+}
+
+// put adds what manifests say, or replaces it.
+func (s *server) put(manifests string) {
+	s.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
+		if list, err := f.List(metav1.ListOptions{}); err == nil && holds(list, o) {
+			f.Modify(o)
+		} else {
+			f.Add(o)
+		}
+	})
+}
+
+func holds(list, o runtime.Object) bool {
+	wanted := o.(metav1.Object)
+	for _, raw := range list.(*corev1.List).Items {
+		if held := raw.Object.(metav1.Object); held.GetName() == wanted.GetName() && held.GetNamespace() == wanted.GetNamespace() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) remove(manifests string) {
+	s.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) { f.Delete(o) })
+}
+
+func (s *server) each(manifests string, do func(*fake.FakeControllerSource, runtime.Object)) {
+	s.t.Helper()
+	m := mustRead(s.t, manifests)
+	forEach(m.Classes, IngressClasses, s, do)
+	forEach(m.Ingresses, Ingresses, s, do)
+	forEach(m.Services, Services, s, do)
+	forEach(m.Secrets, Secrets, s, do)
+	forEach(m.Namespaces, Namespaces, s, do)
+	forEach(m.ConfigMaps, ConfigMaps, s, do)
+	forEach(m.Slices, EndpointSlices, s, do)
+	forEach(m.Nodes, Nodes, s, do)
+}
+
+func forEach[T runtime.Object](all []T, kind Kind, s *server, do func(*fake.FakeControllerSource, runtime.Object)) {
+	for _, o := range all {
+		do(s.of(kind), o)
+	}
+}
+
+// watched is a Source on a server, and what it told.
+type watched struct {
+	*Source
+	*server
+	mu       sync.Mutex
+	changes  []Change
+	troubles []error
+}
+
+// observe runs test with a Source that watches a server with manifests, in a
+// bubble whose time is not the machine's.
+func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{server: newServer(t)}
+		w.put(manifests)
+		source, err := NewSource(Options{File: mustParse(t, text), List: w.List,
+			Changed: func(c Change) {
+				w.mu.Lock()
+				w.changes = append(w.changes, c)
+				w.mu.Unlock()
+			},
+			Trouble: func(_ Kind, err error) {
+				w.mu.Lock()
+				w.troubles = append(w.troubles, err)
+				w.mu.Unlock()
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Source = source
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			source.Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-ended
+			w.shutdown()
+		}()
+		test(t, w)
+	})
+}
+
+func (s *server) shutdown() {
+	for kind := range example {
+		s.of(kind).Shutdown()
+	}
+}
+
+// next waits until things are quiet, and returns what was told since the last call.
+func (w *watched) next() []Change {
+	time.Sleep(time.Second)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.changes
+	w.changes = nil
+	return told
+}
+
+// one is next, where exactly one change is expected.
+func (w *watched) one(t *testing.T) Change {
+	t.Helper()
+	told := w.next()
+	if len(told) != 1 {
+		t.Fatalf("was told %d times, want once: %+v", len(told), told)
+	}
+	return told[0]
+}
+
+const ingressAndService = `
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {ingressClassName: weir, tls: [{hosts: [a.example], secretName: a}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {name: http}}}}]}}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{name: http, port: 80}, {name: more, port: 81}]}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {names: a.example, other: thing}}
+`
+
+func slice(name, service string, addresses ...string) string {
+	var endpoints []string
+	for _, a := range addresses {
+		endpoints = append(endpoints, "{addresses: ["+a+"]}")
+	}
+	return fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: %s, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: http, port: 8080}], endpoints: [%s]}",
+		name, service, strings.Join(endpoints, ", "))
+}
+
+func addressesOf(endpoints []config.Endpoint) (all []string) {
+	for _, e := range endpoints {
+		all = append(all, e.Address)
+	}
+	return all
+}
+
+func TestSourceTellsEverythingOnce(t *testing.T) {
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1", "10.0.0.2"), func(t *testing.T, w *watched) {
+		c := w.one(t)
+		if !w.HasSynced() {
+			t.Error("it has not synced")
+		}
+		if c.Routing == nil || len(c.Routing.Routes) != 2 || len(c.Routing.Certificates) != 1 || len(c.Routing.Events) != 0 {
+			t.Fatalf("routing is %+v", c.Routing)
+		}
+		if got := addressesOf(c.Endpoints["default/a:80"]); !reflect.DeepEqual(got, []string{"10.0.0.1:8080", "10.0.0.2:8080"}) {
+			t.Errorf("endpoints are %v", c.Endpoints)
+		}
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("nothing changed, and it told %+v", told)
+		}
+	})
+}
+
+// Pods come and go: what is told are the endpoints of that backend, and nothing is converted.
+func TestEndpointsChangeAlone(t *testing.T) {
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		w.next()
+		routing := w.routing
+		f := func(change string, want ...string) {
+			t.Helper()
+			w.put(change)
+			c := w.one(t)
+			if c.Routing != nil || len(c.Endpoints) != 1 {
+				t.Fatalf("%s became %+v", change, c)
+			}
+			if got := addressesOf(c.Endpoints["default/a:80"]); !reflect.DeepEqual(got, want) {
+				t.Errorf("endpoints are %v, want %v", got, want)
+			}
+			if time.Since(c.Since) > 2*time.Second || time.Since(c.Since) < 0 {
+				t.Errorf("it changed %v ago", time.Since(c.Since))
+			}
+		}
+		f(slice("a-1", "a", "10.0.0.1", "10.0.0.3"), "10.0.0.1:8080", "10.0.0.3:8080")
+		f(slice("a-2", "a", "10.0.0.4"), "10.0.0.1:8080", "10.0.0.3:8080", "10.0.0.4:8080")
+		f(slice("a-1", "other", "10.0.0.1", "10.0.0.3"), "10.0.0.4:8080")
+		f(slice("a-1", "a", "10.0.0.1")+"\n---\n"+slice("a-2", "a"), "10.0.0.1:8080")
+
+		w.put(slice("b-1", "b", "10.0.0.9")) // nobody asks for it
+		w.put(slice("a-2", "a"))             // as it was
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("nothing of ours changed, and it told %+v", told)
+		}
+		w.remove(slice("a-1", "a"))
+		if c := w.one(t); c.Routing != nil || len(c.Endpoints["default/a:80"]) != 0 {
+			t.Errorf("without its slices it has %+v", c)
+		}
+		if w.routing != routing {
+			t.Error("routes were made anew")
+		}
+	})
+}
+
+// What belongs together comes in any order, and ends as the whole of it.
+func TestObjectsComeInAnyOrder(t *testing.T) {
+	parts := strings.Split(ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), "---\n")
+	for i := range parts {
+		first := append(append([]string{}, parts[i:]...), parts[:i]...)
+		observe(t, plainConfig, "", func(t *testing.T, w *watched) {
+			w.next()
+			endpoints := map[string][]config.Endpoint{}
+			var last *Routing
+			for _, p := range first {
+				w.put(p)
+				for _, c := range w.next() {
+					if c.Routing != nil {
+						last, endpoints = c.Routing, c.Endpoints
+						continue
+					}
+					for name, all := range c.Endpoints {
+						endpoints[name] = all
+					}
+				}
+			}
+			if last == nil || len(last.Routes) != 2 || len(last.Events) != 0 || len(last.Certificates) != 1 || len(last.Certificates[0].Pair.CertPEM) == 0 {
+				t.Fatalf("it came to %+v", last)
+			}
+			if got := addressesOf(endpoints["default/a:80"]); !reflect.DeepEqual(got, []string{"10.0.0.1:8080"}) {
+				t.Errorf("endpoints are %v", endpoints)
+			}
+			w.remove(parts[0])
+			if c := w.one(t); len(c.Routing.Routes) != 0 || len(c.Endpoints) != 0 {
+				t.Errorf("without the Ingress there is %+v", c)
+			}
+		})
+	}
+}
+
+// A status, which weir itself writes, is no change; neither is what managers note of fields.
+func TestStatusIsNoChange(t *testing.T) {
+	observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
+		w.next()
+		m := mustRead(t, ingressAndService)
+		o := m.Ingresses[0]
+		o.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "203.0.113.7"}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "weir"}}
+		w.of(Ingresses).Modify(o)
+		s := m.Services[0]
+		s.Annotations = map[string]string{"somebody/else": "s"}
+		w.of(Services).Modify(s.DeepCopy())
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("it told %+v", told)
+		}
+		s.Annotations[AnnotationPreferLocal] = "true"
+		w.of(Services).Modify(s.DeepCopy())
+		if c := w.one(t); !c.Routing.Backends[0].PreferLocal {
+			t.Errorf("it told %+v", c)
+		}
+	})
+}
+
+// A rollout of an application is many changes, and told of few times; endpoints
+// more often than routes, which cost more.
+func TestChangesAreToldTogether(t *testing.T) {
+	f := func(change func(i int) string, every time.Duration, least, most int, last func(Change) bool) {
+		t.Helper()
+		observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
+			w.next()
+			for i := range int(2 * time.Second / every) {
+				w.put(change(i))
+				time.Sleep(every) // faster than it settles
+			}
+			told := w.next()
+			if len(told) < least || len(told) > most {
+				t.Errorf("two seconds of changes were told %d times, not %d to %d times", len(told), least, most)
+			}
+			if !last(told[len(told)-1]) {
+				t.Errorf("in the end there is %+v", told[len(told)-1])
+			}
+			for _, c := range told {
+				if c.Since.IsZero() || time.Since(c.Since) > time.Minute {
+					t.Errorf("it changed at %v", c.Since)
+				}
+			}
+		})
+	}
+	f(func(i int) string { return slice("a-1", "a", fmt.Sprintf("10.0.%d.1", i%250)) }, 4*time.Millisecond, 20, 45,
+		func(c Change) bool {
+			return c.Routing == nil && reflect.DeepEqual(addressesOf(c.Endpoints["default/a:80"]), []string{"10.0.249.1:8080"})
+		})
+	f(func(i int) string {
+		return strings.ReplaceAll(ingressAndService, "a.example", fmt.Sprintf("a%d.example", i))
+	}, 10*time.Millisecond, 3, 6,
+		func(c Change) bool { return c.Routing != nil && c.Routing.Routes[0].Hosts[0] == "a199.example" })
+}
+
+// Endpoints do not wait until routes have settled.
+func TestEndpointsDoNotWait(t *testing.T) {
+	observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
+		w.next()
+		begun := time.Now()
+		w.put(slice("a-1", "a", "10.0.0.1"))
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
+		told := w.next()
+		if len(told) != 2 || told[0].Routing != nil || len(told[0].Endpoints) != 1 || told[1].Routing == nil {
+			t.Fatalf("it told %+v", told)
+		}
+		if told[0].Since != begun || told[1].Since != begun {
+			t.Errorf("it changed at %v and %v, not at %v", told[0].Since, told[1].Since, begun)
+		}
+	})
+}
+
+// Without the API server everything stays; what changed meanwhile is found when it is back.
+func TestServerGoesAndComes(t *testing.T) {
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		w.next()
+		w.set(syscall.ECONNREFUSED) // which client-go itself keeps silent about
+		time.Sleep(10 * time.Minute)
+		if told := w.next(); len(told) != 0 {
+			t.Fatalf("losing the server changed %+v", told)
+		}
+		if !w.HasSynced() {
+			t.Error("it is not synced any more")
+		}
+		w.mu.Lock()
+		if len(w.troubles) == 0 {
+			t.Error("nobody was told of the trouble")
+		}
+		w.mu.Unlock()
+		w.of(EndpointSlices).ModifyDropWatch(mustRead(t, slice("a-1", "a", "10.0.0.2")).Slices[0])
+		w.of(Secrets).DeleteDropWatch(mustRead(t, ingressAndService).Secrets[0])
+		w.set(nil)
+		time.Sleep(2 * time.Minute)
+		endpoints, events := []string(nil), 0
+		for _, c := range w.next() {
+			if e, ok := c.Endpoints["default/a:80"]; ok {
+				endpoints = addressesOf(e)
+			}
+			if c.Routing != nil {
+				events = len(c.Routing.Events)
+			}
+		}
+		if !reflect.DeepEqual(endpoints, []string{"10.0.0.2:8080"}) || events != 1 {
+			t.Errorf("back again, there are the endpoints %v and %d events", endpoints, events)
+		}
+	})
+}
+
+// Until every kind was listed nothing is told: half a cluster would be served as the whole.
+func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.put(ingressAndService)
+		s.down = errors.New("forbidden")
+		told := 0
+		source, err := NewSource(Options{File: mustParse(t, plainConfig), List: s.List, Changed: func(Change) { told++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); source.Run(ctx) }()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if told != 0 || source.HasSynced() {
+			t.Errorf("it told %d times, synced %v", told, source.HasSynced())
+		}
+		s.set(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if told != 1 || !source.HasSynced() {
+			t.Errorf("then it told %d times, synced %v", told, source.HasSynced())
+		}
+		cancel()
+		<-ended
+		s.shutdown()
+	})
+}
+
+func TestNode(t *testing.T) {
+	node := func(more string) string {
+		return "{apiVersion: v1, kind: Node, metadata: {name: node-a, labels: {topology.kubernetes.io/zone: z1}}, spec: {" + more + "}}"
+	}
+	observe(t, plainConfig, node(""), func(t *testing.T, w *watched) {
+		if c := w.one(t); c.Node == nil || c.Node.Zone != "z1" || len(c.Node.Leaving) != 0 {
+			t.Fatalf("it told %+v", c)
+		}
+		w.put(node("unschedulable: true"))
+		if c := w.one(t); c.Node == nil || len(c.Node.Leaving) != 1 || c.Routing != nil || c.Endpoints != nil {
+			t.Fatalf("cordoned, it told %+v", c)
+		}
+		m := mustRead(t, node("unschedulable: true"))
+		m.Nodes[0].Status.Phase = corev1.NodeRunning
+		m.Nodes[0].Annotations = map[string]string{"heartbeat": "now"}
+		w.of(Nodes).Modify(m.Nodes[0])
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("a heartbeat told %+v", told)
+		}
+		w.remove(node(""))
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("without its object the node became %+v", told)
+		}
+		w.put(node(""))
+		if c := w.one(t); c.Node == nil || len(c.Node.Leaving) != 0 {
+			t.Errorf("back again, it told %+v", c)
+		}
+	})
+}
+
+func TestScopes(t *testing.T) {
+	f := func(section, node string, want map[Kind][]Scope) {
+		t.Helper()
+		got := scopes(mustParse(t, node+"listeners: {web: {address: ':80', protocol: http}}\nkubernetes: "+section+"\n"))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s watches\n%v, want\n%v", section, got, want)
+		}
+	}
+	every := []Scope{{}}
+	f("{}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every, Secrets: {{"", certificatesOnly}}})
+	f("{namespaces: [b, a], default_certificate: a/x}", "node: n\n", map[Kind][]Scope{IngressClasses: every, Ingresses: {{"a", ""}, {"b", ""}},
+		Services: {{"a", ""}, {"b", ""}}, EndpointSlices: {{"a", ""}, {"b", ""}}, Secrets: {{"a", certificatesOnly}, {"b", certificatesOnly}},
+		Nodes: {{"", "metadata.name=n"}}})
+	f("{namespaces: [a], default_certificate: c/x, tcp: {config_map: d/ports}}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: {{"a", ""}},
+		Services: {{"a", ""}}, EndpointSlices: {{"a", ""}}, Secrets: {{"a", certificatesOnly}, {"c", "metadata.name=x"}}, ConfigMaps: {{"d", "metadata.name=ports"}}})
+	f("{namespace_labels: [a=b]}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every,
+		Secrets: {{"", certificatesOnly}}, Namespaces: every})
+}
+
+// The file changes while the cluster stays.
+func TestTry(t *testing.T) {
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		other := mustParse(t, strings.Replace(plainConfig, "class: weir", "class: other", 1))
+		still, err := NewSource(w.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := still.Try(other, func(c Change) error {
+			if len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Endpoints != nil {
+				t.Errorf("before all is known there is %+v", c.Routing)
+			}
+			return errors.New("no")
+		}); err == nil {
+			t.Error("the error is lost")
+		}
+		if c := w.one(t); len(c.Routing.Routes) != 2 {
+			t.Errorf("after a file that was refused there is %+v", c.Routing)
+		}
+		if w.Fits(mustParse(t, strings.Replace(plainConfig, "class: weir", "class: weir, namespaces: [a]", 1))) {
+			t.Error("it would go on with other namespaces")
+		}
+		if !w.Fits(other) {
+			t.Error("it would not go on with another class")
+		}
+		try := func(file *config.Config, routes int, err error) {
+			t.Helper()
+			got := w.Try(file, func(c Change) error {
+				if len(c.Routing.Routes) != routes || c.Endpoints == nil || c.Node == nil {
+					t.Errorf("there is %+v", c)
+				}
+				return err
+			})
+			if got != err {
+				t.Errorf("it returned %v", got)
+			}
+		}
+		try(other, 0, errors.New("no"))
+		w.put(slice("a-1", "a", "10.0.0.2"))
+		if c := w.one(t); c.Routing != nil || len(c.Endpoints["default/a:80"]) != 1 {
+			t.Errorf("after a file that was refused an endpoint told %+v", c)
+		}
+		try(other, 0, nil)
+		if told := w.next(); len(told) != 0 {
+			t.Errorf("it told %+v of what was tried", told)
+		}
+		try(mustParse(t, plainConfig), 2, nil)
+		w.put(slice("a-1", "a", "10.0.0.3"))
+		if c := w.one(t); len(c.Endpoints["default/a:80"]) != 1 {
+			t.Errorf("then there is %+v", c)
+		}
+	})
+}
+
+// A fault of weir's own in a conversion takes nothing with it.
+func TestFaultOfOurOwn(t *testing.T) {
+	var panics atomic.Int32
+	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
+		w.work.Lock() // which is held by whoever reads it
+		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
+		w.work.Unlock()
+		w.next()
+		wrong := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "x"}}
+		store := w.informers[Ingresses][0].GetStore()
+		store.Add(wrong)
+		w.put(strings.ReplaceAll(ingressAndService, "name: a,", "name: a, annotations: {"+AnnotationPreferLocal+": 'true'},"))
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "b.example"))
+		if told := w.next(); len(told) != 0 || panics.Load() == 0 {
+			t.Errorf("with %d panics it told %+v", panics.Load(), told)
+		}
+		w.put(slice("a-1", "a", "10.0.0.2"))
+		if c := w.one(t); len(c.Endpoints) != 1 || c.Routing != nil {
+			t.Errorf("endpoints told %+v", c)
+		}
+		store.Delete(wrong)
+		w.put(strings.ReplaceAll(ingressAndService, "a.example", "c.example"))
+		if c := w.one(t); len(c.Routing.Routes) != 2 || len(c.Endpoints["default/a:80"]) != 1 {
+			t.Errorf("then it told %+v", c)
+		}
+	})
+}
+
+func TestSlim(t *testing.T) {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{}}},
+		Data: map[string][]byte{"tls.crt": {1}, "tls.key": {2}, "password": {3}}}
+	slim(s)
+	if len(s.Data) != 2 || s.Data["password"] != nil || s.ManagedFields != nil {
+		t.Errorf("it keeps %+v", s)
+	}
+	if o, err := slim(cache.DeletedFinalStateUnknown{Obj: &discoveryv1.EndpointSlice{}}); o == nil || err != nil {
+		t.Errorf("a tombstone becomes %v, %v", o, err)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	f := func(k config.Kubernetes, want string) {
+		t.Helper()
+		_, err := Connect(&k)
+		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: %v, want %q", k, err, want)
+		}
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	f(config.Kubernetes{}, "set kubernetes.kubeconfig")
+	f(config.Kubernetes{Kubeconfig: "testdata/nothing"}, "cannot use kubernetes.kubeconfig")
+	f(config.Kubernetes{Kubeconfig: "testdata/kubeconfig.yaml"}, "")
+}

@@ -1,0 +1,285 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Kubernetes says which of a cluster's objects weir serves beside the file.
+type Kubernetes struct {
+	Position Position
+	// Kubeconfig is a file that says how to reach the API server; empty: as Pods do.
+	Kubeconfig string
+	// Class is the name of the one IngressClass that is served; empty: all that name Controller.
+	Class string
+	// Controller is what an IngressClass names in spec.controller to be served. Never empty.
+	Controller string
+	// Namespaces are the only ones that are looked at, and NamespaceLabels the
+	// labels that a namespace has to have; one of both at most. Empty: all.
+	Namespaces      []string
+	NamespaceLabels []Label
+	// Listeners serve Ingresses; never empty after Load.
+	Listeners []string
+	// DefaultCertificate is the Secret of hosts without one of their own; empty: the file's first entry.
+	DefaultCertificate ObjectName
+	// HTTPSRedirect sends requests without TLS to https where an Ingress has TLS for the host.
+	HTTPSRedirect bool
+	// PreferLocal makes endpoints on the same node, then in the same zone, go
+	// first for every backend whose object does not say otherwise.
+	PreferLocal bool
+	// RequireLocal are the objects of kind Service that need a ready endpoint on this node.
+	RequireLocal []ObjectName
+	TCP          *KubernetesTCP // nil: no ConfigMap is read
+	Publish      Publish
+	// Lease is the object of that kind by which replicas agree on who writes to
+	// the cluster; empty: one in weir's own namespace, with a name by Class.
+	Lease ObjectName
+}
+
+// DefaultController is what an IngressClass names in spec.controller to be weir's.
+const DefaultController = "weirproxy.github.io/ingress"
+
+// Label is a label and its value.
+type Label struct{ Key, Value string }
+
+func (l Label) String() string { return l.Key + "=" + l.Value }
+
+// ObjectName names an object within its namespace.
+type ObjectName struct{ Namespace, Name string }
+
+func (o ObjectName) String() string {
+	if o == (ObjectName{}) {
+		return ""
+	}
+	return o.Namespace + "/" + o.Name
+}
+
+// KubernetesTCP is raw TCP as ingress-nginx has it: a ConfigMap of ports.
+type KubernetesTCP struct {
+	ConfigMap ObjectName
+	// HeaderPolicy names who has to send a PROXY header to ports with the
+	// suffix PROXY; empty: the policy of the listeners that serve Ingresses.
+	HeaderPolicy string
+}
+
+// Publish says which addresses an Ingress's status has. At most one is set;
+// none: the status is left alone.
+type Publish struct {
+	Balancer  ObjectName // the object of kind Service whose addresses are taken
+	Addresses []string   // IP addresses and names
+	Nodes     string     // "internal" or "external": the addresses of the nodes that weir runs on
+	// Keep leaves the addresses in the statuses when the last weir ends.
+	Keep bool
+}
+
+// Any says whether something is published.
+func (p Publish) Any() bool {
+	return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != ""
+}
+
+func (v *draft) kubernetesSource(n *yaml.Node, p path) {
+	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true}
+	v.kubernetes = k
+	v.mark(k, n, p)
+	v.section(n, p, []field{
+		{"kubeconfig", v.text(&k.Kubeconfig)},
+		{"class", parsed(v.decoder, &k.Class, "the name of an IngressClass", parseSubdomain)},
+		{"controller", parsed(v.decoder, &k.Controller, "the name of a controller", parseController)},
+		{"namespaces", list(v.decoder, &k.Namespaces, v.namespace)},
+		{"namespace_labels", list(v.decoder, &k.NamespaceLabels, v.label)},
+		{"listeners", v.texts(&k.Listeners)},
+		{"default_certificate", v.objectName(&k.DefaultCertificate)},
+		{"https_redirect", v.truth(&k.HTTPSRedirect)},
+		{"prefer_local", v.truth(&k.PreferLocal)},
+		{"require_local", list(v.decoder, &k.RequireLocal, v.objectName)},
+		{"tcp", func(n *yaml.Node, p path) {
+			k.TCP = &KubernetesTCP{}
+			v.mark(k.TCP, n, p)
+			there := v.section(n, p, []field{
+				{"config_map", v.objectName(&k.TCP.ConfigMap)},
+				{"proxy_protocol", v.text(&k.TCP.HeaderPolicy)},
+			}...)
+			v.require(there, n, p, "config_map", "ingress-nginx/tcp-services")
+		}},
+		{"publish", v.publish(&k.Publish)},
+		{"lease", v.objectName(&k.Lease)},
+	}...)
+}
+
+func (v *draft) publish(dst *Publish) setter {
+	return func(n *yaml.Node, p path) {
+		v.mark(dst, n, p)
+		there := v.section(n, p, []field{
+			{"service", v.objectName(&dst.Balancer)},
+			{"addresses", list(v.decoder, &dst.Addresses, v.publicAddress)},
+			{"nodes", choice(v.decoder, &dst.Nodes, "internal", "external")},
+			{"keep", v.truth(&dst.Keep)},
+		}...)
+		if delete(there, "keep"); n.Kind == yaml.MappingNode && len(there) != 1 {
+			v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
+		}
+	}
+}
+
+func (v *draft) objectName(dst *ObjectName) setter {
+	return parsed(v.decoder, dst, "namespace/name", ParseObjectName)
+}
+
+func (v *draft) namespace(dst *string) setter {
+	return parsed(v.decoder, dst, "a namespace", func(s string) (string, error) {
+		if !isDNSLabel(s) {
+			return "", fmt.Errorf("is not a namespace; write lower case letters, digits and dashes, at most 63")
+		}
+		return s, nil
+	})
+}
+
+func (v *draft) publicAddress(dst *string) setter {
+	return parsed(v.decoder, dst, "an IP address or a name", func(s string) (string, error) {
+		host, err := parseHost(s)
+		if err == nil && strings.HasPrefix(host, "*") {
+			err = fmt.Errorf("stands for many names; write one")
+		}
+		return host, err
+	})
+}
+
+func (v *draft) label(dst *Label) setter {
+	return parsed(v.decoder, dst, `a label such as "ingress=weir"`, func(s string) (Label, error) {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" || strings.ContainsAny(key, "!<> ,()") || strings.ContainsAny(value, "= ,()") {
+			return Label{}, fmt.Errorf(`is not a label and its value; write one such as "ingress=weir"`)
+		}
+		return Label{key, value}, nil
+	})
+}
+
+// ParseObjectName reads namespace/name.
+func ParseObjectName(s string) (ObjectName, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || !isDNSLabel(namespace) || !isSubdomain(name) {
+		return ObjectName{}, fmt.Errorf(`is not a namespace and a name; write them with a slash between, such as "ingress/web"`)
+	}
+	return ObjectName{namespace, name}, nil
+}
+
+func parseSubdomain(s string) (string, error) {
+	if !isSubdomain(s) {
+		return "", fmt.Errorf("is not a name that an object can have; write lower case letters, digits, dashes and dots")
+	}
+	return s, nil
+}
+
+// parseController takes what the API server takes: a domain and a path.
+func parseController(s string) (string, error) {
+	domain, rest, ok := strings.Cut(s, "/")
+	if !ok || !isSubdomain(domain) || rest == "" || len(s) > 250 || strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > 0x7e }) {
+		return "", fmt.Errorf("is not the name of a controller; write a domain and a path, such as %q", DefaultController)
+	}
+	return s, nil
+}
+
+// isSubdomain says whether s can be an object's name (RFC 1123).
+func isSubdomain(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isDNSLabel(label) {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
+
+func isDNSLabel(s string) bool { return isLabel(s) && !strings.Contains(s, "_") }
+
+// checkKubernetes is what the section's values alone cannot tell.
+func (v *draft) checkKubernetes() {
+	k := v.kubernetes
+	if k == nil {
+		return
+	}
+	for i := range k.Listeners {
+		name := &k.Listeners[i]
+		checkName(v, name, "listener", v.listeners, func(l *Listener) string { return l.Name })
+		if l := v.listenerNamed(*name); l != nil && l.Protocol == ProtocolTCP {
+			v.failAt(v.places[name], "%s is tcp, where no host and no path can be seen; name http and tls listeners", v.quote(name, *name))
+		}
+	}
+	if !v.given(&k.Listeners) {
+		for _, l := range v.listeners {
+			if l.Protocol == ProtocolHTTP || l.Protocol == ProtocolTLS {
+				k.Listeners = append(k.Listeners, l.Name)
+			}
+		}
+		if len(k.Listeners) == 0 && len(v.errs) == 0 {
+			v.failAt(v.places[k], "there is no http and no tls listener that could serve an Ingress; add one")
+		}
+	}
+	if v.given(&k.Namespaces) && v.given(&k.NamespaceLabels) {
+		v.failAt(v.places[&k.NamespaceLabels], "namespaces says already which ones; keep one of the two")
+	}
+	if k.TCP != nil {
+		checkName(v, &k.TCP.HeaderPolicy, "proxy_protocol policy", v.headers, func(h *HeaderPolicy) string { return h.Name })
+	}
+}
+
+// servesIngress says whether l has routes that only the cluster knows.
+func (v *draft) servesIngress(l *Listener) bool {
+	if v.kubernetes == nil {
+		return false
+	}
+	for _, name := range v.kubernetes.Listeners {
+		if name == l.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// uses says whether ports of the cluster have the policy.
+func (k *Kubernetes) uses(h *HeaderPolicy) bool {
+	return k != nil && k.TCP != nil && k.TCP.HeaderPolicy == h.Name
+}
+
+// warnKubernetes warns of what needs the node's name.
+func (v *draft) warnKubernetes() {
+	k := v.kubernetes
+	if k == nil || v.node != "" {
+		return
+	}
+	for _, dst := range []any{&k.RequireLocal, &k.PreferLocal} {
+		if v.given(dst) {
+			v.warnAt(v.places[dst], "Pods are local by the name of their node, and node is not set; set it from the downward API, such as node: ${NODE_NAME}")
+			return
+		}
+	}
+}
+
+func (k *Kubernetes) fill(t *tree) {
+	t.text("kubeconfig", k.Kubeconfig, k.Kubeconfig != "")
+	t.text("class", k.Class, k.Class != "")
+	t.text("controller", k.Controller, true)
+	t.texts("namespaces", k.Namespaces)
+	t.texts("namespace_labels", trees(k.NamespaceLabels, Label.String))
+	t.texts("listeners", k.Listeners)
+	t.text("default_certificate", k.DefaultCertificate.String(), k.DefaultCertificate != ObjectName{})
+	t.truth("https_redirect", k.HTTPSRedirect)
+	t.truth("prefer_local", k.PreferLocal)
+	t.texts("require_local", trees(k.RequireLocal, ObjectName.String))
+	if k.TCP != nil {
+		t.section("tcp", func(t *tree) {
+			t.text("config_map", k.TCP.ConfigMap.String(), true)
+			t.text("proxy_protocol", k.TCP.HeaderPolicy, k.TCP.HeaderPolicy != "")
+		})
+	}
+	if p := k.Publish; p.Any() {
+		t.section("publish", func(t *tree) {
+			t.text("service", p.Balancer.String(), p.Balancer != ObjectName{})
+			t.texts("addresses", p.Addresses)
+			t.text("nodes", p.Nodes, p.Nodes != "")
+			t.truth("keep", p.Keep)
+		})
+	}
+	t.text("lease", k.Lease.String(), k.Lease != ObjectName{})
+}

@@ -1,0 +1,46 @@
+{{- define "weir.name" -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "weir.labels" -}}
+app.kubernetes.io/name: weir
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "weir.selector" -}}
+app.kubernetes.io/name: weir
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "weir.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "weir.name" .) -}}
+{{- end -}}
+
+{{- /* The rules for serving Ingresses of a namespace. */ -}}
+{{- define "weir.rules" -}}
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [services, secrets]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+{{- if .Values.rbac.tell }}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses/status]
+  verbs: [patch]
+{{- end }}
+{{- end -}}
+
+{{- define "weir.subjects" -}}
+subjects:
+  - {kind: ServiceAccount, name: {{ include "weir.serviceAccount" . }}, namespace: {{ .Release.Namespace }}}
+{{- end -}}

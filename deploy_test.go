@@ -1,0 +1,312 @@
+package weir_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// manifestKinds are the kinds of objects in deploy/kustomize, and what they are
+// read into. Kustomizations and what other projects define are passed over.
+var manifestKinds = map[string]any{
+	"v1/Namespace": corev1.Namespace{}, "v1/Service": corev1.Service{}, "v1/ServiceAccount": corev1.ServiceAccount{},
+	"apps/v1/Deployment": appsv1.Deployment{}, "apps/v1/DaemonSet": appsv1.DaemonSet{},
+	"networking.k8s.io/v1/IngressClass": networkingv1.IngressClass{}, "networking.k8s.io/v1/NetworkPolicy": networkingv1.NetworkPolicy{},
+	"policy/v1/PodDisruptionBudget":            policyv1.PodDisruptionBudget{},
+	"rbac.authorization.k8s.io/v1/Role":        rbacv1.Role{},
+	"rbac.authorization.k8s.io/v1/ClusterRole": rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1/RoleBinding": rbacv1.RoleBinding{},
+	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": rbacv1.ClusterRoleBinding{},
+}
+
+// deployed calls each for every document in deploy/kustomize, with its file.
+func deployed(t *testing.T, each func(file string, document []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("deploy/kustomize", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(file) != ".yaml" {
+			return err
+		}
+		for _, document := range strings.Split(read(t, file), "\n---\n") {
+			each(file, []byte(document))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManifestsAreWellFormed(t *testing.T) {
+	seen := 0
+	deployed(t, func(file string, document []byte) {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		kind, known := manifestKinds[head.APIVersion+"/"+head.Kind]
+		switch {
+		case known:
+			seen++
+			if err := yaml.UnmarshalStrict(document, reflect.New(reflect.TypeOf(kind)).Interface()); err != nil {
+				t.Errorf("%s: %s: %v", file, head.Kind, err)
+			}
+		case head.Kind == "" || strings.HasPrefix(head.APIVersion, "kustomize.config.k8s.io/") || head.Kind == "ServiceMonitor":
+		default:
+			t.Errorf("%s has a %s/%s, which this test does not know", file, head.APIVersion, head.Kind)
+		}
+	})
+	if seen < 20 {
+		t.Errorf("only %d objects were found", seen)
+	}
+}
+
+// Every weir.yaml loads, and goes with the Pods it is for.
+func TestDeployedConfigurations(t *testing.T) {
+	for file, pods := range map[string]string{
+		"deployment": "deployment/deployment.yaml", "daemonset": "daemonset/daemonset.yaml", "components/aws-nlb": "components/aws-nlb/kustomization.yaml",
+	} {
+		configuration := "deploy/kustomize/" + file + "/weir.yaml"
+		if file == "deployment" {
+			configuration = "deploy/kustomize/base/weir.yaml"
+		}
+		text := read(t, "deploy/kustomize/"+pods)
+		grace := number(t, text, `terminationGracePeriodSeconds(?:, value)?: (\d+)`)
+		failures := number(t, text, `failureThreshold(?:, value: |: )(\d+)\D*(?:resources|$)`)
+		checkEnding(t, configuration, []byte(read(t, configuration)), grace, failures)
+	}
+	files, _ := filepath.Glob("deploy/helm/values/*.yaml")
+	for _, file := range append(files, "") {
+		values := map[string]any{}
+		if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+			t.Fatal(err)
+		}
+		if file != "" {
+			var more map[string]any
+			if err := yaml.UnmarshalStrict([]byte(read(t, file)), &more); err != nil {
+				t.Fatal(err)
+			}
+			overlay(values, more)
+		}
+		text, err := yaml.Marshal(values["config"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkEnding(t, cmp.Or(file, "values.yaml"), text, values["terminationGracePeriodSeconds"].(float64), values["readinessFailures"].(float64))
+	}
+}
+
+// overlay puts more on top of values, as helm does.
+func overlay(values, more map[string]any) {
+	for key, value := range more {
+		below, ok1 := values[key].(map[string]any)
+		above, ok2 := value.(map[string]any)
+		if ok1 && ok2 {
+			overlay(below, above)
+		} else {
+			values[key] = value
+		}
+	}
+}
+
+func number(t *testing.T, text, pattern string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("nothing like %s in\n%s", pattern, text)
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// checkEnding: a configuration loads, its Pods live as long as a drain may take,
+// and count as ready while they take connections.
+func checkEnding(t *testing.T, name string, text []byte, grace, failures float64) {
+	t.Helper()
+	env := func(name string) (string, bool) { return "node-a", name == "NODE_NAME" }
+	c, err := config.Parse(name, text, env)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if len(c.Warnings) > 0 && !strings.Contains(name, "everything") { // which has the admin port behind a network policy
+		t.Errorf("%s: %v", name, c.Warnings)
+	}
+	if takes := c.Drain.LameDuck.Seconds() + c.Drain.Timeout.Seconds(); grace != takes+10 {
+		t.Errorf("%s: a drain takes %v s, and the Pods have %v", name, takes, grace)
+	}
+	if ready := failures * 5; ready <= c.Drain.LameDuck.Seconds() {
+		t.Errorf("%s: weir takes connections for %v after SIGTERM, and counts as ready for %v s", name, c.Drain.LameDuck, ready)
+	}
+}
+
+// rightsOf are the roles that have the rights of a feature, as docs/kubernetes.md
+// calls it; empty: the manifests need none, as they watch all namespaces.
+var rightsOf = map[string]string{
+	"serving Ingresses": "weir", "`node`": "weir-node", "`publish.nodes`": "weir-node", "events": "weir-tell", "`publish`": "weir-tell",
+	"events and `publish`": "weir-leader", "`storage: secrets://…`": "weir-storage", "`tcp`": "weir-tcp-services", "`namespace_labels`": "weir-namespaces",
+	"`default_certificate` elsewhere": "", "`publish.service` elsewhere": "",
+}
+
+// documentedRights are those in the table of docs/kubernetes.md: role -> "group/resource: verb".
+func documentedRights(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "docs/kubernetes.md"), "\n## Rights\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	all := map[string]map[string]bool{}
+	feature := ""
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 7 || strings.Contains(line, "---") || strings.Contains(line, "API group") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		feature = cmp.Or(cells[1], feature)
+		role, known := rightsOf[feature]
+		if !known {
+			t.Errorf("docs/kubernetes.md has rights for %q, and this test does not know whose they are", feature)
+		}
+		if role == "" {
+			continue
+		}
+		words := func(cell string) []string { return regexp.MustCompile("[^`, ]+").FindAllString(cell, -1) }
+		for _, resource := range words(cells[4]) {
+			addRights(all, role, strings.Trim(cells[3], "`\""), resource, words(cells[5]))
+		}
+	}
+	return all
+}
+
+func addRights(all map[string]map[string]bool, role, group, resource string, verbs []string) {
+	if all[role] == nil {
+		all[role] = map[string]bool{}
+	}
+	for _, verb := range verbs {
+		all[role][strings.TrimPrefix(group+"/"+resource, "/")+": "+verb] = true
+	}
+}
+
+// The manifests give the rights that the documentation says are needed, and no others.
+func TestRights(t *testing.T) {
+	want, got := documentedRights(t), map[string]map[string]bool{}
+	deployed(t, func(file string, document []byte) {
+		var role rbacv1.ClusterRole
+		if yaml.Unmarshal(document, &role) != nil || role.Kind != "ClusterRole" && role.Kind != "Role" {
+			return
+		}
+		for _, r := range role.Rules {
+			for _, group := range r.APIGroups {
+				for _, resource := range r.Resources {
+					addRights(got, role.Name, group, resource, r.Verbs)
+				}
+			}
+			if role.Name == "weir-tcp-services" && !slices.Equal(r.ResourceNames, []string{"tcp-services"}) {
+				t.Errorf("%s gives rights to the ConfigMaps %q", file, r.ResourceNames)
+			}
+		}
+	})
+	if len(want) < 7 || !reflect.DeepEqual(got, want) {
+		t.Errorf("deploy/kustomize gives the rights\n%v\nand docs/kubernetes.md says\n%v", got, want)
+	}
+}
+
+var ruleInChart = regexp.MustCompile(`apiGroups: \[(.*)\]\s+resources: \[(.*)\]\s+(?:resourceNames: .*\s+)?verbs: \[(.*)\]`)
+
+// The chart has the same rules, some of them twice.
+func TestRightsOfChart(t *testing.T) {
+	list := func(s string) []string { return strings.Split(strings.ReplaceAll(s, `"`, ""), ", ") }
+	want, got := map[string]map[string]bool{}, map[string]map[string]bool{}
+	for _, rights := range documentedRights(t) {
+		for right := range rights {
+			resource, verb, _ := strings.Cut(right, ": ")
+			addRights(want, "all", "", resource, []string{verb})
+		}
+	}
+	text := read(t, "deploy/helm/weir/templates/rbac.yaml") + read(t, "deploy/helm/weir/templates/_helpers.tpl")
+	if found := len(ruleInChart.FindAllString(text, -1)); found != strings.Count(text, "verbs:") {
+		t.Errorf("this test reads %d rules", found)
+	}
+	for _, m := range ruleInChart.FindAllStringSubmatch(text, -1) {
+		for _, group := range list(m[1]) {
+			for _, resource := range list(m[2]) {
+				addRights(got, "all", group, resource, list(m[3]))
+			}
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the chart gives the rights\n%v\nand docs/kubernetes.md says\n%v", got, want)
+	}
+}
+
+var metricInQuery = regexp.MustCompile(`\bweir_[a-z_]+\b`)
+
+func TestDashboard(t *testing.T) {
+	known := metrics(t)
+	text := read(t, "deploy/kustomize/components/dashboard/weir.json")
+	if text != read(t, "deploy/helm/weir/dashboards/weir.json") {
+		t.Error("the chart's dashboard is another than kustomize's")
+	}
+	if !json.Valid([]byte(text)) {
+		t.Error("the dashboard is not JSON")
+	}
+	for _, name := range metricInQuery.FindAllString(text, -1) {
+		if _, ok := known[strings.TrimSuffix(name, "_bucket")]; !ok {
+			t.Errorf("the dashboard asks for %s, which does not exist", name)
+		}
+	}
+}
+
+// The chart's templates name no value that there is not.
+func TestChartValues(t *testing.T) {
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	templates, _ := filepath.Glob("deploy/helm/weir/templates/*")
+	used := map[string]bool{}
+	for _, file := range templates {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\.Values\.([A-Za-z.]+)`).FindAllStringSubmatch(string(text), -1) {
+			path := strings.Split(m[1], ".")
+			used[path[0]] = true
+			var at any = values
+			for _, key := range path {
+				section, _ := at.(map[string]any)
+				value, ok := section[key]
+				if at = value; !ok {
+					t.Errorf("%s uses %s, which values.yaml has not", file, m[0])
+					break
+				}
+			}
+		}
+	}
+	for name := range values {
+		if !used[name] {
+			t.Errorf("no template uses the value %s", name)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+//go:build linux
+
+package kube
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// publishing is the section kubernetes of a weir that publishes addresses.
+func publishing(what string) string {
+	return "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', lease: weir/@stage, publish: " + what + "}\n"
+}
+
+// wantAddresses waits until the status of an Ingress has these, and no others.
+func (s *stage) wantAddresses(name string, want ...string) {
+	s.Helper()
+	eventually(s, fmt.Sprintf("the status of %s has the addresses %q", name, want), func() error {
+		for _, o := range s.objects("apis/networking.k8s.io/v1/ingresses") {
+			var got []string
+			for _, a := range o.Status.LoadBalancer.Ingress {
+				got = append(got, a.IP+a.Hostname)
+			}
+			if o.Metadata.Name == name {
+				if !slices.Equal(got, want) {
+					return fmt.Errorf("it has %q", got)
+				}
+				return nil
+			}
+		}
+		return errors.New("there is no such Ingress")
+	})
+}
+
+// wantLeader waits until one of two replicas writes, however long the other is to be waited for.
+func wantLeader(t testing.TB, a, b *weir) (leader, other *weir) {
+	t.Helper()
+	eventually(t, "one of two replicas writes", func() error {
+		switch x, y := a.metric("weir_kubernetes_leader"), b.metric("weir_kubernetes_leader"); {
+		case x == 1 && y == 0:
+			leader, other = a, b
+		case x == 0 && y == 1:
+			leader, other = b, a
+		default:
+			return fmt.Errorf("%v and %v", x, y)
+		}
+		return nil
+	})
+	return leader, other
+}
+
+// TestLeaderDies: of two replicas one writes statuses and events, the other goes
+// on when it dies, and nothing is said twice.
+func TestLeaderDies(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "missing", ""))
+	config := publishing("{addresses: [192.0.2.7, lb.example.org]}")
+	a := s.newWeir("node-a", config).launch().ready()
+	b := s.newWeir("node-b", config).launch().ready()
+	s.wantAddresses("web", "192.0.2.7", "lb.example.org")
+	s.wantEvent("Ingress", "bad", "BackendNotFound")
+	leader, other := wantLeader(t, a, b)
+	if n := other.metric("weir_kubernetes_status_writes_total") + other.metric("weir_kubernetes_event_writes_total"); n != 0 {
+		t.Errorf("the replica without the Lease wrote %v times", n)
+	}
+	leader.kill()
+	s.apply(ingress("more", "more.example", "/", "a", ""))
+	other.wantStatus("http://web.example/", 200) // whoever leads
+	for deadline := time.Now().Add(time.Minute); other.metric("weir_kubernetes_leader") == 0 && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.wantAddresses("more", "192.0.2.7", "lb.example.org")
+	if n := other.metric("weir_kubernetes_status_writes_total", "result", "success"); n != 1 {
+		t.Errorf("one status was missing, and %v were written", n)
+	}
+	seen := 0
+	for _, e := range s.objects("events") {
+		if e.InvolvedObject.Name == "bad" {
+			seen++
+		}
+	}
+	if seen != 1 {
+		t.Errorf("there are %d events about one thing", seen)
+	}
+	if n := other.metric("weir_kubernetes_lease_failures_total"); n != 0 {
+		t.Errorf("the Lease could not be had %v times", n)
+	}
+}
+
+// TestPublishedService: statuses follow the Service, and the last replica withdraws them.
+func TestPublishedService(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("gone", "gone.example", "/", "a", ""),
+		`{apiVersion: v1, kind: Service, metadata: {name: lb}, spec: {type: LoadBalancer, ports: [{port: 80}]}}`)
+	status := func(ingress string) {
+		t.Helper()
+		path := "/api/v1/namespaces/" + s.name + "/services/lb/status"
+		if err := s.request("PATCH", path, `{"status": {"loadBalancer": {"ingress": [`+ingress+`]}}}`, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status(`{"ip": "192.0.2.8"}`)
+	config := publishing("{service: @stage/lb}")
+	a := s.newWeir("node-a", config).launch().ready()
+	b := s.newWeir("node-b", config).launch().ready()
+	s.wantAddresses("web", "192.0.2.8")
+	status(`{"ip": "192.0.2.9"}, {"hostname": "lb.example.org"}`)
+	s.wantAddresses("web", "192.0.2.9", "lb.example.org")
+	s.wantAddresses("gone", "192.0.2.9", "lb.example.org")
+
+	// Others' classes are others' business.
+	if err := s.request("PATCH", "/apis/networking.k8s.io/v1/namespaces/"+s.name+"/ingresses/gone", `{"spec": {"ingressClassName": "other"}}`, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.wantAddresses("gone")
+
+	eventually(t, "both replicas are known", func() error {
+		leases, err := s.cluster.kubectl("", "get", "leases", "--namespace=weir", "--output=name")
+		if n := strings.Count(leases, "weir-replica-"); err == nil && n < 2 {
+			err = fmt.Errorf("%d are", n)
+		}
+		return err
+	})
+	leader, other := wantLeader(t, a, b)
+	leader.terminate()
+	s.wantAddresses("web", "192.0.2.9", "lb.example.org")
+	eventually(t, "the other replica leads", func() error {
+		if other.metric("weir_kubernetes_leader") != 1 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	other.terminate()
+	s.wantAddresses("web")
+}
+
+// TestPublishedNodes: the nodes that weirs are on, and no longer than they are.
+func TestPublishedNodes(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	config := publishing("{nodes: internal}")
+	s.newWeir("node-a", config).launch().ready()
+	b := s.newWeir("node-b", config).launch().ready()
+	s.wantAddresses("web", "10.10.0.1", "10.10.0.2")
+	b.terminate()
+	s.wantAddresses("web", "10.10.0.1")
+}
+
+// TestSecretsAreShared: two replicas that order at once get one certificate, and
+// each resumes the other's sessions, with nothing to share but Secrets.
+func TestSecretsAreShared(t *testing.T) {
+	pebble, err := exec.LookPath("pebble")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("pebble is not installed; in CI it has to be")
+		}
+		t.Skip("pebble is not installed (go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1)")
+	}
+	s := newStage(t)
+	directory := startPebble(s, pebble)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	config := fmt.Sprintf(`storage: secrets://weir?prefix=@stage
+certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:14000/dir', ca: %s, challenges: [http-01]}}]
+`, directory)
+	a := s.newWeir("node-a", config).launch()
+	b := s.newWeir("node-b", config).launch()
+	a.ready()
+	b.ready()
+	session := tls.NewLRUClientSessionCache(1)
+	dial := func(w *weir) (state tls.ConnectionState) {
+		t.Helper()
+		eventually(t, "a handshake with "+w.address, func() error {
+			c, err := tls.Dial("tcp", w.address+":443", &tls.Config{ServerName: "acme.example", InsecureSkipVerify: true, ClientSessionCache: session})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: acme.example\r\nConnection: close\r\n\r\n")
+			buffer := make([]byte, 1)
+			_, err = c.Read(buffer) // with it comes the ticket
+			state = c.ConnectionState()
+			return err
+		})
+		return state
+	}
+	one, other := dial(a), dial(b)
+	if one.PeerCertificates[0].SerialNumber.Cmp(other.PeerCertificates[0].SerialNumber) != 0 {
+		t.Error("two replicas have two certificates")
+	}
+	if !other.DidResume {
+		t.Error("a session of one replica is not resumed by the other")
+	}
+	if n := a.metric("weir_acme_issuances_total", "result", "obtained") + b.metric("weir_acme_issuances_total", "result", "obtained"); n != 1 {
+		t.Errorf("%v certificates were got for one name", n)
+	}
+	secrets, _ := s.cluster.kubectl("", "get", "secrets", "--namespace=weir", "--selector=weirproxy.github.io/storage="+s.name, "--output=name")
+	if !strings.Contains(secrets, s.name+"-acme-example-key-") {
+		t.Errorf("the Secrets are\n%s", secrets)
+	}
+}
+
+// TestWritingGoesOn: after an outage of the API server statuses and events are
+// written as before, also that on an object of no namespace.
+func TestWritingGoesOn(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	w := s.weir(publishing("{addresses: [192.0.2.7]}"))
+	s.wantAddresses("web", "192.0.2.7")
+	t.Cleanup(func() {
+		if !s.parts["kube-apiserver"].running() {
+			s.startAPI()
+		}
+	})
+	s.refused = true // an API server refuses everything until it has read its rules
+	s.parts["kube-apiserver"].kill()
+	w.wantMetric(0, "weir_kubernetes_leader") // as another replica may think that it has died
+	if err := s.startAPI(); err != nil {
+		t.Fatal(err)
+	}
+	w.wantMetric(1, "weir_kubernetes_leader")
+	s.apply(ingress("more", "more.example", "/", "a", ""))
+	s.wantAddresses("more", "192.0.2.7")
+	t.Cleanup(func() { s.cluster.kubectl("", "delete", "ingressclass", s.name) })
+	s.apply("{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: @stage}, spec: {controller: example.org/other}}")
+	eventually(t, "an event on the class", func() error {
+		out, err := s.cluster.kubectl("", "get", "events", "--namespace=default", "--field-selector=involvedObject.name="+s.name, "--output=jsonpath={.items[*].reason}")
+		if err == nil && out != "UnclearClass" {
+			err = fmt.Errorf("the reasons are %q", out)
+		}
+		return err
+	})
+}
+
+// startPebble starts an authority that certifies whatever is asked for, and returns the file with its own.
+func startPebble(s *stage, program string) (ca string) {
+	s.Helper()
+	dir := s.TempDir()
+	own, err := newPair(nil, pebbleTemplate())
+	if err != nil {
+		s.Fatal(err)
+	}
+	config := `{"pebble": {"listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000", "certificate": "ca.pem", "privateKey": "ca.key",
+"httpPort": 5002, "tlsPort": 5001, "retryAfter": {"authz": 1, "order": 1}, "profiles": {"default": {"description": "one", "validityPeriod": 7776000}}}}`
+	for name, text := range map[string]string{"ca.pem": string(own.cert), "ca.key": string(own.key), "pebble.json": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			s.Fatal(err)
+		}
+	}
+	cmd := exec.Command(program, "-config", "pebble.json")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PEBBLE_VA_ALWAYS_VALID=1", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0")
+	p, err := start("pebble", filepath.Join(dir, "log"), cmd)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(p.kill)
+	eventually(s, "pebble answers", func() error { return answers(anyone, "https://127.0.0.1:14000/dir") })
+	return filepath.Join(dir, "ca.pem")
+}
+
+// TestRightsAreMissing: who may only read serves all the same, and says once what it may not.
+func TestRightsAreMissing(t *testing.T) {
+	s := newStage(t)
+	s.refused = true
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
+	s.kubectl("create", "serviceaccount", "reader", "--namespace="+s.name)
+	role := "reader-" + s.name
+	s.kubectl("create", "clusterrole", role, "--verb=list,watch", "--resource=ingresses.networking.k8s.io,ingressclasses.networking.k8s.io,services,secrets,endpointslices.discovery.k8s.io,nodes")
+	s.kubectl("create", "clusterrolebinding", role, "--clusterrole="+role, "--serviceaccount="+s.name+":reader")
+	t.Cleanup(func() { s.cluster.kubectl("", "delete", "clusterrole,clusterrolebinding", role) })
+	token := strings.TrimSpace(s.kubectl("create", "token", "reader", "--namespace="+s.name, "--duration=1h"))
+	ca, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := s.weir(strings.Replace(publishing("{addresses: [192.0.2.7]}"), "@kubeconfig", file, 1) + "storage: secrets://weir?prefix=@stage\n")
+	w.wantApp("http://web.example/", "a")
+	for _, line := range []string{`give its service account the verb \"get\" on \"leases\"`, `the verb \"get\" on \"secrets\"`} {
+		eventually(t, "weir says "+line, func() error {
+			if !strings.Contains(w.said(1<<20), line) {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
+	eventually(t, "weir tries again", func() error {
+		if n := w.metric("weir_kubernetes_lease_failures_total"); n < 2 {
+			return fmt.Errorf("%v failures", n)
+		}
+		return nil
+	})
+	if n := strings.Count(w.said(1<<20), `on \"leases\"`); n > 2 { // who writes, and who is there
+		t.Errorf("weir said %d times that it has no Lease:\n%s", n, w.said(1<<20))
+	}
+}
+
+func pebbleTemplate() *x509.Certificate {
+	return &x509.Certificate{Subject: pkix.Name{CommonName: "pebble"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+}

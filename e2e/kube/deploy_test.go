@@ -1,0 +1,233 @@
+//go:build linux
+
+package kube
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// monitors is as much of the Prometheus Operator's kind as weir's manifests use.
+const monitors = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servicemonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: ServiceMonitor, plural: servicemonitors, singular: servicemonitor}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              required: [endpoints, selector]
+              properties:
+                selector: {type: object, properties: {matchLabels: {type: object, additionalProperties: {type: string}}}}
+                endpoints:
+                  type: array
+                  items: {type: object, properties: {port: {type: string}, path: {type: string}, interval: {type: string}}}
+`
+
+// dryRun has the API server check manifests as if it took them.
+func (s *stage) dryRun(text string) {
+	s.Helper()
+	if strings.Contains(text, "hostPort") { // which the namespace has to allow, as deploy/kustomize/daemonset has it
+		const enforce = "pod-security.kubernetes.io/enforce="
+		s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"privileged")
+		defer s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"restricted")
+	}
+	out, err := s.cluster.kubectl(text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	if strings.Count(out, "(server dry run)") < 8 {
+		s.Errorf("the API server says\n%s", out)
+	}
+}
+
+// TestManifests has the API server check what deploy has, each way it can be put together.
+func TestManifests(t *testing.T) {
+	s := newStage(t)
+	s.apply(monitors)
+	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "--timeout=30s")
+	// A dry run puts nothing into namespaces that it did not make either.
+	components, err := filepath.Glob("../../deploy/kustomize/components/*")
+	if err != nil || len(components) < 9 {
+		t.Fatalf("there are the components %v, %v", components, err)
+	}
+	for _, folder := range []string{"deployment", "daemonset", "examples/everything"} {
+		t.Run(folder, func(t *testing.T) { s.within(t).kustomized(folder) })
+	}
+	for _, c := range components {
+		t.Run(filepath.Base(c), func(t *testing.T) {
+			// kustomize takes paths as they are from the file that names them, and
+			// does not go above its folder but by such paths.
+			folder := t.TempDir()
+			whole, err := filepath.Abs("../../deploy")
+			if err == nil {
+				err = os.CopyFS(folder, os.DirFS(whole))
+			}
+			overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../kustomize/deployment]\ncomponents: [../kustomize/components/" + filepath.Base(c) + "]\n"
+			if err == nil {
+				err = os.Mkdir(filepath.Join(folder, "overlay"), 0o700)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(folder, "overlay", "kustomization.yaml"), []byte(overlay), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.within(t).kustomized(filepath.Join(folder, "overlay"))
+		})
+	}
+}
+
+// within is the stage for a part of its test.
+func (s *stage) within(t *testing.T) *stage {
+	other := *s
+	other.T = t
+	return &other
+}
+
+func (s *stage) kustomized(folder string) {
+	s.Helper()
+	if !filepath.IsAbs(folder) {
+		folder = filepath.Join("../../deploy/kustomize", folder)
+	}
+	s.dryRun(s.kubectl("kustomize", folder))
+}
+
+// TestChart has the API server check what the chart makes of each file of values.
+func TestChart(t *testing.T) {
+	s := newStage(t)
+	s.needHelm()
+	s.apply(monitors)
+	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "--timeout=30s")
+	variants, err := filepath.Glob("../../deploy/helm/values/*.yaml")
+	if err != nil || len(variants) < 5 {
+		t.Fatalf("there are the values %v, %v", variants, err)
+	}
+	for _, file := range append(variants, "") {
+		t.Run("values="+strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			args := []string{"template", "edge", chart, "--namespace", "weir", "--set", "ingressClass.name=edge", "--validate"}
+			if file != "" {
+				args = append(args, "--values", file)
+			}
+			s := s.within(t)
+			s.dryRun(s.helm(args...))
+			s.checkConfiguration(s.helm(append(args, "--show-only", "templates/config.yaml")...))
+		})
+	}
+	s.helm("lint", chart, "--strict", "--kube-version", "1.36")
+}
+
+// checkConfiguration has weir check the configuration in a ConfigMap.
+func (s *stage) checkConfiguration(manifest string) {
+	s.Helper()
+	var m struct{ Data map[string]string }
+	if err := yaml.Unmarshal([]byte(manifest), &m); err != nil {
+		s.Fatal(err)
+	}
+	c := exec.Command(weirFile, "check", "-c", "-")
+	c.Stdin = strings.NewReader(m.Data["weir.yaml"])
+	c.Env = append(os.Environ(), "NODE_NAME=node-a")
+	if out, err := c.CombinedOutput(); err != nil {
+		s.Errorf("weir check: %v\n%s\n%s", err, out, m.Data["weir.yaml"])
+	}
+}
+
+// TestChartInstalls has helm put the chart into the cluster, where the stand-in
+// runs its Pods, and take it out again.
+func TestChartInstalls(t *testing.T) {
+	s := newStage(t)
+	s.needHelm()
+	// Nothing here gives a Service of type LoadBalancer an address that helm could wait for.
+	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=NodePort,ingressClass.name="+s.name, "--wait", "--timeout", "60s")
+	if pods := s.objects("pods"); len(pods) != 2 {
+		t.Errorf("there are %d Pods, want 2", len(pods))
+	}
+	s.kubectl("get", "ingressclass", s.name)
+	s.helm("upgrade", "edge", chart, "--namespace", s.name, "--values", "../../deploy/helm/values/daemonset.yaml", "--set", "ingressClass.name="+s.name, "--wait", "--timeout", "60s")
+	if left := s.objects("services"); len(left) != 0 {
+		t.Errorf("there are %d Services, want none", len(left))
+	}
+	s.helm("uninstall", "edge", "--namespace", s.name)
+	if left := s.kubectl("get", "clusterrole,clusterrolebinding,ingressclass", "--selector=app.kubernetes.io/instance=edge", "--output=name"); left != "" {
+		t.Errorf("helm uninstall leaves\n%s", left)
+	}
+}
+
+// TestChartOfSomeNamespaces gives weir rights in one namespace alone, and the
+// right to write Secrets: it serves that namespace, tells of it and stores there.
+func TestChartOfSomeNamespaces(t *testing.T) {
+	s := newStage(t)
+	s.needHelm()
+	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=ClusterIP,replicas=0,rbac.secretStorage=true,rbac.namespaces={"+s.name+"},ingressClass.name="+s.name)
+	t.Cleanup(func() { s.helm("uninstall", "edge", "--namespace", s.name) })
+	account, err := s.account("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "nowhere", ""))
+	w := s.weir("kubernetes: {kubeconfig: " + account + ", class: '@stage', namespaces: ['@stage'], lease: '@stage/weir', publish: {addresses: [203.0.113.9]}}\n" +
+		"storage: secrets://" + s.name + "\n")
+	w.wantApp("http://web.example/", "a")
+	s.wantEvent("Ingress", "bad", "BackendNotFound")
+	s.wantAddress("203.0.113.9", "203.0.113.9")
+	eventually(t, "session ticket keys are in a Secret", func() error {
+		if s.kubectl("get", "secrets", "--namespace="+s.name, "--field-selector=type=weirproxy.github.io/storage", "--output=name") == "" {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+}
+
+// account makes a kubeconfig of a service account of the namespace.
+func (s *stage) account(name string) (file string, err error) {
+	token := strings.TrimSpace(s.kubectl("create", "token", name, "--namespace="+s.name))
+	ca, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(s.TempDir(), "kubeconfig")
+	return file, os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600)
+}
+
+const chart = "../../deploy/helm/weir"
+
+func (s *stage) needHelm() {
+	s.Helper()
+	if helm != "" {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		s.Fatal("there is no helm in " + kitVariable + ", and in CI every peer has to be there")
+	}
+	s.Skip("there is no helm in " + kitVariable + "; e2e/kube/kit/build makes one")
+}
+
+// helm returns what helm prints, as the cluster's administrator.
+func (s *stage) helm(args ...string) string {
+	s.Helper()
+	c := exec.Command(helm, append(args, "--kubeconfig", filepath.Join(s.dir, "admin.kubeconfig"))...)
+	var complaint bytes.Buffer
+	c.Stderr = &complaint
+	out, err := c.Output()
+	if err != nil {
+		s.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, complaint.Bytes())
+	}
+	return string(out)
+}

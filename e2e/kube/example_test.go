@@ -1,0 +1,67 @@
+//go:build linux
+
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestExample serves examples/kubernetes as docs/kubernetes.md has it installed.
+func TestExample(t *testing.T) {
+	s := newStage(t)
+	s.apply(s.secret("shop", "shop", "shop.example.org"))
+	s.kubectl("apply", "--namespace="+s.name, "--validate=strict", "-f", "../../examples/kubernetes/shop.yaml")
+	t.Cleanup(func() { s.delete("ingress", "shop") })
+	s.rolledOut("shop")
+	w := s.inPod("-c", "../../deploy/kustomize/base/weir.yaml")
+	if a := w.wantApp("https://shop.example.org:8443/", "shop"); a.Certificate != "shop" || a.Node != "node-a" {
+		t.Errorf("there is %s", a)
+	}
+}
+
+// TestLintCluster rates the annotations of what is in the cluster.
+func TestLintCluster(t *testing.T) {
+	s := newStage(t)
+	annotated := strings.Replace(ingress("web", "web.example", "/", "a", ""), "{name: web}",
+		"{name: web, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /, nginx.ingress.kubernetes.io/proxy-body-size: 50m, nginx.ingress.kubernetes.io/backend-protocol: GRPC}}", 1)
+	s.apply(service("a"), annotated)
+	lint := func(args ...string) (string, int) {
+		c := exec.Command(weirFile, append([]string{"lint", "--cluster", "--kubeconfig", filepath.Join(s.dir, "admin.kubeconfig")}, args...)...)
+		c.Env = os.Environ()
+		var complaint bytes.Buffer
+		c.Stderr = &complaint
+		out, err := c.Output()
+		var ended *exec.ExitError
+		if err != nil && !errors.As(err, &ended) {
+			t.Fatal(err)
+		}
+		return string(out), c.ProcessState.ExitCode()
+	}
+	text, status := lint()
+	for _, line := range []string{"Ingress " + s.name + "/web", "no     nginx.ingress.kubernetes.io/rewrite-target", "near   nginx.ingress.kubernetes.io/proxy-body-size", "exact  nginx.ingress.kubernetes.io/backend-protocol"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("weir lint --cluster has no %q but\n%s", line, text)
+		}
+	}
+	if status != 1 {
+		t.Errorf("with something that weir does not do the status is %d, want 1", status)
+	}
+	text, _ = lint("--output", "json")
+	if !json.Valid([]byte(text)) {
+		t.Errorf("this is no JSON:\n%s", text)
+	}
+	s.kubectl("annotate", "--namespace="+s.name, "ingress/web", "nginx.ingress.kubernetes.io/rewrite-target-")
+	if text, status := lint(); status != 0 {
+		t.Errorf("with nothing but near and exact the status is %d, want 0:\n%s", status, text)
+	}
+	if text, status := lint("--strict"); status != 1 {
+		t.Errorf("with --strict the status is %d, want 1:\n%s", status, text)
+	}
+}

@@ -1,0 +1,140 @@
+package standin
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What every Pod serves on its address, whatever its image, but for one with
+// "pause" in its name, which serves nothing.
+const (
+	portHTTP  = "3000" // HTTP/1.1
+	portH2C   = "3001" // HTTP/2 without TLS
+	portLines = "3022" // speaks first, as SSH does, then echoes lines with the Pod's name before them
+	portHTTPS = "3443" // HTTP/1.1 and HTTP/2 with a certificate that nobody signed
+)
+
+// certificate is what all Pods have for HTTPS.
+var certificate = sync.OnceValues(func() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(0, 1, 0), DNSNames: []string{"pod.test"}}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+})
+
+// serve starts what the Pod serves, and returns what ends it.
+func serve(p *corev1.Pod, r *pod) (stop []func(), err error) {
+	if strings.Contains(p.Spec.Containers[0].Image, "pause") {
+		return nil, nil
+	}
+	pair, err := certificate()
+	if err != nil {
+		return nil, err
+	}
+	version := ""
+	for _, e := range p.Spec.Containers[0].Env {
+		if e.Name == "VERSION" {
+			version = e.Value
+		}
+	}
+	echo := answer(p, r, version)
+	h2c := new(http.Protocols)
+	h2c.SetHTTP1(true)
+	h2c.SetUnencryptedHTTP2(true)
+	start := map[string]func(net.Listener) func(){
+		portHTTP:  web(&http.Server{Handler: echo}),
+		portH2C:   web(&http.Server{Handler: echo, Protocols: h2c}),
+		portHTTPS: web(&http.Server{Handler: echo, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}),
+		portLines: func(l net.Listener) func() { return lines(l, p.Name) },
+	}
+	for port, f := range start {
+		l, err := net.Listen("tcp", net.JoinHostPort(r.address, port))
+		if err != nil {
+			stopAll(stop)
+			return nil, err
+		}
+		stop = append(stop, f(l))
+	}
+	return stop, nil
+}
+
+func web(s *http.Server) func(net.Listener) func() {
+	s.ReadHeaderTimeout = time.Minute
+	return func(l net.Listener) func() {
+		if s.TLSConfig != nil {
+			go s.ServeTLS(l, "", "")
+		} else {
+			go s.Serve(l)
+		}
+		return func() { s.Close() }
+	}
+}
+
+// answer says which Pod answers and what it was asked. ?delay=1s makes it wait.
+func answer(p *corev1.Pod, r *pod, version string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if d, err := time.ParseDuration(q.URL.Query().Get("delay")); err == nil {
+			select {
+			case <-time.After(d):
+			case <-q.Context().Done():
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{
+			"pod": p.Name, "namespace": p.Namespace, "node": r.node, "version": version, "client": q.RemoteAddr, "tls": q.TLS != nil,
+			"path": q.RequestURI, "host": q.Host, "method": q.Method, "proto": q.Proto, "headers": q.Header,
+		})
+	})
+}
+
+// lines greets each client with the Pod's name and the address that it sees, and then repeats what it hears.
+func lines(l net.Listener, name string) func() {
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			go func() {
+				fmt.Fprintf(c, "SSH-2.0-standin %s %s\r\n", name, c.RemoteAddr())
+				for in := bufio.NewScanner(c); in.Scan(); {
+					fmt.Fprintf(c, "%s: %s\n", name, in.Text())
+				}
+				c.Close()
+				mu.Lock()
+				delete(open, c)
+				mu.Unlock()
+			}()
+		}
+	}()
+	return func() {
+		l.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for c := range open {
+			c.Close()
+		}
+	}
+}

@@ -1,0 +1,237 @@
+//go:build linux
+
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What the process that makes the namespace tells the one in it.
+const (
+	kitVariable    = "WEIR_KUBE_KIT"
+	binaryVariable = "WEIR_E2E_BINARY"
+	insideVariable = "WEIR_KUBE_INSIDE"
+)
+
+// Where things are. Inside the namespace all are set.
+var (
+	kit      string // the folder with etcd, kube-apiserver and so on
+	weirFile string // weir
+	helm     string // empty: there is none
+	scratch  string // lives as long as the test run
+)
+
+// whySkip says why no test can run; empty: they can.
+var whySkip string
+
+func TestMain(m *testing.M) {
+	runtime.LockOSThread() // Pdeathsig is about the thread
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	kit, weirFile, scratch = os.Getenv(kitVariable), os.Getenv(binaryVariable), os.Getenv(insideVariable)
+	helm, _ = exec.LookPath(filepath.Join(kit, "helm"))
+	if scratch != "" {
+		return runInside(m)
+	}
+	if kit == "" {
+		whySkip = kitVariable + " names no folder with a control plane; e2e/kube/kit/build FOLDER makes one"
+	} else if _, err := os.Stat(filepath.Join(kit, "kube-apiserver")); err != nil {
+		whySkip = fmt.Sprintf("there is no control plane in %s: %v; e2e/kube/kit/build FOLDER makes one", kitVariable, err)
+	}
+	if whySkip == "" {
+		code, err := runOutside()
+		if err == nil {
+			return code
+		}
+		whySkip = err.Error()
+	}
+	if os.Getenv("CI") == "true" {
+		fmt.Fprintln(os.Stderr, "in CI every peer has to be there:", whySkip)
+		return 1
+	}
+	return m.Run()
+}
+
+// runOutside makes what needs the world, and runs the tests in a namespace.
+func runOutside() (code int, err error) {
+	if kit, err = filepath.Abs(kit); err != nil {
+		return 0, err
+	}
+	if scratch, err = os.MkdirTemp("", "weir-kube"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(scratch)
+	if weirFile == "" {
+		if err := build(); err != nil {
+			return 0, err
+		}
+	}
+	err = runInNamespace(os.Geteuid() != 0)
+	if errors.Is(err, syscall.EPERM) { // root may be less than that in a container
+		err = runInNamespace(true)
+	}
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended):
+		return max(1, ended.ExitCode()), nil
+	case err != nil:
+		return 0, fmt.Errorf("cannot make a network namespace: %w", err)
+	}
+	return 0, nil
+}
+
+// runInNamespace runs the tests in namespaces of network and mounts; without
+// root in one of users as well, where they are root.
+func runInNamespace(users bool) error {
+	c := exec.Command("/proc/self/exe", os.Args[1:]...)
+	c.Env = append(os.Environ(), insideVariable+"="+scratch, kitVariable+"="+kit, binaryVariable+"="+weirFile, "HOME="+scratch)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if users {
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	return c.Run()
+}
+
+// build makes weir, static as it is shipped.
+func build() error {
+	// go test remembers which folders of the module a test has read, and runs it
+	// again when something in them has changed; what a child reads it does not see.
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	weirFile = filepath.Join(scratch, "weir")
+	c := exec.Command("go", "build", "-o", weirFile, "github.com/weirproxy/weir/cmd/weir")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build weir: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// layout is the network: every address of nodes and Pods is this machine's, and
+// clients that choose none come from 10.10.0.100. /run is ours alone, for service
+// accounts to have a token where Pods have one.
+const layout = `set -e
+PATH=$PATH:/usr/sbin:/sbin
+ip link set lo up
+ip addr add 10.10.0.100/32 dev lo
+ip route add local 10.10.0.0/16 dev lo src 10.10.0.100
+ip route add local 10.244.0.0/16 dev lo src 10.10.0.100
+mount -t tmpfs none /run
+`
+
+func runInside(m *testing.M) int {
+	if out, err := exec.Command("sh", "-c", layout).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "cannot prepare the network namespace: %v\n%s", err, out)
+		return 1
+	}
+	code := m.Run()
+	theCluster.stop()
+	return code
+}
+
+// starts runs what starts processes, on a thread that ends with this process
+// and not before: children get a signal when the thread that started them ends.
+var starts = sync.OnceValue(func() chan<- func() {
+	c := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range c {
+			f()
+		}
+	}()
+	return c
+})
+
+// process is a child that lives no longer than the tests.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	log    string        // path
+	exited chan struct{} // closed when it has ended
+}
+
+func start(name, log string, cmd *exec.Cmd) (*process, error) {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	starts() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	p := &process{name, cmd, log, make(chan struct{})}
+	go func() {
+		cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends it at once.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// said is the end of its log.
+func (p *process) said(n int) string {
+	text, _ := os.ReadFile(p.log)
+	return string(text[max(0, len(text)-n):])
+}
+
+// patience is how long a test waits for what has to happen. It is generous:
+// only what is broken makes a test wait so long.
+const patience = 30 * time.Second
+
+// soon tries f until it succeeds.
+func soon(f func() error) (err error) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = f(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("not within %s: %w", patience, err)
+}
+
+// eventually fails the test when f does not succeed in time.
+func eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	if err := soon(f); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}

@@ -1,0 +1,60 @@
+//go:build linux
+
+package kube
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestAPIServerAway: losing the API server changes nothing that is served, a
+// reload included, and what happened meanwhile is caught up with. A weir that is
+// started without one is not ready, and gets ready when it is back.
+func TestAPIServerAway(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 2), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
+	s.rolledOut("a")
+	w := s.weir("")
+	w.wantApp("https://web.example/", "a")
+	l := w.underLoad("https://web.example/")
+	t.Cleanup(func() {
+		if !s.parts["kube-apiserver"].running() {
+			s.startAPI()
+		}
+	})
+	s.refused = true // an API server refuses everything until it has read its rules
+	s.parts["kube-apiserver"].kill()
+	eventually(t, "weir tells of the outage", func() error {
+		if !strings.Contains(w.said(1<<20), "the cluster cannot be watched") || w.metric("weir_kubernetes_watch_errors_total") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	l.more(200)
+
+	before := w.metric("weir_config_reloads_total", "result", "success")
+	w.write("log: {level: info}\n")
+	w.cmd.Process.Signal(syscall.SIGHUP)
+	w.wantMetric(before+1, "weir_config_reloads_total", "result", "success")
+	l.more(200)
+
+	late := s.newWeir("node-b", "").launch()
+	eventually(t, "a weir that knows no objects says that it is not ready", func() error {
+		status, text, err := late.page(8086, "/readyz")
+		if err == nil && status != 503 {
+			err = errors.New(text)
+		}
+		return err
+	})
+	if err := s.startAPI(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(ingress("more", "more.example", "/", "a", ""))
+	w.wantApp("http://more.example/", "a")
+	late.ready()
+	late.wantApp("https://web.example/", "a")
+	l.more(200)
+	l.stop()
+}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRollout has the Deployment's controller replace all Pods, again and again,
+// and scale them, while requests come by every way: not one may fail.
+func TestRollout(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 4), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
+	s.rolledOut("a")
+	w := s.weir("")
+	w.wantApp("https://web.example/", "a")
+	l := w.underLoad("https://web.example/")
+	for _, version := range []string{"two", "three"} {
+		s.kubectl("set", "env", "--namespace="+s.name, "deployment/a", "VERSION="+version)
+		s.rolledOut("a")
+		l.more(100)
+	}
+	s.kubectl("scale", "--namespace="+s.name, "deployment/a", "--replicas=1")
+	s.rolledOut("a")
+	eventually(t, "one Pod is left", func() error {
+		if n := len(s.objects("pods")); n != 1 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	s.kubectl("scale", "--namespace="+s.name, "deployment/a", "--replicas=3")
+	s.rolledOut("a")
+	l.more(100)
+	versions := l.stop()
+	if versions[""] == 0 || versions["two"] == 0 || versions["three"] == 0 {
+		t.Errorf("the answers came from %v, want some of each version", versions)
+	}
+}
+
+// TestRolloutWithoutGrace has Pods that stop at the moment they are deleted, as
+// applications without a preStop hook do: what may be repeated is answered all the same.
+func TestRolloutWithoutGrace(t *testing.T) {
+	s := newStage(t)
+	s.apply(strings.Replace(deployment("a", 4), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 0s}}, spec`, 1),
+		s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
+	s.rolledOut("a")
+	w := s.weir("")
+	w.wantApp("https://web.example/", "a")
+	l := w.underLightLoad("https://web.example/")
+	for _, version := range []string{"two", "three"} {
+		s.kubectl("set", "env", "--namespace="+s.name, "deployment/a", "VERSION="+version)
+		s.rolledOut("a")
+		l.more(100)
+	}
+	if versions := l.stop(); versions["three"] == 0 {
+		t.Errorf("the answers came from %v", versions)
+	}
+}
+
+// TestPodsComeAndGo takes Pods away one by one: by their readiness, and by deleting them.
+func TestPodsComeAndGo(t *testing.T) {
+	s := newStage(t)
+	s.apply(deployment("a", 3), ingress("web", "web.example", "/", "a", ""))
+	s.rolledOut("a")
+	w := s.weir("")
+	w.wantApp("http://web.example/", "a")
+	pods := s.objects("pods")
+	l := w.underLoad("http://web.example/")
+	for _, p := range pods[1:] {
+		s.kubectl("annotate", "--namespace="+s.name, "pod/"+p.Metadata.Name, "standin.test/ready=false")
+	}
+	w.only("http://web.example/", pods[0].Metadata.Name)
+	s.kubectl("annotate", "--namespace="+s.name, "pod/"+pods[1].Metadata.Name, "standin.test/ready-")
+	w.want("http://web.example/", "the Pod that is ready again", func(a answer) bool { return a.Pod == pods[1].Metadata.Name })
+	s.delete("pod", pods[0].Metadata.Name, pods[2].Metadata.Name)
+	s.rolledOut("a")
+	l.more(100)
+	l.stop()
+
+	// The last endpoints that are left serve while they end, and nothing ends in 503 before that.
+	s.kubectl("patch", "--namespace="+s.name, "deployment/a", "--type=merge", "--patch", `{"spec":{"template":{"metadata":{"annotations":{"standin.test/linger":"20s"}}}}}`)
+	s.rolledOut("a")
+	s.kubectl("scale", "--namespace="+s.name, "deployment/a", "--replicas=0")
+	eventually(t, "all endpoints end", func() error {
+		for _, slice := range s.objects("apis/discovery.k8s.io/v1/endpointslices") {
+			for _, e := range slice.Endpoints {
+				if e.Conditions.Ready {
+					return errors.New("some are ready")
+				}
+			}
+		}
+		return nil
+	})
+	for range 20 {
+		if a, err := w.get("http://web.example/"); err != nil || a.Status != 200 {
+			t.Errorf("with nothing but ending endpoints there is %s, %v", a, err)
+		}
+	}
+}
+
+// only waits until nobody but the Pod answers, twenty times in a row.
+func (w *weir) only(url, pod string) {
+	w.Helper()
+	eventually(w, "only "+pod+" answers for "+url, func() error {
+		for range 20 {
+			if a, err := w.get(url); err != nil || a.Pod != pod {
+				return fmt.Errorf("there is %s, %v", a, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestPreferLocal: the same node first, then the zone, then all; and never 503 while an endpoint is ready.
+func TestPreferLocal(t *testing.T) {
+	s := newStage(t)
+	daemons := strings.NewReplacer("kind: Deployment", "kind: DaemonSet", "replicas: 3, ", "", "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}},", "").Replace(deployment("a", 3))
+	s.apply(daemons, ingress("web", "web.example", "/", "a", ""))
+	s.kubectl("rollout", "status", "--namespace="+s.name, "daemonset/a", "--timeout=60s")
+	w := s.weir("")
+	seen := map[string]bool{}
+	eventually(t, "all nodes answer", func() error {
+		a, err := w.get("http://web.example/")
+		seen[a.Node] = true
+		if len(seen) < 3 {
+			return fmt.Errorf("%v, %w", seen, err)
+		}
+		return nil
+	})
+	s.kubectl("annotate", "--namespace="+s.name, "service/a", "weirproxy.github.io/prefer-local=true")
+	local := map[string]string{}
+	for _, p := range s.objects("pods") {
+		local[p.Spec.NodeName] = p.Metadata.Name
+	}
+	w.only("http://web.example/", local["node-a"])
+	l := w.underLoad("http://web.example/")
+	s.kubectl("annotate", "--namespace="+s.name, "pod/"+local["node-a"], "standin.test/ready=false")
+	w.want("http://web.example/", "another node", func(a answer) bool { return a.Status == 200 && a.Node != "node-a" })
+	l.more(50)
+	s.kubectl("annotate", "--namespace="+s.name, "pod/"+local["node-a"], "standin.test/ready-")
+	w.only("http://web.example/", local["node-a"])
+	l.stop()
+}

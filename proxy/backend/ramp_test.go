@@ -1,0 +1,225 @@
+package backend
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// ramped is a backend whose endpoints take ten seconds to get all of their share.
+func ramped(balance config.Balance, addresses ...string) config.Backend {
+	b := settings("app", addresses...)
+	b.Balance, b.RampUp = balance, 10*time.Second
+	return b
+}
+
+// part is what an endpoint gets of many exchanges that end at once.
+func part(t *testing.T, b *Backend, address string) float64 {
+	t.Helper()
+	const n = 20_000
+	got := 0.0
+	for range n {
+		e, err := b.Acquire(netip.AddrFrom4([4]byte{10, byte(rand.Uint32()), byte(rand.Uint32()), byte(rand.Uint32())}), nil, noDeadline)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.address == address {
+			got++
+		}
+		e.Release()
+	}
+	return got / n
+}
+
+func wantPart(t *testing.T, b *Backend, address string, least, most float64) {
+	t.Helper()
+	if got := part(t, b, address); got < least || got > most {
+		t.Errorf("%s: %s gets %.3f of all, not %.2f to %.2f", b.Settings().Balance, address, got, least, most)
+	}
+}
+
+func TestEndpointsRampUp(t *testing.T) {
+	for _, balance := range balances {
+		t.Run(string(balance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1"))
+				b := w.set.Backend("app")
+				wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // both are new: nobody is held back
+				time.Sleep(time.Minute)
+				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+				wantPart(t, b, "10.0.0.3:1", 0.03, 0.07) // 10 of 210
+				time.Sleep(5*time.Second + time.Millisecond)
+				synctest.Wait()
+				wantPart(t, b, "10.0.0.3:1", 0.17, 0.23) // 50 of 250
+				if s := w.set.Status()[0].Endpoints[2]; s.RampedUp < 40 || s.RampedUp > 50 {
+					t.Errorf("the status is %+v", s)
+				}
+				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")) // a reload changes nothing of it
+				wantPart(t, b, "10.0.0.3:1", 0.17, 0.23)
+				time.Sleep(6 * time.Second)
+				synctest.Wait()
+				wantPart(t, b, "10.0.0.3:1", 0.31, 0.36)
+				if s := w.set.Status()[0].Endpoints[2]; s.RampedUp != 0 {
+					t.Errorf("the status is %+v", s)
+				}
+
+				// All are replaced: nobody is held back.
+				w.update(ramped(balance, "10.0.0.4:1", "10.0.0.5:1"))
+				wantPart(t, b, "10.0.0.4:1", 0.48, 0.52)
+			})
+		})
+	}
+}
+
+// What comes back comes back slowly, too: from ejection, and from failing checks.
+func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.update(checked(ramped(config.LeastRequests, "10.0.0.1:1", "10.0.0.2:1")))
+		b := w.set.Backend("app")
+		one, two := w.check("10.0.0.1:1"), w.check("10.0.0.2:1")
+		one.SetReady(true, "")
+		wantPart(t, b, "10.0.0.1:1", 1, 1)
+		two.SetReady(true, "")
+		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25) // of two draws one is enough where nothing is in flight, so it is a little more than a tenth
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		wantPart(t, b, "10.0.0.2:1", 0.48, 0.52)
+
+		for range 3 {
+			endpointOf(t, b, "10.0.0.2:1").Failed(io.EOF)
+		}
+		wantPart(t, b, "10.0.0.2:1", 0, 0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+
+		two.SetReady(false, "down")
+		two.SetReady(true, "")
+		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25)
+		one.SetReady(false, "down") // whoever is left gets all
+		wantPart(t, b, "10.0.0.2:1", 1, 1)
+		one.SetReady(true, "")
+		wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // beside one that began a moment ago
+	})
+}
+
+// The endpoint with nothing in flight would get every request until it has as
+// many as the others.
+func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
+	f := func(rampUp time.Duration, least, most int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			addresses := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}
+			cfg := settings("app", addresses...)
+			cfg.RampUp = rampUp
+			w.update(cfg)
+			b := w.set.Backend("app")
+			var running []*Endpoint
+			for range 300 {
+				running = append(running, acquire(t, b))
+			}
+			cfg.Endpoints = append(cfg.Endpoints, config.Endpoint{Address: "10.0.0.4:1", Weight: 1})
+			if err := w.set.UpdateEndpoints("app", cfg.Endpoints); err != nil {
+				t.Fatal(err)
+			}
+			flood := 0
+			for range 100 { // that come before one of the others has ended
+				e := acquire(t, b)
+				if running = append(running, e); e.address == "10.0.0.4:1" {
+					flood++
+				}
+			}
+			if flood < least || flood > most {
+				t.Errorf("with ramp_up %v the new endpoint gets %d of 100, not %d to %d", rampUp, flood, least, most)
+			}
+			for _, e := range running {
+				e.Release()
+			}
+		})
+	}
+	f(0, 30, 70) // two of four are looked at each time, and it wins whenever it is one of them
+	f(10*time.Second, 1, 16)
+}
+
+// A near endpoint that comes to far ones gets little at first, although there is
+// no other one near.
+func TestTiersRampUp(t *testing.T) {
+	for _, balance := range balances {
+		t.Run(string(balance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Options{})
+				cfg := placed(balance, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")
+				cfg.RampUp = 10 * time.Second
+				b := w.updateHere(cfg)
+				change := func(places ...string) {
+					t.Helper()
+					if err := w.set.UpdateEndpoints("app", endpointsAt(places...)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wantPart(t, b, "10.0.0.2:1", 1, 1)
+				change("10.0.0.1:1/node-a/zone-1", "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")
+				wantPart(t, b, "10.0.0.1:1", 0.08, 0.12)
+				wantPart(t, b, "10.0.0.2:1", 0.88, 0.92)
+				time.Sleep(5*time.Second + time.Millisecond)
+				synctest.Wait()
+				wantPart(t, b, "10.0.0.1:1", 0.47, 0.53)
+				time.Sleep(6 * time.Second)
+				synctest.Wait()
+				wantPart(t, b, "10.0.0.1:1", 1, 1)
+				change("10.0.0.4:1/node-a/zone-1") // who has all, has all
+				wantPart(t, b, "10.0.0.4:1", 1, 1)
+			})
+		})
+	}
+}
+
+// By their address clients stay where they are, but for those that move to the
+// new endpoint once.
+func TestHashWhileEndpointsRampUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		w.update(ramped(config.Hash, "10.0.0.1:1", "10.0.0.2:1"))
+		b := w.set.Backend("app")
+		where := map[netip.Addr]string{}
+		look := func() (moved int) {
+			for i := range 1000 {
+				client := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+				e, _ := b.Acquire(client, nil, noDeadline)
+				if was := where[client]; was != "" && was != e.address {
+					if moved++; e.address != "10.0.0.3:1" {
+						t.Errorf("%s moved from %s to %s", client, was, e.address)
+					}
+				}
+				where[client] = e.address
+				e.Release()
+			}
+			return moved
+		}
+		look()
+		w.update(ramped(config.Hash, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+		var moves []int
+		total := 0
+		for range 12 {
+			n := look()
+			moves = append(moves, n)
+			total += n
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if total < 280 || total > 380 || moves[0] > 90 {
+			t.Errorf("%s clients moved, %d in all", fmt.Sprint(moves), total)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+//go:build !race
+
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+)
+
+const (
+	churnRoutes = 10_000 // each with a backend of its own
+	churnEach   = 4      // endpoints
+)
+
+// everywhere serves all of 127.0.0.0/8 on one port.
+func everywhere(b *testing.B) (port int) {
+	ln, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 16<<10)
+				for {
+					if _, err := c.Read(buf); err != nil {
+						return
+					}
+					io.WriteString(c, small)
+				}
+			}()
+		}
+	}()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// churned are the endpoints of a backend after so many changes of it: each
+// change takes one away and brings another.
+func churned(change, port int) (all []config.Endpoint) {
+	for i := range churnEach {
+		all = append(all, config.Endpoint{Address: fmt.Sprintf("127.0.%d.%d:%d", i, 1+(change+i)/churnEach%200, port), Weight: 1})
+	}
+	return all
+}
+
+// manyRoutes is a rig with routes by host, and the configuration of their backends.
+func manyRoutes(b *testing.B, port int) *rig {
+	r := newRig(b, plain, func(c *config.Config) {
+		for i := range churnRoutes {
+			name := fmt.Sprintf("shop/app-%d:80", i)
+			route, to := c.Routes[0], config.NewBackend(name)
+			route.Name, route.Hosts, route.Backend = name, []string{fmt.Sprintf("app-%d.example", i)}, name
+			to.PreferLocal, to.RampUp, to.Endpoints = true, 10*time.Second, churned(0, port)
+			c.Routes, c.Backends = append(c.Routes, route), append(c.Backends, to)
+		}
+	}, "@app", "127.0.0.1:1")
+	r.proxy.SetLog(nil)
+	return r
+}
+
+// cpuTime is what the process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkChurn is what exchanges over 10,000 routes take while so many
+// backends' endpoints change each minute: time, and CPU of the whole process,
+// client and endpoint included. Windows with and without changes take turns, so
+// that a busy machine is busy for both; their figures have to be alike.
+func BenchmarkChurn(b *testing.B) {
+	port := everywhere(b)
+	r := manyRoutes(b, port)
+	one := hosts(b, r)
+	for i := range 20_000 {
+		one(i)
+	}
+	for _, perMinute := range []int{1000, 60_000} {
+		b.Run(fmt.Sprintf("%d-changes-a-minute", perMinute), func(b *testing.B) {
+			c := newChurn(b, r, port, perMinute)
+			var quiet, busy window
+			b.ReportAllocs()
+			for i, left, w := 0, 0, &quiet; b.Loop(); i, left = i+1, left-1 {
+				if left == 0 {
+					left = 10_000
+					w.close()
+					if w == &quiet {
+						w = &busy
+					} else {
+						w = &quiet
+					}
+					c.on.Store(w == &busy)
+					w.used -= cpuTime()
+				}
+				began := time.Now()
+				one(i)
+				w.took = append(w.took, time.Since(began))
+			}
+			busy.report(b, "churn")
+			quiet.report(b, "quiet")
+			b.ReportMetric(float64(c.end()), "changes")
+		})
+	}
+}
+
+// window is what exchanges took.
+type window struct {
+	took []time.Duration
+	used time.Duration // CPU; negative while it runs
+}
+
+func (w *window) close() {
+	if w.used < 0 {
+		w.used += cpuTime()
+	}
+}
+
+func (w *window) report(b *testing.B, name string) {
+	if w.close(); len(w.took) == 0 {
+		return
+	}
+	slices.Sort(w.took)
+	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+	b.ReportMetric(us(w.took[len(w.took)/2]), name+"-p50-µs")
+	b.ReportMetric(us(w.took[len(w.took)*99/100]), name+"-p99-µs")
+	b.ReportMetric(us(w.used)/float64(len(w.took)), name+"-cpu-µs/op")
+}
+
+// hosts returns what runs the i-th exchange over a kept connection. A thousand
+// of the routes have the traffic, or dialling would be all that is measured.
+func hosts(b *testing.B, r *rig) func(i int) {
+	c, err := net.Dial("tcp", r.addrs["web"])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	requests := make([][]byte, 1000)
+	for i := range requests {
+		requests[i] = fmt.Appendf(nil, "GET /a/path?with=query HTTP/1.1\r\nHost: app-%d.example\r\n\r\n", i*churnRoutes/1000)
+	}
+	in := make([]byte, len(small))
+	return func(i int) {
+		if _, err := c.Write(requests[i%1000]); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// churner changes the endpoints of one backend after the other's, while it is on.
+type churner struct {
+	on   atomic.Bool
+	stop chan struct{}
+	done chan int
+}
+
+func newChurn(b *testing.B, r *rig, port, perMinute int) *churner {
+	c := &churner{stop: make(chan struct{}), done: make(chan int)}
+	go func() { c.done <- c.run(b, r, port, time.Minute/time.Duration(perMinute)) }()
+	return c
+}
+
+func (c *churner) end() (changes int) {
+	close(c.stop)
+	return <-c.done
+}
+
+func (c *churner) run(b *testing.B, r *rig, port int, every time.Duration) (changes int) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.stop:
+			return changes
+		case <-t.C:
+		}
+		if !c.on.Load() {
+			continue
+		}
+		i := changes * 7 % 1000 * (churnRoutes / 1000) // of those that have the traffic
+		changes++
+		if err := r.set.UpdateEndpoints(fmt.Sprintf("shop/app-%d:80", i), churned(1+changes/1000, port)); err != nil {
+			b.Error(err)
+			return changes
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/tls/policy"
+)
+
+// TestIngressPaths is the table of path matching in the documentation of
+// Ingress, and that of its hosts, through the conversion and the table that
+// requests are routed by.
+func TestIngressPaths(t *testing.T) {
+	// Each path is "Kind /path"; the answer is the one that has the request, or none.
+	f := func(paths, request, want string) {
+		t.Helper()
+		if got := routed(t, "a.example", paths, "a.example", request); got != want {
+			t.Errorf("%s: the request for %s goes to %q, want %q", paths, request, got, want)
+		}
+	}
+	f("Prefix /", "/", "Prefix /")
+	f("Prefix /", "/anything/below", "Prefix /")
+	f("Exact /foo", "/foo", "Exact /foo")
+	f("Exact /foo", "/bar", "")
+	f("Exact /foo", "/foo/", "")
+	f("Exact /foo/", "/foo", "")
+	f("Prefix /foo", "/foo", "Prefix /foo")
+	f("Prefix /foo", "/foo/", "Prefix /foo")
+	f("Prefix /foo/", "/foo", "Prefix /foo/")
+	f("Prefix /foo/", "/foo/", "Prefix /foo/")
+	f("Prefix /aaa/bb", "/aaa/bbb", "")
+	f("Prefix /aaa/bbb", "/aaa/bbb", "Prefix /aaa/bbb")
+	f("Prefix /aaa/bbb/", "/aaa/bbb", "Prefix /aaa/bbb/")
+	f("Prefix /aaa/bbb", "/aaa/bbb/", "Prefix /aaa/bbb")
+	f("Prefix /aaa/bbb", "/aaa/bbb/ccc", "Prefix /aaa/bbb")
+	f("Prefix /aaa/bbb", "/aaa/bbbxyz", "")
+	f("Prefix /, Prefix /aaa", "/aaa/ccc", "Prefix /aaa")
+	f("Prefix /, Prefix /aaa, Prefix /aaa/bbb", "/aaa/bbb", "Prefix /aaa/bbb")
+	f("Prefix /, Prefix /aaa, Prefix /aaa/bbb", "/ccc", "Prefix /")
+	f("Prefix /aaa", "/ccc", "")
+	f("Prefix /foo, Exact /foo", "/foo", "Exact /foo")
+
+	// What the API's own comments add: the longest path, case, elements.
+	f("Prefix /foo, Prefix /foo/", "/foo", "Prefix /foo/")
+	f("Prefix /foo, Prefix /foo/", "/foo/x", "Prefix /foo/")
+	f("Prefix /foo, Exact /foo/", "/foo/", "Exact /foo/")
+	f("Prefix /foo, Exact /foo/", "/foo", "Prefix /foo")
+	f("Prefix /foo", "/Foo", "")
+	f("Exact /foo", "/FOO", "")
+	f("ImplementationSpecific /foo", "/foo/bar", "ImplementationSpecific /foo")
+	f("ImplementationSpecific /foo", "/foobar", "")
+	f("ImplementationSpecific ", "/foo", "ImplementationSpecific ")
+
+	hosts := func(rule, request string, want bool) {
+		t.Helper()
+		if got := routed(t, rule, "Prefix /", request, "/") != ""; got != want {
+			t.Errorf("a rule for %q has requests for %q: %v, want %v", rule, request, got, want)
+		}
+	}
+	hosts("*.foo.com", "bar.foo.com", true)
+	hosts("*.foo.com", "baz.bar.foo.com", false)
+	hosts("*.foo.com", "foo.com", false)
+	hosts("foo.bar.com", "foo.bar.com", true)
+	hosts("foo.bar.com", "bar.foo.com", false)
+	hosts("", "anything.at.all", true)
+}
+
+// routed is the path of an Ingress with these that a request goes to.
+func routed(t *testing.T, rule, paths, host, request string) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {ingressClassName: weir, rules: [{host: %q, http: {paths: [", rule)
+	byBackend := map[string]string{}
+	for i, p := range strings.Split(paths, ", ") {
+		kind, path, _ := strings.Cut(p, " ")
+		fmt.Fprintf(&b, "{path: %q, pathType: %s, backend: {service: {name: s%d, port: {number: 80}}}},", path, kind, i)
+		byBackend[fmt.Sprintf("default/s%d:80", i)] = p
+	}
+	b.WriteString("]}}]}}")
+	file, err := config.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\n"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m kube.Manifests
+	if err := m.Read(strings.NewReader(b.String())); err != nil {
+		t.Fatal(err)
+	}
+	c := kube.Converter{File: file}
+	merged := c.Convert(&m.Objects).Merge(file, nil)
+	set := backend.NewSet(backend.Options{})
+	defer set.Close()
+	backends, err := set.Update(merged.Backends, backend.NodeInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := NewTable(merged, Parts{Backends: backends, Policies: map[string]*policy.Policy{}, Metrics: NewMetrics(prometheus.NewRegistry())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := table.edges["web"].lookup([]byte(host))
+	if h == nil {
+		return ""
+	}
+	if r := h.match([]byte(request)); r != nil {
+		return byBackend[r.config.Backend]
+	}
+	return ""
+}

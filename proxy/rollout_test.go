@@ -1,0 +1,451 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// pod is an endpoint that comes, serves and goes.
+type pod struct {
+	address string
+	seen    *podsSeen
+	ln      net.Listener
+	running sync.WaitGroup
+
+	leaving atomic.Bool // answers once more on each connection and closes it
+	rude    atomic.Bool // reads a request and hangs up
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // and whether it is idle
+}
+
+// podsSeen is what all pods of a test have seen.
+type podsSeen struct {
+	mu     sync.Mutex
+	served map[string]int // requests by what they are called
+	hungUp atomic.Int64   // connections that ended under a request, or could have
+}
+
+func newPod(t *testing.T, c *podsSeen) *pod {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{address: ln.Addr().String(), seen: c, ln: ln, open: map[net.Conn]bool{}}
+	p.running.Go(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.open[nc] = true
+			p.mu.Unlock()
+			p.running.Go(func() { p.serve(nc) })
+		}
+	})
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *pod) serve(nc net.Conn) {
+	defer func() {
+		nc.Close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, nc)
+	}()
+	r := bufio.NewReader(nc)
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.open[nc] = false
+		p.mu.Unlock()
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return
+		}
+		if p.rude.Load() {
+			p.seen.hungUp.Add(1)
+			return
+		}
+		name := req.URL.Path + string(body)
+		p.seen.mu.Lock()
+		p.seen.served[name]++
+		p.seen.mu.Unlock()
+		last := ""
+		if p.leaving.Load() {
+			last = "Connection: close\r\n"
+		}
+		if _, err := fmt.Fprintf(nc, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", last, len(name), name); err != nil || last != "" {
+			return
+		}
+		p.mu.Lock()
+		p.open[nc] = true
+		p.mu.Unlock()
+	}
+}
+
+// closeIdle closes what is idle, as servers do that end, whoever may be about to use it.
+func (p *pod) closeIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for nc, idle := range p.open {
+		if idle {
+			p.seen.hungUp.Add(1)
+			nc.Close()
+		}
+	}
+}
+
+// end closes all there is, and what the kernel took that nobody has seen yet.
+func (p *pod) end() {
+	p.ln.Close()
+	p.mu.Lock()
+	p.seen.hungUp.Add(int64(len(p.open)) + clients)
+	for nc := range p.open {
+		nc.Close()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// clients is how many of them there are.
+const clients = 8
+
+// load is clients that send requests one after the other.
+type load struct {
+	t       *testing.T
+	done    atomic.Int64 // requests
+	lost    atomic.Int64 // of which those that may not be repeated
+	stop    chan struct{}
+	clients sync.WaitGroup
+}
+
+// newLoad starts clients, half of which send what may be repeated. mayLose says
+// that the others' requests may be lost.
+func newLoad(r *rig, t *testing.T, mayLose bool) *load {
+	l := &load{t: t, stop: make(chan struct{})}
+	for i := range clients {
+		method := []string{"GET", "POST"}[i%2]
+		l.clients.Go(func() { l.run(r, i, method, mayLose && method == "POST") })
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) run(r *rig, client int, method string, mayLose bool) {
+	var c *peer
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		if c == nil {
+			nc, err := net.Dial("tcp", r.addrs["web"])
+			if err != nil {
+				l.t.Error(err)
+				return
+			}
+			defer nc.Close()
+			c = &peer{Conn: nc, t: l.t, r: bufio.NewReader(nc)}
+		}
+		c.SetDeadline(time.Now().Add(2 * patience))
+		path, body := fmt.Sprintf("/%d/%s/%d", client, method, n), strings.Repeat("x", n%2*n%100)
+		if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+			l.t.Errorf("%s: %v", path, err)
+			return
+		}
+		resp, got, err := c.tryResponse(method)
+		switch {
+		case err != nil:
+			l.t.Errorf("%s: %v", path, err)
+			return
+		case resp.StatusCode == 200 && got == path+body:
+		case mayLose && resp.StatusCode == 502:
+			l.lost.Add(1)
+		default:
+			l.t.Errorf("%s: %d %q", path, resp.StatusCode, got)
+			return
+		}
+		if l.done.Add(1); resp.Close {
+			c = nil
+		}
+	}
+}
+
+// more waits until that many more requests were answered.
+func (l *load) more(n int64) {
+	l.t.Helper()
+	want := l.done.Load() + n
+	eventually(l.t, fmt.Sprintf("%d more requests are answered", n), func() error {
+		if n := l.done.Load(); n < want && !l.t.Failed() {
+			return fmt.Errorf("%d are missing", want-n)
+		}
+		return nil
+	})
+}
+
+func (l *load) end() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.clients.Wait()
+}
+
+// rollout is a backend whose pods are replaced while clients use it.
+type rollout struct {
+	*testing.T
+	set  *backend.Set
+	load *load
+	all  []config.Endpoint
+}
+
+func (o *rollout) tell() {
+	o.Helper()
+	if err := o.set.UpdateEndpoints("app", slices.Clone(o.all)); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *rollout) add(address string) {
+	o.all = append(o.all, config.Endpoint{Address: address, Weight: 1})
+	o.tell()
+}
+
+func (o *rollout) terminate(address string) {
+	for i := range o.all {
+		o.all[i].Terminating = o.all[i].Terminating || o.all[i].Address == address
+	}
+	o.tell()
+}
+
+func (o *rollout) remove(address string) {
+	o.all = slices.DeleteFunc(o.all, func(e config.Endpoint) bool { return e.Address == address })
+	o.tell()
+}
+
+const rolling = `
+listeners: {web: {address: '@0', protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: [%s], balance: %s, protocol: %s, ramp_up: 10s}}
+`
+
+// newRollout serves pods under load.
+func newRollout(t *testing.T, balance, protocol string, mayLose bool, addresses ...string) *rollout {
+	r := newRig(t, fmt.Sprintf(rolling, `"`+strings.Join(addresses, `", "`)+`"`, balance, protocol), nil)
+	r.proxy.SetLog(nil)
+	o := &rollout{T: t, set: r.set, load: newLoad(r, t, mayLose)}
+	for _, a := range addresses {
+		o.all = append(o.all, config.Endpoint{Address: a, Weight: 1})
+	}
+	o.load.more(50)
+	return o
+}
+
+// Pods that are replaced lose no request, of whatever method, as long as each of
+// them answers what it took. That some of those who are said to be ready are
+// gone already is no matter.
+func TestRolloutLosesNothing(t *testing.T) {
+	for _, balance := range []string{"least_requests", "round_robin", "hash"} {
+		t.Run(balance, func(t *testing.T) {
+			c := &podsSeen{served: map[string]int{}}
+			pods := []*pod{newPod(t, c), newPod(t, c), newPod(t, c)}
+			o := newRollout(t, balance, "http", false, pods[0].address, pods[1].address, pods[2].address)
+			for range 6 {
+				old, fresh, gone := pods[0], newPod(t, c), refusedAddress(t)
+				o.add(gone)
+				o.add(fresh.address)
+				pods = append(pods[1:], fresh)
+				o.load.more(20)
+				old.leaving.Store(true)
+				o.load.more(20)
+				o.terminate(old.address)
+				o.load.more(20)
+				o.remove(old.address)
+				o.remove(gone)
+			}
+			for _, p := range pods { // and at last all of them at once, with one that follows
+				p.leaving.Store(true)
+				o.terminate(p.address)
+			}
+			o.load.more(20) // they are all there is
+			last := newPod(t, c)
+			o.add(last.address)
+			o.load.more(50)
+			for _, p := range pods {
+				o.remove(p.address)
+			}
+			o.load.more(50)
+			o.load.end()
+			for name, n := range c.served {
+				if n != 1 {
+					t.Errorf("%s was served %d times", name, n)
+				}
+			}
+		})
+	}
+}
+
+// Most endpoints are gone and nobody was told: what was not sent goes elsewhere,
+// however many refuse.
+func TestPodsThatRefuse(t *testing.T) {
+	c := &podsSeen{served: map[string]int{}}
+	addresses := []string{newPod(t, c).address}
+	for range 7 {
+		addresses = append(addresses, refusedAddress(t))
+	}
+	o := newRollout(t, "round_robin", "http", false, addresses...)
+	o.load.more(200)
+}
+
+// Pods that hang up at the worst moment: what may be repeated is not lost, and
+// what may not is not repeated.
+func TestRolloutOfRudePods(t *testing.T) {
+	c := &podsSeen{served: map[string]int{}}
+	pods := []*pod{newPod(t, c), newPod(t, c), newPod(t, c), newPod(t, c)}
+	o := newRollout(t, "least_requests", "http", true, pods[0].address, pods[1].address, pods[2].address, pods[3].address)
+	for range 10 {
+		old := pods[0]
+		fresh := newPod(t, c)
+		o.add(fresh.address)
+		pods = append(pods[1:], fresh)
+		old.closeIdle()
+		o.load.more(20)
+		old.rude.Store(true) // what came by an idle connection, and what came by a new one
+		o.load.more(20)
+		o.terminate(old.address)
+		old.end()
+		o.load.more(20)
+		o.remove(old.address)
+	}
+	o.load.end()
+	if lost, most := o.load.lost.Load(), c.hungUp.Load(); lost > most {
+		t.Errorf("%d requests were lost, and only %d connections broken off", lost, most)
+	}
+	for name, n := range c.served {
+		if n != 1 && strings.Contains(name, "/POST/") {
+			t.Errorf("%s was served %d times", name, n)
+		}
+	}
+}
+
+// By HTTP/2 servers say goodbye: nothing is lost, of whatever method.
+func TestRolloutByHTTP2(t *testing.T) {
+	start := func() (address string, shutdown func()) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s%s", r.URL.Path, body)
+		})}
+		s.Protocols.SetUnencryptedHTTP2(true)
+		done := make(chan struct{})
+		go func() { s.Serve(ln); close(done) }()
+		end := sync.OnceFunc(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+			defer cancel()
+			if s.Shutdown(ctx) != nil {
+				s.Close()
+			}
+			<-done
+		})
+		t.Cleanup(end)
+		return ln.Addr().String(), end
+	}
+	first, endFirst := start()
+	second, endSecond := start()
+	o := newRollout(t, "least_requests", "h2c", false, first, second)
+	ends := []func(){endFirst, endSecond}
+	for range 4 {
+		fresh, end := start()
+		old := o.all[0].Address
+		o.add(fresh)
+		o.load.more(20)
+		ending := make(chan struct{})
+		go func() { ends[0](); close(ending) }() // before anybody is told
+		o.load.more(20)
+		o.terminate(old)
+		<-ending
+		o.load.more(20)
+		o.remove(old)
+		ends = append(ends[1:], end)
+	}
+	o.load.end() // before the last ones go
+}
+
+// What was not sent may be sent again, whatever it is.
+func TestNoteUnsent(t *testing.T) {
+	f := func(was trouble, wrote int64, u *upload, want trouble) {
+		t.Helper()
+		x := &exchange{}
+		x.link, x.trouble, x.upload = &backend.Session{Conn: &conn.Conn{}}, was, u
+		x.link.Conn.BytesWritten = 100 + wrote
+		if x.noteUnsent(100); x.trouble != want {
+			t.Errorf("trouble %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, x.trouble, want)
+		}
+	}
+	f(unanswered, 0, nil, stale)
+	f(dropped, 0, nil, unsent)
+	f(unanswered, 1, nil, unanswered)
+	f(dropped, 1, nil, dropped)
+	f(failed, 0, nil, failed)
+	f(clientGone, 0, nil, clientGone)
+	f(none, 0, nil, none)
+	f(unanswered, 0, &upload{}, stale)
+	f(unanswered, 0, &upload{bytes: 1}, unanswered) // which nobody kept
+	f(unanswered, 0, &upload{err: io.EOF}, unanswered)
+}
+
+// Near endpoints that are gone are no reason for an error while there is one
+// that is ready anywhere.
+func TestNearEndpointsThatAreGone(t *testing.T) {
+	far := newHandler(t, echo)
+	const text = `
+listeners: {web: {address: '@0', protocol: http}, raw: {address: '@1', protocol: tcp}}
+routes: [{listeners: [web], backend: app}, {listeners: [raw], backend: stream}]
+backends:
+  app:
+    prefer_local: true
+    ejection: {failures: 0}
+    endpoints: ['@near', '@here', {address: '@zone', node: b, zone: z1}, {address: '@next', node: c, zone: z1}, {address: '@far', node: d, zone: z2}]
+  stream: {protocol: tcp, prefer_local: true, ejection: {failures: 0}, endpoints: ['@near', '@here', {address: '@zone', node: b, zone: z1}, {address: '@far', node: d, zone: z2}]}
+`
+	r := newRig(t, text, nil, "@near", refusedAddress(t), "@here", refusedAddress(t), "@zone", refusedAddress(t), "@next", refusedAddress(t), "@far", far)
+	r.set.SetZone("z1")
+	for _, listener := range []string{"web", "raw"} {
+		for range 20 {
+			c := r.dial(listener)
+			c.write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1")
+			c.wantResponse(200, "/x 1")
+			c.Close()
+			r.record().want(t, "endpoint", far, "retries", 2, "reason", map[string]any{"web": nil, "raw": "eof"}[listener])
+		}
+	}
+}
