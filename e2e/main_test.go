@@ -31,9 +31,6 @@ func TestMain(m *testing.M) {
 
 // build makes the binary once per run, static as it is shipped.
 var build = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
-		return path, nil
-	}
 	// go test remembers which folders of the module a test has read, and runs it
 	// again when something in them has changed; what a child reads it does not see.
 	if err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -53,7 +50,18 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// executable is the binary that the tests drive.
 func executable(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
+		return path
+	}
+	return shipped(t)
+}
+
+// shipped is the binary as it is shipped, whatever the others drive: the race
+// detector takes several times the memory, and not the heap's.
+func shipped(t *testing.T) string {
 	t.Helper()
 	path, err := build()
 	if err != nil {

@@ -34,6 +34,7 @@ type weir struct {
 	// before goes in front of the command, "prlimit" for instance.
 	before []string
 	env    []string
+	binary string // "": the one that the tests drive
 
 	cmd    *exec.Cmd
 	log    logBuffer
@@ -121,7 +122,10 @@ func (w *weir) start(config string) *weir {
 
 func (w *weir) launch() {
 	w.t.Helper()
-	args := append(slices.Clone(w.before), executable(w.t), "run", "-c", w.config)
+	if w.binary == "" {
+		w.binary = executable(w.t)
+	}
+	args := append(slices.Clone(w.before), w.binary, "run", "-c", w.config)
 	w.cmd = exec.Command(args[0], args[1:]...)
 	w.cmd.Env = append(os.Environ(), w.env...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log

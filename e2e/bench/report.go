@@ -105,12 +105,14 @@ func (r report) table() string {
 	for _, name := range []string{"weir", "haproxy", "nginx"} {
 		fmt.Fprintf(&t, "%s: %s\n", name, r.Versions[name])
 	}
-	r.rowsOf(&t, "\n| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n",
-		func(row result) bool { return row.Budget > 0 })
+	const budgets = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n"
+	r.rowsOf(&t, "\n"+budgets, func(row result) bool { return row.Budget > 0 && row.KiB == nil })
+	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection:\n\n"+budgets,
+		func(row result) bool { return row.Budget > 0 && row.KiB != nil })
 	const head = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n"
 	r.rowsOf(&t, "\nFor comparison; in rows of handshakes each connection has one request:\n\n"+head,
 		func(row result) bool { return row.Budget == 0 && row.KiB == nil })
-	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection:\n\n"+head,
+	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection, for comparison:\n\n"+head,
 		func(row result) bool { return row.Budget == 0 && row.KiB != nil })
 	return t.String()
 }

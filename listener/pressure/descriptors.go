@@ -16,12 +16,17 @@ func Descriptors(estimate func() int) Resource {
 		}
 		return descriptors(used, descriptorLimit())
 	}
-	return Resource{Name: "descriptors", Read: read, Shed: 0.95, Calm: 0.90}
+	return Resource{Name: "descriptors", Read: read, Expect: expected, Shed: 0.95, Calm: 0.90}
 }
+
+// expected is one for each connection, one for the endpoint of each that has an
+// exchange or a tunnel, or is about to, and those of listeners and files.
+func expected(open, busy int64) int64 { return open + busy + 24 }
 
 // descriptors keeps back some of those that there are for connections to endpoints, which
 // clients that are there already need, and for everything else; from a small
-// limit a larger share. A client's tunnel takes two.
+// limit a larger share. A client with an exchange or a tunnel takes two, the second
+// of them later.
 func descriptors(used, limit int64) Reading {
 	if limit <= 0 {
 		return Reading{Used: used}

@@ -46,6 +46,10 @@ type Resource struct {
 	// Name is the label in metrics: memory or descriptors.
 	Name string
 	Read func() Reading
+	// Expect, if set, is how much will be used by so many connections once those
+	// of them that are not idle have all that they need; they may have come only
+	// just now.
+	Expect func(open, busy int64) int64
 	// Shed is the share of Full from which on idle connections are ended, until
 	// the share is Calm.
 	Shed, Calm float64
@@ -133,7 +137,9 @@ type Watch struct {
 	o      Options
 	gauges []*gauge
 	shedAt time.Time
-	survey survey // kept, as memory may be what is short
+	walk   time.Duration // that the last walk over all connections took
+	ended  int64         // connections that were ended here, in all
+	survey survey        // kept, as memory may be what is short
 	trim   trim
 }
 
@@ -160,7 +166,7 @@ func (w *Watch) Run(ctx context.Context) {
 		case <-tick.C:
 		case <-w.o.Gate.Crowded():
 			select {
-			case <-time.After(time.Until(began.Add(soonest))):
+			case <-time.After(time.Until(began.Add(max(soonest, 10*w.walk)))):
 			case <-ctx.Done():
 				return
 			}
@@ -177,7 +183,7 @@ func (w *Watch) look(now time.Time) {
 	for _, g := range w.gauges {
 		g.last = g.Read()
 		w.judge(g, now)
-		room = min(room, g.last.room())
+		room = min(room, w.room(g, open))
 		if n := g.surplus(open); n > surplus {
 			surplus, short = n, g
 		}
@@ -189,6 +195,28 @@ func (w *Watch) look(now time.Time) {
 		short.ended.add(ended)
 		w.o.Metrics.count(ended)
 	}
+}
+
+// room is how many further connections a resource has room for, beside what those
+// that there are have still to take.
+func (w *Watch) room(g *gauge, open int64) int64 {
+	r := g.last
+	if g.Expect != nil && r.Used > r.Full/2 {
+		r.Used = max(r.Used, g.Expect(open, w.busy()))
+	}
+	return r.room()
+}
+
+// busy counts the connections that are not idle.
+func (w *Watch) busy() (n int64) {
+	began := time.Now()
+	w.o.Connections.Each(func(c *conn.Conn) {
+		if c.State() != conn.Idle {
+			n++
+		}
+	})
+	w.walk = time.Since(began)
+	return n
 }
 
 // gauge is a resource and the steps that it is at.

@@ -352,3 +352,27 @@ func TestStale(t *testing.T) {
 		}
 	})
 }
+
+// There is room beside what the busy among the connections have still to take,
+// and who counts them looks at all of them only when it matters.
+func TestRoomBesideTheBusy(t *testing.T) {
+	h := &house{t: t}
+	for range 3 {
+		h.add(conn.Idle, 0)
+		h.add(conn.Active, -1)
+	}
+	h.add(conn.Pending, -1)
+	h.add(conn.Tunnel, 0)
+	w := &Watch{o: Options{Connections: h}}
+	f := func(used, open, want int64) {
+		t.Helper()
+		g := &gauge{Resource: Resource{Expect: expected}, last: Reading{Used: used, Full: 100, Each: 2}}
+		if got := w.room(g, open); got != want {
+			t.Errorf("with %d used by %d connections there is room for %d, want %d", used, open, got, want)
+		}
+	}
+	f(60, 8, 20) // all have what they need
+	f(60, 50, 10)
+	f(60, 90, 0)
+	f(50, 90, 25)
+}
