@@ -138,7 +138,6 @@ type Watch struct {
 	gauges []*gauge
 	shedAt time.Time
 	walk   time.Duration // that the last walk over all connections took
-	ended  int64         // connections that were ended here, in all
 	survey survey        // kept, as memory may be what is short
 	trim   trim
 }
