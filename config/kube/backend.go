@@ -214,29 +214,48 @@ func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool)
 	return value == "true", ok
 }
 
-// requireLocal lists the backends that need a ready endpoint on this node. A
-// Service that no Ingress names is one by its first port.
+// requireLocal lists the backends that need a ready endpoint on this node, one
+// for each Service, or it would weigh more than others. One that the
+// configuration names and nothing leads to is there by its first port.
 func (v *conversion) requireLocal() {
-	wanted := map[config.ObjectName]bool{}
+	used := v.used()
+	wanted := map[string]bool{}
 	for _, name := range v.settings.RequireLocal {
-		wanted[name] = true
-	}
-	for name, s := range v.services {
-		if says, ok := v.truth(s, AnnotationRequireLocal); ok && says {
-			wanted[name] = true
+		backend, ok := used[name]
+		if !ok {
+			backend = v.firstPort(name)
 		}
+		wanted[backend] = true
 	}
-	for _, b := range v.backends {
-		if wanted[b.Source] {
-			v.out.RequireLocal = append(v.out.RequireLocal, b.Name)
+	// Whoever may make a Service has no say over nodes by that alone.
+	namespaces := v.namespaces()
+	for name, backend := range used {
+		if !namespaces(name.Namespace) {
+			continue
+		}
+		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says {
+			wanted[backend] = true
 		}
 	}
 	for name := range wanted {
-		if !slices.ContainsFunc(v.out.RequireLocal, func(b string) bool { return v.backends[b].Source == name }) {
-			v.out.RequireLocal = append(v.out.RequireLocal, v.firstPort(name))
-		}
+		v.out.RequireLocal = append(v.out.RequireLocal, name)
 	}
 	slices.Sort(v.out.RequireLocal)
+}
+
+// used is one backend of each Service that something leads to, always the same.
+// What an Ingress names and is not there has no endpoint on any node, so it is none.
+func (v *conversion) used() map[config.ObjectName]string {
+	used := map[config.ObjectName]string{}
+	for _, b := range v.backends {
+		if _, err := portOf(v.services[b.Source], b.Port); err != nil {
+			continue
+		}
+		if old := used[b.Source]; old == "" || b.Name < old {
+			used[b.Source] = b.Name
+		}
+	}
+	return used
 }
 
 // firstPort is a backend of the Service's first TCP port.
