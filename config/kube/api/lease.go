@@ -17,8 +17,9 @@ import (
 //
 // Clocks of machines are not compared: a Lease is stale when it was seen here
 // not to change for as long as it says. So who comes new waits for that long
-// once. What one holds it has to extend well before; what two do at the same
-// time, one wins, by the object's resource version.
+// once, or since the API server last failed: nobody could extend anything then.
+// What one holds it has to extend well before; what two do at the same time, one
+// wins, by the object's resource version.
 type Leases struct {
 	client    rest.Interface
 	namespace string
@@ -114,8 +115,8 @@ func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.L
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	var list coordinationv1.LeaseList
-	err := l.client.Get().Namespace(l.namespace).Resource(leases).
-		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, metav1.ParameterCodec).Do(ctx).Into(&list)
+	err := l.told(l.client.Get().Namespace(l.namespace).Resource(leases).
+		VersionedParams(&metav1.ListOptions{LabelSelector: selector}, metav1.ParameterCodec).Do(ctx).Into(&list))
 	if err != nil {
 		return nil, Failure("list", leases, l.namespace, err)
 	}
@@ -123,7 +124,7 @@ func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.L
 	for i := range list.Items {
 		one := &list.Items[i]
 		switch age := l.age(one); {
-		case age <= durationOf(one) && !longGone(one):
+		case age <= durationOf(one)/2, age <= durationOf(one) && !longGone(one):
 			alive = append(alive, *one)
 		case age > 2*durationOf(one):
 			l.remove(ctx, one) // or the next time
@@ -133,7 +134,8 @@ func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.L
 }
 
 // longGone is what clocks are good enough for: a Lease that nobody has extended
-// for some times its duration, by who was not there to see it.
+// for some times its duration, by who was not there to see it. The API server may
+// have been away as long, so there is time for the living to extend theirs.
 func longGone(held *coordinationv1.Lease) bool {
 	renewed := held.Spec.RenewTime
 	return renewed != nil && time.Since(renewed.Time) > 3*durationOf(held)+time.Minute
@@ -143,7 +145,7 @@ func (l *Leases) get(ctx context.Context, name string) (*coordinationv1.Lease, e
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	held := new(coordinationv1.Lease)
-	return held, l.client.Get().Namespace(l.namespace).Resource(leases).Name(name).Do(ctx).Into(held)
+	return held, l.told(l.client.Get().Namespace(l.namespace).Resource(leases).Name(name).Do(ctx).Into(held))
 }
 
 func (l *Leases) create(ctx context.Context, c Claim) (bool, error) {
@@ -151,7 +153,7 @@ func (l *Leases) create(ctx context.Context, c Claim) (bool, error) {
 	defer cancel()
 	wanted := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: l.namespace}}
 	c.fill(wanted)
-	err := l.client.Post().Namespace(l.namespace).Resource(leases).Body(wanted).Do(ctx).Error()
+	err := l.told(l.client.Post().Namespace(l.namespace).Resource(leases).Body(wanted).Do(ctx).Error())
 	if apierrors.IsAlreadyExists(err) {
 		return false, errMoved
 	}
@@ -166,7 +168,7 @@ func (l *Leases) put(ctx context.Context, found *coordinationv1.Lease, c Claim) 
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	c.fill(found)
-	err := l.client.Put().Namespace(l.namespace).Resource(leases).Name(c.Name).Body(found).Do(ctx).Error()
+	err := l.told(l.client.Put().Namespace(l.namespace).Resource(leases).Name(c.Name).Body(found).Do(ctx).Error())
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return false, errMoved
@@ -182,8 +184,8 @@ func (l *Leases) remove(ctx context.Context, found *coordinationv1.Lease) (bool,
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l.forget(found.Name)
-	err := l.client.Delete().Namespace(l.namespace).Resource(leases).Name(found.Name).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}}).Do(ctx).Error()
+	err := l.told(l.client.Delete().Namespace(l.namespace).Resource(leases).Name(found.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}}).Do(ctx).Error())
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return false, errMoved
@@ -237,6 +239,32 @@ func (l *Leases) age(held *coordinationv1.Lease) time.Duration {
 		l.seen[held.Name] = s
 	}
 	return time.Since(s.since)
+}
+
+// told passes on what a request ended with. One that the API server did not
+// answer, or failed at, makes all Leases as old as if they were seen anew: who
+// lives could not extend them either.
+func (l *Leases) told(err error) error {
+	if isAway(err) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		clear(l.seen)
+	}
+	return err
+}
+
+// isAway says whether the API server failed, and did not merely say no. Who
+// breaks off a request learns nothing of it.
+func isAway(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= 500 || code == 429 || code == 401
 }
 
 // FreeIn is how long it takes until a Lease that another was seen to hold is

@@ -106,6 +106,70 @@ func TestExtendedLeaseIsNotTaken(t *testing.T) {
 	}
 }
 
+// While the API server is away nobody can extend anything, so nobody is dead for it.
+func TestNobodyDiesOfAnOutage(t *testing.T) {
+	f := fake.New(t)
+	a, b := newLeases(t, f), newLeases(t, f)
+	mine := api.Claim{Name: "x", Holder: "a", Duration: 2 * time.Second, Labels: map[string]string{"a": "b"}}
+	theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Second}
+	if ok, err := a.Take(t.Context(), mine); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	alive := func() int {
+		t.Helper()
+		all, err := b.Alive(t.Context(), "a=b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if n := alive(); n != 1 {
+		t.Fatalf("%d are alive at first, want 1", n)
+	}
+	f.Refuse(func(fake.Request) int { return 500 })
+	for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(100 * time.Millisecond) {
+		if _, err := b.Take(t.Context(), theirs); err == nil {
+			t.Fatal("the API server is there")
+		}
+	}
+	f.Refuse(nil)
+	back := time.Now()
+	n := alive()
+	got, err := b.Take(t.Context(), theirs)
+	if time.Since(back) > time.Second {
+		t.Skip("the machine is too busy to tell")
+	}
+	if n != 1 || got || err != nil || len(f.Objects("leases")) != 1 {
+		t.Errorf("after an outage %d are alive of %d, want 1; another has the Lease: %v, %v", n, len(f.Objects("leases")), got, err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); alive() > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("who does not extend its Lease after the outage lives for ever")
+		}
+	}
+}
+
+// Only an API server that says no has answered.
+func TestRefusalIsNoOutage(t *testing.T) {
+	f := fake.New(t)
+	a, b := newLeases(t, f), newLeases(t, f)
+	if ok, err := a.Take(t.Context(), api.Claim{Name: "x", Holder: "a", Duration: time.Hour}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for code, want := range map[int]bool{403: true, 500: false, 503: false} {
+		theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Hour}
+		if got, err := b.Take(t.Context(), theirs); got || err != nil {
+			t.Fatal(got, err)
+		}
+		f.Refuse(func(fake.Request) int { return code })
+		b.Take(t.Context(), theirs)
+		f.Refuse(nil)
+		if is := b.FreeIn("x") > 0; is != want {
+			t.Errorf("after %d it is known since when another has the Lease: %v, want %v", code, is, want)
+		}
+	}
+}
+
 func TestFailures(t *testing.T) {
 	f := fake.New(t)
 	l := newLeases(t, f)

@@ -103,9 +103,17 @@ func TestReplicasDie(t *testing.T) {
 		t.Errorf("%d are alive, want 1", n)
 	}
 	held := cluster.Objects("leases")["weir/r1"]
-	held["spec"].(fake.Object)["renewTime"] = metav1.NewMicroTime(time.Now().Add(-12 * time.Hour))
+	spec := held["spec"].(fake.Object)
+	spec["renewTime"], spec["leaseDurationSeconds"] = metav1.NewMicroTime(time.Now().Add(-12*time.Hour)), 1000
 	cluster.Change("weir", "leases", "r1", held)
-	if n := alive(); n != 0 {
-		t.Errorf("%d are alive that nobody has renewed since yesterday", n)
+	if n := alive(); n != 1 {
+		t.Errorf("%d are alive that nobody could renew yet, want 1", n)
+	}
+	spec["leaseDurationSeconds"] = 6
+	cluster.Change("weir", "leases", "r1", held)
+	begun := time.Now()
+	until(t, "one that nobody has renewed since yesterday", func() bool { return alive() == 0 })
+	if d := time.Since(begun); d < 3*time.Second {
+		t.Errorf("who was not renewed since yesterday had %v to do so, want 3s", d)
 	}
 }
