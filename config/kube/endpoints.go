@@ -158,8 +158,21 @@ func (g *gathering) endpoints() (all []config.Endpoint) {
 		all = append(all, c.Endpoint)
 	}
 	slices.SortFunc(all, func(a, b config.Endpoint) int {
-		return cmp.Or(strings.Compare(a.Address, b.Address), strings.Compare(a.Node, b.Node))
+		return cmp.Or(strings.Compare(a.Address, b.Address), compareBools(a.Terminating, b.Terminating),
+			strings.Compare(a.Node, b.Node), strings.Compare(a.Zone, b.Zone))
 	})
-	// Two Pods with one address are one endpoint: the host's network, or one that has gone.
+	// Two Pods with one address are one endpoint: the host's network, or one that
+	// has gone. The first stays, which is not going away if another one is.
 	return slices.CompactFunc(all, func(a, b config.Endpoint) bool { return a.Address == b.Address })
+}
+
+// compareBools has false first.
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
