@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -123,7 +125,27 @@ func leaseOf(k *config.Kubernetes, namespace string) config.ObjectName {
 	case k.Controller != config.DefaultController:
 		name += "-" + nameLike(k.Controller)
 	}
-	return config.ObjectName{Namespace: cmp.Or(namespace, "default"), Name: name[:min(len(name), 253)]}
+	selected := selectionOf(k)
+	name = name[:min(len(name), 253-len(selected))]
+	if selected != "" {
+		name = strings.TrimRight(name, "-.") + selected
+	}
+	return config.ObjectName{Namespace: cmp.Or(namespace, "default"), Name: name}
+}
+
+// selectionOf ends the name of the Lease of those that serve some namespaces
+// only: who serves the others has one of its own. Empty: all are served.
+func selectionOf(k *config.Kubernetes) string {
+	kind, all := "namespaces", slices.Clone(k.Namespaces)
+	for _, l := range k.NamespaceLabels {
+		kind, all = "namespace_labels", append(all, l.String())
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	sum := sha256.Sum256([]byte(kind + "\x00" + strings.Join(slices.Compact(all), "\x00")))
+	return fmt.Sprintf("-%x", sum[:4])
 }
 
 // nameLike makes a name for an object of one that is none.

@@ -24,6 +24,16 @@ func TestLeases(t *testing.T) {
 	f(config.Kubernetes{Controller: "k8s.io/ingress-nginx"}, "ingress", "ingress/weir-k8s-io-ingress-nginx")
 	f(config.Kubernetes{Class: "nginx", Lease: config.ObjectName{Namespace: "a", Name: "b"}}, "ingress", "a/b")
 	f(config.Kubernetes{Class: strings.Repeat("a", 253)}, "x", "x/weir-"+strings.Repeat("a", 248))
+
+	// Those that serve other namespaces do not write for each other.
+	f(config.Kubernetes{Namespaces: []string{"shop", "blog"}}, "ingress", "ingress/weir-98e0d881")
+	f(config.Kubernetes{Namespaces: []string{"blog", "shop"}}, "ingress", "ingress/weir-98e0d881")
+	f(config.Kubernetes{Namespaces: []string{"shop"}}, "ingress", "ingress/weir-d03efdfa")
+	f(config.Kubernetes{NamespaceLabels: []config.Label{{Key: "team", Value: "a"}, {Key: "env", Value: "b"}}}, "ingress", "ingress/weir-af8473de")
+	f(config.Kubernetes{NamespaceLabels: []config.Label{{Key: "env", Value: "b"}, {Key: "team", Value: "a"}}}, "ingress", "ingress/weir-af8473de")
+	f(config.Kubernetes{Class: "nginx", Namespaces: []string{"shop"}}, "ingress", "ingress/weir-nginx-d03efdfa")
+	f(config.Kubernetes{Class: strings.Repeat("a", 238) + ".b", Namespaces: []string{"shop"}}, "x", "x/weir-"+strings.Repeat("a", 238)+"-d03efdfa")
+	f(config.Kubernetes{Namespaces: []string{"shop"}, Lease: config.ObjectName{Namespace: "a", Name: "b"}}, "ingress", "a/b")
 }
 
 func TestHoldersAreApart(t *testing.T) {
