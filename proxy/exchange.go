@@ -38,17 +38,18 @@ type progress struct {
 	lookAt   time.Time // when to look after the client meanwhile
 	moved    bool      // some of the body came since until was set
 
-	trouble  trouble
-	attempts int
-	excused  int  // of the attempts: those that found nobody
-	orphaned bool // its listener is gone, or became another
-	answered bool // the response's head was gathered for the client
-	upgraded bool
-	status   int
-	reason   string // of an answer that is weir's own
-	err      error  // behind the reason
-	connect  time.Duration
-	waited   time.Duration // until the response's head
+	trouble    trouble
+	attempts   int
+	excused    int  // of the attempts: those that found nobody
+	lostShared bool // a connection to an endpoint that others share was lost
+	orphaned   bool // its listener is gone, or became another
+	answered   bool // the response's head was gathered for the client
+	upgraded   bool
+	status     int
+	reason     string // of an answer that is weir's own
+	err        error  // behind the reason
+	connect    time.Duration
+	waited     time.Duration // until the response's head
 }
 
 // reset begins a new exchange; the request was read already.

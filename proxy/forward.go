@@ -339,7 +339,7 @@ func (x *exchange) lostEndpoint(err error) {
 		x.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
-	case x.link.Reused && !x.link.HTTP.Answered():
+	case x.idleEnded(err):
 		x.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
 		return // an idle connection may end at any time: that is no fault of the endpoint's
 	case !x.link.HTTP.Answered():
@@ -348,6 +348,24 @@ func (x *exchange) lostEndpoint(err error) {
 		x.fail(failed, http.StatusBadGateway, "endpoint_closed", err)
 	}
 	x.endpoint.Failed(err)
+}
+
+// idleEnded says whether what ended is a connection that had been used before,
+// without a word about the request: that may happen to an idle one at any time.
+// One that others share is only once taken for such: the next may be shared as
+// well, and the request may be what ends them. A stream's reset is the
+// endpoint's answer to the request.
+func (x *exchange) idleEnded(err error) bool {
+	if !x.link.Reused || x.link.HTTP.Answered() {
+		return false
+	}
+	if x.link.Stream == nil {
+		return true
+	}
+	var lost *http2.LostError
+	first := errors.As(err, &lost) && !x.lostShared
+	x.lostShared = true
+	return first
 }
 
 // tellPanic tells of a panic that ended the connection to the endpoint, once.

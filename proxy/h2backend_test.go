@@ -332,3 +332,37 @@ func TestHTTP2EndpointsAreShared(t *testing.T) {
 		t.Errorf("%d connections for 100 exchanges", n)
 	}
 }
+
+// A request that makes endpoints break off is not sent to each of them over and
+// over: a reset is an answer, and what it cost counts against the endpoint.
+func TestResetByTheEndpointIsNoIdleEnd(t *testing.T) {
+	bad := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad" {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	a, b := newApplication(t, bad, "h2c"), newApplication(t, bad, "h2c")
+	r := newRig(t, strings.Replace(h2cBackend, "['@app']", "['@app', '@other'], retries: {attempts: 5}", 1), nil, "@app", a.address, "@other", b.address)
+	client := r.client(false)
+	get := func(path string) int {
+		res, err := client.Get(r.url(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		r.record()
+		return res.StatusCode
+	}
+	for a.requests.Load() == 0 || b.requests.Load() == 0 { // so that both connections are there
+		if status := get("/"); status != 200 {
+			t.Fatalf("status %d", status)
+		}
+	}
+	before := a.requests.Load() + b.requests.Load()
+	if status := get("/bad"); status != 502 {
+		t.Errorf("status %d", status)
+	}
+	if n := a.requests.Load() + b.requests.Load() - before; n > 2 {
+		t.Errorf("one request was sent %d times to two endpoints", n)
+	}
+}

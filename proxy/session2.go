@@ -183,6 +183,9 @@ func (s *session2) time() {
 	switch {
 	case begun == s.timing:
 	case begun != 0:
+		if until, idle := s.idleUntil(); idle && !now.Before(until) {
+			s.leave() // one frame begun behind the other must not win time
+		}
 		s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.RequestHead))
 	default:
 		s.wait(now)
@@ -193,16 +196,20 @@ func (s *session2) time() {
 // wait sets the deadline of an idle connection, and leaves one that was idle for
 // too long. What an exchange does that runs has deadlines of its own.
 func (s *session2) wait(now time.Time) {
-	limit := s.side.Load().edge.timeouts.KeepAlive
-	if since := s.idleSince.Load(); since != busy {
-		until := s.began.Add(time.Duration(since) + limit)
+	if until, idle := s.idleUntil(); idle {
 		if now.Before(until) {
 			s.conn.SetReadDeadline(until)
 			return
 		}
 		s.leave()
 	}
-	s.conn.SetReadDeadline(now.Add(limit))
+	s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.KeepAlive))
+}
+
+// idleUntil is when the connection will have been idle for too long; false: it is not idle.
+func (s *session2) idleUntil() (time.Time, bool) {
+	since := s.idleSince.Load()
+	return s.began.Add(time.Duration(since) + s.side.Load().edge.timeouts.KeepAlive), since != busy
 }
 
 // follow makes the exchanges to come go by t, so that no older table is kept for

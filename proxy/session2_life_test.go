@@ -428,3 +428,31 @@ func TestHTTP2CutResponse(t *testing.T) {
 		r.record().want(t, "status", 200, "reason", "cut")
 	}
 }
+
+// A frame that begins in the same moment as the one before ends wins no time for
+// an idle connection.
+func TestHTTP2IdleByHalfFrames(t *testing.T) {
+	r, _ := newRig2(t, func(c *config.Config) {
+		for i := range c.Listeners {
+			c.Listeners[i].Timeouts.KeepAlive, c.Listeners[i].Timeouts.RequestHead = 500*time.Millisecond, 500*time.Millisecond
+		}
+	})
+	c := r.dial2("web")
+	ping := append([]byte{0, 0, 8, 6, 0, 0, 0, 0, 0}, "12345678"...)
+	c.Write(ping[:9])
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				c.Write(append(append([]byte(nil), ping[9:]...), ping[:9]...))
+			}
+		}
+	}()
+	c.until("to be told to go", func() bool { return len(c.away) > 0 })
+	close(stop)
+	<-stopped
+}

@@ -16,7 +16,7 @@ func (s *server) watchResources(m *pressure.Memory) {
 	s.tellMemory("memory", m)
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }
 	w := pressure.New(pressure.Options{
-		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors)},
+		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors, s.inFlight)},
 		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.Leave, EndIdle: (*conn.Conn).EndIdle,
 		Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
 	})
@@ -48,6 +48,14 @@ func (s *server) descriptors() int {
 		for _, e := range b.Endpoints {
 			n += e.Idle + e.Shared
 		}
+	}
+	return n
+}
+
+// inFlight is how many exchanges and tunnels have an endpoint.
+func (s *server) inFlight() (n int) {
+	for _, b := range s.backends.Status() {
+		n += int(b.InFlight)
 	}
 	return n
 }

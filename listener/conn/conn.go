@@ -442,25 +442,38 @@ func (c *Conn) CloseAfterReply(d time.Duration) error {
 // discardRate is how many bytes a second of a client that got its answer are read away.
 const discardRate = 64 << 20
 
-// discard reads and forgets until the stream ends, c is cut, or d has passed.
+// discard reads and forgets until the stream ends, c is cut, or d has passed. It
+// has a buffer only while there is something to read: many may end at a time.
 func (c *Conn) discard(d time.Duration) {
 	begun := time.Now()
 	c.SetReadDeadline(begun.Add(d))
-	buf := GetBuffer()
-	defer PutBuffer(buf)
-	for total := 0; !c.cut.Load(); {
-		n, err := c.Read(buf[:])
-		took := time.Since(begun)
-		if err != nil || took >= d { // a read that need not wait looks at no deadline
-			return
+	total, ahead := 0, time.Duration(0) // of the rate
+	var err error
+	step := func() bool {
+		buf := GetBuffer()
+		defer PutBuffer(buf)
+		var n int
+		for ahead = 0; err == nil && ahead < nap; {
+			n, err = c.Read(buf[:])
+			total += n
+			took := time.Since(begun)
+			if ahead = time.Duration(float64(total)/discardRate*float64(time.Second)) - took; took >= d { // a read that need not wait looks at no deadline
+				return true
+			}
 		}
-		total += n
-		const nap = 10 * time.Millisecond
-		if ahead := time.Duration(float64(total)/discardRate*float64(time.Second)) - took; ahead >= nap {
-			time.Sleep(min(ahead, d-took, 10*nap))
+		if err == ErrWouldBlock {
+			err = nil
+			return false
 		}
+		return true
+	}
+	for err == nil && c.Await(step) == nil && time.Since(begun) < d {
+		time.Sleep(max(0, min(ahead, d-time.Since(begun), 10*nap)))
 	}
 }
+
+// nap is by how much a client has to be ahead of discardRate to be slowed down.
+const nap = 10 * time.Millisecond
 
 // Abort makes the coming Close send a reset, so that the other end cannot take
 // a cut stream for a whole one.

@@ -8,7 +8,9 @@ import (
 
 // Descriptors are the open files of the process against their limit. estimate
 // says about how many are open where the kernel does not; a little too many is fine.
-func Descriptors(estimate func() int) Resource {
+//
+// inFlight says how many exchanges and tunnels have an endpoint, and so what they need.
+func Descriptors(estimate, inFlight func() int) Resource {
 	read := func() Reading {
 		used, known := openDescriptors()
 		if !known {
@@ -16,12 +18,9 @@ func Descriptors(estimate func() int) Resource {
 		}
 		return descriptors(used, descriptorLimit())
 	}
-	return Resource{Name: "descriptors", Read: read, Expect: expected, Shed: 0.95, Calm: 0.90}
+	expect := func(busy int64) int64 { return busy - int64(inFlight()) }
+	return Resource{Name: "descriptors", Read: read, Expect: expect, Shed: 0.95, Calm: 0.90}
 }
-
-// expected is one for each connection, one for the endpoint of each that has an
-// exchange or a tunnel, or is about to, and those of listeners and files.
-func expected(open, busy int64) int64 { return open + busy + 24 }
 
 // descriptors keeps back some of those that there are for connections to endpoints, which
 // clients that are there already need, and for everything else; from a small

@@ -45,7 +45,7 @@ func TestDescriptors(t *testing.T) {
 	f(18_000, 20_000, 19_500, 750) // 9000 tunnels have to fit
 	f(0, 1<<20, 1<<20-1<<20/40, (1<<20-1<<20/40)/2)
 	f(7, 0, 0, math.MaxInt32)
-	if r := Descriptors(func() int { return 12 }).Read(); r.Used < 3 || r.Full < 0 {
+	if r := Descriptors(func() int { return 12 }, func() int { return 0 }).Read(); r.Used < 3 || r.Full < 0 {
 		t.Errorf("this process: %+v", r)
 	}
 }

@@ -46,10 +46,9 @@ type Resource struct {
 	// Name is the label in metrics: memory or descriptors.
 	Name string
 	Read func() Reading
-	// Expect, if set, is how much will be used by so many connections once those
-	// of them that are not idle have all that they need; they may have come only
-	// just now.
-	Expect func(open, busy int64) int64
+	// Expect, if set, is how much more so many connections that are not idle, and
+	// may have come only just now, have still to take.
+	Expect func(busy int64) int64
 	// Shed is the share of Full from which on idle connections are ended, until
 	// the share is Calm.
 	Shed, Calm float64
@@ -137,6 +136,7 @@ type Watch struct {
 	o      Options
 	gauges []*gauge
 	shedAt time.Time
+	urgent time.Time     // since when shed has waited for those that are about to end
 	walk   time.Duration // that the last walk over all connections took
 	survey survey        // kept, as memory may be what is short
 	trim   trim
@@ -182,7 +182,7 @@ func (w *Watch) look(now time.Time) {
 	for _, g := range w.gauges {
 		g.last = g.Read()
 		w.judge(g, now)
-		room = min(room, w.room(g, open))
+		room = min(room, w.room(g))
 		if n := g.surplus(open); n > surplus {
 			surplus, short = n, g
 		}
@@ -198,10 +198,10 @@ func (w *Watch) look(now time.Time) {
 
 // room is how many further connections a resource has room for, beside what those
 // that there are have still to take.
-func (w *Watch) room(g *gauge, open int64) int64 {
+func (w *Watch) room(g *gauge) int64 {
 	r := g.last
 	if g.Expect != nil && r.Used > r.Full/2 {
-		r.Used = max(r.Used, g.Expect(open, w.busy()))
+		r.Used += max(0, g.Expect(w.busy()))
 	}
 	return r.room()
 }

@@ -364,15 +364,46 @@ func TestRoomBesideTheBusy(t *testing.T) {
 	h.add(conn.Pending, -1)
 	h.add(conn.Tunnel, 0)
 	w := &Watch{o: Options{Connections: h}}
-	f := func(used, open, want int64) {
+	f := func(used int64, inFlight int, want int64) {
 		t.Helper()
-		g := &gauge{Resource: Resource{Expect: expected}, last: Reading{Used: used, Full: 100, Each: 2}}
-		if got := w.room(g, open); got != want {
-			t.Errorf("with %d used by %d connections there is room for %d, want %d", used, open, got, want)
+		r := Descriptors(nil, func() int { return inFlight })
+		g := &gauge{Resource: r, last: Reading{Used: used, Full: 100, Each: 2}}
+		if got := w.room(g); got != want {
+			t.Errorf("with %d used and %d in flight there is room for %d, want %d", used, inFlight, got, want)
 		}
 	}
-	f(60, 8, 20) // all have what they need
-	f(60, 50, 10)
-	f(60, 90, 0)
-	f(50, 90, 25)
+	f(60, 5, 20) // all have what they need
+	f(60, 500, 20)
+	f(60, 0, 17)
+	f(60, 2, 18)
+	f(98, 0, 0)
+	f(50, 0, 25)
+}
+
+// While it is urgent, clients that are always about to be idle keep tunnels from
+// being ended for a moment only.
+func TestShedsTunnelsBesideTheChatty(t *testing.T) {
+	h := &house{t: t, http2: map[*conn.Conn]bool{}}
+	for range 20 {
+		h.add(conn.Idle, 0)
+	}
+	for range 40 {
+		h.add(conn.Tunnel, time.Hour)
+	}
+	w := &Watch{o: Options{Connections: h, Leave: h.leave, EndIdle: func(*conn.Conn) bool { return false }}}
+	now := time.Now()
+	for after, want := range map[time.Duration]int{0: 0, leaveTime / 2: 0} {
+		if ended := w.shed(10, true, now.Add(after)); ended.Tunnels != want {
+			t.Errorf("after %v %d tunnels are ended", after, ended.Tunnels)
+		}
+	}
+	for _, c := range h.conns[:20] { // they are asked all the time
+		c.Quiet(now.Add(leaveTime))
+	}
+	if ended := w.shed(10, true, now.Add(leaveTime)); ended.Tunnels != 5 {
+		t.Errorf("after that %d are", ended.Tunnels)
+	}
+	if ended := w.shed(10, true, now.Add(leaveTime+interval)); ended.Tunnels != 0 {
+		t.Errorf("and %d more at once", ended.Tunnels)
+	}
 }

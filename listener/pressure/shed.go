@@ -64,18 +64,22 @@ func (v *survey) take(all Connections, now time.Time) {
 }
 
 // shed sees to it that n connections end, those that were idle for longest.
-// Those that are about to end count, unless it is urgent. Where clients will do
-// that leave soon, or will soon have been idle for long enough, tunnels stay.
+// Those that are about to end count, and where clients will do that will soon
+// have been idle for long enough, tunnels stay: but while it is urgent, for no
+// longer than such a client takes.
 func (w *Watch) shed(n int, urgent bool, now time.Time) (ended Ended) {
 	v := &w.survey
 	v.take(w.o.Connections, now)
-	if !urgent {
-		n -= v.going
-		v.going = 0
+	if !urgent || w.urgent.IsZero() {
+		w.urgent = now
 	}
+	if now.Sub(w.urgent) >= leaveTime {
+		w.urgent, v.going, v.young = now, 0, 0
+	}
+	n -= v.going
 	for k := range numKinds {
 		if k == tunnel {
-			n = (n - v.going - v.young + 1) / 2 // each is two connections
+			n = (n - v.young + 1) / 2 // each is two connections
 		}
 		ages := v.ages[k]
 		if m := min(n, len(ages)); m > 0 {
@@ -86,6 +90,9 @@ func (w *Watch) shed(n int, urgent bool, now time.Time) (ended Ended) {
 	}
 	return ended
 }
+
+// leaveTime is what a client of HTTP/2 that is told to go takes at most, or nearly.
+const leaveTime = 4 * time.Second
 
 // A connection that ends takes a goroutine for that, and over TLS memory: they
 // are not all to end at once.

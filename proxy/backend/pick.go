@@ -20,6 +20,7 @@ type tier struct {
 	members  []candidate
 	total    int64 // of the weights
 	equal    bool  // all weights are the same
+	ramping  bool  // some weights grow with time
 	withheld int   // percent of its share that every one of them does without for now, see Endpoint.withheld
 	turn     *atomic.Uint64
 
@@ -51,18 +52,23 @@ func newTier(balance config.Balance, use []*Endpoint, turn *atomic.Uint64) *tier
 		t.members[i] = candidate{e: e, weight: w, upTo: t.total, seed: e.seed}
 		t.equal = t.equal && w == t.members[0].weight
 	}
-	if !t.equal && balance == config.RoundRobin {
+	if t.ramping = ramping; !t.equal && !ramping && balance == config.RoundRobin {
 		t.smooth = make([]int64, len(use))
 	}
 	return t
 }
+
+// inTurn says whether endpoints are taken in turn. While some ramp up, weights
+// change each second, and turns that begin anew as often would never come to the
+// lightest.
+func (t *tier) inTurn() bool { return t.balance == config.RoundRobin && !t.ramping }
 
 // pick chooses an endpoint. r is a random number.
 func (t *tier) pick(client netip.Addr, r uint64) *Endpoint {
 	switch {
 	case len(t.members) == 1:
 		return t.members[0].e
-	case t.balance == config.RoundRobin:
+	case t.inTurn():
 		return t.members[t.next()].e
 	case t.balance == config.Hash && client.IsValid():
 		return t.rendezvous(client, nil)
@@ -73,7 +79,7 @@ func (t *tier) pick(client netip.Addr, r uint64) *Endpoint {
 // pickBut is pick among those that are not in tried; nil where all are.
 func (t *tier) pickBut(tried []*Endpoint, client netip.Addr, r uint64) *Endpoint {
 	switch {
-	case t.balance == config.RoundRobin:
+	case t.inTurn():
 		return t.from(t.next(), tried)
 	case t.balance == config.Hash && client.IsValid():
 		return t.rendezvous(client, tried)

@@ -223,3 +223,35 @@ func TestHashWhileEndpointsRampUp(t *testing.T) {
 		}
 	})
 }
+
+// A little traffic reaches an endpoint that ramps up as well, though its weight
+// changes more often than all of them have had their turn.
+func TestRampUpWithLittleTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		slow := func(addresses ...string) config.Backend {
+			c := ramped(config.RoundRobin, addresses...)
+			c.RampUp = time.Minute
+			return c
+		}
+		w.update(slow("10.0.0.1:1", "10.0.0.2:1"))
+		b := w.set.Backend("app")
+		time.Sleep(2 * time.Minute)
+		w.update(slow("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+		got := 0
+		for range 116 {
+			e, err := b.Acquire(netip.Addr{}, nil, noDeadline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.address == "10.0.0.3:1" {
+				got++
+			}
+			e.Release()
+			time.Sleep(500 * time.Millisecond)
+		}
+		if got < 3 {
+			t.Errorf("%d of 116 requests reached it", got)
+		}
+	})
+}

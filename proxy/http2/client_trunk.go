@@ -261,9 +261,8 @@ func (t *Trunk) measure() {
 	if !over && !t.pulse.doubtful {
 		limit = int32(min(t.core.peer.streams, mostStreams))
 	}
-	if t.limit.Swap(limit) != limit || t.over.Swap(over) != over {
-		t.news = true
-	}
+	wasLimit, wasOver := t.limit.Swap(limit), t.over.Swap(over)
+	t.news = t.news || wasLimit != limit || wasOver != over
 }
 
 // mostStreams bounds Limit.
