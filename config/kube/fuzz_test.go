@@ -118,6 +118,38 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	}
 }
 
+// certain holds that the good application has a certificate where it is the
+// youngest as well: older ones may take its hosts, with one that fits alone.
+func certain(t *testing.T, m *Manifests, text string) {
+	t.Helper()
+	file := mustParse(t, text)
+	young := mustRead(t, strings.Replace(good, "2000-01-01", "2100-01-01", 1))
+	all := *m
+	all.Ingresses = append(slices.Clone(m.Ingresses), young.Ingresses...)
+	all.Services = append(slices.Clone(m.Services), young.Services...)
+	all.Secrets = append(slices.Clone(m.Secrets), young.Secrets...)
+	c := Converter{File: file}
+	got := c.Convert(&all.Objects)
+	checkRouting(t, file, got)
+	if slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
+		return slices.ContainsFunc(o.Spec.TLS, func(entry networkingv1.IngressTLS) bool { return entry.SecretName == "" })
+	}) {
+		return // that may own a host as well, and is shown what the file has
+	}
+	served := slices.Clone(got.Certificates)
+	if got.Default != nil {
+		served = append(served, *got.Default)
+	}
+	for _, host := range []string{"good.example", "*.wild.example"} {
+		if !slices.ContainsFunc(served, func(o config.Certificate) bool {
+			leaf, err := config.CheckPair(o.Pair.CertPEM, []byte(o.Pair.KeyPEM))
+			return err == nil && slices.Contains(o.Pair.Hosts, host) && covers(namesOf(leaf), host)
+		}) {
+			t.Errorf("%s has no certificate that is for it:\n%s", host, show(got, &all))
+		}
+	}
+}
+
 func checkEndpoints(t *testing.T, b *Backend, endpoints []config.Endpoint) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -199,6 +231,7 @@ func FuzzManifests(f *testing.F) {
 		}
 		m.withoutGood()
 		undisturbed(t, &m, fuzzConfigs[int(which)%len(fuzzConfigs)])
+		certain(t, &m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 	})
 }
 
@@ -216,6 +249,7 @@ func FuzzObjects(f *testing.F) {
 		m := d.manifests(t)
 		m.withoutGood()
 		undisturbed(t, m, fuzzConfigs[int(which)%len(fuzzConfigs)])
+		certain(t, m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 	})
 }
 
@@ -244,7 +278,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, nginxPrefix+"auth-url"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {

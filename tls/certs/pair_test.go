@@ -49,6 +49,50 @@ func TestPairsAreForTheirHosts(t *testing.T) {
 	f(both, "", "d")
 }
 
+// A name is its first owner's, the file's before all, and keys of other kinds
+// come from nobody else.
+func TestNamesHaveOneOwner(t *testing.T) {
+	d := newDir(t)
+	file := d.write("f", "rsa", names("f", "f.example", "*.f.example"))
+	file2 := d.write("f2", "ecdsa", names("f2", "g.example"))
+	of := func(id string, isDefault bool, hosts ...string) config.Certificate {
+		return d.given(t, id, "ecdsa", isDefault, hosts...)
+	}
+	f := func(s *Store, serverName, want string) {
+		t.Helper()
+		if got, _ := served(t, s, modern, serverName); got != want {
+			t.Errorf("%q is served %q, want %q", serverName, got, want)
+		}
+	}
+	s := newStore(t, of("d", true, "d.example", "*.d.example", "f.example", "x.f.example", "a.example"), file, file2,
+		of("a", false, "f.example", "*.f.example", "a.example", "*.d.example", "y.f.example"), of("b", false, "g.example"))
+	f(s, "f.example", "f")
+	f(s, "x.f.example", "f") // the file's wildcard goes before the default certificate
+	f(s, "z.f.example", "f")
+	f(s, "g.example", "f2")
+	f(s, "a.example", "a")
+	f(s, "y.f.example", "a") // the file does not list it
+	f(s, "d.example", "d")
+	f(s, "", "d")
+
+	// Nobody is shown to strangers for having the first entry's names.
+	s = newStore(t, file, of("a", false, "f.example", "*.f.example"))
+	f(s, "", "f")
+	f(s, "other.example", "f")
+	f(s, "f.example", "f")
+}
+
+// A default certificate is that of everybody, even where its names can be no hosts.
+func TestDefaultWithoutNames(t *testing.T) {
+	d := newDir(t)
+	s := newStore(t, d.given(t, "d", "ecdsa", true), d.given(t, "a", "ecdsa", false, "a.example"), d.write("f", "rsa", names("f", "f.example")))
+	for name, want := range map[string]string{"": "d", "other.example": "d", "a.example": "a", "f.example": "f"} {
+		if got, _ := served(t, s, modern, name); got != want {
+			t.Errorf("%q is served %q, want %q", name, got, want)
+		}
+	}
+}
+
 // What did not change is not read again, and what did is another one.
 func TestPairsChange(t *testing.T) {
 	d := newDir(t)

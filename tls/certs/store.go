@@ -236,22 +236,68 @@ type table struct {
 func newTable(entries []*entry) *table {
 	t := &table{entries: entries, exact: make(map[string]choice), wildcard: make(map[string]choice),
 		demandExact: make(map[string]Managed), demandWildcard: make(map[string]Managed)}
+	t.addNames(entries)
+	first := leader(entries)
 	for _, e := range entries {
+		// An ECDSA and an RSA pair for the same names are two entries, but one
+		// certificate to the user: old clients without SNI need the RSA one.
+		switch {
+		case e == first && e.source.Pair != nil: // for everybody, even where none of its names can be a host
+			t.first = t.first.with(e.candidates)
+		case first != nil && len(e.names) > 0 && originOf(e) == originOf(first) && slices.Equal(e.names, first.names):
+			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
+		}
+		t.addDemand(e)
+	}
+	return t
+}
+
+// origin is whom an entry is from. The first one that lists a name serves it,
+// with all kinds of keys that it has: nobody adds to another's.
+type origin int
+
+const (
+	fromFile    origin = iota
+	fromObject         // for certain hosts alone
+	fromDefault        // an object too, for whatever is left over
+	fromNothing        // an object that has no certificate
+)
+
+func originOf(e *entry) origin {
+	switch p := e.source.Pair; {
+	case p == nil:
+		return fromFile
+	case p.Default:
+		return fromDefault
+	case len(p.CertPEM) > 0:
+		return fromObject
+	}
+	return fromNothing
+}
+
+// addNames enters what lists each name.
+func (t *table) addNames(entries []*entry) {
+	byOrigin := slices.Clone(entries)
+	slices.SortStableFunc(byOrigin, func(a, b *entry) int { return int(originOf(a)) - int(originOf(b)) })
+	owner := make(map[string]origin)
+	for _, e := range byOrigin {
+		from := originOf(e)
 		for _, name := range e.names {
+			if other, taken := owner[name]; taken && other != from {
+				continue
+			}
+			_, above, _ := strings.Cut(name, ".")
+			if other, taken := owner["*."+above]; from == fromDefault && taken && other == fromFile {
+				continue // the file's wildcard serves it
+			}
+			owner[name] = from
 			if parent, ok := strings.CutPrefix(name, "*."); ok {
 				t.wildcard[parent] = t.wildcard[parent].with(e.of(name))
 			} else {
 				t.exact[name] = t.exact[name].with(e.of(name))
 			}
 		}
-		// An ECDSA and an RSA pair for the same names are two entries, but one
-		// certificate to the user: old clients without SNI need the RSA one.
-		if first := leader(entries); first != nil && len(e.names) > 0 && slices.Equal(e.names, first.names) {
-			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
-		}
-		t.addDemand(e)
 	}
-	return t
 }
 
 // leader is the entry for names that no entry lists. What was given for certain
