@@ -35,6 +35,11 @@ const maxRampUp = time.Hour
 // would fall to whoever has a shorter path.
 func (v *conversion) backend(w *want) string {
 	namespace := w.by.Namespace
+	if len(w.by.guards) > 0 {
+		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
+		b.speak(appProtocols[""])
+		return v.keep(b)
+	}
 	if r := w.backend.Resource; r != nil || w.backend.Service == nil {
 		name := "nothing"
 		if r != nil {

@@ -19,7 +19,7 @@ func (v *conversion) readIngresses() {
 	v.aboutClasses()
 	namespaces := v.namespaces()
 	for _, i := range v.o.Ingresses {
-		if namespaces(i.Namespace) && v.isOurs(i) {
+		if namespaces(i.Namespace) && v.isOurs(i) && !v.leaveOut(i) {
 			v.ingresses = append(v.ingresses, v.read(i))
 		}
 	}

@@ -29,6 +29,8 @@ const (
 	ReasonResource    Reason = "ResourceBackend"    // a backend is no Service (503)
 	ReasonBackend     Reason = "BackendNotFound"    // the Service or its port is missing (503)
 	ReasonUnusable    Reason = "UnusableBackend"    // the Service leads nowhere that weir would go (503)
+	ReasonAccess      Reason = "AccessControl"      // annotations keep clients out, and weir does not (503)
+	ReasonCanary      Reason = "Canary"             // the Ingress is for a share of another's requests (not served)
 	ReasonProtocol    Reason = "UnknownProtocol"    // the Service speaks what weir does not (it gets HTTP/1.1)
 	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing or unusable, or does not fit (see the message)
 	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host of the section tls has nothing in rules (no certificate)

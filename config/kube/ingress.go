@@ -14,9 +14,10 @@ import (
 // ingress is one Ingress, read.
 type ingress struct {
 	*networkingv1.Ingress
-	name  config.ObjectName
-	hosts []string // of its rules that can be; "" is every host
-	wants []*want
+	name   config.ObjectName
+	hosts  []string // of its rules that can be; "" is every host
+	wants  []*want
+	guards []string // annotations that keep clients out, which weir does not: it is refused
 }
 
 // want is a host and a path that an Ingress asks for, and where it is to go.
@@ -48,7 +49,8 @@ func shown(host string) string { return cmp.Or(host, "every host") }
 
 // read finds out what the Ingress wants, without looking at any other.
 func (v *conversion) read(o *networkingv1.Ingress) *ingress {
-	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}}
+	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, guards: guards(o)}
+	v.aboutGuards(i)
 	for n := range o.Spec.Rules {
 		rule := &o.Spec.Rules[n]
 		host, err := "", error(nil)

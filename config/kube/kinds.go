@@ -242,7 +242,8 @@ func alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
-		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
+			isCanary(a) == isCanary(b) && slices.Equal(guards(a), guards(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && reflect.DeepEqual(a.Spec, b.Spec)

@@ -350,6 +350,16 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); !c.Routing.Backends[0].PreferLocal {
 			t.Errorf("it told %+v", c)
 		}
+		o.Annotations = map[string]string{nginxPrefix + "auth-url": "https://auth.example/"}
+		w.of(Ingresses).Modify(o.DeepCopy())
+		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
+			t.Errorf("it told %+v", c)
+		}
+		o.Annotations[annotationCanary] = "true"
+		w.of(Ingresses).Modify(o.DeepCopy())
+		if c := w.one(t); len(c.Routing.Routes) > 0 {
+			t.Errorf("it told %+v", c)
+		}
 	})
 }
 

@@ -7,6 +7,9 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
 )
 
 // Every annotation that there is has a rating, and what is not exact a reason.
@@ -61,7 +64,7 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"backend-protocol", "FCGI", false, No, "FastCGI")
 	f(nginxPrefix+"backend-protocol", "SPDY", false, No, "ingress-nginx knows")
 	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0, ::/0", false, Exact, "")
-	f(nginxPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "gets in")
+	f(nginxPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
 	f(nginxPrefix+"proxy-body-size", "0", false, Exact, "")
 	f(nginxPrefix+"proxy-body-size", "50m", false, Near, "any size")
 	f(nginxPrefix+"proxy-buffer-size", "16k", false, Exact, "")
@@ -76,4 +79,37 @@ func TestObject(t *testing.T) {
 	f(traefikPrefix+"service.serversscheme", "http", false, Exact, "")
 	f(traefikPrefix+"service.serversscheme", "h2c", false, No, "kubernetes.io/h2c")
 	f(traefikPrefix+"router.observability.traceVerbosity", "minimal", false, No, "traces")
+}
+
+// What is said of annotations that keep clients out is what weir does with an Ingress that has one.
+func TestRefused(t *testing.T) {
+	file, err := config.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\n"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/ingress-nginx.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	converter, refused := kube.Converter{File: file}, 0
+	for _, name := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {
+		for _, value := range []string{"", "true", "false", "off", "10.0.0.0/8", "0.0.0.0/0, ::/0"} {
+			class := "weir"
+			i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{nginxPrefix + name: value}}}
+			i.Spec.IngressClassName = &class
+			does, says := false, strings.Contains(Object(i)[0].Why, "answers 503 for an Ingress")
+			for _, e := range converter.Convert(&kube.Objects{Ingresses: []*networkingv1.Ingress{i}}).Events {
+				does = does || e.Reason == kube.ReasonAccess && strings.Contains(e.Message, nginxPrefix+name)
+			}
+			if does != says {
+				t.Errorf("%s: %q is refused: %t, and the reason says %t", name, value, does, says)
+			}
+			if does {
+				refused++
+			}
+		}
+	}
+	if refused < 150 {
+		t.Errorf("only %d were refused", refused)
+	}
 }

@@ -10,9 +10,11 @@ const (
 	noYet       = "weir does not do this yet"
 	noSnippet   = "these are lines for nginx's configuration, which weir does not have; what they do has to be said in weir's own words"
 	noAuth      = "weir does not do this yet, so whoever it keeps out gets in; keep this Ingress where it is until then"
+	refused     = "weir does not do this yet, and answers 503 for an Ingress that has it; keep this Ingress where it is until then, or have the application do it and take this out"
+	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not do this yet, so nobody is held back by it"
 	noAffinity  = "weir does not do this yet; clients are spread over all endpoints"
-	noCanary    = "weir does not do this yet; of two Ingresses with one host and path the older has all requests, and the other an event"
+	noCanary    = "weir does not do this yet; a canary is left out, with an event, and the main Ingress has all requests"
 	noCORS      = "weir does not do this yet; the application has to answer for itself"
 	clientCerts = "weir has this for a host in its configuration: a policy under tls_policies with client_auth, and a route that names it"
 	buffers     = "weir passes bodies on as they come and needs no such buffer"
@@ -36,18 +38,18 @@ var nginx = map[string]judge{
 	"grpc-backend":                 unless("false", No, "weir does not read this old name; write backend-protocol: GRPC"),
 	"fastcgi-index":                always(No, "weir does not speak FastCGI"), "fastcgi-params-configmap": always(No, "weir does not speak FastCGI"),
 
-	"auth-type": always(No, noAuth), "auth-secret": always(No, noAuth), "auth-secret-type": always(No, noAuth), "auth-realm": always(No, noAuth),
-	"auth-url": always(No, noAuth), "auth-method": always(No, noAuth), "auth-signin": always(No, noAuth), "auth-signin-redirect-param": always(No, noAuth),
-	"auth-response-headers": always(No, noAuth), "auth-request-redirect": always(No, noAuth), "auth-proxy-set-headers": always(No, noAuth),
-	"auth-cache-key": always(No, noAuth), "auth-cache-duration": always(No, noAuth), "auth-always-set-cookie": always(No, noAuth), "auth-keepalive": always(No, noAuth),
-	"auth-keepalive-share-vars": always(No, noAuth), "auth-keepalive-requests": always(No, noAuth), "auth-keepalive-timeout": always(No, noAuth),
-	"auth-snippet": always(No, noSnippet), "satisfy": always(No, noAuth),
+	"auth-type": always(No, refused), "auth-secret": always(No, refused), "auth-secret-type": always(No, refused), "auth-realm": always(No, refused),
+	"auth-url": always(No, refused), "auth-method": always(No, refused), "auth-signin": always(No, refused), "auth-signin-redirect-param": always(No, refused),
+	"auth-response-headers": always(No, refused), "auth-request-redirect": always(No, refused), "auth-proxy-set-headers": always(No, refused),
+	"auth-cache-key": always(No, refused), "auth-cache-duration": always(No, refused), "auth-always-set-cookie": always(No, refused), "auth-keepalive": always(No, refused),
+	"auth-keepalive-share-vars": always(No, refused), "auth-keepalive-requests": always(No, refused), "auth-keepalive-timeout": always(No, refused),
+	"auth-snippet": always(No, refused), "satisfy": always(No, noAuth),
 	"enable-global-auth": unless("false", No, noAuth),
-	"auth-tls-secret":    always(No, clientCerts), "auth-tls-verify-client": unless("off", No, clientCerts), "auth-tls-verify-depth": always(No, clientCerts),
-	"auth-tls-error-page": always(No, "weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(No, noAuth),
-	"auth-tls-pass-certificate-to-upstream": unless("false", No, clientCerts+"; it tells backends of the certificate"),
+	"auth-tls-secret":    always(No, refusedTLS), "auth-tls-verify-client": unless("off", No, refusedTLS), "auth-tls-verify-depth": always(No, refusedTLS),
+	"auth-tls-error-page": always(No, refusedTLS+"; it ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(No, refused),
+	"auth-tls-pass-certificate-to-upstream": unless("false", No, refusedTLS+"; it tells backends of the certificate"),
 
-	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(No, noAuth),
+	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(No, refused),
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
@@ -125,7 +127,7 @@ func everybody(value string, _ context) (Rating, string) {
 	if four && six {
 		return Exact, ""
 	}
-	return No, noAuth
+	return No, refused
 }
 
 func sslRedirect(value string, c context) (Rating, string) {
