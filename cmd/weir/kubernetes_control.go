@@ -51,20 +51,17 @@ type replica struct {
 	client *api.Client
 	source atomic.Pointer[kube.Source]
 
-	lease  config.ObjectName
-	writer *writer.Control // nil before anything took effect
+	lease    config.ObjectName
+	formerly []config.ObjectName // Leases that were gone by before
+	writer   *writer.Control     // nil before anything took effect
 }
 
 // InEffect implements control.
 func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 	r.source.Store(r.s.cluster.source)
 	if lease := leaseOf(file.Kubernetes, r.client.Namespace); r.writer == nil || r.lease != lease {
-		if before := r.writer; before != nil {
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), leaveLease)
-				defer cancel()
-				before.Leave(ctx)
-			}()
+		if r.writer != nil {
+			r.handOver(file, routing)
 		}
 		r.lease, r.writer = lease, r.newWriter(lease)
 	}
@@ -73,6 +70,24 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message})
 	}
 	r.writer.Want(w)
+}
+
+// handOver ends a writer that another one follows, by another Lease. What that
+// one publishes as well keeps its addresses.
+func (r *replica) handOver(file *config.Config, routing *kube.Routing) {
+	if !slices.Contains(r.formerly, r.lease) {
+		r.formerly = append(r.formerly, r.lease)
+	}
+	var kept []config.ObjectName
+	if file.Kubernetes.Publish.Any() {
+		kept = routing.Ingresses
+	}
+	before := r.writer
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveLease)
+		defer cancel()
+		before.HandOver(ctx, kept)
+	}()
 }
 
 // Leave implements control.
@@ -85,7 +100,7 @@ func (r *replica) Leave(ctx context.Context) {
 func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 	log := r.s.log.With(zap.Stringer("lease", lease))
 	return writer.New(writer.Options{
-		Client: r.client, Lease: lease, Holder: holder(), Metrics: r.s.written,
+		Client: r.client, Lease: lease, Formerly: slices.Clone(r.formerly), Holder: holder(), Metrics: r.s.written,
 		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() },
 		Leading: func(on bool) {
 			if on {

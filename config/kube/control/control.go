@@ -29,6 +29,9 @@ type Options struct {
 	Client *api.Client
 	// Lease is what replicas agree by on who writes.
 	Lease config.ObjectName
+	// Formerly are the Leases that this replica went by before. Addresses that
+	// were written then stay as they are, and are withdrawn all the same.
+	Formerly []config.ObjectName
 	// Holder names this process, and no other at any time.
 	Holder string
 	// Ingresses returns all that are known, whoever's they are. None is changed.
@@ -192,7 +195,12 @@ func (c *Control) deny(what, namespace string, err error) bool {
 
 // Leave gives up the Lease and what says that this replica is there. The last
 // one withdraws the addresses first. It returns when ctx ends at the latest.
-func (c *Control) Leave(ctx context.Context) {
+func (c *Control) Leave(ctx context.Context) { c.HandOver(ctx, nil) }
+
+// HandOver is Leave where another Control goes on with these Ingresses: they keep
+// their addresses. That one finds them as they have to be, and would not write
+// them again before long.
+func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
 	c.mu.Lock()
 	started := c.started && !c.left
 	c.left = true
@@ -207,7 +215,7 @@ func (c *Control) Leave(ctx context.Context) {
 		c.present.stop() // gives its Lease back
 		w, known := c.want()
 		if known && w.Publish.Any() && !w.Publish.Keep {
-			c.outcome("withdraw", "", c.withdrawAsLast(ctx))
+			c.outcome("withdraw", "", c.withdrawAsLast(ctx, kept))
 		}
 		c.leases.Drop(ctx, c.claim()) // what is not given back ends by itself
 	}()
@@ -217,8 +225,8 @@ func (c *Control) Leave(ctx context.Context) {
 	}
 }
 
-// withdrawAsLast takes the addresses out of all Ingresses if no other replica is there.
-func (c *Control) withdrawAsLast(ctx context.Context) error {
+// withdrawAsLast takes the addresses out of all other Ingresses if no other replica is there.
+func (c *Control) withdrawAsLast(ctx context.Context, kept []config.ObjectName) error {
 	others, err := c.leases.Alive(ctx, c.replicas())
 	if err != nil || len(others) > 0 {
 		return err
@@ -231,7 +239,7 @@ func (c *Control) withdrawAsLast(ctx context.Context) error {
 			return err
 		}
 		if mine {
-			return c.withdraw(ctx)
+			return c.withdraw(ctx, kept)
 		}
 		if !pause(ctx, leavePause, nil) {
 			break

@@ -34,12 +34,19 @@ type replica struct {
 
 func newReplica(t *testing.T, cluster *fake.API, holder string) *replica {
 	t.Helper()
+	return newReplicaBy(t, cluster, holder, lease)
+}
+
+var lease = config.ObjectName{Namespace: "weir", Name: "weir"}
+
+func newReplicaBy(t *testing.T, cluster *fake.API, holder string, lease config.ObjectName, formerly ...config.ObjectName) *replica {
+	t.Helper()
 	client, err := api.Connect(cluster.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &replica{t: t}
-	r.Control = New(Options{Client: client, Lease: config.ObjectName{Namespace: "weir", Name: "weir"}, Holder: holder,
+	r.Control = New(Options{Client: client, Lease: lease, Formerly: formerly, Holder: holder,
 		Ingresses: func() []*networkingv1.Ingress { return ingressesOf(t, cluster) },
 		Leading:   func(on bool) { r.mu.Lock(); defer r.mu.Unlock(); r.leading = on },
 		Trouble: func(what string, err error) {
@@ -202,6 +209,37 @@ func TestLastReplicaWithdraws(t *testing.T) {
 	second.leave()
 	if got := statuses(t, cluster); got != "a=" {
 		t.Errorf("the last to leave left %s", got)
+	}
+}
+
+// Who goes by another Lease from now on leaves the addresses where they still
+// have to be, and takes them out in the end.
+func TestLeaseChanges(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Change("shop", "ingresses", "a", ingress())
+	cluster.Change("shop", "ingresses", "b", ingress())
+	cluster.Change("shop", "ingresses", "theirs", ingress())
+	before := newReplica(t, cluster, "r1")
+	before.Want(Wanted{Publish: static, Ingresses: names("a", "b", "theirs")})
+	until(t, "statuses", func() bool { return statuses(t, cluster) == "a="+both+" b="+both+" theirs="+both })
+	after := newReplicaBy(t, cluster, "r1", config.ObjectName{Namespace: "weir", Name: "other"}, lease)
+	after.Want(Wanted{Publish: static, Ingresses: names("a")})
+	until(t, "another leader", after.leads)
+	before.leaves.Do(func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		before.HandOver(ctx, names("a", "theirs"))
+	})
+	if got := statuses(t, cluster); got != "a="+both+" b= theirs="+both {
+		t.Errorf("after the Lease has changed there is %s", got)
+	}
+	if n := cluster.Asked("patch", "ingresses/status"); n != 4 {
+		t.Errorf("there were %d writes, want 4", n)
+	}
+	after.leave() // the Lease from before may be somebody else's by now
+	if got := statuses(t, cluster); got != "a= b= theirs="+both {
+		t.Errorf("in the end there is %s", got)
 	}
 }
 

@@ -70,15 +70,12 @@ func (c *Control) publish(ctx context.Context) {
 // writeStatuses writes those that are not as they have to be. It ends early when
 // something else is wanted.
 func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, wrote map[types.UID]published) error {
-	ours := make(map[config.ObjectName]bool, len(w.Ingresses))
-	for _, name := range w.Ingresses {
-		ours[name] = true
-	}
+	ours := setOf(w.Ingresses)
 	for _, i := range c.opts.Ingresses() {
 		var addresses []string
-		if ours[config.ObjectName{Namespace: i.Namespace, Name: i.Name}] {
+		if ours[nameOf(i)] {
 			addresses = wanted
-		} else if !c.wroteLast(i) {
+		} else if !wroteLast(i, c.manager) {
 			continue
 		}
 		if p, ok := wrote[i.UID]; slices.Equal(shown(i), addresses) || ok && slices.Equal(p.addresses, addresses) || !c.mayTry("statuses", i.Namespace) {
@@ -98,10 +95,22 @@ func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, 
 	return nil
 }
 
-// wroteLast says whether this installation was the last to write an Ingress's status.
-func (c *Control) wroteLast(i *networkingv1.Ingress) bool {
+func nameOf(i *networkingv1.Ingress) config.ObjectName {
+	return config.ObjectName{Namespace: i.Namespace, Name: i.Name}
+}
+
+func setOf(names []config.ObjectName) map[config.ObjectName]bool {
+	set := make(map[config.ObjectName]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// wroteLast says whether one of these was the last to write an Ingress's status.
+func wroteLast(i *networkingv1.Ingress, managers ...string) bool {
 	return slices.ContainsFunc(i.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager == c.manager && m.Subresource == "status"
+		return m.Subresource == "status" && slices.Contains(managers, m.Manager)
 	})
 }
 
@@ -153,8 +162,8 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 // atOnce is how many statuses are written at once by who ends, and has little time.
 const atOnce = 8
 
-// withdraw takes the addresses out of all Ingresses that have them from here.
-func (c *Control) withdraw(ctx context.Context) error {
+// withdraw takes the addresses out of all Ingresses that have them from here, but those kept.
+func (c *Control) withdraw(ctx context.Context, kept []config.ObjectName) error {
 	left := make(chan *networkingv1.Ingress)
 	errs := make([]error, atOnce)
 	var running sync.WaitGroup
@@ -167,10 +176,8 @@ func (c *Control) withdraw(ctx context.Context) error {
 			}
 		})
 	}
-	for _, i := range c.opts.Ingresses() {
-		if c.wroteLast(i) && len(shown(i)) > 0 {
-			left <- i
-		}
+	for _, i := range c.toWithdraw(kept) {
+		left <- i
 	}
 	close(left)
 	running.Wait()
@@ -178,4 +185,23 @@ func (c *Control) withdraw(ctx context.Context) error {
 		return errors.New("there was no time to take the addresses out of the status of all Ingresses; the next weir will see to those that are left")
 	}
 	return cmp.Or(errs...)
+}
+
+// toWithdraw are the Ingresses whose addresses are from here. Of those that were
+// written under another Lease only what is served still: the others may be of
+// somebody who has that Lease by now.
+func (c *Control) toWithdraw(kept []config.ObjectName) (all []*networkingv1.Ingress) {
+	w, _ := c.want()
+	ours, stay := setOf(w.Ingresses), setOf(kept)
+	before := make([]string, 0, len(c.opts.Formerly))
+	for _, lease := range c.opts.Formerly {
+		before = append(before, managerOf(lease))
+	}
+	for _, i := range c.opts.Ingresses() {
+		name := nameOf(i)
+		if (wroteLast(i, c.manager) || ours[name] && wroteLast(i, before...)) && !stay[name] && len(shown(i)) > 0 {
+			all = append(all, i)
+		}
+	}
+	return all
 }
