@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,13 +38,7 @@ func large(tb testing.TB, n int) *Manifests {
 
 // BenchmarkConvert is 10,000 Ingresses, of which nothing changed.
 func BenchmarkConvert(b *testing.B) {
-	m := large(b, 10_000)
-	c := Converter{File: mustParse(b, plainConfig)}
-	c.Convert(&m.Objects)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Convert(&m.Objects)
-	}
+	convertOften(b, large(b, 10_000))
 }
 
 // BenchmarkEndpoints is one change of a Service with ten Pods, however many others there are.
@@ -54,5 +49,59 @@ func BenchmarkEndpoints(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Endpoints(&r.Backends[0], m.Services[0], m.Slices)
+	}
+}
+
+// manyHosts is one Ingress with n hosts that have TLS.
+func manyHosts(tb testing.TB, n int) *Manifests {
+	m := large(tb, n)
+	all := m.Ingresses[0]
+	for _, i := range m.Ingresses[1:] {
+		all.Spec.Rules = append(all.Spec.Rules, i.Spec.Rules...)
+		all.Spec.TLS[0].Hosts = append(all.Spec.TLS[0].Hosts, i.Spec.TLS[0].Hosts...)
+	}
+	m.Ingresses = m.Ingresses[:1]
+	return m
+}
+
+// manySolvers is n Ingresses, of which two sevenths solve challenges of hosts that nobody else has.
+func manySolvers(tb testing.TB, n int) *Manifests {
+	m := large(tb, n)
+	for i, o := range m.Ingresses[:n*2/7] {
+		o.Spec.TLS = nil
+		o.Spec.Rules[0].Host = fmt.Sprintf("solved%d.example", i)
+		o.Spec.Rules[0].HTTP.Paths[0].Path = challengePath + "/token"
+	}
+	return m
+}
+
+func BenchmarkConvertHosts(b *testing.B)   { convertOften(b, manyHosts(b, 5_000)) }
+func BenchmarkConvertSolvers(b *testing.B) { convertOften(b, manySolvers(b, 7_000)) }
+
+func convertOften(b *testing.B, m *Manifests) {
+	c := Converter{File: mustParse(b, plainConfig)}
+	c.Convert(&m.Objects)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Convert(&m.Objects)
+	}
+}
+
+// What a conversion takes grows with objects and not with their square: the
+// changes of others wait for it.
+func TestConversionGrows(t *testing.T) {
+	for name, f := range map[string]func(testing.TB, int) *Manifests{"Ingresses": large, "hosts": manyHosts, "solvers": manySolvers} {
+		bytes := func(n int) uint64 {
+			m, c := f(t, n), Converter{File: mustParse(t, plainConfig)}
+			c.Convert(&m.Objects)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c.Convert(&m.Objects)
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		if few, many := bytes(500), bytes(2_000); many > 8*few {
+			t.Errorf("500 %s take %d bytes, and 2,000 of them %d", name, few, many)
+		}
 	}
 }

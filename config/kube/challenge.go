@@ -28,22 +28,48 @@ func (v *conversion) uncover() {
 		mine, known := only[c.host]
 		only[c.host] = isChallenge(c.path) && (mine || !known)
 	}
+	var hidden map[hostOn][]*config.Route
 	for _, host := range slices.Sorted(maps.Keys(only)) {
 		if !only[host] || host == "" || strings.HasPrefix(host, "*.") {
 			continue
+		}
+		if hidden == nil { // solvers are there for a moment
+			hidden = v.above()
 		}
 		above := ""
 		if _, ok := only[wildcardOf(host)]; ok {
 			above = wildcardOf(host)
 		}
 		for _, l := range slices.Concat(v.plain, v.secure) {
-			v.uncoverOn(l.Name, host, above)
+			v.uncoverOn(l.Name, host, above, hidden)
 		}
 	}
 }
 
+// above are the routes that a more specific host hides: those of wildcards and
+// of every host. What is uncovered adds none to them.
+func (v *conversion) above() map[hostOn][]*config.Route {
+	found := map[hostOn][]*config.Route{}
+	all := slices.Concat(v.file.Routes, v.routes)
+	for i := range all {
+		r := &all[i]
+		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough {
+			continue
+		}
+		for _, host := range hostsOf(r) {
+			if host != "" && !strings.HasPrefix(host, "*.") {
+				continue
+			}
+			for _, l := range r.Listeners {
+				found[hostOn{l, host}] = append(found[hostOn{l, host}], r)
+			}
+		}
+	}
+	return found
+}
+
 // uncoverOn does it for one listener, where the file may have routes as well.
-func (v *conversion) uncoverOn(listener, host, above string) {
+func (v *conversion) uncoverOn(listener, host, above string, hidden map[hostOn][]*config.Route) {
 	if v.seen.hosts[hostOn{listener, host}] {
 		return // the file has the host, and hides the wildcard by itself
 	}
@@ -51,10 +77,8 @@ func (v *conversion) uncoverOn(listener, host, above string) {
 		above = w
 	}
 	t, _ := v.tlsOn(listener, host)
-	for _, r := range slices.Concat(v.file.Routes, v.routes) {
-		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough || !slices.Contains(r.Listeners, listener) || !slices.Contains(hostsOf(&r), above) {
-			continue
-		}
+	for _, found := range hidden[hostOn{listener, above}] {
+		r := *found
 		paths := slices.DeleteFunc(slices.Clone(pathsOf(&r)), func(p config.Path) bool { return v.claims[claim{host, p}] != nil })
 		if len(paths) > 0 {
 			r.Listeners, r.Hosts, r.Paths, r.TLSPolicy = []string{listener}, []string{host}, paths, t.policy

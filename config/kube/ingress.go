@@ -15,7 +15,8 @@ import (
 type ingress struct {
 	*networkingv1.Ingress
 	name   config.ObjectName
-	hosts  []string // of its rules that can be; "" is every host
+	hosts  []string        // of its rules that can be; "" is every host
+	tls    map[string]bool // hosts that it has TLS for; "" is every host
 	wants  []*want
 	guards []string // annotations that keep clients out, which weir does not: it is refused
 }
@@ -49,8 +50,9 @@ func shown(host string) string { return cmp.Or(host, "every host") }
 
 // read finds out what the Ingress wants, without looking at any other.
 func (v *conversion) read(o *networkingv1.Ingress) *ingress {
-	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, guards: guards(o)}
+	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, tls: tlsHosts(o), guards: guards(o)}
 	v.aboutGuards(i)
+	known := map[string]bool{}
 	for n := range o.Spec.Rules {
 		rule := &o.Spec.Rules[n]
 		host, err := "", error(nil)
@@ -61,7 +63,8 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 			v.on(i, ReasonHost, "The host %q %v.", rule.Host, err)
 			continue
 		}
-		if !slices.Contains(i.hosts, host) {
+		if !known[host] {
+			known[host] = true
 			i.hosts = append(i.hosts, host)
 		}
 		if rule.HTTP == nil && o.Spec.DefaultBackend == nil {
@@ -71,6 +74,10 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 			v.readPaths(i, host, rule.HTTP.Paths)
 		}
 	}
+	// A prefix with a slash at its end says the same as without; the longer one has it.
+	slices.SortStableFunc(i.wants, func(a, b *want) int {
+		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(len(b.written), len(a.written)))
+	})
 	v.readDefault(i)
 	return i
 }
@@ -90,10 +97,6 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 		}
 		i.wants = append(i.wants, &want{claim: claim{host, path}, by: i, name: i.route(host) + separated(path), written: p.Path, backend: &p.Backend})
 	}
-	// A prefix with a slash at its end says the same as without; the longer one has it.
-	slices.SortStableFunc(i.wants, func(a, b *want) int {
-		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(len(b.written), len(a.written)))
-	})
 }
 
 // readDefault adds the default backend: without rules it is for everything that
@@ -215,12 +218,22 @@ func (v *conversion) redirects(w *want) bool {
 	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !isChallenge(w.path) && w.by.hasTLS(w.host)
 }
 
-// hasTLS says whether the Ingress has TLS for the host. An entry without hosts is for all of them.
+// hasTLS says whether the Ingress has TLS for the host.
 func (i *ingress) hasTLS(host string) bool {
-	return slices.ContainsFunc(i.Spec.TLS, func(t networkingv1.IngressTLS) bool {
-		return len(t.Hosts) == 0 || slices.ContainsFunc(t.Hosts, func(h string) bool {
-			parsed, err := config.ParseHost(h)
-			return err == nil && host != "" && (parsed == host || parsed == wildcardOf(host))
-		})
-	})
+	return i.tls[""] || i.tls[host] || i.tls[wildcardOf(host)]
+}
+
+// tlsHosts are the hosts that the Ingress has TLS for. An entry without hosts is for all of them.
+func tlsHosts(o *networkingv1.Ingress) map[string]bool {
+	all := map[string]bool{}
+	for n := range o.Spec.TLS {
+		hosts := o.Spec.TLS[n].Hosts
+		all[""] = all[""] || len(hosts) == 0
+		for _, h := range hosts {
+			if host, err := config.ParseHost(h); err == nil {
+				all[host] = true
+			}
+		}
+	}
+	return all
 }
