@@ -1,10 +1,22 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/api"
+	fakeapi "github.com/weirproxy/weir/config/kube/api/fake"
+	writer "github.com/weirproxy/weir/config/kube/control"
 )
 
 // Installations that serve other Ingresses have other Leases.
@@ -41,5 +53,38 @@ func TestHoldersAreApart(t *testing.T) {
 	a, b := holder(), holder()
 	if a == b || !strings.HasPrefix(a, "weir-abc_") {
 		t.Errorf("two processes are called %s and %s", a, b)
+	}
+}
+
+// A reload that changes the Lease hands over to who writes by the new one.
+func TestLeaseIsChanged(t *testing.T) {
+	objects := fakeapi.New(t)
+	client, err := api.Connect(objects.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{client: client, s: &server{log: zap.NewNop(), written: writer.NewMetrics(prometheus.NewRegistry()), cluster: &cluster{source: &kube.Source{}}}}
+	inEffect := func(lease string) {
+		t.Helper()
+		r.InEffect(&config.Config{Kubernetes: &config.Kubernetes{Lease: config.ObjectName{Namespace: "weir", Name: lease}}}, &kube.Routing{})
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if all := slices.Collect(maps.Keys(objects.Objects("leases"))); slices.Equal(all, []string{"weir/" + lease}) {
+				return
+			} else if time.Now().After(deadline) {
+				t.Fatalf("there are the Leases %v, want %s", all, lease)
+			}
+		}
+	}
+	inEffect("a")
+	inEffect("b")
+	inEffect("a")
+	if got := fmt.Sprint(r.formerly); got != "[weir/a weir/b]" {
+		t.Errorf("the Leases from before are %s", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r.Leave(ctx)
+	if left := objects.Objects("leases"); len(left) != 0 {
+		t.Errorf("%v is left", left)
 	}
 }
