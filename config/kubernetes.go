@@ -34,7 +34,7 @@ type Kubernetes struct {
 	TCP          *KubernetesTCP // nil: no ConfigMap is read
 	Publish      Publish
 	// Lease is the object of that kind by which replicas agree on who writes to
-	// the cluster; empty: one in weir's own namespace, with a name by Class.
+	// the cluster; empty: one in weir's own namespace, with a name by Class and the choice of namespaces.
 	Lease ObjectName
 }
 
