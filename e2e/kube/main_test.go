@@ -78,6 +78,9 @@ func runOutside() (code int, err error) {
 			return 0, err
 		}
 	}
+	if err := compilePackages(); err != nil {
+		return 0, err
+	}
 	err = runInNamespace(os.Geteuid() != 0)
 	if errors.Is(err, syscall.EPERM) { // root may be less than that in a container
 		err = runInNamespace(true)

@@ -1,10 +1,7 @@
 package storage
 
 import (
-	"context"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +9,6 @@ import (
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/weirproxy/weir/config/kube/api/fake"
@@ -21,34 +16,6 @@ import (
 
 func TestSecretsConform(t *testing.T) {
 	conform(t, func(t *testing.T) kind { return secretsKind("secrets://weir?kubeconfig=" + fake.New(t).Kubeconfig) })
-}
-
-// TestRealSecretsConform is what a fake cannot prove: that names, labels,
-// annotations, sizes, preconditions and lists of metadata are as an API server has them.
-func TestRealSecretsConform(t *testing.T) {
-	kubeconfig := realCluster(t)
-	conform(t, func(t *testing.T) kind {
-		namespace := newNamespace(t, kubeconfig)
-		return secretsKind("secrets://" + namespace + "?prefix=test&kubeconfig=" + kubeconfig)
-	})
-}
-
-// realCluster is a kubeconfig.
-func realCluster(t *testing.T) string {
-	kubeconfig := os.Getenv("WEIR_TEST_KUBECONFIG")
-	if kubeconfig == "" {
-		t.Skip("WEIR_TEST_KUBECONFIG names no cluster")
-	}
-	return kubeconfig
-}
-
-func newNamespace(t *testing.T, kubeconfig string) string {
-	t.Helper()
-	client := opened(t, "secrets://default?kubeconfig="+kubeconfig).(*secretStorage).client.Core
-	name := fmt.Sprintf("storage-%d", time.Now().UnixNano())
-	must(t, client.Post().Resource("namespaces").Body(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}).Do(t.Context()).Error())
-	t.Cleanup(func() { client.Delete().Resource("namespaces").Name(name).Do(context.Background()) })
-	return name
 }
 
 func secretsKind(url string) kind {
