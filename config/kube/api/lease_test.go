@@ -108,6 +108,16 @@ func TestExtendedLeaseIsNotTaken(t *testing.T) {
 
 // While the API server is away nobody can extend anything, so nobody is dead for it.
 func TestNobodyDiesOfAnOutage(t *testing.T) {
+	for attempt := 1; !outage(t); attempt++ {
+		if attempt == 10 {
+			t.Fatal("the machine never answered within a second")
+		}
+	}
+}
+
+// outage returns false where the machine was too busy to tell.
+func outage(t *testing.T) bool {
+	t.Helper()
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
 	mine := api.Claim{Name: "x", Holder: "a", Duration: 2 * time.Second, Labels: map[string]string{"a": "b"}}
@@ -137,7 +147,7 @@ func TestNobodyDiesOfAnOutage(t *testing.T) {
 	n := alive()
 	got, err := b.Take(t.Context(), theirs)
 	if time.Since(back) > time.Second {
-		t.Skip("the machine is too busy to tell")
+		return false
 	}
 	if n != 1 || got || err != nil || len(f.Objects("leases")) != 1 {
 		t.Errorf("after an outage %d are alive of %d, want 1; another has the Lease: %v, %v", n, len(f.Objects("leases")), got, err)
@@ -147,6 +157,7 @@ func TestNobodyDiesOfAnOutage(t *testing.T) {
 			t.Fatal("who does not extend its Lease after the outage lives for ever")
 		}
 	}
+	return true
 }
 
 // Only an API server that says no has answered.
