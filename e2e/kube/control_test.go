@@ -277,16 +277,7 @@ func TestRightsAreMissing(t *testing.T) {
 	s.kubectl("create", "clusterrole", role, "--verb=list,watch", "--resource=ingresses.networking.k8s.io,ingressclasses.networking.k8s.io,services,secrets,endpointslices.discovery.k8s.io,nodes")
 	s.kubectl("create", "clusterrolebinding", role, "--clusterrole="+role, "--serviceaccount="+s.name+":reader")
 	t.Cleanup(func() { s.cluster.kubectl("", "delete", "clusterrole,clusterrolebinding", role) })
-	token := strings.TrimSpace(s.kubectl("create", "token", "reader", "--namespace="+s.name, "--duration=1h"))
-	ca, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := s.weir(strings.Replace(publishing("{addresses: [192.0.2.7]}"), "@kubeconfig", file, 1) + "storage: secrets://weir?prefix=@stage\n")
+	w := s.weir(strings.Replace(publishing("{addresses: [192.0.2.7]}"), "@kubeconfig", s.account("reader"), 1) + "storage: secrets://weir?prefix=@stage\n")
 	w.wantApp("http://web.example/", "a")
 	for _, line := range []string{`give its service account the verb \"get\" on \"leases\"`, `the verb \"get\" on \"secrets\"`} {
 		eventually(t, "weir says "+line, func() error {

@@ -177,16 +177,13 @@ func TestChartOfSomeNamespaces(t *testing.T) {
 	s.needHelm()
 	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=ClusterIP,replicas=0,rbac.secretStorage=true,rbac.namespaces={"+s.name+"},ingressClass.name="+s.name)
 	t.Cleanup(func() { s.helm("uninstall", "edge", "--namespace", s.name) })
-	account, err := s.account("edge")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "nowhere", ""))
-	w := s.weir("kubernetes: {kubeconfig: " + account + ", class: '@stage', namespaces: ['@stage'], lease: '@stage/weir', publish: {addresses: [203.0.113.9]}}\n" +
+	w := s.weir("kubernetes: {kubeconfig: " + s.account("edge") + ", class: '@stage', namespaces: ['@stage'], lease: '@stage/weir', publish: {addresses: [203.0.113.9]}}\n" +
 		"storage: secrets://" + s.name + "\n")
 	w.wantApp("http://web.example/", "a")
 	s.wantEvent("Ingress", "bad", "BackendNotFound")
-	s.wantAddress("203.0.113.9", "203.0.113.9")
+	s.wantAddresses("web", "203.0.113.9")
+	s.wantAddresses("bad", "203.0.113.9")
 	eventually(t, "session ticket keys are in a Secret", func() error {
 		if s.kubectl("get", "secrets", "--namespace="+s.name, "--field-selector=type=weirproxy.github.io/storage", "--output=name") == "" {
 			return errors.New("there is none")
@@ -196,14 +193,18 @@ func TestChartOfSomeNamespaces(t *testing.T) {
 }
 
 // account makes a kubeconfig of a service account of the namespace.
-func (s *stage) account(name string) (file string, err error) {
+func (s *stage) account(name string) (file string) {
+	s.Helper()
 	token := strings.TrimSpace(s.kubectl("create", "token", name, "--namespace="+s.name))
 	ca, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))
-	if err != nil {
-		return "", err
-	}
 	file = filepath.Join(s.TempDir(), "kubeconfig")
-	return file, os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600)
+	if err == nil {
+		err = os.WriteFile(file, kubeconfig(&pair{cert: ca}, "{token: "+token+"}"), 0o600)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return file
 }
 
 const chart = "../../deploy/helm/weir"

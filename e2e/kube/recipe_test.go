@@ -77,11 +77,8 @@ func TestRecipeDeployment(t *testing.T) {
 	s.service("deployment")
 	w := s.inPod("-c", "../../deploy/kustomize/base/weir.yaml")
 	w.wantPorts8()
-	s.wantAddress("203.0.113.80")
-	if status := w.terminateFast(); status != 0 {
-		t.Errorf("weir ended with status %d", status)
-	}
-	s.wantAddress()
+	s.wantAddresses("web", "203.0.113.80")
+	w.terminateFast()
 }
 
 // TestRecipeDaemonSet runs what deploy/kustomize/daemonset gives its Pods: the
@@ -91,7 +88,7 @@ func TestRecipeDaemonSet(t *testing.T) {
 	s.installed()
 	w := s.inPod("-c", "../../deploy/kustomize/daemonset/weir.yaml")
 	w.wantPorts8()
-	s.wantAddress("203.0.113.1")
+	s.wantAddresses("web", "203.0.113.1")
 	w.wantVerdict(200, "")
 	s.kubectl("cordon", "node-a")
 	t.Cleanup(func() { s.cluster.kubectl("", "uncordon", "node-a") })
@@ -156,8 +153,8 @@ func TestRecipeAWS(t *testing.T) {
 }
 
 // TestRecipeLocal: with externalTrafficPolicy Local clients' addresses come as
-// they are (GKE, MetalLB, plain nodes). A weir that ends serves on, and its probe
-// passes for as long as kube-proxy may send to it.
+// they are (GKE, MetalLB, plain nodes), and a weir that ends serves on, for what
+// kube-proxy still sends to it.
 func TestRecipeLocal(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -181,6 +178,7 @@ func TestRecipeLocal(t *testing.T) {
 	if err := a.take(resp); err != nil || a.Headers.Get("X-Forwarded-For") != "10.10.9.9" {
 		t.Errorf("the Pod is told of %v, %v", a.Headers, err)
 	}
+	w.terminateFast()
 }
 
 // wantPorts8 waits until the ports that the manifests have serve the application.
@@ -190,14 +188,17 @@ func (w *weir) wantPorts8() {
 	w.wantStatus("http://web.example:8080/", 308)
 }
 
-// terminateFast ends weir as the kubelet does, and a second time as it does not: the drain of the manifests takes minutes.
-func (w *weir) terminateFast() int {
+// terminateFast ends weir as the kubelet does, which serves on, and a second time
+// as the kubelet does not: the drain of the manifests takes minutes.
+func (w *weir) terminateFast() {
 	w.Helper()
 	w.cmd.Process.Signal(terminate)
 	w.wantVerdict(503, "drain")
-	w.stage.wantAddress()
-	w.cmd.Process.Signal(terminate)
-	return w.wait()
+	w.wantPorts8()
+	w.wantAddresses("web")
+	if status := w.terminate(); status != 0 {
+		w.Errorf("weir ended with status %d", status)
+	}
 }
 
 // service makes the Service of a folder of deploy's, and gives it an address as load balancers' controllers do.
@@ -208,23 +209,6 @@ func (s *stage) service(folder string) {
 	}
 	s.Cleanup(func() { s.cluster.kubectl("", "delete", "service,deployment,pdb", "--namespace=weir", "weir") })
 	s.kubectl("patch", "service", "weir", "--namespace=weir", "--subresource=status", "--type=merge", "--patch", `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.80"}]}}}`)
-}
-
-// wantAddress waits until the status of the Ingress has these addresses.
-func (s *stage) wantAddress(want ...string) {
-	s.Helper()
-	eventually(s, fmt.Sprintf("the Ingress has the addresses %q", want), func() error {
-		var got []string
-		for _, i := range s.objects("apis/networking.k8s.io/v1/ingresses") {
-			for _, a := range i.Status.LoadBalancer.Ingress {
-				got = append(got, a.IP+a.Hostname)
-			}
-		}
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("it has %q", got)
-		}
-		return nil
-	})
 }
 
 // after sends first together with the first bytes that are written.
