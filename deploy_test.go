@@ -170,11 +170,9 @@ var rightsOf = map[string]string{
 // documentedRights are those in the table of docs/kubernetes.md: role -> "group/resource: verb".
 func documentedRights(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	_, section, _ := strings.Cut(read(t, "docs/kubernetes.md"), "\n## Rights\n")
-	section, _, _ = strings.Cut(section, "\n## ")
 	all := map[string]map[string]bool{}
 	feature := ""
-	for line := range strings.Lines(section) {
+	for line := range strings.Lines(section(t, "docs/kubernetes.md", "## Rights")) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) != 7 || strings.Contains(line, "---") || strings.Contains(line, "API group") {
 			continue
@@ -259,8 +257,6 @@ func TestRightsOfChart(t *testing.T) {
 	}
 }
 
-var metricInQuery = regexp.MustCompile(`\bweir_[a-z_]+\b`)
-
 func TestDashboard(t *testing.T) {
 	known := metrics(t)
 	text := read(t, "deploy/kustomize/components/dashboard/weir.json")
@@ -270,7 +266,7 @@ func TestDashboard(t *testing.T) {
 	if !json.Valid([]byte(text)) {
 		t.Error("the dashboard is not JSON")
 	}
-	for _, name := range metricInQuery.FindAllString(text, -1) {
+	for _, name := range metricName.FindAllString(text, -1) {
 		if _, ok := known[strings.TrimSuffix(name, "_bucket")]; !ok {
 			t.Errorf("the dashboard asks for %s, which does not exist", name)
 		}
