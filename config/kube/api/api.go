@@ -123,7 +123,7 @@ func Failure(verb, what, namespace string, err error) error {
 	if namespace != "" {
 		where = " in namespace " + namespace
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	if IsDenied(err) {
 		return fmt.Errorf("weir has no right to %s %s%s: give its service account the verb %q on %q (%w)", verb, what, where, verb, resource(what), err)
 	}
 	return fmt.Errorf("the API server does not let weir %s %s%s: %w", verb, what, where, err)
@@ -137,11 +137,21 @@ func resource(what string) string {
 
 // IsDenied says whether a right is missing, so that asking again soon is of no use.
 func IsDenied(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+}
+
+// IsAway says whether the API server failed, and did not merely say no: the same
+// request may succeed later. Who breaks off a request learns nothing of it.
+func IsAway(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
-	return status.Status().Reason == metav1.StatusReasonForbidden || status.Status().Reason == metav1.StatusReasonUnauthorized
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= 500 || code == 429 || code == 401
 }
 
 // bounded is ctx for one request.

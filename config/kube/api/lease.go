@@ -245,26 +245,12 @@ func (l *Leases) age(held *coordinationv1.Lease) time.Duration {
 // answer, or failed at, makes all Leases as old as if they were seen anew: who
 // lives could not extend them either.
 func (l *Leases) told(err error) error {
-	if isAway(err) {
+	if IsAway(err) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		clear(l.seen)
 	}
 	return err
-}
-
-// isAway says whether the API server failed, and did not merely say no. Who
-// breaks off a request learns nothing of it.
-func isAway(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return false
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	code := status.Status().Code
-	return code >= 500 || code == 429 || code == 401
 }
 
 // FreeIn is how long it takes until a Lease that another was seen to hold is

@@ -3,8 +3,8 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,30 +86,17 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (w
 	if c.deny("events", namespace, err) {
 		return false, nil
 	}
-	if err == nil || !retryable(err) {
-		all[e] = now
-	}
-	if err != nil && retryable(err) {
+	if api.IsAway(err) {
 		return false, err
 	}
+	all[e] = now // even if it is wrong (a namespace that is going away): it would hold up the others
 	return true, nil
-}
-
-// retryable says whether the same request may succeed later. One that the API
-// server finds wrong (a namespace that is going away) would hold up the others.
-func retryable(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	code := status.Status().Code
-	return code >= 500 || code == 429 || code == 401
 }
 
 // eventName is the same whichever replica writes it, so there is one.
 func eventName(e Event) string {
-	name := e.Object.Name
-	return name[:min(len(name), 200)] + "." + hashOf(e.Object.Kind+"\x00"+string(e.Object.UID)+"\x00"+e.Reason+"\x00"+e.Message)
+	name := strings.TrimRight(e.Object.Name[:min(len(e.Object.Name), 200)], "-.") // as labels of names end
+	return name + "." + hashOf(e.Object.Kind+"\x00"+string(e.Object.UID)+"\x00"+e.Reason+"\x00"+e.Message)
 }
 
 // maxMessage is what an event takes.
@@ -133,8 +120,7 @@ func truncated(s string) string {
 	if len(s) <= maxMessage {
 		return s
 	}
-	runes := []rune(s[:maxMessage-4])
-	return string(runes[:len(runes)-1]) + "…"
+	return strings.ToValidUTF8(s[:maxMessage-len("…")], "") + "…"
 }
 
 func (c *Control) repeatEvent(ctx context.Context, namespace string, e Event, now *written) error {

@@ -20,13 +20,13 @@ func TestEvents(t *testing.T) {
 	r := newReplica(t, cluster, "r1")
 	class := event("weir", "unclear")
 	class.Object.Kind, class.Object.Namespace = "IngressClass", ""
-	long := event("long", strings.Repeat("é", 1000))
-	w := Wanted{Events: []Event{event("a", "one thing"), event("a", "another"), event(strings.Repeat("x", 253), "y"), class, long}}
+	long := event("long", "a"+strings.Repeat("😀", 500))
+	w := Wanted{Events: []Event{event("a", "one thing"), event("a", "another"), event(strings.Repeat("x", 199)+"."+strings.Repeat("x", 53), "y"), class, long}}
 	r.Want(w)
 	until(t, "events", func() bool { return len(cluster.Objects("events")) == 5 })
 	for name, o := range cluster.Objects("events") {
 		message := o["message"].(string)
-		if o["type"] != "Warning" || o["reason"] != "InvalidHost" || len(message) > maxMessage || len(strings.Split(name, "/")[1]) > 253 ||
+		if o["type"] != "Warning" || o["reason"] != "InvalidHost" || len(message) > maxMessage || strings.Contains(message, "\uFFFD") || strings.Contains(name, "..") || len(strings.Split(name, "/")[1]) > 253 ||
 			o["count"] != float64(1) || strings.HasPrefix(name, "default/") != (message == "unclear") {
 			t.Errorf("%s is %v", name, o)
 		}

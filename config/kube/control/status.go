@@ -81,7 +81,7 @@ func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, 
 		if p, ok := wrote[i.UID]; slices.Equal(shown(i), addresses) || ok && slices.Equal(p.addresses, addresses) || !c.mayTry("statuses", i.Namespace) {
 			continue
 		}
-		if err := c.writeStatus(ctx, i, addresses); err != nil && retryable(err) {
+		if err := c.writeStatus(ctx, i, addresses); api.IsAway(err) {
 			return err
 		}
 		wrote[i.UID] = published{time.Now(), addresses}
