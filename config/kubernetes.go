@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -226,15 +227,7 @@ func (v *draft) checkKubernetes() {
 
 // servesIngress says whether l has routes that only the cluster knows.
 func (v *draft) servesIngress(l *Listener) bool {
-	if v.kubernetes == nil {
-		return false
-	}
-	for _, name := range v.kubernetes.Listeners {
-		if name == l.Name {
-			return true
-		}
-	}
-	return false
+	return v.kubernetes != nil && slices.Contains(v.kubernetes.Listeners, l.Name)
 }
 
 // uses says whether ports of the cluster have the policy.

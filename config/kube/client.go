@@ -12,7 +12,6 @@ import (
 // Client reads what an API server has.
 type Client struct {
 	core, networking, discovery rest.Interface
-	api                         *api.Client
 }
 
 // Connect makes a Client; it does not wait for the API server. What client-go
@@ -22,7 +21,7 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery, api: c}, nil
+	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery}, nil
 }
 
 // InPod says whether this is a Pod that can reach its API server.
@@ -30,9 +29,6 @@ func InPod() bool {
 	_, err := rest.InClusterConfig()
 	return err == nil
 }
-
-// API is the client that c is made of, for those who write.
-func (c *Client) API() *api.Client { return c.api }
 
 // List says how the objects of a kind are listed and watched.
 func (c *Client) List(kind Kind, scope Scope) *cache.ListWatch {

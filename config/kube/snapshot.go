@@ -30,11 +30,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 func (c *Client) read(ctx context.Context, kind Kind, m *Manifests) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	from := c.core
-	if kind != Services {
-		from = c.networking
-	}
-	list, err := from.Get().Resource(string(kind)).VersionedParams(&metav1.ListOptions{}, metav1.ParameterCodec).Do(ctx).Get()
+	list, err := c.List(kind, Scope{}).ListWithContext(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

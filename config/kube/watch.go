@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -53,11 +54,11 @@ type Options struct {
 	// Trouble is told why objects cannot be listed or watched at the moment,
 	// again and again while it lasts. What is known stays in effect.
 	Trouble func(Kind, error)
+	// Answered is told that they can be, each time they are.
+	Answered func(Kind)
 	// Panicked is told of a fault of weir's own in a conversion. What was known
 	// stays in effect; nil: the process ends.
 	Panicked func(value any, stack []byte)
-	// Answered is told that they can be, each time they are.
-	Answered func(Kind)
 }
 
 // Source watches a cluster. Without the API server it knows what it knew, and
@@ -144,7 +145,7 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	}
 	if s.routing != nil {
 		node := s.node
-		c.Routing, c.Endpoints, c.Node = s.routing, copyOf(s.endpoints), &node
+		c.Routing, c.Endpoints, c.Node = s.routing, maps.Clone(s.endpoints), &node
 	} else {
 		c.Routing = Pending(file)
 	}
@@ -330,7 +331,7 @@ func (s *Source) convert(c *Change) {
 	s.rest(time.Since(begun))
 	switch {
 	case c.Routing != nil:
-		c.Endpoints = copyOf(s.endpoints)
+		c.Endpoints = maps.Clone(s.endpoints) // for who keeps it: the Source's own changes
 	case len(changed) > 0:
 		c.Endpoints = changed
 	}
@@ -350,15 +351,6 @@ func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 			s.endpoints[b.Name], c.Endpoints[b.Name] = now, now
 		}
 	}
-}
-
-// copyOf is for those who keep it: the Source's own changes.
-func copyOf(all map[string][]config.Endpoint) map[string][]config.Endpoint {
-	other := make(map[string][]config.Endpoint, len(all))
-	for name, endpoints := range all {
-		other[name] = endpoints
-	}
-	return other
 }
 
 // safely does what objects of all kinds of people go into. With a fault of
