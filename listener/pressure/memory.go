@@ -46,9 +46,6 @@ func LimitMemory(lookup func(string) (string, bool)) *Memory {
 	return m
 }
 
-// GoLimit is the runtime's limit in bytes; 0: none.
-func (m *Memory) GoLimit() int64 { return m.goLimit }
-
 // CgroupLimit is the cgroup's limit in bytes; 0: none.
 func (m *Memory) CgroupLimit() int64 { return m.limit }
 

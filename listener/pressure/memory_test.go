@@ -99,8 +99,8 @@ func TestAdjust(t *testing.T) {
 	f := func(rest, want int64) {
 		t.Helper()
 		m.adjust(rest)
-		if got := debug.SetMemoryLimit(-1); got != want || m.GoLimit() != want {
-			t.Errorf("with %d beside it: %d and %d, want %d", rest, got, m.GoLimit(), want)
+		if got := debug.SetMemoryLimit(-1); got != want || m.goLimit != want {
+			t.Errorf("with %d beside it: %d and %d, want %d", rest, got, m.goLimit, want)
 		}
 	}
 	f(0, share(1024*mib, 0))
@@ -115,7 +115,7 @@ func TestGivenLimitStays(t *testing.T) {
 	keepLimit(t)
 	debug.SetMemoryLimit(512 * mib)
 	m := LimitMemory(func(name string) (string, bool) { return "512MiB", name == "GOMEMLIMIT" })
-	if got := debug.SetMemoryLimit(-1); got != 512*mib || m.Source() != "GOMEMLIMIT" || m.GoLimit() != 512*mib {
+	if got := debug.SetMemoryLimit(-1); got != 512*mib || m.Source() != "GOMEMLIMIT" || m.goLimit != 512*mib {
 		t.Errorf("the limit is %d by %s", got, m.Source())
 	}
 	if r := m.Read(); r.Used < 100<<10 || r.Full > 512*mib/10*9 {

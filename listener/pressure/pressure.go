@@ -137,7 +137,7 @@ type Watch struct {
 	gauges []*gauge
 	shedAt time.Time
 	urgent time.Time     // since when shed has waited for those that are about to end
-	walk   time.Duration // that the last walk over all connections took
+	walk   time.Duration // that it took to count the busy connections last, and what they expect
 	survey survey        // kept, as memory may be what is short
 	trim   trim
 }
@@ -201,20 +201,20 @@ func (w *Watch) look(now time.Time) {
 func (w *Watch) room(g *gauge) int64 {
 	r := g.last
 	if g.Expect != nil && r.Used > r.Full/2 {
+		began := time.Now()
 		r.Used += max(0, g.Expect(w.busy()))
+		w.walk = time.Since(began)
 	}
 	return r.room()
 }
 
 // busy counts the connections that are not idle.
 func (w *Watch) busy() (n int64) {
-	began := time.Now()
 	w.o.Connections.Each(func(c *conn.Conn) {
 		if c.State() != conn.Idle {
 			n++
 		}
 	})
-	w.walk = time.Since(began)
 	return n
 }
 
