@@ -68,7 +68,7 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 		return true // its socket is all that is known of it
 	}
 	if mode != config.HeaderDiscard {
-		a.c.Header = &o.header
+		a.c.Header = o.header
 		a.c.Client, a.c.Local = o.header.Source, o.header.Destination
 	}
 	return a.countSource(o.header.Source.Addr())
@@ -138,8 +138,8 @@ func (a *admission) refuse(reason Reason, silent bool, err error) {
 // outcome is how reading a header ended.
 type outcome struct {
 	result  result
-	version int // 0 where none was begun
-	header  header.Header
+	version int            // 0 where none was begun
+	header  *header.Header // nil where there is none; the connection keeps it, and nothing else of the outcome
 	silent  bool
 	err     error
 }
@@ -193,7 +193,8 @@ func (r *reading) step() bool {
 func (r *reading) outcome(mode config.HeaderMode) outcome {
 	o := outcome{err: r.err, silent: r.have == 0}
 	if r.err == nil {
-		o.header, o.err = header.Parse(r.buf[:r.size])
+		h, err := header.Parse(r.buf[:r.size])
+		o.header, o.err = &h, err
 	}
 	if !errors.Is(o.err, header.ErrAbsent) && r.have > 0 {
 		o.version = header.Began(r.buf[:r.have])
@@ -236,6 +237,6 @@ func (r *reading) settle(o outcome, mode config.HeaderMode) {
 	case mode == config.HeaderDiscard:
 		r.c.Header = &header.Header{Version: o.version, Local: true}
 	case o.result == resultLocal:
-		r.c.Header = &o.header
+		r.c.Header = o.header
 	}
 }
