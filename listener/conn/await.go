@@ -13,8 +13,8 @@ const linger = time.Second
 
 // Await calls step when bytes may be there, at first at once, until step
 // returns true or the wait ends in an error: the read deadline
-// (os.ErrDeadlineExceeded), Interrupt (ErrInterrupted), Cut, or the socket's own. Between calls it waits
-// in the poller. Inside step, Read returns ErrWouldBlock instead of waiting.
+// (os.ErrDeadlineExceeded), Interrupt (ErrInterrupted), Cut, or the socket's own.
+// Between calls it waits in the poller, or the lot. Inside step, Read returns ErrWouldBlock instead of waiting.
 //
 // It stays within one RawConn.Read: an event between a read and the wait is
 // then kept by the runtime, so no read has to run into EAGAIN to arm it.
@@ -79,8 +79,11 @@ func (c *Conn) Settled() bool { return c.settled.Load() }
 
 // rests says whether a wait ends because the connection is quiet and may be.
 func (c *Conn) rests() bool {
-	if c.mayRest == nil || c.reads != c.readsAtArm {
-		return c.quiet && c.reads == c.readsAtArm
+	if c.reads != c.readsAtArm {
+		return false // something came
+	}
+	if c.mayRest == nil {
+		return c.quiet
 	}
 	c.settled.Store(true) // first, so that who makes the answer another one either is seen by mayRest or stirs
 	return c.mayRest()

@@ -206,7 +206,7 @@ func (c *Conn) Shed() {
 	c.onReady, c.receiver, c.sender = nil, nil, nil
 }
 
-// ErrQuiet is what AwaitBusy returns where nothing came for a while.
+// ErrQuiet is what AwaitOrRest and AwaitBusy return where nothing came for a while.
 var ErrQuiet = errors.New("the connection is quiet")
 
 // AwaitBusy is Await that ends with ErrQuiet as soon as the connection may as
