@@ -204,7 +204,7 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 	b.refused.Add(uint64(len(refused)))
 	if len(refused) > 0 && !slices.Equal(refused, n.refused) {
 		b.notify(Event{Kind: AddressRefused, Host: n.host, Err: fmt.Errorf(
-			"%s, a name of backend %q, leads to %v, which is weir's own machine or its link; that is not connected to, and %d other addresses are",
+			"%s, a name of backend %q, leads to %v, which is weir's own machine, its link or its cloud's metadata; that is not connected to, and %d other addresses are",
 			n.host, b.name, refused, len(addrs))})
 	}
 	n.refused = refused
@@ -212,21 +212,22 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 }
 
 // metadata are the services of clouds that tell a machine its own secrets, where
-// those are not link-local.
-var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254")}
+// those are not link-local: Amazon's, Google's, Alibaba's, Azure's and Oracle's.
+var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192")}
 
 // isForeign says whether an address can be another machine's: whoever names it
 // reaches nothing by it that only this machine, or its owner, should reach.
 func isForeign(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
+	if slices.Contains(metadata, a) {
+		return false
+	}
 	if a.Is6() {
 		b := a.As16()
-		switch v4 := netip.AddrFrom4([4]byte(b[12:])); {
-		case slices.Contains(metadata, a):
-			return false
-		case [12]byte(b[:12]) == [12]byte{}, // with an IPv4 address in it, as ::127.0.0.1 and 64:ff9b::7f00:1 are
-			[12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b}:
-			return isForeign(v4)
+		switch [12]byte(b[:12]) { // with an IPv4 address in it, as ::127.0.0.1 and 64:ff9b::7f00:1 are
+		case [12]byte{}, [12]byte{0, 0x64, 0xff, 0x9b}:
+			return isForeign(netip.AddrFrom4([4]byte(b[12:])))
 		}
 	} else if a.As4()[0] == 0 {
 		return false
