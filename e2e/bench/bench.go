@@ -373,17 +373,22 @@ func (b *bench) takeProfile(r row) error {
 	return writeProfile(url, b.profile, r.Key)
 }
 
-// writeProfile gets one from weir's admin port, for a file name.pprof in a folder.
-func writeProfile(url, folder, name string) error {
-	resp, err := http.Get(url)
+// fetch asks weir's admin port.
+func fetch(url string, within time.Duration) ([]byte, error) {
+	resp, err := (&http.Client{Timeout: within}).Get(url)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != 200 {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	text, err := io.ReadAll(resp.Body)
+	return io.ReadAll(resp.Body)
+}
+
+// writeProfile gets one from weir's admin port, for a file name.pprof in a folder.
+func writeProfile(url, folder, name string) error {
+	text, err := fetch(url, time.Hour) // a profile of the CPU takes as long as a round
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -214,12 +212,7 @@ func collections(peer string, s setup) (int, error) {
 	if peer != "weir" {
 		return -1, nil
 	}
-	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.AdminPort))
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	text, err := fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.AdminPort), time.Minute)
 	if err != nil {
 		return 0, err
 	}
