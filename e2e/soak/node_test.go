@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the weir that is soaked, made once.
+// binary is the weir that is soaked, made once, static as it is shipped.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
 		return path, nil
@@ -70,8 +70,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	built = dir
 	path := filepath.Join(dir, "weir")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir").CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build weir: %w\n%s", err, out)
 	}
 	return path, nil
