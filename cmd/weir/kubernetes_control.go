@@ -141,10 +141,7 @@ func leaseOf(k *config.Kubernetes, namespace string) config.ObjectName {
 		name += "-" + nameLike(k.Controller)
 	}
 	selected := selectionOf(k)
-	name = name[:min(len(name), 253-len(selected))]
-	if selected != "" {
-		name = strings.TrimRight(name, "-.") + selected
-	}
+	name = strings.TrimRight(name[:min(len(name), 253-len(selected))], "-.") + selected
 	return config.ObjectName{Namespace: cmp.Or(namespace, "default"), Name: name}
 }
 

@@ -36,11 +36,8 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 	return m
 }
 
-// applied notes the configuration that is in effect now, and whether it was loaded for that.
-func (m *serverMetrics) applied(cfg *config.Config, loaded bool) {
-	if !loaded {
-		return
-	}
+// applied notes the configuration that was loaded and is in effect now.
+func (m *serverMetrics) applied(cfg *config.Config) {
 	m.hash.Reset()
 	m.hash.WithLabelValues(cfg.Hash).Set(1)
 	m.success.Set(1)

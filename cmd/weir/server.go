@@ -302,7 +302,9 @@ func (s *server) adopt(p *plan) {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
-	s.metrics.applied(p.cfg, !p.again)
+	if !p.again {
+		s.metrics.applied(p.cfg)
+	}
 	s.node.SetSynced(p.objects.known()) // first: weir is not ready for a moment where it is not
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)

@@ -24,26 +24,28 @@ var stateNames = [states]string{"", "connecting", "handshaking", "exchanging", "
 
 // counts are what a runner counts while its connections live.
 type counts struct {
-	states       [states]atomic.Int64
-	peak         atomic.Int64
-	opened       atomic.Int64
-	exchanges    atomic.Int64
-	endedIdle    atomic.Int64
-	received     atomic.Int64
-	sent         atomic.Int64
-	connect      histogram
-	handshake    histogram
-	exchange     histogram
-	givenUp      histogram
-	lock         sync.Mutex
-	statuses     map[int]int64
-	outcomes     map[string]map[string]int64
-	anomalies    map[Kind]*Anomaly
-	exampleLimit int
+	states    [states]atomic.Int64
+	peak      atomic.Int64
+	opened    atomic.Int64
+	exchanges atomic.Int64
+	endedIdle atomic.Int64
+	received  atomic.Int64
+	sent      atomic.Int64
+	connect   histogram
+	handshake histogram
+	exchange  histogram
+	givenUp   histogram
+	lock      sync.Mutex
+	statuses  map[int]int64
+	outcomes  map[string]map[string]int64
+	anomalies map[Kind]*Anomaly
 }
 
+// examplesKept is how many examples of each kind of anomaly a process keeps.
+const examplesKept = 100
+
 func newCounts() *counts {
-	return &counts{statuses: map[int]int64{}, outcomes: map[string]map[string]int64{}, anomalies: map[Kind]*Anomaly{}, exampleLimit: 100}
+	return &counts{statuses: map[int]int64{}, outcomes: map[string]map[string]int64{}, anomalies: map[Kind]*Anomaly{}}
 }
 
 // move takes one connection from one state to another.
@@ -95,7 +97,7 @@ func (c *counts) anomaly(kind Kind, e Example) {
 		c.anomalies[kind] = a
 	}
 	a.Count++
-	if len(a.Examples) < c.exampleLimit {
+	if len(a.Examples) < examplesKept {
 		a.Examples = append(a.Examples, e)
 	}
 }
