@@ -92,7 +92,7 @@ var tiers = map[string]int{
 	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
 	"cmd/weir":      command,
 
-	".": leaf, "e2e": leaf, "e2e/bench": leaf, "e2e/soak": leaf, "e2e/kube": leaf, // they know weir from outside
+	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, // they know weir from outside
 }
 
 // withinATier are the imports within one tier, with their reasons.

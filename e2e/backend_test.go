@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // webBackend is a net/http server that answers with what it saw.
@@ -55,7 +57,7 @@ func newWebBackend(t testing.TB, name string) *webBackend {
 // open listens (again, after close).
 func (b *webBackend) open(t testing.TB) {
 	t.Helper()
-	l, err := net.Listen("tcp", b.address)
+	l, err := freeport.Listen(b.address)
 	if err != nil {
 		t.Fatal(err)
 	}

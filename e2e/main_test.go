@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // scratch lives as long as the test run and holds the binary.
@@ -106,27 +106,14 @@ func long(t *testing.T) {
 	}
 }
 
-var nextPort atomic.Int32
-
-// freePort returns an address on which nothing listened a moment ago. It lies
-// below the range that outgoing connections take theirs from, so nothing takes it meanwhile.
+// freePort returns an address on which nothing listens.
 func freePort(t testing.TB) string {
 	t.Helper()
-	nextPort.CompareAndSwap(0, int32(22000+os.Getpid()%5000))
-	for range 5000 {
-		port := nextPort.Add(1)
-		if port > 32000 {
-			nextPort.Store(22000)
-			continue
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close()
-			return address
-		}
+	address, err := freeport.E2E.Take("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no free port between 22000 and 32000")
-	return ""
+	return address
 }
 
 // patience is how long a test waits for what has to happen. It is generous:

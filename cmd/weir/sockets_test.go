@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // TestReloadMovesSockets: an address that a reload gives to a listener of
@@ -95,21 +95,12 @@ admin: {address: "off"}
 	clients.Wait()
 }
 
-var lastPort atomic.Int32
-
-// unusedAddress returns one on which nothing listened a moment ago. It lies
-// below the ports that connections and listeners of other tests are given, so
-// nobody else takes it meanwhile.
+// unusedAddress returns one on which nothing listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	lastPort.CompareAndSwap(0, int32(12000+os.Getpid()%4000))
-	for range 4000 {
-		address := fmt.Sprintf("127.0.0.1:%d", lastPort.Add(1))
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close()
-			return address
-		}
+	address, err := freeport.Weir.Take("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return address
 }

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // proxyCore has the proxy under test, loadCore everything else.
@@ -63,7 +65,7 @@ func newBench(o options) (*bench, error) {
 
 func (b *bench) prepare(dir string) error {
 	var err error
-	if b.setup, err = newSetup(dir, 0); err != nil {
+	if b.setup, err = newSetup(dir, freeport.Benchmark); err != nil {
 		return err
 	}
 	b.setup.Body, b.setup.AllFields, b.setup.Connections = strings.Repeat("weir", 32), b.fields == "all", 9000

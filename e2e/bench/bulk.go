@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // bulkMain measures how many bytes a tunnel moves in a second of the proxy's CPU time.
@@ -54,7 +56,7 @@ func bulkMain(args []string) error {
 }
 
 func (o *options) bulkRound(peer string, connections int) (float64, error) {
-	p, s, err := o.startAlone(peer, connections, false, 0)
+	p, s, err := o.startAlone(peer, connections, false, freeport.Benchmark)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // crowdMain measures the latency of a busy few, first alone and then among many
@@ -75,7 +77,7 @@ type crowd struct {
 
 // round measures one proxy, without the quiet ones and with them.
 func (c *crowd) round(peer string) error {
-	p, s, err := c.startAlone(peer, c.quiet+200, c.kind.mutual, 0)
+	p, s, err := c.startAlone(peer, c.quiet+200, c.kind.mutual, freeport.Benchmark)
 	if err != nil {
 		return err
 	}

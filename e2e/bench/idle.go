@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // idleRow is one that measures memory: what a connection takes that has been
@@ -28,7 +30,7 @@ func idleRow(key string, budget float64) row {
 // idleRound is one proxy's resident memory per connection of the row's kind,
 // between a ninth of -idle and all of them.
 func (b *bench) idleRound(r row, name string) (sample, error) {
-	f, err := b.slope(r.kind, name, max(1, b.idle/9), b.idle, 1000, 0, nothing)
+	f, err := b.slope(r.kind, name, max(1, b.idle/9), b.idle, 1000, freeport.Benchmark, nothing)
 	return sample{KiB: f.resident}, err
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // memoryMain measures resident memory per idle connection: the slope between
@@ -54,7 +56,7 @@ func memoryMain(args []string) error {
 					err = o.many(k, peer, *processes, *from, *to, *rate)
 				} else {
 					var f footprint
-					if f, err = o.slope(k, peer, *from, *to, *rate, 0, nothing); err == nil {
+					if f, err = o.slope(k, peer, *from, *to, *rate, freeport.Benchmark, nothing); err == nil {
 						fmt.Printf("%-47s %-8s %s\n", k.name, peer, f)
 					}
 				}
@@ -82,8 +84,8 @@ func nothing(string) {}
 
 // slope starts a proxy and measures one kind of connection. Between its steps
 // it calls pause, which may wait for others that measure at the same time.
-func (o *options) slope(k kind, peer string, from, to, rate, base int, pause func(step string)) (f footprint, err error) {
-	p, s, err := o.startAlone(peer, to, k.mutual, base)
+func (o *options) slope(k kind, peer string, from, to, rate int, ports *freeport.Range, pause func(step string)) (f footprint, err error) {
+	p, s, err := o.startAlone(peer, to, k.mutual, ports)
 	if err != nil {
 		return f, err
 	}
@@ -152,12 +154,12 @@ func exchangeAll(open []held) error {
 }
 
 // startAlone starts a proxy whose backend is ours.
-func (o *options) startAlone(peer string, connections int, mutual bool, base int) (*process, setup, error) {
+func (o *options) startAlone(peer string, connections int, mutual bool, ports *freeport.Range) (*process, setup, error) {
 	dir, err := os.MkdirTemp("", "weir-bench")
 	if err != nil {
 		return nil, setup{}, err
 	}
-	s, err := newSetup(dir, base)
+	s, err := newSetup(dir, ports)
 	s.AllFields, s.Mutual, s.Connections = true, mutual, connections+100
 	b := &bench{options: *o, setup: s}
 	if err = errors.Join(err, os.Chmod(dir, 0o755), writeCertificates(dir)); err == nil {

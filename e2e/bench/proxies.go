@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 	"syscall"
 	"text/template"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 //go:embed peers/*.tmpl
@@ -68,9 +71,9 @@ type setup struct {
 	Mutual                                             bool // clients are asked for a certificate
 }
 
-// newSetup finds ports, from base on or wherever there are some.
-func newSetup(dir string, base int) (setup, error) {
-	ports, err := freePorts(base, 8)
+// newSetup finds ports.
+func newSetup(dir string, from *freeport.Range) (setup, error) {
+	ports, err := freePorts(from, 8)
 	if err != nil {
 		return setup{}, err
 	}
@@ -92,26 +95,15 @@ func (s setup) render(name string) (string, error) {
 	return path, os.WriteFile(path, text.Bytes(), 0o644)
 }
 
-// firstPort is that of the range that freePorts takes them from.
-const firstPort = 21000
-
-// freePorts returns n ports on which nothing listened a moment ago, from base
-// on (0: anywhere), below the range that outgoing connections take theirs from.
-func freePorts(base, n int) ([]int, error) {
-	var ports []int
-	if base == 0 {
-		base = firstPort + os.Getpid()%1000
-	}
-	for port := base; port < 32000 && len(ports) < n; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+// freePorts returns n ports on which nothing listens.
+func freePorts(from *freeport.Range, n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		address, err := from.Take("127.0.0.1")
 		if err != nil {
-			continue
+			return nil, err
 		}
-		l.Close()
-		ports = append(ports, port)
-	}
-	if len(ports) < n {
-		return nil, errors.New("there are not enough free ports between 21000 and 32000")
+		ports[i] = int(netip.MustParseAddrPort(address).Port())
 	}
 	return ports, nil
 }

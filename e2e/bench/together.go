@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // Several proxies at once, each measured by a process of ours that has its
@@ -28,7 +30,8 @@ func (o *options) oneOfMany(key string, number, from, to, rate int) error {
 		return err
 	}
 	in := bufio.NewReader(os.Stdin)
-	f, err := o.slope(k, o.peers[0], from, to, rate, firstPort+200*number, func(step string) {
+	first := freeport.Benchmark.First + 50*number // all look for theirs at the same time
+	f, err := o.slope(k, o.peers[0], from, to, rate, &freeport.Range{First: first, Last: first + 49}, func(step string) {
 		fmt.Println(step)
 		in.ReadString('\n')
 	})

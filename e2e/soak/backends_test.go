@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // app is an endpoint of HTTP that can leave in good order, and die.
@@ -36,7 +38,7 @@ func newApp(t *testing.T) *app {
 
 // come listens, again after die or leave.
 func (a *app) come() error {
-	l, err := net.Listen("tcp", a.address)
+	l, err := freeport.Listen(a.address)
 	if err != nil {
 		return err
 	}
@@ -140,7 +142,7 @@ func newEcho(t *testing.T) *echo {
 }
 
 func (e *echo) come() (err error) {
-	l, err := net.Listen("tcp", e.address)
+	l, err := freeport.Listen(e.address)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // patience is how long the test waits for what has to happen. It is generous:
@@ -78,30 +79,14 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// ports gives out ports below the range that outgoing connections take theirs from.
-var ports struct {
-	sync.Mutex
-	next int
-}
-
-// freeAddress is one of host on which nothing listened a moment ago.
+// freeAddress is one of host on which nothing listens.
 func freeAddress(t *testing.T, host string) string {
 	t.Helper()
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.next == 0 {
-		ports.next = 15000 + os.Getpid()%6000
+	address, err := freeport.Soak.Take(host)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for range 1000 {
-		ports.next++
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(ports.next)))
-		if err == nil {
-			l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("there is no free port between 15000 and 22000")
-	return ""
+	return address
 }
 
 // node is a weir: its files, its addresses, and its process while it runs.

@@ -7,18 +7,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // patience is for waits that normally end at once.
@@ -179,22 +181,14 @@ func listens(port int, ended <-chan struct{}) bool {
 	return false
 }
 
-var lastPort atomic.Int32
-
-// freePort returns a port on which nothing listened a moment ago. It lies below
-// those that connections and listeners are given, so nobody takes it meanwhile.
+// freePort returns a port on which nothing listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	lastPort.CompareAndSwap(0, int32(16500+os.Getpid()%3000))
-	for range 4000 {
-		port := int(lastPort.Add(1))
-		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			ln.Close()
-			return port
-		}
+	address, err := freeport.ACME.Take("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return 0
+	return int(netip.MustParseAddrPort(address).Port())
 }
 
 func write(t *testing.T, path string, data []byte) {
