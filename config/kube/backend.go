@@ -226,6 +226,9 @@ func (v *conversion) requireLocal() {
 	used := v.used()
 	wanted := map[string]bool{}
 	for _, name := range v.settings.RequireLocal {
+		if v.isNeverLocal(name) {
+			continue
+		}
 		backend, ok := used[name]
 		if !ok {
 			backend = v.firstPort(name)
@@ -238,7 +241,7 @@ func (v *conversion) requireLocal() {
 		if !namespaces(name.Namespace) {
 			continue
 		}
-		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says {
+		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says && !v.isNeverLocal(name) {
 			wanted[backend] = true
 		}
 	}
@@ -246,6 +249,18 @@ func (v *conversion) requireLocal() {
 		v.out.RequireLocal = append(v.out.RequireLocal, name)
 	}
 	slices.Sort(v.out.RequireLocal)
+}
+
+// isNeverLocal says whether the Service, of which a ready endpoint on this node
+// is required, is a name: its endpoint is on no node, and no verdict would be good again.
+func (v *conversion) isNeverLocal(name config.ObjectName) bool {
+	s := v.services[name]
+	if s == nil || !isExternal(s) {
+		return false
+	}
+	v.event(reference("v1", "Service", &s.ObjectMeta), ReasonNeverLocal,
+		"A ready endpoint on each node is required of this Service, which is an ExternalName and is on none; it is left out. Take the annotation %s out, or the Service out of kubernetes.require_local in weir's configuration.", AnnotationRequireLocal)
+	return true
 }
 
 // used is one backend of each Service that something leads to, always the same.

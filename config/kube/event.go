@@ -31,6 +31,7 @@ const (
 	ReasonUnusable    Reason = "UnusableBackend"    // the Service leads nowhere that weir would go (503)
 	ReasonAccess      Reason = "AccessControl"      // annotations keep clients out, and weir does not (503)
 	ReasonCanary      Reason = "Canary"             // the Ingress is for a share of another's requests (not served)
+	ReasonNeverLocal  Reason = "NeverLocal"         // an endpoint on this node is required of a Service that is a name (it is not)
 	ReasonProtocol    Reason = "UnknownProtocol"    // the Service speaks what weir does not (it gets HTTP/1.1)
 	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing or unusable, or does not fit (see the message)
 	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host of the section tls has nothing in rules (no certificate)
