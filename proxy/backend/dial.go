@@ -34,8 +34,6 @@ type dialSettings struct {
 	http2     version2
 	tls       *tls.Config // nil: plain; offers what the protocol allows
 	tls1      *tls.Config // the same, for HTTP/1.1 alone
-	// generation changes when connections made with older settings must not be used again.
-	generation uint32
 	// identity says what the TLS configuration was made of, for the next reload.
 	identity [sha256.Size]byte
 	named    bool // tls.server_name is set
@@ -99,16 +97,16 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 			return nil, err
 		}
 	}
-	if before != nil {
-		d.generation = before.generation
-		if d.does(before) && (d.tls == nil || d.named || before.knows(cfg.Endpoints)) {
-			return before, nil
-		}
-		if d.identity != before.identity || d.sendProxy != before.sendProxy || d.http2 != before.http2 || (d.tls == nil) != (before.tls == nil) {
-			d.generation++
-		}
+	if before != nil && d.does(before) && (d.tls == nil || d.named || before.knows(cfg.Endpoints)) {
+		return before, nil
 	}
 	return d, nil
+}
+
+// takes says whether a connection that was made as was says may be used where d
+// is in effect. d and was are an endpoint's: over TLS they are for one host.
+func (d *dialSettings) takes(was *dialSettings) bool {
+	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2
 }
 
 // does says whether d makes connections as before does, but for the hosts of endpoints.
@@ -261,7 +259,7 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		nc.Close()
 		return nil, e.dialError("sending the PROXY header to", d, err)
 	}
-	s := &Session{Conn: conn.New(nc), endpoint: e, generation: d.generation}
+	s := &Session{Conn: conn.New(nc), endpoint: e, made: d}
 	s.RW = s.Conn
 	if secure == nil {
 		return s, nil

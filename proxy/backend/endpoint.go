@@ -108,7 +108,7 @@ func (e *Endpoint) adoptDial() {
 	b := e.backend
 	d := b.dial.forHost(e.host)
 	e.dialFrom = b.dial
-	if was := e.dial.Swap(d); was != nil && (was.generation != d.generation || was.tls != d.tls) {
+	if was := e.dial.Swap(d); was != nil && !d.takes(was) {
 		idle := e.takeIdle()
 		e.old.Store(false)
 		b.later(func() {

@@ -166,7 +166,7 @@ func acquire(t *testing.T, b *Backend) *Endpoint {
 // session is one over a pipe, whose other end tells whether it was closed.
 func session(e *Endpoint) (*Session, net.Conn) {
 	here, there := net.Pipe()
-	s := &Session{Conn: conn.New(here), endpoint: e, generation: e.dial.Load().generation}
+	s := &Session{Conn: conn.New(here), endpoint: e, made: e.dial.Load()}
 	s.RW = s.Conn
 	return s, there
 }

@@ -52,11 +52,11 @@ type Session struct {
 	// closed it while it was idle.
 	Reused bool
 
-	http1      http1.Client
-	trunk      *trunk // of Stream
-	endpoint   *Endpoint
-	generation uint32 // of the dial settings it was made with
-	idleSince  uint32 // in the endpoint's ticks
+	http1     http1.Client
+	trunk     *trunk // of Stream
+	endpoint  *Endpoint
+	made      *dialSettings // what it was made with
+	idleSince uint32        // in the endpoint's ticks
 }
 
 // Endpoint is the other end.
@@ -170,9 +170,9 @@ func (e *Endpoint) Keep(s *Session) {
 		s.end()
 		return
 	}
-	d := e.dial.Load()
 	e.mu.Lock()
-	if len(e.idle) < d.maxIdle && s.generation == d.generation && !e.removed.Load() && !e.resting.Load() {
+	d := e.dial.Load() // under the lock: who changes it takes out what was kept until then
+	if len(e.idle) < d.maxIdle && d.takes(s.made) && !e.removed.Load() && !e.resting.Load() {
 		s.idleSince = e.ticks
 		e.idle = append(e.idle, s)
 		e.mu.Unlock()

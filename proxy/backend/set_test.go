@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -390,6 +391,53 @@ func TestChangedSettingsEmptyThePool(t *testing.T) {
 	e.Keep(busy)
 	if n := e.IdleCount(); n != 0 {
 		t.Errorf("%d sessions without a header are still in the pool", n)
+	}
+}
+
+// A connection that was checked against one host's certificate is not another's.
+func TestChangedHostEmptiesThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dns nameServer
+		dns.set(nil, "10.0.0.1")
+		w := newWorld(t, Options{Lookup: dns.lookup})
+		w.update(secure(settings("app", "one.internal:443"), config.BackendTLS{}))
+		e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:443")
+		idle, _ := session(e)
+		e.Keep(idle)
+		busy, _ := session(e)
+		w.update(secure(settings("app", "two.internal:443"), config.BackendTLS{}))
+		if e.Removed() {
+			t.Fatal("the endpoint is another one")
+		}
+		e.Keep(busy)
+		if n := e.IdleCount(); n != 0 {
+			t.Errorf("%d sessions with the other host are still in the pool", n)
+		}
+	})
+}
+
+// A connection that is given back while a reload changes the settings is not kept.
+func TestKeepBesideAReload(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.update(settings("app", "10.0.0.1:80"))
+	e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
+	s, _ := session(e)
+	kept := make(chan struct{})
+	e.mu.Lock()
+	go func() { defer close(kept); e.Keep(s) }()
+	buf := make([]byte, 1<<20)
+	eventually(t, "Keep waits for the lock", func() bool {
+		return slices.ContainsFunc(strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n"), func(g string) bool {
+			return strings.Contains(g, "sync.Mutex.Lock") && strings.Contains(g, "(*Endpoint).Keep(")
+		})
+	})
+	changed := *e.dial.Load()
+	changed.sendProxy = 2
+	e.dial.Store(&changed)
+	e.mu.Unlock() // as takeIdle does, which found nothing
+	<-kept
+	if n := e.IdleCount(); n != 0 {
+		t.Errorf("%d sessions without a header are in the pool", n)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 // trunk is a connection of HTTP/2 to an endpoint, which exchanges share.
 type trunk struct {
 	*http2.Trunk
-	endpoint   *Endpoint
-	generation uint32 // of the dial settings it was made with
+	endpoint *Endpoint
+	made     *dialSettings // what it was made with
 
 	// Guarded by the endpoint's mu.
 	taken     int    // sessions
@@ -166,7 +166,7 @@ func (f *sameFailure) Unwrap() error { return f.error }
 
 // list adds a new connection to those that are shared, unless it came too late. e.mu is held.
 func (e *Endpoint) list(t *trunk) {
-	if t.generation == e.dial.Load().generation && !e.removed.Load() && !t.Over() {
+	if e.dial.Load().takes(t.made) && !e.removed.Load() && !t.Over() {
 		t.listed = true
 		e.trunks.list = append(e.trunks.list, t)
 		e.trunks.room = t.Limit()
@@ -184,7 +184,7 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 		s.Speak(need.Limits)
 		return s, nil
 	}
-	t := &trunk{endpoint: e, generation: d.generation, taken: 1}
+	t := &trunk{endpoint: e, made: d, taken: 1}
 	s.Conn.WriteTimeout = d.bodyIdle
 	t.Trunk = http2.NewTrunk(s.Conn, s.TLS, need.Limits, t.changed)
 	if err := t.Start(ctx); err != nil {
@@ -198,7 +198,7 @@ var streamSessions = sync.Pool{New: func() any { return new(Session) }}
 // session is a session on room that was taken.
 func (t *trunk) session() *Session {
 	s := streamSessions.Get().(*Session)
-	s.Stream, s.trunk, s.endpoint, s.generation, s.Reused = t.Call(), t, t.endpoint, t.generation, t.used.Load()
+	s.Stream, s.trunk, s.endpoint, s.Reused = t.Call(), t, t.endpoint, t.used.Load()
 	s.HTTP = s.Stream
 	return s
 }
