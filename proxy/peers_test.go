@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // peer is a connection as a test holds it, of a client or an endpoint.
@@ -224,10 +226,10 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 // refusedAddress is an address that nobody listens on.
 func refusedAddress(t testing.TB) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Helper()
+	address, err := freeport.Nobody.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return address
 }
