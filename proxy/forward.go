@@ -385,7 +385,7 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 	reason, spends := backend.RetryClosed, true
 	switch x.trouble {
 	case unsent:
-		if b.AllowConnect(tried, &x.excused, x.err) {
+		if b.AllowConnect(tried, &x.excused, x.err, x.connect) {
 			b.Retried(backend.RetryConnect)
 			return true
 		}

@@ -52,7 +52,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		e.Failed(err)
 		e.Release()
 		tried = append(tried, e)
-		if !b.AllowConnect(tried, &excused, err) {
+		if !b.AllowConnect(tried, &excused, err, rec.Connect) {
 			rec.Reason = "connect"
 			return nil, err
 		}

@@ -206,18 +206,24 @@ func (b *Backend) AllowRetry() bool {
 	return true
 }
 
-// mostExcused bounds the endpoints that one exchange may find absent.
-const mostExcused = 10
+const (
+	// mostExcused bounds the endpoints that one exchange may find absent.
+	mostExcused = 10
+	// atOnce is how soon that has to be known. A machine that is off the network
+	// is unreachable only after its neighbours asked for it, for seconds.
+	atOnce = 500 * time.Millisecond
+)
 
 // AllowConnect says whether another endpoint may be tried after those in tried,
-// of which the last one's connection failed with err: nothing was sent to it.
-// Where nobody was there at all it cost nobody anything, and there are endpoints
-// left, that is neither one of the attempts nor one of the retries that are
-// bounded: so a backend half of whose endpoints are gone loses nothing. excused
-// counts those attempts; it belongs to the exchange and begins at 0.
-func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error) bool {
+// of which the last one's connection failed with err, after a time: nothing was
+// sent to it. Where nobody was there at all and that was known at once, it cost
+// nobody anything; and where there are endpoints left, it is neither one of the
+// attempts nor one of the retries that are bounded: so a backend half of whose
+// endpoints are gone loses nothing. excused counts those attempts; it belongs to
+// the exchange and begins at 0.
+func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error, after time.Duration) bool {
 	most := b.Settings().Retries.Attempts
-	if most > 1 && *excused < mostExcused && absent(err) && b.Another(tried) {
+	if most > 1 && *excused < mostExcused && absent(err) && after < atOnce && b.Another(tried) {
 		*excused++
 		return true
 	}

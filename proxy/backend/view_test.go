@@ -98,7 +98,7 @@ func TestNearEndpointsGoFirst(t *testing.T) {
 // There is no 503 and no failure while any endpoint is ready anywhere.
 func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 	places := []string{"10.0.0.1:1/node-a/zone-1", "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2", "10.0.0.4:1/node-a/zone-1+"}
-	refused := &netError{syscall.ECONNREFUSED}
+	refused, unreachable := &netError{syscall.ECONNREFUSED}, &netError{syscall.EHOSTUNREACH}
 	for _, balance := range balances {
 		t.Run(string(balance), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,10 +116,17 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 				if b.Another(all) || !b.Another(all[:3]) {
 					t.Error("what is left is not known")
 				}
-				if b.AllowConnect(all[:3], &excused, io.EOF) || !b.AllowConnect(all[:3], &excused, refused) || excused != 1 ||
-					!b.AllowConnect(all[:3], &excused, io.EOF) || b.AllowConnect(all, &excused, refused) || excused != 1 {
-					t.Error("who is absent counts, or others do not")
+				f := func(tried []*Endpoint, err error, after time.Duration, want bool, wantExcused int) {
+					t.Helper()
+					if got := b.AllowConnect(tried, &excused, err, after); got != want || excused != wantExcused {
+						t.Errorf("%v after %v: %t with %d excused, want %t with %d", err, after, got, excused, want, wantExcused)
+					}
 				}
+				f(all[:3], io.EOF, 0, false, 0)
+				f(all[:3], unreachable, 3*time.Second, false, 0) // nobody answered for it: that is a wait like any other
+				f(all[:3], refused, 0, true, 1)
+				f(all[:3], io.EOF, 0, true, 1)
+				f(all, refused, 0, false, 1)
 
 				// One that is ejected, until it is back.
 				for range 3 {
