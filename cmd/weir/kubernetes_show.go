@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // builtIn is what a configuration without a file is called.
@@ -151,7 +152,7 @@ func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	var last troubles
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()
-	source, err := kube.NewSource(kube.Options{File: file, List: list,
+	source, err := kube.NewSource(kube.Options{File: file, Lint: lint.Undone, List: list,
 		Changed: func(ch kube.Change) {
 			select {
 			case found <- ch:

@@ -199,7 +199,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			all[key] = append(all[key], message)
 		}
 	}
-	converter := kube.Converter{File: file}
+	converter := kube.Converter{File: file, Lint: lint.Undone}
 	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
 		objects := m.Objects
 		objects.Classes, objects.Ingresses = nil, ingresses
@@ -208,7 +208,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 		}
 		for _, e := range converter.Convert(&objects).Events {
 			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
-			rated := e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // with the annotations
+			rated := e.Reason == kube.ReasonUndone || e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // with the annotations
 			if !missing && !rated {
 				add(e.Object, e.Message)
 			}

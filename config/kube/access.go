@@ -5,8 +5,24 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config"
 )
+
+// A Lint names the annotations of an Ingress or a Service that ask other
+// controllers for what weir does not do, in a fixed order: those that keep
+// clients out, or may, and all others. Undone of config/kube/lint is one.
+type Lint func(metav1.Object) (guards, others []string)
+
+// alike says whether two states of an object have the same to be told of.
+func (l Lint) alike(a, b metav1.Object) bool {
+	guardsA, othersA := l(a)
+	guardsB, othersB := l(b)
+	return slices.Equal(guardsA, guardsB) && slices.Equal(othersA, othersB)
+}
 
 // nginxPrefix is what ingress-nginx's annotations begin with.
 const nginxPrefix = "nginx.ingress.kubernetes.io/"
@@ -31,42 +47,28 @@ func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 	return true
 }
 
-// guards are the annotations that keep clients out at ingress-nginx. weir does
-// not do what they ask for, so nobody may come in where they are.
-func guards(i *networkingv1.Ingress) (names []string) {
-	for name, value := range i.Annotations {
-		if short, ok := strings.CutPrefix(name, nginxPrefix); ok && keepsOut(short, strings.TrimSpace(value)) {
-			names = append(names, name)
-		}
+// guarded tells which annotations of the object, an Ingress or a Service, ask
+// for what weir does not do. Where some of them keep clients out it is refused:
+// nobody may come in, or everybody could.
+func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) bool {
+	guards, others := v.lint(o)
+	if len(guards) > 0 {
+		v.event(at, ReasonAccess, "weir does not do what is asked for by %s, which keeps clients out, or may; the paths answer 503, or everybody would get in. Have the application or weir's configuration do it, and take this out.",
+			strings.Join(guards, ", "))
 	}
-	slices.Sort(names)
-	return names
+	others = slices.DeleteFunc(others, func(name string) bool { return name == AnnotationProtocol }) // letSpeak tells of that
+	if len(others) > 0 {
+		v.event(at, ReasonUndone, "weir does not do what some annotations ask for, and goes on without it; weir lint says what to do instead. Take them out: %s.",
+			strings.Join(others, ", "))
+	}
+	return len(guards) > 0
 }
 
-func keepsOut(name, value string) bool {
-	switch name {
-	case "auth-tls-verify-client":
-		return !strings.EqualFold(value, "off")
-	case "auth-tls-pass-certificate-to-upstream":
-		return !strings.EqualFold(value, "false")
-	case "whitelist-source-range", "allowlist-source-range":
-		return !isEverybody(value)
-	case "denylist-source-range":
-		return true
+// refuses says whether nobody may come in by w.
+func (v *conversion) refuses(w *want) bool {
+	if w.by.guarded || w.backend.Service == nil {
+		return w.by.guarded
 	}
-	return strings.HasPrefix(name, "auth-")
-}
-
-// isEverybody says whether the list has all addresses, as solvers of cert-manager have it.
-func isEverybody(networks string) bool {
-	all := strings.Split(strings.ReplaceAll(networks, " ", ""), ",")
-	return slices.Contains(all, "0.0.0.0/0") && slices.Contains(all, "::/0")
-}
-
-// aboutGuards tells that the Ingress is refused for what it asks for.
-func (v *conversion) aboutGuards(i *ingress) {
-	if len(i.guards) > 0 {
-		v.on(i, ReasonAccess, "Clients are to be kept out by %s, which weir does not do; its paths answer 503, or everybody would get in. Have the application or weir's configuration do it, and take this out.",
-			strings.Join(i.guards, ", "))
-	}
+	s := v.services[config.ObjectName{Namespace: w.by.Namespace, Name: w.backend.Service.Name}]
+	return s != nil && v.guarded(reference("v1", "Service", &s.ObjectMeta), s)
 }

@@ -35,7 +35,7 @@ const maxRampUp = time.Hour
 // would fall to whoever has a shorter path.
 func (v *conversion) backend(w *want) string {
 	namespace := w.by.Namespace
-	if len(w.by.guards) > 0 {
+	if v.refuses(w) {
 		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
 		b.speak(appProtocols[""])
 		return v.keep(b)

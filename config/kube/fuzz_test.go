@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // good is an application that is right, and older than everything else. Nothing
@@ -61,7 +62,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
 	alone := mustRead(t, good)
-	c := Converter{File: file}
+	c := Converter{File: file, Lint: lint.Undone}
 	want := c.Convert(&alone.Objects)
 
 	all := *m
@@ -128,7 +129,7 @@ func certain(t *testing.T, m *Manifests, text string) {
 	all.Ingresses = append(slices.Clone(m.Ingresses), young.Ingresses...)
 	all.Services = append(slices.Clone(m.Services), young.Services...)
 	all.Secrets = append(slices.Clone(m.Secrets), young.Secrets...)
-	c := Converter{File: file}
+	c := Converter{File: file, Lint: lint.Undone}
 	got := c.Convert(&all.Objects)
 	checkRouting(t, file, got)
 	if slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
@@ -278,7 +279,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, nginxPrefix+"auth-url"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, nginxPrefix+"auth-url", nginxPrefix+"rewrite-target", nginxPrefix+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {

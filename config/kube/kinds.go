@@ -205,7 +205,7 @@ func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.seen(kind, nil, o) },
 		UpdateFunc: func(old, o any) {
-			if !alike(old, o) {
+			if !s.alike(old, o) {
 				s.seen(kind, old, o)
 			}
 		},
@@ -237,16 +237,17 @@ func (s *Source) seen(kind Kind, old, now any) {
 }
 
 // alike says whether two states of an object are the same to weir. A status,
-// weir's own above all, and annotations of others are not looked at.
-func alike(old, now any) bool {
+// weir's own above all, and annotations that nobody here reads are not looked at.
+func (s *Source) alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			isCanary(a) == isCanary(b) && slices.Equal(guards(a), guards(b)) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			isCanary(a) == isCanary(b) && s.opts.Lint.alike(a, b) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
-		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) && reflect.DeepEqual(a.Spec, b.Spec)
+		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&
+			s.opts.Lint.alike(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *discoveryv1.EndpointSlice:
 		b, ok := now.(*discoveryv1.EndpointSlice)
 		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)

@@ -62,6 +62,8 @@ type Backend struct {
 type Converter struct {
 	// File is the configuration of the file. It has the section kubernetes, and goes before all objects.
 	File *config.Config
+	// Lint says which annotations weir does not do. It is needed: without it nobody would be kept out.
+	Lint Lint
 
 	pairs map[*corev1.Secret]pair // those of the last conversion
 }
@@ -69,6 +71,7 @@ type Converter struct {
 // Convert makes a Routing of o.
 func (c *Converter) Convert(o *Objects) *Routing {
 	v := newConversion(c.File, o)
+	v.lint = c.Lint
 	v.known, v.pairs = c.pairs, map[*corev1.Secret]pair{}
 	v.readIngresses()
 	v.settle()
@@ -85,6 +88,7 @@ type conversion struct {
 	file     *config.Config
 	settings *config.Kubernetes
 	o        *Objects
+	lint     Lint
 	seen     seen // what the file has
 
 	plain, secure []*config.Listener // that serve Ingresses

@@ -47,6 +47,8 @@ type Change struct {
 type Options struct {
 	// File is the configuration of the file, with the section kubernetes.
 	File *config.Config
+	// Lint is the Converter's.
+	Lint Lint
 	// List returns how the objects of a kind are listed and watched; Client.List is one.
 	List func(Kind, Scope) *cache.ListWatch
 	// Changed is told of each change, on the goroutine of Run. The first one has everything.
@@ -116,7 +118,7 @@ func (s span) due(settle, patience time.Duration) time.Time {
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
-	s.converter.File = opts.File
+	s.converter.File, s.converter.Lint = opts.File, opts.Lint
 	return s, s.makeInformers()
 }
 

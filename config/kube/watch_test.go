@@ -23,6 +23,7 @@ import (
 	fake "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // server stands in for an API server: what it holds, by kind and scope.
@@ -157,7 +158,7 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{server: newServer(t)}
 		w.put(manifests)
-		source, err := NewSource(Options{File: mustParse(t, text), List: w.List,
+		source, err := NewSource(Options{File: mustParse(t, text), Lint: lint.Undone, List: w.List,
 			Changed: func(c Change) {
 				w.mu.Lock()
 				w.changes = append(w.changes, c)
@@ -350,6 +351,19 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); !c.Routing.Backends[0].PreferLocal {
 			t.Errorf("it told %+v", c)
 		}
+		s.Annotations["traefik.ingress.kubernetes.io/service.middlewares"] = "shop-auth@kubernetescrd"
+		w.of(Services).Modify(s.DeepCopy())
+		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
+			t.Errorf("it told %+v", c)
+		}
+		delete(s.Annotations, "traefik.ingress.kubernetes.io/service.middlewares")
+		w.of(Services).Modify(s.DeepCopy())
+		w.one(t)
+		o.Annotations = map[string]string{nginxPrefix + "rewrite-target": "/"}
+		w.of(Ingresses).Modify(o.DeepCopy())
+		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
+			t.Errorf("it told %+v", c)
+		}
 		o.Annotations = map[string]string{nginxPrefix + "auth-url": "https://auth.example/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
@@ -458,7 +472,7 @@ func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
 		s.put(ingressAndService)
 		s.down = errors.New("forbidden")
 		told := 0
-		source, err := NewSource(Options{File: mustParse(t, plainConfig), List: s.List, Changed: func(Change) { told++ }})
+		source, err := NewSource(Options{File: mustParse(t, plainConfig), Lint: lint.Undone, List: s.List, Changed: func(Change) { told++ }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -22,11 +23,16 @@ const (
 	No    Rating = "no"    // weir does not do that, or not yet
 )
 
+// guard is No of what keeps clients out, or may: weir refuses everybody there.
+const guard Rating = "guard"
+
 // Finding is what there is to say of one annotation.
 type Finding struct {
 	Annotation string `json:"annotation"`
 	Value      string `json:"value"`
 	Rating     Rating `json:"rating"`
+	// Refused says that weir answers 503 where the annotation is, or everybody would get in.
+	Refused bool `json:"refused,omitempty"`
 	// Why says how it differs, or what to do instead; mostly empty where it is exact.
 	Why string `json:"why,omitempty"`
 }
@@ -44,13 +50,32 @@ func Object(o metav1.Object) (all []Finding) {
 	if i, ok := o.(*networkingv1.Ingress); ok {
 		c.hasTLS = len(i.Spec.TLS) > 0
 	}
+	_, isService := o.(*corev1.Service)
 	for name, value := range o.GetAnnotations() {
-		if rating, why, ok := rate(name, value, c); ok {
-			all = append(all, Finding{name, value, rating, why})
+		switch rating, why, ok := rate(name, value, c); {
+		case !ok, isService && strings.HasPrefix(name, nginxPrefix): // ingress-nginx reads those of Ingresses alone
+		case rating == guard:
+			all = append(all, Finding{name, value, No, true, why})
+		default:
+			all = append(all, Finding{name, value, rating, false, why})
 		}
 	}
 	slices.SortFunc(all, func(a, b Finding) int { return cmp.Compare(a.Annotation, b.Annotation) })
 	return all
+}
+
+// Undone names the annotations that ask for what weir does not do: those for
+// which it refuses everybody, and all others.
+func Undone(o metav1.Object) (guards, others []string) {
+	for _, f := range Object(o) {
+		switch {
+		case f.Refused:
+			guards = append(guards, f.Annotation)
+		case f.Rating == No:
+			others = append(others, f.Annotation)
+		}
+	}
+	return guards, others
 }
 
 // context is what else of an object decides.
@@ -75,20 +100,27 @@ func (j judge) rate(value string, c context) (Rating, string) {
 	return j.rating, j.why
 }
 
+const unknown = "weir does not know this annotation, and neither does the documentation of whoever it is for; take it out, or look for a misspelling"
+
 func rate(name, value string, c context) (rating Rating, why string, ok bool) {
-	for prefix, judges := range map[string]map[string]judge{nginxPrefix: nginx, traefikPrefix: traefik} {
-		key, ok := strings.CutPrefix(name, prefix)
-		if !ok {
-			continue
+	judges := nginx
+	key, ok := strings.CutPrefix(name, nginxPrefix)
+	if !ok {
+		judges = traefik
+		if key, ok = strings.CutPrefix(name, traefikPrefix); !ok {
+			return "", "", false
 		}
-		judge, known := judges[general(key)]
-		if !known {
-			return No, "weir does not know this annotation, and neither does the documentation of whoever it is for; take it out, or look for a misspelling", true
-		}
-		rating, why = judge.rate(strings.TrimSpace(value), c)
-		return rating, why, true
 	}
-	return "", "", false
+	judge, known := judges[general(key)]
+	switch {
+	case known:
+		rating, why = judge.rate(strings.TrimSpace(value), c)
+	case strings.HasPrefix(key, "auth-"):
+		rating, why = guard, refused // whatever a later ingress-nginx makes of it
+	default:
+		rating, why = No, unknown
+	}
+	return rating, why, true
 }
 
 // general is a name with n in the place of a number, as Traefik's lists have

@@ -2,9 +2,11 @@ package lint
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,7 +32,7 @@ func TestEveryAnnotation(t *testing.T) {
 					if !ok || strings.Contains(why, "does not know this annotation") {
 						t.Errorf("%s has no rating", name)
 					}
-					if (rating != Exact) != (why != "") || rating != Exact && rating != Near && rating != No {
+					if (rating != Exact) != (why != "") || rating != Exact && rating != Near && rating != No && rating != guard {
 						t.Errorf("%s: %q is %s because of %q", name, value, rating, why)
 					}
 				}
@@ -74,11 +76,52 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"proxy-read-timeout", "3600", false, Near, "60 seconds")
 	f(nginxPrefix+"rewrite-target", "/$2", false, No, "rewrite")
 	f(nginxPrefix+"rewrite-targt", "/", false, No, "misspelling")
+	f(nginxPrefix+"auth-by-nobody-knows", "x", false, No, "503")
 	f(traefikPrefix+"router.tls.domains.3.main", "a", false, No, "certificates")
 	f(traefikPrefix+"router.pathmatcher", "Path", false, No, "Exact")
 	f(traefikPrefix+"service.serversscheme", "http", false, Exact, "")
 	f(traefikPrefix+"service.serversscheme", "h2c", false, No, "kubernetes.io/h2c")
 	f(traefikPrefix+"router.observability.traceVerbosity", "minimal", false, No, "traces")
+}
+
+// Of lines for nginx's configuration those alone are no guards of which each is known to leave nobody out.
+func TestSnippets(t *testing.T) {
+	f := func(lines string, want Rating) {
+		t.Helper()
+		if got, _ := snippet(lines, context{}); got != want {
+			t.Errorf("%q is %s, want %s", lines, got, want)
+		}
+	}
+	f("", No)
+	f("# deny all;", No)
+	f("add_header A b;", No)
+	f("add_header A b", No)
+	f("# comment\n\tadd_header\n  A b;;\r\n # another {\n more_set_headers \"Content-Security-Policy: default-src 'self'; img-src {}\";\n", No)
+	f(`add_header A "b\"; c"; gzip on;`, No)
+	f(`add_header A 'b"; deny all; "c';`, No)
+	f("allow 10.0.0.0/8; deny all;", guard)
+	f("add_header A b; deny all;", guard)
+	f("add_header A b;deny all", guard)
+	f(`add_header A b"; deny all; add_header C d";`, guard)
+	f(`add_header A \"; deny all; add_header C \";`, guard)
+	f("add_header A it's; deny all; # '", guard)
+	f("add_header A # '\nb; deny all; add_header C ';", guard)
+	f("location /admin { deny all; }", guard)
+	f("add_header A b { deny all; }", guard)
+	f("}", guard)
+	f("proxy_set_header X-User $remote_user;", guard)
+	f("more_clear_input_headers X-User;", guard)
+	f(`"deny" all;`, guard)
+	f("return 403;", guard)
+}
+
+// ingress-nginx reads nothing on Services, so nothing that is there keeps anybody out.
+func TestServices(t *testing.T) {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{nginxPrefix + "auth-type": "basic", nginxPrefix + "rewrite-target": "/", traefikPrefix + "service.middlewares": "a", traefikPrefix + "service.sticky.cookie": "true"}}}
+	guards, others := Undone(s)
+	if !slices.Equal(guards, []string{traefikPrefix + "service.middlewares"}) || !slices.Equal(others, []string{traefikPrefix + "service.sticky.cookie"}) {
+		t.Errorf("guards are %q, others %q", guards, others)
+	}
 }
 
 // What is said of annotations that keep clients out is what weir does with an Ingress that has one.
@@ -87,29 +130,36 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("testdata/ingress-nginx.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	converter, refused := kube.Converter{File: file}, 0
-	for _, name := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {
-		for _, value := range []string{"", "true", "false", "off", "10.0.0.0/8", "0.0.0.0/0, ::/0"} {
-			class := "weir"
-			i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{nginxPrefix + name: value}}}
-			i.Spec.IngressClassName = &class
-			does, says := false, strings.Contains(Object(i)[0].Why, "answers 503 for an Ingress")
-			for _, e := range converter.Convert(&kube.Objects{Ingresses: []*networkingv1.Ingress{i}}).Events {
-				does = does || e.Reason == kube.ReasonAccess && strings.Contains(e.Message, nginxPrefix+name)
-			}
-			if does != says {
-				t.Errorf("%s: %q is refused: %t, and the reason says %t", name, value, does, says)
-			}
-			if does {
-				refused++
+	converter, refused := kube.Converter{File: file, Lint: Undone}, 0
+	for file, prefix := range map[string]string{"ingress-nginx": nginxPrefix, "traefik": traefikPrefix} {
+		text, err := os.ReadFile("testdata/" + file + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {
+			for _, value := range []string{"", "true", "false", "off", "10.0.0.0/8", "0.0.0.0/0, ::/0"} {
+				class := "weir"
+				i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{prefix + name: value}}}
+				i.Spec.IngressClassName = &class
+				finding, does, tells := Object(i)[0], false, false
+				for _, e := range converter.Convert(&kube.Objects{Ingresses: []*networkingv1.Ingress{i}}).Events {
+					named := strings.Contains(e.Message, prefix+name)
+					does = does || e.Reason == kube.ReasonAccess && named
+					tells = tells || named
+				}
+				if says := strings.Contains(finding.Why, "answers 503 for an Ingress"); does != says || does != finding.Refused {
+					t.Errorf("%s: %q is refused: %t, the finding says %t, and its reason %t", name, value, does, finding.Refused, says)
+				}
+				if want := finding.Rating == No && name != "backend-protocol"; tells != want { // that is told of with its Service
+					t.Errorf("%s: %q is %s, and there is an event: %t", name, value, finding.Rating, tells)
+				}
+				if does {
+					refused++
+				}
 			}
 		}
 	}
-	if refused < 150 {
+	if refused < 170 {
 		t.Errorf("only %d were refused", refused)
 	}
 }

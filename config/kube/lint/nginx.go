@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,7 +10,8 @@ import (
 const (
 	noYet       = "weir does not do this yet"
 	noSnippet   = "these are lines for nginx's configuration, which weir does not have; what they do has to be said in weir's own words"
-	noAuth      = "weir does not do this yet, so whoever it keeps out gets in; keep this Ingress where it is until then"
+	noSatisfy   = "it chooses among annotations for each of which weir answers 503; without them it asks for nothing"
+	refusedRaw  = "it may keep clients out, and weir reads no lines for nginx's configuration, so it answers 503 for an Ingress that has it; have the application or weir's configuration do what it does, and take it out"
 	refused     = "weir does not do this yet, and answers 503 for an Ingress that has it; keep this Ingress where it is until then, or have the application do it and take this out"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not do this yet, so nobody is held back by it"
@@ -38,18 +40,18 @@ var nginx = map[string]judge{
 	"grpc-backend":                 unless("false", No, "weir does not read this old name; write backend-protocol: GRPC"),
 	"fastcgi-index":                always(No, "weir does not speak FastCGI"), "fastcgi-params-configmap": always(No, "weir does not speak FastCGI"),
 
-	"auth-type": always(No, refused), "auth-secret": always(No, refused), "auth-secret-type": always(No, refused), "auth-realm": always(No, refused),
-	"auth-url": always(No, refused), "auth-method": always(No, refused), "auth-signin": always(No, refused), "auth-signin-redirect-param": always(No, refused),
-	"auth-response-headers": always(No, refused), "auth-request-redirect": always(No, refused), "auth-proxy-set-headers": always(No, refused),
-	"auth-cache-key": always(No, refused), "auth-cache-duration": always(No, refused), "auth-always-set-cookie": always(No, refused), "auth-keepalive": always(No, refused),
-	"auth-keepalive-share-vars": always(No, refused), "auth-keepalive-requests": always(No, refused), "auth-keepalive-timeout": always(No, refused),
-	"auth-snippet": always(No, refused), "satisfy": always(No, noAuth),
-	"enable-global-auth": unless("false", No, noAuth),
-	"auth-tls-secret":    always(No, refusedTLS), "auth-tls-verify-client": unless("off", No, refusedTLS), "auth-tls-verify-depth": always(No, refusedTLS),
-	"auth-tls-error-page": always(No, refusedTLS+"; it ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(No, refused),
-	"auth-tls-pass-certificate-to-upstream": unless("false", No, refusedTLS+"; it tells backends of the certificate"),
+	"auth-type": always(guard, refused), "auth-secret": always(guard, refused), "auth-secret-type": always(guard, refused), "auth-realm": always(guard, refused),
+	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
+	"auth-response-headers": always(guard, refused), "auth-request-redirect": always(guard, refused), "auth-proxy-set-headers": always(guard, refused),
+	"auth-cache-key": always(guard, refused), "auth-cache-duration": always(guard, refused), "auth-always-set-cookie": always(guard, refused), "auth-keepalive": always(guard, refused),
+	"auth-keepalive-share-vars": always(guard, refused), "auth-keepalive-requests": always(guard, refused), "auth-keepalive-timeout": always(guard, refused),
+	"auth-snippet": always(guard, refused), "satisfy": always(No, noSatisfy),
+	"enable-global-auth": unless("false", guard, refused),
+	"auth-tls-secret":    always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
+	"auth-tls-error-page": always(guard, refusedTLS+"; it ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
+	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; it tells backends of the certificate"),
 
-	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(No, refused),
+	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(guard, refused),
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
@@ -69,7 +71,7 @@ var nginx = map[string]judge{
 	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL as it is, the slash at its end included"),
 	"server-alias":            always(No, alias), "upstream-vhost": always(No, "weir sends the Host that the client sent; a backend in its configuration has another with host"),
 	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open and sets Connection itself"),
-	"configuration-snippet": always(No, noSnippet), "server-snippet": always(No, noSnippet), "stream-snippet": always(No, noSnippet),
+	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 by itself where no endpoint is ready; spec.defaultBackend is for requests that no path has"),
 	"custom-http-errors": always(No, "weir passes on what Services answer"), "disable-proxy-intercept-errors": always(Exact, ""),
 
@@ -95,7 +97,52 @@ var nginx = map[string]judge{
 	"enable-access-log":         unless("true", No, "weir logs all requests, or with no access_log none"), "enable-rewrite-log": unless("false", Near, "there are no rewrites to log"),
 	"enable-opentelemetry": unless("false", No, "weir makes no traces"), "opentelemetry-trust-incoming-span": always(No, "weir makes no traces; fields of clients' traces reach Services as they are"),
 	"opentelemetry-operation-name": always(No, "weir makes no traces"),
-	"enable-modsecurity":           unless("false", No, noAuth), "enable-owasp-core-rules": unless("false", No, noAuth), "modsecurity-transaction-id": always(No, noAuth), "modsecurity-snippet": always(No, noSnippet),
+	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
+}
+
+// openly are the directives that leave nobody out: of responses and of logs.
+var openly = []string{"access_log", "add_header", "error_log", "expires", "gzip", "gzip_types", "more_clear_headers", "more_set_headers", "proxy_hide_header"}
+
+// snippet: lines for nginx's configuration may ask for passwords or list
+// networks, and fields of requests that they set may be what an application trusts.
+func snippet(value string, _ context) (Rating, string) {
+	for value != "" {
+		var first string
+		if first, value = directive(value); first != "" && !slices.Contains(openly, first) {
+			return guard, refusedRaw
+		}
+	}
+	return No, noSnippet
+}
+
+// directive is the first word of the first directive, and what comes behind
+// that one. What has a block, or a comment within, is called by its brace or #.
+func directive(text string) (first, rest string) {
+	const space = " \t\r\n"
+	for text = strings.TrimSpace(text); strings.HasPrefix(text, "#"); text = strings.TrimSpace(text) {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	first = text[:strings.IndexAny(text+";", space+";")]
+	quote, before := rune(0), ' '
+	for i, r := range text {
+		begins := strings.ContainsRune(space, before) // a word, which alone may be quoted
+		switch {
+		case before == '\\':
+			r = 0 // it means itself
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case begins && (r == '"' || r == '\''):
+			quote = r
+		case r == ';':
+			return first, text[i+1:]
+		case r == '{' || r == '}' || begins && r == '#':
+			return string(r), ""
+		}
+		before = r
+	}
+	return first, ""
 }
 
 // backendProtocol: weir reads it, and where it is not there what Services say of themselves.
@@ -127,7 +174,7 @@ func everybody(value string, _ context) (Rating, string) {
 	if four && six {
 		return Exact, ""
 	}
-	return No, refused
+	return guard, refused
 }
 
 func sslRedirect(value string, c context) (Rating, string) {

@@ -3,7 +3,7 @@ package lint
 import "strings"
 
 const (
-	noMiddlewares = "weir has no middlewares; rewrites, authentication and limits are not there yet"
+	noMiddlewares = "weir has no middlewares, and these may ask for passwords or list networks, so it answers 503 for an Ingress that has it, and for paths to a Service that has it; have the application do what they do, and take this out"
 	noSticky      = "weir does not do this yet; clients are spread over all endpoints"
 	policies      = "weir has this for a host in its configuration: a policy under tls_policies, and a route that names it"
 	authorities   = "weir gets certificates for what its configuration lists under certificates; for an Ingress, let cert-manager make a Secret and name it under tls"
@@ -13,7 +13,7 @@ const (
 // Services, without its prefix.
 var traefik = map[string]judge{
 	"router.entrypoints":                  always(Near, "weir serves every Ingress on all of kubernetes.listeners, by default on all http and tls listeners"),
-	"router.middlewares":                  always(No, noMiddlewares),
+	"router.middlewares":                  always(guard, noMiddlewares),
 	"router.priority":                     always(No, "the order is fixed: the most specific host, then the longest of its paths, the exact before the prefix"),
 	"router.rulesyntax":                   always(Exact, ""),
 	"router.pathmatcher":                  looking(pathMatcher),
@@ -21,7 +21,7 @@ var traefik = map[string]judge{
 	"router.tls.certresolver":             always(No, authorities),
 	"router.tls.domains.n.main":           always(No, authorities),
 	"router.tls.domains.n.sans":           always(No, authorities),
-	"router.tls.options":                  unless("default", No, policies),
+	"router.tls.options":                  unless("default", guard, "it may ask for client certificates, so weir answers 503 for an Ingress that has it; "+policies),
 	"router.observability.accesslogs":     unless("true", No, "weir logs all requests, or with no access_log none"),
 	"router.observability.metrics":        unless("true", Near, "weir counts all requests"),
 	"router.observability.tracing":        unless("false", No, "weir makes no traces"),
@@ -32,7 +32,7 @@ var traefik = map[string]judge{
 	"service.serversscheme":    looking(serversScheme),
 	"service.serverstransport": always(No, "weir reads no ServersTransport; an https backend in its configuration has these settings"),
 	"service.passhostheader":   unless("true", No, "weir sends the Host that the client sent; a backend in its configuration has another with host"),
-	"service.middlewares":      always(No, noMiddlewares),
+	"service.middlewares":      always(guard, noMiddlewares),
 	"service.sticky.cookie":    unless("false", No, noSticky), "service.sticky.cookie.name": always(No, noSticky), "service.sticky.cookie.secure": always(No, noSticky),
 	"service.sticky.cookie.samesite": always(No, noSticky), "service.sticky.cookie.domain": always(No, noSticky), "service.sticky.cookie.httponly": always(No, noSticky),
 	"service.sticky.cookie.maxage": always(No, noSticky), "service.sticky.cookie.path": always(No, noSticky),
