@@ -233,11 +233,14 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 			return nil
 		})
 	}
+	eventually(t, "there is a load", func() error {
+		if n := requests.Load(); n < 50 {
+			return fmt.Errorf("%d requests", n)
+		}
+		return nil
+	})
 	close(stop)
 	running.Wait()
-	if n := requests.Load(); n < 50 {
-		t.Errorf("only %d requests were made meanwhile", n)
-	}
 	if got := ca.issued(); len(got) != 3 {
 		t.Errorf("%d certificates were issued, and 3 were wanted", len(got))
 	}

@@ -69,6 +69,16 @@ func (b *webBackend) open(t testing.TB) {
 	go b.server.Serve(l)
 }
 
+// arrived waits until a request to /hold has.
+func (b *webBackend) arrived(t testing.TB) {
+	t.Helper()
+	select {
+	case <-b.held:
+	case <-time.After(patience):
+		t.Fatal("the request does not arrive")
+	}
+}
+
 // close cuts everything.
 func (b *webBackend) close() { b.server.Close() }
 

@@ -45,11 +45,7 @@ func hold(t *testing.T, w *weir, app *webBackend) (answer func() error) {
 		}
 		done <- err
 	}()
-	select {
-	case <-app.held:
-	case <-time.After(patience):
-		t.Fatal("the request does not arrive")
-	}
+	app.arrived(t)
 	return func() error { return <-done }
 }
 
@@ -77,7 +73,7 @@ func TestDrainOfNothingEndsAtOnce(t *testing.T) {
 
 // The health port says 503 from the first moment on, while connections are still taken.
 func TestDrainLameDuck(t *testing.T) {
-	w, _ := startDrain(t, "1s", "30s")
+	w, _ := startDrain(t, "5s", "30s") // the request below has to come within it
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
 	c := dial(t, w.at("web"))

@@ -109,9 +109,12 @@ func TestChromium(t *testing.T) {
 	w.byHTTP2("/done?hello%2050%2049000")
 	w.byHTTP2("/page")
 	w.byHTTP2("/part/49")
-	if e := w.accessLog(); len(e) < 53 {
-		t.Errorf("%d lines", len(e))
-	}
+	eventually(t, "all requests are logged", func() error {
+		if n := len(w.accessLog()); n < 53 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
 	w.wantMetric(1, "weir_tunnels_open")
 	for _, e := range w.accessLog() {
 		if e.text("http_version") != "2" {

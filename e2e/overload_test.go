@@ -122,16 +122,24 @@ func (w *weir) wantStep(resource string, step float64) {
 	})
 }
 
-// wantLines counts the lines of weir's log that have all of words.
+// wantLines counts the lines of weir's log that have all of words. It waits for
+// the least: what weir has written comes a moment later.
 func (w *weir) wantLines(least, most int, words ...string) {
 	w.t.Helper()
 	n := 0
-	for line := range strings.Lines(w.log.String()) {
-		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
-			n++
+	eventually(w.t, fmt.Sprintf("at least %d lines have %q", least, words), func() error {
+		n = 0
+		for line := range strings.Lines(w.log.String()) {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				n++
+			}
 		}
-	}
-	if n < least || n > most {
+		if n < least {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	if n > most {
 		w.t.Errorf("%d lines have %q, want %d to %d", n, words, least, most)
 	}
 }
@@ -214,9 +222,7 @@ func TestDescriptorsRunShort(t *testing.T) {
 	w.wantLines(1, 3, `"level":"info"`, "descriptors suffice again", "ended_http1")
 	w.wantLines(1, 3, `"level":"warn"`, "descriptors are used up")
 	w.wantLines(1, 3, `"level":"info"`, "accepted again")
-	again := newBystander(w)
-	time.Sleep(time.Second) // some load, not a wait
-	again.leave(t)
+	newBystander(w).leave(t)
 }
 
 func (w *weir) crowdedOut(kind string) float64 {

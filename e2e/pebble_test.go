@@ -233,15 +233,18 @@ func (p *pebble) wantIssued(leaves ...*x509.Certificate) {
 	for _, l := range leaves {
 		want = append(want, serial(l))
 	}
-	var got []string
-	for _, s := range p.issued() {
-		got = append(got, strings.TrimLeft(s, "0"))
-	}
 	slices.Sort(want)
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		p.t.Errorf("the authority issued %v, and in use are %v", got, want)
-	}
+	eventually(p.t, fmt.Sprintf("the authority issued %v, which are in use", want), func() error { // what it says comes a moment later
+		var got []string
+		for _, s := range p.issued() {
+			got = append(got, strings.TrimLeft(s, "0"))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("it issued %v", got)
+		}
+		return nil
+	})
 }
 
 // bind is a name server of the zone example.org that takes updates signed by a

@@ -354,9 +354,12 @@ func TestReloadOfABadFileChangesNothing(t *testing.T) {
 		w.wantVerdict(200)
 	}
 	bad("unknown key", webConfig+"nonsense: 1\n")
-	if log := w.log.String(); !strings.Contains(log, "nonsense") || !strings.Contains(log, "weir.yaml:") {
-		t.Errorf("the log does not say what is wrong with the file:\n%s", log)
-	}
+	eventually(t, "the log says what is wrong with the file", func() error {
+		if log := w.log.String(); !strings.Contains(log, "nonsense") || !strings.Contains(log, "weir.yaml:") {
+			return errNotYet
+		}
+		return nil
+	})
 	bad("no YAML", "listeners: [")
 	bad("dangling backend", strings.Replace(webConfig, "backend: app}", "backend: ap}", 1))
 

@@ -156,11 +156,14 @@ backends: {app: {endpoints: ['@app']}}
 	}
 	secret.publish(pair(t, all[4].cert, all[4].key))
 	serves(all[4])
+	eventually(t, "there is a load", func() error {
+		if n := requests.Load(); n < 20 {
+			return fmt.Errorf("%d requests", n)
+		}
+		return nil
+	})
 	close(stop)
 	running.Wait()
-	if requests.Load() < 20 {
-		t.Errorf("only %d requests were made meanwhile", requests.Load())
-	}
 }
 
 // authorityOf signs client certificates.

@@ -178,20 +178,28 @@ func (n *bystander) open(secure bool) (net.Conn, error) {
 	return tls.Client(c, anyCertificate("app.example.org")), nil
 }
 
-// leave ends it, and fails the test for every request that failed. It returns
-// what a reader wants to know.
+// leave ends it once it was a load, and fails the test for every request that
+// failed. It returns what a reader wants to know.
 func (n *bystander) leave(t *testing.T) string {
 	t.Helper()
-	close(n.stop)
-	n.running.Wait()
+	end := sync.OnceFunc(func() {
+		close(n.stop)
+		n.running.Wait()
+	})
+	defer end()
+	eventually(t, "neighbours make 50 requests", func() error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.took) < 50 {
+			return fmt.Errorf("they made %d", len(n.took))
+		}
+		return nil
+	})
+	end()
 	for i, err := range n.errors {
 		if i < 5 {
 			t.Errorf("a neighbour: %v", err)
 		}
-	}
-	if len(n.took) < 50 {
-		t.Errorf("a neighbour made %d requests: that was no load", len(n.took))
-		return ""
 	}
 	slices.Sort(n.took)
 	of := func(share float64) time.Duration { return n.took[int(share*float64(len(n.took)-1))] }

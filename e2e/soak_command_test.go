@@ -129,7 +129,7 @@ func TestSoakWeir(t *testing.T) {
 	long(t)
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
-	w.start(weirAsPeer)
+	w.start(strings.Replace(weirAsPeer, "header_timeout: 1s", "header_timeout: 3s", 1)) // a late header below is not to be too late
 	common := []string{"--host", "app.example.org", "--address-pattern", `"X-Forwarded-For":\["([^"]+)"`}
 	f := func(address string, args ...string) soaked {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestSoakWeir(t *testing.T) {
 	f("web", "--churn", "500ms")
 	f("secure", "--tls", "--proxy-header", "v2", "--churn", "500ms")
 	f("secure", "--tls", "--proxy-header", "v1", "--delay", "header+8=100ms", "--expect", "served")
-	late := f("secure", "--tls", "--proxy-header", "v2", "-d", "4s", "--delay", "header+8=20s", "--share", "50%", "--expect", "closed")
+	late := f("secure", "--tls", "--proxy-header", "v2", "-d", "6s", "--delay", "header+8=20s", "--share", "50%", "--expect", "closed")
 	if late.Outcomes["faults"]["closed"] < 20 {
 		t.Errorf("late headers: %v", late.Outcomes)
 	}

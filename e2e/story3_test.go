@@ -24,7 +24,7 @@ backends:
       - {address: '@local', node: node-a}
       - {address: '@local2', node: node-a}
       - {address: '@remote', node: node-b}
-    health_check: {http: {path: /healthz}, interval: 100ms, timeout: 100ms, rise: 1, fall: 1}
+    health_check: {http: {path: /healthz}, interval: 500ms, timeout: 500ms, rise: 1, fall: 2}
 health: {address: '@health', require_local: [app], from: [127.0.0.0/8]}
 `
 

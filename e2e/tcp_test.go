@@ -17,7 +17,7 @@ func readFull(r io.Reader, b []byte) (int, error) { return io.ReadFull(r, b) }
 
 const tunnelConfig = `
 listeners:
-  raw: {address: '@raw', protocol: tcp, proxy_protocol: edge, timeouts: {tunnel_idle: 2s}}
+  raw: {address: '@raw', protocol: tcp, proxy_protocol: edge}
   secure: {address: '@secure', protocol: tls, proxy_protocol: edge}
 proxy_protocol:
   edge:
@@ -154,22 +154,32 @@ func TestTunnelHalfClose(t *testing.T) {
 		t.Errorf("%d bytes of %d came back, %v", len(got), len(payload), err)
 	}
 
+	heard := make(chan string, 1)
 	w.address["echo"] = serve(t, func(c net.Conn) {
 		c.(*net.TCPConn).CloseWrite()
-		io.Copy(io.Discard, c)
+		got, _ := io.ReadAll(c)
+		heard <- string(got)
 	})
 	w.reload(config)
 	c = dialWith(t, w.at("raw"), theHeaders["v1"])
 	if got, err := readToEnd(c); err != nil || len(got) > 0 {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := c.Write([]byte("still heard")); err != nil {
-		t.Errorf("the other direction is closed too: %v", err)
+	c.Write([]byte("still heard"))
+	c.(*net.TCPConn).CloseWrite()
+	select {
+	case got := <-heard:
+		if got != "still heard" {
+			t.Errorf("the other direction is closed too: the endpoint heard %q", got)
+		}
+	case <-time.After(patience):
+		t.Error("the endpoint does not hear that the client has ended")
 	}
 }
 
 func TestTunnelEndsWhenIdle(t *testing.T) {
 	w := startTunnels(t)
+	w.reload(strings.Replace(tunnelConfig, "protocol: tcp, proxy", "protocol: tcp, timeouts: {tunnel_idle: 2s}, proxy", 1))
 	c := dialWith(t, w.at("raw"), theHeaders["v1"])
 	if _, err := readToEnd(c); err != nil {
 		t.Errorf("an idle tunnel is not ended: %v", err)

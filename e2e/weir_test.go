@@ -265,7 +265,7 @@ func (w *weir) wantMetric(want float64, name string, labels ...string) {
 
 // control talks to the weir's own ports; every request has a connection of its own.
 var control = &http.Client{
-	Timeout:       5 * time.Second,
+	Timeout:       patience,
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
