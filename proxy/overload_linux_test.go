@@ -36,6 +36,34 @@ func TestEndIdle(t *testing.T) {
 	}
 }
 
+// A request that has come before its connection is ended is served, whoever was
+// told of it first: else it would be reset.
+func TestEndIdleBesideARequest(t *testing.T) {
+	for _, text := range []string{plain, secure} {
+		e := newEndpoint(t)
+		r := newRig(t, text, nil, "@app", e.address)
+		c := patient(r.dialClient(text))
+		get := func(end bool) {
+			t.Helper()
+			c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			if end {
+				r.only().EndIdle() // mostly before the lot has looked
+			}
+			s := patient(e.accept())
+			s.head()
+			s.write(ok("x"))
+			c.wantResponse(200, "x")
+			r.record()
+			s.Close()
+		}
+		get(false)
+		for range 2 {
+			r.wantParked()
+			get(true)
+		}
+	}
+}
+
 func TestLeave(t *testing.T) {
 	r, e := newRig2(t, nil)
 	idle, busy := r.dial2("tls"), r.dial2("web")

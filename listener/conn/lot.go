@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weirproxy/weir/listener/park"
@@ -79,15 +80,27 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 }
 
 // Woken is how a wait ended that Wake was told of: nil where there may be
-// something to read, or Interrupt was called, else as Await returns it.
+// something to read, or Interrupt was called, else as Await returns it. What came
+// before the lot was told of it is no reason to end: a connection that is closed
+// over unread bytes is reset, and they may be a request.
 func (c *Conn) Woken(why park.Reason) error {
 	switch {
 	case c.cut.Load():
 		return ErrCut
-	case why == park.Late:
+	case why == park.Late && !c.hasUnread():
 		return os.ErrDeadlineExceeded
 	}
 	return nil
+}
+
+// hasUnread says whether bytes have come that nobody has read.
+func (c *Conn) hasUnread() (yes bool) {
+	c.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		yes = n > 0
+	})
+	return yes
 }
 
 // CanPark says whether Park can work for the connection: it has a descriptor, and the system a lot.

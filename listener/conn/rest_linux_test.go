@@ -67,6 +67,27 @@ func TestAwaitOrRest(t *testing.T) {
 	})
 }
 
+// A connection whose time is over is not given up over bytes that have come.
+func TestWokenLate(t *testing.T) {
+	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
+		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded)
+		io.WriteString(other, "x.")
+		for begun := time.Now(); c.Woken(park.Late) != nil; time.Sleep(time.Millisecond) {
+			if time.Since(begun) > patience {
+				t.Fatal("bytes are not seen")
+			}
+		}
+		r := reader{c: c}
+		wantError(t, c.Await(r.step), nil)
+		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded)
+		other.Close()
+		wantError(t, c.Await(func() bool { _, r.err = c.Read(make([]byte, 1)); return r.err != ErrWouldBlock }), nil)
+		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded) // an end is no bytes
+		c.Cut()
+		wantError(t, c.Woken(park.Late), ErrCut)
+	})
+}
+
 // The read deadline comes first where it is nearer than linger, or nobody may rest.
 func TestAwaitOrRestDeadline(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {

@@ -41,8 +41,9 @@ func (c *Conn) QuietFor(now time.Time) (time.Duration, bool) {
 
 // EndIdle ends the wait of a client's connection that is parked, as its idle limit
 // would, and returns true. Where it returns false something has come meanwhile,
-// or it is not parked yet, and nothing has happened: no request is lost. Where
-// there is no lot, it is Cut. Anyone may call it.
+// or it is not parked yet, and nothing has happened. A request that has come
+// is served either way (see Woken). Where there is no lot, it is Cut. Anyone may
+// call it.
 func (c *Conn) EndIdle() bool {
 	if lot() == nil {
 		c.Cut()
