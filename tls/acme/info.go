@@ -60,8 +60,11 @@ func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, er
 		e.config.Storage.Unlock(ctx, lock)
 	}()
 	h, _, err := k.load(ctx, e)
-	if err != nil || !outdated(h) { // another process was faster
-		return h, err
+	if err != nil {
+		return nil, err
+	}
+	if !outdated(h) { // another process was faster
+		return h, nil
 	}
 	info, err := e.issuer.GetRenewalInfo(ctx, h.Certificate)
 	if errors.Is(err, acme.ErrUnsupported) {

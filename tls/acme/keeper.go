@@ -117,7 +117,10 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
-		if h, err = k.refreshInfo(ctx, e, h); err == nil && h.NeedsRenewal(e.config) {
+		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // else what is served stays, and is looked at again
+			h = newer
+		}
+		if h.NeedsRenewal(e.config) {
 			return k.attempt(ctx, e, h, false)
 		}
 	}
