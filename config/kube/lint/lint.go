@@ -116,7 +116,7 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	case known:
 		rating, why = judge.rate(strings.TrimSpace(value), c)
 	case strings.HasPrefix(key, "auth-"):
-		rating, why = guard, refused // whatever a later ingress-nginx makes of it
+		rating, why = guard, refused // of a later ingress-nginx, or of Traefik 1
 	default:
 		rating, why = No, unknown
 	}

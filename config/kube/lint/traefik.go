@@ -4,15 +4,20 @@ import "strings"
 
 const (
 	noMiddlewares = "weir has no middlewares, and these may ask for passwords or list networks, so it answers 503 for an Ingress that has it, and for paths to a Service that has it; have the application do what they do, and take this out"
+	everywhere    = "weir serves every Ingress on all of kubernetes.listeners, by default on all http and tls listeners"
 	noSticky      = "weir does not do this yet; clients are spread over all endpoints"
 	policies      = "weir has this for a host in its configuration: a policy under tls_policies, and a route that names it"
 	authorities   = "weir gets certificates for what its configuration lists under certificates; for an Ingress, let cert-manager make a Secret and name it under tls"
 )
 
 // traefik has every annotation that Traefik reads on Ingresses and their
-// Services, without its prefix.
+// Services, without its prefix. Those of Traefik 1 are not read any more, and
+// still written: by solvers of cert-manager, and where somebody relies on them.
 var traefik = map[string]judge{
-	"router.entrypoints":                  always(Near, "weir serves every Ingress on all of kubernetes.listeners, by default on all http and tls listeners"),
+	"frontend-entry-points":  always(Near, everywhere),
+	"whitelist-source-range": looking(everybody),
+
+	"router.entrypoints":                  always(Near, everywhere),
 	"router.middlewares":                  always(guard, noMiddlewares),
 	"router.priority":                     always(No, "the order is fixed: the most specific host, then the longest of its paths, the exact before the prefix"),
 	"router.rulesyntax":                   always(Exact, ""),
