@@ -42,6 +42,7 @@ says of every annotation for ingress-nginx and Traefik whether weir does
   near   something near, and how it differs,
   no     not that, or not yet, and what to do instead.
 
+Where what it does not do keeps clients out, or may, weir answers 503.
 What weir cannot serve of an Ingress itself is "wrong". Missing Services and
 Secrets are not looked for, as manifests seldom have all of them.
 
