@@ -416,6 +416,29 @@ func TestTrunkLost(t *testing.T) {
 	<-trunk.done
 }
 
+// Nothing is sent on a connection that was closed: its descriptor may be another's.
+func TestTrunkClosedUnderACall(t *testing.T) {
+	trunk, peer, _ := playedTrunk(t)
+	x := trunk.Call()
+	x.WriteHead(post("/", "", true))
+	peer.Close()
+	select {
+	case <-trunk.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection does not end")
+	}
+	var lost *LostError
+	if err := x.Flush(); !errors.As(err, &lost) {
+		t.Error(err)
+	}
+	trunk.mu.Lock()
+	if trunk.flushing || trunk.core.Pending() > 0 {
+		t.Error("something is still to be sent")
+	}
+	trunk.mu.Unlock()
+	x.End()
+}
+
 // panicking is an endpoint's connection whose bytes nobody can bear.
 type panicking struct{ net.Conn }
 

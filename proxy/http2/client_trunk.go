@@ -107,6 +107,9 @@ func (t *Trunk) run() {
 	for t.flushing {
 		t.quiet.Wait()
 	}
+	for t.core.Pending() > 0 { // what was gathered and never flushed: the descriptor is another connection's soon
+		putOutput(t.core.Take(nil))
+	}
 	for _, x := range t.free {
 		x.waiter.stop()
 	}
