@@ -170,9 +170,8 @@ func (e *Endpoint) Keep(s *Session) {
 		s.end()
 		return
 	}
-	e.mu.Lock()
-	d := e.dial.Load() // under the lock: who changes it takes out what was kept until then
-	if len(e.idle) < d.maxIdle && d.takes(s.made) && !e.removed.Load() && !e.resting.Load() {
+	e.mu.Lock() // before looking: who changes what counts takes out what was kept until then
+	if len(e.idle) < e.mostIdle() && e.dial.Load().takes(s.made) {
 		s.idleSince = e.ticks
 		e.idle = append(e.idle, s)
 		e.mu.Unlock()
@@ -180,6 +179,14 @@ func (e *Endpoint) Keep(s *Session) {
 	}
 	e.mu.Unlock()
 	s.Close()
+}
+
+// mostIdle is how many connections are kept that nobody uses.
+func (e *Endpoint) mostIdle() int {
+	if e.removed.Load() || e.resting.Load() {
+		return 0
+	}
+	return e.dial.Load().maxIdle
 }
 
 // IdleCount counts the connections that nobody uses.
@@ -217,11 +224,10 @@ const looksPerTick = 16
 // and of the oldest few those that the endpoint closed: the newest is taken
 // first, so the oldest would otherwise wait half closed for all that time.
 func (e *Endpoint) sweep(keepAlive uint32) {
-	maxIdle := e.dial.Load().maxIdle
 	e.mu.Lock()
 	e.ticks++
 	var closing []*Session
-	cut := max(0, len(e.idle)-maxIdle) // a reload made max_idle smaller
+	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
 	for cut < len(e.idle) && e.ticks-e.idle[cut].idleSince >= keepAlive {
 		cut++
 	}

@@ -243,7 +243,7 @@ func (t *trunk) release() {
 		t.idleSince = e.ticks
 	}
 	e.serve()
-	if idle = idle && t.taken == 0; idle && t.listed && e.idleTrunks() > e.dial.Load().maxIdle {
+	if idle = idle && t.taken == 0; idle && t.listed && e.idleTrunks() > e.mostIdle() {
 		t.unlist()
 	}
 	leave := idle && !t.listed

@@ -255,6 +255,27 @@ func TestIdleTrunksEnd(t *testing.T) {
 	eventually(t, "an idle connection beyond max_idle ends", func() bool { return server.open.Load() == 0 })
 }
 
+// A connection to an endpoint that is terminating is shared by those that are
+// there already, and no longer: it would keep the endpoint from ending.
+func TestTrunkOfATerminatingEndpoint(t *testing.T) {
+	server := newTwoServer(t)
+	w := newWorld(t, Options{})
+	cfg := h2c(server.address)
+	w.update(cfg)
+	e := acquire(t, w.set.Backend("app"))
+	cfg.Endpoints[0].Terminating = true
+	cfg.Endpoints = append(cfg.Endpoints, config.Endpoint{Address: "127.0.0.1:1", Weight: 1})
+	w.update(cfg)
+	s := connect(t, e) // an exchange that had it before
+	get(t, e)
+	if n := server.opened.Load(); n != 1 {
+		t.Errorf("%d connections for two exchanges", n)
+	}
+	begin(t, s, "/")()
+	e.Keep(s)
+	eventually(t, "the connection ends", func() bool { return server.open.Load() == 0 })
+}
+
 // What runs when an endpoint goes, or is spoken to otherwise, runs to its end.
 func TestTrunksRetire(t *testing.T) {
 	server := newTwoServer(t)
