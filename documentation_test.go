@@ -385,15 +385,27 @@ func TestNamedTestsExist(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
+// Configurations load as they stand, and parts of one in one that has the rest.
 func TestYAMLInDocumentsLoads(t *testing.T) {
-	loaded := 0
-	for _, m := range yamlBlock.FindAllStringSubmatch(read(t, "README.md"), -1) {
-		if _, err := config.Parse("README.md", []byte(m[1]), os.LookupEnv); err != nil {
-			t.Errorf("this configuration in README.md does not load:\n%s\n%v", m[1], err)
+	const rest = `
+listeners: {web: {address: ":8080", protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ["127.0.0.1:9001"]}}
+`
+	loaded := map[string]int{}
+	for _, document := range documents(t) {
+		for _, m := range yamlBlock.FindAllStringSubmatch(read(t, document), -1) {
+			whole := m[1]
+			if !strings.Contains("\n"+whole, "\nlisteners:") {
+				whole += rest
+			}
+			if _, err := config.Parse(document, []byte(whole), os.LookupEnv); err != nil {
+				t.Errorf("this configuration in %s does not load:\n%s\n%v", document, m[1], err)
+			}
+			loaded[document]++
 		}
-		loaded++
 	}
-	if loaded < 2 {
-		t.Errorf("README.md has %d configurations", loaded)
+	if loaded["README.md"] < 4 || loaded["docs/tls.md"] < 2 {
+		t.Errorf("there were so many configurations: %v", loaded)
 	}
 }
