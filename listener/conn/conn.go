@@ -18,10 +18,10 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// Conn is a connection with one owner at a time: the goroutine that serves it.
-// Only Cut, Link and the plain address fields may be used by others, the fields
-// once the header is through. The owner closes it, and never from inside Await
-// (the poller would wait for the read that Await is in).
+// Conn is a connection with one owner at a time: the goroutine that serves it, or
+// while it is parked the Waiter. Others may use the plain address fields, once the
+// header is through, and the methods that say so. The owner closes it, and never
+// from inside Await (the poller would wait for the read that Await is in).
 //
 // One goroutine may write while another reads, as in a tunnel; Await and Read
 // belong to the reading one.
