@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,32 +378,57 @@ func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	}
 }
 
-// A changed file is loaded without a signal too, also when it is a link that
-// moves, as in a mounted ConfigMap.
+// A changed file is loaded without a signal too.
 func TestReloadOfAChangedFile(t *testing.T) {
 	needLinux(t)
-	app := newWebBackend(t, "app")
-	w := newWeir(t)
-	w.address["app"] = app.address
-	w.start(webConfig)
+	w, _ := startWeb(t)
 	hash := w.hash()
-	changed := func() {
-		t.Helper()
-		eventually(t, "the new file is loaded", func() error {
-			if w.hash() == hash {
-				return errNotYet
-			}
-			return nil
-		})
-		hash = w.hash()
-	}
 	w.write(webConfig + "limits: {pending: 4001}\n")
-	changed()
+	hash = w.rehashed(hash)
 	text, _ := os.ReadFile(w.config)
 	if err := os.WriteFile(w.config, []byte(strings.Replace(string(text), "4001", "4002", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	changed()
+	w.rehashed(hash)
+}
+
+// So is a mounted ConfigMap, where a link moves.
+func TestReloadOfAMountedConfigMap(t *testing.T) {
+	needLinux(t)
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	mounted, written := newSecret(t), w.config
+	publish := func(config string) {
+		t.Helper()
+		w.write(config)
+		text, err := os.ReadFile(written)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounted.publish(map[string][]byte{"weir.yaml": text})
+	}
+	publish(webConfig)
+	w.config = filepath.Join(mounted.dir, "weir.yaml")
+	w.launch()
+	w.config = written
+	w.wantVerdict(200)
+	for _, pending := range []string{"4001", "4002"} {
+		hash := w.hash()
+		publish(webConfig + "limits: {pending: " + pending + "}\n")
+		w.rehashed(hash)
+	}
+}
+
+// rehashed waits until the configuration in effect has another hash, and returns it.
+func (w *weir) rehashed(before string) (now string) {
+	w.t.Helper()
+	eventually(w.t, "the new file is loaded", func() error {
+		if now = w.hash(); now == before {
+			return errNotYet
+		}
+		return nil
+	})
+	return now
 }
 
 func TestReloadThroughTheAdminPort(t *testing.T) {
@@ -410,12 +436,7 @@ func TestReloadThroughTheAdminPort(t *testing.T) {
 	hash := w.hash()
 	w.write(webConfig + "limits: {pending: 4003}\n")
 	w.post("/reload")
-	eventually(t, "the new file is loaded", func() error {
-		if w.hash() == hash {
-			return errNotYet
-		}
-		return nil
-	})
+	w.rehashed(hash)
 }
 
 // The access log goes on in a new file after it was moved away and SIGHUP was sent.
