@@ -390,6 +390,18 @@ func (a *asker) count(name string) int {
 	return a.asked[name]
 }
 
+// begunWith counts the questions about names that begin so.
+func (a *asker) begunWith(prefix string) (n int) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	for name, asked := range a.asked {
+		if strings.HasPrefix(name, prefix) {
+			n += asked
+		}
+	}
+	return n
+}
+
 // Strangers can think of any number of names. They must neither have them
 // certified nor keep those from being served who ask for a name that is there.
 func TestStrangersNamesAreNotCertified(t *testing.T) {
@@ -453,7 +465,7 @@ func TestStrangersNamesAreNotCertified(t *testing.T) {
 		})
 	}
 	eventually(t, "somebody waits for a slow answer", func() error {
-		if asker.count("slow0.customers.example.org") == 0 {
+		if asker.begunWith("slow") == 0 { // which of them comes first is not ours to say
 			return errNotYet
 		}
 		return nil

@@ -292,6 +292,7 @@ func TestGRPCHealthAndFailures(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 		defer cancel()
 		c := grpcClient(t, w, listener)
+		w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api") // or else 0 could be from before its first check
 		b.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 		w.wantMetric(0, "weir_backend_endpoint_up", "backend", "api")
 		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
