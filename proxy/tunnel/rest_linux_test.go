@@ -184,11 +184,11 @@ func TestRestingTunnelEnds(t *testing.T) {
 			})
 		}
 	}
-	f("idle", ReasonIdle, 1, Options{Idle: 300 * time.Millisecond}, func(t *testing.T, b *bench) {
+	f("idle", ReasonIdle, 1, Options{Idle: 2 * time.Second}, func(t *testing.T, b *bench) {
 		wantReset(t, b.client)
 		wantReset(t, b.endpoint)
 	})
-	f("lifetime", ReasonLifetime, 1, Options{Lifetime: 300 * time.Millisecond}, func(t *testing.T, b *bench) { wantReset(t, b.client) })
+	f("lifetime", ReasonLifetime, 1, Options{Lifetime: 2 * time.Second}, func(t *testing.T, b *bench) { wantReset(t, b.client) })
 }
 
 // parked says whether both directions of a tunnel are at rest, and leaves them there.
@@ -198,7 +198,7 @@ func parked(b *bench) bool {
 
 // The idle limit restarts with what goes by, parked or not.
 func TestIdleLimitOfRestingTunnel(t *testing.T) {
-	const idle = 600 * time.Millisecond
+	const idle = 1200 * time.Millisecond
 	b := newBench(t).start(Options{Idle: idle})
 	begun := time.Now()
 	for range 5 {
