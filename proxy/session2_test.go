@@ -139,6 +139,7 @@ func TestHTTP2Continue(t *testing.T) {
 	s.wantRead("body")
 	s.write(ok("x"))
 	c.want2(id, 200, "x")
+	r.kept() // the client has the response before that
 	id = c.request(false, "/", ":method: POST", "expect: 100-continue", "content-length: 4")
 	s.head()
 	s.write("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n") // the body is not wanted
