@@ -26,6 +26,8 @@ var samples = map[string][]struct {
 	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"more", "128k", false}},
 	"configuration-snippet":  {{"fields of responses, compression and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
 	"server-snippet":         {{"fields of responses, compression and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
+	"router.entrypoints":     {{"`web`, `websecure`, `http`, `https`", "web,websecure", false}, {"others", "internal", false}},
+	"frontend-entry-points":  {{"`web`, `websecure`, `http`, `https`", "http", false}, {"others", "internal", false}},
 	"router.pathmatcher":     {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"others", "PathRegexp", false}},
 	"router.tls":             {{"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}, {"`false`", "false", false}},
 	"service.serversscheme":  {{"`http`", "http", false}, {"`https`", "https", false}, {"`h2c`", "h2c", false}},

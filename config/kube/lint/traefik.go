@@ -7,6 +7,7 @@ const (
 	everywhere    = "weir serves every Ingress on all of kubernetes.listeners, by default on all http and tls listeners"
 	noSticky      = "weir does not do this yet; clients are spread over all endpoints"
 	policies      = "weir has this for a host in its configuration: a policy under tls_policies, and a route that names it"
+	elsewhere     = "this may be an entry point that only some networks reach, so weir answers 503 for an Ingress that has it; have a second weir with a class of its own serve those, and take this out"
 	authorities   = "weir gets certificates for what its configuration lists under certificates; for an Ingress, let cert-manager make a Secret and name it under tls"
 )
 
@@ -14,10 +15,10 @@ const (
 // Services, without its prefix. Those of Traefik 1 are not read any more, and
 // still written: by solvers of cert-manager, and where somebody relies on them.
 var traefik = map[string]judge{
-	"frontend-entry-points":  always(Near, everywhere),
+	"frontend-entry-points":  looking(entryPoints),
 	"whitelist-source-range": looking(everybody),
 
-	"router.entrypoints":                  always(Near, everywhere),
+	"router.entrypoints":                  looking(entryPoints),
 	"router.middlewares":                  always(guard, noMiddlewares),
 	"router.priority":                     always(No, "the order is fixed: the most specific host, then the longest of its paths, the exact before the prefix"),
 	"router.rulesyntax":                   always(Exact, ""),
@@ -41,6 +42,19 @@ var traefik = map[string]judge{
 	"service.sticky.cookie":    unless("false", No, noSticky), "service.sticky.cookie.name": always(No, noSticky), "service.sticky.cookie.secure": always(No, noSticky),
 	"service.sticky.cookie.samesite": always(No, noSticky), "service.sticky.cookie.domain": always(No, noSticky), "service.sticky.cookie.httponly": always(No, noSticky),
 	"service.sticky.cookie.maxage": always(No, noSticky), "service.sticky.cookie.path": always(No, noSticky),
+}
+
+// entryPoints are harmless where they have the names that Traefik's documentation,
+// chart and version 1 give to those for everybody.
+func entryPoints(value string, _ context) (Rating, string) {
+	for _, name := range strings.Split(value, ",") {
+		switch strings.TrimSpace(name) {
+		case "web", "websecure", "http", "https":
+		default:
+			return guard, elsewhere
+		}
+	}
+	return Near, everywhere
 }
 
 func pathMatcher(value string, _ context) (Rating, string) {
