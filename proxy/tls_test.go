@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -119,12 +118,34 @@ func TestTLSEndpoints(t *testing.T) {
 		s = serveOnce(e.accept(), ok("new"))
 		c.wantResponse(200, "new")
 	}
-	c.write(get) // cut short by a reset, and by an end that is none without a close_notify
-	s.head()
-	s.write("HTTP/1.1 200 OK\r\n\r\nhalf")
-	c.head()
-	s.Conn.(*tls.Conn).NetConn().Close()
-	if rest, err := io.ReadAll(c.r); err == nil {
-		t.Errorf("a truncated response looks whole: %q", rest)
+}
+
+// A response that only the connection's end ends is whole after a close_notify
+// alone: anybody on the way can make the end without it.
+func TestTLSEndpointTruncates(t *testing.T) {
+	e := newTLSEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, tls: {insecure_skip_verify: true}, endpoints:", 1), nil, "@app", e.address)
+	f := func(response string, notify bool, reason any) {
+		t.Helper()
+		c := r.dial("web")
+		c.write(get)
+		s := e.accept()
+		s.head()
+		s.write(response)
+		if notify {
+			s.Close()
+		} else {
+			s.Conn.(*tls.Conn).NetConn().Close()
+		}
+		resp, body, err := c.tryResponse("GET")
+		if (err == nil) != (reason == nil) {
+			t.Errorf("%q, close_notify %t: %v, %q, %v", response, notify, resp, body, err)
+		}
+		r.record().want(t, "status", 200, "reason", reason)
 	}
+	f("HTTP/1.1 200 OK\r\n\r\nwhole", true, nil)
+	f("HTTP/1.1 200 OK\r\n\r\nhalf", false, "response_cut_short")
+	f("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole", false, nil)
+	f("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n", false, nil)
+	f("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhalf", true, "response_cut_short")
 }

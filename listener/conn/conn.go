@@ -66,6 +66,7 @@ type Conn struct {
 	// The reading side's state inside Await.
 	step    func() bool           // of the running Await
 	onReady func(fd uintptr) bool // c.ready, bound once
+	sawEnd  bool                  // Read has returned io.EOF
 	drained bool                  // the last read took all there was, and nothing was reported since
 	quiet   bool                  // the running Await ends when nothing comes
 	mayRest func() bool           // of the running AwaitOrRest
@@ -239,6 +240,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return n, nil
 		}
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.cut.Load() {
+			c.sawEnd = err == io.EOF
 			return n, c.readError(err)
 		}
 		if c.interrupted.Load() {
@@ -272,8 +274,12 @@ func (c *Conn) readNow(p []byte) (int, error) {
 	case err != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
 	}
+	c.sawEnd = true
 	return 0, io.EOF
 }
+
+// SawEnd says whether Read has come to the end of the stream. Only the owner asks.
+func (c *Conn) SawEnd() bool { return c.sawEnd }
 
 // LookAgain makes the next Read inside Await ask the kernel, whatever the last
 // one learned. It is how a connection that was idle is found to be alive.

@@ -95,6 +95,7 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	if err != nil {
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
 	}
+	c.sawEnd = true
 	return 0, io.EOF
 }
 

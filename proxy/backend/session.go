@@ -53,7 +53,8 @@ type Session struct {
 	Reused bool
 
 	http1     http1.Client
-	trunk     *trunk // of Stream
+	secure    secureWay // what http1 reads and writes, where there is TLS
+	trunk     *trunk    // of Stream
 	endpoint  *Endpoint
 	made      *dialSettings // what it was made with
 	idleSince uint32        // in the endpoint's ticks
@@ -65,8 +66,23 @@ func (s *Session) Endpoint() *Endpoint { return s.endpoint }
 // Speak makes a session that was dialled one of HTTP.
 func (s *Session) Speak(limits message.Limits) {
 	s.http1.Init(s.RW, limits)
+	if s.TLS != nil {
+		s.secure = secureWay{s.TLS, s.Conn}
+		s.http1.Init(&s.secure, limits)
+	}
 	s.HTTP = &s.http1
 }
+
+// secureWay is TLS that says how it ended.
+type secureWay struct {
+	*tls.Conn
+	below *conn.Conn
+}
+
+// Truncated says whether the connection ended without a close_notify, as anybody
+// on the way can end it. crypto/tls returns io.EOF for that as well, but only
+// there after an end of what is below it.
+func (s *secureWay) Truncated() bool { return s.below.SawEnd() }
 
 // way is what a Session has of its connection or stream.
 type way interface {

@@ -88,7 +88,7 @@ func (b *body) next(r *reader, head, trailers *message.Head, limits Limits) ([]b
 func (b *body) data(r *reader) ([]byte, error) {
 	if r.empty() {
 		err := r.fill(0)
-		if err == io.EOF && b.state == bodyUntilClose {
+		if err == io.EOF && b.state == bodyUntilClose && !r.truncated() {
 			b.state = bodyEnded
 			return nil, io.EOF
 		}

@@ -125,6 +125,13 @@ func (r *reader) head(limit int) ([]byte, error) {
 
 func (r *reader) consume(n int) { r.r += n }
 
+// truncated says whether the end that was read may be somebody else's than the
+// peer's. A body that only the end ends is not whole then (RFC 9112, section 9.8).
+func (r *reader) truncated() bool {
+	src, can := r.src.(interface{ Truncated() bool })
+	return can && src.Truncated()
+}
+
 // bareLF finds a line feed after from that no carriage return precedes. Such a
 // head would never end here, but does for parsers that take bare line feeds.
 func bareLF(b []byte, from int) bool {
