@@ -95,6 +95,10 @@ type Listener struct {
 	Timeouts ListenerTimeouts
 }
 
+// HearsOfHTTPS says whether the listener may hear that a client came by https to
+// whoever is before it: in a trusted X-Forwarded-Proto, or in a PROXY header.
+func (l *Listener) HearsOfHTTPS() bool { return len(l.TrustForwarded) > 0 || l.HeaderPolicy != "" }
+
 // ListenerHTTP2 says how clients may speak HTTP/2.
 type ListenerHTTP2 struct {
 	// Offer: on tls listeners, by ALPN, where TLS 1.2 or later and a suite that
@@ -353,8 +357,8 @@ type Route struct {
 	TLS       TLSMode
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string    // empty if and only if Redirect is set
-	Redirect   *Redirect // nil: to Backend
+	Backend    string    // empty: all is redirected
+	Redirect   *Redirect // nil: nothing is; with a Backend, what did not come by https to a trusted sender
 	HSTS       *HSTS     // nil: responses say nothing of it
 	// MaxBody bounds a request body in bytes (413 beyond); 0: no bound.
 	MaxBody int64
@@ -364,7 +368,10 @@ type Route struct {
 	TunnelIdle time.Duration
 }
 
-// Redirect answers every request with the same URL over https.
+// OnlyRedirects says whether no request of the route reaches a backend.
+func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
+
+// Redirect answers requests with the same URL over https.
 type Redirect struct {
 	Port   int // 443 is left out of the URL
 	Status int // 301, 302, 307 or 308

@@ -28,11 +28,8 @@ func (v *draft) route(n *yaml.Node, p path) {
 		{"tunnel_idle", v.duration(&r.TunnelIdle, time.Second, 30*day)},
 	}...)
 	v.require(there, n, p, "listeners", "[web]")
-	switch {
-	case !there["redirect"]:
+	if !there["redirect"] {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
-	case there["backend"] && r.Redirect != nil:
-		v.failAt(v.places[&r.Redirect], "the route has a backend as well; keep one of the two")
 	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
 		v.fail(n, p, "stands for more than %d combinations of listener, host and path; split it", maxCombinations)

@@ -103,7 +103,7 @@ func (v *draft) checkClientAuth() {
 		for _, l := range v.listenersOf(r) {
 			if l.Protocol == ProtocolHTTP && r.FirstBytes == "" {
 				for _, h := range v.hostsOf(r) {
-					if on := (hostOn{l.Name, h}); plain[on] == nil || plain[on].Redirect != nil {
+					if on := (hostOn{l.Name, h}); plain[on] == nil || plain[on].OnlyRedirects() {
 						plain[on] = r
 					}
 				}
@@ -134,7 +134,7 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 			g = v.groups[hostOn{l.Name, host}]
 			r, plainListener, tlsListener = find(plain, other.Name, host), other, l
 		}
-		if r == nil || r.Redirect != nil || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
+		if r == nil || r.OnlyRedirects() || g == nil || plainListener.Protocol != ProtocolHTTP || tlsListener.Protocol != ProtocolTLS {
 			continue
 		}
 		if policy := v.asksForCertificates(g); policy != "" {

@@ -68,7 +68,7 @@ func (v *draft) checkRedirect(r *Route) {
 		return
 	}
 	for _, dst := range []any{&r.MaxBody, &r.MaxLifetime, &r.TunnelIdle} {
-		if v.given(dst) {
+		if v.given(dst) && r.OnlyRedirects() {
 			v.failAt(v.places[dst], "the route redirects, so no body and no tunnel goes through it; take this out")
 		}
 	}
@@ -79,6 +79,10 @@ func (v *draft) checkRedirect(r *Route) {
 				v.failAt(at, "the route carries raw connections (%s), and only requests can be redirected; take redirect out, and give a backend", tunnel)
 				return
 			}
+		}
+		if !r.OnlyRedirects() && (l.Protocol != ProtocolHTTP || !l.HearsOfHTTPS()) {
+			v.failAt(at, "beside a backend it is for http listeners with trust_forwarded or proxy_protocol, by which they hear that a client came by https to whoever is before them; listener %q is none, so keep one of redirect and backend", l.Name)
+			return
 		}
 		if l.Protocol != ProtocolTLS {
 			continue

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -126,6 +127,56 @@ func TestBehindHAProxy(t *testing.T) {
 	for _, result := range []string{"malformed", "checksum", "truncated", "missing", "late"} {
 		if n := w.metric("weir_proxy_headers_total", "result", result); n != 0 {
 			t.Errorf("%.0f headers of HAProxy counted as %s", n, result)
+		}
+	}
+}
+
+// Where HAProxy opens TLS, what it sends by plain HTTP is not redirected to https
+// again; it says so in a field, or in the PROXY header.
+func TestRedirectBehindHAProxy(t *testing.T) {
+	needLinux(t)
+	need(t, "haproxy")
+	w := newWeir(t)
+	w.address["app"] = newWebBackend(t, "app").address
+	w.start(`
+listeners:
+  field: {address: '@field', protocol: http, trust_forwarded: [127.0.0.1/32]}
+  header: {address: '@header', protocol: http, proxy_protocol: edge}
+proxy_protocol: {edge: {rules: [{from: [127.0.0.0/8], header: require}]}}
+routes: [{listeners: [field, header], redirect: https, backend: app}]
+backends: {app: {endpoints: ['@app']}}
+`)
+	at := map[string]string{}
+	for _, name := range []string{"field", "field-tls", "header", "header-tls"} {
+		at[name] = freePort(t)
+	}
+	cert := writeCertificate(t, w.dir, "haproxy", true, "app.example.org")
+	runProxy(t, "haproxy", w.dir, fmt.Sprintf(`
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+listen field
+    bind %[1]s
+    bind %[2]s ssl crt %[5]s
+    http-request set-header X-Forwarded-Proto https if { ssl_fc }
+    http-request set-header X-Forwarded-Proto http if !{ ssl_fc }
+    server weir %[6]s
+listen header
+    mode tcp
+    bind %[3]s
+    bind %[4]s ssl crt %[5]s
+    server weir %[7]s send-proxy-v2-ssl
+`, at["field"], at["field-tls"], at["header"], at["header-tls"], cert.both, w.at("field"), w.at("header"))).listening(at["header-tls"])
+	for name, address := range at {
+		c, want := dial(t, address), 308
+		if strings.HasSuffix(name, "-tls") {
+			c, want = tls.Client(c, anyCertificate("app.example.org")), 200
+		}
+		resp, _, err := ask(c, bufio.NewReader(c), "GET", "app.example.org", "/a", "X-Forwarded-Proto: https")
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%s: %v, %v, want %d", name, resp, err, want)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (x *exchange) serve() {
 		switch route, refusal := x.findRoute(); {
 		case refusal != nil:
 			x.reply(refusal)
-		case route.config.Redirect != nil:
+		case route.config.Redirect != nil && (route.backend == nil || !x.cameByHTTPS()):
 			x.redirect(route.config.Redirect)
 		default:
 			x.forward(route)

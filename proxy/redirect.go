@@ -17,6 +17,27 @@ var (
 		Detail: "nobody here waits for this ACME challenge"}
 )
 
+// cameByHTTPS says whether the client came by https to a load balancer that opens
+// TLS itself: by the PROXY header, or by a field of a sender that the listener
+// trusts, if that can be read in one way.
+func (x *exchange) cameByHTTPS() bool {
+	if x.scheme() == "https" {
+		return true
+	}
+	if !x.trusted {
+		return false
+	}
+	said := 0
+	for i := range x.req.Fields {
+		if f := &x.req.Fields[i]; f.ID == message.XForwardedProto && !f.Dropped {
+			if said++; !bytes.EqualFold(x.req.Value(i), []byte("https")) {
+				return false
+			}
+		}
+	}
+	return said == 1
+}
+
 // redirect answers a request with its own URL over https. The host and the
 // target are the request's, which the codec has seen to be what they should:
 // neither can end the field, and no target can replace the host.

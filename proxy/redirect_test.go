@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/header"
 )
 
 // redirected sends plain requests to TLS; app is served as it comes.
@@ -108,6 +110,37 @@ func TestRedirects(t *testing.T) {
 	}
 	if n := r.counter("weir_http_requests_total", "route", "ported", "backend", "", "code", "301"); n != 1 {
 		t.Errorf("%v redirects are counted", n)
+	}
+}
+
+// A load balancer that opens TLS itself says so, and is not sent back for ever.
+func TestRedirectsBehindTLS(t *testing.T) {
+	text := strings.NewReplacer("listeners: [web], redirect: https}", "listeners: [web], redirect: https, backend: app}",
+		"protocol: http}", "protocol: http, trust_forwarded: ['@sender']}").Replace(redirected)
+	endpoint := newHandler(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("X-Forwarded-Proto")) })
+	f := func(sender, fields string, status int, answer string) {
+		t.Helper()
+		r := newRig(t, text, nil, "@app", endpoint, "@sender", sender)
+		c := r.dial("web")
+		c.write("GET /a HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n")
+		c.wantResponse(status, answer)
+		c.write("GET /a HTTP/1.1\r\nHost: a\r\n\r\n") // nothing is kept from the request before
+		c.wantResponse(308, "*")
+	}
+	f("127.0.0.0/8", "X-Forwarded-Proto: https\r\n", 200, "https")
+	f("127.0.0.0/8", "x-forwarded-proto: HTTPS\r\n", 200, "HTTPS")
+	for _, fields := range []string{"", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Proto: https, http\r\n", "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n",
+		"X-Forwarded-Proto: https\r\nX-Forwarded-Proto: https\r\n", "X-Forwarded-Proto:\r\n", "X-Forwarded-Scheme: https\r\n", "X_Forwarded_Proto: https\r\n", "Forwarded: proto=https\r\n"} {
+		f("127.0.0.0/8", fields, 308, "*")
+	}
+	f("192.0.2.0/24", "X-Forwarded-Proto: https\r\n", 308, "*") // whoever it is
+
+	text = strings.Replace(text, "trust_forwarded: ['@sender']}", "proxy_protocol: edge}", 1) + "proxy_protocol: {edge: {rules: [{from: [10.0.0.0/8], header: require}]}}\n"
+	r := newRig(t, text, nil, "@app", endpoint)
+	for said, status := range map[bool]int{true: 200, false: 308} {
+		c := r.introduced("web", header.Header{Version: 2, TLVs: header.TLVs{SSL: &header.SSL{TLS: said}}})
+		c.write("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n")
+		c.wantResponse(status, "*")
 	}
 }
 

@@ -23,7 +23,7 @@ type Table struct {
 // Route is where a request or connection goes.
 type Route struct {
 	name    string
-	backend *backend.Backend // nil: the route redirects
+	backend *backend.Backend // nil: the route only redirects
 	config  *config.Route
 	metrics *routeMetrics
 	hsts    []byte // of responses over TLS; nil: nothing
@@ -86,7 +86,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		b := parts.Backends[r.Backend]
-		if b == nil && r.Redirect == nil {
+		if b == nil && !r.OnlyRedirects() {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 		}
 		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend), hsts: hstsValue(r.HSTS)}

@@ -219,6 +219,9 @@ func showRoute(r config.Route) string {
 	to := r.Backend
 	if r.Redirect != nil {
 		to = fmt.Sprintf("https (%d, port %d)", r.Redirect.Status, r.Redirect.Port)
+		if r.Backend != "" {
+			to += ", or " + r.Backend
+		}
 	}
 	policy := ""
 	if r.TLSPolicy != config.DefaultTLSPolicy {
@@ -307,14 +310,14 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	policies := map[hostOn]string{}
 	claimed := map[fileClaim]string{}
 	for _, route := range merged.Routes {
-		if (route.Backend == "") != (route.Redirect != nil) || route.Name == "" || len(route.Listeners) == 0 {
+		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
 		for _, l := range route.Listeners {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)
 			}
-			if route.Redirect == nil && (backends[route.Backend] == config.ProtocolTCP) != (protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough) {
+			if !route.OnlyRedirects() && (backends[route.Backend] == config.ProtocolTCP) != (protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough) {
 				t.Errorf("route %s on %s leads to backend %s, which speaks %q", route.Name, l, route.Backend, backends[route.Backend])
 			}
 			for _, h := range hostsOf(&route) {

@@ -169,16 +169,18 @@ func (v *conversion) emit(w *want, backend string) {
 		r.Paths = []config.Path{w.path}
 	}
 	byPolicy := map[string][]string{}
-	redirect := r
+	redirect, unless := r, r // it came by https already
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: 443, Status: 308}
+	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {
-		if !v.isFree(w, l, hostTLS{}, false) {
-			continue
-		}
-		if v.redirects(w) {
-			redirect.Listeners = append(redirect.Listeners, l.Name)
-		} else {
+		switch {
+		case !v.isFree(w, l, hostTLS{}, false):
+		case !v.redirects(w):
 			byPolicy[config.DefaultTLSPolicy] = append(byPolicy[config.DefaultTLSPolicy], l.Name)
+		case l.HearsOfHTTPS() && !v.protection(w.host).below: // whoever opened TLS asked nobody for a certificate
+			unless.Listeners = append(unless.Listeners, l.Name)
+		default:
+			redirect.Listeners = append(redirect.Listeners, l.Name)
 		}
 	}
 	for _, l := range v.secure {
@@ -186,8 +188,10 @@ func (v *conversion) emit(w *want, backend string) {
 			byPolicy[t.policy] = append(byPolicy[t.policy], l.Name)
 		}
 	}
-	if len(redirect.Listeners) > 0 {
-		v.routes = append(v.routes, redirect)
+	for _, r := range []config.Route{redirect, unless} {
+		if len(r.Listeners) > 0 {
+			v.routes = append(v.routes, r)
+		}
 	}
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		r.TLSPolicy, r.Listeners = policy, byPolicy[policy]
