@@ -24,8 +24,8 @@ var samples = map[string][]struct {
 	"ssl-redirect":           {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`", "false", true}},
 	"force-ssl-redirect":     {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
 	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"more", "128k", false}},
-	"configuration-snippet":  {{"fields of responses, compression and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
-	"server-snippet":         {{"fields of responses, compression and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
+	"configuration-snippet":  {{"fields of responses, compression, sizes, times and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
+	"server-snippet":         {{"fields of responses, compression, sizes, times and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
 	"router.entrypoints":     {{"`web`, `websecure`, `http`, `https`", "web,websecure", false}, {"others", "internal", false}},
 	"frontend-entry-points":  {{"`web`, `websecure`, `http`, `https`", "http", false}, {"others", "internal", false}},
 	"router.pathmatcher":     {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"others", "PathRegexp", false}},
@@ -48,7 +48,7 @@ func rowsOf(t *testing.T, name string, j judge) (rows []row) {
 	}
 	if j.look == nil {
 		if len(j.exact) > 0 {
-			add(": `"+strings.Join(j.exact, "`, `")+"`", Exact, "")
+			add(": "+strings.ReplaceAll("`"+strings.Join(j.exact, "`, `")+"`", "``", "nothing"), Exact, "")
 		}
 		add("", j.rating, j.why)
 		return rows

@@ -79,7 +79,10 @@ func TestObject(t *testing.T) {
 	f(traefikPrefix+"frontend-entry-points", "http", false, Near, "")
 	f(traefikPrefix+"router.entrypoints", "web, websecure", false, Near, "listeners")
 	f(traefikPrefix+"router.entrypoints", "websecure,internal", false, No, "503")
-	f(traefikPrefix+"router.entrypoints", "", false, No, "503")
+	f(traefikPrefix+"router.entrypoints", "websecure,", false, Near, "")
+	f(traefikPrefix+"router.middlewares", " ", false, Exact, "") // as templates leave it
+	f(traefikPrefix+"router.middlewares", "default-auth@kubernetescrd", false, No, "503")
+	f(nginxPrefix+"configuration-snippet", "", false, Exact, "")
 	f(traefikPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
 	f(traefikPrefix+"auth-type", "basic", false, No, "503")
 	f(nginxPrefix+"auth-by-nobody-knows", "x", false, No, "503")
@@ -98,8 +101,9 @@ func TestSnippets(t *testing.T) {
 			t.Errorf("%q is %s, want %s", lines, got, want)
 		}
 	}
-	f("", No)
+	f("", Exact)
 	f("# deny all;", No)
+	f("client_max_body_size 8m; proxy_read_timeout 1h;", No)
 	f("add_header A b;", No)
 	f("add_header A b", No)
 	f("# comment\n\tadd_header\n  A b;;\r\n # another {\n more_set_headers \"Content-Security-Policy: default-src 'self'; img-src {}\";\n", No)
@@ -119,6 +123,8 @@ func TestSnippets(t *testing.T) {
 	f("more_clear_input_headers X-User;", guard)
 	f(`"deny" all;`, guard)
 	f("return 403;", guard)
+	f(strings.Repeat(";", 250_000)+"deny all;", guard) // in a time that nobody's object can make long
+	f(strings.Repeat("gzip on;", 30_000), No)
 }
 
 // ingress-nginx reads nothing on Services, so nothing that is there keeps anybody out.

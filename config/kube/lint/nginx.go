@@ -100,12 +100,22 @@ var nginx = map[string]judge{
 	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
 }
 
-// openly are the directives that leave nobody out: of responses and of logs.
-var openly = []string{"access_log", "add_header", "error_log", "expires", "gzip", "gzip_types", "more_clear_headers", "more_set_headers", "proxy_hide_header"}
+// openly are the directives that leave nobody out: of responses, of sizes and
+// times, and of logs.
+var openly = []string{
+	"access_log", "add_header", "charset", "error_log", "expires", "more_clear_headers", "more_set_headers", "proxy_hide_header", "server_tokens",
+	"gzip", "gzip_buffers", "gzip_comp_level", "gzip_disable", "gzip_http_version", "gzip_min_length", "gzip_proxied", "gzip_types", "gzip_vary",
+	"client_body_buffer_size", "client_header_buffer_size", "client_max_body_size", "large_client_header_buffers",
+	"proxy_buffer_size", "proxy_buffering", "proxy_buffers", "proxy_busy_buffers_size", "proxy_http_version", "proxy_max_temp_file_size", "proxy_request_buffering",
+	"client_body_timeout", "client_header_timeout", "keepalive_timeout", "proxy_connect_timeout", "proxy_read_timeout", "proxy_send_timeout", "send_timeout",
+}
 
 // snippet: lines for nginx's configuration may ask for passwords or list
 // networks, and fields of requests that they set may be what an application trusts.
 func snippet(value string, _ context) (Rating, string) {
+	if value == "" {
+		return Exact, ""
+	}
 	for value != "" {
 		var first string
 		if first, value = directive(value); first != "" && !slices.Contains(openly, first) {
@@ -122,7 +132,10 @@ func directive(text string) (first, rest string) {
 	for text = strings.TrimSpace(text); strings.HasPrefix(text, "#"); text = strings.TrimSpace(text) {
 		_, text, _ = strings.Cut(text, "\n")
 	}
-	first = text[:strings.IndexAny(text+";", space+";")]
+	first = text
+	if end := strings.IndexAny(text, space+";"); end >= 0 {
+		first = text[:end]
+	}
 	quote, before := rune(0), ' '
 	for i, r := range text {
 		begins := strings.ContainsRune(space, before) // a word, which alone may be quoted

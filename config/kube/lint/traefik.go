@@ -19,7 +19,7 @@ var traefik = map[string]judge{
 	"whitelist-source-range": looking(everybody),
 
 	"router.entrypoints":                  looking(entryPoints),
-	"router.middlewares":                  always(guard, noMiddlewares),
+	"router.middlewares":                  unless("", guard, noMiddlewares),
 	"router.priority":                     always(No, "the order is fixed: the most specific host, then the longest of its paths, the exact before the prefix"),
 	"router.rulesyntax":                   always(Exact, ""),
 	"router.pathmatcher":                  looking(pathMatcher),
@@ -38,7 +38,7 @@ var traefik = map[string]judge{
 	"service.serversscheme":    looking(serversScheme),
 	"service.serverstransport": always(No, "weir reads no ServersTransport; an https backend in its configuration has these settings"),
 	"service.passhostheader":   unless("true", No, "weir sends the Host that the client sent; a backend in its configuration has another with host"),
-	"service.middlewares":      always(guard, noMiddlewares),
+	"service.middlewares":      unless("", guard, noMiddlewares),
 	"service.sticky.cookie":    unless("false", No, noSticky), "service.sticky.cookie.name": always(No, noSticky), "service.sticky.cookie.secure": always(No, noSticky),
 	"service.sticky.cookie.samesite": always(No, noSticky), "service.sticky.cookie.domain": always(No, noSticky), "service.sticky.cookie.httponly": always(No, noSticky),
 	"service.sticky.cookie.maxage": always(No, noSticky), "service.sticky.cookie.path": always(No, noSticky),
@@ -49,7 +49,7 @@ var traefik = map[string]judge{
 func entryPoints(value string, _ context) (Rating, string) {
 	for _, name := range strings.Split(value, ",") {
 		switch strings.TrimSpace(name) {
-		case "web", "websecure", "http", "https":
+		case "web", "websecure", "http", "https", "":
 		default:
 			return guard, elsewhere
 		}
