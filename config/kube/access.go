@@ -48,9 +48,9 @@ func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 }
 
 // guarded tells which annotations of the object, an Ingress or a Service, ask
-// for what weir does not do. Where some of them keep clients out it is refused:
-// nobody may come in, or everybody could.
-func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) bool {
+// for what weir does not do, and returns those that keep clients out. Where there
+// are any it is refused: nobody may come in, or everybody could.
+func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) (guards []string) {
 	guards, others := v.lint(o)
 	if len(guards) > 0 {
 		v.event(at, ReasonAccess, "weir does not do what is asked for by %s, which keeps clients out, or may; the paths answer 503, or everybody would get in. Have the application or weir's configuration do it, and take this out.",
@@ -61,14 +61,49 @@ func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) bool {
 		v.event(at, ReasonUndone, "weir does not do what some annotations ask for, and goes on without it; weir lint says what to do instead. Take them out: %s.",
 			strings.Join(others, ", "))
 	}
-	return len(guards) > 0
+	return guards
+}
+
+// hostIn is a host as the Ingresses of one namespace have it.
+type hostIn struct{ namespace, host string }
+
+// closeHosts finds the hosts that an Ingress closes for others as well: at
+// ingress-nginx some annotations hold for all paths of a host, whichever Ingress
+// has them. Another namespace's Ingresses stay as they are: whoever may write
+// one here could close anybody's host.
+func (v *conversion) closeHosts() {
+	v.closed = map[hostIn]*ingress{}
+	for _, i := range v.ingresses {
+		if !slices.ContainsFunc(i.guards, isOfHost) {
+			continue
+		}
+		for _, w := range i.wants {
+			if in := (hostIn{i.Namespace, w.host}); v.closed[in] == nil {
+				v.closed[in] = i
+			}
+		}
+	}
+}
+
+// isOfHost says whether the annotation holds for all paths of a host at ingress-nginx.
+func isOfHost(annotation string) bool {
+	short, ok := strings.CutPrefix(annotation, nginxPrefix)
+	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
 // refuses says whether nobody may come in by w.
 func (v *conversion) refuses(w *want) bool {
-	if w.by.guarded || w.backend.Service == nil {
-		return w.by.guarded
+	if len(w.by.guards) > 0 {
+		return true
+	}
+	if by := v.closed[hostIn{w.by.Namespace, w.host}]; by != nil && !isChallenge(w.path) {
+		v.on(w.by, ReasonAccess, "The Ingress %s of this namespace keeps clients out of all paths of %s, or may, by %s, which weir does not do; these paths answer 503 as well. Have the application or weir's configuration do it, and take that out there.",
+			by.name, shown(w.host), strings.Join(by.guards, ", "))
+		return true
+	}
+	if w.backend.Service == nil {
+		return false
 	}
 	s := v.services[config.ObjectName{Namespace: w.by.Namespace, Name: w.backend.Service.Name}]
-	return s != nil && v.guarded(reference("v1", "Service", &s.ObjectMeta), s)
+	return s != nil && len(v.guarded(reference("v1", "Service", &s.ObjectMeta), s)) > 0
 }

@@ -26,6 +26,7 @@ func (v *conversion) readIngresses() {
 	slices.SortStableFunc(v.ingresses, func(a, b *ingress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a.name, b.name))
 	})
+	v.closeHosts()
 }
 
 // namespaces says which namespaces are looked at.

@@ -14,11 +14,11 @@ import (
 // ingress is one Ingress, read.
 type ingress struct {
 	*networkingv1.Ingress
-	name    config.ObjectName
-	hosts   []string        // of its rules that can be; "" is every host
-	tls     map[string]bool // hosts that it has TLS for; "" is every host
-	wants   []*want
-	guarded bool // it is to keep clients out, which weir does not: it is refused
+	name   config.ObjectName
+	hosts  []string        // of its rules that can be; "" is every host
+	tls    map[string]bool // hosts that it has TLS for; "" is every host
+	wants  []*want
+	guards []string // annotations that keep clients out, which weir does not: it is refused
 }
 
 // want is a host and a path that an Ingress asks for, and where it is to go.
@@ -51,7 +51,7 @@ func shown(host string) string { return cmp.Or(host, "every host") }
 // read finds out what the Ingress wants, without looking at any other.
 func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, tls: tlsHosts(o)}
-	i.guarded = v.guarded(reference("networking.k8s.io/v1", "Ingress", &o.ObjectMeta), o)
+	i.guards = v.guarded(reference("networking.k8s.io/v1", "Ingress", &o.ObjectMeta), o)
 	known := map[string]bool{}
 	for n := range o.Spec.Rules {
 		rule := &o.Spec.Rules[n]

@@ -101,6 +101,7 @@ type conversion struct {
 	protected map[string]protection // hosts behind client certificates, as far as somebody asked
 
 	ingresses []*ingress              // ours, the oldest first
+	closed    map[hostIn]*ingress     // hosts that one of them closes for all
 	claims    map[claim]*want         // who has which host and path
 	routes    []config.Route          // so far
 	backends  map[string]*Backend     // so far
