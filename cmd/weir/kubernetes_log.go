@@ -123,15 +123,16 @@ func (c *cluster) tellFaults(events []kube.Event) {
 	c.faulty = make(map[kube.Event]bool, len(events))
 	for _, e := range events {
 		c.faulty[e] = true
-		if !before[e] && c.s.faults.Allow(e.Object.Kind) {
+		if !before[e] && c.s.faults.Allow(e.Object.Kind+" "+string(e.Reason)) {
 			c.s.log.Warn("something is wrong with an object of the cluster", zap.String("kind", e.Object.Kind),
 				zap.String("object", nameOf(e)), zap.String("reason", string(e.Reason)), zap.String("error", e.Message))
 		}
 	}
 }
 
-func (s *server) moreFaults(kind string, held int) {
-	s.log.Warn("something is wrong with more objects of the cluster", zap.String("kind", kind), zap.Int("more", held))
+func (s *server) moreFaults(key string, held int) {
+	kind, reason, _ := strings.Cut(key, " ")
+	s.log.Warn("something is wrong with more objects of the cluster", zap.String("kind", kind), zap.String("reason", reason), zap.Int("more", held))
 }
 
 func nameOf(e kube.Event) string {

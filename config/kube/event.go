@@ -47,13 +47,22 @@ func (v *conversion) event(object corev1.ObjectReference, reason Reason, format 
 	v.events[Event{object, reason, fmt.Sprintf(format, args...)}] = true
 }
 
+func inPassing(r Reason) int {
+	if r == ReasonUndone {
+		return 1
+	}
+	return 0
+}
+
 // reference is how events name an object. Objects of informers do not say their kind.
 func reference(apiVersion, kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
+// compareEvents puts what is told in passing last: there may be one for every
+// object, and the others would wait for them.
 func compareEvents(a, b Event) int {
-	return cmp.Or(strings.Compare(a.Object.Kind, b.Object.Kind), strings.Compare(a.Object.Namespace, b.Object.Namespace),
+	return cmp.Or(inPassing(a.Reason)-inPassing(b.Reason), strings.Compare(a.Object.Kind, b.Object.Kind), strings.Compare(a.Object.Namespace, b.Object.Namespace),
 		strings.Compare(a.Object.Name, b.Object.Name), strings.Compare(string(a.Object.UID), string(b.Object.UID)),
 		strings.Compare(string(a.Reason), string(b.Reason)), strings.Compare(a.Message, b.Message))
 }

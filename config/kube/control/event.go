@@ -51,8 +51,13 @@ func (c *Control) tell(ctx context.Context) {
 				again = retryEvents
 				break
 			}
-			if wrote {
-				pause(ctx, eventPace, nil)
+			if !wrote {
+				continue
+			}
+			pause(ctx, eventPace, nil)
+			if len(c.events) > 0 { // there are others to tell by now, and the first are the most urgent
+				again = 0
+				break
 			}
 		}
 		maps.DeleteFunc(all, func(_ Event, w *written) bool { return time.Since(w.at) > forgetEvent })

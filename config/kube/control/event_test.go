@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,26 @@ func TestEvents(t *testing.T) {
 	until(t, "one more", func() bool { return len(cluster.Objects("events")) == 7 })
 	if n := cluster.Asked("patch", "events"); n != 0 {
 		t.Errorf("%d events were written again", n)
+	}
+}
+
+// A new event waits for none of those that stand behind it.
+func TestNewEventsGoFirst(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	r := newReplica(t, cluster, "r1")
+	var w Wanted
+	for i := range 600 { // a minute's work
+		w.Events = append(w.Events, event(fmt.Sprint("old-", i), "something"))
+	}
+	r.Want(w)
+	until(t, "the first event", func() bool { return len(cluster.Objects("events")) > 0 })
+	urgent := event("a", "anything")
+	w.Events = append([]Event{urgent}, w.Events...)
+	r.Want(w)
+	until(t, "the new event", func() bool { return cluster.Objects("events")["shop/"+eventName(urgent)] != nil })
+	if n := len(cluster.Objects("events")); n > 300 {
+		t.Errorf("%d events were written before it", n)
 	}
 }
 
