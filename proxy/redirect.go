@@ -19,7 +19,7 @@ var (
 
 // cameByHTTPS says whether the client came by https to a load balancer that opens
 // TLS itself: by the PROXY header, or by a field of a sender that the listener
-// trusts, if that can be read in one way.
+// trusts, if that can be read in one way. Traefik says wss of WebSockets.
 func (x *exchange) cameByHTTPS() bool {
 	if x.scheme() == "https" {
 		return true
@@ -27,15 +27,15 @@ func (x *exchange) cameByHTTPS() bool {
 	if !x.trusted {
 		return false
 	}
-	said := 0
+	said := false
 	for i := range x.req.Fields {
 		if f := &x.req.Fields[i]; f.ID == message.XForwardedProto && !f.Dropped {
-			if said++; !bytes.EqualFold(x.req.Value(i), []byte("https")) {
+			if said = true; !bytes.EqualFold(x.req.Value(i), []byte("https")) && !bytes.EqualFold(x.req.Value(i), []byte("wss")) {
 				return false
 			}
 		}
 	}
-	return said == 1
+	return said
 }
 
 // redirect answers a request with its own URL over https. The host and the

@@ -129,8 +129,10 @@ func TestRedirectsBehindTLS(t *testing.T) {
 	}
 	f("127.0.0.0/8", "X-Forwarded-Proto: https\r\n", 200, "https")
 	f("127.0.0.0/8", "x-forwarded-proto: HTTPS\r\n", 200, "HTTPS")
+	f("127.0.0.0/8", "X-Forwarded-Proto: wss\r\n", 200, "wss")
+	f("127.0.0.0/8", "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: https\r\n", 200, "https")
 	for _, fields := range []string{"", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Proto: https, http\r\n", "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n",
-		"X-Forwarded-Proto: https\r\nX-Forwarded-Proto: https\r\n", "X-Forwarded-Proto:\r\n", "X-Forwarded-Scheme: https\r\n", "X_Forwarded_Proto: https\r\n", "Forwarded: proto=https\r\n"} {
+		"X-Forwarded-Proto: ws\r\n", "X-Forwarded-Proto:\r\n", "X-Forwarded-Scheme: https\r\n", "X_Forwarded_Proto: https\r\n", "Forwarded: proto=https\r\n"} {
 		f("127.0.0.0/8", fields, 308, "*")
 	}
 	f("192.0.2.0/24", "X-Forwarded-Proto: https\r\n", 308, "*") // whoever it is
