@@ -17,6 +17,16 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
+// TestMain has package conn start what it keeps for the life of the process, here
+// rather than in the first test: a goroutine that begins in a bubble of synctest
+// stays in it, and one that waits for a socket keeps it from ever being quiet.
+func TestMain(m *testing.M) {
+	one, other := net.Pipe()
+	conn.New(one).CanPark()
+	other.Close()
+	os.Exit(m.Run())
+}
+
 // patience bounds every wait of a test that would otherwise hang.
 const patience = 30 * time.Second
 
