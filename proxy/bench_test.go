@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// loop answers every read with the same response; it allocates nothing.
-func loop(t testing.TB, response []byte) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// loop listens on address, and answers every read with the same response; it
+// allocates nothing. It returns the address that it got.
+func loop(t testing.TB, address string, response []byte) string {
+	ln, err := net.Listen("tcp4", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func loop(t testing.TB, response []byte) string {
 // exchanges returns what runs one exchange over a kept connection, without
 // allocating anything itself.
 func exchanges(t testing.TB, request, response string) func() {
-	r := newRig(t, plain, nil, "@app", loop(t, []byte(response)))
+	r := newRig(t, plain, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
 	r.proxy.SetLog(nil)
 	c, err := net.Dial("tcp", r.addrs["web"])
 	if err != nil {
@@ -85,7 +86,7 @@ func TestExchangesAllocateNothing(t *testing.T) {
 // exchanges2 is exchanges for HTTP/2 over TLS, with some streams at once. It
 // says how many records the responses came in.
 func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
-	r := newRig(t, secure2, nil, "@app", loop(t, []byte(small)))
+	r := newRig(t, secure2, nil, "@app", loop(t, "127.0.0.1:0", []byte(small)))
 	r.proxy.SetLog(nil)
 	c := r.dial2("tls")
 	c.framer.WriteWindowUpdate(0, 1<<30)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -19,34 +20,6 @@ const (
 	churnRoutes = 10_000 // each with a backend of its own
 	churnEach   = 4      // endpoints
 )
-
-// everywhere serves all of 127.0.0.0/8 on one port.
-func everywhere(b *testing.B) (port int) {
-	ln, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				buf := make([]byte, 16<<10)
-				for {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					io.WriteString(c, small)
-				}
-			}()
-		}
-	}()
-	return ln.Addr().(*net.TCPAddr).Port
-}
 
 // churned are the endpoints of a backend after so many changes of it: each
 // change takes one away and brings another.
@@ -84,7 +57,7 @@ func cpuTime() time.Duration {
 // client and endpoint included. Windows with and without changes take turns, so
 // that a busy machine is busy for both; their figures have to be alike.
 func BenchmarkChurn(b *testing.B) {
-	port := everywhere(b)
+	port := int(netip.MustParseAddrPort(loop(b, "0.0.0.0:0", []byte(small))).Port()) // of all of 127.0.0.0/8
 	r := manyRoutes(b, port)
 	one := hosts(b, r)
 	for i := range 20_000 {
