@@ -29,11 +29,14 @@ func (x *exchange) cameByHTTPS() bool {
 	}
 	said := false
 	for i := range x.req.Fields {
-		if f := &x.req.Fields[i]; f.ID == message.XForwardedProto && !f.Dropped {
-			if said = true; !bytes.EqualFold(x.req.Value(i), []byte("https")) && !bytes.EqualFold(x.req.Value(i), []byte("wss")) {
-				return false
-			}
+		f := &x.req.Fields[i]
+		if f.ID != message.XForwardedProto || f.Dropped {
+			continue
 		}
+		if proto := x.req.Value(i); !bytes.EqualFold(proto, []byte("https")) && !bytes.EqualFold(proto, []byte("wss")) {
+			return false
+		}
+		said = true
 	}
 	return said
 }
