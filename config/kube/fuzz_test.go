@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -170,20 +171,23 @@ func checkEndpoints(t *testing.T, b *Backend, endpoints []config.Endpoint) {
 
 // withoutGood takes out of m what would stand for the good application itself.
 func (m *Manifests) withoutGood() {
-	outside := func(o metav1.Object) bool { return o.GetNamespace() == "good" }
+	ofGood := func(o metav1.Object) bool { return o.GetNamespace() == "good" }
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
-		return outside(o) && o.Name == "web"
+		if ofGood(o) { // whoever may write there may close the application's own hosts
+			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return isOfHost(name) })
+		}
+		return ofGood(o) && o.Name == "web"
 	})
-	m.Services = slices.DeleteFunc(m.Services, func(o *corev1.Service) bool { return outside(o) && o.Name == "app" })
-	m.Secrets = slices.DeleteFunc(m.Secrets, func(o *corev1.Secret) bool { return outside(o) && o.Name == "tls" })
-	m.Slices = slices.DeleteFunc(m.Slices, func(o *discoveryv1.EndpointSlice) bool { return outside(o) })
+	m.Services = slices.DeleteFunc(m.Services, func(o *corev1.Service) bool { return ofGood(o) && o.Name == "app" })
+	m.Secrets = slices.DeleteFunc(m.Secrets, func(o *corev1.Secret) bool { return ofGood(o) && o.Name == "tls" })
+	m.Slices = slices.DeleteFunc(m.Slices, func(o *discoveryv1.EndpointSlice) bool { return ofGood(o) })
 	m.Classes = slices.DeleteFunc(m.Classes, func(o *networkingv1.IngressClass) bool { return o.Name == "weir" })
 	// An event is on an object with a name, as all have that the API server knows.
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool { return o.Name == "" || strings.Contains(o.Namespace+o.Name, "/") })
 	m.Services = slices.DeleteFunc(m.Services, func(o *corev1.Service) bool { return o.Name == "" })
 	m.Classes = slices.DeleteFunc(m.Classes, func(o *networkingv1.IngressClass) bool { return o.Name == "" })
-	m.ConfigMaps = slices.DeleteFunc(m.ConfigMaps, func(o *corev1.ConfigMap) bool { return o.Name == "" || outside(o) })
+	m.ConfigMaps = slices.DeleteFunc(m.ConfigMaps, func(o *corev1.ConfigMap) bool { return o.Name == "" || ofGood(o) })
 	if m.TCP = nil; len(m.ConfigMaps) > 0 {
 		m.TCP = m.ConfigMaps[0]
 	}
