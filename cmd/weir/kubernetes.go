@@ -159,7 +159,7 @@ func (c *cluster) await() error {
 	select {
 	case <-c.known:
 		return nil
-	case <-c.s.ctx.Done():
+	case <-c.s.waits.Done():
 		return errEnded
 	case <-time.After(c.s.patience):
 		return fmt.Errorf("the objects of the cluster are not known after %v: %w; look at kubernetes.kubeconfig and at weir's rights there",

@@ -546,6 +546,43 @@ func TestReloadToAnotherClusterInVain(t *testing.T) {
 	c.now("shop.example", "/", 503)
 }
 
+// Who tells weir to end does not wait for a reload that waits for a cluster.
+func TestSIGTERMDuringReload(t *testing.T) {
+	c := newClustered(t, shop, "web")
+	c.load("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], redirect: {scheme: https}}]\ndrain: {lame_duck: 0s, timeout: 2s}\n")
+	c.set(errors.New("forbidden"))
+	c.patience = time.Hour
+	c.path = filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(c.path, []byte(strings.NewReplacer(c.words...).Replace(beside+adminOff(beside))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signals, ended := make(chan os.Signal, 4), make(chan error, 1)
+	c.ended = true
+	go func() { ended <- c.serve(signals) }()
+	signals <- syscall.SIGHUP
+	eventually(t, "the cluster is waited for", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.lists == 0 {
+			return errors.New("it is not asked")
+		}
+		return nil
+	})
+	signals <- syscall.SIGTERM
+	close(signals)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	if c.node.Verdict().Ready {
+		t.Error("it did not drain")
+	}
+}
+
 // While weir drains, connections are still taken, so objects take effect as ever.
 func TestDrainBesideObjects(t *testing.T) {
 	c := newClustered(t, shop, "web")

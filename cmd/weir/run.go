@@ -96,14 +96,22 @@ func hearSignals() chan os.Signal {
 
 // serve waits for signals and changed files until it is told to end.
 func (s *server) serve(signals <-chan os.Signal) error {
-	for sig := range signals {
-		if sig == syscall.SIGHUP {
+	// Reloads have a goroutine of their own: one may wait for a cluster, and
+	// nothing holds up the signal that ends weir.
+	hangups := make(chan struct{}, 1) // one that waits stands for all that come meanwhile
+	go func() {
+		for range hangups {
 			s.reopenLogs()
 			s.reload("SIGHUP")
-			continue
 		}
-		break
+	}()
+	for sig := range signals {
+		if sig != syscall.SIGHUP {
+			break
+		}
+		wake(hangups)
 	}
+	close(hangups)
 	s.endWatch()
 	now := make(chan struct{})
 	go func() {
@@ -211,6 +219,13 @@ func (s *server) endWatch() {
 	s.unwatched = true
 	if s.stopWatch != nil {
 		s.stopWatch()
+	}
+}
+
+func wake(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
 	}
 }
 

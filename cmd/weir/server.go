@@ -63,8 +63,10 @@ type server struct {
 	path string // of the configuration; empty or "-" cannot be read again
 	watcher
 
-	ctx  context.Context // ends with the server
-	stop context.CancelFunc
+	ctx      context.Context // ends with the server
+	stop     context.CancelFunc
+	waits    context.Context // of reloads for others: ends when a drain begins that nothing ends
+	endWaits context.CancelFunc
 
 	change    sync.Mutex // held while a configuration is applied
 	ended     bool       // nothing is applied any more
@@ -86,6 +88,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s := &server{log: log, level: level, registry: prometheus.NewRegistry(),
 		listeners: make(map[string]*boundListener), ports: make(map[string]*boundPort)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.waits, s.endWaits = context.WithCancel(s.ctx)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = newServerMetrics(s.registry)
 
@@ -414,13 +417,15 @@ var errCut = errors.New("still running at the end of drain.timeout and cut off (
 func (s *server) shutdown(now <-chan struct{}) error {
 	cfg := s.config.Load()
 	s.setDraining(true)
+	s.endWaits()
+	lame := time.After(cfg.Drain.LameDuck)
 	if c := s.current(); c != nil {
 		c.giveUp()
 	}
 	s.log.Info("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout),
 		zap.Int("connections", s.tracker.Open()))
 	select {
-	case <-time.After(cfg.Drain.LameDuck):
+	case <-lame:
 	case <-now:
 	}
 	s.change.Lock()

@@ -49,9 +49,9 @@ func (s *server) shareTickets(cfg *config.Config) {
 	if s.shared.storage == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(s.waits, syncTimeout)
 	defer cancel()
-	if err := s.tickets.Sync(ctx); err != nil {
+	if err := s.tickets.Sync(ctx); err != nil && s.waits.Err() == nil {
 		s.log.Error("session ticket keys are not shared", zap.Error(err))
 	}
 }
