@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +173,41 @@ func TestStatuses(t *testing.T) {
 	}
 	if left := cluster.Objects("leases"); len(left) != 0 {
 		t.Errorf("%v is left", left)
+	}
+}
+
+// Who serves an Ingress from now on may have written its status before this one
+// has seen that: that is left alone.
+func TestAnotherHasTheIngress(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	for _, name := range []string{"moved", "left"} {
+		cluster.Change("shop", "ingresses", name, ingress())
+	}
+	r := newReplica(t, cluster, "r1")
+	var seen atomic.Pointer[[]*networkingv1.Ingress] // what the informer has
+	now := r.opts.Ingresses
+	r.opts.Ingresses = func() []*networkingv1.Ingress {
+		if s := seen.Load(); s != nil {
+			return *s
+		}
+		return now()
+	}
+	r.Want(Wanted{Publish: static, Ingresses: names("moved", "left")})
+	until(t, "both have addresses", func() bool { return statuses(t, cluster) == "left="+both+" moved="+both })
+	before := now()
+	seen.Store(&before)
+	cluster.Change("shop", "ingresses", "moved", ingress("198.51.100.1"))
+	r.Want(Wanted{Publish: static})
+	const want = "left= moved=198.51.100.1"
+	until(t, want, func() bool { return statuses(t, cluster) == want && cluster.Asked("patch", "ingresses/status") == 4 })
+	if all := r.troubles(); len(all) > 0 {
+		t.Errorf("there is the trouble %q", all)
+	}
+	seen.Store(nil)
+	r.leave()
+	if got := statuses(t, cluster); got != want {
+		t.Errorf("in the end there is %s", got)
 	}
 }
 

@@ -73,15 +73,16 @@ func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, 
 	ours := setOf(w.Ingresses)
 	for _, i := range c.opts.Ingresses() {
 		var addresses []string
+		version := ""
 		if ours[nameOf(i)] {
 			addresses = wanted
-		} else if !wroteLast(i, c.manager) {
+		} else if version = i.ResourceVersion; !wroteLast(i, c.manager) {
 			continue
 		}
 		if p, ok := wrote[i.UID]; slices.Equal(shown(i), addresses) || ok && slices.Equal(p.addresses, addresses) || !c.mayTry("statuses", i.Namespace) {
 			continue
 		}
-		if err := c.writeStatus(ctx, i, addresses); api.IsAway(err) {
+		if err := c.writeStatus(ctx, i, addresses, version); api.IsAway(err) {
 			return err
 		}
 		wrote[i.UID] = published{time.Now(), addresses}
@@ -129,7 +130,9 @@ func shown(i *networkingv1.Ingress) (all []string) {
 
 // writeStatus gives an Ingress these addresses. It is a merge of one field, so
 // it conflicts with nothing that others write; the object has to be the same one.
-func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string) error {
+// With a version it has to be as it was then: somebody else may have the Ingress
+// now, and have written addresses of its own before this.
+func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string, version string) error {
 	limited, cancel := whole(ctx)
 	defer cancel()
 	var balancers []networkingv1.IngressLoadBalancerIngress // nil takes the field out
@@ -140,15 +143,19 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 			balancers = append(balancers, networkingv1.IngressLoadBalancerIngress{Hostname: a})
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": i.UID},
+	metadata := map[string]any{"uid": i.UID}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata,
 		"status": map[string]any{"loadBalancer": map[string]any{"ingress": balancers}}})
 	if err != nil {
 		return err
 	}
 	err = c.opts.Client.Networking.Patch(types.MergePatchType).Namespace(i.Namespace).Resource("ingresses").Name(i.Name).SubResource("status").
 		Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
-	if apierrors.IsNotFound(err) {
-		return nil // gone meanwhile
+	if apierrors.IsNotFound(err) || version != "" && apierrors.IsConflict(err) {
+		return nil // gone meanwhile, or another one; what is still there is seen the next time
 	}
 	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
 	if err != nil {
@@ -171,7 +178,7 @@ func (c *Control) withdraw(ctx context.Context, kept []config.ObjectName) error 
 		running.Go(func() {
 			for i := range left {
 				if ctx.Err() == nil && c.mayTry("statuses", i.Namespace) {
-					errs[n] = cmp.Or(errs[n], c.writeStatus(ctx, i, nil))
+					errs[n] = cmp.Or(errs[n], c.writeStatus(ctx, i, nil, ""))
 				}
 			}
 		})
