@@ -83,6 +83,11 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (w
 	if before == nil || apierrors.IsNotFound(err) {
 		verb, err = "create", c.createEvent(ctx, namespace, e)
 	}
+	if isLeaving(err) {
+		c.outcome("tell", namespace, nil)
+		all[e] = now
+		return false, nil
+	}
 	c.opts.Metrics.events.WithLabelValues(result(err)).Inc()
 	if err != nil {
 		err = api.Failure(verb, "events", namespace, err)
@@ -96,6 +101,13 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (w
 	}
 	all[e] = now // even if it is wrong (a namespace that is going away): it would hold up the others
 	return true, nil
+}
+
+// isLeaving says whether what could not be made is of a namespace that goes away,
+// or is gone: that is refused as if a right were missing, nobody would look for it
+// there, and no success would ever say that the trouble is over.
+func isLeaving(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)
 }
 
 // eventName is the same whichever replica writes it, so there is one.

@@ -96,19 +96,31 @@ func TestEventsAreRenewed(t *testing.T) {
 	count(1)
 }
 
-// What the API server refuses as wrong holds up nothing either.
+// A namespace that goes away, or is gone, is no trouble and holds up nothing. What
+// is wrong elsewhere is told after it all the same.
 func TestNamespaceGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
 	cluster.Refuse(func(r fake.Request) int {
-		if r.Namespace == "shop" && r.Resource == "events" {
-			return 404
+		if r.Resource != "events" {
+			return 0
 		}
-		return 0
+		return map[string]int{"shop": fake.Terminating, "past": 404, "closed": 403}[r.Namespace]
 	})
 	r := newReplica(t, cluster, "r1")
-	there := event("c", "wrong")
-	there.Object.Namespace = "blog"
-	r.Want(Wanted{Events: []Event{event("a", "one"), there}})
-	until(t, "the other event", func() bool { return len(cluster.Objects("events")) == 1 })
+	in := func(namespace string) Event {
+		e := event("c", "wrong")
+		e.Object.Namespace = namespace
+		return e
+	}
+	r.Want(Wanted{Events: []Event{in("shop"), in("past"), in("blog")}})
+	until(t, "the event in another namespace", func() bool { return len(cluster.Objects("events")) == 1 })
+	if all := r.troubles(); len(all) > 0 {
+		t.Errorf("there is the trouble %q", all)
+	}
+	r.Want(Wanted{Events: []Event{in("shop"), in("past"), in("blog"), in("closed")}})
+	until(t, "a right that is missing is told", func() bool { return len(r.troubles()) == 1 })
+	if all := r.troubles(); !strings.Contains(all[0], "no right to create events in namespace closed") {
+		t.Errorf("there is the trouble %q", all)
+	}
 }

@@ -73,6 +73,10 @@ func New(t testing.TB) *API {
 	return c
 }
 
+// Terminating refuses what is to be made as it is in a namespace that goes away: that
+// is a status 403 with a cause.
+const Terminating = -1
+
 // Refuse has requests answered with the status that f returns, unless that is 0.
 // nil: none.
 func (c *API) Refuse(f func(Request) int) {
@@ -188,7 +192,13 @@ func (c *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := Request{verb, strings.TrimSuffix(part[0]+"/"+sub, "/"), namespace}
 	c.asked[asked]++
 	if c.refuse != nil {
-		if code := c.refuse(asked); code != 0 {
+		code := c.refuse(asked)
+		if code == Terminating {
+			reply(w, http.StatusForbidden, Object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+				"message": "the test wants a namespace that goes away", "details": Object{"causes": []any{Object{"reason": "NamespaceTerminating"}}}})
+			return
+		}
+		if code != 0 {
 			fail(w, code, map[int]string{403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}[code])
 			return
 		}
