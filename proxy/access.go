@@ -107,8 +107,9 @@ func (c *clientSide) lost(reason string, err error) {
 	}
 }
 
-// tunnelEnded hands a tunnel's record over.
+// tunnelEnded counts a tunnel and hands its record over.
 func (p *Proxy) tunnelEnded(r *Record) {
+	p.Metrics.tunnelEnded(r.Route, r.Reason)
 	if r.Duration == 0 {
 		r.Duration = time.Since(r.Started)
 	}

@@ -16,13 +16,15 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	bytes    *prometheus.CounterVec
 	tunnels  *prometheus.GaugeVec
+	ended    *prometheus.CounterVec
 	http2    *prometheus.CounterVec
 	slow     *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
-	none      *routeMetrics // of requests that no route matched
+	names     map[string]bool // of routes
+	none      *routeMetrics   // of requests that no route matched
 }
 
 type routeKey struct{ route, backend string }
@@ -53,13 +55,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Bytes from (in) and to (out) clients by route, as on the wire."}, []string{"route", "direction"}),
 		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
 			Help: "Tunnels open by route."}, []string{"route"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tunnels_ended_total",
+			Help: "Tunnels that ended, and connections that came to none, by route and reason."}, []string{"route", "reason"}),
 		http2: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http2_errors_total",
 			Help: "Connections and streams of clients that were ended for a fault of theirs, by listener and reason."}, []string{"listener", "scope", "reason"}),
 		slow: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_slow_clients_total",
 			Help: "Exchanges that were ended because the client was too slow, by what it was slow with: slow_head, slow_body or slow_read."}, []string{"listener", "reason"}),
 		routes: make(map[routeKey]*routeMetrics),
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.http2, m.slow)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow)
 	m.none = m.route("", "")
 	return m
 }
@@ -103,6 +107,12 @@ func (m *Metrics) retain(t *Table) {
 			m.slow.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
+	for name := range m.names {
+		if !names[name] {
+			m.ended.DeletePartialMatch(prometheus.Labels{"route": name})
+		}
+	}
+	m.names = names
 	m.listeners = make(map[string]bool)
 	for name := range t.edges {
 		m.listeners[name] = true
@@ -148,6 +158,15 @@ func (e *edge) each(f func(*Route)) {
 	}
 	if e.any != nil {
 		host(e.any)
+	}
+}
+
+// tunnelEnded counts a tunnel, or what came to none.
+func (m *Metrics) tunnelEnded(route, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.names[route] { // else it went, and its series with it
+		m.ended.WithLabelValues(route, reason).Inc()
 	}
 }
 

@@ -63,6 +63,9 @@ func TestTunnelsThatEndBadly(t *testing.T) {
 		s.wantRead("x")
 		end(r, c, s)
 		r.record().want(t, "kind", "tunnel", "reason", reason)
+		if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", reason); n != 1 {
+			t.Errorf("%v tunnels ended: %s", n, reason)
+		}
 		for _, p := range []*peer{c, s} { // neither can take it for an end
 			if _, err := io.ReadAll(p.r); err == nil {
 				t.Errorf("%s: an orderly end", reason)
@@ -83,6 +86,9 @@ func TestTunnelWithoutEndpoint(t *testing.T) {
 	r := newRig(t, raw, nil, "@ssh", refusedAddress(t))
 	wantReset(t, r.addrs["tcp"])
 	r.record().want(t, "kind", "tunnel", "reason", "connect", "retries", 2, "bytes_in", 0)
+	if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", "connect"); n != 1 { // the access log may be off
+		t.Errorf("%v connections came to no tunnel", n)
+	}
 	r = newRig(t, strings.Replace(raw, "endpoints:", "health_check: {tcp: {}}, endpoints:", 1), nil, "@ssh", refusedAddress(t))
 	wantReset(t, r.addrs["tcp"])
 	r.record().want(t, "kind", "tunnel", "reason", "no_endpoint_ready", "endpoint", nil)
@@ -120,6 +126,9 @@ func TestReloadOfTunnels(t *testing.T) {
 	r.record().want(t, "reason", "cut", "route", "git")
 	if n := r.counter("weir_bytes_total", "route", "git"); n != 0 {
 		t.Errorf("the removed route has %v bytes", n)
+	}
+	if n := r.counter("weir_tunnels_ended_total", "route", "git"); n != 0 {
+		t.Errorf("the removed route has %v tunnels that ended", n)
 	}
 	for range 3 { // nothing of it is left
 		if orphans := r.load(raw, nil, "@ssh", e.address); len(orphans) != 0 {
