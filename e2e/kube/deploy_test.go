@@ -192,6 +192,34 @@ func TestChartOfSomeNamespaces(t *testing.T) {
 	})
 }
 
+// TestChartOfAnotherNamespace runs the configuration that the chart makes for a
+// namespace that is not its own, with the fewest rights: weir gets ready, serves, and
+// finds the Service whose addresses it publishes.
+func TestChartOfAnotherNamespace(t *testing.T) {
+	s := newStage(t)
+	s.needHelm()
+	shop := s.within(t)
+	shop.name += "-shop"
+	s.kubectl("create", "namespace", shop.name)
+	t.Cleanup(func() { s.cluster.kubectl("", "delete", "namespace", shop.name, "--wait=false") })
+	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=ClusterIP,replicas=0,rbac.node=false,rbac.namespaces={"+shop.name+"},ingressClass.name="+s.name+",config.kubernetes.class="+s.name)
+	t.Cleanup(func() { s.helm("uninstall", "edge", "--namespace", s.name) })
+	text := s.fill(deployment("a", 1) + "\n---\n" + ingress("web", "web.example", "/", "a", ""))
+	if _, err := s.cluster.kubectl(text, "apply", "--namespace="+shop.name, "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	w := s.newWeir("", "")
+	w.address = "10.10.0.1" // its listeners are those of a Pod
+	text = s.kubectl("get", "configmap", "edge", "--namespace="+s.name, `--output=jsonpath={.data.weir\.yaml}`)
+	text = strings.Replace(text, "kubernetes:\n", "kubernetes:\n  kubeconfig: "+s.account("edge")+"\n  lease: "+s.name+"/weir\n", 1)
+	if err := os.WriteFile(w.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.launch("NODE_NAME=node-a").ready()
+	w.wantApp("http://web.example:8080/", "a")
+	shop.wantAddresses("web", s.kubectl("get", "service", "edge", "--namespace="+s.name, "--output=jsonpath={.spec.clusterIP}"))
+}
+
 // account makes a kubeconfig of a service account of the namespace.
 func (s *stage) account(name string) (file string) {
 	s.Helper()
