@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -438,6 +439,19 @@ func TestProcessesFor(t *testing.T) {
 	f(19936, 20000, 1)
 	f(19937, 20000, 2)
 	f(5, 10, 5)
+}
+
+// Many processes take descriptors of the one that starts them: what to do about it is said.
+func TestProcessError(t *testing.T) {
+	f := func(err error, want string) {
+		t.Helper()
+		if got := processError(7, 75, err).Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	f(io.ErrUnexpectedEOF, "process 8 of 75: unexpected EOF")
+	f(fmt.Errorf("cannot start it: %w", os.NewSyscallError("pipe2", syscall.EMFILE)), "process 8 of 75: cannot start it: pipe2: "+
+		"too many open files: raise the limit of open files (ulimit -n), or hold fewer connections (--connections)")
 }
 
 func TestPrepare(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,12 +94,20 @@ func runWorkers(ctx context.Context, o *Options, parts int, command []string, sh
 		case <-gone:
 			for i, w := range ws {
 				if w.err != nil {
-					return nil, fmt.Errorf("process %d of %d: %w", i+1, parts, w.err)
+					return nil, processError(i, parts, w.err)
 				}
 			}
 			return sum(ws), nil
 		}
 	}
+}
+
+// processError is the error of one process. Each takes a few descriptors of ours.
+func processError(part, parts int, err error) error {
+	if errors.Is(err, syscall.EMFILE) {
+		err = fmt.Errorf("%w: raise the limit of open files (ulimit -n), or hold fewer connections (--connections)", err)
+	}
+	return fmt.Errorf("process %d of %d: %w", part+1, parts, err)
 }
 
 // A worker is one process of several, as its parent sees it.
