@@ -336,7 +336,11 @@ const (
 // Path is a pattern of a route: an exact path, or a prefix that ends at a segment border.
 type Path struct {
 	Exact bool
-	Value string // begins with a slash
+	// Closed is of a path that everybody is kept out of, and that no file can say:
+	// it matches whatever an endpoint may take for it, with escapes and doubled
+	// slashes and in any case; with Begins also what its text alone begins.
+	Closed, Begins bool
+	Value          string // begins with a slash
 }
 
 // Route sends what matches to a backend.

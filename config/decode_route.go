@@ -68,12 +68,15 @@ func parsePath(s string) (Path, error) {
 			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every such request; write the path that is meant")
 		}
 	}
-	return Path{exact, value}, nil
+	return Path{Exact: exact, Value: value}, nil
 }
 
 func (p Path) String() string {
-	if p.Exact {
+	switch {
+	case p.Exact:
 		return "=" + p.Value
+	case p.Begins:
+		return p.Value + "..."
 	}
 	return p.Value
 }

@@ -49,7 +49,7 @@ func TestAcceptance(t *testing.T) {
 	}
 	for name, want := range map[string]Route{
 		"web/app.example.org":           {TLS: TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
-		"websecure/app.example.org/api": {TLS: TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []Path{{false, "/api"}, {true, "/status"}}},
+		"websecure/app.example.org/api": {TLS: TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []Path{{Value: "/api"}, {Exact: true, Value: "/status"}}},
 		"websecure/legacy.example.org":  {TLS: TLSTerminate, TLSPolicy: "partners", Backend: "app", Listeners: []string{"websecure"}, Hosts: []string{"legacy.example.org"}},
 		"websecure/vault.example.org":   {TLS: TLSPassthrough, TLSPolicy: "default", Backend: "vault", Listeners: []string{"websecure"}, Hosts: []string{"vault.example.org"}},
 		"git-over-443":                  {TLS: TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"websecure"}, FirstBytes: "ssh"},

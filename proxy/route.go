@@ -82,6 +82,10 @@ func (h *host) match(p []byte) *Route {
 // matches says whether p is the exact path, or lies at or under the prefix.
 // "/" is everyone's prefix, the "*" of OPTIONS included.
 func matches(c *config.Path, p []byte) bool {
+	return matchesText(c, p) || c.Closed && mayMatch(c, p)
+}
+
+func matchesText(c *config.Path, p []byte) bool {
 	switch v := c.Value; {
 	case c.Exact:
 		return string(p) == v
@@ -92,6 +96,46 @@ func matches(c *config.Path, p []byte) bool {
 	default:
 		return len(p) == len(v) || v[len(v)-1] == '/' || p[len(v)] == '/'
 	}
+}
+
+// mayMatch says whether an endpoint may take p for what c closes: escapes undone,
+// slashes merged, in upper case or lower.
+func mayMatch(c *config.Path, p []byte) bool {
+	seen, last := 0, byte(0) // of c's value
+	for i := 0; i < len(p); i++ {
+		b := p[i]
+		if b == '%' && i+2 < len(p) { // message.AmbiguousPath refused what is no escape
+			b = unhex(p[i+1])<<4 | unhex(p[i+2])
+			i += 2
+		}
+		if b == '/' && last == '/' {
+			continue
+		}
+		last = b
+		if seen == len(c.Value) {
+			return !c.Exact && (c.Begins || b == '/' || c.Value[seen-1] == '/')
+		}
+		if lower(b) != lower(c.Value[seen]) {
+			return false
+		}
+		seen++
+	}
+	return seen == len(c.Value)
+}
+
+// unhex is the value of a hexadecimal digit.
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c&^0x20 - 'A' + 10
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c | 0x20
+	}
+	return c
 }
 
 // policyFor is the policy that holds for a host and a client, after `from`.

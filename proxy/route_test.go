@@ -320,3 +320,43 @@ func TestNoRoute(t *testing.T) {
 	})
 	e.untouched()
 }
+
+// What is closed is so by every way of writing it that an endpoint may take for the same.
+func TestClosedPaths(t *testing.T) {
+	f := func(c config.Path, path string, want bool) {
+		t.Helper()
+		c.Closed = true
+		if got := matches(&c, []byte(path)); got != want {
+			t.Errorf("%v matches %q: %t, want %t", c, path, got, want)
+		}
+		if c.Closed = false; !want && matches(&c, []byte(path)) {
+			t.Errorf("%v matches %q, but not where it is closed", c, path)
+		}
+	}
+	admin := config.Path{Value: "/admin"}
+	for _, path := range []string{"/admin", "/admin/", "/admin/x", "//admin", "/admin//x", "///admin/", "/%61dmin", "/adm%69n/x", "/admin%2fx", "/admin%2Fx", "%2fadmin", "/ADMIN", "/%41dmin", "//%61DMIN%2F"} {
+		f(admin, path, true)
+	}
+	for _, path := range []string{"/", "//", "*", "", "/adm", "/administrator", "/x/admin", "/%2561dmin", "/admin%20", "/admi", "/admi/n", "/admin;x"} {
+		f(admin, path, false)
+	}
+	begins := config.Path{Value: "/swagger", Begins: true}
+	for _, path := range []string{"/swagger", "/swagger-ui/", "/Swagger.json", "//swagger-resources", "/%73wagger%2dui"} {
+		f(begins, path, true)
+	}
+	f(begins, "/swagge", false)
+	exact := config.Path{Exact: true, Value: "/metrics"}
+	for _, path := range []string{"/metrics", "//metrics", "/metric%73", "/METRICS"} {
+		f(exact, path, true)
+	}
+	for _, path := range []string{"/metrics/", "/metrics/x", "/metricsx", "/"} {
+		f(exact, path, false)
+	}
+	for _, path := range []string{"/", "/x", "//", "*", "/%2f"} {
+		f(config.Path{Value: "/"}, path, true)
+	}
+	f(config.Path{Exact: true, Value: "/"}, "//", true)
+	f(config.Path{Exact: true, Value: "/"}, "/x", false)
+	f(config.Path{Value: "/a%20b"}, "/a%20b/c", true) // as it is written, too
+	f(config.Path{Value: "/é"}, "/%c3%a9", true)
+}

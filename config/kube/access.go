@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,9 @@ func (l Lint) alike(a, b metav1.Object) bool {
 
 // nginxPrefix is what ingress-nginx's annotations begin with.
 const nginxPrefix = "nginx.ingress.kubernetes.io/"
+
+// traefikPrefix is what Traefik's begin with.
+const traefikPrefix = "traefik.ingress.kubernetes.io/"
 
 // annotationCanary is ingress-nginx's: the Ingress is for a share of what another one has.
 const annotationCanary = nginxPrefix + "canary"
@@ -64,6 +68,9 @@ func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) (guards
 	return guards
 }
 
+// maxPatterns is how many expressions of one host are held against its paths.
+const maxPatterns = 100
+
 // hostIn is a host as the Ingresses of one namespace have it.
 type hostIn struct{ namespace, host string }
 
@@ -83,6 +90,43 @@ func (v *conversion) closeHosts() {
 			}
 		}
 	}
+	v.patterns = map[hostIn][]*want{}
+	for _, i := range v.ingresses {
+		for _, w := range i.wants {
+			in := hostIn{i.Namespace, w.host}
+			switch {
+			case !w.pattern:
+			case len(v.patterns[in]) < maxPatterns:
+				v.patterns[in] = append(v.patterns[in], w)
+			case v.closed[in] == nil:
+				v.closed[in] = i // each path would be held against each
+			}
+		}
+	}
+}
+
+// shadows says whether ingress-nginx would ask the expression of p first for what
+// w has: all paths of a host are expressions there where one is, the longest first.
+func (p *want) shadows(w *want) bool {
+	top, path := strings.ToLower(strings.TrimSuffix(p.path.Value, "/")), strings.ToLower(w.path.Value)
+	under := path == top || strings.HasPrefix(path, top+"/") || p.loose && strings.HasPrefix(path, top)
+	return p.by != w.by && under && len(w.written) <= len(p.written)
+}
+
+// served is the path that the route of w has. Of one that is refused nothing
+// may be left that gets in by the route of a shorter path: what an application
+// takes for it is refused as well, and what Traefik and ingress-nginx do.
+func (w *want) served() config.Path {
+	p := w.path
+	if len(w.guards) > 0 {
+		p.Closed = true
+		text := slices.ContainsFunc(w.guards, func(name string) bool { return strings.HasPrefix(name, traefikPrefix) })
+		if plain, err := url.PathUnescape(p.Value); err == nil {
+			p.Value = plain
+		}
+		p.Begins = !p.Exact && (w.loose || text && !strings.HasSuffix(w.written, "/"))
+	}
+	return p
 }
 
 // isOfHost says whether the annotation holds for all paths of a host at ingress-nginx.
@@ -91,19 +135,30 @@ func isOfHost(annotation string) bool {
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
-// refuses says whether nobody may come in by w.
-func (v *conversion) refuses(w *want) bool {
+// refuses says by which annotations nobody may come in by w, if any.
+func (v *conversion) refuses(w *want) (guards []string) {
 	if len(w.by.guards) > 0 {
-		return true
+		return w.by.guards
 	}
-	if by := v.closed[hostIn{w.by.Namespace, w.host}]; by != nil && !isChallenge(w.path) {
+	in := hostIn{w.by.Namespace, w.host}
+	if by := v.closed[in]; by != nil && !isChallenge(w.path) {
 		v.on(w.by, ReasonAccess, "The Ingress %s of this namespace keeps clients out of all paths of %s, or may, by %s, which weir does not do; these paths answer 503 as well. Have the application or weir's configuration do it, and take that out there.",
 			by.name, shown(w.host), strings.Join(by.guards, ", "))
-		return true
+		return by.guards
+	}
+	for _, p := range v.patterns[in] {
+		if p.shadows(w) && !isChallenge(w.path) {
+			v.on(w.by, ReasonAccess, "The Ingress %s of this namespace keeps clients out of %q of %s, or may, by %s, which weir does not do; it cannot match that expression, so %s answers 503 as well. Write prefixes there, or have the application or weir's configuration do it.",
+				p.by.name, p.written, shown(w.host), strings.Join(p.by.guards, ", "), w.claim)
+			return p.by.guards
+		}
 	}
 	if w.backend.Service == nil {
-		return false
+		return nil
 	}
 	s := v.services[config.ObjectName{Namespace: w.by.Namespace, Name: w.backend.Service.Name}]
-	return s != nil && len(v.guarded(reference("v1", "Service", &s.ObjectMeta), s)) > 0
+	if s == nil {
+		return nil
+	}
+	return v.guarded(reference("v1", "Service", &s.ObjectMeta), s)
 }

@@ -35,7 +35,7 @@ const maxRampUp = time.Hour
 // would fall to whoever has a shorter path.
 func (v *conversion) backend(w *want) string {
 	namespace := w.by.Namespace
-	if v.refuses(w) {
+	if w.guards = v.refuses(w); len(w.guards) > 0 {
 		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
 		b.speak(appProtocols[""])
 		return v.keep(b)

@@ -176,6 +176,11 @@ func (m *Manifests) withoutGood() {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
 		if ofGood(o) { // whoever may write there may close the application's own hosts
 			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return isOfHost(name) })
+			for _, rule := range o.Spec.Rules { // and its paths, by an expression
+				if guards, _ := lint.Undone(o); rule.HTTP != nil && len(guards) > 0 {
+					rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return looksLikeRegexp(p.Path) })
+				}
+			}
 		}
 		return ofGood(o) && o.Name == "web"
 	})

@@ -223,6 +223,9 @@ func showRoute(r config.Route) string {
 			to += ", or " + r.Backend
 		}
 	}
+	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
+		to += " (closed)"
+	}
 	policy := ""
 	if r.TLSPolicy != config.DefaultTLSPolicy {
 		policy = " policy " + r.TLSPolicy

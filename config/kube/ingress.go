@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -25,9 +26,12 @@ type ingress struct {
 type want struct {
 	claim
 	by       *ingress
-	name     string // of the route
-	implicit bool   // the default backend: what it does not get, nobody asked for in so many words
-	written  string // the path as the Ingress has it
+	name     string   // of the route
+	implicit bool     // the default backend: what it does not get, nobody asked for in so many words
+	written  string   // the path as the Ingress has it
+	pattern  bool     // written is no path that weir could match; claim has its beginning, which is closed
+	loose    bool     // ingress-nginx goes by the text of the prefix, whatever follows
+	guards   []string // by which it is refused
 	backend  *networkingv1.IngressBackend
 }
 
@@ -88,14 +92,25 @@ func (v *conversion) on(i *ingress, reason Reason, format string, args ...any) {
 }
 
 func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTTPIngressPath) {
+	patterns := asksForPatterns(i.Ingress)
+	add := func(p *networkingv1.HTTPIngressPath, path config.Path, loose, pattern bool) {
+		path.Begins = false // two claims are one however far they reach
+		i.wants = append(i.wants, &want{claim: claim{host, path}, by: i, name: i.route(host) + separated(path), written: p.Path, loose: loose, pattern: pattern, backend: &p.Backend})
+	}
 	for n := range paths {
 		p := &paths[n]
-		path, err := pathOf(p)
-		if err != nil {
-			v.on(i, ReasonPath, "The path %q of %s %v.", p.Path, shown(host), err)
+		path, err := pathOf(p, patterns)
+		if err == nil {
+			add(p, path, !path.Exact && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/"), false)
 			continue
 		}
-		i.wants = append(i.wants, &want{claim: claim{host, path}, by: i, name: i.route(host) + separated(path), written: p.Path, backend: &p.Backend})
+		v.on(i, ReasonPath, "The path %q of %s %v.", p.Path, shown(host), err)
+		if len(i.guards) == 0 || !errors.As(err, &pattern{}) {
+			continue
+		}
+		for _, path := range beginnings(p.Path) {
+			add(p, path, path.Begins, true)
+		}
 	}
 }
 
@@ -166,7 +181,7 @@ func (v *conversion) emit(w *want, backend string) {
 		r.Hosts = []string{w.host}
 	}
 	if !w.implicit {
-		r.Paths = []config.Path{w.path}
+		r.Paths = []config.Path{w.served()}
 	}
 	byPolicy := map[string][]string{}
 	redirect, unless := r, r // it came by https already

@@ -102,6 +102,7 @@ type conversion struct {
 
 	ingresses []*ingress              // ours, the oldest first
 	closed    map[hostIn]*ingress     // hosts that one of them closes for all
+	patterns  map[hostIn][]*want      // what some close by an expression
 	claims    map[claim]*want         // who has which host and path
 	routes    []config.Route          // so far
 	backends  map[string]*Backend     // so far
