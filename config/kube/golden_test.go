@@ -354,7 +354,13 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 // checkPairs: each host has one Secret of each kind at most, and whatever is served can be.
 func checkPairs(t testing.TB, r *Routing) {
 	t.Helper()
+	if r.Default != nil && !r.Default.Pair.Default {
+		t.Errorf("the default certificate %s is for its hosts alone", r.Default.Pair.Name)
+	}
 	for _, c := range r.Certificates {
+		if c.Pair.Default {
+			t.Errorf("the certificate %s is shown to everybody", c.Pair.Name)
+		}
 		if len(c.Pair.Hosts) == 0 {
 			t.Errorf("nobody is served the certificate %s", c.Pair.Name)
 		}

@@ -364,6 +364,11 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
 			t.Errorf("it told %+v", c)
 		}
+		o.UID = "made again" // as it was, but of another age; what is wrong with it is told anew
+		w.of(Ingresses).Modify(o.DeepCopy())
+		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Object.UID != o.UID {
+			t.Errorf("it told %+v", c)
+		}
 		o.Annotations = map[string]string{nginxPrefix + "auth-url": "https://auth.example/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
