@@ -117,6 +117,11 @@ func (w *weir) only(url, pod string) {
 // TestPreferLocal: the same node first, then the zone, then all; and never 503 while an endpoint is ready.
 func TestPreferLocal(t *testing.T) {
 	s := newStage(t)
+	zone := func(of string) []string {
+		return []string{"label", "node", "node-b", "--overwrite", "topology.kubernetes.io/zone=" + of}
+	}
+	t.Cleanup(func() { s.cluster.kubectl("", zone("zone-b")...) })
+	s.kubectl(zone("zone-a")...) // node-a's
 	daemons := strings.NewReplacer("kind: Deployment", "kind: DaemonSet", "replicas: 3, ", "", "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}},", "").Replace(deployment("a", 3))
 	s.apply(daemons, ingress("web", "web.example", "/", "a", ""))
 	s.kubectl("rollout", "status", "--namespace="+s.name, "daemonset/a", "--timeout=60s")
@@ -136,11 +141,17 @@ func TestPreferLocal(t *testing.T) {
 		local[p.Spec.NodeName] = p.Metadata.Name
 	}
 	w.only("http://web.example/", local["node-a"])
+	ready := func(node, annotation string) {
+		t.Helper()
+		s.kubectl("annotate", "--namespace="+s.name, "pod/"+local[node], annotation)
+	}
 	l := w.underLoad("http://web.example/")
-	s.kubectl("annotate", "--namespace="+s.name, "pod/"+local["node-a"], "standin.test/ready=false")
-	w.want("http://web.example/", "another node", func(a answer) bool { return a.Status == 200 && a.Node != "node-a" })
+	ready("node-a", "standin.test/ready=false")
+	w.only("http://web.example/", local["node-b"])
+	ready("node-b", "standin.test/ready=false")
+	w.only("http://web.example/", local["node-c"])
 	l.more(50)
-	s.kubectl("annotate", "--namespace="+s.name, "pod/"+local["node-a"], "standin.test/ready-")
+	ready("node-a", "standin.test/ready-")
 	w.only("http://web.example/", local["node-a"])
 	l.stop()
 }
