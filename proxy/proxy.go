@@ -5,9 +5,11 @@
 package proxy
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/policy"
@@ -37,7 +39,7 @@ type Proxy struct {
 
 	limits   atomic.Pointer[http1.Limits]
 	table    atomic.Pointer[Table]
-	previous atomic.Pointer[Table] // for connections of a listener that went while they were on their way
+	departed atomic.Pointer[map[string]departed] // listeners that reloads took away
 	draining atomic.Bool
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
@@ -48,10 +50,42 @@ type Proxy struct {
 // request of every connection finds the new one. It returns the clients'
 // ends of tunnels whose route is gone, for the caller to drain.
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
-	p.previous.Store(p.table.Swap(t))
+	p.departed.Store(p.departing(t)) // first: there is always one that knows a connection's listener
+	p.table.Store(t)
 	p.http2.leave(func(s *session2) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
+}
+
+// departed is a listener that a reload took away, or made one of another
+// protocol. What it had taken is served once more, by the table that had it last.
+type departed struct {
+	table *Table    // with this listener alone
+	until time.Time // by then what was on its way has arrived, and what was idle has ended
+}
+
+// departing are the listeners that have departed once next is the table.
+func (p *Proxy) departing(next *Table) *map[string]departed {
+	all, now := make(map[string]departed), time.Now()
+	if before := p.departed.Load(); before != nil {
+		maps.Copy(all, *before)
+		maps.DeleteFunc(all, func(_ string, d departed) bool { return now.After(d.until) })
+	}
+	t := p.table.Load()
+	if t == nil {
+		return &all
+	}
+	for name, e := range t.edges {
+		if n := next.edges[name]; n != nil && n.protocol == e.protocol {
+			continue
+		}
+		until := now.Add(time.Minute)
+		if e.protocol != config.ProtocolTCP {
+			until = until.Add(max(e.timeouts.KeepAlive, e.timeouts.RequestHead))
+		}
+		all[name] = departed{table: &Table{edges: map[string]*edge{name: e}, ech: t.ech}, until: until}
+	}
+	return &all
 }
 
 // SetLimits bounds the heads of connections to come.

@@ -51,7 +51,10 @@ func (r *resting) Wake(why park.Reason) { go r.resume(why) }
 func (r *resting) resume(why park.Reason) {
 	defer r.proxy.rescue(r.conn, r.listener)
 	t, e := r.proxy.edge(r.listener)
-	if e == nil || e.protocol == config.ProtocolTCP || e.protocol == config.ProtocolTLS != (r.tls != nil) {
+	if !r.fits(e) {
+		t, e = r.proxy.departedEdge(r.listener)
+	}
+	if !r.fits(e) {
 		r.close() // reloads have taken away what it was part of
 		return
 	}
@@ -59,6 +62,11 @@ func (r *resting) resume(why park.Reason) {
 	s := sessions.Get().(*session)
 	s.wake(r, t, e)
 	s.serveAll(r.conn.Woken(why))
+}
+
+// fits says whether e may be what the connection's listener does, or did.
+func (r *resting) fits(e *edge) bool {
+	return e != nil && e.protocol != config.ProtocolTCP && e.protocol == config.ProtocolTLS == (r.tls != nil)
 }
 
 // wake makes s the session of a connection that was parked. Like begin, it

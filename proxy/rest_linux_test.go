@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
@@ -187,14 +190,14 @@ func TestParkedClientsHoldNoTable(t *testing.T) {
 	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	s := serveOnce(patient(e.accept()), ok("x"))
 	a.wantResponse(200, "x")
+	r.record() // and the endpoint's connection can be used again
 	id := two.request(true, "/")
 	serveOnce(s, ok("y"))
 	two.want2(id, 200, "y")
+	r.record()
 	r.wantParked()
 	old := weak.Make(r.proxy.table.Load())
-	for range 2 { // the proxy itself keeps the one before
-		r.load(secure2, nil, "@app", e.address)
-	}
+	r.load(secure2, nil, "@app", e.address)
 	eventually(t, "the table is gone", func() error {
 		runtime.GC()
 		if old.Value() != nil {
@@ -202,30 +205,78 @@ func TestParkedClientsHoldNoTable(t *testing.T) {
 		}
 		return nil
 	})
-	r.record()
-	r.record()
 	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	serveOnce(s, ok("z"))
 	a.wantResponse(200, "z")
 }
 
-// A client on a listener that a reload takes away gets its answer once more.
+// A client on a listener that reloads take away, or make one of another
+// protocol, gets its answer once more.
 func TestParkedClientsListenerGoes(t *testing.T) {
-	e := newEndpoint(t)
-	r := newRig(t, secure2, nil, "@app", e.address)
-	c := patient(r.dial("web"))
-	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := serveOnce(patient(e.accept()), ok("x"))
-	c.wantResponse(200, "x")
-	r.wantParked()
-	without := strings.NewReplacer("  web: {address: '@1', protocol: http, http2: {prior_knowledge: true}}\n", "", "[tls, web]", "[tls]").Replace(secure2)
-	r.load(without, nil, "@app", e.address)
-	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	serveOnce(s, ok("y"))
-	if res := c.wantResponse(200, "y"); !res.Close {
-		t.Error("the client is not told that this was the last")
+	const web = "  web: {address: '@1', protocol: http, http2: {prior_knowledge: true}}\n"
+	f := func(now ...string) {
+		t.Helper()
+		e := newEndpoint(t)
+		r := newRig(t, secure2, nil, "@app", e.address)
+		c := patient(r.dial("web"))
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		s := serveOnce(patient(e.accept()), ok("x"))
+		c.wantResponse(200, "x")
+		r.wantParked()
+		for range 3 {
+			r.load(strings.NewReplacer(now...).Replace(secure2), nil, "@app", e.address)
+		}
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		serveOnce(s, ok("y"))
+		if res := c.wantResponse(200, "y"); !res.Close {
+			t.Error("the client is not told that this was the last")
+		}
+		c.wantEnd(false)
 	}
-	c.wantEnd(false)
+	f(web, "", "[tls, web]", "[tls]")
+	f(web, "  web: {address: '@1', protocol: tls}\n")
+}
+
+// A listener that was taken away is forgotten when nobody can need it any more,
+// and holds no other one of its table.
+func TestDepartedListenersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Proxy{Metrics: NewMetrics(prometheus.NewRegistry())}
+		swap := func(listeners ...config.Listener) {
+			t.Helper()
+			table, err := NewTable(&config.Config{Listeners: listeners}, Parts{Metrics: p.Metrics})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Swap(table)
+		}
+		f := func(name string, want bool) {
+			t.Helper()
+			if table, e := p.edge(name); (e != nil) != want || e != nil && table.edges[name] != e {
+				t.Errorf("%s is known: %t, want %t", name, e != nil, want)
+			}
+		}
+		web := config.Listener{Name: "web", Protocol: config.ProtocolHTTP, Timeouts: config.ListenerTimeouts{KeepAlive: time.Hour}}
+		raw := config.Listener{Name: "raw", Protocol: config.ProtocolTCP, Timeouts: config.ListenerTimeouts{KeepAlive: time.Hour}}
+		stay := config.Listener{Name: "stay", Protocol: config.ProtocolHTTP}
+		swap(stay, web, raw)
+		for range 3 {
+			swap(stay)
+			f("web", true)
+			f("raw", true)
+		}
+		if table, _ := p.edge("web"); len(table.edges) != 1 {
+			t.Errorf("it holds %d listeners", len(table.edges))
+		}
+		time.Sleep(2 * time.Minute)
+		swap(stay)
+		f("web", true)
+		f("raw", false)
+		time.Sleep(time.Hour)
+		swap(stay)
+		f("web", false)
+		f("stay", true)
+	})
 }
 
 // A connection that speaks HTTP/2 is parked once nothing runs on it, is told to

@@ -45,17 +45,24 @@ func (p *Proxy) rescue(c *conn.Conn, listener string) {
 	}
 }
 
-// edge finds the listener in the current table, or in the one before: what a
+// edge finds the listener in the current table, or in the last that had it: what a
 // listener took before a reload removed it is served for one exchange or tunnel.
 func (p *Proxy) edge(listener string) (*Table, *edge) {
 	t := p.table.Load()
 	if e := t.edges[listener]; e != nil {
 		return t, e
 	}
-	if t = p.previous.Load(); t != nil {
-		return t, t.edges[listener]
+	return p.departedEdge(listener)
+}
+
+// departedEdge finds a listener that was taken away, or became another.
+func (p *Proxy) departedEdge(listener string) (*Table, *edge) {
+	all := p.departed.Load()
+	if all == nil || (*all)[listener].table == nil {
+		return nil, nil
 	}
-	return nil, nil
+	t := (*all)[listener].table
+	return t, t.edges[listener]
 }
 
 // refuse ends a connection that cannot be served. Nothing is written to it.
