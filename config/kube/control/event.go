@@ -19,6 +19,9 @@ const (
 	// renewEvent is how often an event that is still true is written again: API
 	// servers forget them, after an hour mostly.
 	renewEvent = 20 * time.Minute
+	// renewedFirst are so many of the events that are renewed that often, however
+	// many there are: the most urgent.
+	renewedFirst = 2000
 	// forgetEvent is for how long one that is no longer true is remembered, so
 	// that what comes and goes all the time is written no more often.
 	forgetEvent = 2 * time.Hour
@@ -42,11 +45,11 @@ func (c *Control) tell(ctx context.Context) {
 	for again := time.Duration(0); pause(ctx, again, c.events); {
 		again = lookAtEvents
 		w, _ := c.want()
-		for _, e := range w.Events {
+		for i, e := range w.Events {
 			if ctx.Err() != nil {
 				return
 			}
-			wrote, err := c.write(ctx, e, all)
+			wrote, err := c.write(ctx, e, all, renewal(i, len(w.Events)))
 			if err != nil {
 				again = retryEvents
 				break
@@ -60,18 +63,29 @@ func (c *Control) tell(ctx context.Context) {
 				break
 			}
 		}
-		maps.DeleteFunc(all, func(_ Event, w *written) bool { return time.Since(w.at) > forgetEvent })
+		forget := forgetEvent + renewal(len(w.Events), len(w.Events))
+		maps.DeleteFunc(all, func(_ Event, w *written) bool { return time.Since(w.at) > forget })
 	}
 }
 
+// renewal is how often the i-th of n events is written again. The first leave
+// time for the others, and these, where they are many, take half of it: else the
+// first would be due again before the last were written at all.
+func renewal(i, n int) time.Duration {
+	if i < renewedFirst {
+		return renewEvent
+	}
+	return max(renewEvent, 2*time.Duration(n)*eventPace)
+}
+
 // write writes an event if it is due.
-func (c *Control) write(ctx context.Context, e Event, all map[Event]*written) (wrote bool, err error) {
+func (c *Control) write(ctx context.Context, e Event, all map[Event]*written, renew time.Duration) (wrote bool, err error) {
 	before := all[e]
 	namespace := e.Object.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	if before != nil && time.Since(before.at) < renewEvent || !c.mayTry("events", namespace) {
+	if before != nil && time.Since(before.at) < renew || !c.mayTry("events", namespace) {
 		return false, nil
 	}
 	now := &written{at: time.Now(), count: 1}

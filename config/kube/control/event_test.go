@@ -75,7 +75,7 @@ func TestEventsAreRenewed(t *testing.T) {
 	e, all := event("a", "b"), map[Event]*written{}
 	write := func(want bool) {
 		t.Helper()
-		if wrote, err := r.write(t.Context(), e, all); wrote != want || err != nil {
+		if wrote, err := r.write(t.Context(), e, all, renewEvent); wrote != want || err != nil {
 			t.Errorf("an event was written: %v, %v, want %v", wrote, err, want)
 		}
 	}
@@ -94,6 +94,37 @@ func TestEventsAreRenewed(t *testing.T) {
 	all[e].at = time.Now().Add(-renewEvent)
 	write(true)
 	count(1)
+}
+
+// However many events there are, those that are due again leave time for those
+// that were never written, and the most urgent are there all the time.
+func TestRenewalsLeaveTime(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 100, renewedFirst, 6000, 12_000, 50_000, 1_000_000} {
+		var perSecond float64
+		for i := range n {
+			perSecond += 1 / renewal(i, n).Seconds()
+		}
+		if most := 1 / eventPace.Seconds(); perSecond > 0.7*most {
+			t.Errorf("%d events are %.1f renewals a second, and %.1f events are written", n, perSecond, most)
+		}
+		if first, last := renewal(0, n), renewal(n-1, n); first != renewEvent || last < first || n <= renewedFirst && last != first {
+			t.Errorf("of %d events the first is renewed after %v, the last after %v", n, first, last)
+		}
+	}
+	cluster := fake.New(t)
+	r := newReplica(t, cluster, "r1")
+	e, all := event("a", "b"), map[Event]*written{}
+	f := func(i, n int, want bool) {
+		t.Helper()
+		all[e] = &written{at: time.Now().Add(-renewEvent), count: 1}
+		if wrote, err := r.write(t.Context(), e, all, renewal(i, n)); wrote != want || err != nil {
+			t.Errorf("the %d. of %d events is written again: %v, %v, want %v", i, n, wrote, err, want)
+		}
+	}
+	f(0, 12_000, true)
+	f(renewedFirst, 12_000, false)
+	f(renewedFirst, 6000, true)
 }
 
 // A namespace that goes away, or is gone, is no trouble and holds up nothing. What
