@@ -48,7 +48,7 @@ Secrets are not looked for, as manifests seldom have all of them.
 
 The exit status is 0 if everything is "exact" or "near", and 1 if anything is
 "no" or "wrong", with --strict also if anything is "near", or if something
-cannot be read. It is 2 for a command line that makes no sense.`,
+cannot be read; what else there is is reported all the same. It is 2 for a command line that makes no sense.`,
 		Example: `  weir lint deploy/*.yaml
   helm template chart | weir lint -
   weir lint --cluster --output json`,
@@ -103,11 +103,12 @@ type report struct {
 }
 
 func (l *linting) run(c *cobra.Command, args []string) error {
-	m, err := l.read(c, args)
-	if err != nil {
-		return err
+	m, unreadable := l.read(c, args)
+	if m == nil {
+		return unreadable
 	}
 	reports := lintAll(m)
+	var err error
 	if l.json {
 		err = json.NewEncoder(c.OutOrStdout()).Encode(reports)
 	} else {
@@ -117,11 +118,12 @@ func (l *linting) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if bad := l.bad(reports); bad > 0 {
-		return fmt.Errorf("%s that weir does not do as they stand", count(bad, "thing"))
+		err = fmt.Errorf("%s that weir does not do as they stand", count(bad, "thing"))
 	}
-	return nil
+	return errors.Join(unreadable, err)
 }
 
+// read reads what it can; the error is about the rest. Without anything there is nothing.
 func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error) {
 	if l.cluster {
 		client, err := kube.Connect(&config.Kubernetes{Kubeconfig: l.kubeconfig})
@@ -131,12 +133,13 @@ func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error)
 		return client.Snapshot(context.Background())
 	}
 	m := &kube.Manifests{}
+	var wrong []error
 	for _, name := range args {
 		if err := readManifests(m, name, c.InOrStdin()); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	return m, nil
+	return m, errors.Join(wrong...)
 }
 
 func readManifests(m *kube.Manifests, name string, in io.Reader) error {
@@ -163,6 +166,17 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	}
 	for _, i := range m.Ingresses {
 		add("Ingress", i)
+	}
+	for _, i := range m.Old {
+		reports = append(reports, report{"Ingress", i.Namespace, i.Name, lint.Object(i),
+			[]string{fmt.Sprintf("It is of %s, which API servers have not known since Kubernetes 1.22; write networking.k8s.io/v1, and look again for what its rules become.", i.APIVersion)}})
+	}
+	for _, o := range m.Unread {
+		why := "weir reads no objects of Traefik's own; say what this does by an Ingress, or in weir's configuration."
+		if strings.HasPrefix(o.APIVersion, "gateway.") {
+			why = "weir does not read the Gateway API yet; write an Ingress."
+		}
+		reports = append(reports, report{o.Kind, o.Namespace, o.Name, nil, []string{why}})
 	}
 	for _, s := range m.Services {
 		add("Service", s)

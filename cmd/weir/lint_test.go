@@ -92,6 +92,46 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// What cannot be read is told of, and hides nothing of what can.
+func TestLintOfAllSorts(t *testing.T) {
+	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}"
+	one := func(name string) string { return strings.Replace(ingress, "NAME", name, 1) + "\n" }
+	asJSON := func(name string) string {
+		return `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "` + name + `", "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "50m"}}}`
+	}
+	dir := t.TempDir()
+	f := func(text string, wantStatus int, wantErr string, wantOut ...string) {
+		t.Helper()
+		file := filepath.Join(dir, "all.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err, status := weir("lint", file)
+		if status != wantStatus || !strings.Contains(err, wantErr) || wantErr == "" && err != "" {
+			t.Errorf("of\n%s\nthe status is %d, and there is %q, want %d and %q", text, status, err, wantStatus, wantErr)
+		}
+		for _, want := range wantOut {
+			if !strings.Contains(out, want) {
+				t.Errorf("of\n%s\nthere is\n%s\nand not %q", text, out, want)
+			}
+		}
+	}
+	f("\ufeff%YAML 1.2\n---\n"+one("a")+"---  # next\n"+one("b")+"...\n--- "+one("c"), 0, "", "default/a", "default/b", "default/c", "0 exact, 3 near,")
+	f(strings.ReplaceAll("---\n"+one("a")+"---\n---\n"+one("b"), "\n", "\r\n"), 0, "", "default/a", "default/b")
+	f(asJSON("a")+"\n"+asJSON("b"), 0, "", "default/a", "default/b")
+	f("\xff\xfe"+strings.Join(strings.Split(one("a"), ""), "\x00")+"\x00", 0, "", "default/a") // UTF-16
+	f(one("a")+"---\n{{- if .Values.on }}\nkind: Ingress\n{{- end }}\n---\na: [\n---\n"+one("b"), statusError,
+		"document 2 is no Kubernetes object: it is a template; render it first, as helm template does\ndocument 3 is no Kubernetes object: yaml: ", "default/a", "default/b")
+	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `Service "odd": json: cannot`, "default/b")
+	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 things",
+		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/rewrite-target", "wrong  It is of extensions/v1beta1, which", "default/b")
+	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 things",
+		"default/a", "IngressRoute shop/r\n  wrong  weir reads no objects of Traefik's own", "HTTPRoute default/h\n  wrong  weir does not read the Gateway API yet")
+	if out, err, status := weir("lint", filepath.Join(dir, "none.yaml"), filepath.Join(dir, "all.yaml")); status != statusError || !strings.Contains(err, "none.yaml") || !strings.Contains(out, "default/a") {
+		t.Errorf("beside a file that is not there: status %d\n%s\n%s", status, out, err)
+	}
+}
+
 func TestOwnKubeconfig(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

@@ -380,7 +380,7 @@ func TestManifests(t *testing.T) {
 		if err := m.Read(strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
-		if len(m.Ingresses) != ingresses || m.Others != others {
+		if len(m.Ingresses) != ingresses || m.Others+len(m.Old) != others {
 			t.Errorf("%d Ingresses and %d others in\n%s", len(m.Ingresses), m.Others, text)
 		}
 		for _, i := range m.Ingresses {

@@ -1,18 +1,19 @@
 package kube
 
 import (
-	"bufio"
+	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf16"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -22,32 +23,79 @@ type Manifests struct {
 	ConfigMaps []*corev1.ConfigMap
 	Slices     []*discoveryv1.EndpointSlice
 	Nodes      []*corev1.Node
+	Old        []*networkingv1.Ingress // of versions that no API server takes any more: without their backends
+	Unread     []Unread
 	Others     int // objects of other kinds
 }
 
-// Read adds what is in r: documents of one object or of a list of them. The
-// error says which document is none; those before it were added.
+// Unread is an object that says where requests go, and that weir does not read.
+type Unread struct{ APIVersion, Kind, Namespace, Name string }
+
+// Read adds what is in r: documents of one object or of a list of them, in YAML
+// or JSON. The error says which are none; all others were added.
 func (m *Manifests) Read(r io.Reader) error {
-	documents := yaml.NewYAMLReader(bufio.NewReader(r))
-	for n := 1; ; n++ {
-		text, err := documents.Read()
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = m.document(text)
-		}
-		if err != nil {
-			return fmt.Errorf("document %d is no Kubernetes object: %w", n, err)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for n, document := range documents(readable(text)) {
+		if err := m.document(document); err != nil {
+			if strings.Contains(document, "{{") {
+				err = errors.New("it is a template; render it first, as helm template does")
+			}
+			wrong = append(wrong, fmt.Errorf("document %d is no Kubernetes object: %w", n+1, err))
 		}
 	}
+	return errors.Join(wrong...)
 }
 
-func (m *Manifests) document(text []byte) error {
-	if strings.TrimSpace(string(text)) == "" {
-		return nil
+// readable is text as Windows may have written it, in UTF-8 and without its mark.
+func readable(text []byte) string {
+	if len(text) > 1 && text[0] == 0xff && text[1] == 0xfe { // UTF-16, by PowerShell
+		var units []uint16
+		for i := 2; i+1 < len(text); i += 2 {
+			units = append(units, binary.LittleEndian.Uint16(text[i:]))
+		}
+		return string(utf16.Decode(units))
 	}
-	object, err := sigsyaml.YAMLToJSON(text)
+	return strings.TrimPrefix(string(text), "\ufeff")
+}
+
+// documents are those of a YAML stream that have anything.
+func documents(text string) (all []string) {
+	var one strings.Builder
+	end := func() {
+		if strings.TrimSpace(one.String()) != "" {
+			all = append(all, one.String())
+		}
+		one.Reset()
+	}
+	for line := range strings.Lines(text) {
+		switch rest := strings.TrimPrefix(line, "---"); {
+		case rest != line && (strings.TrimLeft(rest, " \t\r\n") != rest || rest == ""):
+			end()
+			one.WriteString(rest)
+		case strings.TrimRight(line, " \t\r\n") == "...":
+			end()
+		case one.Len() == 0 && strings.HasPrefix(line, "%"): // a directive
+		default:
+			one.WriteString(line)
+		}
+	}
+	end()
+	return all
+}
+
+func (m *Manifests) document(text string) error {
+	if values, ok := jsonValues(text); ok {
+		var wrong []error
+		for _, object := range values {
+			wrong = append(wrong, m.add(object))
+		}
+		return errors.Join(wrong...)
+	}
+	object, err := sigsyaml.YAMLToJSON([]byte(text))
 	if err != nil {
 		return err
 	}
@@ -57,10 +105,29 @@ func (m *Manifests) document(text []byte) error {
 	return m.add(object)
 }
 
+// jsonValues are the objects of a text that is JSON, one behind the other.
+func jsonValues(text string) (all []json.RawMessage, ok bool) {
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return nil, false
+	}
+	for d := json.NewDecoder(strings.NewReader(text)); ; {
+		var one json.RawMessage
+		switch err := d.Decode(&one); err {
+		case nil:
+			all = append(all, one)
+		case io.EOF:
+			return all, true
+		default:
+			return nil, false
+		}
+	}
+}
+
 func (m *Manifests) add(object []byte) error {
 	var head struct {
 		metav1.TypeMeta
-		Items []json.RawMessage
+		Metadata metav1.ObjectMeta
+		Items    []json.RawMessage
 	}
 	if err := json.Unmarshal(object, &head); err != nil {
 		return err
@@ -70,17 +137,28 @@ func (m *Manifests) add(object []byte) error {
 	}
 	if strings.HasSuffix(head.Kind, "List") {
 		kind := strings.TrimSuffix(head.Kind, "List")
+		var wrong []error
 		for _, item := range head.Items {
 			if kind != "" { // the items of an IngressList need not say what they are
 				item = withKind(item, head.APIVersion, kind)
 			}
-			if err := m.add(item); err != nil {
-				return err
-			}
+			wrong = append(wrong, m.add(item))
 		}
-		return nil
+		return errors.Join(wrong...)
 	}
-	return m.one(head.APIVersion+"/"+head.Kind, object)
+	if isRouting(head.APIVersion) {
+		m.Unread = append(m.Unread, Unread{head.APIVersion, head.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name})
+	}
+	if err := m.one(head.APIVersion+"/"+head.Kind, object); err != nil {
+		return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, err)
+	}
+	return nil
+}
+
+// isRouting says whether objects of the version are for what weir is for.
+func isRouting(apiVersion string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return group == "traefik.io" || group == "traefik.containo.us" || group == "gateway.networking.k8s.io"
 }
 
 func withKind(item json.RawMessage, apiVersion, kind string) json.RawMessage {
@@ -102,6 +180,8 @@ func (m *Manifests) one(kind string, object []byte) error {
 		return decode(object, &m.Classes)
 	case "networking.k8s.io/v1/Ingress":
 		return decode(object, &m.Ingresses)
+	case "extensions/v1beta1/Ingress", "networking.k8s.io/v1beta1/Ingress":
+		return decode(object, &m.Old)
 	case "v1/Service":
 		return decode(object, &m.Services)
 	case "v1/Secret":

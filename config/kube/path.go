@@ -19,7 +19,7 @@ import (
 // Ingress asks ingress-nginx to take all its paths for regular expressions.
 func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error) {
 	kind, text := typeOf(p), p.Path
-	if patterns && looksLikeRegexp(text) {
+	if patterns && kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text) {
 		return config.Path{}, pattern{"is a regular expression by this Ingress's annotations, and weir matches paths by their text; write prefixes, or exact paths, in its place"}
 	}
 	switch kind {
