@@ -305,6 +305,7 @@ func (l *link) strike(f *Fault) error {
 		return &cut{f.Cut}
 	}
 	gone, err := l.wire.ended(f.Delay)
+	l.refresh() // the delay was no wait for the other side
 	if err == nil && gone {
 		err = io.EOF
 	}

@@ -257,6 +257,12 @@ func TestFaults(t *testing.T) {
 	}), func(o *Options) {
 		o.Header, o.Faults = 1, []Fault{{Part: Header, Offset: 8, Delay: 20 * time.Millisecond}, {Part: Head, Delay: 20 * time.Millisecond}}
 	})
+	f("a delay in the ClientHello that it bears", served, overTLS(func(c net.Conn) {
+		asWanted.Add(1)
+		always(ok)(c)
+	}), func(o *Options) {
+		o.TLS, o.Faults = true, []Fault{{Part: Hello, Offset: 50, Percent: true, Delay: 20 * time.Millisecond}}
+	})
 }
 
 // TestSilence: a connection that says no more is held until the run ends, or
