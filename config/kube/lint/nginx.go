@@ -116,13 +116,36 @@ func snippet(value string, _ context) (Rating, string) {
 	if value == "" {
 		return Exact, ""
 	}
-	for value != "" {
-		var first string
-		if first, value = directive(value); first != "" && !slices.Contains(openly, first) {
+	for value = strings.TrimSpace(value); value != ""; {
+		first, rest := directive(value)
+		if first != "" && !slices.Contains(openly, first) && !setsOwn(strings.TrimSuffix(value, rest)) {
 			return guard, refusedRaw
 		}
+		value = rest
 	}
 	return No, noSnippet
+}
+
+// own are the fields of requests that weir sets itself, or that are the client's
+// connection alone, and the values that mean the same as weir's.
+var own = map[string][]string{
+	"connection": {"upgrade", "$connection_upgrade", "$http_connection", "keep-alive", ""},
+	"upgrade":    {"$http_upgrade"},
+	"host":       {"$host", "$http_host", "$best_http_host"},
+
+	"x-real-ip": {"$remote_addr"}, "x-forwarded-for": {"$remote_addr", "$proxy_add_x_forwarded_for"},
+	"x-forwarded-proto": {"$scheme", "$pass_access_scheme", "https"}, "x-forwarded-host": {"$host", "$http_host", "$best_http_host"},
+	"x-forwarded-port": {"$server_port", "$pass_server_port", "443"}, "x-request-id": {"$req_id", "$request_id"},
+}
+
+// setsOwn says whether a directive sets a field of requests to what weir sets it to.
+func setsOwn(directive string) bool {
+	words := strings.Fields(strings.TrimSuffix(directive, ";"))
+	if len(words) != 3 || words[0] != "proxy_set_header" {
+		return false
+	}
+	values, known := own[strings.ToLower(words[1])]
+	return known && slices.Contains(values, strings.Trim(words[2], `"'`))
 }
 
 // directive is the first word of the first directive, and what comes behind
@@ -190,9 +213,15 @@ func everybody(value string, _ context) (Rating, string) {
 	return guard, refused
 }
 
+// isTrue reads a value as ingress-nginx does.
+func isTrue(value string) bool {
+	is, _ := strconv.ParseBool(value)
+	return is
+}
+
 func sslRedirect(value string, c context) (Rating, string) {
 	switch {
-	case value == "true" || !c.hasTLS:
+	case isTrue(value) || !c.hasTLS:
 		return Exact, ""
 	default:
 		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false ends it for all Ingresses"
@@ -201,7 +230,7 @@ func sslRedirect(value string, c context) (Rating, string) {
 
 func forceRedirect(value string, c context) (Rating, string) {
 	switch {
-	case value != "true":
+	case !isTrue(value):
 		return Exact, ""
 	case c.hasTLS:
 		return Near, "weir redirects the hosts that this Ingress has TLS for"
