@@ -19,8 +19,8 @@ var samples = map[string][]struct {
 	hasTLS       bool
 }{
 	"backend-protocol":       {{"`HTTP`, `HTTPS`, `GRPC`, `GRPCS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
-	"whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"networks", "10.0.0.0/8", false}},
-	"allowlist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"networks", "10.0.0.0/8", false}},
+	"whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"networks", "10.0.0.0/8", false}},
+	"allowlist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"networks", "10.0.0.0/8", false}},
 	"ssl-redirect":           {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`", "false", true}},
 	"force-ssl-redirect":     {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
 	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"more", "128k", false}},

@@ -112,9 +112,12 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 		}
 	}
 	judge, known := judges[general(key)]
+	value = strings.TrimSpace(value)
 	switch {
+	case value == "" && strings.HasPrefix(key, "auth-"):
+		rating, why = Exact, "" // as templates leave it: nobody is asked for anything
 	case known:
-		rating, why = judge.rate(strings.TrimSpace(value), c)
+		rating, why = judge.rate(value, c)
 	case strings.HasPrefix(key, "auth-"):
 		rating, why = guard, refused // of a later ingress-nginx, or of Traefik 1
 	default:

@@ -69,6 +69,10 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"backend-protocol", "SPDY", false, No, "ingress-nginx knows")
 	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0, ::/0", false, Exact, "")
 	f(nginxPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
+	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0", false, No, "write 0.0.0.0/0,::/0 where everybody")
+	f(nginxPrefix+"whitelist-source-range", "", false, No, "503") // ingress-nginx lets nobody in
+	f(nginxPrefix+"auth-url", " ", false, Exact, "")              // as templates leave it
+	f(nginxPrefix+"auth-tls-secret", "", false, Exact, "")
 	f(nginxPrefix+"proxy-body-size", "0", false, Exact, "")
 	f(nginxPrefix+"proxy-body-size", "50m", false, Near, "any size")
 	f(nginxPrefix+"proxy-buffer-size", "16k", false, Exact, "")

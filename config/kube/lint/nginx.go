@@ -13,6 +13,7 @@ const (
 	noSatisfy   = "it chooses among annotations for each of which weir answers 503; without them it asks for nothing"
 	refusedRaw  = "it may keep clients out, and weir reads no lines for nginx's configuration, so it answers 503 for an Ingress that has it; have the application or weir's configuration do what it does, and take it out"
 	refused     = "weir does not do this yet, and answers 503 for an Ingress that has it; keep this Ingress where it is until then, or have the application do it and take this out"
+	refusedSix  = "it leaves out whoever comes by IPv6, which weir does not do yet, so it answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 where everybody is meant, or take it out"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not do this yet, so nobody is held back by it"
 	noAffinity  = "weir does not do this yet; clients are spread over all endpoints"
@@ -207,8 +208,11 @@ func everybody(value string, _ context) (Rating, string) {
 			six = true
 		}
 	}
-	if four && six {
+	switch {
+	case four && six:
 		return Exact, ""
+	case four:
+		return guard, refusedSix
 	}
 	return guard, refused
 }
