@@ -43,14 +43,14 @@ early, with a report. docs/soak.md says more, and what each kind of anomaly mean
 PLACE in --delay and --cut is where in what is sent: header (the PROXY header),
 hello (the ClientHello), head or body (of the first request), with an offset in
 bytes or percent if need be: header+8, hello+50%.`,
-		Example: `  # hold 1,000 TLS connections with PROXY v2 headers of made-up clients for 30 s
-  weir soak --tls --proxy-header v2 127.0.0.1:8443
+		Example: `  # hold 1,000 TLS connections for 30 s ("weir demo" listens on all of these ports but the last)
+  weir soak --tls 127.0.0.1:8443
 
-  # does the application see the clients' addresses? ("weir demo" says where it listens)
+  # the same number with PROXY headers of made-up clients: does the application see their addresses?
   weir soak --proxy-header v1 --address-pattern 'X-Forwarded-For: (\S+)' 127.0.0.1:8081
 
   # headers that come late and in two pieces, on one connection of ten: they are to be closed without a word
-  weir soak --tls --proxy-header v2 --delay header+8=6s --share 10% --expect closed 127.0.0.1:8443
+  weir soak --proxy-header v2 --delay header+8=6s --share 10% --expect closed 127.0.0.1:8081
 
   # 30,000 quiet HTTP/2 connections, opened within 15 s and asked once, in as many processes as it takes
   weir soak --tls --protocol http2 -n 30000 --rate 2000 --every 0 --duration 1m 127.0.0.1:8443

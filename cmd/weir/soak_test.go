@@ -74,3 +74,30 @@ func TestSoakUsage(t *testing.T) {
 		t.Errorf("the help is %s", out)
 	}
 }
+
+// TestSoakExamples: who tries the examples of the help at a demo finds what they are about.
+func TestSoakExamples(t *testing.T) {
+	var ports []string
+	for line := range strings.Lines(newSoakCommand().Example) {
+		command, address, found := strings.Cut(strings.TrimSpace(line), " 127.0.0.1:")
+		if !found {
+			continue
+		}
+		ports = append(ports, address)
+		want := "8080"
+		switch {
+		case strings.Contains(command, "--protocol raw"):
+			want = "22"
+		case strings.Contains(command, "--tls"):
+			want = "8443"
+		case strings.Contains(command, "--proxy-header"):
+			want = "8081"
+		}
+		if address != want || want == "8443" && strings.Contains(command, "--proxy-header") {
+			t.Errorf("%s is for another port than %s", command, address)
+		}
+	}
+	if len(ports) != 6 {
+		t.Errorf("the examples are for the ports %v", ports)
+	}
+}
