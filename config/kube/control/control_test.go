@@ -176,6 +176,26 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// Who has lost the Lease writes no more, whatever is wanted of it.
+func TestLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Change("shop", "ingresses", "a", ingress())
+	r := newReplica(t, cluster, "r1")
+	r.Want(Wanted{Publish: static, Ingresses: names("a")})
+	until(t, "there are addresses", func() bool { return statuses(t, cluster) == "a="+both })
+	cluster.Change("weir", "leases", "weir", fake.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"spec": fake.Object{"holderIdentity": "r2", "leaseDurationSeconds": 3600}})
+	until(t, "it writes no more", func() bool { return !r.leads() })
+	writes, looks := cluster.Asked("patch", "ingresses/status"), cluster.Asked("get", "leases")
+	r.Want(Wanted{Publish: config.Publish{Addresses: []string{"192.0.2.8"}}, Ingresses: names("a"), Events: []Event{event("a", "wrong")}})
+	until(t, "it has looked at the Lease again", func() bool { return cluster.Asked("get", "leases") > looks+1 })
+	if n := cluster.Asked("patch", "ingresses/status"); n != writes || statuses(t, cluster) != "a="+both || len(cluster.Objects("events")) > 0 {
+		t.Errorf("it wrote %d statuses, so there is %s, and the events %v", n-writes, statuses(t, cluster), cluster.Objects("events"))
+	}
+	cluster.Change("weir", "leases", "weir", nil)
+}
+
 // Who serves an Ingress from now on may have written its status before this one
 // has seen that: that is left alone.
 func TestAnotherHasTheIngress(t *testing.T) {
