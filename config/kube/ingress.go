@@ -105,11 +105,16 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 			continue
 		}
 		v.on(i, ReasonPath, "The path %q of %s %v.", p.Path, shown(host), err)
-		if len(i.guards) == 0 || !errors.As(err, &pattern{}) {
-			continue
-		}
-		for _, path := range beginnings(p.Path) {
-			add(p, path, path.Begins, true)
+		switch {
+		case len(i.guards) == 0:
+		case errors.As(err, &pattern{}):
+			for _, path := range beginnings(p.Path) {
+				add(p, path, path.Begins, true)
+			}
+		default:
+			if path, err := pathOf(escaped(p), patterns); err == nil {
+				add(p, path, false, false)
+			}
 		}
 	}
 }

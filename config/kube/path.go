@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,6 +148,14 @@ func isPlain(expression string) bool {
 		return len(expression) == 1 || !strings.ContainsRune("*+?{", rune(expression[1]))
 	}
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("/-_~", rune(c))
+}
+
+// escaped is the path as requests for it have it: whoever is kept out of /café
+// does not get in because weir cannot have it in that spelling.
+func escaped(p *networkingv1.HTTPIngressPath) *networkingv1.HTTPIngressPath {
+	wire := *p
+	wire.Path = (&url.URL{Path: p.Path}).EscapedPath()
+	return &wire
 }
 
 // looksLikeRegexp says whether whoever wrote the path meant an expression, as
