@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,8 +24,9 @@ type Metrics struct {
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
-	names     map[string]bool // of routes
-	none      *routeMetrics   // of requests that no route matched
+	names     map[string]bool     // of routes
+	reasons   map[string][]string // for which tunnels of a route ended
+	none      *routeMetrics       // of requests that no route matched
 }
 
 type routeKey struct{ route, backend string }
@@ -61,7 +63,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Connections and streams of clients that were ended for a fault of theirs, by listener and reason."}, []string{"listener", "scope", "reason"}),
 		slow: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_slow_clients_total",
 			Help: "Exchanges that were ended because the client was too slow, by what it was slow with: slow_head, slow_body or slow_read."}, []string{"listener", "reason"}),
-		routes: make(map[routeKey]*routeMetrics),
+		routes: make(map[routeKey]*routeMetrics), reasons: make(map[string][]string),
 	}
 	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow)
 	m.none = m.route("", "")
@@ -107,9 +109,12 @@ func (m *Metrics) retain(t *Table) {
 			m.slow.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
-	for name := range m.names {
+	for name, reasons := range m.reasons {
 		if !names[name] {
-			m.ended.DeletePartialMatch(prometheus.Labels{"route": name})
+			for _, reason := range reasons {
+				m.ended.DeleteLabelValues(name, reason)
+			}
+			delete(m.reasons, name)
 		}
 	}
 	m.names = names
@@ -166,6 +171,9 @@ func (m *Metrics) tunnelEnded(route, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.names[route] { // else it went, and its series with it
+		if !slices.Contains(m.reasons[route], reason) {
+			m.reasons[route] = append(m.reasons[route], reason)
+		}
 		m.ended.WithLabelValues(route, reason).Inc()
 	}
 }

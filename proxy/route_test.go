@@ -321,6 +321,25 @@ func TestNoRoute(t *testing.T) {
 	e.untouched()
 }
 
+// Of two that are as long, whoever has the very spelling goes before what another closes in any.
+func TestSpellingGoesBeforeClosed(t *testing.T) {
+	for _, paths := range [][]config.Path{
+		{{Value: "/ADMIN", Closed: true}, {Value: "/admin"}, {Value: "/"}},
+		{{Value: "/"}, {Value: "/admin"}, {Value: "/ADMIN", Closed: true}},
+	} {
+		h := &host{}
+		for _, p := range paths {
+			h.paths = append(h.paths, path{p, &Route{name: p.String()}})
+		}
+		(&edge{any: h}).sort()
+		for of, want := range map[string]string{"/admin/x": "/admin", "/ADMIN": "/ADMIN", "/%61dmin": "/ADMIN", "/administrator": "/"} {
+			if got := h.match([]byte(of)); got.name != want {
+				t.Errorf("%s goes to %s, not %s", of, got.name, want)
+			}
+		}
+	}
+}
+
 // What is closed is so by every way of writing it that an endpoint may take for the same.
 func TestClosedPaths(t *testing.T) {
 	f := func(c config.Path, path string, want bool) {

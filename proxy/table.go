@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net/netip"
@@ -157,7 +158,8 @@ func (h *host) add(e *edge, r *Route, p *policy.Policy) {
 	}
 }
 
-// sort puts the most specific path first: the longest, and of equal ones the exact.
+// sort puts the most specific path first: the longest, of equal ones the exact, and
+// then whoever has the very spelling before what is closed in any.
 func (e *edge) sort() {
 	all := []*host{e.any}
 	for _, h := range e.hosts {
@@ -169,14 +171,19 @@ func (e *edge) sort() {
 	for _, h := range all {
 		if h != nil {
 			slices.SortStableFunc(h.paths, func(a, b path) int {
-				if n := len(b.Value) - len(a.Value); n != 0 || a.Exact == b.Exact {
-					return n
-				}
-				if a.Exact {
-					return -1
-				}
-				return 1
+				return cmp.Or(len(b.Value)-len(a.Value), first(a.Exact, b.Exact), first(!a.Closed, !b.Closed))
 			})
 		}
 	}
+}
+
+// first orders two by whether they are what goes first.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -124,6 +125,10 @@ func (w *want) served() config.Path {
 		if plain, err := url.PathUnescape(p.Value); err == nil {
 			p.Value = plain
 		}
+		if !p.Exact { // /a%2f is no longer than /a, which somebody else may have
+			p.Value = cmp.Or(strings.TrimRight(p.Value, "/"), "/")
+		}
+		p.Exact = p.Exact && !w.loose // an expression there
 		p.Begins = !p.Exact && (w.loose || text && !strings.HasSuffix(w.written, "/"))
 	}
 	return p

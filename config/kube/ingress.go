@@ -101,7 +101,7 @@ func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTT
 		p := &paths[n]
 		path, err := pathOf(p, patterns)
 		if err == nil {
-			add(p, path, !path.Exact && typeOf(p) == networkingv1.PathTypeImplementationSpecific && !strings.HasSuffix(p.Path, "/"), false)
+			add(p, path, (patterns || typeOf(p) == networkingv1.PathTypeImplementationSpecific) && !strings.HasSuffix(p.Path, "/"), false)
 			continue
 		}
 		v.on(i, ReasonPath, "The path %q of %s %v.", p.Path, shown(host), err)
@@ -161,7 +161,13 @@ func (v *conversion) settle() {
 }
 
 func (v *conversion) settleOne(w *want) {
-	switch other := v.claims[w.claim]; {
+	other := v.claims[w.claim]
+	if other != nil && other.by.Namespace == w.by.Namespace && len(w.by.guards) > 0 && !w.implicit {
+		if b := v.backend(w); w.served().Begins {
+			v.emit(w, b) // what other does not reach
+		}
+	}
+	switch {
 	case other == nil:
 		v.claims[w.claim] = w
 		v.emit(w, v.backend(w))
@@ -186,7 +192,12 @@ func (v *conversion) emit(w *want, backend string) {
 		r.Hosts = []string{w.host}
 	}
 	if !w.implicit {
-		r.Paths = []config.Path{w.served()}
+		path := w.served()
+		if path.Closed && v.shut[claim{w.host, path}] {
+			return // by one that is written otherwise
+		}
+		v.shut[claim{w.host, path}] = path.Closed
+		r.Paths = []config.Path{path}
 	}
 	byPolicy := map[string][]string{}
 	redirect, unless := r, r // it came by https already

@@ -104,6 +104,7 @@ type conversion struct {
 	closed    map[hostIn]*ingress     // hosts that one of them closes for all
 	patterns  map[hostIn][]*want      // what some close by an expression
 	claims    map[claim]*want         // who has which host and path
+	shut      map[claim]bool          // paths that are closed so far
 	routes    []config.Route          // so far
 	backends  map[string]*Backend     // so far
 	events    map[Event]bool          // so far
@@ -116,7 +117,7 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
-		classes: map[string]*networkingv1.IngressClass{}, claims: map[claim]*want{},
+		classes: map[string]*networkingv1.IngressClass{}, claims: map[claim]*want{}, shut: map[claim]bool{},
 		backends: map[string]*Backend{}, events: map[Event]bool{}, asking: asks(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

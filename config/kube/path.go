@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 // Ingress asks ingress-nginx to take all its paths for regular expressions.
 func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error) {
 	kind, text := typeOf(p), p.Path
-	if patterns && kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text) {
+	if patterns && (strings.ContainsAny(text, "?+(") || kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text)) { // nothing of it is text there
 		return config.Path{}, pattern{"is a regular expression by this Ingress's annotations, and weir matches paths by their text; write prefixes, or exact paths, in its place"}
 	}
 	switch kind {
@@ -92,7 +93,7 @@ func beginnings(expression string) (all []config.Path) {
 // begins with, such as (a|b).
 func alternatives(expression string) (all []string) {
 	group, rest, ok := strings.Cut(strings.TrimPrefix(expression, "("), ")")
-	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
+	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxPatterns || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
 		return []string{expression}
 	}
 	for _, choice := range strings.Split(group, "|") {
@@ -124,10 +125,13 @@ func plain(expression string) (text, rest string) {
 	return expression[:end], expression[end:]
 }
 
+// quoted is what has a parenthesis or bar that is text.
+var quoted = regexp.MustCompile(`\\.|\[[^]]*\]`)
+
 // hasChoice says whether the expression as a whole is one of several.
 func hasChoice(expression string) bool {
 	depth := 0
-	for _, r := range expression {
+	for _, r := range quoted.ReplaceAllString(expression, "") {
 		switch {
 		case r == '(':
 			depth++

@@ -100,7 +100,7 @@ func (c *Control) write(ctx context.Context, e Event, all map[Event]*written, re
 	if isLeaving(err) {
 		c.outcome("tell", namespace, nil)
 		all[e] = now
-		return false, nil
+		return true, nil // it took a request
 	}
 	c.opts.Metrics.events.WithLabelValues(result(err)).Inc()
 	if err != nil {

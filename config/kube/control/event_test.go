@@ -154,4 +154,7 @@ func TestNamespaceGoesAway(t *testing.T) {
 	if all := r.troubles(); !strings.Contains(all[0], "no right to create events in namespace closed") {
 		t.Errorf("there is the trouble %q", all)
 	}
+	if wrote, err := r.write(t.Context(), in("shop"), map[Event]*written{}, renewEvent); !wrote || err != nil {
+		t.Errorf("an event that was refused took no request: %v, %v", wrote, err) // and many would not be paced
+	}
 }
