@@ -187,7 +187,8 @@ func (w *Watch) look(now time.Time) {
 			surplus, short = n, g
 		}
 	}
-	w.o.Gate.Admit(room)
+	came := int64(w.o.Connections.Open()) - open // since the readings, which do not have them
+	w.o.Gate.Admit(max(0, room-max(0, came)))
 	if short != nil && now.Sub(w.shedAt) >= shedInterval {
 		w.shedAt = now
 		ended := w.shed(int(surplus), short.last.room() == 0, now)

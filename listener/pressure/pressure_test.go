@@ -32,13 +32,18 @@ type house struct {
 	most   int64
 	events []string
 	looks  int
+	late   int // connections that come between the first reading and what is made of it
 }
 
 func (h *house) read() Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.looks++
-	return Reading{Used: h.base + int64(h.open()), Full: h.full, Each: 2, Stale: h.stale}
+	r := Reading{Used: h.base + int64(h.open()), Full: h.full, Each: 2, Stale: h.stale}
+	for ; h.late > 0; h.late-- {
+		h.conns = append(h.conns, new(conn.Conn))
+	}
+	return r
 }
 
 // open counts those that nobody has ended. Who was told may take its time.
@@ -309,6 +314,21 @@ func TestShedAwaitsClients(t *testing.T) {
 
 // What is active cannot be ended: newcomers wait, and are let in as soon as
 // some of it has ended.
+// Who comes while resources are read is within none of the readings, and has had its turn.
+func TestAdmitCountsThoseWhoCameMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, full: 100, late: 10}
+		for range 20 {
+			h.add(conn.Active, 0)
+		}
+		h.start(0.9, 0.8)
+		synctest.Wait()
+		if n := h.admitted(); n != 30 {
+			t.Errorf("%d more may come, want half of the 80 that are free, less 10 that have come", n)
+		}
+	})
+}
+
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100}

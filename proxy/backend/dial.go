@@ -251,7 +251,7 @@ func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
 
 // dialAs is Dial with a TLS configuration, nil for none, and no deadline but ctx's.
 func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config) (*Session, error) {
-	nc, err := dialSocket(ctx, e.addr, e.path)
+	nc, err := withDescriptor(ctx, func() (net.Conn, error) { return dialSocket(ctx, e.addr, e.path) })
 	if err != nil {
 		return nil, e.dialError("connecting to", d, err)
 	}
@@ -303,6 +303,25 @@ func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
 }}
+
+// retryExhausted is how long a dial waits where the process has no descriptor for it.
+const retryExhausted = 20 * time.Millisecond
+
+// withDescriptor dials, and while the process is out of descriptors does so again
+// until ctx is done: that is no fault of the endpoint's, and others end meanwhile.
+func withDescriptor(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+	for {
+		nc, err := dial()
+		if err == nil || !conn.Exhausted(err) {
+			return nc, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryExhausted):
+		}
+	}
+}
 
 func dialSocket(ctx context.Context, addr netip.AddrPort, path string) (net.Conn, error) {
 	if path != "" {

@@ -21,11 +21,36 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/header"
 )
+
+// A process that is out of descriptors for a moment says nothing about the endpoint.
+func TestDialWithoutDescriptor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f := func(want error, wantTimes int, errs ...error) {
+			t.Helper()
+			times := 0
+			_, err := withDescriptor(ctx, func() (net.Conn, error) {
+				times++
+				return nil, errs[min(times, len(errs))-1]
+			})
+			if !errors.Is(err, want) || times != wantTimes {
+				t.Errorf("after %d dials there is %v, want %d and %v", times, err, wantTimes, want)
+			}
+		}
+		short := os.NewSyscallError("socket", syscall.EMFILE)
+		f(nil, 1, nil)
+		f(nil, 4, short, short, short, nil)
+		f(syscall.ECONNREFUSED, 1, syscall.ECONNREFUSED)
+		f(syscall.EMFILE, 1+int((time.Second-3*retryExhausted)/retryExhausted), short) // until the deadline
+	})
+}
 
 // serve hands each accepted connection to handle, which is waited for at the end.
 func serve(t *testing.T, network, address string, handle func(net.Conn)) string {
