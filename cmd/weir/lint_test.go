@@ -66,7 +66,7 @@ func TestLint(t *testing.T) {
   no     nginx.ingress.kubernetes.io/rewrite-target: "/$2"
          weir does not rewrite paths yet; the application has to serve the path that clients ask for
   exact  nginx.ingress.kubernetes.io/ssl-redirect: "true"
-  wrong  The path "/api(/|$)(.*)" of a.example looks like a regular expression`, "weir: 3 things that weir does not do as they stand\n")
+  wrong  The path "/api(/|$)(.*)" of a.example is a regular expression by this Ingress's annotations`, "weir: 3 things that weir does not do as they stand\n")
 	f(mixed, statusError, "1 exact, 1 near, 2 no, 1 wrong\n", "weir: ")
 	f(good, 0, "1 exact, 0 near, 0 no, 0 wrong\n", "")
 	f(near, 0, "0 exact, 1 near, 0 no, 0 wrong\n", "")
