@@ -502,7 +502,7 @@ func TestDrippingUploads(t *testing.T) {
 
 // What is slow but fast enough, or may be slow, is served to its end.
 func TestSlowUploads(t *testing.T) {
-	const idle = time.Second
+	const idle = 2 * time.Second // twelve pieces take longer
 	f := func(what, head string, rate int64, piece string, pieces int) {
 		t.Helper()
 		r, e := newPlain(t, func(c *config.Config) {
@@ -513,7 +513,7 @@ func TestSlowUploads(t *testing.T) {
 		s := e.accept()
 		s.head()
 		for range pieces {
-			time.Sleep(idle / 5)
+			time.Sleep(idle / 10)
 			c.write(piece)
 			s.wantRead(piece)
 		}
