@@ -171,19 +171,19 @@ func (e *edge) sort() {
 	for _, h := range all {
 		if h != nil {
 			slices.SortStableFunc(h.paths, func(a, b path) int {
-				return cmp.Or(len(b.Value)-len(a.Value), first(a.Exact, b.Exact), first(!a.Closed, !b.Closed))
+				return cmp.Or(len(b.Value)-len(a.Value), b.rank()-a.rank())
 			})
 		}
 	}
 }
 
-// first orders two by whether they are what goes first.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
+// rank is how paths that are as long go one before the other.
+func (p *path) rank() (r int) {
+	if p.Exact {
+		r += 2
 	}
-	return 1
+	if !p.Closed {
+		r++
+	}
+	return r
 }
