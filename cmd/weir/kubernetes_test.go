@@ -230,6 +230,18 @@ func (c *clustered) untilReady(want bool) {
 	})
 }
 
+func (c *clustered) untilEnded(ended <-chan error) {
+	c.t.Helper()
+	select {
+	case err := <-ended:
+		if err != nil {
+			c.t.Error(err)
+		}
+	case <-time.After(patience):
+		c.t.Fatal("it does not end")
+	}
+}
+
 // page asks the admin port.
 func (c *clustered) page(path string) string {
 	c.t.Helper()
@@ -570,14 +582,7 @@ func TestSIGTERMDuringReload(t *testing.T) {
 	})
 	signals <- syscall.SIGTERM
 	close(signals)
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("it does not end")
-	}
+	c.untilEnded(ended)
 	if c.node.Verdict().Ready {
 		t.Error("it did not drain")
 	}
@@ -604,14 +609,7 @@ func TestDrainBesideObjects(t *testing.T) {
 	})
 	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1)) // reloads, too
 	close(now)
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("it does not end")
-	}
+	c.untilEnded(ended)
 }
 
 // A change of objects says nothing of the file.
