@@ -164,7 +164,7 @@ func (v *conversion) settleOne(w *want) {
 	other := v.claims[w.claim]
 	if other != nil && other.by.Namespace == w.by.Namespace && len(w.by.guards) > 0 && !w.implicit {
 		if b := v.backend(w); w.served().Begins {
-			v.emit(w, b) // what other does not reach
+			v.emit(w, b) // it closes more than the path that other has
 		}
 	}
 	switch {
