@@ -55,6 +55,7 @@ type cluster struct {
 	objects  *objects // what the Source told last
 	retrying bool     // tryLater was called
 	node     kube.Node
+	told     bool                // tellKnown has said it
 	unbound  map[string]string   // ports that were told of, and why
 	faulty   map[kube.Event]bool // what was told of
 }
@@ -176,6 +177,7 @@ func (c *cluster) try(file *config.Config, again bool) error {
 		}
 		c.objects = o
 		c.takeNode(ch.Node)
+		c.tellKnown()
 		return nil
 	})
 }
@@ -209,8 +211,8 @@ func (c *cluster) changed(ch kube.Change) {
 			c.failed(err)
 			return
 		}
+		c.tellKnown()
 		if first {
-			c.tellKnown(ch.Node)
 			return // the time since the first object was seen says nothing
 		}
 	case ch.Endpoints != nil:
@@ -311,6 +313,7 @@ func (c *cluster) tryAgain() {
 			return err
 		}
 		c.objects = o
+		c.tellKnown()
 		return nil
 	})
 }

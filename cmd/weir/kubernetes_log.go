@@ -85,11 +85,18 @@ func (t *troubles) last() error {
 	return t.newest
 }
 
-func (c *cluster) tellKnown(n *kube.Node) {
+// tellKnown says once that all objects are known and in effect. They may have
+// become known before the cluster was put into effect, or be in effect only at
+// another try.
+func (c *cluster) tellKnown() {
+	if c.told || !c.objects.known() {
+		return
+	}
+	c.told = true
 	r := c.objects.routing
 	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
 		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
-	if file := c.s.file.Load(); file.NodeExplicit && n != nil && n.Name == "" {
+	if file := c.s.file.Load(); file.NodeExplicit && c.node.Name == "" {
 		c.s.log.Warn("the cluster has no node of this one's name: no cordon is noticed, and no Pod is local; look at node, which is best set from the downward API", zap.String("node", file.Node))
 	}
 }

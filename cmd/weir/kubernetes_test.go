@@ -509,6 +509,16 @@ func TestReloadBesideObjects(t *testing.T) {
 	c := newClustered(t, shop, "web", "second")
 	c.load(beside)
 	c.untilReady(true)
+	untilKnown := func(times int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("known objects are told of %d times", times), func() error {
+			if n := c.logged("the objects of the cluster are known and served"); n != times {
+				return fmt.Errorf("they were %d times", n)
+			}
+			return nil
+		})
+	}
+	untilKnown(1)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -527,6 +537,7 @@ func TestReloadBesideObjects(t *testing.T) {
 	c.until("more.example", "/", 503)
 
 	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // other objects
+	untilKnown(2) // by the load, for it waited until they were known
 	c.now("shop.example", "/", 503)
 	c.now("more.example", "/", 404)
 	if _, left := c.times(); left != 1 {
