@@ -536,8 +536,8 @@ func TestReloadBesideObjects(t *testing.T) {
 	c.put(strings.ReplaceAll(strings.ReplaceAll(shop, "shop", "more"), "weir", "other"))
 	c.until("more.example", "/", 503)
 
-	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // other objects
-	untilKnown(2) // by the load, for it waited until they were known
+	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // other objects, which the load waits for
+	untilKnown(2)
 	c.now("shop.example", "/", 503)
 	c.now("more.example", "/", 404)
 	if _, left := c.times(); left != 1 {
