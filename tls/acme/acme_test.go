@@ -129,7 +129,8 @@ func TestReloadKeepsWhatIsServed(t *testing.T) {
 	same := *c.ACME
 	same.Hosts = []string{"a.example.org"}
 	e = h.use(config.Certificate{Position: config.Position{Line: 7}, ACME: &same})[0]
-	if e.Certificate("a.example.org") != first {
+	// By its leaf, for renewal information that has come meanwhile is another copy's.
+	if e.Certificate("a.example.org").Leaf != first.Leaf {
 		t.Error("a reload took another certificate for a name that stayed")
 	}
 	if e.Certificate("b.example.org") != nil {
