@@ -174,6 +174,18 @@ func netHTTPClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
+// oneConnection is the same client with one connection and never another one.
+func oneConnection(t *testing.T, url string) *http.Client {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	c, err := (&http.Transport{Protocols: &protocols}).NewClientConn(t.Context(), "http", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &http.Client{Transport: c, Timeout: 20 * time.Second}
+}
+
 func TestNetHTTPClient(t *testing.T) {
 	url := "http://" + listen(t, func(c net.Conn) { newLink(c, Config{}, true) })
 	client := netHTTPClient(t)
