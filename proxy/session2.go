@@ -34,14 +34,18 @@ type session2 struct {
 	before    int64        // how many bytes had come when read was called last
 	timing    uint64       // the head or frame whose deadline is set; 0: none
 	greeting  bool         // the preface and the first frame are timed
-	idleSince atomic.Int64 // when the last exchange ended, nanoseconds since began; busy: one runs
+	idleSince atomic.Int64 // when the last exchange ended, nanoseconds since began; busy, quiet: one runs
 	began     time.Time
+	timeless  bool // it is parked without a deadline; guarded by http2's lock
 
 	leaving atomic.Pointer[time.Timer] // takes no more exchanges when it fires
 }
 
-// busy is idleSince while there is an exchange.
-const busy = -1
+// These are idleSince while there are exchanges.
+const (
+	busy  = -1
+	quiet = -2 // they are tunnels at rest
+)
 
 // serveHTTP2 serves exchanges on a connection until one side has enough, and
 // closes it, or until it is parked. Then Wake goes on.
@@ -104,6 +108,9 @@ func (s *session2) run(err error) (parked bool, _ error) {
 			if s.http2.Left() {
 				return false, nil
 			}
+			if !s.timed() {
+				s.wait(time.Now())
+			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.timed() {
 				return false, errSlowHead
@@ -115,8 +122,8 @@ func (s *session2) run(err error) (parked bool, _ error) {
 	}
 }
 
-// idle says whether the connection may be parked: no exchange runs, nothing has
-// begun to come, and nobody is about to end it.
+// idle says whether the connection may be parked: no exchange runs but tunnels at
+// rest, nothing has begun to come, and nobody is about to end it.
 func (s *session2) idle() bool {
 	return s.idleSince.Load() != busy && s.leaving.Load() == nil && !s.timed()
 }
@@ -126,6 +133,10 @@ func (s *session2) idle() bool {
 // GOAWAY, is written by who says it.
 func (s *session2) park() bool {
 	return s.http2.Rest(func() bool {
+		if s.idleSince.Load() == quiet { // tunnels have limits of their own
+			s.conn.SetReadDeadline(time.Time{})
+			s.timeless = true
+		}
 		if s.tls != nil {
 			conn.ReleaseTLS(s.tls)
 		}
@@ -209,7 +220,7 @@ func (s *session2) wait(now time.Time) {
 // idleUntil is when the connection will have been idle for too long; false: it is not idle.
 func (s *session2) idleUntil() (time.Time, bool) {
 	since := s.idleSince.Load()
-	return s.began.Add(time.Duration(since) + s.side.Load().edge.timeouts.KeepAlive), since != busy
+	return s.began.Add(time.Duration(since) + s.side.Load().edge.timeouts.KeepAlive), since >= 0
 }
 
 // follow makes the exchanges to come go by t, so that no older table is kept for
@@ -232,18 +243,31 @@ func (s *session2) Fault(reason string) {
 	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
 }
 
-// Busy is told when the first exchange begins, and when the last one has ended.
-func (s *session2) Busy(yes bool) {
-	if yes {
+// Does is told when exchanges begin and end, and when tunnels come to rest. A
+// connection that does nothing has an idle limit, which it may have been parked
+// without.
+func (s *session2) Does(d http2.Doing) {
+	if d == http2.Exchanges {
 		s.idleSince.Store(busy)
 		s.conn.SetState(conn.Active)
 		return
 	}
 	now := time.Now()
+	s.conn.Quiet(now)
+	if d == http2.Tunnels {
+		s.idleSince.Store(quiet)
+		s.conn.SetState(conn.Tunnel)
+		s.conn.Stir()
+		return
+	}
 	s.idleSince.Store(int64(now.Sub(s.began)))
 	s.conn.SetState(conn.Idle)
-	s.conn.Quiet(now)
-	s.conn.Stir()
+	if s.timeless {
+		s.timeless = false
+		s.conn.Interrupt()
+	} else {
+		s.conn.Stir()
+	}
 }
 
 // leave begins to end the connection without losing anything: the client is
@@ -307,9 +331,15 @@ var streams = sync.Pool{New: func() any {
 // serve serves one exchange, in a worker's goroutine.
 func (s *session2) serve(h *http2.Exchange) {
 	x := streams.Get().(*exchange)
+	var end *streamEnd // of a tunnel, whose h is from then on; nil: it became none
 	defer func() {
 		if value := recover(); value != nil {
-			s.panicked(x, h, value)
+			s.panicked(x, value)
+			if end != nil {
+				end.close()
+			} else {
+				h.Close()
+			}
 		}
 	}()
 	side := s.side.Load()
@@ -321,7 +351,12 @@ func (s *session2) serve(h *http2.Exchange) {
 		next := x.clientSide
 		s.side.CompareAndSwap(side, &next) // or a reload was quicker
 	}
-	h.Close()
+	if x.upgraded {
+		end = &streamEnd{conn: s.conn, http2: h}
+		x.startTunnel(x.openTunnel(tunnel.End{Conn: s.conn, Stream: end}))
+	} else {
+		h.Close()
+	}
 	x.forget()
 	streams.Put(x)
 	if orphaned || s.proxy.draining.Load() {
@@ -338,35 +373,30 @@ func (x *exchange) serveHTTP2(h *http2.Exchange) {
 		x.serve()
 	}
 	if x.upgraded {
-		x.tunnelStream(h)
+		h.SetWriteTimeout(0) // the tunnel has limits of its own
 		return
 	}
 	x.finish(time.Now())
 }
 
-// tunnelStream runs the tunnel that an extended CONNECT became (RFC 8441).
-func (x *exchange) tunnelStream(h *http2.Exchange) {
-	h.SetWriteTimeout(0) // the tunnel has limits of its own
-	h.SetReadDeadline(time.Time{})
-	end := &streamEnd{http2: h, exchange: x}
-	x.tunnelFrom(tunnel.End{Stream: end})
-	end.close()
-}
-
-// streamEnd is the client's end of a tunnel, where that is a stream of HTTP/2.
-// Others may have it for longer than it lasts.
+// streamEnd is the client's end of a tunnel that an extended CONNECT became (RFC
+// 8441). Others may have it for longer than it lasts.
 type streamEnd struct {
-	exchange *exchange
-	mu       sync.Mutex
-	http2    *http2.Exchange // nil for those others once the tunnel has ended
+	conn  *conn.Conn // that the stream is a part of
+	mu    sync.Mutex
+	http2 *http2.Exchange // nil for those others once the tunnel has ended
 }
 
 func (e *streamEnd) Link(other conn.Linked) { e.http2.Link(other) }
 
 func (e *streamEnd) Receive() ([]byte, error) {
-	p, err := e.http2.ReadBody(&e.exchange.req)
+	p, err := e.http2.Receive()
 	return p, e.cause(err)
 }
+
+func (e *streamEnd) Rest(w park.Waiter) bool { return e.http2.Rest(w) }
+
+func (e *streamEnd) Unrest() bool { return e.http2.Unrest() }
 
 func (e *streamEnd) Send(p []byte) error {
 	if err := e.http2.WriteBody(p); err != nil {
@@ -377,16 +407,13 @@ func (e *streamEnd) Send(p []byte) error {
 
 // cause is conn.ErrCut where it was the whole connection's end.
 func (e *streamEnd) cause(err error) error {
-	if err != nil && err != io.EOF && e.exchange.conn.WasCut() {
+	if err != nil && err != io.EOF && err != conn.ErrQuiet && e.conn.WasCut() {
 		return conn.ErrCut
 	}
 	return err
 }
 
-func (e *streamEnd) SendEnd() error {
-	e.http2.WriteEnd(&e.exchange.res)
-	return e.cause(e.http2.Flush())
-}
+func (e *streamEnd) SendEnd() error { return e.cause(e.http2.SendEnd()) }
 
 func (e *streamEnd) Err() error { return e.cause(e.http2.Ended()) }
 
@@ -405,19 +432,23 @@ func (e *streamEnd) WasCut() bool {
 	return e.http2 == nil || e.http2.WasCut()
 }
 
+// close ends the stream. The tunnel's owner calls it, at its end.
 func (e *streamEnd) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.http2 = nil
+	if e.http2 != nil {
+		e.http2.Close()
+		e.http2 = nil
+	}
 }
 
 // panicked ends a connection in one of whose exchanges there was a panic, as Proxy.rescue does.
-func (s *session2) panicked(x *exchange, h *http2.Exchange, value any) {
+// The exchange's stream is left to its caller.
+func (s *session2) panicked(x *exchange, value any) {
 	stack := debug.Stack()
 	x.abandon()
 	s.conn.Abort()
 	s.conn.Cut()
-	h.Close()
 	if s.proxy.Panicked != nil {
 		s.proxy.Panicked(s.side.Load().edge.name, value, stack)
 	}

@@ -76,8 +76,7 @@ type openTunnel struct {
 	started       time.Time
 	connect       time.Duration
 	attempts      int
-	upgrade       *Record            // of an exchange that became a tunnel, up to its end; nil: it was none
-	over          chan tunnel.Result // for who waits for the end of the tunnel; nil: nobody does
+	upgrade       *Record // of an exchange that became a tunnel, up to its end; nil: it was none
 
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
 }
@@ -118,14 +117,13 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 	} else {
 		closeEnd(&o.endpointEnd, r.Reason)
 	}
-	if o.clientEnd.Stream == nil {
+	if s, ok := o.clientEnd.Stream.(*streamEnd); ok {
+		defer s.close() // last: its connection, and with it a drain, may wait for nothing else
+	} else {
 		closeEnd(&o.clientEnd, r.Reason)
 	}
 	o.endpoint.Release()
 	o.log(r)
-	if o.over != nil {
-		o.over <- r
-	}
 }
 
 // closeEnd closes a connection; over TLS it tells so, unless that would make the
@@ -167,24 +165,15 @@ func (s *session) tunnelUpgraded() {
 	s.ended = true
 	o := s.openTunnel(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
 	s.conn, s.tls = conn.Closed(), nil
-	if s.link.Stream != nil {
-		s.awaitTunnel(o) // it has what belongs to the exchange
-		return
-	}
-	o.upgrade.Request = s.req.Clone()
 	s.startTunnel(o)
 }
 
-// tunnelFrom runs the tunnel between client, a stream, and the endpoint that
-// said 101, to its end.
-func (x *exchange) tunnelFrom(client tunnel.End) {
-	r := x.awaitTunnel(x.openTunnel(client))
-	x.broken = r.Reason != tunnel.ReasonEOF
-}
-
+// openTunnel makes the tunnel between client and the endpoint that said 101.
+// It keeps nothing of the exchange.
 func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
+	rec.Request = x.req.Clone()
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
 	return &openTunnel{clientEnd: client, listener: x.edge.name, started: x.started, upgrade: &rec}
 }
@@ -200,12 +189,6 @@ func (x *exchange) startTunnel(o *openTunnel) {
 	}
 	x.link, x.held = nil, nil
 	x.proxy.runTunnel(o, endpoint, x.edge, x.route, x.endpoint)
-}
-
-func (x *exchange) awaitTunnel(o *openTunnel) tunnel.Result {
-	o.over = make(chan tunnel.Result, 1)
-	x.startTunnel(o)
-	return <-o.over
 }
 
 // tunnels knows every open tunnel, for reloads: a list in the tunnels

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// linger is how long a wait trusts that a short read emptied the socket. An end
+// Linger is how long a wait trusts that a short read emptied the socket. An end
 // of stream that arrived together with the last bytes raises no event of its
-// own (epoll reports both at once), so after linger a wait looks for itself.
-const linger = time.Second
+// own (epoll reports both at once), so after Linger a wait looks for itself.
+const Linger = time.Second
 
 // Await calls step when bytes may be there, at first at once, until step
 // returns true or the wait ends in an error: the read deadline
@@ -34,7 +34,7 @@ func (c *Conn) Await(step func() bool) error {
 	return c.readError(c.awaitPolled(step))
 }
 
-// AwaitOrRest is Await that ends with ErrQuiet where nothing came for linger and
+// AwaitOrRest is Await that ends with ErrQuiet where nothing came for Linger and
 // mayRest then says that the connection may as well be parked. Where it says no,
 // it is asked again behind the next bytes, or Stir.
 func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
@@ -166,7 +166,7 @@ func (c *Conn) stepBare(step func() bool) (done bool) {
 }
 
 // rearm moves the poller's deadline to the one that is wanted, or, while bytes
-// keep coming, no further than linger from now. A zero now reads the clock only if needed.
+// keep coming, no further than Linger from now. A zero now reads the clock only if needed.
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
 		early := !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed))
@@ -178,13 +178,13 @@ func (c *Conn) rearm(now time.Time) {
 	}
 	at := c.readWant
 	if busy := c.reads != c.readsAtArm; busy {
-		if soon := now.Add(linger); at.IsZero() || soon.Before(at) {
+		if soon := now.Add(Linger); at.IsZero() || soon.Before(at) {
 			at = soon
 		}
 	}
 	c.readsAtArm = c.reads
 	c.arm(at)
-	c.soon = !at.IsZero() && at.Sub(now) <= linger
+	c.soon = !at.IsZero() && at.Sub(now) <= Linger
 }
 
 func (c *Conn) arm(at time.Time) {

@@ -76,7 +76,7 @@ type Conn struct {
 	calm    time.Duration         // since Accepted
 
 	readWant, readArmed time.Time
-	soon                bool // readArmed was at most linger away when it was armed
+	soon                bool // readArmed was at most Linger away when it was armed
 	readsAtArm, reads   uint32
 	closed, established bool
 
@@ -109,7 +109,7 @@ const (
 	Pending   State = iota // header or handshake is not through
 	Active                 // an exchange is running
 	Idle                   // between exchanges
-	Tunnel                 // copied to and from an endpoint
+	Tunnel                 // copied to and from an endpoint; over HTTP/2: nothing runs but quiet tunnels
 	NumStates = iota
 )
 

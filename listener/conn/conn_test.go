@@ -401,13 +401,13 @@ func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCo
 	t.Run("after a silence", func(t *testing.T) {
 		t.Parallel()
 		c, other := pair(t)
-		time.AfterFunc(linger+linger/4, func() { end(other) })
+		time.AfterFunc(Linger+Linger/4, func() { end(other) })
 		wantError(t, wait(t, c, 100), io.EOF)
 	})
 	t.Run("by the next wait", func(t *testing.T) {
 		t.Parallel()
 		c, other := pair(t)
-		time.AfterFunc(linger+linger/4, func() { end(other) })
+		time.AfterFunc(Linger+Linger/4, func() { end(other) })
 		wantError(t, wait(t, c, 1), nil)
 		wantError(t, wait(t, c, 1), io.EOF)
 	})
@@ -455,7 +455,7 @@ func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)
 	wantError(t, c.Await(step), nil)
 }
 
-// Longer than linger the wait is one wait, without bytes and with them.
+// Longer than Linger the wait is one wait, without bytes and with them.
 // A deadline that has passed is not made up for by bytes that come before
 // somebody noticed, wherever the connection waits.
 func TestAwaitTakesNothingLate(t *testing.T) { eachSocket(t, testAwaitTakesNothingLate) }
@@ -482,7 +482,7 @@ func testAwaitBeyondLinger(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPC
 	t.Parallel()
 	c, other := pair(t)
 	begin := time.Now()
-	c.SetReadDeadline(begin.Add(linger + linger/5))
+	c.SetReadDeadline(begin.Add(Linger + Linger/5))
 	io.WriteString(other, "early")
 	calls, read := 0, 0
 	err := c.Await(func() bool {
@@ -492,7 +492,7 @@ func testAwaitBeyondLinger(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPC
 		return err != nil && err != ErrWouldBlock
 	})
 	wantError(t, err, os.ErrDeadlineExceeded)
-	if took := time.Since(begin); read != 5 || took < linger+linger/5 || calls > 5 {
+	if took := time.Since(begin); read != 5 || took < Linger+Linger/5 || calls > 5 {
 		t.Errorf("%d bytes in %v and %d calls", read, took, calls)
 	}
 }

@@ -84,7 +84,7 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	case n > 0:
 		c.reads++
 		c.BytesRead += int64(n)
-		c.drained = !more // or a reset is left, which linger finds
+		c.drained = !more // or a reset is left, which Linger finds
 		return n, nil
 	case err == syscall.EAGAIN:
 		c.drained = true

@@ -30,13 +30,13 @@ func (s sleeper) Wake(why park.Reason) { s <- why }
 var sleepers = sync.Pool{New: func() any { return make(sleeper, 1) }}
 
 // sleep waits in the lot until something is there to read. The goroutine stays,
-// for as long as linger at least.
+// for as long as Linger at least.
 func (c *Conn) sleep() error {
 	s := sleepers.Get().(sleeper)
 	defer sleepers.Put(s)
 	until := c.readWant
 	if c.mayRest != nil {
-		if soon := time.Now().Add(linger); until.IsZero() || soon.Before(until) {
+		if soon := time.Now().Add(Linger); until.IsZero() || soon.Before(until) {
 			until = soon
 		}
 	}
@@ -224,7 +224,7 @@ var ErrQuiet = errors.New("the connection is quiet")
 
 // AwaitBusy is Await that ends with ErrQuiet as soon as the connection may as
 // well be parked: if it is bare, as soon as nothing is there, unless it had to
-// wait often of late; else after linger without bytes. It is for duplex
+// wait often of late; else after Linger without bytes. It is for duplex
 // connections without a read deadline that Park works for.
 func (c *Conn) AwaitBusy(step func() bool) error {
 	if !c.polled.Load() {
@@ -285,7 +285,7 @@ func (e *ending) Wake(why park.Reason) {
 // endNews says that the stream has come to its end and the reader was not told.
 func (c *Conn) endNews() bool { return c.ended.Load() && !c.endSeen }
 
-// calmWaits is how often within a linger a connection waits in the lot. One
+// calmWaits is how often within Linger a connection waits in the lot. One
 // that goes on is better off in the poller: there a wait needs neither a system
 // call nor a new goroutine, but joining it costs as much as several of those.
 const calmWaits = 4
@@ -293,7 +293,7 @@ const calmWaits = 4
 // restless counts a wait of a bare connection, and says whether they are too many.
 func (c *Conn) restless() bool {
 	now := time.Since(c.Accepted)
-	if now-c.calm > linger {
+	if now-c.calm > Linger {
 		c.calm, c.waits = now, 0
 	}
 	c.waits++

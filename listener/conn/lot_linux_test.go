@@ -273,7 +273,7 @@ func TestAwaitBusy(t *testing.T) {
 		}
 		took := time.Since(begun)
 		wantError(t, c.AwaitBusy(wouldBlock), ErrQuiet)
-		if d := time.Since(begun); took < linger && (!c.Polled() || d < linger) {
+		if d := time.Since(begun); took < Linger && (!c.Polled() || d < Linger) {
 			t.Errorf("one that waits often did not linger in the poller (%v)", d)
 		}
 		if !c.Polled() {
@@ -282,7 +282,7 @@ func TestAwaitBusy(t *testing.T) {
 		begun = time.Now() // and once more, as the poller's deadline has passed
 		steps := 0
 		wantError(t, c.AwaitBusy(func() bool { steps++; return wouldBlock() }), ErrQuiet)
-		if d := time.Since(begun); d < linger || steps == 0 {
+		if d := time.Since(begun); d < Linger || steps == 0 {
 			t.Errorf("it lingered for %v and looked %d times", d, steps)
 		}
 		io.WriteString(other, "x")

@@ -43,7 +43,7 @@ func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 	}
 }
 
-// A wait ends as quiet once nothing came for linger, not before, and what comes
+// A wait ends as quiet once nothing came for Linger, not before, and what comes
 // behind that is found by the one who parks it.
 func TestAwaitOrRest(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
@@ -52,7 +52,7 @@ func TestAwaitOrRest(t *testing.T) {
 		begun := time.Now()
 		c.SetReadDeadline(begun.Add(patience * 2))
 		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrQuiet)
-		if string(r.got) != "abc" || time.Since(begun) < linger {
+		if string(r.got) != "abc" || time.Since(begun) < Linger {
 			t.Errorf("it rests with %q behind it, after %v", r.got, time.Since(begun))
 		}
 		c.Shed()
@@ -88,13 +88,13 @@ func TestWokenLate(t *testing.T) {
 	})
 }
 
-// The read deadline comes first where it is nearer than linger, or nobody may rest.
+// The read deadline comes first where it is nearer than Linger, or nobody may rest.
 func TestAwaitOrRestDeadline(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		r := reader{c: c}
-		c.SetReadDeadline(time.Now().Add(linger / 4))
+		c.SetReadDeadline(time.Now().Add(Linger / 4))
 		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), os.ErrDeadlineExceeded)
-		c.SetReadDeadline(time.Now().Add(linger + linger/2))
+		c.SetReadDeadline(time.Now().Add(Linger + Linger/2))
 		asked := 0
 		wantError(t, c.AwaitOrRest(r.step, func() bool { asked++; return false }), os.ErrDeadlineExceeded)
 		if asked != 1 {

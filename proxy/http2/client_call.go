@@ -3,10 +3,12 @@ package http2
 import (
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -87,6 +89,7 @@ func (x *Call) End() {
 		t.startFlusher()
 	}
 	x.body.discard()
+	x.unrest()
 	x.res.Reset()
 	x.callState = callState{}
 	x.inside, x.handed, x.read, x.left, x.readBy, x.patience = false, false, false, 0, time.Time{}, 0
@@ -390,6 +393,7 @@ func (x *Call) WasCut() bool {
 func (x *Call) wake() {
 	x.news = true
 	x.changed.Broadcast()
+	x.rouse()
 }
 
 // gotHead takes a head that was decoded into x.res.
@@ -431,11 +435,39 @@ func (x *Call) Link(other conn.Linked) {
 }
 
 // Receive returns the next piece of a tunnel, valid until the next call, or
-// io.EOF. It waits until there is one.
+// io.EOF. conn.ErrQuiet: nothing came for conn.Linger.
 func (x *Call) Receive() ([]byte, error) {
 	var res message.Response // a tunnel has no trailers
-	x.readBy = time.Time{}
-	return x.ReadBody(&res)
+	x.readBy = time.Now().Add(conn.Linger)
+	p, err := x.ReadBody(&res)
+	return p, quietened(err)
+}
+
+// quietened is how a read of a tunnel ended that waited for conn.Linger.
+func quietened(err error) error {
+	if err == os.ErrDeadlineExceeded {
+		return conn.ErrQuiet
+	}
+	return err
+}
+
+// Rest has w woken once, when there is something to Receive, which nobody calls
+// until then. False: there is already.
+func (x *Call) Rest(w park.Waiter) bool {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	if x.body.size > 0 || x.ended || x.err != nil || x.cut {
+		return false
+	}
+	x.resting = w
+	return true
+}
+
+// Unrest takes back what Rest did, and returns true. False: w was woken.
+func (x *Call) Unrest() bool {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	return x.unrest()
 }
 
 // Send sends p through a tunnel, and waits until there is room for it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -27,6 +28,7 @@ type Exchange struct {
 	ending      Ending
 	writable    bool
 	interrupted bool
+	atRest      bool        // it counts among the connection's tunnels at rest
 	link        conn.Linked // is cut where the exchange is over
 	waiter
 
@@ -88,6 +90,8 @@ func (x *Exchange) release() {
 		c.core.Consumed(x.stream, held)
 	}
 	x.body.discard()
+	x.unrest()
+	x.rests(false)
 	c.core.Release(x.stream)
 	if x.timer != nil && !x.timer.Stop() && !x.armed.IsZero() {
 		return // the timer may be about to look at x: leave it to the collector
@@ -108,8 +112,8 @@ func (x *Exchange) Close() {
 	x.release()
 	c.startFlusher()
 	c.drained.Broadcast()
+	c.look()
 	if c.core.Working() == 0 {
-		c.tell(false)
 		c.tellOver()
 	}
 }
@@ -369,7 +373,76 @@ func (x *Exchange) end(why Ending) {
 	if x.link != nil {
 		x.link.Cut()
 	}
+	x.wake()
+}
+
+// wake tells who reads, or rests, that there is something. The lock is held.
+func (x *Exchange) wake() {
 	x.changed.Broadcast()
+	if x.rouse() {
+		x.rests(false)
+		x.conn.look()
+	}
+}
+
+// rests counts a tunnel as one at rest, or no more. The lock is held.
+func (x *Exchange) rests(yes bool) {
+	switch {
+	case yes == x.atRest:
+	case yes:
+		x.conn.resting++
+	default:
+		x.conn.resting--
+	}
+	x.atRest = yes
+}
+
+// Receive returns the next piece of a tunnel, valid until the next call, or
+// io.EOF. conn.ErrQuiet: nothing came for conn.Linger.
+func (x *Exchange) Receive() ([]byte, error) {
+	var req message.Request // a tunnel has no trailers
+	x.readBy = time.Now().Add(conn.Linger)
+	p, err := x.ReadBody(&req)
+	if err == io.EOF { // nobody reads any more, while the other direction may go on
+		x.conn.mu.Lock()
+		x.rests(true)
+		x.conn.look()
+		x.conn.mu.Unlock()
+	}
+	return p, quietened(err)
+}
+
+// Rest has w woken once, when there is something to Receive, which nobody calls
+// until then. False: there is already.
+func (x *Exchange) Rest(w park.Waiter) bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if x.body.size > 0 || x.ended || x.over {
+		return false
+	}
+	x.resting = w
+	x.rests(true)
+	x.conn.look()
+	return true
+}
+
+// Unrest takes back what Rest did, and returns true. False: w was woken.
+func (x *Exchange) Unrest() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	if !x.unrest() {
+		return false
+	}
+	x.rests(false)
+	x.conn.look()
+	return true
+}
+
+// SendEnd ends a tunnel's direction to the client.
+func (x *Exchange) SendEnd() error {
+	var res message.Response // a tunnel has no trailers
+	x.WriteEnd(&res)
+	return x.Flush()
 }
 
 // SetReadDeadline bounds ReadBody; for the goroutine that calls them.

@@ -26,6 +26,8 @@ type Connection struct {
 	mu       sync.Mutex // guards all below, and the exchanges' state
 	core     Core
 	ready    []*Exchange // came with the bytes that are being received
+	resting  int         // of the exchanges that run: tunnels whose client says nothing
+	doing    Doing       // what watch was told last
 	flushing bool
 	failed   error // of writing
 	panicked any   // what the flusher panicked with
@@ -44,8 +46,8 @@ func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)
 
 // Observer is told what happens to a connection, with its lock held and from any goroutine.
 type Observer interface {
-	// Busy says that the first exchange begins, or that the last one has ended.
-	Busy(yes bool)
+	// Does says that the connection does something else from now on.
+	Does(Doing)
 	// Over says that there is nothing more to wait for: the connection has
 	// Left, or cannot write any more, which Err tells.
 	Over()
@@ -56,9 +58,31 @@ type Observer interface {
 // Observe makes w the connection's observer. It is called behind Init.
 func (c *Connection) Observe(w Observer) { c.watch = w }
 
-func (c *Connection) tell(busy bool) {
+// Doing is what a connection does.
+type Doing uint8
+
+// What a connection may do. It begins with nothing.
+const (
+	Nothing   Doing = iota // no exchange runs
+	Tunnels                // all that run are tunnels at rest: their clients say nothing, or nothing more
+	Exchanges              // others run, or tunnels are not at rest
+)
+
+// look tells the observer where the connection does something else by now.
+func (c *Connection) look() {
+	doing := Exchanges
+	switch c.core.Working() {
+	case 0:
+		doing = Nothing
+	case c.resting:
+		doing = Tunnels
+	}
+	if doing == c.doing {
+		return
+	}
+	c.doing = doing
 	if c.watch != nil {
-		c.watch.Busy(busy)
+		c.watch.Does(doing)
 	}
 }
 
@@ -164,13 +188,14 @@ func (c *Connection) Trim() {
 	})
 }
 
-// Rest calls f if no exchange runs, no head or frame has begun to come and
-// nothing waits to be sent, and returns what f does. What an idle connection does
-// not need is given back before, and until f returns nobody reads or writes.
+// Rest calls f if no exchange runs but tunnels at rest, no head or frame has begun
+// to come and nothing waits to be sent, and returns what f does. What a quiet
+// connection does not need is given back before, and until f returns nobody
+// reads or writes.
 func (c *Connection) Rest(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.core.Working() > 0 || c.core.Started() != 0 || c.core.Pending() > 0 || c.core.Leaving() || c.flushing || c.failed != nil {
+	if c.core.Working() > c.resting || c.core.Started() != 0 || c.core.Pending() > 0 || c.core.Leaving() || c.flushing || c.failed != nil {
 		return false
 	}
 	c.core.Trim()
@@ -265,22 +290,20 @@ func (e *events) Response(*Stream) *message.Response { return nil } // a client'
 func (e *events) Head(s *Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
-	if e.core.Working() == 1 {
-		(*Connection)(e).tell(true)
-	}
+	(*Connection)(e).look()
 	e.ready = append(e.ready, x)
 }
 
 func (e *events) Data(s *Stream, p []byte) {
 	x := exchangeOf(s)
 	x.body.add(p)
-	x.changed.Broadcast()
+	x.wake()
 }
 
 func (e *events) End(s *Stream) {
 	x := exchangeOf(s)
 	x.ended = true
-	x.changed.Broadcast()
+	x.wake()
 }
 
 func (e *events) Reset(s *Stream, ending Ending) {
@@ -291,6 +314,7 @@ func (e *events) Reset(s *Stream, ending Ending) {
 	x.end(ending)
 	if !x.started { // nobody has heard of it
 		x.release()
+		(*Connection)(e).look()
 	}
 }
 

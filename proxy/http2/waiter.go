@@ -4,6 +4,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/weirproxy/weir/listener/park"
 )
 
 // waiter is where one exchange's goroutines wait for news of it. It is guarded
@@ -11,7 +13,26 @@ import (
 type waiter struct {
 	changed sync.Cond
 	timer   *time.Timer
-	armed   time.Time // when the timer fires
+	armed   time.Time   // when the timer fires
+	resting park.Waiter // waits for something to read, without a goroutine; nil: nobody does
+}
+
+// rouse wakes who rests, and returns true. False: nobody does.
+func (w *waiter) rouse() bool {
+	r := w.resting
+	if r == nil {
+		return false
+	}
+	w.resting = nil
+	r.Wake(park.Ready)
+	return true
+}
+
+// unrest takes back who rests, and returns true. False: nobody does.
+func (w *waiter) unrest() bool {
+	yes := w.resting != nil
+	w.resting = nil
+	return yes
 }
 
 // wait waits until something changed, or until the deadline, if it is not zero.

@@ -68,8 +68,7 @@ func (d *direction) copyAll() bool {
 	}
 	s := d.src()
 	if s.Stream != nil {
-		d.receive(s.Stream)
-		return true
+		return d.receive(s.Stream)
 	}
 	err := conn.ErrQuiet
 	if s.parks() {
@@ -91,7 +90,12 @@ func (d *direction) Wake(park.Reason) { go d.run() }
 
 // park gives up the direction's goroutine until its source has something. It
 // returns false where that cannot be done.
-func (d *direction) park() bool { return d.src().Conn.Park(d, time.Time{}) }
+func (d *direction) park() bool {
+	if s := d.src().Stream; s != nil {
+		return s.Rest(d)
+	}
+	return d.src().Conn.Park(d, time.Time{})
+}
 
 // doze parks a direction that has not begun, before it looked: the lot looks as well.
 func (d *direction) doze() bool {
@@ -111,7 +115,7 @@ func (t *tunnel) rest(d *direction) bool {
 		conn.ReleaseTLS(s.TLS)
 	}
 	other := d.reverse()
-	if t.polled() && (other.over || other.src().Stream == nil && other.src().Conn.Unpark()) {
+	if t.polled() && (other.over || other.src().unpark()) {
 		t.client.shed()
 		t.endpoint.shed()
 		if !other.over && !other.park() {
@@ -144,19 +148,23 @@ func (d *direction) rescue() {
 	d.t.ended(d)
 }
 
-// receive is copyAll for what comes by a stream, which is never parked.
-func (d *direction) receive(from Stream) {
+// receive is copyAll for what comes by a stream.
+func (d *direction) receive(from Stream) bool {
 	for {
 		p, err := from.Receive()
 		switch {
+		case err == conn.ErrQuiet:
+			if d.t.rest(d) {
+				return false
+			}
 		case err == io.EOF:
 			d.finish()
-			return
+			return true
 		case err != nil:
 			d.t.fail(d.src(), err)
-			return
+			return true
 		case d.deliver(p) != nil:
-			return
+			return true
 		}
 	}
 }

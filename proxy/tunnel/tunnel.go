@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/park"
 )
 
 // End is one of the two connections. The caller owns and closes it.
@@ -28,7 +29,8 @@ type End struct {
 	// Early is what was read from this end already, after TLS, beyond what the
 	// caller wanted: it goes to the other end first.
 	Early []byte
-	// Stream is the end where it is no connection but a part of one; then there is no Conn.
+	// Stream is the end where it is no connection but a part of one. Conn is that
+	// one then, if anything, and no more than told when bytes go by.
 	Stream Stream
 }
 
@@ -37,7 +39,13 @@ type End struct {
 type Stream interface {
 	conn.Linked
 	// Receive returns the next bytes, valid until the next call, or io.EOF.
+	// conn.ErrQuiet: nothing came for conn.Linger.
 	Receive() ([]byte, error)
+	// Rest has w woken once, when there is something to Receive, which nobody
+	// calls until then. False: there is already.
+	Rest(w park.Waiter) bool
+	// Unrest takes back what Rest did, and returns true. False: w was woken.
+	Unrest() bool
 	// Send waits until there is room for p.
 	Send(p []byte) error
 	// SendEnd sends the end of the stream.
@@ -73,8 +81,17 @@ func (e *End) end() {
 	}
 }
 
-// parks says whether the end can wait without a goroutine.
+// parks says whether the end is a connection that can wait without a goroutine.
 func (e *End) parks() bool { return e.Stream == nil && e.Conn.CanPark() }
+
+// unpark takes the end back from who waits for it, and returns true. False: it
+// is about to be woken, or does not wait.
+func (e *End) unpark() bool {
+	if e.Stream != nil {
+		return e.Stream.Unrest()
+	}
+	return e.Conn.Unpark()
+}
 
 func (e *End) shed() {
 	if e.parks() {
