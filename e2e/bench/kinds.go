@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/rand"
+	"crypto/sha1"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // A kind is a connection whose memory is measured while it is idle.
@@ -51,6 +56,8 @@ var kinds = []kind{
 	{"ws-used", "the same after 100 exchanges and 256 KiB", dialWebSocket, much, false},
 	{"wss", "idle WebSocket over TLS", dialSecureWebSocket, once, false},
 	{"wss-used", "the same after 100 exchanges and 256 KiB", dialSecureWebSocket, much, false},
+	{"ws2", "idle WebSocket over HTTP/2, alone on its connection", dialWebSocket2, once, false},
+	{"ws2-used", "the same after 100 exchanges and 256 KiB", dialWebSocket2, much, false},
 	{"waiting", "not idle: an exchange that waits for its answer", dialWaiting(dialPlain), once, false},
 	{"waiting-tls", "not idle: the same by TLS", dialWaiting(dialTLS), once, false},
 }
@@ -258,6 +265,96 @@ func upgraded(c net.Conn) (held, error) {
 	return rawHeld{c}, err
 }
 
+// socket2 is a WebSocket that is a stream of HTTP/2 (RFC 8441).
+type socket2 struct {
+	net.Conn
+	framer *http2.Framer
+}
+
+func dialWebSocket2(s setup) (held, error) {
+	c, err := dialSecure(s, "h2")
+	return then(c, err, func(c net.Conn) (held, error) {
+		h := &socket2{c, http2.NewFramer(c, bufio.NewReaderSize(c, 4<<10))}
+		return h, h.open()
+	})
+}
+
+// open asks for the WebSocket once the proxy has said that it takes such requests.
+func (h *socket2) open() error {
+	if _, err := io.WriteString(h, http2.ClientPreface); err != nil {
+		return err
+	}
+	if err := h.framer.WriteSettings(); err != nil {
+		return err
+	}
+	for {
+		f, err := h.framer.ReadFrame()
+		if err != nil {
+			return err
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if f.IsAck() {
+				continue
+			}
+			if v, _ := f.Value(http2.SettingEnableConnectProtocol); v != 1 {
+				return errors.New("the proxy takes no WebSockets over HTTP/2")
+			}
+			if err := errors.Join(h.framer.WriteSettingsAck(), h.ask()); err != nil {
+				return err
+			}
+		case *http2.HeadersFrame:
+			fields, err := hpack.NewDecoder(4096, nil).DecodeFull(f.HeaderBlockFragment())
+			if err == nil && (len(fields) == 0 || fields[0].Value != "200") {
+				err = fmt.Errorf("the proxy answers a WebSocket with %v", fields)
+			}
+			return err
+		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
+			return fmt.Errorf("the proxy answers a WebSocket with %v", f)
+		}
+	}
+}
+
+func (h *socket2) ask() error {
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "CONNECT"}, {":protocol", "websocket"}, {":scheme", "https"}, {":authority", "localhost"},
+		{":path", "/"}, {"sec-websocket-version", "13"}} {
+		enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	return h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true})
+}
+
+func (h *socket2) exchange(size int) error {
+	h.SetDeadline(time.Now().Add(60 * time.Second))
+	for size > 0 {
+		piece := min(size, 16<<10) // a frame, which no window is too small for
+		size -= piece
+		if err := h.framer.WriteData(1, false, zeros[:piece]); err != nil {
+			return err
+		}
+		for piece > 0 {
+			f, err := h.framer.ReadFrame()
+			if err != nil {
+				return err
+			}
+			switch f := f.(type) {
+			case *http2.DataFrame:
+				n := len(f.Data())
+				if piece -= n; n > 0 {
+					err = errors.Join(h.framer.WriteWindowUpdate(0, uint32(n)), h.framer.WriteWindowUpdate(1, uint32(n)))
+				}
+			case *http2.RSTStreamFrame, *http2.GoAwayFrame:
+				err = fmt.Errorf("the proxy ends a WebSocket with %v", f)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // readHead reads the head of a message and not a byte more.
 func readHead(c net.Conn) (string, error) {
 	var head []byte
@@ -307,7 +404,9 @@ func answerAll(c net.Conn, r *bufio.Reader) {
 			return
 		}
 		if req.Header.Get("Upgrade") != "" {
-			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+			sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) // RFC 6455, section 4.2.2
+			fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+				base64.StdEncoding.EncodeToString(sum[:]))
 			return
 		}
 		if req.URL.Path == pathHold {

@@ -55,7 +55,7 @@ var proxies = map[string]proxy{
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		not:     []string{"tcp", "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used"},
+		not:     []string{"tcp", "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
 	},
 }
 
