@@ -30,6 +30,7 @@ type client struct {
 var clients = []client{
 	{"WebSockets", 6, func(ctx context.Context, n *node) error { return webSocket(ctx, n, "web") }},
 	{"WebSockets over TLS", 6, func(ctx context.Context, n *node) error { return webSocket(ctx, n, "secure") }},
+	{"WebSockets over HTTP/2", 4, webSockets2},
 	{"half closes", 4, halfClose},
 	{"tunnels to endpoints that die", 6, lostTunnel},
 	{"malformed headers", 2, malformed},
