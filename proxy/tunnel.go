@@ -117,13 +117,17 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 	} else {
 		closeEnd(&o.endpointEnd, r.Reason)
 	}
-	if s, ok := o.clientEnd.Stream.(*streamEnd); ok {
-		defer s.close() // last: its connection, and with it a drain, may wait for nothing else
-	} else {
-		closeEnd(&o.clientEnd, r.Reason)
-	}
+	defer o.closeClient(r.Reason) // last: a drain may wait for nothing else, and the log ends behind it
 	o.endpoint.Release()
 	o.log(r)
+}
+
+func (o *openTunnel) closeClient(reason string) {
+	if s, ok := o.clientEnd.Stream.(*streamEnd); ok {
+		s.close()
+	} else {
+		closeEnd(&o.clientEnd, reason)
+	}
 }
 
 // closeEnd closes a connection; over TLS it tells so, unless that would make the
