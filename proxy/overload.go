@@ -8,3 +8,11 @@ import "github.com/weirproxy/weir/listener/conn"
 func (p *Proxy) Leave(f func(*conn.Conn) bool) {
 	p.http2.leave(func(s *session2) bool { return f(s.conn) })
 }
+
+// CutTunnels cuts the tunnels at rest within the connections of HTTP/2 for which
+// f returns true. f is called with a lock held.
+func (p *Proxy) CutTunnels(f func(*conn.Conn) bool) {
+	for _, s := range p.http2.those(func(s *session2) bool { return f(s.conn) }) {
+		s.http2.CutTunnels()
+	}
+}

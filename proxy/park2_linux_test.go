@@ -166,10 +166,23 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	s.wantRead("question")
 	s.write("answer")
 	c.until("the answer", func() bool { return c.on(id).body.String() == "answer" })
+	c.until("the second GOAWAY", func() bool { return len(c.away) == 2 })
+	r.wantParked()
+	var told time.Time // of the tunnel's end, by the log, which a drain must not be through before
+	r.proxy.SetLog(func(*Record) {
+		if err := r.wantOpen(1); err != nil {
+			t.Error(err)
+		}
+		told = time.Now()
+	})
 	s.Close()
 	c.data(id, true, "")
 	c.wantAway("NO_ERROR ")
-	r.record().want(t, "kind", "upgrade", "reason", "eof")
+	c.Close()
+	eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
+	if told.IsZero() {
+		t.Error("the connection ended before its tunnel was logged")
+	}
 	r.quiet()
 }
 
@@ -197,6 +210,17 @@ func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	if s := ours.State(); s != conn.Tunnel {
 		t.Errorf("it is %v", s)
 	}
+
+	beside := c.request(true, "/")
+	b := e.accept()
+	b.head()
+	r.proxy.CutTunnels(func(c *conn.Conn) bool { return c == ours })
+	c.wantReset(id, "CANCEL")
+	s.wantEnd(true)
+	r.record().want(t, "kind", "upgrade", "reason", "cut")
+	b.write(ok("x"))
+	c.want2(beside, 200, "x")
+	c.alive()
 }
 
 // A tunnel to an endpoint that speaks HTTP/2 is parked as well, whatever the client speaks.

@@ -123,9 +123,11 @@ func (s *session2) run(err error) (parked bool, _ error) {
 }
 
 // idle says whether the connection may be parked: no exchange runs but tunnels at
-// rest, nothing has begun to come, and nobody is about to end it.
+// rest, nothing has begun to come, and nobody is about to end it. One that is
+// left has to wait for its tunnels, which wake it when they end.
 func (s *session2) idle() bool {
-	return s.idleSince.Load() != busy && s.leaving.Load() == nil && !s.timed()
+	since := s.idleSince.Load()
+	return (since == quiet || since != busy && s.leaving.Load() == nil) && !s.timed()
 }
 
 // park leaves the connection without a goroutine, and returns true, unless that
@@ -477,15 +479,19 @@ func (t *sessions2) remove(s *session2) {
 
 // leave leaves those for which f returns true.
 func (t *sessions2) leave(f func(*session2) bool) {
+	for _, s := range t.those(f) {
+		s.leave()
+	}
+}
+
+// those are the ones for which f returns true.
+func (t *sessions2) those(f func(*session2) bool) (all []*session2) {
 	t.mu.Lock()
-	var all []*session2
+	defer t.mu.Unlock()
 	for s := range t.open {
 		if f(s) {
 			all = append(all, s)
 		}
 	}
-	t.mu.Unlock()
-	for _, s := range all {
-		s.leave()
-	}
+	return all
 }

@@ -17,8 +17,8 @@ func (s *server) watchResources(m *pressure.Memory) {
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }
 	w := pressure.New(pressure.Options{
 		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors, s.inFlight)},
-		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.Leave, EndIdle: (*conn.Conn).EndIdle,
-		Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
+		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.Leave, CutTunnels: s.proxy.CutTunnels,
+		EndIdle: (*conn.Conn).EndIdle, Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
 	})
 	go w.Run(s.ctx)
 }

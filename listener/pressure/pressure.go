@@ -90,6 +90,9 @@ type Options struct {
 	// Leave begins to end those connections of HTTP/2 for which its argument
 	// returns true, without losing anything.
 	Leave func(func(*conn.Conn) bool)
+	// CutTunnels cuts the quiet tunnels within those connections of HTTP/2 for
+	// which its argument returns true, and nothing else of them.
+	CutTunnels func(func(*conn.Conn) bool)
 	// EndIdle ends an idle client's connection, unless it is not idle any more: (*conn.Conn).EndIdle.
 	EndIdle func(*conn.Conn) bool
 	// Notify, if set, is told of every step that begins or ends.

@@ -28,6 +28,7 @@ type house struct {
 	slow   bool // who was told does not go
 	conns  []*conn.Conn
 	told   []*conn.Conn // by Leave
+	bereft []*conn.Conn // by CutTunnels
 	http2  map[*conn.Conn]bool
 	most   int64
 	events []string
@@ -83,6 +84,16 @@ func (h *house) leave(f func(*conn.Conn) bool) {
 	}
 }
 
+func (h *house) cutTunnels(f func(*conn.Conn) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		if h.http2[c] && f(c) {
+			h.bereft = append(h.bereft, c)
+		}
+	}
+}
+
 func (h *house) Admit(most int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +144,7 @@ func (h *house) set(f func()) {
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
 	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm}},
-		Connections: h, Gate: h, Leave: h.leave,
+		Connections: h, Gate: h, Leave: h.leave, CutTunnels: h.cutTunnels,
 		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -410,7 +421,7 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	for range 40 {
 		h.add(conn.Tunnel, time.Hour)
 	}
-	w := &Watch{o: Options{Connections: h, Leave: h.leave, EndIdle: func(*conn.Conn) bool { return false }}}
+	w := &Watch{o: Options{Connections: h, Leave: h.leave, CutTunnels: h.cutTunnels, EndIdle: func(*conn.Conn) bool { return false }}}
 	now := time.Now()
 	for _, after := range []time.Duration{0, leaveTime / 2} {
 		if ended := w.shed(10, true, now.Add(after)); ended.Tunnels != 0 {
@@ -425,5 +436,22 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	}
 	if ended := w.shed(10, true, now.Add(leaveTime+interval)); ended.Tunnels != 0 {
 		t.Errorf("and %d more at once", ended.Tunnels)
+	}
+}
+
+// Of a connection of HTTP/2 only the tunnels are cut, the oldest with the others, and once.
+func TestShedsTunnelsOverHTTP2(t *testing.T) {
+	h := &house{t: t, http2: map[*conn.Conn]bool{}}
+	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)
+	h.http2[young], h.http2[oldest] = true, true
+	w := &Watch{o: Options{Connections: h, Leave: h.leave, CutTunnels: h.cutTunnels, EndIdle: func(*conn.Conn) bool { return false }}}
+	if ended := w.shed(4, true, time.Now()); ended.Tunnels != 2 {
+		t.Errorf("%d are ended", ended.Tunnels)
+	}
+	if !slices.Equal(h.bereft, []*conn.Conn{oldest}) || oldest.WasCut() || !old.WasCut() || young.WasCut() {
+		t.Errorf("%d lost their tunnels, cut are %t, %t, %t", len(h.bereft), young.WasCut(), old.WasCut(), oldest.WasCut())
+	}
+	if ended := w.shed(1, true, time.Now()); ended.Tunnels != 0 { // it is on its way out
+		t.Errorf("%d more are ended", ended.Tunnels)
 	}
 }

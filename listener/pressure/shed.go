@@ -79,7 +79,7 @@ func (w *Watch) shed(n int, urgent bool, now time.Time) (ended Ended) {
 	n -= v.going
 	for k := range numKinds {
 		if k == tunnel {
-			n = (n - v.young + 1) / 2 // each is two connections
+			n = (n - v.young + 1) / 2 // each is two connections, or about that over HTTP/2
 		}
 		ages := v.ages[k]
 		if m := min(n, len(ages)); m > 0 {
@@ -119,6 +119,17 @@ func (w *Watch) end(k kind, limit time.Duration, n int, now time.Time) (ended En
 		})
 	}
 	cut := 0
+	if k == tunnel {
+		w.o.CutTunnels(func(c *conn.Conn) bool {
+			if !is(c) {
+				return false
+			}
+			c.Unquiet() // until its tunnels have ended
+			cut++
+			n--
+			return true
+		})
+	}
 	w.o.Connections.Each(func(c *conn.Conn) {
 		if !is(c) || !w.endOne(k, c) {
 			return

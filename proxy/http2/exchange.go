@@ -93,7 +93,7 @@ func (x *Exchange) release() {
 	x.unrest()
 	x.rests(false)
 	c.core.Release(x.stream)
-	if x.timer != nil && !x.timer.Stop() && !x.armed.IsZero() {
+	if x.timed && !x.timer.Stop() {
 		return // the timer may be about to look at x: leave it to the collector
 	}
 	req, chunks, timer := x.req, x.body.chunks, x.timer
@@ -356,9 +356,13 @@ func (x *Exchange) Link(other conn.Linked) {
 
 // Cut breaks the exchange off, as if its client had. Anyone may call it until Close.
 func (x *Exchange) Cut() {
-	c := x.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.cut()
+}
+
+// cut is Cut with the lock held.
+func (x *Exchange) cut() {
 	if !x.over {
 		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "the exchange was cut"})
 	}

@@ -195,8 +195,12 @@ func (c *Connection) Trim() {
 func (c *Connection) Rest(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.core.Working() > c.resting || c.core.Started() != 0 || c.core.Pending() > 0 || c.core.Leaving() || c.flushing || c.failed != nil {
+	working := c.core.Working()
+	if working > c.resting || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
 		return false
+	}
+	if c.core.Leaving() && working == 0 {
+		return false // it is to be closed
 	}
 	c.core.Trim()
 	c.ready = nil
@@ -222,6 +226,17 @@ func (c *Connection) LeaveNow() {
 		c.core.LeaveNow()
 		c.tellOver()
 	})
+}
+
+// CutTunnels cuts the tunnels at rest. Nothing else of the connection ends.
+func (c *Connection) CutTunnels() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.core.table.streams {
+		if x := exchangeOf(s); x != nil && x.atRest {
+			x.cut()
+		}
+	}
 }
 
 // Left says whether the connection can be closed: no exchange runs or will.

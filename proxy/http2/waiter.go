@@ -14,6 +14,7 @@ type waiter struct {
 	changed sync.Cond
 	timer   *time.Timer
 	armed   time.Time   // when the timer fires
+	timed   bool        // the timer was set since the exchange began
 	resting park.Waiter // waits for something to read, without a goroutine; nil: nobody does
 }
 
@@ -54,7 +55,7 @@ func (w *waiter) arm(now, until time.Time) {
 	if w.armed.After(now) && !w.armed.After(until) {
 		return // earlier: who waits looks again
 	}
-	w.armed = until
+	w.armed, w.timed = until, true
 	if w.timer == nil {
 		w.timer = time.AfterFunc(until.Sub(now), w.alarm)
 	} else {
