@@ -12,6 +12,17 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
+// parked2 is a WebSocket alone on its connection, both parked.
+func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
+	r.Helper()
+	c := r.dial2(listener)
+	patient(c.peer)
+	id, s := c.open2(e)
+	patient(s)
+	r.wantParked()
+	return c, id, s
+}
+
 // A tunnel within an HTTP/2 connection is parked, and the connection with it,
 // while other tunnels of the connection and requests come and go.
 func TestParkedTunnelOverHTTP2(t *testing.T) {
@@ -91,10 +102,7 @@ func TestParkedTunnelsLimits(t *testing.T) {
 			cfg.Listeners[i].Timeouts.KeepAlive = limit
 		}
 	})
-	c := r.dial2("web")
-	patient(c.peer)
-	id, s := c.open2(e)
-	r.wantParked()
+	c, id, s := r.parked2(e, "web")
 	time.Sleep(limit + limit/4) // in which the idle limit would have ended it
 	c.data(id, false, "still")
 	s.wantRead("still")
@@ -156,10 +164,7 @@ func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
 // A drain tells a connection whose tunnels are parked, and ends it behind them.
 func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	r, e := newRig2(t, nil)
-	c := r.dial2("tls")
-	patient(c.peer)
-	id, s := c.open2(e)
-	r.wantParked()
+	c, id, s := r.parked2(e, "tls")
 	r.proxy.SetDraining(true)
 	c.until("the GOAWAY", func() bool { return len(c.away) > 0 })
 	c.data(id, false, "question")
@@ -190,10 +195,7 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 // who ends connections when memory runs short.
 func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	r, e := newRig2(t, nil)
-	c := r.dial2("web")
-	patient(c.peer)
-	id, s := c.open2(e)
-	r.wantParked()
+	c, id, s := r.parked2(e, "web")
 	ours := r.only()
 	eventually(t, "it is quiet", func() error {
 		if age, known := ours.QuietFor(time.Now()); !known || age < 500*time.Millisecond {

@@ -74,22 +74,15 @@ func (h *house) Each(f func(*conn.Conn)) {
 	}
 }
 
-func (h *house) leave(f func(*conn.Conn) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.conns {
-		if h.http2[c] && f(c) {
-			h.told = append(h.told, c)
-		}
-	}
-}
-
-func (h *house) cutTunnels(f func(*conn.Conn) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.conns {
-		if h.http2[c] && f(c) {
-			h.bereft = append(h.bereft, c)
+// over2 notes those of HTTP/2 that are asked for.
+func (h *house) over2(noted *[]*conn.Conn) func(func(*conn.Conn) bool) {
+	return func(f func(*conn.Conn) bool) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, c := range h.conns {
+			if h.http2[c] && f(c) {
+				*noted = append(*noted, c)
+			}
 		}
 	}
 }
@@ -144,7 +137,7 @@ func (h *house) set(f func()) {
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
 	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm}},
-		Connections: h, Gate: h, Leave: h.leave, CutTunnels: h.cutTunnels,
+		Connections: h, Gate: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft),
 		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -421,7 +414,7 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	for range 40 {
 		h.add(conn.Tunnel, time.Hour)
 	}
-	w := &Watch{o: Options{Connections: h, Leave: h.leave, CutTunnels: h.cutTunnels, EndIdle: func(*conn.Conn) bool { return false }}}
+	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
 	now := time.Now()
 	for _, after := range []time.Duration{0, leaveTime / 2} {
 		if ended := w.shed(10, true, now.Add(after)); ended.Tunnels != 0 {
@@ -444,7 +437,7 @@ func TestShedsTunnelsOverHTTP2(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)
 	h.http2[young], h.http2[oldest] = true, true
-	w := &Watch{o: Options{Connections: h, Leave: h.leave, CutTunnels: h.cutTunnels, EndIdle: func(*conn.Conn) bool { return false }}}
+	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
 	if ended := w.shed(4, true, time.Now()); ended.Tunnels != 2 {
 		t.Errorf("%d are ended", ended.Tunnels)
 	}

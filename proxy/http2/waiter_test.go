@@ -25,3 +25,27 @@ func TestLateAlarm(t *testing.T) {
 		t.Error("the timer has fired, and the waiter does not know")
 	}
 }
+
+// An exchange whose timer has fired is not used again, for another alarm may be
+// about to look at it, and would find no lock.
+func TestAlarmBehindTheEnd(t *testing.T) {
+	f := func(fired bool) (kept bool) {
+		t.Helper()
+		var c Connection
+		c.Init(nil, Config{}, nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		x := newExchange(&c, c.core.newStream(1))
+		now := time.Now()
+		x.arm(now, now.Add(time.Hour))
+		if fired {
+			x.timer.Stop() // as a timer that fired
+			x.armed = time.Time{}
+		}
+		x.release()
+		return x.conn != nil
+	}
+	if f(false) || !f(true) {
+		t.Error("the exchange of a timer that fired is used again, or that of one that did not is not")
+	}
+}
