@@ -47,7 +47,7 @@ var source = sync.OnceValues(func() ([]file, error) {
 	return files, err
 })
 
-// isModule says whether a folder is a module of its own.
+// isModule reports whether a folder is a module of its own.
 func isModule(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	return err == nil
@@ -79,7 +79,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
+	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
 	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
@@ -89,16 +89,18 @@ var tiers = map[string]int{
 
 	"proxy": dataPath,
 
-	"cmd/weir/soak": part, // a tool: of weir it knows how headers are written
-	"cmd/weir":      command,
+	"soak": part, "soak/command": backends, // a tool: of weir it imports only listener/header
 
-	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, // they know weir from outside
+	"cmd/weir": command, "cmd/weir-soak": command,
+
+	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, // they know weir from outside
 }
 
 // withinATier are the imports within one tier, with their reasons.
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
+	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
 	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
 }
 
@@ -144,7 +146,7 @@ func imports(f file) (paths []string) {
 // mayServeHTTP are the packages that may use net/http: ports for operators and
 // load balancers, what asks others about certificates (may one be got, is one
 // revoked), and the tools, all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "cmd/weir/soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake"}
+var mayServeHTTP = []string{"cmd/weir", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,
@@ -220,6 +222,8 @@ var unavoidable = map[string]string{
 	"proxy/message.ValidTarget":    "the same",
 	"proxy/message.ErrTarget":      "the same",
 	"proxy/message.ErrTargetBytes": "the same",
+	"soak.Target":                  "what a load is aimed at: the word of load tools",
+	"soak.Targets":                 "the same",
 	"tls/hello.ServerName":         "TLS calls the SNI so",
 	"tls/policy.Server":            "the role of a tls.Config",
 }
@@ -274,4 +278,46 @@ func exported(f file) (names []string) {
 		return true
 	})
 	return names
+}
+
+// CI does no random fuzzing: .ci/run runs only the seeds of each fuzz target.
+func TestFuzzTargetsHaveSeeds(t *testing.T) {
+	all, err := source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := 0
+	for _, f := range all {
+		for _, d := range f.Decls {
+			fun, ok := d.(*ast.FuncDecl)
+			if !ok || !f.test || !strings.HasPrefix(fun.Name.Name, "Fuzz") {
+				continue
+			}
+			targets++
+			files, _ := filepath.Glob(filepath.Join(f.folder, "testdata", "fuzz", fun.Name.Name, "*"))
+			if len(files) == 0 && !addsSeeds(fun) {
+				t.Errorf("%s: %s has no seeds: neither f.Add nor files in testdata/fuzz", f.path, fun.Name.Name)
+			}
+		}
+	}
+	if targets < 20 {
+		t.Errorf("only %d fuzz targets were found", targets)
+	}
+}
+
+// addsSeeds returns true if a fuzz target calls f.Add, or passes f to another function,
+// which may call it.
+func addsSeeds(target *ast.FuncDecl) (does bool) {
+	isF := func(e ast.Expr) bool {
+		name, ok := e.(*ast.Ident)
+		return ok && name.Name == target.Type.Params.List[0].Names[0].Name
+	}
+	ast.Inspect(target.Body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			fun, isMethod := call.Fun.(*ast.SelectorExpr)
+			does = does || isMethod && isF(fun.X) && fun.Sel.Name == "Add" || slices.ContainsFunc(call.Args, isF)
+		}
+		return true
+	})
+	return does
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -30,9 +31,11 @@ var manifestKinds = map[string]any{
 	"v1/Namespace": corev1.Namespace{}, "v1/Service": corev1.Service{}, "v1/ServiceAccount": corev1.ServiceAccount{},
 	"apps/v1/Deployment": appsv1.Deployment{}, "apps/v1/DaemonSet": appsv1.DaemonSet{},
 	"networking.k8s.io/v1/IngressClass": networkingv1.IngressClass{}, "networking.k8s.io/v1/NetworkPolicy": networkingv1.NetworkPolicy{},
-	"policy/v1/PodDisruptionBudget":            policyv1.PodDisruptionBudget{},
-	"rbac.authorization.k8s.io/v1/Role":        rbacv1.Role{},
-	"rbac.authorization.k8s.io/v1/ClusterRole": rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1/RoleBinding": rbacv1.RoleBinding{},
+	"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy":        admissionv1.ValidatingAdmissionPolicy{},
+	"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": admissionv1.ValidatingAdmissionPolicyBinding{},
+	"policy/v1/PodDisruptionBudget":                                    policyv1.PodDisruptionBudget{},
+	"rbac.authorization.k8s.io/v1/Role":                                rbacv1.Role{},
+	"rbac.authorization.k8s.io/v1/ClusterRole":                         rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1/RoleBinding": rbacv1.RoleBinding{},
 	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": rbacv1.ClusterRoleBinding{},
 }
 
@@ -67,7 +70,7 @@ func TestManifestsAreWellFormed(t *testing.T) {
 			if err := yaml.UnmarshalStrict(document, reflect.New(reflect.TypeOf(kind)).Interface()); err != nil {
 				t.Errorf("%s: %s: %v", file, head.Kind, err)
 			}
-		case head.Kind == "" || strings.HasPrefix(head.APIVersion, "kustomize.config.k8s.io/") || head.Kind == "ServiceMonitor":
+		case head.Kind == "" || strings.HasPrefix(head.APIVersion, "kustomize.config.k8s.io/") || head.Kind == "ServiceMonitor", head.Kind == "PrometheusRule":
 		default:
 			t.Errorf("%s has a %s/%s, which this test does not know", file, head.APIVersion, head.Kind)
 		}
@@ -103,6 +106,13 @@ func TestDeployedConfigurations(t *testing.T) {
 				t.Fatal(err)
 			}
 			overlay(values, more)
+		}
+		kubernetes := values["config"].(map[string]any)["kubernetes"].(map[string]any)
+		if kubernetes["operator_namespaces"] == nil { // the template sets the namespace of the release
+			kubernetes["operator_namespaces"] = []string{"weir"}
+		}
+		if kubernetes["host_ownership"] != "namespace" {
+			t.Errorf("%s: host_ownership is %v", cmp.Or(file, "values.yaml"), kubernetes["host_ownership"])
 		}
 		text, err := yaml.Marshal(values["config"])
 		if err != nil {
@@ -142,7 +152,10 @@ func number(t *testing.T, text, pattern string) float64 {
 // and count as ready while they take connections.
 func checkEnding(t *testing.T, name string, text []byte, grace, failures float64) {
 	t.Helper()
-	env := func(name string) (string, bool) { return "node-a", name == "NODE_NAME" }
+	env := func(name string) (string, bool) {
+		value, ok := map[string]string{"NODE_NAME": "node-a"}[name]
+		return value, ok
+	}
 	c, err := config.Parse(name, text, env)
 	if err != nil {
 		t.Error(err)
@@ -273,6 +286,54 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// The policy of the chart is the same as kustomize's.
+func TestFixedHosts(t *testing.T) {
+	plain := func(text string) string {
+		text = regexp.MustCompile(`(?m)^\{\{.*\n|^  labels: .*\n|^#.*\n`).ReplaceAllString(text, "")
+		return strings.ReplaceAll(text, "{{ $name }}", "weir-fixed-hosts")
+	}
+	a, b := plain(read(t, "deploy/kustomize/components/fixed-hosts/policy.yaml")), plain(read(t, "deploy/helm/weir/templates/fixed-hosts.yaml"))
+	if a != b {
+		t.Errorf("the chart has\n%s\nand kustomize\n%s", b, a)
+	}
+}
+
+// The schema of the chart has exactly the values of values.yaml, so that helm refuses misspelt ones.
+func TestChartSchema(t *testing.T) {
+	var values any
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal([]byte(read(t, "deploy/helm/weir/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var compare func(path string, value any, schema map[string]any)
+	compare = func(path string, value any, schema map[string]any) {
+		section, ok := value.(map[string]any)
+		properties, closed := schema["properties"].(map[string]any)
+		if !ok || !closed {
+			return
+		}
+		if schema["additionalProperties"] != false {
+			t.Errorf("the schema lets misspelt values of %s pass", cmp.Or(path, "the chart"))
+		}
+		for name, below := range section {
+			if s, known := properties[name].(map[string]any); known {
+				compare(path+"."+name, below, s)
+			} else {
+				t.Errorf("the schema has no %s.%s", path, name)
+			}
+		}
+		for name := range properties {
+			if _, known := section[name]; !known && path+name != "global" { // helm itself has this value
+				t.Errorf("the schema has %s.%s, and values.yaml has not", path, name)
+			}
+		}
+	}
+	compare("", values, schema)
+}
+
 // The chart's templates name no value that there is not.
 func TestChartValues(t *testing.T) {
 	var values map[string]any
@@ -286,7 +347,7 @@ func TestChartValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\.Values\.([A-Za-z.]+)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`\.Values\.([A-Za-z_.]+)`).FindAllStringSubmatch(string(text), -1) {
 			path := strings.Split(m[1], ".")
 			used[path[0]] = true
 			var at any = values

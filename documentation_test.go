@@ -359,9 +359,59 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// glossaryRow is a row of the table of words that the code uses in a special sense: words, one meaning, places.
+var glossaryRow = regexp.MustCompile("(?m)^\\| ([a-z, ]+) \\| [^|]+ \\| (`[^|]+`) \\|$")
+
+// TestGlossaryWordsAreUsed: the code has each word of the glossary in each place that the row names.
+func TestGlossaryWordsAreUsed(t *testing.T) {
+	const page = "docs/architecture.md"
+	_, rest, _ := strings.Cut(read(t, page), "The code uses the following words in a special sense.")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	rows := glossaryRow.FindAllStringSubmatch(rest, -1)
+	if lines := strings.Count(rest, "\n| ") - 1; len(rows) < 50 || len(rows) != lines {
+		t.Fatalf("%s: %d of %d rows of the glossary are words, a meaning, and files or packages in code style", page, len(rows), lines)
+	}
+	for _, row := range rows {
+		for place := range strings.SplitSeq(row[2], ", ") {
+			code, place := "", strings.Trim(place, "`")
+			for _, f := range goFiles(t) {
+				if f.path == place || f.folder == place {
+					code += strings.ToLower(read(t, f.path))
+				}
+			}
+			for word := range strings.SplitSeq(row[1], ", ") {
+				if !strings.Contains(code, word) {
+					t.Errorf("%s: %s does not use the word %q of the glossary", page, place, word)
+				}
+			}
+		}
+	}
+}
+
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+\b`)
 
+const evidence = "docs/evidence.md"
+
+// forContributors are the pages that may name tests. Names of tests mean nothing to users.
+var forContributors = []string{evidence, "docs/architecture.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+
 func TestNamedTestsExist(t *testing.T) {
+	exist := tests(t)
+	for _, document := range documents(t) {
+		for _, name := range testName.FindAllString(read(t, document), -1) {
+			if !slices.Contains(forContributors, document) {
+				t.Errorf("%s names the test %s: name it in %s, beside the claim that it proves", document, name, evidence)
+			}
+			if !exist[name] {
+				t.Errorf("%s names the test %s, which does not exist", document, name)
+			}
+		}
+	}
+}
+
+// tests returns the names of all tests, fuzz targets and benchmarks.
+func tests(t *testing.T) map[string]bool {
+	t.Helper()
 	all, err := source()
 	if err != nil {
 		t.Fatal(err)
@@ -374,12 +424,33 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 		}
 	}
-	for _, document := range documents(t) {
-		for _, name := range testName.FindAllString(read(t, document), -1) {
-			if !exist[name] {
-				t.Errorf("%s names the test %s, which does not exist", document, name)
+	return exist
+}
+
+var evidenceRow = regexp.MustCompile("^\\| [^|]+ \\| \\[[^]]+\\]\\([^)]+\\) \\| (`[^`|]+`(?:, `[^`|]+`)*) \\|$")
+
+// Each row of the table has a claim, a link to its page, and existing tests or commands.
+func TestEvidence(t *testing.T) {
+	exist, rows := tests(t), 0
+	for line := range strings.Lines(read(t, evidence)) {
+		line = strings.TrimRight(line, "\n")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| claim |") {
+			continue
+		}
+		m := evidenceRow.FindStringSubmatch(line)
+		if m == nil {
+			t.Errorf("%s: this row is not a claim, a link to a page, and tests or commands in code style: %s", evidence, line)
+			continue
+		}
+		rows++
+		for _, proof := range strings.Split(m[1], ", ") {
+			if proof = strings.Trim(proof, "`"); !exist[proof] && !strings.HasPrefix(proof, "go ") {
+				t.Errorf("%s: %s is neither a test that exists nor a command that begins with go", evidence, proof)
 			}
 		}
+	}
+	if rows < 50 {
+		t.Errorf("only %d claims were found", rows)
 	}
 }
 

@@ -21,7 +21,7 @@ func (v *draft) checkHosts() {
 		for _, kind := range kinds {
 			other, twice := taken[key{*host, kind}]
 			if twice && *host != "" {
-				v.failAt(v.places[host], "%s is %s already by the entry on line %d; keep one", v.quote(host, *host), other.what, other.Position.Line)
+				v.failAt(v.places[host], "%s already gets %s certificate from the entry on line %d; keep one", v.quote(host, *host), other.what, other.Position.Line)
 				return
 			}
 		}
@@ -31,11 +31,11 @@ func (v *draft) checkHosts() {
 	}
 	for _, c := range v.certificates {
 		for i := range c.SelfSigned {
-			claim(c, &c.SelfSigned[i], "self-signed", "ecdsa", "rsa")
+			claim(c, &c.SelfSigned[i], "a self-signed", "ecdsa", "rsa")
 		}
 		if a := c.ACME; a != nil {
 			for i := range a.Hosts {
-				claim(c, &a.Hosts[i], "got by ACME", a.KeyKind())
+				claim(c, &a.Hosts[i], "an ACME", a.KeyKind())
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (v *draft) checkACME() {
 		switch {
 		case v.given(&a.Hosts):
 		case open != nil:
-			v.failAt(v.places[a], "the entry on line %d has the hosts of all routes already; write hosts here or there", open.Position.Line)
+			v.failAt(v.places[a], "the entry on line %d already covers the hosts of all routes; set hosts in one of the two entries", open.Position.Line)
 		default:
 			open = c
 		}
@@ -86,15 +86,15 @@ func (a *ACME) refuses(host string) error {
 	case wildcard && isIP:
 		return errors.New("has a star before an IP address, which means nothing; take it out")
 	case wildcard && a.DNS == nil:
-		return errors.New("is a wildcard, and those are proved by DNS-01 alone; give dns, or write the names out")
+		return errors.New("is a wildcard, which needs the challenge dns-01; give dns, or list the names")
 	case isIP && a.DNS != nil:
-		return errors.New("is an IP address, and DNS-01 proves names alone; make an entry with other challenges for it")
+		return errors.New("is an IP address, which dns-01 cannot validate; make an entry with other challenges for it")
 	case !public:
 		return nil
 	case isIP:
-		return errors.New("is an IP address, for which Let's Encrypt wants a profile that weir does not ask for; write names, or another directory")
+		return errors.New("is an IP address, and Let's Encrypt requires a certificate profile for it that weir does not request; write names, or another directory")
 	case wildcard && !strings.Contains(name, "."):
-		return errors.New("stands for everything below a top-level domain, which Let's Encrypt does not certify; write a longer one")
+		return errors.New("covers a whole top-level domain, and Let's Encrypt issues no certificate for that; write a longer name")
 	case !strings.Contains(name, ".") || slices.ContainsFunc(local, func(end string) bool { return strings.HasSuffix(name, end) }):
 		return errors.New("is a name of a local network, which Let's Encrypt does not certify; write public names, or the directory of an authority of your own")
 	case strings.Contains(name, "_"):
@@ -124,7 +124,7 @@ func (v *draft) routeHosts() {
 			}
 			seen[host] = true
 			if err := a.refuses(host); err != nil {
-				v.failAt(v.places[a], "%s of %s %v, or say under hosts which ones to get", v.describeHost(r, host), lineOf(r), err)
+				v.failAt(v.places[a], "%s of %s %v, or list under hosts the names to request", v.describeHost(r, host), lineOf(r), err)
 				refused = true
 				continue
 			}
@@ -152,9 +152,9 @@ func (v *draft) warnACME(a *ACME) {
 	switch {
 	case answered:
 	case byHTTP && !byTLS:
-		v.warnAt(at, "http-01 is asked for on port 80, and no listener speaks http, so nobody answers it unless another weir on the same storage does")
+		v.warnAt(at, "the authority sends http-01 to port 80, and no listener has protocol http, so only another weir with the same storage could answer it")
 	default:
-		v.warnAt(at, "no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
+		v.warnAt(at, "no listener has the protocol (http or tls) that the challenges need, so only another weir with the same storage could answer them")
 	}
 	if !byTLS {
 		return

@@ -193,7 +193,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"# (hidden) stands in the place of secrets; put them back before this is loaded.\n", "mac_key: (hidden)\n", "key: (hidden)\n",
+		"# (hidden) replaces secrets; put the secrets back before you load this file.\n", "mac_key: (hidden)\n", "key: (hidden)\n",
 		"storage: redis://weir:(hidden)@127.0.0.1/0\n", "storage: rediss://:(hidden)@redis.example.org\n",
 	} {
 		if !strings.Contains(shown, want) {
@@ -212,8 +212,8 @@ func TestSecrets(t *testing.T) {
 	for _, change := range [][2]string{
 		{"mac_key: aHVudGVyMg", "mac_key: aHVudGVyMw"}, {"key: aHVudGVyMg==", "key: aHVudGVyMw=="}, {"weir:hunter2@127", "weir:hunter3@127"}, {"rediss://:hunter2", "rediss://:hunter3"},
 	} {
-		if other := mustParse(t, strings.Replace(text, change[0], change[1], 1)); other.Hash == c.Hash {
-			t.Errorf("the hash is the same with %s", change[1])
+		if other := mustParse(t, strings.Replace(text, change[0], change[1], 1)); other.Hash != c.Hash {
+			t.Errorf("the hash tells of a secret: it is another one with %s", change[1])
 		}
 	}
 }

@@ -62,7 +62,7 @@ func parseListenAddress(s string) (string, error) {
 // splitPort cuts host:port and checks the port; the host comes without brackets.
 func splitPort(s, example string) (host, port string, err error) {
 	if strings.Contains(s, "://") {
-		return "", "", fmt.Errorf("is a URL; write host and port alone, and what is spoken there under protocol")
+		return "", "", fmt.Errorf("is a URL; write only host and port, and set protocol in place of the scheme")
 	}
 	host, port, err = net.SplitHostPort(s)
 	if err != nil {
@@ -71,7 +71,7 @@ func splitPort(s, example string) (host, port string, err error) {
 		}
 		if !strings.Contains(s, ":") {
 			if _, err := strconv.Atoi(s); err == nil {
-				return "", "", fmt.Errorf("has no colon; write %q", ":"+s)
+				return "", "", fmt.Errorf("is only a port; write %q", strings.TrimSuffix(example, portOf(example))+":"+s)
 			}
 			return "", "", fmt.Errorf("has no port; write one behind it, such as %q", s+portOf(example))
 		}
@@ -97,7 +97,7 @@ func parseEndpoint(s string) (string, error) {
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.IsUnspecified() || addr.IsMulticast() {
-			return "", fmt.Errorf("is not an address of one machine; write the endpoint's own")
+			return "", fmt.Errorf("is not the address of a single machine; write the endpoint's address")
 		}
 		return net.JoinHostPort(addr.Unmap().String(), port), nil
 	}
@@ -119,18 +119,18 @@ func parseHost(s string) (string, error) {
 	}
 	host := strings.TrimSuffix(strings.ToLower(s), ".")
 	if host == "*" {
-		return "", fmt.Errorf("stands for no host; leave hosts out for every host, or write one such as %q", "*.example.org")
+		return "", fmt.Errorf("is not a host; take hosts out to match every host, or write one such as %q", "*.example.org")
 	}
 	rest := strings.TrimPrefix(host, "*.")
 	switch {
 	case strings.ContainsFunc(host, func(r rune) bool { return r > 0x7e }):
 		return "", fmt.Errorf("is not ASCII; write the name as it is in DNS, beginning with xn--")
 	case strings.Contains(host, "://") || strings.Contains(host, "/"):
-		return "", fmt.Errorf("is not a host alone; write the name without scheme and path")
+		return "", fmt.Errorf("is more than a host; write the name without scheme and path")
 	case strings.Contains(host, ":"):
-		return "", fmt.Errorf("has a port, or is no IPv6 address; write the host alone")
+		return "", fmt.Errorf("has a port, or is not an IPv6 address; write only the host")
 	case strings.Contains(rest, "*"):
-		return "", fmt.Errorf("has a star where none can be; it stands for the whole leftmost label, as in %q", "*.example.org")
+		return "", fmt.Errorf("has a star in the wrong place; a star can only be the whole leftmost label, as in %q", "*.example.org")
 	case len(rest) > 253:
 		return "", fmt.Errorf("is longer than the 253 bytes of a host name")
 	}
@@ -174,7 +174,7 @@ func parseHostField(s string) (string, error) {
 	return s, nil
 }
 
-// sameAddress says whether two sockets cannot listen on both: an address that
+// sameAddress reports whether two sockets cannot listen on both: an address that
 // names no host takes all of them.
 func sameAddress(networkA, a, networkB, b string) bool {
 	if networkA != networkB || a == "" || b == "" {

@@ -1,6 +1,6 @@
 // Package config holds weir's configuration as plain immutable values: types,
 // defaults, a strict loader that reports every error at once with its position,
-// and a watcher. It imports nothing else of weir; docs/configuration.md is its
+// and a watcher. Of weir it imports proxy/message alone; docs/configuration.md is its
 // contract and names every key.
 package config
 
@@ -21,6 +21,14 @@ type Config struct {
 	// Zone is where the node is; empty: not known, or what the cluster says of it.
 	Zone string
 
+	// User is the user that weir becomes if it was started as root: NAME, UID, NAME:GROUP
+	// or UID:GID. Empty: weir does not change its user.
+	User string
+	// Landlock limits writing to the folders that the configuration names.
+	Landlock bool
+	// Seccomp refuses system calls that weir does not need.
+	Seccomp bool
+
 	Listeners      []Listener
 	HeaderPolicies []HeaderPolicy // the section proxy_protocol
 	Certificates   []Certificate
@@ -30,6 +38,7 @@ type Config struct {
 	Backends       []Backend
 	Health         *Health // nil: no health port
 	Admin          Admin
+	Metrics        *Metrics // nil: no metrics port
 	Drain          Drain
 	Log            Log
 	AccessLog      *AccessLog // nil: no access log
@@ -41,7 +50,8 @@ type Config struct {
 	Kubernetes *Kubernetes
 
 	// Hash identifies the effective configuration: the same text after
-	// environment replacement has the same hash on every node. 16 hex digits.
+	// environment replacement has the same hash on every node. Secrets have no
+	// part in it, so it may be shown to everybody. 16 hex digits.
 	Hash string
 
 	// Warnings is what is allowed and probably not meant, sorted by position.
@@ -51,7 +61,8 @@ type Config struct {
 }
 
 // DefaultTLSPolicy is the name of the policy that a host gets when no route
-// names another one for it, and that clients without SNI get.
+// names another one for it, and that clients without SNI get when neither the route
+// without hosts nor the listener names another one.
 const DefaultTLSPolicy = "default"
 
 // Protocol says what a listener or backend speaks.
@@ -84,20 +95,33 @@ type Listener struct {
 	// Address is host:port, or the path of a Unix socket.
 	Address  string
 	Protocol Protocol
+	// PublicPort is the port that clients connect to, if it differs from the port in
+	// Address, for example the port of a Service; 0: unknown.
+	PublicPort int
+	// TLSPolicy is that of clients without SNI, unless the route without hosts has
+	// another one than DefaultTLSPolicy; empty: DefaultTLSPolicy.
+	TLSPolicy string
 	// HeaderPolicy names an entry of HeaderPolicies; empty: headers are not looked for.
 	HeaderPolicy string
 	// MaxConnections bounds the connections open at once; 0: only by Limits.
 	MaxConnections int
-	// TrustForwarded lists the client networks whose forwarding fields are kept and added to.
+	// TrustForwarded lists the networks of proxies before weir, by the address of the
+	// connection. weir accepts from them what Trust lists.
 	TrustForwarded []netip.Prefix
+	// Trust is nil if TrustForwarded is empty.
+	Trust []Trust
+	// DropHeaders are HTTP headers of requests that weir drops from every sender, and
+	// KeepHeaders are those that it keeps although it would drop them by default. They are
+	// spelled as in the file.
+	DropHeaders, KeepHeaders []string
 	// HTTP2 is the zero value on tcp listeners.
 	HTTP2    ListenerHTTP2
 	Timeouts ListenerTimeouts
 }
 
-// HearsOfHTTPS says whether the listener may hear that a client came by https to
+// HearsOfHTTPS reports whether the listener may hear that a client came by https to
 // whoever is before it: in a trusted X-Forwarded-Proto, or in a PROXY header.
-func (l *Listener) HearsOfHTTPS() bool { return len(l.TrustForwarded) > 0 || l.HeaderPolicy != "" }
+func (l *Listener) HearsOfHTTPS() bool { return l.Trusts(TrustProto) || l.HeaderPolicy != "" }
 
 // ListenerHTTP2 says how clients may speak HTTP/2.
 type ListenerHTTP2 struct {
@@ -159,23 +183,6 @@ type HeaderRule struct {
 	From []netip.Prefix
 	Mode HeaderMode
 }
-
-// Secret is text that is never shown: String and Effective hide it.
-type Secret string
-
-// String returns a placeholder, so that a secret that is logged by mistake stays one.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return placeholder
-}
-
-// GoString hides it from %#v.
-func (s Secret) GoString() string { return s.String() }
-
-// MarshalText hides it from encoders, those of logs included.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Certificate is one source of certificates: files, self-signed, ACME or a pair; exactly one is set.
 type Certificate struct {
@@ -281,7 +288,7 @@ type ECHKey struct {
 	PEM      []byte // the file's content as it was when the configuration was loaded
 }
 
-// ClientAuthMode says whether a client certificate is asked for or demanded.
+// ClientAuthMode reports whether a client certificate is asked for or demanded.
 type ClientAuthMode string
 
 // The client authentication modes. A certificate that is given is verified in both.
@@ -316,6 +323,9 @@ type TLSPolicy struct {
 	ClientAuth     ClientAuthMode
 	ClientAuthCA   string // file; set whenever ClientAuth is
 	ClientAuthPool []byte // the PEM bytes of ClientAuthCA as they were when the configuration was loaded
+	// ClientAuthCRL are files of revocation lists. If there are any, weir refuses a client
+	// certificate unless a list of each CA in its chain shows that it is not revoked.
+	ClientAuthCRL []string
 	// ClientAuthForward says which fields tell a backend of a verified client certificate.
 	ClientAuthForward []ClientCertField
 	// SHA1 admits clients that offer only SHA-1 signatures; all others get better ones.
@@ -324,7 +334,7 @@ type TLSPolicy struct {
 	From []netip.Prefix
 }
 
-// TLSMode says whether weir opens a host's TLS.
+// TLSMode reports whether weir opens a host's TLS.
 type TLSMode string
 
 // The TLS modes of a host on a tls listener.
@@ -336,9 +346,10 @@ const (
 // Path is a pattern of a route: an exact path, or a prefix that ends at a segment border.
 type Path struct {
 	Exact bool
-	// Closed is of a path that everybody is kept out of, and that no file can say:
-	// it matches whatever an endpoint may take for it, with escapes and doubled
-	// slashes and in any case; with Begins also what its text alone begins.
+	// Closed marks a path that weir closes for everybody. It matches all paths that an
+	// endpoint may treat as the same: with escapes, with doubled slashes, and in any case.
+	// Begins matches every path that begins with the text, also within a segment. Only
+	// paths of objects have these two, never paths of the file.
 	Closed, Begins bool
 	Value          string // begins with a slash
 }
@@ -349,6 +360,7 @@ type Route struct {
 	// whose hosts inherit different TLSPolicy or TLS values is several Routes of one name.
 	Name      string
 	Position  Position
+	Namespace string // of the object that the route was made from; empty: none
 	Listeners []string
 	// Hosts are lower case, without port and trailing dot; "*." is exactly one
 	// leftmost label. Empty: every host.
@@ -359,6 +371,9 @@ type Route struct {
 	// host has through other routes on the same listener, else the defaults.
 	TLSPolicy string
 	TLS       TLSMode
+	// ALPN has the protocols that weir offers clients if it opens the TLS of a tunnel, the
+	// preferred one first. Empty: no protocol is negotiated, whatever a client offers.
+	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
 	Backend    string    // empty: all is redirected
@@ -370,9 +385,18 @@ type Route struct {
 	MaxLifetime time.Duration
 	// TunnelIdle overrides the listener's; 0: the listener's.
 	TunnelIdle time.Duration
+	// Closure is the reason why the route answers every request with 503; nil: the route is
+	// open. Only routes made from Kubernetes objects can be closed.
+	Closure *Closure
 }
 
-// OnlyRedirects says whether no request of the route reaches a backend.
+// Closure is why a route is closed. weir answers its requests with 503.
+type Closure struct {
+	Reason string // for metrics and the access log, such as closed_by_annotation
+	Why    string // for the access log: which annotation of which object
+}
+
+// OnlyRedirects reports whether no request of the route reaches a backend.
 func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
 
 // Redirect answers requests with the same URL over https.
@@ -388,136 +412,6 @@ type HSTS struct {
 	Preload           bool
 }
 
-// Balance names a way to choose an endpoint.
-type Balance string
-
-// The ways to choose an endpoint.
-const (
-	LeastRequests Balance = "least_requests"
-	RoundRobin    Balance = "round_robin"
-	Hash          Balance = "hash"
-)
-
-// Backend is a named set of endpoints.
-type Backend struct {
-	Name            string
-	Position        Position
-	Protocol        Protocol // http, https, h2c, grpc or tcp
-	Endpoints       []Endpoint
-	ResolveInterval time.Duration
-	Balance         Balance
-	// SendProxy is 0 (none), 1 or 2.
-	SendProxy int
-	// Host is what Host says to the endpoint; empty: what the client said.
-	Host        string
-	HealthCheck *HealthCheck // nil: endpoints are ready
-	Ejection    Ejection
-	// MaxConnections bounds exchanges and tunnels in flight over all endpoints; 0: no bound.
-	MaxConnections int
-	Queue          Queue
-	// MaxIdle bounds the idle connections kept per endpoint.
-	MaxIdle int
-	// PreferLocal makes endpoints on this node go first, then those of its
-	// zone, then all others.
-	PreferLocal bool
-	// RampUp is how long an endpoint that comes to others gets less than its
-	// share, from a tenth of it to all; 0: none of that.
-	RampUp time.Duration
-	// HTTP2 offers HTTP/2 to https endpoints, beside HTTP/1.1.
-	HTTP2 bool
-	// Secure says that a grpc backend has a tls section, and so speaks TLS.
-	Secure   bool
-	TLS      BackendTLS
-	Timeouts BackendTimeouts
-	Retries  Retries
-}
-
-// UsesTLS says whether connections to the endpoints are TLS of weir's.
-func (b *Backend) UsesTLS() bool {
-	return b.Protocol == ProtocolHTTPS || b.Protocol == ProtocolGRPC && b.Secure
-}
-
-// Endpoint is one address of a backend. A name resolves to any number of addresses, each one an endpoint.
-type Endpoint struct {
-	Position Position
-	Address  string // host:port, or unix:/path
-	Node     string
-	Zone     string
-	Weight   int // 1 to 1000
-	// Terminating says that the endpoint serves, and is about to go away: it is
-	// used where no other is ready, and counts for no verdict.
-	Terminating bool
-	// Foreign says that the address is somebody's who may not name machines of
-	// ours, so it is used only where it is, or resolves to, another machine's: no
-	// loopback, link-local, multicast or unspecified address.
-	Foreign bool
-}
-
-// HealthCheck probes every endpoint of a backend. Exactly one of HTTP, GRPC and TCP is set.
-type HealthCheck struct {
-	HTTP       *HTTPCheck
-	GRPC       *GRPCCheck
-	TCP        bool
-	Interval   time.Duration
-	Timeout    time.Duration
-	Rise, Fall int
-	// Port overrides the endpoint's; 0: the endpoint's.
-	Port int
-	// SendProxy sends a LOCAL header (v2) or UNKNOWN (v1) first; the backend's SendProxy by default.
-	SendProxy int
-}
-
-// HTTPCheck is one GET; the endpoint is well when the status is in [StatusMin, StatusMax].
-type HTTPCheck struct {
-	Path                 string
-	Host                 string // empty: the endpoint's address
-	StatusMin, StatusMax int    // 200 to 399
-}
-
-// GRPCCheck asks grpc.health.v1.Health for a service; the endpoint is well when it is SERVING.
-type GRPCCheck struct {
-	Service string // empty: the server as a whole
-}
-
-// Ejection takes an endpoint out for a while after consecutive failures (connect failures, resets, 502 to 504
-// are not counted when the endpoint itself answered them). Failures 0 turns it off.
-type Ejection struct {
-	Failures int
-	For      time.Duration
-}
-
-// Queue bounds what waits when MaxConnections are in flight.
-type Queue struct {
-	Size    int
-	Timeout time.Duration
-}
-
-// BackendTLS says how weir proves itself to a backend and checks it; used by protocol https, and by grpc where Backend.Secure.
-type BackendTLS struct {
-	ServerName string // empty: the host of the endpoint's address
-	CAFile     string // empty: the system's
-	CertFile   string
-	KeyFile    string
-	// InsecureSkipVerify accepts any certificate.
-	InsecureSkipVerify bool
-}
-
-// BackendTimeouts are the waits for an endpoint. None is ever zero.
-type BackendTimeouts struct {
-	Connect      time.Duration // connection, header and handshake
-	ResponseHead time.Duration // from the end of the request to the end of the response head
-	BodyIdle     time.Duration // for more of a body, either way
-	KeepAlive    time.Duration // how long an idle connection is kept
-}
-
-// Retries bounds repeated attempts.
-type Retries struct {
-	// Attempts is how many endpoints one exchange may try in all, at least 1.
-	Attempts int
-	// Share is the largest part of a backend's exchanges that may be retries, 0 to 1, beside a few that are always allowed.
-	Share float64
-}
-
 // Health is the health port.
 type Health struct {
 	Position     Position
@@ -528,38 +422,35 @@ type Health struct {
 	From []netip.Prefix
 }
 
-// Admin is the admin port.
-type Admin struct {
-	Position Position
-	Network  string
-	Address  string // empty: no admin port
-}
-
 // Drain says how weir ends.
 type Drain struct {
 	LameDuck time.Duration // unhealthy, still taking connections
 	Timeout  time.Duration // then running work may take this long
 }
 
-// Log is weir's own log.
-type Log struct {
-	Level  string // debug, info, warn, error
-	Format string // json or console
-}
-
-// AccessLog is one JSON line per exchange and tunnel.
-type AccessLog struct {
-	Path string // "stdout", "stderr" or a file that is reopened on SIGHUP
+// ClientLimits define the client networks.
+type ClientLimits struct {
+	// PrefixIPv4 (0 to 32) and PrefixIPv6 (0 to 128) are the prefix lengths of client
+	// networks. 0: all clients of the family are one network.
+	PrefixIPv4, PrefixIPv6 int
 }
 
 // Limits protect the process as a whole.
 type Limits struct {
 	// MaxConnections bounds client connections over all listeners; 0: by descriptors alone.
 	MaxConnections int
-	// Pending bounds connections whose header or handshake is not through yet, in all and per source address.
+	// Pending limits connections whose PROXY header or handshake is not complete, in total and per client network.
 	Pending          int
 	PendingPerSource int
+	// Clients defines the client networks.
+	Clients ClientLimits
+	// Memory limits the memory that client connections make weir hold, in bytes; 0: a share
+	// of the available memory.
+	Memory int64
 	// HeadBytes and HeadFields bound a request or response head.
 	HeadBytes  int
 	HeadFields int
+	// Loop is how often a request or a tunnel's connection may pass this process, at least
+	// 1.
+	Loop int
 }

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -11,8 +14,12 @@ import (
 // it is held by pointer: its places are keyed by them.
 type draft struct {
 	*decoder
-	inUse        func(cert, key string) (names []string, ok bool) // see Reload; nil: nothing is in use
+	inUse        InUse // see Reload
 	node, zone   string
+	user         string
+	landlock     bool
+	seccomp      bool
+	adminToken   bool // the file has admin.token or admin.token_file, valid or not
 	listeners    []*Listener
 	headers      []*HeaderPolicy
 	certificates []*Certificate
@@ -21,6 +28,7 @@ type draft struct {
 	backends     []*Backend
 	health       *Health
 	admin        *Admin
+	metrics      *Metrics
 	drain        Drain
 	log          Log
 	accessLog    *AccessLog
@@ -30,9 +38,10 @@ type draft struct {
 	echKeys      []*ECHKey
 	kubernetes   *Kubernetes
 
-	groups map[hostOn]*group // what the routes say of TLS, by listener and host
-	names  map[string]bool   // of all certificates
-	unread bool              // the names of a certificate file are not known
+	groups map[hostOn]*group      // TLS settings that routes name, by listener and host
+	names  map[string]bool        // of all certificates
+	inFile map[*Certificate]keyed // certificates that were read from files
+	unread bool                   // a certificate file could not be read, so that its names are unknown
 }
 
 const (
@@ -43,14 +52,23 @@ const (
 
 // decode fills v from the document's root; defaults first.
 func (v *draft) decode(root *yaml.Node) {
+	v.landlock, v.seccomp = true, true
 	v.admin = &Admin{Network: "tcp", Address: "127.0.0.1:8087"}
 	v.drain = Drain{LameDuck: 30 * time.Second, Timeout: 2 * time.Minute}
-	v.log = Log{Level: "info", Format: "json"}
-	v.limits = Limits{Pending: 16384, PendingPerSource: 1024, HeadFields: 128}
+	v.log = Log{Level: "info", Format: "auto"}
+	v.limits = Limits{Pending: 16384, PendingPerSource: 1024, HeadFields: 128, Loop: 3, Clients: ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}}
 	v.headSize = 64 << 10
 	there := v.section(root, path{}, []field{
 		{"node", v.text(&v.node)},
 		{"zone", v.text(&v.zone)},
+		{"user", func(n *yaml.Node, p path) {
+			if n.ShortTag() == "!!int" {
+				n.Tag = "!!str" // a UID
+			}
+			parsed(v.decoder, &v.user, "a user", parseUser)(n, p)
+		}},
+		{"landlock", v.truth(&v.landlock)},
+		{"seccomp", v.truth(&v.seccomp)},
 		{"listeners", v.each(v.listener)},
 		{"proxy_protocol", v.each(v.headerPolicy)},
 		{"certificates", v.every(v.certificate)},
@@ -60,6 +78,7 @@ func (v *draft) decode(root *yaml.Node) {
 		{"backends", v.each(v.backend)},
 		{"health", v.healthPort},
 		{"admin", v.adminPort},
+		{"metrics", v.metricsPort},
 		{"drain", v.drainPhases},
 		{"log", v.logs},
 		{"access_log", v.accessLogs},
@@ -67,7 +86,19 @@ func (v *draft) decode(root *yaml.Node) {
 		{"storage", v.storage(&v.shared)},
 		{"kubernetes", v.kubernetesSource},
 	}...)
+	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
+		v.drain.LameDuck = 0 // neither a load balancer nor the cluster learns of the drain
+	}
 	v.require(there, root, path{}, "listeners", `"listeners: {web: {address: \":8080\", protocol: http}}"`)
+}
+
+// parseUser checks the form only; whether the user exists depends on the machine.
+func parseUser(s string) (string, error) {
+	name, group, withGroup := strings.Cut(s, ":")
+	if name == "" || withGroup && group == "" || strings.ContainsAny(s, " \t/") || strings.Contains(group, ":") {
+		return "", errors.New("is not a user; write a name such as weir, a name and a group such as weir:weir, or their numbers such as 65532:65532")
+	}
+	return s, nil
 }
 
 // each decodes a mapping of names.
@@ -105,9 +136,14 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 	there := v.section(n, p, []field{
 		{"address", v.listenAddress(&l.Network, &l.Address)},
 		{"protocol", v.listenerProtocol(&l.Protocol)},
-		{"proxy_protocol", v.text(&l.HeaderPolicy)},
+		{"public_port", v.number(&l.PublicPort, 1, 65535)},
+		{"tls_policy", v.text(&l.TLSPolicy)},
+		{"proxy_protocol", v.headerPolicyName(&l.HeaderPolicy)},
 		{"max_connections", v.number(&l.MaxConnections, 0, maxNumber)},
 		{"trust_forwarded", v.prefixes(&l.TrustForwarded)},
+		{"trust", list(v.decoder, &l.Trust, v.trust)},
+		{"drop_headers", list(v.decoder, &l.DropHeaders, v.droppedHeader)},
+		{"keep_headers", list(v.decoder, &l.KeepHeaders, v.keptHeader)},
 		{"http2", v.listenerHTTP2(l)},
 		{"timeouts", func(n *yaml.Node, p path) {
 			t := &l.Timeouts
@@ -125,12 +161,30 @@ func (v *draft) listener(name string, key, n *yaml.Node, p path) {
 	v.require(there, n, p, "protocol", "http, tls or tcp")
 }
 
+// headerPolicyName decodes the name of a PROXY header policy. In nginx and HAProxy a single
+// word turns PROXY headers on, so true and similar words get an error that explains it.
+func (d *decoder) headerPolicyName(dst *string) setter {
+	name := d.text(dst)
+	return func(n *yaml.Node, p path) {
+		if d.hidden[n] || n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+			name(n, p)
+			return
+		}
+		d.mark(dst, n, p)
+		if n.Value == "false" {
+			d.fail(n, p, "has to be the name of a policy; without one weir reads no PROXY headers, so take the key out")
+			return
+		}
+		d.fail(n, p, `has to be the name of a policy, which says who sends PROXY headers; write "proxy_protocol: lb" here, and at the top level "proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}" with the networks of your load balancer`)
+	}
+}
+
 func (d *decoder) listenerProtocol(dst *Protocol) setter {
 	known := choice(d, dst, ProtocolHTTP, ProtocolTLS, ProtocolTCP)
 	return func(n *yaml.Node, p path) {
 		if n.Value == "https" && !d.hidden[n] {
 			d.mark(dst, n, p)
-			d.fail(n, p, `"https" is what a backend speaks; a listener that opens TLS, or passes it through, is "tls"`)
+			d.fail(n, p, `"https" is a protocol of backends; for a listener that terminates TLS, or passes it through, write "tls"`)
 			return
 		}
 		known(n, p)
@@ -194,17 +248,6 @@ func (v *draft) healthPort(n *yaml.Node, p path) {
 
 func (d *decoder) texts(dst *[]string) setter { return list(d, dst, d.text) }
 
-func (v *draft) adminPort(n *yaml.Node, p path) {
-	v.admin.Position = v.at(n)
-	v.section(n, p, field{"address", func(n *yaml.Node, p path) {
-		if n.Value == "off" {
-			v.admin.Network, v.admin.Address = "", ""
-			return
-		}
-		v.listenAddress(&v.admin.Network, &v.admin.Address)(n, p)
-	}})
-}
-
 func (v *draft) drainPhases(n *yaml.Node, p path) {
 	v.section(n, p, []field{
 		{"lame_duck", v.duration(&v.drain.LameDuck, 0, time.Hour)},
@@ -215,13 +258,37 @@ func (v *draft) drainPhases(n *yaml.Node, p path) {
 func (v *draft) logs(n *yaml.Node, p path) {
 	v.section(n, p, []field{
 		{"level", choice(v.decoder, &v.log.Level, "debug", "info", "warn", "error")},
-		{"format", choice(v.decoder, &v.log.Format, "json", "console")},
+		{"format", choice(v.decoder, &v.log.Format, "auto", "json", "console")},
 	}...)
 }
 
 func (v *draft) accessLogs(n *yaml.Node, p path) {
 	v.accessLog = &AccessLog{Path: "stdout"}
-	v.section(n, p, field{"path", v.text(&v.accessLog.Path)})
+	v.section(n, p, []field{
+		{"path", v.text(&v.accessLog.Path)},
+		{"redact", func(n *yaml.Node, p path) {
+			list(v.decoder, &v.accessLog.Redact, v.parameter)(n, p)
+			if len(v.accessLog.Redact) > maxRedact {
+				v.fail(n, p, "has %d names; %d are the most", len(v.accessLog.Redact), maxRedact)
+			}
+		}},
+	}...)
+}
+
+// Limits of access_log.redact.
+const (
+	maxRedact    = 64
+	maxParameter = 128
+)
+
+// parameter decodes the name of a query parameter.
+func (d *decoder) parameter(dst *string) setter {
+	return parsed(d, dst, "the name of a query parameter", func(s string) (string, error) {
+		if s == "" || len(s) > maxParameter || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("&;=?#%+", r) }) {
+			return "", fmt.Errorf("is not the name of a query parameter; write it decoded and without \"=\", such as token, with %d bytes at most", maxParameter)
+		}
+		return strings.ToLower(s), nil
+	})
 }
 
 func (v *draft) allLimits(n *yaml.Node, p path) {
@@ -230,7 +297,21 @@ func (v *draft) allLimits(n *yaml.Node, p path) {
 		{"max_connections", v.number(&l.MaxConnections, 0, maxNumber)},
 		{"pending", v.number(&l.Pending, 1, maxNumber)},
 		{"pending_per_source", v.number(&l.PendingPerSource, 1, maxNumber)},
+		{"clients", v.clientLimits(&l.Clients)},
+		{"memory", v.size(&l.Memory, 1<<20, 1<<50)},
 		{"head_size", v.size(&v.headSize, 1<<10, 1<<20)},
 		{"head_fields", v.number(&l.HeadFields, 8, 10_000)},
+		{"loop", v.number(&l.Loop, 1, 100)},
 	}...)
+}
+
+func (v *draft) clientLimits(l *ClientLimits) setter {
+	return func(n *yaml.Node, p path) {
+		v.section(n, p, field{"prefix", func(n *yaml.Node, p path) {
+			v.section(n, p, []field{
+				{"ipv4", v.number(&l.PrefixIPv4, 0, 32)},
+				{"ipv6", v.number(&l.PrefixIPv6, 0, 128)},
+			}...)
+		}})
+	}
 }

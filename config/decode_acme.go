@@ -67,11 +67,11 @@ func (v *draft) settleChallenges(a *ACME) {
 		a.Challenges = []Challenge{ChallengeHTTP01, ChallengeTLSALPN01}
 	case len(a.Challenges) == 0 || slices.Contains(a.Challenges, ""): // was reported
 	case byDNS && len(a.Challenges) > 1:
-		v.failAt(at, "dns-01 is used alone, without the others; take it out, or make two entries of it")
+		v.failAt(at, "dns-01 cannot be combined with other challenges; take it out, or split this into two entries")
 	case byDNS && a.DNS == nil:
-		v.failAt(at, "dns-01 needs a name server that takes the records; give it under dns")
+		v.failAt(at, "dns-01 needs a DNS server that accepts the records; give it under dns")
 	case !byDNS && a.DNS != nil:
-		v.failAt(at, "dns-01 is not among them, so nothing uses dns; take dns out, or the challenges")
+		v.failAt(at, "dns-01 is not among the challenges, so nothing uses dns; take dns out, or challenges")
 	}
 }
 
@@ -135,7 +135,7 @@ func (v *draft) onDemand(a *ACME) setter {
 			{"concurrent", v.number(&o.Concurrent, 1, 1000)},
 		}...)
 		if !there["ask"] && !there["hosts"] && n.Kind == yaml.MappingNode {
-			v.fail(n, p, "any stranger could have certificates made for any name; say which ones are allowed with ask, with hosts, or with both")
+			v.fail(n, p, "anyone could request certificates for any name; limit the names with ask, with hosts, or with both")
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error
 		u, err := url.Parse(s)
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-			return "", fmt.Errorf("is not a URL that can be asked; write one such as %q", example)
+			return "", fmt.Errorf("is not an http or https URL; write one such as %q", example)
 		case u.Fragment != "" || strings.HasSuffix(s, "#"):
 			return "", errors.New("has a fragment, which is never sent; take it out")
 		}
@@ -190,7 +190,7 @@ func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error
 	return func(n *yaml.Node, p path) {
 		if u, err := url.Parse(n.Value); err == nil && u.User != nil || err != nil && strings.Contains(n.Value, "@") {
 			d.mark(dst, n, p)
-			d.fail(n, p, "has a name or password in it, which logs would show; take it out")
+			d.fail(n, p, "contains a user name or password, which logs would show; take it out")
 			return
 		}
 		parsed(d, dst, "a URL such as "+example, parse)(n, p)
@@ -200,7 +200,7 @@ func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error
 // checkDirectory demands https, but for tests on one machine.
 func checkDirectory(u *url.URL) error {
 	if u.Scheme == "http" && !isLoopbackHost(u.Hostname()) {
-		return errors.New("is not encrypted, so anybody on the way could speak for the authority; write https://")
+		return errors.New("is not encrypted, so an attacker in the network could impersonate the authority; write https://")
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (d *decoder) secret(dst *Secret, parse func(string) (string, error)) setter
 			return
 		}
 		if s == placeholder {
-			d.fail(n, p, "%s is shown in the place of a secret; write the secret itself, such as ${NAME} for one from the environment", placeholder)
+			d.fail(n, p, "%s is only shown in place of a secret; write the secret itself, such as ${NAME} for one from the environment", placeholder)
 			return
 		}
 		text, err := parse(s)

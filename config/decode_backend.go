@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +15,8 @@ func NewBackend(name string) Backend {
 	return Backend{
 		Name:     name,
 		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
-		Ejection: Ejection{Failures: 5, For: 10 * time.Second},
+		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
+		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
 		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
@@ -42,13 +44,14 @@ func (v *draft) backend(name string, key, n *yaml.Node, p path) {
 		{"queue", v.queue(&b.Queue)},
 		{"max_idle", v.number(&b.MaxIdle, 0, 100_000)},
 		{"http2", v.truth(&b.HTTP2)},
+		{"lenient", list(v.decoder, &b.Lenient, v.leniency)},
 		{"tls", v.backendTLS(&b.TLS)},
 		{"timeouts", v.backendTimeouts(&b.Timeouts)},
 		{"retries", v.retries(&b.Retries)},
 	}...)
 	v.require(there, n, p, "endpoints", `["10.0.0.1:8080"]`)
 	b.HTTP2 = b.HTTP2 && b.Protocol == ProtocolHTTPS
-	b.Secure = b.Protocol == ProtocolGRPC && there["tls"]
+	b.Secure = (b.Protocol == ProtocolGRPC || b.Protocol == ProtocolTCP) && there["tls"]
 	if b.HealthCheck != nil && b.HealthCheck.SendProxy == inherit {
 		b.HealthCheck.SendProxy = b.SendProxy
 	}
@@ -63,6 +66,21 @@ func (d *decoder) backendProtocol(dst *Protocol) setter {
 			*dst = "" // unknown: no other error may build on it
 		}
 	}
+}
+
+// Leniency names a fault of HTTP/1.1 responses.
+type Leniency string
+
+// The faults of HTTP/1.1 responses that a backend may accept.
+const (
+	BareLF            Leniency = "bare_lf"
+	ChunkedHTTP10     Leniency = "chunked_http10"
+	FoldedLines       Leniency = "folded_lines"
+	LengthWithChunked Leniency = "length_with_chunked"
+)
+
+func (d *decoder) leniency(dst *Leniency) setter {
+	return choice(d, dst, BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked)
 }
 
 func (v *draft) endpoints(b *Backend) setter {
@@ -172,7 +190,7 @@ func (v *draft) healthCheck(b *Backend) setter {
 
 func parseCheckPath(s string) (string, error) {
 	if !strings.HasPrefix(s, "/") || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > 0x7e || r == '#' }) {
-		return "", fmt.Errorf(`is not a path; write one such as "/healthz", in ASCII and without blanks`)
+		return "", fmt.Errorf(`is not a path; write one such as "/healthz", in ASCII and without spaces`)
 	}
 	return s, nil
 }
@@ -226,13 +244,14 @@ func (v *draft) queue(q *Queue) setter {
 func (v *draft) backendTLS(t *BackendTLS) setter {
 	return func(n *yaml.Node, p path) {
 		v.mark(t, n, p)
-		there := v.section(n, p, []field{
+		there := v.section(n, p, append([]field{
 			{"server_name", parsed(v.decoder, &t.ServerName, "a host", parseServerName)},
 			{"ca", v.text(&t.CAFile)},
 			{"cert", v.text(&t.CertFile)},
 			{"key", v.text(&t.KeyFile)},
+			{"alpn", list(v.decoder, &t.ALPN, v.protocolName)},
 			{"insecure_skip_verify", v.truth(&t.InsecureSkipVerify)},
-		}...)
+		}, v.offerFields(t.offer())...)...)
 		if there["cert"] || there["key"] {
 			v.require(there, n, p, "cert", "tls/weir.crt")
 			v.require(there, n, p, "key", "tls/weir.key")
@@ -242,7 +261,7 @@ func (v *draft) backendTLS(t *BackendTLS) setter {
 
 func parseServerName(s string) (string, error) {
 	if strings.HasPrefix(s, "*") {
-		return "", fmt.Errorf("is not one name; write the one that the endpoint's certificate has to have")
+		return "", fmt.Errorf("is not a single name; write a name that the endpoint's certificate has")
 	}
 	return parseHost(s)
 }

@@ -19,6 +19,7 @@ func (v *draft) route(n *yaml.Node, p path) {
 		{"paths", list(v.decoder, &r.Paths, v.path)},
 		{"tls_policy", v.text(&r.TLSPolicy)},
 		{"tls", choice(v.decoder, &r.TLS, TLSTerminate, TLSPassthrough)},
+		{"alpn", list(v.decoder, &r.ALPN, v.protocolName)},
 		{"first_bytes", choice(v.decoder, &r.FirstBytes, "ssh")},
 		{"backend", v.text(&r.Backend)},
 		{"redirect", v.redirect(r)},
@@ -32,7 +33,7 @@ func (v *draft) route(n *yaml.Node, p path) {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
 	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
-		v.fail(n, p, "stands for more than %d combinations of listener, host and path; split it", maxCombinations)
+		v.fail(n, p, "has more than %d combinations of listener, host and path; split it", maxCombinations)
 		r.Listeners = nil
 	}
 }
@@ -57,15 +58,15 @@ func parsePath(s string) (Path, error) {
 	case !strings.HasPrefix(value, "/"):
 		return Path{}, fmt.Errorf(`does not begin with a slash; write a prefix such as "/api" or an exact path such as "=/status"`)
 	case strings.ContainsAny(value, "?#"):
-		return Path{}, fmt.Errorf("has a query or fragment, which no route looks at; write the path alone")
+		return Path{}, fmt.Errorf("has a query or fragment, which routes ignore; write only the path")
 	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > 0x7e }):
-		return Path{}, fmt.Errorf("has blanks or is not ASCII; write it as it comes over the wire, with %%20 and the like")
+		return Path{}, fmt.Errorf("has spaces or is not ASCII; percent-encode it, with %%20 for a space")
 	case strings.Contains(value, `\`) || strings.Contains(lower, "%5c"):
-		return Path{}, fmt.Errorf("has a backslash, and weir refuses every such request; take it out")
+		return Path{}, fmt.Errorf("has a backslash, and weir refuses every request with one; remove it")
 	}
 	for segment := range strings.SplitSeq(strings.ReplaceAll(lower, "%2e", "."), "/") {
 		if segment == "." || segment == ".." {
-			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every such request; write the path that is meant")
+			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every request with one; write the path without it")
 		}
 	}
 	return Path{Exact: exact, Value: value}, nil

@@ -30,18 +30,18 @@ func (v *draft) certificate(n *yaml.Node, p path) {
 	switch {
 	case n.Kind != yaml.MappingNode: // was reported
 	case files && there["self_signed"]:
-		v.fail(n, p, "has both files and self_signed; make two entries of it")
+		v.fail(n, p, "has both files and self_signed; split it into two entries")
 	case files && there["acme"]:
-		v.fail(n, p, "has both files and acme; make two entries of it")
+		v.fail(n, p, "has both files and acme; split it into two entries")
 	case there["acme"] && there["self_signed"]:
-		v.fail(n, p, "has both self_signed and acme; make two entries of it")
+		v.fail(n, p, "has both self_signed and acme; split it into two entries")
 	case files:
 		v.require(there, n, p, "cert", "tls/app.crt")
 		v.require(there, n, p, "key", "tls/app.key")
 	case there["self_signed"] && there["ocsp"]:
-		v.failAt(v.places[ocsp], "nobody answers for self-signed certificates; take this out")
+		v.failAt(v.places[ocsp], "self-signed certificates have no OCSP responder; take this out")
 	case !there["self_signed"] && !there["acme"]:
-		v.fail(n, p, "is no source of certificates; write cert and key, acme, or self_signed")
+		v.fail(n, p, "has no source of certificates; write cert and key, acme, or self_signed")
 	}
 }
 
@@ -81,15 +81,12 @@ const challengePolicy = "acme-tls-alpn-01"
 
 func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
 	if name == challengePolicy {
-		v.fail(key, p, "is what metrics and logs call the handshakes of ACME challenges; give the policy another name")
+		v.fail(key, p, "is the name of the handshakes of ACME challenges in metrics and logs; give the policy another name")
 	}
 	t := &TLSPolicy{Name: name, Position: v.at(key), MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13}
 	v.mark(t, key, p)
 	v.policies = append(v.policies, t)
-	v.section(n, p, []field{
-		{"min_version", v.version(&t.MinVersion)},
-		{"max_version", v.version(&t.MaxVersion)},
-		{"cipher_suites", list(v.decoder, &t.CipherSuites, v.suite)},
+	v.section(n, p, append(v.offerFields(t.offer()), []field{
 		{"curves", list(v.decoder, &t.Curves, v.curve)},
 		{"client_auth", func(n *yaml.Node, p path) {
 			v.mark(&t.ClientAuth, n, p)
@@ -97,6 +94,7 @@ func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
 			there := v.section(n, p, []field{
 				{"mode", choice(v.decoder, &t.ClientAuth, ClientAuthRequest, ClientAuthRequire)},
 				{"ca", v.text(&t.ClientAuthCA)},
+				{"crl", v.texts(&t.ClientAuthCRL)},
 				{"forward", v.clientCertFields(&t.ClientAuthForward)},
 			}...)
 			v.require(there, n, p, "mode", "require")
@@ -104,9 +102,8 @@ func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
 				v.fail(n, p, "ca is missing, and without it no client certificate can be verified; give it, such as tls/clients-ca.crt")
 			}
 		}},
-		{"sha1_signatures", v.truth(&t.SHA1)},
 		{"from", v.prefixes(&t.From)},
-	}...)
+	}...)...)
 }
 
 // versionNames are the versions by the number behind "1.".
@@ -142,7 +139,7 @@ func suiteByID(id uint16) *tls.CipherSuite {
 	return nil
 }
 
-// worksWith says whether s can be negotiated in version.
+// worksWith reports whether s can be negotiated in version.
 func worksWith(s *tls.CipherSuite, version uint16) bool {
 	return slices.Contains(s.SupportedVersions, version)
 }
@@ -167,7 +164,7 @@ func parseSuite(s string) (uint16, error) {
 		only13 := !worksWith(c, tls.VersionTLS12)
 		switch {
 		case c.Name == s && only13:
-			return 0, fmt.Errorf("is a suite of TLS 1.3, whose suites Go chooses by itself; take it out")
+			return 0, fmt.Errorf("is a TLS 1.3 suite, and Go does not let programs choose these; remove it")
 		case c.Name == s:
 			return c.ID, nil
 		case !only13:
@@ -178,7 +175,7 @@ func parseSuite(s string) (uint16, error) {
 	case near != "":
 		return 0, fmt.Errorf("is not a cipher suite that weir has; did you mean %q?", near)
 	case strings.Contains(s, "_DHE_"):
-		return 0, fmt.Errorf("is not a cipher suite that weir has: Go has no DHE; write its ECDHE sibling")
+		return 0, fmt.Errorf("is not a cipher suite that weir has: Go has no DHE; write the suite with ECDHE instead")
 	}
 	return 0, fmt.Errorf(`is not a cipher suite that weir has; write an IANA name such as "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"`)
 }

@@ -92,7 +92,7 @@ func (d *decoder) mark(dst any, n *yaml.Node, p path) {
 	d.places[dst] = place{d.at(n), p, d.hidden[n]}
 }
 
-// given says whether what dst points to was written, rightly or wrongly.
+// given reports whether the file has the key that dst was read for, with a valid value or not.
 func (d *decoder) given(dst any) bool {
 	_, ok := d.places[dst]
 	return ok
@@ -189,10 +189,29 @@ func (d *decoder) named(n *yaml.Node, p path, each func(name string, key, value 
 	}
 }
 
+// Examples for mappings that users often write as a list, a word or true.
+var mappings = map[string]string{
+	"listeners":                       `the name as a key, as in "listeners: {web: {address: \":8080\", protocol: http}}"`,
+	"backends":                        `the name as a key, as in "backends: {app: {endpoints: [\"10.0.0.1:8080\"]}}"`,
+	"backends.NAME.tls":               `"tls: {}", with keys as needed`,
+	"backends.NAME.health_check":      `"health_check: {http: {path: /healthz}}"`,
+	"backends.NAME.health_check.http": `"http: {path: /healthz}"`,
+	"backends.NAME.health_check.grpc": `"grpc: {}"`,
+	"backends.NAME.health_check.tcp":  `"tcp: {}"`,
+	"health":                          `"health: {address: \":8086\"}"`,
+	"metrics":                         `"metrics: {address: \":8088\"}"`,
+	"access_log":                      `"access_log: {}", or "access_log: {path: off}" for none`,
+	"kubernetes":                      `"kubernetes: {}"`,
+}
+
 // mapping calls each for every pair, once per key.
 func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, p, "has to be a mapping of keys to values, not %s", d.kind(n))
+		example := mappings[p.pattern]
+		if example != "" {
+			example = "; write " + example
+		}
+		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", d.kind(n), example)
 		return
 	}
 	seen := map[string]int{}
@@ -200,7 +219,7 @@ func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)
 		key, value := n.Content[i], n.Content[i+1]
 		switch line, twice := seen[key.Value]; {
 		case key.Tag == "!!merge":
-			d.fail(key, p, "merge keys (<<) are not taken; repeat the keys, or use an alias for the whole value")
+			d.fail(key, p, "merge keys (<<) are not supported; repeat the keys, or use an alias for the whole value")
 		case key.Kind != yaml.ScalarNode:
 			d.fail(key, p, "a key has to be plain text, not %s", d.kind(key))
 		case twice:
@@ -291,7 +310,7 @@ func (d *decoder) kind(n *yaml.Node) string {
 	case "!!int", "!!float":
 		return "a number"
 	case "!!bool":
-		return "a truth value"
+		return "a boolean"
 	case "!!null":
 		return "nothing"
 	case "!!timestamp":

@@ -43,12 +43,13 @@ backends:
     protocol: grpc
     health_check: {grpc: {service: a}}
 health: {address: ":8086"}
-admin: {address: off}
+admin: {address: ":8087", tls: {cert: a.pem, key: a.key}}
+metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
 access_log: {path: stdout}
-limits: {pending: 1}
-kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}}
+limits: {pending: 1, clients: {prefix: {ipv4: 24}}}
+kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}}
 `
 
 // knownKeys are the keys that the loader knows, as listeners.NAME.address.

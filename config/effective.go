@@ -2,9 +2,7 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -24,7 +22,7 @@ func (c *Config) Effective() []byte {
 	s := shower{}
 	text := c.render(&s)
 	if s.hid {
-		text = append([]byte("# "+placeholder+" stands in the place of secrets; put them back before this is loaded.\n"), text...)
+		text = append([]byte("# "+placeholder+" replaces secrets; put the secrets back before you load this file.\n"), text...)
 	}
 	return text
 }
@@ -50,14 +48,23 @@ func (c *Config) EffectiveBeside(file *Config) []byte {
 	return root.yaml()
 }
 
-// A shower writes secrets, or what may be seen of them.
+// A shower writes secrets, or only the part that others may see.
 type shower struct {
-	all bool // secrets as they are
-	hid bool // something was not shown
+	reveal reveal
+	hid    bool // something was left out
 }
 
+// reveal says how much of a secret is written.
+type reveal uint8
+
+const (
+	revealPublic  reveal = iota // what operators may see: the user of a storage, but not its password
+	revealNothing               // nothing from which a stranger could guess a secret
+	revealAll                   // the secrets themselves
+)
+
 func (s *shower) key(k Secret) string {
-	if s.all {
+	if s.reveal == revealAll {
 		return string(k)
 	}
 	s.hid = true
@@ -66,11 +73,24 @@ func (s *shower) key(k Secret) string {
 
 func (s *shower) storage(k Secret) string {
 	shown := k.withoutPassword()
-	if s.all || shown == string(k) {
+	switch {
+	case s.reveal == revealAll:
 		return string(k)
+	case s.reveal == revealNothing:
+		return k.withoutUser()
+	case shown == string(k):
+		return shown
 	}
 	s.hid = true
 	return shown
+}
+
+// url writes a URL that weir requests. Its query may contain a secret.
+func (s *shower) url(text string) string {
+	if s.reveal == revealNothing {
+		text, _, _ = strings.Cut(text, "?")
+	}
+	return text
 }
 
 // render is the configuration with the secrets as s writes them.
@@ -78,6 +98,9 @@ func (c *Config) render(s *shower) []byte {
 	root := tree{}
 	root.text("node", c.Node, c.NodeExplicit)
 	root.text("zone", c.Zone, c.Zone != "")
+	root.text("user", c.User, c.User != "")
+	root.truth("landlock", c.Landlock)
+	root.truth("seccomp", c.Seccomp)
 	putNames(&root, "listeners", c.Listeners, func(v Listener) string { return v.Name }, Listener.tree)
 	putNames(&root, "proxy_protocol", c.HeaderPolicies, func(v HeaderPolicy) string { return v.Name }, HeaderPolicy.tree)
 	root.items("certificates", trees(c.Certificates, func(v Certificate) tree { return v.tree(s) }))
@@ -94,7 +117,10 @@ func (c *Config) render(s *shower) []byte {
 			t.texts("from", prefixTexts(h.From))
 		})
 	}
-	root.section("admin", func(t *tree) { t.text("address", cmp.Or(address(c.Admin.Network, c.Admin.Address), "off"), true) })
+	root.section("admin", func(t *tree) { c.Admin.fill(t, s) })
+	if m := c.Metrics; m != nil {
+		root.section("metrics", func(t *tree) { t.text("address", address(m.Network, m.Address), true) })
+	}
 	root.section("drain", func(t *tree) {
 		t.duration("lame_duck", c.Drain.LameDuck)
 		t.duration("timeout", c.Drain.Timeout)
@@ -104,14 +130,25 @@ func (c *Config) render(s *shower) []byte {
 		t.text("format", c.Log.Format, true)
 	})
 	if c.AccessLog != nil {
-		root.section("access_log", func(t *tree) { t.text("path", c.AccessLog.Path, true) })
+		root.section("access_log", func(t *tree) {
+			t.text("path", c.AccessLog.Path, true)
+			t.texts("redact", c.AccessLog.Redact)
+		})
 	}
 	root.section("limits", func(t *tree) {
 		t.number("max_connections", c.Limits.MaxConnections)
 		t.number("pending", c.Limits.Pending)
 		t.number("pending_per_source", c.Limits.PendingPerSource)
+		t.section("clients", func(t *tree) {
+			t.section("prefix", func(t *tree) {
+				t.number("ipv4", c.Limits.Clients.PrefixIPv4)
+				t.number("ipv6", c.Limits.Clients.PrefixIPv6)
+			})
+		})
+		t.text("memory", formatSize(c.Limits.Memory), c.Limits.Memory != 0)
 		t.text("head_size", formatSize(int64(c.Limits.HeadBytes)), true)
 		t.number("head_fields", c.Limits.HeadFields)
+		t.number("loop", c.Limits.Loop)
 	})
 	root.text("storage", s.storage(c.Storage), c.Storage != "")
 	if c.Kubernetes != nil {
@@ -120,20 +157,28 @@ func (c *Config) render(s *shower) []byte {
 	return root.yaml()
 }
 
-// hash stands for the effective configuration, its secrets included. It is taken
-// while file paths are as they were written, so that it does not depend on the
-// folder, and before defaults that come from the machine or from files.
+// hash identifies the effective configuration without its secrets: everybody who can read
+// metrics sees the hash, and could try a list of passwords on it. weir computes it with the
+// file paths as they were written, so that it does not depend on the folder, and before it
+// adds defaults that come from the machine or from files.
 func (c *Config) hash() string {
-	sum := sha256.Sum256(c.render(&shower{all: true}))
+	sum := sha256.Sum256(c.render(&shower{reveal: revealNothing}))
 	return hex.EncodeToString(sum[:8])
 }
 
 func (l Listener) tree() (t tree) {
 	t.text("address", address(l.Network, l.Address), true)
 	t.text("protocol", string(l.Protocol), true)
+	if l.PublicPort != 0 {
+		t.number("public_port", l.PublicPort)
+	}
+	t.text("tls_policy", l.TLSPolicy, l.TLSPolicy != "")
 	t.text("proxy_protocol", l.HeaderPolicy, l.HeaderPolicy != "")
 	t.number("max_connections", l.MaxConnections)
 	t.texts("trust_forwarded", prefixTexts(l.TrustForwarded))
+	t.texts("trust", trees(l.Trust, func(trust Trust) string { return string(trust) }))
+	t.texts("drop_headers", l.DropHeaders)
+	t.texts("keep_headers", l.KeepHeaders)
 	if l.Protocol != ProtocolTCP {
 		t.section("http2", func(t *tree) {
 			if l.Protocol == ProtocolTLS {
@@ -193,7 +238,7 @@ func (c Certificate) tree(s *shower) (t tree) {
 func (a *ACME) fill(t *tree, s *shower) {
 	t.texts("hosts", a.Hosts)
 	t.text("email", a.Email, a.Email != "")
-	t.text("directory", a.Directory, true)
+	t.text("directory", s.url(a.Directory), true)
 	t.text("ca", a.CAFile, a.CAFile != "")
 	t.text("key_type", a.KeyType, true)
 	if e := a.ExternalAccount; e != nil {
@@ -208,7 +253,7 @@ func (a *ACME) fill(t *tree, s *shower) {
 	}
 	if o := a.OnDemand; o != nil {
 		t.section("on_demand", func(t *tree) {
-			t.text("ask", o.Ask, o.Ask != "")
+			t.text("ask", s.url(o.Ask), o.Ask != "")
 			t.texts("hosts", o.Hosts)
 			t.duration("timeout", o.Timeout)
 			t.number("concurrent", o.Concurrent)
@@ -236,20 +281,13 @@ func (c *DNSChallenge) fill(t *tree, s *shower) {
 func (p TLSPolicy) tree() (t tree) {
 	t.text("min_version", versionName(p.MinVersion), true)
 	t.text("max_version", versionName(p.MaxVersion), true)
-	if p.MinVersion < tls.VersionTLS13 { // else they have no effect, and the loader refuses them
-		var names []string
-		for _, id := range p.CipherSuites {
-			if s := suiteByID(id); worksWith(s, min(p.MaxVersion, tls.VersionTLS12)) {
-				names = append(names, s.Name)
-			}
-		}
-		t.texts("cipher_suites", names)
-	}
+	t.texts("cipher_suites", p.offer().suiteNames())
 	t.texts("curves", trees(p.Curves, curveName))
 	if p.ClientAuth != ClientAuthNone {
 		t.section("client_auth", func(t *tree) {
 			t.text("mode", string(p.ClientAuth), true)
 			t.text("ca", p.ClientAuthCA, true)
+			t.texts("crl", p.ClientAuthCRL)
 			t.put("forward", textsNode(trees(p.ClientAuthForward, func(f ClientCertField) string { return string(f) })))
 		})
 	}
@@ -282,7 +320,7 @@ func (c *Config) routeTrees(routes []Route) (all []tree) {
 	return all
 }
 
-// hasTLS says whether one of r's listeners has TLS that r's keys speak of.
+// hasTLS reports whether one of r's listeners has TLS that r's keys speak of.
 func (c *Config) hasTLS(r Route) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool {
 		return l.Protocol == ProtocolTLS && slices.Contains(r.Listeners, l.Name)
@@ -305,6 +343,7 @@ func (r Route) tree() (t tree) {
 	t.texts("paths", trees(r.Paths, Path.String))
 	t.text("tls_policy", r.TLSPolicy, r.TLSPolicy != "" && r.TLS != TLSPassthrough)
 	t.text("tls", string(r.TLS), r.TLS != "")
+	t.texts("alpn", r.ALPN)
 	t.text("first_bytes", r.FirstBytes, r.FirstBytes != "")
 	t.text("backend", r.Backend, r.Backend != "")
 	if d := r.Redirect; d != nil {
@@ -362,6 +401,7 @@ func (b Backend) tree() (t tree) {
 	if b.Protocol == ProtocolHTTPS {
 		t.truth("http2", b.HTTP2)
 	}
+	t.texts("lenient", trees(b.Lenient, func(l Leniency) string { return string(l) }))
 	if b.UsesTLS() {
 		t.section("tls", b.TLS.fill)
 	}
@@ -407,7 +447,12 @@ func (b BackendTLS) fill(t *tree) {
 	t.text("ca", b.CAFile, b.CAFile != "")
 	t.text("cert", b.CertFile, b.CertFile != "")
 	t.text("key", b.KeyFile, b.KeyFile != "")
+	t.texts("alpn", b.ALPN)
 	t.truth("insecure_skip_verify", b.InsecureSkipVerify)
+	t.text("min_version", versionName(b.MinVersion), true)
+	t.text("max_version", versionName(b.MaxVersion), true)
+	t.texts("cipher_suites", b.offer().suiteNames())
+	t.truth("sha1_signatures", b.SHA1)
 }
 
 func proxyVersion(v int) string { return []string{"none", "v1", "v2"}[v] }

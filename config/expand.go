@@ -32,7 +32,7 @@ func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
 	switch n.Kind {
 	case yaml.AliasNode:
 		if x.open[n.Alias] {
-			x.errorAt(x.at(n), "the alias *%s lies within what it stands for; write the value out", n.Value)
+			x.errorAt(x.at(n), "the alias *%s refers to itself; write the value out", n.Value)
 			return false
 		}
 		return x.expand(n.Alias, true)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,7 @@ const maxPEM = 1 << 20
 // renewBefore is from when on a certificate file's end is warned of.
 const renewBefore = 14 * day
 
-// Files lists the certificate, key, CA and ECH files of the configuration, each once.
+// Files lists the certificate, key, CA, revocation list, ECH and token files of the configuration, each once.
 func (c *Config) Files() []string {
 	var all []string
 	for _, cert := range c.Certificates {
@@ -37,6 +38,11 @@ func (c *Config) Files() []string {
 	}
 	for _, t := range c.TLSPolicies {
 		all = append(all, t.ClientAuthCA)
+		all = append(all, t.ClientAuthCRL...)
+	}
+	all = append(all, c.Admin.TokenFile)
+	if t := c.Admin.TLS; t != nil {
+		all = append(all, t.CertFile, t.KeyFile, t.ClientCAFile)
 	}
 	for _, b := range c.Backends {
 		all = append(all, b.TLS.CAFile, b.TLS.CertFile, b.TLS.KeyFile)
@@ -58,16 +64,19 @@ func (v *draft) files(folder string) {
 	v.absolute(&v.shared, folder)
 	if k := v.kubernetes; k != nil && k.Kubeconfig != "" {
 		resolve(&k.Kubeconfig)
-		if _, err := readRegular(k.Kubeconfig); err != nil {
-			v.failAt(v.places[&k.Kubeconfig], "%s cannot be read: %v; give the path of a kubeconfig, or take it out to reach the API server as Pods do", v.quote(&k.Kubeconfig, k.Kubeconfig), reason(err))
+		if _, err := readRegular(k.Kubeconfig, maxPEM); err != nil {
+			v.failAt(v.places[&k.Kubeconfig], "%s cannot be read: %v; give the path of a kubeconfig, or take it out to use the service account of the Pod", v.quote(&k.Kubeconfig, k.Kubeconfig), reason(err))
 		}
 	}
 	for _, c := range v.certificates {
 		resolve(&c.CertFile, &c.KeyFile)
 		if c.CertFile != "" || c.KeyFile != "" {
-			names := v.servedPair(&c.CertFile, &c.KeyFile)
+			names, kinds := v.servedPair(&c.CertFile, &c.KeyFile)
 			v.unread = v.unread || names == nil
 			v.certified(names)
+			if len(kinds) > 0 {
+				v.inFile[c] = keyed{names, kinds}
+			}
 		}
 		v.certified(c.SelfSigned)
 		if a := c.ACME; a != nil {
@@ -84,8 +93,13 @@ func (v *draft) files(folder string) {
 		resolve(&t.ClientAuthCA)
 		if t.ClientAuthCA != "" {
 			t.ClientAuthPool = v.authorities(&t.ClientAuthCA)
+			for i := range t.ClientAuthCRL {
+				resolve(&t.ClientAuthCRL[i])
+			}
+			v.revocation(t)
 		}
 	}
+	v.adminFiles(folder)
 	for _, b := range v.backends {
 		resolve(&b.TLS.CAFile, &b.TLS.CertFile, &b.TLS.KeyFile)
 		if b.TLS.CAFile != "" {
@@ -95,6 +109,21 @@ func (v *draft) files(folder string) {
 	}
 	if a := v.accessLog; a != nil && a.Path != "stdout" && a.Path != "stderr" {
 		resolve(&a.Path)
+		v.checkLogFolder(&a.Path)
+	}
+}
+
+// checkLogFolder reports that the folder of the access log is missing: weir creates the file, but not its folder.
+func (v *draft) checkLogFolder(file *string) {
+	folder := filepath.Dir(*file)
+	info, err := os.Stat(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && v.places[file].hidden:
+		v.failAt(v.places[file], "the folder of the file does not exist; create it, or name another file")
+	case errors.Is(err, fs.ErrNotExist):
+		v.failAt(v.places[file], "the folder %s does not exist; create it, or name another file", folder)
+	case err == nil && !info.IsDir():
+		v.failAt(v.places[file], "%s is not a file; name a file, or stdout", v.quote(file, *file))
 	}
 }
 
@@ -132,27 +161,43 @@ func (v *draft) echKey(file *string) []byte {
 }
 
 // servedPair is pair, but that files which are in use already may be unusable.
-func (v *draft) servedPair(cert, key *string) []string {
+func (v *draft) servedPair(cert, key *string) (names, kinds []string) {
 	before := len(v.errs)
-	names := v.pair(cert, key)
-	if names != nil || v.inUse == nil {
-		return names
+	if leaf := v.pair(cert, key); leaf != nil {
+		return namesOf(leaf), []string{kindOf(leaf)}
 	}
-	names, ok := v.inUse(*cert, *key)
+	if v.inUse.Pair == nil {
+		return nil, nil
+	}
+	names, ok := v.inUse.Pair(*cert, *key)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	for _, e := range v.errs[before:] {
-		e.Message += "; what was read before stays in use"
+		e.Message += keptFile
 		v.warns = append(v.warns, e)
 	}
 	v.errs = v.errs[:before]
-	return names
+	return names, nil
+}
+
+// keptFile is the end of the warning that a file cannot be used and that its former content
+// stays in use.
+const keptFile = "; its previous content stays in use"
+
+// KeptFiles counts the files that cannot be used, and whose former content stays in use.
+func (c *Config) KeptFiles() (n int) {
+	for _, w := range c.Warnings {
+		if strings.HasSuffix(w.Message, keptFile) {
+			n++
+		}
+	}
+	return n
 }
 
 // pair checks that certificate and key can be read and fit. It returns the
-// certificate's names, nil after an error.
-func (v *draft) pair(cert, key *string) []string {
+// leaf, nil after an error.
+func (v *draft) pair(cert, key *string) *x509.Certificate {
 	if *cert == "" || *key == "" {
 		return nil // was reported
 	}
@@ -173,11 +218,11 @@ func (v *draft) pair(cert, key *string) []string {
 	}
 	switch left, until := time.Until(leaf.NotAfter), leaf.NotAfter.UTC().Format(time.DateOnly); {
 	case left < 0:
-		v.warnAt(v.places[cert], "the certificate ran out on %s; clients will refuse it", until)
+		v.warnAt(v.places[cert], "the certificate expired on %s; clients will refuse it", until)
 	case left < renewBefore:
-		v.warnAt(v.places[cert], "the certificate runs out on %s; renew it", until)
+		v.warnAt(v.places[cert], "the certificate expires on %s; renew it", until)
 	}
-	return namesOf(leaf)
+	return leaf
 }
 
 // CheckPair says what keeps a chain and its private key, both in PEM, from
@@ -251,14 +296,15 @@ func (v *draft) authorities(file *string) []byte {
 // read returns what is in the file whose path is at dst. Only regular files
 // are read: a pipe or device might never end.
 func (v *draft) read(dst *string) ([]byte, bool) {
-	data, err := readRegular(*dst)
+	data, err := readRegular(*dst, maxPEM)
 	if err != nil {
 		v.failAt(v.places[dst], "%s cannot be read: %v; give the path of a PEM file, starting at the configuration's folder", v.quote(dst, *dst), reason(err))
 	}
 	return data, err == nil
 }
 
-func readRegular(path string) ([]byte, error) {
+// readRegular reads a regular file of at most size bytes.
+func readRegular(path string, size int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -271,9 +317,9 @@ func readRegular(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	if err == nil && len(data) > maxPEM {
-		return nil, fmt.Errorf("it is larger than %s", formatSize(maxPEM))
+	data, err := io.ReadAll(io.LimitReader(f, size+1))
+	if err == nil && int64(len(data)) > size {
+		return nil, fmt.Errorf("it is larger than %s", formatSize(size))
 	}
 	return data, err
 }

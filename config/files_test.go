@@ -91,7 +91,7 @@ func TestCertificateFiles(t *testing.T) {
 		`weir.yaml:5:23: certificates[0].cert: "a.key" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`)
 	f(policy+"certificates: [{cert: empty.pem, key: empty.pem}, {cert: broken.crt, key: a.key}]\n",
 		`weir.yaml:5:23: certificates[0].cert: "empty.pem" has no certificate; give a file in PEM, with a line "-----BEGIN CERTIFICATE-----"`+"\n"+
-			`weir.yaml:5:58: certificates[1].cert: "broken.crt" has a broken certificate, number 1 in the file; make it anew`)
+			`weir.yaml:5:58: certificates[1].cert: "broken.crt" has a broken certificate, number 1 in the file; create it again`)
 	f(policy+"certificates: [{cert: p224.crt, key: p224.key}, {cert: nameless.crt, key: nameless.key}]\n",
 		`weir.yaml:5:23: certificates[0].cert: "p224.crt" has a P-224 key, which TLS cannot sign with; make it with a P-256 key`+"\n"+
 			`weir.yaml:5:56: certificates[1].cert: "nameless.crt" names no host; make it with subject alternative names`)
@@ -107,8 +107,8 @@ func TestCertificateFiles(t *testing.T) {
 		t.Fatal(errs)
 	}
 	if len(c.Warnings) != 3 || !strings.Contains(c.Warnings[0].Error(), "routes[0].hosts[1]: no certificate names this host") ||
-		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate ran out on 2020-01-02; clients will refuse it") ||
-		!strings.HasSuffix(c.Warnings[2].Error(), "certificates[2].cert: the certificate runs out on "+soon.UTC().Format(time.DateOnly)+"; renew it") {
+		!strings.HasSuffix(c.Warnings[1].Error(), "certificates[1].cert: the certificate expired on 2020-01-02; clients will refuse it") ||
+		!strings.HasSuffix(c.Warnings[2].Error(), "certificates[2].cert: the certificate expires on "+soon.UTC().Format(time.DateOnly)+"; renew it") {
 		t.Errorf("warnings are\n%v", c.Warnings)
 	}
 	if want, _ := os.ReadFile(filepath.Join(dir.path, "b.crt")); string(c.TLSPolicies[0].ClientAuthPool) != string(want) {
@@ -177,8 +177,8 @@ func TestECHFiles(t *testing.T) {
 	f("[twice.pem]", wrong("twice.pem", blocks))
 	f("[key.pem]", wrong("key.pem", blocks))
 	f("[list.pem]", wrong("list.pem", blocks))
-	f("[cut.pem]", wrong("cut.pem", "has a block ECHCONFIG that is no list of configurations; make the file anew"))
-	f("[wrong.pem]", wrong("wrong.pem", "has a private key that cannot be read; make the file anew"))
+	f("[cut.pem]", wrong("cut.pem", "has a block ECHCONFIG that is not a list of configurations; create the file again with weir ech"))
+	f("[wrong.pem]", wrong("wrong.pem", "has a private key that cannot be read; create the file again"))
 
 	c, errs := dir.parse(small + "ech: {keys: [reverse.pem, ech.pem]}\n")
 	if errs != "" {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -35,6 +36,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(certified("- acme: {on_demand: {hosts: ['*.example.org']}}\n- acme: {hosts: ['*.example.org'], dns: {rfc2136: {server: 'a:53', key_name: a, key: aHVudGVyMg==}}, storage: 'redis://a:hunter2@b/1?prefix=c'}\n") + oneRoute))
 	f.Add([]byte(small + "  corp: {sha1_signatures: true, client_auth: {mode: require, ca: testdata/ca.pem, forward: []}}\nroutes:\n- {listeners: [web], redirect: https}\n- {listeners: [secure], tls_policy: corp, backend: app, hsts: {max_age: 8760h, include_subdomains: true, preload: true}}\n"))
+	f.Add([]byte("listeners: {web: {address: ':80', protocol: http}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {protocol: https, endpoints: ['a:1'], tls: {min_version: 1.0, max_version: '1.2', cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA], sha1_signatures: true}}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("weir.yaml", data, environment)
 		if err != nil {
@@ -47,6 +49,9 @@ func FuzzParse(f *testing.F) {
 		for _, b := range c.Backends {
 			noZero(t, "backend "+b.Name, b.Timeouts)
 			if b.ResolveInterval <= 0 || b.Queue.Timeout <= 0 || b.Ejection.For <= 0 || b.Retries.Attempts < 1 || len(b.Endpoints) == 0 {
+				t.Errorf("backend %+v", b)
+			}
+			if o := b.TLS.offer(); *o.min > *o.max || *o.min < tls.VersionTLS10 || *o.max > tls.VersionTLS13 || b.HTTP2 && !o.carriesHTTP2() {
 				t.Errorf("backend %+v", b)
 			}
 			if h := b.HealthCheck; h != nil && (h.Interval <= 0 || h.Timeout <= 0 || h.Timeout > h.Interval || h.Rise < 1 || h.Fall < 1 || (h.HTTP == nil) == !h.TCP) {

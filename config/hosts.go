@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,11 +10,13 @@ import (
 // hostOn is a host on a listener; the host "" is every host.
 type hostOn struct{ listener, host string }
 
-// group is what the routes of one host on one tls listener say of its TLS; ""
-// where none says anything. by is the route that said it.
+// group has the TLS settings that the routes of one host on one tls listener name; "": no
+// route names one. policyBy and modeBy are these routes. http is the first route of the host
+// to a backend with HTTP, or without a backend; tunnel is the first one to a tcp backend.
 type group struct {
 	policy, mode     string
 	policyBy, modeBy *Route
+	http, tunnel     *Route
 }
 
 // effective is what holds after the defaults.
@@ -58,12 +61,18 @@ func (v *draft) join(r *Route, on hostOn) {
 		case *dst == "":
 			*dst, *by = value, r
 		case *dst != value:
-			v.failAt(at, "%s has another %s for the same host on listener %q; one host has one there, so make them equal or leave it out here",
+			v.failAt(at, "%s has another %s for the same host on listener %q; a host can have only one per listener, so make them equal, or take it out here",
 				lineOf(*by), key, on.listener)
 		}
 	}
 	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
 	merge(&g.mode, &g.modeBy, string(r.TLS), v.places[&r.TLS], "tls")
+	switch b := v.backendNamed(r.Backend); {
+	case b != nil && b.Protocol == ProtocolTCP:
+		g.tunnel = cmp.Or(g.tunnel, r)
+	case b != nil && b.Protocol != "", r.OnlyRedirects():
+		g.http = cmp.Or(g.http, r)
+	}
 }
 
 // lineOf names a route without its name, which may hold values of the environment.
@@ -81,13 +90,13 @@ func (v *draft) checkPassthrough(r *Route) {
 				continue
 			}
 			if v.given(&r.Paths) {
-				v.failAt(v.places[&r.Paths], "the host is passed through unopened by %s, so no path can be seen; take paths out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.Paths], "%s passes TLS for this host through, so weir sees no paths; take paths out", lineOf(g.modeBy))
 			}
 			if v.given(&r.MaxBody) {
-				v.failAt(v.places[&r.MaxBody], "the host is passed through unopened by %s, so no request body can be seen; take this out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", lineOf(g.modeBy))
 			}
 			if v.given(&r.TLSPolicy) {
-				v.failAt(v.places[&r.TLSPolicy], "the host is passed through unopened by %s, and its TLS is the backend's; take this out", lineOf(g.modeBy))
+				v.failAt(v.places[&r.TLSPolicy], "%s passes TLS for this host through, so the backend chooses its TLS settings; take this out", lineOf(g.modeBy))
 			}
 			return
 		}
@@ -138,7 +147,7 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 			continue
 		}
 		if policy := v.asksForCertificates(g); policy != "" {
-			v.failAt(v.places[r], "listener %q serves without TLS what policy %q on listener %q asks client certificates for (%s); take %q out of the route, or client_auth out of the policy",
+			v.failAt(v.places[r], "listener %q serves without TLS what policy %q on listener %q protects with client certificates (%s); take %q out of the route, or client_auth out of the policy",
 				plainListener.Name, policy, tlsListener.Name, described, plainListener.Name)
 			return true
 		}
@@ -149,8 +158,8 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 // asksForCertificates returns the name of the policy by which g is behind client_auth, or "".
 func (v *draft) asksForCertificates(g *group) string {
 	name, mode := g.effective()
-	if mode == TLSPassthrough {
-		return ""
+	if mode == TLSPassthrough || g.tunnel != nil {
+		return "" // a tunnel does not serve plain HTTP
 	}
 	t := v.policyNamed(name)
 	if t != nil && len(t.From) > 0 {

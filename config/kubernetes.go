@@ -32,12 +32,50 @@ type Kubernetes struct {
 	PreferLocal bool
 	// RequireLocal are the objects of kind Service that need a ready endpoint on this node.
 	RequireLocal []ObjectName
-	TCP          *KubernetesTCP // nil: no ConfigMap is read
-	Publish      Publish
+	// HostOwnership decides whether Ingresses of several namespaces may share a host.
+	HostOwnership HostOwnership
+	// OperatorNamespaces are the namespaces whose annotations may decide whether a node is
+	// healthy; AllNamespaces in the list means all of them. Empty: the file has no list,
+	// and all may.
+	OperatorNamespaces []string
+	TCP                *KubernetesTCP // nil: no ConfigMap is read
+	Publish            Publish
+	// Metrics limits the time series for the objects of one namespace.
+	Metrics ObjectMetrics
 	// Lease is the object of that kind by which replicas agree on who writes to
 	// the cluster; empty: one in weir's own namespace, with a name by Class and the choice of namespaces.
 	Lease ObjectName
 }
+
+// HostOwnership decides who owns a host that Ingresses of several namespaces name.
+type HostOwnership string
+
+const (
+	// OwnedByNamespace gives the whole host to the namespace of the oldest Ingress that
+	// names it.
+	OwnedByNamespace HostOwnership = "namespace"
+	// SharedHosts gives each path of a host to the oldest Ingress that has both, in any
+	// namespace.
+	SharedHosts HostOwnership = "shared"
+)
+
+// AllNamespaces in a list means every namespace.
+const AllNamespaces = "*"
+
+// IsOperator returns true if annotations of the namespace may decide whether a node is
+// healthy.
+func (k *Kubernetes) IsOperator(namespace string) bool {
+	return k.OperatorNamespaces == nil || slices.Contains(k.OperatorNamespaces, AllNamespaces) || slices.Contains(k.OperatorNamespaces, namespace)
+}
+
+// ObjectMetrics limits how many routes, backends, endpoints and certificate names of one namespace have time
+// series of their own. The others share one, or are only counted. Each is at least 1.
+type ObjectMetrics struct {
+	Routes, Backends, Endpoints, CertificateNames int
+}
+
+// DefaultObjectMetrics are the limits if the file has none.
+var DefaultObjectMetrics = ObjectMetrics{Routes: 200, Backends: 200, Endpoints: 2000, CertificateNames: 200}
 
 // DefaultController is what an IngressClass names in spec.controller to be weir's.
 const DefaultController = "weirproxy.github.io/ingress"
@@ -75,13 +113,13 @@ type Publish struct {
 	Keep bool
 }
 
-// Any says whether something is published.
+// Any reports whether something is published.
 func (p Publish) Any() bool {
 	return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != ""
 }
 
 func (v *draft) kubernetesSource(n *yaml.Node, p path) {
-	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true}
+	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true, HostOwnership: SharedHosts, Metrics: DefaultObjectMetrics}
 	v.kubernetes = k
 	v.mark(k, n, p)
 	v.section(n, p, []field{
@@ -95,16 +133,26 @@ func (v *draft) kubernetesSource(n *yaml.Node, p path) {
 		{"https_redirect", v.truth(&k.HTTPSRedirect)},
 		{"prefer_local", v.truth(&k.PreferLocal)},
 		{"require_local", list(v.decoder, &k.RequireLocal, v.objectName)},
+		{"host_ownership", choice(v.decoder, &k.HostOwnership, OwnedByNamespace, SharedHosts)},
+		{"operator_namespaces", v.operatorNamespaces(&k.OperatorNamespaces)},
 		{"tcp", func(n *yaml.Node, p path) {
 			k.TCP = &KubernetesTCP{}
 			v.mark(k.TCP, n, p)
 			there := v.section(n, p, []field{
 				{"config_map", v.objectName(&k.TCP.ConfigMap)},
-				{"proxy_protocol", v.text(&k.TCP.HeaderPolicy)},
+				{"proxy_protocol", v.headerPolicyName(&k.TCP.HeaderPolicy)},
 			}...)
 			v.require(there, n, p, "config_map", "ingress-nginx/tcp-services")
 		}},
 		{"publish", v.publish(&k.Publish)},
+		{"metrics", func(n *yaml.Node, p path) {
+			v.section(n, p, []field{
+				{"routes_per_namespace", v.number(&k.Metrics.Routes, 1, 100_000)},
+				{"backends_per_namespace", v.number(&k.Metrics.Backends, 1, 100_000)},
+				{"endpoints_per_namespace", v.number(&k.Metrics.Endpoints, 1, 100_000)},
+				{"certificate_names_per_namespace", v.number(&k.Metrics.CertificateNames, 1, 100_000)},
+			}...)
+		}},
 		{"lease", v.objectName(&k.Lease)},
 	}...)
 }
@@ -112,6 +160,13 @@ func (v *draft) kubernetesSource(n *yaml.Node, p path) {
 func (v *draft) publish(dst *Publish) setter {
 	return func(n *yaml.Node, p path) {
 		v.mark(dst, n, p)
+		if n.Kind == yaml.ScalarNode && n.Value == "none" {
+			return
+		}
+		if n.Kind == yaml.ScalarNode {
+			v.fail(n, p, "%s is not a way to publish; write none, or one of service, addresses and nodes", v.quoteNode(n))
+			return
+		}
 		there := v.section(n, p, []field{
 			{"service", v.objectName(&dst.Balancer)},
 			{"addresses", list(v.decoder, &dst.Addresses, v.publicAddress)},
@@ -132,6 +187,15 @@ func (v *draft) namespace(dst *string) setter {
 	return parsed(v.decoder, dst, "a namespace", func(s string) (string, error) {
 		if !isDNSLabel(s) {
 			return "", fmt.Errorf("is not a namespace; write lower case letters, digits and dashes, at most 63")
+		}
+		return s, nil
+	})
+}
+
+func (v *draft) namespaceOrAll(dst *string) setter {
+	return parsed(v.decoder, dst, "a namespace", func(s string) (string, error) {
+		if s != AllNamespaces && !isDNSLabel(s) {
+			return "", fmt.Errorf(`is not a namespace; write lower case letters, digits and dashes, at most 63, or "*" for every namespace`)
 		}
 		return s, nil
 	})
@@ -182,7 +246,7 @@ func parseController(s string) (string, error) {
 	return s, nil
 }
 
-// isSubdomain says whether s can be an object's name (RFC 1123).
+// isSubdomain reports whether s can be an object's name (RFC 1123).
 func isSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isDNSLabel(label) {
@@ -214,7 +278,7 @@ func (v *draft) checkKubernetes() {
 			}
 		}
 		if len(k.Listeners) == 0 && len(v.errs) == 0 {
-			v.failAt(v.places[k], "there is no http and no tls listener that could serve an Ingress; add one")
+			v.failAt(v.places[k], "no http or tls listener can serve an Ingress; add one")
 		}
 	}
 	if v.given(&k.Namespaces) && v.given(&k.NamespaceLabels) {
@@ -225,20 +289,39 @@ func (v *draft) checkKubernetes() {
 	}
 }
 
-// servesIngress says whether l has routes that only the cluster knows.
+// operatorNamespaces decodes a list that may be empty.
+func (v *draft) operatorNamespaces(dst *[]string) setter {
+	some := list(v.decoder, dst, v.namespaceOrAll)
+	return func(n *yaml.Node, p path) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			v.mark(dst, n, p)
+			*dst = []string{}
+			return
+		}
+		some(n, p)
+	}
+}
+
+// servesIngress reports whether l has routes that only the cluster knows.
 func (v *draft) servesIngress(l *Listener) bool {
 	return v.kubernetes != nil && slices.Contains(v.kubernetes.Listeners, l.Name)
 }
 
-// uses says whether ports of the cluster have the policy.
+// uses reports whether ports of the cluster have the policy.
 func (k *Kubernetes) uses(h *HeaderPolicy) bool {
 	return k != nil && k.TCP != nil && k.TCP.HeaderPolicy == h.Name
 }
 
-// warnKubernetes warns of what needs the node's name.
+// warnKubernetes warns if tenants may make nodes unhealthy, and of settings that need the name of the node.
 func (v *draft) warnKubernetes() {
 	k := v.kubernetes
-	if k == nil || v.node != "" {
+	if k == nil {
+		return
+	}
+	if v.health != nil && !v.given(&k.OperatorNamespaces) {
+		v.warnAt(v.places[k], `the annotation weirproxy.github.io/require-local on a Service of any namespace can make this node's health port answer 503; set operator_namespaces to the namespaces whose annotations count, such as [weir], to [] for none, or to ["*"] for every namespace`)
+	}
+	if v.node != "" {
 		return
 	}
 	for _, dst := range []any{&k.RequireLocal, &k.PreferLocal} {
@@ -260,6 +343,10 @@ func (k *Kubernetes) fill(t *tree) {
 	t.truth("https_redirect", k.HTTPSRedirect)
 	t.truth("prefer_local", k.PreferLocal)
 	t.texts("require_local", trees(k.RequireLocal, ObjectName.String))
+	t.text("host_ownership", string(k.HostOwnership), true)
+	if k.OperatorNamespaces != nil { // an empty list means none; without a list, every namespace
+		t.put("operator_namespaces", textsNode(k.OperatorNamespaces))
+	}
 	if k.TCP != nil {
 		t.section("tcp", func(t *tree) {
 			t.text("config_map", k.TCP.ConfigMap.String(), true)
@@ -274,5 +361,11 @@ func (k *Kubernetes) fill(t *tree) {
 			t.truth("keep", p.Keep)
 		})
 	}
+	t.section("metrics", func(t *tree) {
+		t.number("routes_per_namespace", k.Metrics.Routes)
+		t.number("backends_per_namespace", k.Metrics.Backends)
+		t.number("endpoints_per_namespace", k.Metrics.Endpoints)
+		t.number("certificate_names_per_namespace", k.Metrics.CertificateNames)
+	})
 	t.text("lease", k.Lease.String(), k.Lease != ObjectName{})
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -26,17 +27,34 @@ const maxFile = 16 << 20
 // input. env looks up a name in the environment, as os.LookupEnv does. The
 // error is an Errors with everything that is wrong.
 func Load(path string, env func(string) (string, bool)) (*Config, error) {
-	return Reload(path, env, nil)
+	return Reload(path, env, InUse{})
 }
 
-// Reload is Load for a process that serves already: files of a certificate and
-// its key that are unusable at the moment are only warned of where inUse knows
-// the names that an earlier pair from them is being served for. So a good change
-// of the configuration does not wait for files that somebody else writes.
-func Reload(path string, env func(string) (string, bool), inUse func(cert, key string) (names []string, ok bool)) (*Config, error) {
+// InUse tells which files the process already uses. Without functions: none.
+type InUse struct {
+	// Pair returns the names that weir serves with a certificate and key from two files.
+	Pair func(cert, key string) (names []string, ok bool)
+	// CRL returns true if revocation lists from a file are in use.
+	CRL func(file string) bool
+}
+
+// Reload is Load for a process that already serves. A file that is in use and cannot be
+// used now is only a warning. So a valid change of the configuration does not have to wait
+// until somebody repairs another file.
+func Reload(path string, env func(string) (string, bool), inUse InUse) (*Config, error) {
+	c, _, err := load(path, env, inUse)
+	return c, err
+}
+
+// Check is Load, but returns the warnings even if there are errors.
+func Check(path string, env func(string) (string, bool)) (*Config, Errors, error) {
+	return load(path, env, InUse{})
+}
+
+func load(path string, env func(string) (string, bool), inUse InUse) (*Config, Errors, error) {
 	data, err := readAll(path)
 	if err != nil {
-		return nil, Errors{{Position{path, 1, 1}, fmt.Sprintf("cannot read the configuration: %v", reason(err))}}
+		return nil, nil, Errors{{Position{path, 1, 1}, fmt.Sprintf("cannot read the configuration: %v", reason(err))}}
 	}
 	return parse(path, data, env, inUse)
 }
@@ -70,16 +88,18 @@ func reason(err error) error {
 // Parse validates the configuration in data. name stands for it in errors, and
 // relative file paths in it start at name's folder. The error is an Errors.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	return parse(name, data, env, nil)
+	c, _, err := parse(name, data, env, InUse{})
+	return c, err
 }
 
-func parse(name string, data []byte, env func(string) (string, bool), inUse func(cert, key string) ([]string, bool)) (*Config, error) {
+// parse returns the warnings even if there are errors.
+func parse(name string, data []byte, env func(string) (string, bool), inUse InUse) (*Config, Errors, error) {
 	d := newDecoder(name, env)
 	root := d.document(data)
 	if root == nil {
-		return nil, d.errs.sorted()
+		return nil, nil, d.errs.sorted()
 	}
-	v := draft{decoder: d, names: map[string]bool{}, inUse: inUse}
+	v := draft{decoder: d, names: map[string]bool{}, inFile: map[*Certificate]keyed{}, inUse: inUse}
 	v.decode(root)
 	v.validate()
 	hash := ""
@@ -89,14 +109,16 @@ func parse(name string, data []byte, env func(string) (string, bool), inUse func
 	v.files(filepath.Dir(name))
 	if !v.unread {
 		v.routeHosts()
-	}
-	if len(d.errs) > 0 {
-		return nil, d.errs.sorted()
+		v.checkKeys()
 	}
 	v.warn()
+	warnings := d.warns.sorted()
+	if len(d.errs) > 0 {
+		return nil, warnings, d.errs.sorted()
+	}
 	c := v.config()
-	c.Hash, c.Warnings, c.source = hash, d.warns.sorted(), sha256.Sum256(data)
-	return c, nil
+	c.Hash, c.Warnings, c.source = hash, warnings, sha256.Sum256(data)
+	return c, warnings, nil
 }
 
 // document parses data as the one YAML document that it has to be, and makes
@@ -151,7 +173,68 @@ func (d *decoder) syntax(data []byte, err error) {
 		d.errorAt(firstOf(data, "*"+m[1], at), "nothing above has the anchor &%s; define it before its first use, or write the value out", m[1])
 		return
 	}
+	if tab, ok := indentedByTab(data, at); ok {
+		d.errorAt(tab, "the line is indented with a tab, and YAML allows only spaces there; write spaces in place of the tab")
+		return
+	}
+	if place, value, ok := unquoted(data, at, message); ok {
+		d.errorAt(place, "YAML does not read this as text without quotes; write %q", value)
+		return
+	}
+	if place, missing, ok := unclosed(data, at); ok {
+		d.errorAt(place, "%s", missing)
+		return
+	}
+	if message == "did not find expected key" {
+		d.errorAt(at, "this is not YAML: in the mapping or list that begins here, a line does not fit; give all keys the same indentation, and write nothing behind a closing quote")
+		return
+	}
 	d.errorAt(at, "this is not YAML: %s", message)
+}
+
+// Values that YAML refuses without quotes, and a part of the parser's error for each: ports
+// and IPv6 addresses, names with a star, and variables within {} and [].
+var needQuotes = []struct {
+	says  string
+	value *regexp.Regexp
+}{
+	{"node content", regexp.MustCompile(`[\s\[{,](:\d+|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\]:\d+)(?:[\s,\]}]|$)`)},
+	{"alphabetic or numeric", regexp.MustCompile(`[\s\[{,](\*(?:\.[\w.-]+)?)(?:[\s,\]}]|$)`)},
+	{"did not find expected ',' or", regexp.MustCompile(`[\[{].*?[\s\[{,]([\w.:/-]*\$\{[^}"']*\}[\w.:/-]*)(?:[\s,\]}]|$)`)},
+}
+
+// unquoted returns the first value on the line of the error that needs quotes.
+func unquoted(data []byte, at Position, message string) (Position, string, bool) {
+	lines := strings.Split(string(data), "\n")
+	if at.Line > len(lines) {
+		return at, "", false
+	}
+	for _, n := range needQuotes {
+		if !strings.Contains(message, n.says) {
+			continue
+		}
+		if m := n.value.FindStringSubmatchIndex(lines[at.Line-1]); m != nil {
+			return Position{at.File, at.Line, m[2] + 1}, lines[at.Line-1][m[2]:m[3]], true
+		}
+	}
+	return at, "", false
+}
+
+// indentedByTab returns the position of a tab in the indentation of the line with the
+// error, or of the line before or after it.
+func indentedByTab(data []byte, at Position) (Position, bool) {
+	lines := bytes.Split(data, []byte("\n"))
+	for _, number := range []int{at.Line, at.Line + 1, at.Line - 1} {
+		if number < 1 || number > len(lines) {
+			continue
+		}
+		line := lines[number-1]
+		indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
+		if i := bytes.IndexByte(indent, '\t'); i >= 0 && len(indent) < len(line) {
+			return Position{at.File, number, i + 1}, true
+		}
+	}
+	return at, false
 }
 
 // firstOf is where text is first in data.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net/netip"
 	"os"
@@ -74,7 +75,8 @@ func TestAcceptance(t *testing.T) {
 	if got, want := c.HeaderPolicies[0].Rules[1], (HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, HeaderOptional}); !reflect.DeepEqual(got, want) {
 		t.Errorf("rule is %+v", got)
 	}
-	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") {
+	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") ||
+		!strings.HasPrefix(c.Warnings[1].Error(), "testdata/acceptance.yaml:52:17: routes[2].tls_policy: clients without SNI never get this policy on listener \"websecure\"") {
 		t.Errorf("warnings are %v", c.Warnings)
 	}
 }
@@ -82,6 +84,8 @@ func TestAcceptance(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
 	want := &Config{
+		Landlock:    true,
+		Seccomp:     true,
 		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies: []TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: secureSuites()}},
 		Routes:      []Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: TLSTerminate, Backend: "app"}},
@@ -89,12 +93,13 @@ func TestDefaults(t *testing.T) {
 			Name: "app", Protocol: ProtocolHTTP, Endpoints: []Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: LeastRequests,
 			HealthCheck: &HealthCheck{HTTP: &HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
 			Ejection:    Ejection{5, 10 * time.Second}, Queue: Queue{128, 5 * time.Second}, MaxIdle: 256,
+			TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 			Timeouts: BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: Retries{3, 0.2},
 		}},
 		Admin:  Admin{Network: "tcp", Address: "127.0.0.1:8087"},
-		Drain:  Drain{30 * time.Second, 2 * time.Minute},
-		Log:    Log{"info", "json"},
-		Limits: Limits{0, 16384, 1024, 64 << 10, 128},
+		Drain:  Drain{0, 2 * time.Minute},
+		Log:    Log{"info", "auto"},
+		Limits: Limits{0, 16384, 1024, ClientLimits{32, 64}, 0, 64 << 10, 128, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
@@ -126,7 +131,7 @@ backends:
 		t.Errorf("warnings %v", c.Warnings)
 	}
 	c = mustParse(t, strings.Replace(text, "zone: eu-1a\n", "", 1))
-	if len(c.Warnings) != 1 || c.Warnings[0].Error() != "weir.yaml:4:84: backends.app.prefer_local: the endpoints' zones mean nothing here, as the top level says no zone of this machine's" {
+	if len(c.Warnings) != 1 || c.Warnings[0].Error() != "weir.yaml:4:84: backends.app.prefer_local: the zones of the endpoints have no effect, because zone is not set at the top level" {
 		t.Errorf("warnings %v", c.Warnings)
 	}
 }
@@ -202,6 +207,8 @@ func TestAccepted(t *testing.T) {
 		mustParse(t, small+text)
 	}
 	f("admin: {address: off}\n")
+	f("admin: {hosts: [weir.example], token: '0123456789abcdef'}\n")
+	f("metrics: {address: ':8088'}\n")
 	f("admin: {address: unix:/run/weir/admin.sock}\nhealth: {address: '[::1]:8086'}\n")
 	f("node: 'a$$b'\nlimits: {head_size: '${SIZE:-32KiB}', head_fields: \"${PORT}\", pending: '${PORT}'}\n")
 	f("routes:\n- {listeners: [secure], hosts: ['[::1]', 192.0.2.1], backend: app}\n")
@@ -254,7 +261,7 @@ func TestHash(t *testing.T) {
 		}
 	}
 	same(small)
-	same("# a comment\n" + small + "\n\nlog: {format: json}\n")
+	same("# a comment\n" + small + "\n\nlog: {format: auto}\n")
 	same("log: {level: '${LEVEL:-info}'}\n" + small)
 	if hash(small+"log: {level: warn}\n") == base {
 		t.Error("another level has the same hash")
@@ -276,12 +283,12 @@ func TestHash(t *testing.T) {
 // reloads checks that the effective configuration is a configuration, with the same effect.
 func reloads(t *testing.T, c *Config) {
 	t.Helper()
-	text := c.render(&shower{all: true})
+	text := c.render(&shower{reveal: revealAll})
 	again, err := Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("the effective configuration does not load: %v\n%s", err, text)
 	}
-	if got := again.render(&shower{all: true}); string(got) != string(text) {
+	if got := again.render(&shower{reveal: revealAll}); string(got) != string(text) {
 		t.Errorf("the effective configuration has another effect:\n%s\nwas\n%s", got, text)
 	}
 	if !reflect.DeepEqual(withoutPositions(c).Routes, withoutPositions(again).Routes) {
@@ -311,6 +318,9 @@ backends:
   a: {protocol: grpc, endpoints: ["a:1"], tls: {}, health_check: {grpc: {}}}
   b: {protocol: https, endpoints: ["a:1"], http2: false, health_check: {grpc: {service: x.Y}}}
   c: {protocol: h2c, endpoints: ["a:1"]}
+  d: {protocol: https, endpoints: ["a:1"], tls: {min_version: "1.0", max_version: "1.1", cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}
+  e: {protocol: tcp, endpoints: ["a:1"], tls: {min_version: 1.0, sha1_signatures: true}}
+  f: {protocol: https, endpoints: ["a:1"], tls: {min_version: "1.3"}}
 `,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
@@ -323,98 +333,34 @@ backends:
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	f := func(text string, want ...string) {
-		t.Helper()
-		var got []string
-		for _, w := range mustParse(t, text).Warnings {
-			got = append(got, w.Error())
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+// TestUserIsNumber: a UID needs no quotes.
+func TestUserIsNumber(t *testing.T) {
+	for _, text := range []string{"1000", `"1000"`, "1000:1000"} {
+		if c := mustParse(t, small+"  p: {}\nuser: "+text+"\n"); c.User != strings.Trim(text, `"`) {
+			t.Errorf("user: %s is %q", text, c.User)
+		} else {
+			reloads(t, c)
 		}
 	}
-	f(`listeners:
-  web: {address: ":80", protocol: http}
-  idle: {address: ":81", protocol: http}
-  secure: {address: ":443", protocol: tls}
-  raw: {address: ":22", protocol: tcp, proxy_protocol: p}
-proxy_protocol:
-  p: {rules: [{from: [10.0.0.0/8], header: optional}]}
-  q: {rules: [{from: [10.0.0.0/8], header: optional}]}
-certificates: [{self_signed: {hosts: [a.example, "*.b.example"]}}]
-tls_policies: {unused: {}, default: {}}
-routes:
-  - {listeners: [web], paths: [/api/*], backend: app}
-  - {listeners: [secure], hosts: [a.example, b.example, x.b.example, "*.b.example", "*.example"], backend: app}
-  - {listeners: [raw], backend: raw}
-backends:
-  app: {endpoints: ["a:1"], protocol: https, tls: {insecure_skip_verify: true}}
-  raw: {endpoints: ["a:1"], protocol: tcp, queue: {size: 5}}
-  spare: {endpoints: ["a:1"]}
-admin: {address: ":8087"}
-`,
-		`weir.yaml:3:3: listeners.idle: no route names this listener, so it answers everything with 404`,
-		`weir.yaml:7:44: proxy_protocol.p.rules[0].header: on the tcp listener "raw" clients that send no header have to speak first; a server that speaks first, such as SSH, is not heard before they do`,
-		`weir.yaml:8:3: proxy_protocol.q: nothing uses this policy`,
-		`weir.yaml:10:16: tls_policies.unused: nothing uses this policy`,
-		`weir.yaml:12:32: routes[0].paths[0]: the star stands for itself; a prefix matches everything below it without one`,
-		`weir.yaml:13:46: routes[1].hosts[1]: no certificate names this host, so its clients are shown the first one`,
-		`weir.yaml:13:85: routes[1].hosts[4]: no certificate names this host, so its clients are shown the first one`,
-		`weir.yaml:16:74: backends.app.tls.insecure_skip_verify: whoever answers in an endpoint's place can read and change everything`,
-		`weir.yaml:17:51: backends.raw.queue: nothing ever waits here, as max_connections is not set`,
-		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
-		`weir.yaml:19:18: admin.address: whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall`,
-	)
 }
 
-func TestWarningsOfCertificates(t *testing.T) {
-	f := func(listeners, rest string, want ...string) {
+func TestTrust(t *testing.T) {
+	f := func(listener string, want ...Trust) {
 		t.Helper()
-		var got []string
-		text := "listeners: " + listeners + "\nbackends: {app: {endpoints: ['a:1']}, raw: {endpoints: ['a:1'], protocol: tcp}}\n" + rest
-		for _, w := range mustParse(t, text).Warnings {
-			if !strings.Contains(w.Message, "nothing uses this backend") && !strings.Contains(w.Message, "no route names this listener") {
-				got = append(got, w.Error())
+		l := mustParse(t, strings.Replace(small, "protocol: http", "protocol: http"+listener, 1)).Listeners[0]
+		for _, trust := range []Trust{TrustFor, TrustProto, TrustHost, TrustPort, TrustClientCert, TrustOther} {
+			if got := l.Trusts(trust); got != slices.Contains(want, trust) {
+				t.Errorf("%s: %s is trusted: %v", listener, trust, got)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		if l.HearsOfHTTPS() != slices.Contains(want, TrustProto) {
+			t.Errorf("%s: it hears of https: %v", listener, l.HearsOfHTTPS())
 		}
 	}
-	const (
-		web    = "{w: {address: ':80', protocol: http}}"
-		secure = "{s: {address: ':443', protocol: tls}}"
-		both   = "{w: {address: ':80', protocol: http}, s: {address: ':443', protocol: tls}}"
-		raw    = "{r: {address: ':22', protocol: tcp}}\nroutes: [{listeners: [r], backend: raw}]"
-		hosts  = "certificates: [{acme: {hosts: [a.example.org], "
-	)
-	f(both, hosts+"}}]\n")
-	f(secure, hosts+"}}]\n")
-	f(web, hosts+"}}]\n")
-	f(both, hosts+"challenges: [http-01]}}]\n")
-	f(raw, hosts+"dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}}]\n")
-	f(secure, hosts+"challenges: [http-01]}}]\n",
-		"weir.yaml:3:60: certificates[0].acme.challenges: http-01 is asked for on port 80, and no listener speaks http, so nobody answers it unless another weir on the same storage does")
-	f(web, hosts+"challenges: [tls-alpn-01]}}]\n",
-		"weir.yaml:3:60: certificates[0].acme.challenges: no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
-	f(raw, hosts+"}}]\n",
-		"weir.yaml:4:23: certificates[0].acme: no listener speaks http or tls as the challenges want, so nobody answers them unless another weir on the same storage does")
-	f(both, hosts+"}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n",
-		`weir.yaml:3:32: certificates[0].acme.hosts[0]: the route on line 4 passes this host's TLS through on listener "s", so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01`)
-	f(both, hosts+"challenges: [http-01]}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n")
-	// Names that are got on demand are certified.
-	f(both, "certificates: [{acme: {on_demand: {hosts: ['*.example.org']}, directory: 'https://ca/'}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
-	f(both, "certificates: [{acme: {on_demand: {ask: 'http://[::1]/'}}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
-	f(both, "certificates: [{acme: {hosts: [a.example.org], on_demand: {hosts: ['*.example.org']}}}]\nroutes: [{listeners: [s], hosts: [b.example], backend: app}]\n",
-		"weir.yaml:4:35: routes[0].hosts[0]: no certificate names this host, so its clients are shown the first one")
-
-	const storage = "private keys go to this storage over the network unencrypted; use rediss:// unless the network is yours alone"
-	f(both, hosts+"storage: 'redis://:hunter2@redis.example.org'}}]\n", "weir.yaml:3:57: certificates[0].acme.storage: "+storage)
-	f(both, "storage: redis://redis.example.org\n"+hosts+"}}]\n", "weir.yaml:3:10: storage: "+storage)
-	f(both, "storage: redis://localhost:6379\n"+hosts+"storage: 'rediss://redis.example.org'}}]\n")
-	f(both, hosts+"}}]\ntls_policies: {default: {sha1_signatures: true}}\n",
-		"weir.yaml:4:43: tls_policies.default.sha1_signatures: this is the policy of all hosts that name no other, so every client may then be shown SHA-1 signatures by offering nothing better; give those who need it a policy of their own")
+	f("")
+	f(", trust: [for, host]")
+	f(", trust_forwarded: [10.0.0.0/8]", TrustFor, TrustProto)
+	f(", trust_forwarded: [10.0.0.0/8], trust: [host, other]", TrustHost, TrustOther)
 }
 
 func TestLoadFailures(t *testing.T) {
@@ -455,6 +401,10 @@ func TestKubernetes(t *testing.T) {
 		t.Helper()
 		c := mustParse(t, small+"  p: {}\nkubernetes: "+section+"\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\n")
 		c.Kubernetes.Position = Position{}
+		want.HostOwnership = cmp.Or(want.HostOwnership, SharedHosts)
+		if want.Metrics == (ObjectMetrics{}) {
+			want.Metrics = DefaultObjectMetrics
+		}
 		if !reflect.DeepEqual(*c.Kubernetes, want) {
 			t.Errorf("%s is\n%+v, want\n%+v", section, *c.Kubernetes, want)
 		}
@@ -469,6 +419,33 @@ func TestKubernetes(t *testing.T) {
 			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}, Lease: ObjectName{"c", "d"}})
 	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org], keep: true}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
 		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}, Keep: true}})
+	f(`{publish: none}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
+	f(`{host_ownership: namespace, operator_namespaces: [weir, "*"]}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, HostOwnership: OwnedByNamespace, OperatorNamespaces: []string{"weir", "*"}})
+	f(`{operator_namespaces: []}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
+}
+
+// weir warns if the file does not say whose annotations may make a node unhealthy, and the health port depends on
+// it.
+func TestOperatorNamespaces(t *testing.T) {
+	f := func(section, health string, warned bool, operators ...string) {
+		t.Helper()
+		c := mustParse(t, "listeners: {web: {address: ':80', protocol: http}}\nkubernetes: "+section+"\n"+health)
+		if is := len(c.Warnings) == 1 && strings.Contains(c.Warnings[0].Message, "operator_namespaces"); is != warned || !warned && len(c.Warnings) > 0 {
+			t.Errorf("of %s there are the warnings %v, want one: %v", section, c.Warnings, warned)
+		}
+		for _, namespace := range []string{"weir", "shop"} {
+			if is := slices.Contains(operators, namespace); c.Kubernetes.IsOperator(namespace) != is {
+				t.Errorf("with %s the namespace %s is an operator's: %v, want %v", section, namespace, !is, is)
+			}
+		}
+	}
+	const health = "health: {address: ':8086'}\n"
+	f("{}", health, true, "weir", "shop")
+	f("{}", "", false, "weir", "shop") // without a health port nothing can be unhealthy
+	f("{operator_namespaces: [weir]}", health, false, "weir")
+	f("{operator_namespaces: []}", health, false)
+	f("{operator_namespaces: ['*']}", health, false, "weir", "shop")
 }
 
 // A cluster may have what the file has not: certificates, and routes to listeners.

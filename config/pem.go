@@ -21,7 +21,7 @@ func certificatesOf(data []byte) (all []*x509.Certificate, err error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("has a broken certificate, number %d in the file; make it anew", len(all)+1)
+			return nil, fmt.Errorf("has a broken certificate, number %d in the file; create it again", len(all)+1)
 		}
 		all = append(all, c)
 	}
@@ -45,12 +45,12 @@ func checkECHKey(data []byte) error {
 		case "PRIVATE KEY":
 			keys++
 			if _, err := x509.ParsePKCS8PrivateKey(block.Bytes); err != nil {
-				return errors.New("has a private key that cannot be read; make the file anew")
+				return errors.New("has a private key that cannot be read; create the file again")
 			}
 		case "ECHCONFIG":
 			lists++
 			if b := block.Bytes; len(b) < 4 || int(binary.BigEndian.Uint16(b)) != len(b)-2 {
-				return errors.New("has a block ECHCONFIG that is no list of configurations; make the file anew")
+				return errors.New("has a block ECHCONFIG that is not a list of configurations; create the file again with weir ech")
 			}
 		}
 	}

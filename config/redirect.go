@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -38,7 +39,7 @@ func (d *decoder) redirectStatus(dst *int) setter {
 		case "301", "302", "307", "308":
 			*dst, _ = strconv.Atoi(s)
 		default:
-			d.fail(n, p, "%s is not a redirect to the same request; write 308 or 301 for good, 307 or 302 for now", d.quoteNode(n))
+			d.fail(n, p, "%s is not a redirect status; write 308 or 301 (permanent), or 307 or 302 (temporary)", d.quoteNode(n))
 		}
 	}
 }
@@ -69,7 +70,7 @@ func (v *draft) checkRedirect(r *Route) {
 	}
 	for _, dst := range []any{&r.MaxBody, &r.MaxLifetime, &r.TunnelIdle} {
 		if v.given(dst) && r.OnlyRedirects() {
-			v.failAt(v.places[dst], "the route redirects, so no body and no tunnel goes through it; take this out")
+			v.failAt(v.places[dst], "the route redirects, so it carries no request bodies and no tunnels; take this out")
 		}
 	}
 	at := v.places[&r.Redirect]
@@ -81,18 +82,18 @@ func (v *draft) checkRedirect(r *Route) {
 			}
 		}
 		if !r.OnlyRedirects() && (l.Protocol != ProtocolHTTP || !l.HearsOfHTTPS()) {
-			v.failAt(at, "beside a backend it is for http listeners with trust_forwarded or proxy_protocol, by which they hear that a client came by https to whoever is before them; listener %q is none, so keep one of redirect and backend", l.Name)
+			v.failAt(at, "a route with redirect and backend needs http listeners with trust_forwarded (and proto in trust) or proxy_protocol, from which weir learns that a client used https; listener %q has neither, so keep only redirect or only backend", l.Name)
 			return
 		}
 		if l.Protocol != ProtocolTLS {
 			continue
 		}
 		if l.Network == "unix" {
-			v.failAt(at, "listener %q opens TLS on a Unix socket, whose port clients know is not known here, so the redirect may lead to itself; take the listener out of the route", l.Name)
+			v.failAt(at, "listener %q terminates TLS on a Unix socket, and weir does not know its public port, so the redirect could lead back to it; take the listener out of the route", l.Name)
 			return
 		}
-		if portOfAddress(l.Address) == r.Redirect.Port {
-			v.failAt(at, "listener %q opens TLS on port %d, so the redirect would lead to itself; take the listener out of the route, or redirect to another port", l.Name, r.Redirect.Port)
+		if cmp.Or(l.PublicPort, portOfAddress(l.Address)) == r.Redirect.Port {
+			v.failAt(at, "listener %q terminates TLS on port %d, so the redirect would lead back to it; take the listener out of the route, or redirect to another port", l.Name, r.Redirect.Port)
 			return
 		}
 	}
@@ -106,17 +107,17 @@ func (v *draft) checkHSTS(r *Route) {
 	}
 	at := v.places[&r.HSTS]
 	if known := v.listenersOf(r); len(known) == len(r.Listeners) && len(known) > 0 && !v.opensAny(r) {
-		v.failAt(at, "browsers heed it over TLS alone, and no listener of the route opens TLS for it; take it out, or name a tls listener")
+		v.failAt(at, "browsers ignore it over plain HTTP, and no listener of the route terminates TLS; remove it, or name a tls listener")
 	}
 	if v.given(&h.MaxAge) && h.MaxAge%time.Second != 0 {
-		v.failAt(v.places[&h.MaxAge], "is sent in whole seconds; write a whole number of them")
+		v.failAt(v.places[&h.MaxAge], "is sent in whole seconds; write a whole number of seconds")
 	}
 	if h.Preload && (!h.IncludeSubdomains || h.MaxAge < year) {
-		v.failAt(v.places[&h.Preload], "the lists of browsers take only hosts with include_subdomains: true and a max_age of 8760h or more; set both, or take preload out")
+		v.failAt(v.places[&h.Preload], "the preload lists of browsers accept only hosts with include_subdomains: true and a max_age of 8760h or more; set both, or take preload out")
 	}
 }
 
-// opensAny says whether r opens TLS for any of its hosts.
+// opensAny reports whether r opens TLS for any of its hosts.
 func (v *draft) opensAny(r *Route) bool {
 	if r.FirstBytes != "" {
 		return false

@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/elliptic"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ backends: {app: {endpoints: ['a:1']}}
 		if _, err := Load(path, environment); err == nil {
 			t.Errorf("Load bears a broken %s", bad)
 		}
-		c, err := Reload(path, environment, inUse)
+		c, err := Reload(path, environment, InUse{Pair: inUse})
 		if (err != nil) != (wantError != "") || err != nil && !strings.Contains(err.Error(), wantError) {
 			t.Errorf("with a broken %s: error %v, want %q", bad, err, wantError)
 		}
@@ -52,7 +53,44 @@ backends: {app: {endpoints: ['a:1']}}
 	f("a.key", "", "stays in use")
 	f("a.crt", "", "stays in use")
 	f("b.key", "b.key", "")
-	if _, err := Reload(path, environment, inUse); err != nil {
+	if _, err := Reload(path, environment, InUse{Pair: inUse}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Without a health port and a cluster, nobody learns of a drain, and waiting would be
+// useless.
+func TestLameDuckDefault(t *testing.T) {
+	const listeners = "listeners: {web: {address: ':80', protocol: http}}\n"
+	f := func(text string, want time.Duration) {
+		t.Helper()
+		c := mustParse(t, listeners+text)
+		if c.Drain.LameDuck != want {
+			t.Errorf("%q: lame_duck is %v, not %v", text, c.Drain.LameDuck, want)
+		}
+		reloads(t, c)
+	}
+	f("", 0)
+	f("drain: {timeout: 1s}\n", 0)
+	f("drain: {lame_duck: 5s}\n", 5*time.Second)
+	f("health: {address: ':8086'}\n", 30*time.Second)
+	f("kubernetes: {}\n", 30*time.Second)
+	f("health: {address: ':8086'}\ndrain: {lame_duck: 0s}\n", 0)
+}
+
+func TestAccessLogRedact(t *testing.T) {
+	c := mustParse(t, "listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: [token, Code]}\n")
+	if got := c.AccessLog.Redact; len(got) != 2 || got[0] != "token" || got[1] != "code" {
+		t.Errorf("the names are %q", got)
+	}
+	reloads(t, c)
+	names := make([]string, 65)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+	}
+	for _, list := range []string{strings.Join(names, ", "), "a=b", "'a&b'", "'%74'", "''", strings.Repeat("x", 129), "tökn", "a, A"} {
+		if _, err := Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: ["+list+"]}\n"), environment); err == nil {
+			t.Errorf("redact: [%s] is taken", list)
+		}
 	}
 }

@@ -63,6 +63,7 @@ func (v *draft) checkRoutes() {
 	for _, r := range v.routes {
 		v.checkPassthrough(r)
 		v.checkBackend(r)
+		v.checkOpenedTunnel(r)
 		v.checkRedirect(r)
 		v.checkHSTS(r)
 	}
@@ -93,7 +94,7 @@ func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) 
 	}
 	right := fmt.Sprintf("there is %s", strings.Join(names, ", "))
 	if len(names) == 0 {
-		right = "there is none at all"
+		right = "none is defined"
 	}
 	if near := nearest(*dst, names); near != "" && !at.hidden {
 		right = fmt.Sprintf("did you mean %q?", near)
@@ -109,18 +110,18 @@ func (v *draft) checkShape(r *Route) {
 		}
 	}
 	if r.FirstBytes != "" {
-		why := "first bytes are looked at before there is TLS or a request; take this out, or make two routes of it"
+		why := "weir compares first_bytes before it reads TLS or a request; take this out, or split this into two routes"
 		refuse(&r.Hosts, why)
 		refuse(&r.Paths, why)
 		refuse(&r.TLS, why)
 		refuse(&r.TLSPolicy, why)
-		refuse(&r.MaxBody, "connections found by their first bytes are tunnels without request bodies; take this out")
+		refuse(&r.MaxBody, "first_bytes routes carry tunnels, which have no request bodies; take this out")
 	}
 	hasTLS := false
 	for _, l := range v.listenersOf(r) {
 		hasTLS = hasTLS || l.Protocol == ProtocolTLS
 		if l.Protocol == ProtocolTCP {
-			why := fmt.Sprintf("listener %q is tcp, where nothing of a connection is read; take this out, or the listener", l.Name)
+			why := fmt.Sprintf("listener %q is tcp, and weir does not read its connections; take this out, or the listener", l.Name)
 			refuse(&r.Hosts, why)
 			refuse(&r.Paths, why)
 			refuse(&r.FirstBytes, why)
@@ -274,8 +275,8 @@ func (v *draft) checkBackend(r *Route) {
 			case tunnel != "" && b.Protocol != ProtocolTCP:
 				v.failAt(v.places[&r.Backend], `backend %q speaks %s, but the route carries raw connections (%s); give the backend "protocol: tcp"`, b.Name, b.Protocol, tunnel)
 				return
-			case tunnel == "" && b.Protocol == ProtocolTCP:
-				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http, https, h2c or grpc`, b.Name, l.Name)
+			case tunnel == "" && b.Protocol == ProtocolTCP && l.Protocol != ProtocolTLS:
+				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http, https, h2c or grpc, or a listener with "protocol: tls" or "protocol: tcp"`, b.Name, l.Name)
 				return
 			}
 		}

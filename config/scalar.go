@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,6 +66,15 @@ func (d *decoder) text(dst *string) setter {
 // values from the environment.
 func parsed[T any](d *decoder, dst *T, what string, parse func(string) (T, error)) setter {
 	return func(n *yaml.Node, p path) {
+		// A number or true may be wrong with quotes as well; then the error says which
+		// values are valid.
+		if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && !d.hidden[n] {
+			if _, err := parse(n.Value); err != nil {
+				d.mark(dst, n, p)
+				d.fail(n, p, "%q %v", shorten(n.Value), err)
+				return
+			}
+		}
 		s, ok := d.str(dst, n, p)
 		if !ok {
 			return
@@ -100,6 +111,9 @@ func choice[T ~string](d *decoder, dst *T, words ...T) setter {
 func notOneOf(s string, words []string) error {
 	if near := nearest(s, words); near != "" {
 		return fmt.Errorf("is not known here; did you mean %q?", near)
+	}
+	if len(words) == 1 {
+		return fmt.Errorf("is not known here; write %q", words[0])
 	}
 	return fmt.Errorf("is not known here; write one of %s", strings.Join(words, ", "))
 }
@@ -141,7 +155,7 @@ func (d *decoder) truth(dst *bool) setter {
 			return
 		}
 		if s != "true" && s != "false" {
-			d.fail(n, p, "%s is not a truth value; write true or false", d.quoteNode(n))
+			d.fail(n, p, "%s is not a boolean; write true or false", d.quoteNode(n))
 			return
 		}
 		*dst = s == "true"
@@ -156,21 +170,51 @@ func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
 		}
 		v, err := time.ParseDuration(s)
 		bare, errBare := time.ParseDuration(s + "s") // as if it were seconds; 0 needs no unit in Go
-		switch unit := strings.TrimLeft(s, "0123456789."); {
+		switch {
 		case err == nil && v >= lo && v <= hi && s != "0":
 			*dst = v
-		case err == nil && s != "0", errBare == nil && (bare < lo || bare > hi):
+		case err == nil && s != "0", errBare == nil && bare <= 0 && (bare < lo || bare > hi):
 			d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
 		case d.hidden[n]:
 			d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
-		case errBare == nil:
-			d.fail(n, p, `%q has no unit; write "%ss" for seconds`, s, s)
-		case unit == "d":
-			d.fail(n, p, `%q is in days, which may have 23 to 25 hours; write hours, such as "24h"`, s)
 		default:
-			d.fail(n, p, `%q is not a duration; write one such as "500ms", "5s" or "1m30s"`, shorten(s))
+			d.fail(n, p, "%q %s", shorten(s), durationHint(s, lo, hi))
 		}
 	}
+}
+
+// longUnits are units that Go's durations do not have, in hours.
+var longUnits = map[string]float64{"w": 7 * 24, "y": 365 * 24}
+
+// durationHint returns the end of an error about s, which is not a duration: what is wrong, and
+// a valid value from lo to hi.
+func durationHint(s string, lo, hi time.Duration) string {
+	unit := strings.TrimLeft(s, "0123456789.")
+	count, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
+	fits := func(text string) bool {
+		v, err := time.ParseDuration(text)
+		return err == nil && v >= lo && v <= hi
+	}
+	bounds := fmt.Sprintf("write a duration from %s to %s", short(lo), short(hi))
+	switch {
+	case err != nil:
+	case unit == "" && fits(s+"s"):
+		return fmt.Sprintf(`has no unit; write "%ss" for seconds`, s)
+	case unit == "" && fits(s+"ms"):
+		return fmt.Sprintf(`has no unit; write "%sms" for milliseconds`, s)
+	case unit == "":
+		return "has no unit; " + bounds
+	case unit == "%":
+		return "is a percentage; " + bounds
+	case unit == "d":
+		return `is in days, which may have 23 to 25 hours; write hours, such as "24h"`
+	case longUnits[unit] > 0:
+		if hours := strconv.FormatFloat(count*longUnits[unit], 'f', -1, 64) + "h"; fits(hours) {
+			return fmt.Sprintf("has a unit that weir does not know; write hours, such as %q", hours)
+		}
+		return "has a unit that weir does not know; " + bounds
+	}
+	return `is not a duration; write one such as "500ms", "5s" or "1m30s"`
 }
 
 // short is v without the zero units that Duration.String has at the end.
@@ -201,7 +245,7 @@ func (d *decoder) size(dst *int64, lo, hi int64) setter {
 		case err != nil && d.hidden[n]:
 			d.fail(n, p, `the value from the environment is not a size such as "64KiB"`)
 		case err != nil:
-			d.fail(n, p, "%q %v", shorten(s), err)
+			d.fail(n, p, "%q %s", shorten(s), sizeHint(s, lo, hi))
 		case v < lo || v > hi:
 			d.fail(n, p, "%s is out of bounds; write a size from %s to %s", d.quoteNode(n), formatSize(lo), formatSize(hi))
 		default:
@@ -210,12 +254,13 @@ func (d *decoder) size(dst *int64, lo, hi int64) setter {
 	}
 }
 
+var errNotSize = errors.New("not a size")
+
 func parseSize(s string) (int64, error) {
-	digits := s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
-	unit := s[len(digits):]
+	digits, unit := digitsOf(s)
 	v, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf(`is not a size; write one such as "64KiB" or "10MiB"`)
+		return 0, errNotSize
 	}
 	for _, u := range sizeUnits {
 		if u.name == unit {
@@ -225,12 +270,42 @@ func parseSize(s string) (int64, error) {
 			return v * u.bytes, nil
 		}
 	}
+	return 0, errNotSize
+}
+
+// digitsOf returns the digits at the beginning of s, and the rest of s.
+func digitsOf(s string) (digits, rest string) {
+	digits = s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
+	return digits, s[len(digits):]
+}
+
+// sizeHint returns the end of an error about s, which is not a size: what is wrong, and a valid
+// value from lo to hi.
+func sizeHint(s string, lo, hi int64) string {
+	digits, unit := digitsOf(s)
+	if _, err := strconv.ParseInt(digits, 10, 64); err != nil {
+		return `is not a size; write one such as "64KiB" or "10MiB"`
+	}
+	bounds := fmt.Sprintf("write a size from %s to %s", formatSize(lo), formatSize(hi))
 	for _, u := range sizeUnits {
 		if unit != "" && strings.EqualFold(unit[:1], u.name[:1]) {
-			return 0, fmt.Errorf("has no unit that weir knows; did you mean %q?", digits+u.name)
+			return fmt.Sprintf("has no unit that weir knows; did you mean %q?", digits+u.name)
 		}
 	}
-	return 0, fmt.Errorf("has no unit; write B, KiB, MiB or GiB behind it, such as %q", digits+"B")
+	switch {
+	case unit == "%":
+		return "is a percentage; " + bounds
+	case unit != "" && unit[0] == '.':
+		return `is not a whole number; write a smaller unit, such as "512KiB" for half a MiB`
+	case unit != "":
+		return "has a unit that weir does not know; " + bounds
+	}
+	for _, u := range slices.Backward(sizeUnits) {
+		if v, err := parseSize(digits + u.name); err == nil && v >= lo && v <= hi {
+			return fmt.Sprintf("has no unit; write B, KiB, MiB or GiB behind it, such as %q", digits+u.name)
+		}
+	}
+	return "has no unit; " + bounds
 }
 
 func formatSize(v int64) string {
@@ -255,7 +330,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf(`is not a CIDR; write one such as "10.0.0.0/8" or "fd00::/8"`)
 	}
 	if p.Addr().Is4In6() {
-		return p, fmt.Errorf("maps IPv4 into IPv6, which no address that weir compares does; write the IPv4 network")
+		return p, fmt.Errorf("is an IPv4-mapped IPv6 network, which matches no address; write the IPv4 network")
 	}
 	if m := p.Masked(); m != p {
 		return p, fmt.Errorf("has bits set outside its mask; write %q", m.String())

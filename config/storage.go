@@ -25,7 +25,7 @@ func parseStorage(s string) (string, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return wrong("is not a URL; percent-encode what is special in a password")
+		return wrong("is not a URL; percent-encode special characters in the password")
 	case u.Scheme == secretsScheme:
 		return parseSecrets(s, u)
 	case u.Scheme != "redis" && u.Scheme != "rediss":
@@ -38,12 +38,12 @@ func parseStorage(s string) (string, error) {
 	}
 	if port := u.Port(); port != "" {
 		if v, err := strconv.ParseUint(port, 10, 16); err != nil || v == 0 {
-			return wrong("has a port that is none")
+			return wrong("has an invalid port")
 		}
 	}
 	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
 		if v, err := strconv.ParseUint(db, 10, 16); err != nil || strconv.FormatUint(v, 10) != db {
-			return wrong("has a path that is not the number of a database")
+			return wrong("has a path that is not a database number")
 		}
 	}
 	query, err := url.ParseQuery(u.RawQuery)
@@ -52,7 +52,7 @@ func parseStorage(s string) (string, error) {
 	}
 	for key, values := range query {
 		if key != "prefix" || len(values) != 1 || values[0] == "" {
-			return wrong("has another parameter than one prefix")
+			return wrong("has a parameter other than one prefix")
 		}
 	}
 	return s, nil
@@ -77,9 +77,9 @@ func parseSecrets(s string, u *url.URL) (string, error) {
 	for key, values := range query {
 		switch {
 		case key != "prefix" && key != "kubeconfig" || len(values) != 1 || values[0] == "":
-			return wrong("has another parameter than one prefix and one kubeconfig")
+			return wrong("has a parameter other than one prefix and one kubeconfig")
 		case key == "prefix" && (!isDNSLabel(values[0]) || len(values[0]) > 40):
-			return wrong("has a prefix that names of objects cannot begin with: lower case letters, digits and dashes, at most 40, can")
+			return wrong("has a prefix that names of Kubernetes objects cannot begin with: use at most 40 lower-case letters, digits and dashes")
 		}
 	}
 	return s, nil
@@ -110,28 +110,40 @@ func (v *draft) reach(storage string, folder string) string {
 
 func isURL(storage string) bool { return strings.Contains(storage, "://") }
 
-// withoutPassword is a storage as it may be shown.
-func (s Secret) withoutPassword() string {
-	scheme, rest, ok := strings.Cut(string(s), "://")
-	if !ok {
-		return string(s)
-	}
+// split splits a storage's URL. user includes the password, and is empty if there is none; rest begins with the
+// host. ok is false for a path.
+func (s Secret) split() (scheme, user, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(string(s), "://")
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
 		end = i
 	}
-	at := strings.LastIndexByte(rest[:end], '@')
-	if at < 0 {
+	if at := strings.LastIndexByte(rest[:end], '@'); at >= 0 {
+		user, rest = rest[:at], rest[at+1:]
+	}
+	return scheme, user, rest, ok
+}
+
+// withoutPassword returns a storage for output.
+func (s Secret) withoutPassword() string {
+	scheme, user, rest, ok := s.split()
+	name, _, secret := strings.Cut(user, ":")
+	if !ok || !secret {
 		return string(s)
 	}
-	user, _, ok := strings.Cut(rest[:at], ":")
+	return scheme + "://" + name + ":" + placeholder + "@" + rest
+}
+
+// withoutUser returns a storage without the user and password in its URL.
+func (s Secret) withoutUser() string {
+	scheme, _, rest, ok := s.split()
 	if !ok {
 		return string(s)
 	}
-	return scheme + "://" + user + ":" + placeholder + rest[at:]
+	return scheme + "://" + rest
 }
 
-// isOpenToNetwork says whether a storage is asked over a network without TLS.
+// isOpenToNetwork reports whether a storage is asked over a network without TLS.
 func (s Secret) isOpenToNetwork() bool {
 	u, err := url.Parse(string(s))
 	return err == nil && u.Scheme == "redis" && !isLoopbackHost(u.Hostname())
@@ -150,7 +162,7 @@ func (v *draft) absolute(storage *Secret, folder string) {
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		v.failAt(v.places[storage], "the current folder is not known, where it would start: %v; write an absolute path", err)
+		v.failAt(v.places[storage], "weir cannot find out its working directory: %v; write an absolute path", err)
 		return
 	}
 	*storage = Secret(dir)

@@ -14,10 +14,9 @@ func (v *draft) validate() {
 	v.addDefaultPolicy()
 	for _, l := range v.listeners {
 		checkName(v, &l.HeaderPolicy, "proxy_protocol policy", v.headers, func(h *HeaderPolicy) string { return h.Name })
-		if l.Protocol == ProtocolTCP && v.given(&l.TrustForwarded) {
-			v.failAt(v.places[&l.TrustForwarded], "a tcp listener has no requests with fields; take this out")
-		}
+		v.checkForwarded(l)
 		v.checkHTTP2(l)
+		v.checkNameless(l)
 	}
 	for _, h := range v.headers {
 		v.checkRules(h)
@@ -37,6 +36,7 @@ func (v *draft) validate() {
 		}
 	}
 	v.checkKubernetes()
+	v.checkAdmin()
 	v.checkCertificates()
 	v.checkAddresses()
 }
@@ -92,63 +92,14 @@ func (v *draft) checkRules(h *HeaderPolicy) {
 }
 
 func (v *draft) checkPolicy(t *TLSPolicy) {
-	switch {
-	case t.MinVersion <= t.MaxVersion:
-		v.checkSuites(t)
+	if v.checkOffer(t.offer()) {
 		v.checkCurves(t)
-		v.checkSHA1(t)
-	case v.given(&t.MaxVersion):
-		v.failAt(v.places[&t.MaxVersion], "is below min_version, which is %q%s; raise it or lower min_version", versionName(t.MinVersion), v.byDefault(&t.MinVersion))
-	default:
-		v.failAt(v.places[&t.MinVersion], "is above max_version, which is %q by default; lower it or raise max_version", versionName(t.MaxVersion))
 	}
 	switch {
 	case v.given(&t.From) && t.Name == DefaultTLSPolicy:
-		v.failAt(v.places[&t.From], "the policy default is for everybody who gets no other; take from out, or give the policy another name")
+		v.failAt(v.places[&t.From], "the policy default applies to all clients without another policy; take from out, or give the policy another name")
 	case v.given(&t.From) && v.given(&t.ClientAuth):
-		v.failAt(v.places[&t.From], "from and client_auth do not go together: clients from elsewhere would get default and need no certificate; take one of them out")
-	}
-}
-
-// checkSHA1 reports where no client could make use of it: TLS 1.0 and 1.1 sign
-// with SHA-1 anyway, and TLS 1.3 never does.
-func (v *draft) checkSHA1(t *TLSPolicy) {
-	if t.SHA1 && (t.MinVersion > tls.VersionTLS12 || t.MaxVersion < tls.VersionTLS12) {
-		v.failAt(v.places[&t.SHA1], "is about signatures in TLS 1.2, which the policy does not have; take it out, or let the versions include \"1.2\"")
-	}
-}
-
-func (v *draft) byDefault(dst any) string {
-	if v.given(dst) {
-		return ""
-	}
-	return " by default"
-}
-
-// checkSuites reports suites that no version of the policy can use, and
-// versions that no suite works with.
-func (v *draft) checkSuites(t *TLSPolicy) {
-	if !v.given(&t.CipherSuites) || slices.Contains(t.CipherSuites, 0) || len(t.CipherSuites) == 0 {
-		return // Go's own fit, and broken ones were reported
-	}
-	if t.MinVersion == tls.VersionTLS13 {
-		v.failAt(v.places[&t.CipherSuites], `suites are chosen up to TLS 1.2, and min_version is "1.3"; take them out, or lower min_version`)
-		return
-	}
-	top := min(t.MaxVersion, tls.VersionTLS12)
-	for i, id := range t.CipherSuites {
-		if s := suiteByID(id); !worksWith(s, top) {
-			v.failAt(v.places[&t.CipherSuites[i]], "%s works with TLS 1.2 alone, and max_version is %q; take it out, or raise max_version",
-				v.quote(&t.CipherSuites[i], s.Name), versionName(t.MaxVersion))
-			return
-		}
-	}
-	for version := t.MinVersion; version <= top; version++ {
-		works := func(id uint16) bool { return worksWith(suiteByID(id), version) }
-		if !slices.ContainsFunc(t.CipherSuites, works) {
-			v.failAt(v.places[&t.CipherSuites], "none of the suites works with TLS %s, which min_version allows; add one such as TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, or raise min_version", versionName(version))
-			return
-		}
+		v.failAt(v.places[&t.From], "from and client_auth cannot be combined: clients from other networks would get the policy default and need no certificate; take one of them out")
 	}
 }
 
@@ -169,13 +120,22 @@ func (v *draft) checkBackendKeys(b *Backend) {
 		return
 	}
 	if v.given(&b.TLS) && !b.UsesTLS() {
-		v.failAt(v.places[&b.TLS], `the backend speaks %s, without TLS of weir's; write "protocol: https" (or "grpc"), or take tls out`, b.Protocol)
+		v.failAt(v.places[&b.TLS], `weir uses no TLS to backends with protocol %s; write "protocol: https" (or "grpc" or "tcp"), or take tls out`, b.Protocol)
+	}
+	if b.UsesTLS() {
+		v.checkBackendOffer(b)
+	}
+	if v.given(&b.TLS.ALPN) && b.Protocol != ProtocolTCP && b.UsesTLS() {
+		v.failAt(v.places[&b.TLS.ALPN], "is for tcp backends; for the protocol %s weir sets ALPN itself; take this out", b.Protocol)
 	}
 	if v.given(&b.HTTP2) && b.Protocol != ProtocolHTTPS {
-		v.failAt(v.places[&b.HTTP2], `only https endpoints can choose; for HTTP/2 without TLS write "protocol: h2c", and take http2 out`)
+		v.failAt(v.places[&b.HTTP2], `only https endpoints can negotiate HTTP/2; for HTTP/2 without TLS write "protocol: h2c", and take http2 out`)
+	}
+	if v.given(&b.Lenient) && b.Protocol != ProtocolHTTP && b.Protocol != ProtocolHTTPS {
+		v.failAt(v.places[&b.Lenient], "is for HTTP/1.1 responses, and the protocol of the backend is %s; take this out", b.Protocol)
 	}
 	if v.given(&b.Host) && b.Protocol == ProtocolTCP {
-		v.failAt(v.places[&b.Host], "a tcp backend is sent no requests whose Host could be set; take this out")
+		v.failAt(v.places[&b.Host], "weir sends no HTTP requests to a tcp backend, so it cannot set Host; take this out")
 	}
 }
 
@@ -217,7 +177,7 @@ func (v *draft) checkAddresses() {
 				continue
 			}
 			if s.at.Line == 0 { // a default that collides with something written
-				v.failAt(other.at, "is where %s is by default; use another address here, or set admin.address", s.what)
+				v.failAt(other.at, "is the default address of %s; use another address here, or set admin.address", s.what)
 			} else {
 				v.failAt(s.at, "is taken by %s (line %d); use another address", other.what, other.at.Line)
 			}
@@ -231,16 +191,19 @@ func (v *draft) checkAddresses() {
 	if h := v.health; h != nil {
 		add(socket{what: "the health port", network: h.Network, address: h.Address, at: v.places[&h.Address]})
 	}
+	if m := v.metrics; m != nil {
+		add(socket{what: "the metrics port", network: m.Network, address: m.Address, at: v.places[&m.Address]})
+	}
 	add(socket{what: "the admin port", network: v.admin.Network, address: v.admin.Address, at: v.places[&v.admin.Address]})
 }
 
 // config is the configuration as its consumers see it.
 func (v *draft) config() *Config {
 	c := &Config{
-		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone,
+		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
-		Backends: values(v.backends), Health: v.health, Admin: *v.admin,
+		Backends: values(v.backends), Health: v.health, Admin: *v.admin, Metrics: v.metrics,
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}

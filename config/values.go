@@ -13,5 +13,5 @@ func ParsePath(s string) (Path, error) { return parsePath(s) }
 // ParseEndpoint checks host:port or unix:/path to connect to.
 func ParseEndpoint(s string) (string, error) { return parseEndpoint(s) }
 
-// Collide says whether two sockets cannot listen on both addresses.
+// Collide reports whether two sockets cannot listen on both addresses.
 func Collide(networkA, a, networkB, b string) bool { return sameAddress(networkA, a, networkB, b) }

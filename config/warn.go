@@ -9,19 +9,22 @@ import (
 
 // warn collects what is allowed and probably not meant.
 func (v *draft) warn() {
-	v.warnUnused()
+	if len(v.errs) == 0 { // a line with an error may use it
+		v.warnUnused()
+	}
 	for _, l := range v.listeners {
 		v.warnListener(l)
+		v.warnNameless(l)
 	}
 	for _, b := range v.backends {
 		if v.given(&b.Queue) && b.MaxConnections == 0 {
-			v.warnAt(v.places[&b.Queue], "nothing ever waits here, as max_connections is not set")
+			v.warnAt(v.places[&b.Queue], "the queue is never used, because max_connections is not set")
 		}
 		if b.PreferLocal && v.zone == "" && slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Zone != "" }) {
-			v.warnAt(v.places[&b.PreferLocal], "the endpoints' zones mean nothing here, as the top level says no zone of this machine's")
+			v.warnAt(v.places[&b.PreferLocal], "the zones of the endpoints have no effect, because zone is not set at the top level")
 		}
 		if b.TLS.InsecureSkipVerify {
-			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "whoever answers in an endpoint's place can read and change everything")
+			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "an attacker who impersonates the endpoint can read and change everything")
 		}
 	}
 	for _, r := range v.routes {
@@ -36,11 +39,11 @@ func (v *draft) warn() {
 	v.warnStorage(&v.shared)
 	v.warnKubernetes()
 	if t := v.policyNamed(DefaultTLSPolicy); t.SHA1 {
-		v.warnAt(v.places[&t.SHA1], "this is the policy of all hosts that name no other, so every client may then be shown SHA-1 signatures by offering nothing better; give those who need it a policy of their own")
+		v.warnAt(v.places[&t.SHA1], "this policy applies to all hosts without another, so weir uses SHA-1 signatures with every client that offers nothing better; give the hosts that need SHA-1 a policy of their own")
 	}
-	if a := &v.admin.Address; v.admin.Network == "tcp" && v.given(a) && !isLoopback(*a) {
-		v.warnAt(v.places[a], "whoever reaches the admin port can drain this node and read its memory; keep it on loopback, or behind a firewall")
-	}
+	v.warnAdmin()
+	v.warnDiscard()
+	v.warnRequireLocal()
 }
 
 // warnStorage warns of keys that go over a network in the clear.
@@ -60,7 +63,8 @@ func (v *draft) warnUnused() {
 		unused(h, "policy", v.kubernetes.uses(h) || slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.HeaderPolicy == h.Name }))
 	}
 	for _, t := range v.policies {
-		used := slices.ContainsFunc(v.routes, func(r *Route) bool { return r.TLSPolicy == t.Name })
+		used := slices.ContainsFunc(v.routes, func(r *Route) bool { return r.TLSPolicy == t.Name }) ||
+			slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.TLSPolicy == t.Name })
 		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
 	}
 	for _, b := range v.backends {
@@ -68,11 +72,29 @@ func (v *draft) warnUnused() {
 	}
 }
 
+// warnDiscard warns if the PROXY headers of a load balancer are discarded, so that all its
+// clients count as one client network, and the file does not set the limit for a network.
+func (v *draft) warnDiscard() {
+	if v.given(&v.limits.PendingPerSource) {
+		return
+	}
+	for _, h := range v.headers {
+		for i := range h.Rules {
+			if mode := &h.Rules[i].Mode; *mode == HeaderDiscard {
+				v.warnAt(v.places[mode], "all clients behind such a sender count as one client network now, so at most %d of their connections may be pending; "+
+					"set limits.pending_per_source to what the sender needs, or to %d to confirm this", v.limits.PendingPerSource, v.limits.PendingPerSource)
+				return
+			}
+		}
+	}
+}
+
 func (v *draft) warnListener(l *Listener) {
-	if !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) && !v.servesIngress(l) {
+	if len(v.errs) == 0 && !slices.ContainsFunc(v.routes, func(r *Route) bool { return slices.Contains(r.Listeners, l.Name) }) && !v.servesIngress(l) {
 		v.warnAt(v.places[l], "no route names this listener, so it answers everything with 404")
 	}
 	if l.Protocol != ProtocolTCP {
+		v.warnForwarded(l)
 		return
 	}
 	for _, h := range v.headers {
@@ -81,7 +103,7 @@ func (v *draft) warnListener(l *Listener) {
 		}
 		for i := range h.Rules {
 			if mode := &h.Rules[i].Mode; *mode == HeaderOptional {
-				v.warnAt(v.places[mode], "on the tcp listener %q clients that send no header have to speak first; a server that speaks first, such as SSH, is not heard before they do",
+				v.warnAt(v.places[mode], "on the tcp listener %q, clients without a PROXY header must send the first bytes; a server that sends first, such as SSH, gets no connection before that",
 					l.Name)
 			}
 		}
@@ -89,19 +111,20 @@ func (v *draft) warnListener(l *Listener) {
 }
 
 func (v *draft) warnRoute(r *Route) {
+	v.warnTLSWithinTLS(r)
 	for i, p := range r.Paths {
 		if strings.Contains(p.Value, "*") {
-			v.warnAt(v.places[&r.Paths[i]], "the star stands for itself; a prefix matches everything below it without one")
+			v.warnAt(v.places[&r.Paths[i]], "the star is an ordinary character here; a prefix matches everything below it without a star")
 		}
 	}
 	for i, h := range r.Hosts {
-		if v.isOpened(r, h) && !v.isCertified(h) && !v.isOnDemand(h) {
-			v.warnAt(v.places[&r.Hosts[i]], "no certificate names this host, so its clients are shown the first one")
+		if !v.unread && h != "" && v.isOpened(r, h) && !v.isCertified(h) && !v.isOnDemand(h) {
+			v.warnAt(v.places[&r.Hosts[i]], "no certificate names this host, so its clients get the first certificate")
 		}
 	}
 }
 
-// isOpened says whether r opens TLS for host.
+// isOpened reports whether r opens TLS for host.
 func (v *draft) isOpened(r *Route, host string) bool {
 	return slices.ContainsFunc(v.listenersOf(r), func(l *Listener) bool {
 		_, mode := v.groups[hostOn{l.Name, host}].effective()
@@ -109,13 +132,13 @@ func (v *draft) isOpened(r *Route, host string) bool {
 	})
 }
 
-// isCertified says whether a certificate is for host; one for *.example.org is for each of its labels.
+// isCertified reports whether a certificate is for host; one for *.example.org is for each of its labels.
 func (v *draft) isCertified(host string) bool {
 	_, rest, _ := strings.Cut(host, ".")
 	return v.names[host] || v.names["*."+rest]
 }
 
-// isOnDemand says whether a certificate for host may be got when it is asked for.
+// isOnDemand reports whether a certificate for host may be got when it is asked for.
 func (v *draft) isOnDemand(host string) bool {
 	return slices.ContainsFunc(v.certificates, func(c *Certificate) bool {
 		if c.ACME == nil || c.ACME.OnDemand == nil {
@@ -131,4 +154,19 @@ func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.IsLoopback()
+}
+
+// warnRequireLocal warns of a backend in require_local without a health check: the node
+// would stay healthy when all its endpoints fail.
+func (v *draft) warnRequireLocal() {
+	if v.health == nil {
+		return
+	}
+	for i := range v.health.RequireLocal {
+		name := &v.health.RequireLocal[i]
+		j := slices.IndexFunc(v.backends, func(b *Backend) bool { return b.Name == *name })
+		if j >= 0 && v.backends[j].HealthCheck == nil {
+			v.warnAt(v.places[name], "backend %q has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check", *name)
+		}
+	}
 }

@@ -29,7 +29,10 @@ const (
 // a mounted ConfigMap. Standard input ("-") is not watched. What changes after
 // NewWatch is noticed as soon as Run runs, and so is a path that was written
 // since c was loaded. Run ends the watch; without it, the caller has to Close.
-func NewWatch(path string, c *Config) (*Watch, error) {
+//
+// If the caller used files before NewWatch, read has their contents from before that use.
+// The watch also notices a file that has changed since then.
+func NewWatch(path string, c *Config, read Contents) (*Watch, error) {
 	files := c.Files()
 	if path != standardInput {
 		files = append(files, path)
@@ -41,6 +44,11 @@ func NewWatch(path string, c *Config) (*Watch, error) {
 	if sum, known := w.sums[path]; known && sum != c.source {
 		w.news = true
 	}
+	for file, sum := range read {
+		if now, known := w.sums[file]; known && now != sum {
+			w.news = true
+		}
+	}
 	return w, nil
 }
 
@@ -50,7 +58,7 @@ func newWatch(files []string) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{notify: notify, files: files, sums: map[string][sha256.Size]byte{}}
+	w := &Watch{notify: notify, files: files, sums: Contents{}}
 	if err := w.follow(); err != nil {
 		w.Close()
 		return nil, err
@@ -63,7 +71,7 @@ func newWatch(files []string) (*Watch, error) {
 type Watch struct {
 	notify *fsnotify.Watcher
 	files  []string
-	sums   map[string][sha256.Size]byte
+	sums   Contents
 	news   bool // something changed before Run
 }
 
@@ -117,9 +125,22 @@ func (w *Watch) follow() error {
 	return first
 }
 
-// look says whether the content of a file is another than when it was last read.
-func (w *Watch) look() (news bool) {
-	for _, f := range w.files {
+// look reports whether the content of a file is another than when it was last read.
+func (w *Watch) look() (news bool) { return w.sums.update(w.files) }
+
+// Contents has a checksum of each file, taken when the file was last read.
+type Contents map[string][sha256.Size]byte
+
+// ContentsOf reads files. Those that cannot be read are left out.
+func ContentsOf(files []string) Contents {
+	c := Contents{}
+	c.update(files)
+	return c
+}
+
+// update reads files again, and returns true if one of them has changed.
+func (c Contents) update(files []string) (news bool) {
+	for _, f := range files {
 		if info, err := os.Stat(f); err != nil || !info.Mode().IsRegular() {
 			continue // in the middle of a replacement, or a pipe that might never end
 		}
@@ -128,8 +149,8 @@ func (w *Watch) look() (news bool) {
 			continue // an event will come
 		}
 		sum := sha256.Sum256(data)
-		if last, known := w.sums[f]; !known || last != sum {
-			w.sums[f] = sum
+		if last, known := c[f]; !known || last != sum {
+			c[f] = sum
 			news = true
 		}
 	}

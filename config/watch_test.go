@@ -141,7 +141,7 @@ func TestWatchEnds(t *testing.T) {
 	cancel()
 	f := func(what, path string) {
 		t.Helper()
-		w, err := NewWatch(path, &Config{})
+		w, err := NewWatch(path, &Config{}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			return
@@ -150,7 +150,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	f("standard input", "-")
 	f("a file that is not there yet", filepath.Join(t.TempDir(), "weir.yaml"))
-	_, err := NewWatch(filepath.Join(t.TempDir(), "none", "weir.yaml"), &Config{})
+	_, err := NewWatch(filepath.Join(t.TempDir(), "none", "weir.yaml"), &Config{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "cannot watch the configuration") || !strings.Contains(err.Error(), "SIGHUP") {
 		t.Errorf("a folder that is not there: %v", err)
 	}
@@ -162,11 +162,15 @@ func TestWatchNoticesWhatChangedBeforeIt(t *testing.T) {
 	const text = "listeners: {a: {address: '127.0.0.1:1', protocol: tcp}}\nroutes: [{listeners: [a], backend: b}]\nbackends: {b: {protocol: tcp, endpoints: ['127.0.0.1:2']}}\n"
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	put(t, file, text)
+	pair := filepath.Join(t.TempDir(), "pair.pem")
+	put(t, pair, "first")
 	c, err := Load(file, os.LookupEnv)
 	must(t, err)
+	c.Certificates = []Certificate{{CertFile: pair, KeyFile: pair}}
+	read := ContentsOf([]string{pair, pair + ".not"})
 	f := func(what string, want bool) {
 		t.Helper()
-		w, err := NewWatch(file, c)
+		w, err := NewWatch(file, c, read)
 		must(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -177,6 +181,10 @@ func TestWatchNoticesWhatChangedBeforeIt(t *testing.T) {
 		}
 	}
 	f("as it was loaded", false)
+	put(t, pair, "second")
+	f("a certificate that was replaced since it was read", true)
+	read = nil
+	f("one that was not read before", false)
 	put(t, file, text+"# more\n")
 	f("written since", true)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os/exec"
@@ -15,18 +16,11 @@ import (
 )
 
 func TestOldNodeWithKeepAliveAgent(t *testing.T) {
+	t.Parallel()
 	node := need(t, "node")
 	w, app := startWeb(t)
 	_, port, _ := net.SplitHostPort(w.at("secure"))
-	cmd := exec.Command(node, "testdata/keepalive.js", port, "40")
-	out, err := cmd.CombinedOutput()
-	var result struct {
-		OK, Sockets, Reused int
-		Errors              []string
-	}
-	if err != nil || json.Unmarshal(out, &result) != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	result := askByNode(t, node, port, "40", "app.example.org")
 	if result.OK != 640 || len(result.Errors) > 0 {
 		t.Errorf("%d of 640 requests went through; %v", result.OK, result.Errors)
 	}
@@ -36,6 +30,58 @@ func TestOldNodeWithKeepAliveAgent(t *testing.T) {
 	if n := app.connections.Load(); n > 16 {
 		t.Errorf("weir opened %d connections to the backend for 8 clients", n)
 	}
+}
+
+// nodeResult is what testdata/keepalive.js says at its end.
+type nodeResult struct {
+	OK, Sockets, Reused int
+	Errors              []string
+}
+
+func askByNode(t *testing.T, node string, args ...string) (result nodeResult) {
+	t.Helper()
+	cmd := exec.Command(node, append([]string{"testdata/keepalive.js"}, args...)...)
+	var warnings bytes.Buffer
+	cmd.Stderr = &warnings
+	out, err := cmd.Output()
+	if err != nil || json.Unmarshal(out, &result) != nil {
+		t.Fatalf("%s: %v: %s%s", node, err, out, &warnings)
+	}
+	return result
+}
+
+// Old releases of Node.js, each with the TLS that it was made for.
+func TestOldNode(t *testing.T) {
+	t.Parallel()
+	f := func(version, host, method, wantTLS string) {
+		t.Run(version+" "+wantTLS, func(t *testing.T) {
+			node := need(t, "node-"+version)
+			w := startPartners(t)
+			_, port, _ := net.SplitHostPort(w.at("secure"))
+			result := askByNode(t, node, port, "8", host, method)
+			if result.OK != 128 || len(result.Errors) > 0 {
+				t.Errorf("%d of 128 requests went through; %v", result.OK, result.Errors)
+			}
+			eventually(t, "all requests are logged with their TLS version", func() error {
+				seen := map[string]int{}
+				for _, e := range w.accessLog() {
+					seen[e.text("tls_version")]++
+				}
+				if seen[wantTLS] != 128 {
+					return fmt.Errorf("%v, want 128 of %s", seen, wantTLS)
+				}
+				return nil
+			})
+		})
+	}
+	f("0.8", "legacy.example.org", "TLSv1_method", "TLS 1.0")
+	f("0.10", "legacy.example.org", "TLSv1_method", "TLS 1.0")
+	f("0.10", "app.example.org", "", "TLS 1.2")
+	f("0.12", "legacy.example.org", "TLSv1_1_method", "TLS 1.1")
+	f("0.12", "app.example.org", "", "TLS 1.2")
+	f("4", "app.example.org", "", "TLS 1.2")
+	f("8", "app.example.org", "", "TLS 1.2")
+	f("12", "app.example.org", "", "TLS 1.2")
 }
 
 func TestWebSocketEcho(t *testing.T) {
@@ -100,11 +146,12 @@ func TestSessionsAreResumedAcrossReloads(t *testing.T) {
 
 // Keep-alive connections outlive pauses, and the limit on them is kept.
 func TestKeepAliveLimit(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
 	w.start(`
 listeners:
-  web: {address: '@web', protocol: http, timeouts: {keep_alive: 1s, request_head: 1s}}
+  web: {address: '@web', protocol: http, timeouts: {keep_alive: 1s, request_head: 5s}}
 routes: [{listeners: [web], backend: app}]
 backends:
   app: {endpoints: ['@app']}

@@ -50,6 +50,7 @@ func hold(t *testing.T, w *weir, app *webBackend) (answer func() error) {
 }
 
 func TestDrainWaitsForARunningRequest(t *testing.T) {
+	t.Parallel()
 	w, app := startDrain(t, "0s", "30s")
 	answer := hold(t, w, app)
 	w.signal(syscall.SIGTERM)
@@ -73,6 +74,7 @@ func TestDrainOfNothingEndsAtOnce(t *testing.T) {
 
 // The health port says 503 from the first moment on, while connections are still taken.
 func TestDrainLameDuck(t *testing.T) {
+	t.Parallel()
 	w, _ := startDrain(t, "5s", "30s") // the request below has to come within it
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
@@ -89,6 +91,7 @@ func TestDrainLameDuck(t *testing.T) {
 // An idle keep-alive connection is not closed under its client's hands: its
 // next request is answered, with Connection: close.
 func TestDrainKeepsIdleConnectionsForOneMore(t *testing.T) {
+	t.Parallel()
 	w, app := startDrain(t, "0s", "30s")
 	answer := hold(t, w, app)
 	c := dial(t, w.at("web"))
@@ -116,6 +119,7 @@ func TestDrainKeepsIdleConnectionsForOneMore(t *testing.T) {
 
 // What does not end by itself is cut, and the exit status says so.
 func TestDrainCutsAtItsTimeout(t *testing.T) {
+	t.Parallel()
 	t.Run("request", func(t *testing.T) {
 		w, app := startDrain(t, "0s", "1s")
 		answer := hold(t, w, app)
@@ -156,6 +160,7 @@ func openTunnel(t *testing.T, w *weir) net.Conn {
 }
 
 func TestDrainEndsWithTheLastTunnel(t *testing.T) {
+	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")
 	c := openTunnel(t, w)
 	w.signal(syscall.SIGTERM)
@@ -184,7 +189,7 @@ func TestSecondSIGTERMEndsAtOnce(t *testing.T) {
 	}
 }
 
-// refuses says whether nothing listens on address any more.
+// refuses reports whether nothing listens on address any more.
 func refuses(address string) error {
 	c, err := net.Dial("tcp", address)
 	if err == nil {

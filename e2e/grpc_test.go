@@ -42,12 +42,13 @@ type grpcBackend struct {
 	address   string
 	server    *grpc.Server
 	health    *health.Server
-	cancelled chan error // of calls that sleep, when their client gives up
+	asleep    chan struct{} // receives a value when a call begins to sleep
+	cancelled chan error    // receives the error of a sleeping call whose client gave up
 }
 
 func newGRPCBackend(t *testing.T, options ...grpc.ServerOption) *grpcBackend {
 	t.Helper()
-	b := &grpcBackend{address: freePort(t), server: grpc.NewServer(options...), health: health.NewServer(), cancelled: make(chan error, 10)}
+	b := &grpcBackend{address: freePort(t), server: grpc.NewServer(options...), health: health.NewServer(), asleep: make(chan struct{}, 10), cancelled: make(chan error, 10)}
 	pb.RegisterTestServiceServer(b.server, b)
 	grpc_health_v1.RegisterHealthServer(b.server, b.health)
 	l, err := net.Listen("tcp", b.address)
@@ -70,6 +71,7 @@ func (b *grpcBackend) UnaryCall(ctx context.Context, in *pb.SimpleRequest) (*pb.
 	}
 	if len(in.GetPayload().GetBody()) == len("sleep") && string(in.Payload.Body) == "sleep" {
 		deadline, ok := ctx.Deadline()
+		b.asleep <- struct{}{}
 		<-ctx.Done()
 		b.cancelled <- fmt.Errorf("%v %v", ok && time.Until(deadline) < time.Minute, ctx.Err())
 		return nil, ctx.Err()
@@ -254,13 +256,20 @@ func TestGRPCStreams(t *testing.T) {
 
 // Deadlines pass through to the server, and so does a client that gives up.
 func TestGRPCDeadlinesAndCancels(t *testing.T) {
+	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
 		sleep := &pb.SimpleRequest{Payload: &pb.Payload{Body: []byte("sleep")}}
-		short, cancel := context.WithTimeout(ctx, 3*time.Second) // for the call to reach the server within it
-		defer cancel()
-		if _, err := c.UnaryCall(short, sleep); status.Code(err) != codes.DeadlineExceeded {
-			t.Error(err)
+		for d := time.Second; len(b.asleep) == 0; d *= 2 { // until a call reaches the server within its deadline
+			if d > patience {
+				t.Fatal("no call reaches the server")
+			}
+			short, cancel := context.WithTimeout(ctx, d)
+			if _, err := c.UnaryCall(short, sleep); status.Code(err) != codes.DeadlineExceeded {
+				t.Error(err)
+			}
+			cancel()
 		}
+		<-b.asleep
 		if how := b.gaveUp(t); !strings.HasPrefix(how, "true ") {
 			t.Errorf("the server saw %s", how)
 		}
@@ -271,6 +280,11 @@ func TestGRPCDeadlinesAndCancels(t *testing.T) {
 			done <- err
 		}()
 		w.wantMetric(1, "weir_backend_requests_in_flight", "backend", "api")
+		select {
+		case <-b.asleep:
+		case <-time.After(patience):
+			t.Error("the call does not reach the server")
+		}
 		cancel()
 		if err := <-done; status.Code(err) != codes.Canceled {
 			t.Error(err)
@@ -284,6 +298,7 @@ func TestGRPCDeadlinesAndCancels(t *testing.T) {
 
 // The health check asks as gRPC does, and what weir answers itself is a status of gRPC.
 func TestGRPCHealthAndFailures(t *testing.T) {
+	t.Parallel()
 	b := newGRPCBackend(t)
 	w := newWeir(t)
 	w.address["api"] = b.address

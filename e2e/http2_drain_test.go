@@ -104,6 +104,7 @@ func TestNoRequestOfHTTP2IsLost(t *testing.T) {
 
 // What runs when weir is told to end runs to its end, and the connection with it.
 func TestDrainWaitsForRunningStreams(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address
@@ -133,6 +134,7 @@ func TestDrainWaitsForRunningStreams(t *testing.T) {
 
 // An idle connection of HTTP/2 is told, and does not hold the drain up.
 func TestDrainOfIdleConnectionsOfHTTP2(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address

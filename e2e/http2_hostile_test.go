@@ -92,7 +92,7 @@ func (w *weir) residentKiB() int {
 
 // memory is a bound of so many MiB, in KiB. A binary with the race detector takes several times as much.
 func memory(mib int) int {
-	if os.Getenv("WEIR_E2E_BINARY") != "" {
+	if races() {
 		mib *= 6
 	}
 	return mib << 10
@@ -192,6 +192,7 @@ func (w *weir) hostile(reasons string) (n float64) {
 
 // Who asks for much and reads nothing gets little memory, and is given up in time.
 func TestNobodyReadsByHTTP2(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	long(t)
 	w := newWeir(t)
@@ -252,19 +253,24 @@ func TestNobodyReadsByHTTP2(t *testing.T) {
 
 // A head that is begun and never finished ends in time, and so does a silent beginning.
 func TestHeadsThatNeverEndByHTTP2(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address
 	w.start(strings.Replace(http2Config, "prior_knowledge: true}}", "prior_knowledge: true}, timeouts: {request_head: 1s, keep_alive: 3s}}", 1))
+	var all sync.WaitGroup
+	defer all.Wait()
 	f := func(what string, send func(h *h2conn)) {
 		t.Helper()
 		h := dialH2(t, w, "web")
 		send(h)
 		began := time.Now()
-		h.toTheEnd()
-		if d := time.Since(began); d > patience-time.Second {
-			t.Errorf("%s: it ended only with the test's own deadline", what)
-		}
+		all.Go(func() {
+			h.toTheEnd()
+			if d := time.Since(began); d > patience-time.Second {
+				t.Errorf("%s: it ended only with the test's own deadline", what)
+			}
+		})
 	}
 	f("a head without its end", func(h *h2conn) { h.raw(http2.FrameHeaders, 0, 1, string(h.fields(getFields()...))) })
 	f("half a frame", func(h *h2conn) { h.Write([]byte{0, 0, 20, 1, 4, 0, 0}) })

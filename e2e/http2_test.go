@@ -156,6 +156,8 @@ func TestALPN(t *testing.T) {
 	f("TLS 1.3", "h2", func(c *tls.Config) {})
 	f("TLS 1.2", "h2", func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 })
 	f("no h2", "http/1.1", func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
+	f("http/1.0 alone", "http/1.0", func(c *tls.Config) { c.NextProtos = []string{"http/1.0"} })
+	f("http/1.0 first", "http/1.1", func(c *tls.Config) { c.NextProtos = []string{"http/1.0", "http/1.1"} })
 	f("no ALPN", "", func(c *tls.Config) { c.NextProtos = nil })
 	old := strings.Replace(http2Config, "certificates:", `tls_policies:
   default: {min_version: "1.0", cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}
@@ -173,6 +175,16 @@ certificates:`, 1)
 	})
 	w.reload(strings.Replace(http2Config, "protocol: tls}", "protocol: tls, http2: false}", 1))
 	f("turned off", "http/1.1", func(c *tls.Config) {})
+}
+
+// curl --http1.0 offers http/1.0 and no other protocol.
+func TestCurlHTTP10(t *testing.T) {
+	w, _ := startHTTP2(t)
+	out := curl(t, "--http1.0", "--write-out", "%{http_version}", "--output", filepath.Join(w.dir, "body"), "https://"+w.at("secure")+"/bytes/100")
+	body, err := os.ReadFile(filepath.Join(w.dir, "body"))
+	if !strings.HasPrefix(string(out), "1") || err != nil || !bytes.Equal(body, pattern(100)) {
+		t.Errorf("HTTP/%s, %q, %v", out, body, err)
+	}
 }
 
 // Without prior_knowledge, the preface of HTTP/2 is a request that is refused.
@@ -243,6 +255,39 @@ func TestNodeByHTTP2(t *testing.T) {
 	}
 	if n := app.connections.Load(); n > 250 {
 		t.Errorf("weir opened %d connections to the backend", n)
+	}
+}
+
+// debianPython is the Python that Debian's modules are for, whatever else is installed.
+const debianPython = "/usr/bin/python3"
+
+// needPython skips a test unless Debian's Python has a module; in CI it fails.
+func needPython(t *testing.T, modules ...string) {
+	t.Helper()
+	if err := exec.Command(debianPython, "-c", "import "+strings.Join(modules, ", ")).Run(); err != nil {
+		lacking(t, "%s cannot import %s", debianPython, strings.Join(modules, ", "))
+	}
+}
+
+// httpx ends a request in a frame of its own, behind the body, and takes a stream that
+// is reset before that for a failure, though it has the whole response.
+func TestHTTPXByHTTP2(t *testing.T) {
+	t.Parallel()
+	needPython(t, "httpx", "h2")
+	w, app := startHTTP2(t)
+	for target, want := range map[string][2]string{"/post": {"600", "200"}, "/small": {"3000", "413"}} {
+		out, err := exec.Command(debianPython, "testdata/httpx_posts.py", "https://"+w.at("secure")+target, "180", "90", want[0], want[1]).CombinedOutput()
+		var result struct {
+			OK     int
+			Errors []string
+		}
+		if err != nil || json.Unmarshal(out, &result) != nil || result.OK != 180 || len(result.Errors) > 0 {
+			t.Errorf("%s: %v: %s", target, err, out)
+		}
+		w.byHTTP2(target)
+	}
+	if n := app.connections.Load(); n > 120 {
+		t.Errorf("weir opened %d connections to the backend for 90 posts at once", n)
 	}
 }
 

@@ -40,15 +40,16 @@ func startWeb(t *testing.T) (*weir, *webBackend) {
 	return w.start(webConfig), app
 }
 
-// curl runs curl, by HTTP/1.1 unless told otherwise, and returns what it wrote;
-// a failure of curl is the test's.
+// curl runs curl, with HTTP/1.1 unless args say otherwise, and returns its output. If curl
+// fails, the test fails with curl's report about the connection.
 func curl(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	cmd := exec.Command(need(t, "curl"), append([]string{"--silent", "--show-error", "--insecure", "--max-time", "30", "--http1.1"}, args...)...)
+	cmd := exec.Command(need(t, "curl"), append([]string{"--silent", "--show-error", "--verbose", "--insecure", "--max-time", "30", "--http1.1"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("curl %s: %v: %s", strings.Join(args, " "), err, complaints.String())
+		said := complaints.String()
+		t.Fatalf("curl %s: %v: %s", strings.Join(args, " "), err, said[max(0, len(said)-4<<10):])
 	}
 	return out.Bytes()
 }
@@ -291,10 +292,14 @@ var smuggle = map[string]string{
 	"Host malformed":             "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
 	"Host with a path":           "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
 	"target of another host":     "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
-	"version 1.2":                "GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+	"version 2.1":                "GET / HTTP/2.1\r\nHost: a\r\n\r\n",
 	"version 0.9":                "GET /\r\n",
 	"version lower case":         "GET / http/1.1\r\nHost: a\r\n\r\n",
-	"two spaces":                 "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"spaces before the method":   "  GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"spaces and two targets":     "GET  /  / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"five empty lines":           "\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"empty line, bare LF":        "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"target of another port":     "GET http://a:81/ HTTP/1.1\r\nHost: a\r\n\r\n",
 	"tab in the request line":    "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n",
 	"method not a token":         "G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"target with a control byte": "GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -305,7 +310,7 @@ var smuggle = map[string]string{
 	"CONNECT":                    "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
 	"TRACE":                      "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"PRI":                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-	"unknown expectation":        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 0\r\n\r\n",
+	"ambiguous expectation":      "POST / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\nContent-Length: 0\r\n\r\n",
 	"too many fields":            "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 200) + "\r\n",
 	"head too large":             "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 70<<10) + "\r\n\r\n",
 }
@@ -359,11 +364,11 @@ func wantedStatus(name string) string {
 		return "400 501"
 	case "TE with a tab", "folded TE":
 		return "400 501"
-	case "version 1.2", "PRI":
+	case "version 2.1", "PRI":
 		return "400 505"
 	case "CONNECT", "TRACE":
 		return "400 405 501"
-	case "unknown expectation":
+	case "ambiguous expectation":
 		return "417"
 	case "too many fields", "head too large":
 		return "431"

@@ -239,6 +239,15 @@ func TestDemo(t *testing.T) {
 		}
 		t.Logf("%s\n%.200s", command, answer.String())
 	}
+	// Ctrl-C aborts an open tunnel, and that is no error.
+	address := regexp.MustCompile(`telnet://(\S+)`).FindStringSubmatch(out.String())
+	if address == nil {
+		t.Fatal("no command is for raw TCP")
+	}
+	c := dial(t, address[1])
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Process.Signal(os.Interrupt)
 	select {
 	case err := <-exited:

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes the binary once per run, static as it is shipped.
+// build makes the binary once per run: in CI static, as it is shipped; elsewhere as
+// "go test" compiles packages. A fresh clone would compile everything twice.
 var build = sync.OnceValues(func() (string, error) {
 	// go test remembers which folders of the module a test has read, and runs it
 	// again when something in them has changed; what a child reads it does not see.
@@ -43,7 +47,9 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(scratch, "weir")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if inCI() {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build weir: %w\n%s", err, out)
 	}
@@ -59,8 +65,8 @@ func executable(t *testing.T) string {
 	return shipped(t)
 }
 
-// shipped is the binary as it is shipped, whatever the others drive: the race
-// detector takes several times the memory, and not the heap's.
+// shipped is the binary without the race detector, even if the other tests use it: the race
+// detector needs several times the memory outside of the heap.
 func shipped(t *testing.T) string {
 	t.Helper()
 	path, err := build()
@@ -70,8 +76,23 @@ func shipped(t *testing.T) string {
 	return path
 }
 
+// races returns true if the tested binary has the race detector.
+var races = sync.OnceValue(func() bool {
+	info, err := buildinfo.ReadFile(os.Getenv("WEIR_E2E_BINARY"))
+	return err == nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+})
+
 // inCI says that every peer has to be there.
 func inCI() bool { return os.Getenv("CI") == "true" }
+
+// lacking skips a test because this machine lacks something; in CI the test fails.
+func lacking(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if inCI() {
+		t.Fatalf(format+", and CI leaves nothing out", args...)
+	}
+	t.Skipf(format, args...)
+}
 
 // need returns the path of a peer. Without it the test is skipped, in CI it fails.
 func need(t *testing.T, peer string) string {
@@ -98,11 +119,12 @@ func needLinux(t *testing.T) {
 	}
 }
 
-// long skips tests of many seconds under -short.
+// long skips tests of many seconds outside of CI, so that "go test ./..." takes a
+// few minutes.
 func long(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("takes long; not with -short")
+	if !inCI() {
+		t.Skip("takes long: runs where CI=true, as in .ci/run")
 	}
 }
 
@@ -116,8 +138,8 @@ func freePort(t testing.TB) string {
 	return address
 }
 
-// patience is how long a test waits for what has to happen. It is generous:
-// only a broken weir makes a test wait so long.
+// patience is the timeout of each wait in a test. It is generous: only a broken weir
+// makes a test wait so long.
 const patience = 20 * time.Second
 
 // eventually tries f until it succeeds, and fails the test when it does not in time.

@@ -186,19 +186,13 @@ func TestDescriptorsRunShort(t *testing.T) {
 			conn, err := net.DialTimeout("tcp", w.at("web"), patience)
 			if err == nil {
 				defer conn.Close()
-				_, err = askSeen(conn, "a", "/hold/")
+				_, err = askSeen(held{conn}, "a", "/hold/")
 			}
 			errs <- err
 		})
 	}
+	newcomer, answer := w.newcomerThatWaits()
 	w.wantStep("descriptors", 2)
-	newcomer := dial(t, w.at("web"))
-	io.WriteString(newcomer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	newcomer.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-	answer := bufio.NewReader(newcomer)
-	if _, err := answer.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a newcomer does not wait: %v", err)
-	}
 	for range 10 {
 		if status, body, err := w.get("health", "/"); err != nil || status != 200 {
 			t.Errorf("the health port says %d, %s, %v", status, body, err)
@@ -219,11 +213,38 @@ func TestDescriptorsRunShort(t *testing.T) {
 
 	w.wantStep("descriptors", 0)
 	w.wantLines(1, 3, `"level":"warn"`, "descriptors run short")
-	w.wantLines(1, 3, `"level":"info"`, "descriptors suffice again", "ended_http1")
+	w.wantLines(1, 3, `"level":"info"`, "descriptors no longer run short", "ended_http1")
 	w.wantLines(1, 3, `"level":"warn"`, "descriptors are used up")
-	w.wantLines(1, 3, `"level":"info"`, "accepted again")
+	w.wantLines(1, 3, `"level":"info"`, "descriptors are no longer used up")
 	newBystander(w).leave(t)
 }
+
+// newcomerThatWaits returns a client whose request is not answered, and what reads its response. The first
+// newcomers may still be served: a step lasts for seconds after the crowd that it began with.
+func (w *weir) newcomerThatWaits() (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	var newcomer net.Conn
+	var answer *bufio.Reader
+	eventually(w.t, "a newcomer waits", func() error {
+		newcomer = dial(w.t, w.at("web"))
+		io.WriteString(newcomer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		newcomer.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		answer = bufio.NewReader(newcomer)
+		_, err := answer.Peek(1)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		newcomer.Close()
+		return fmt.Errorf("it was served, or closed: %v", err)
+	})
+	return newcomer, answer
+}
+
+// held is a connection whose response comes several steps of a test later. Each step may
+// take as long as the test's timeout.
+type held struct{ net.Conn }
+
+func (h held) SetDeadline(at time.Time) error { return h.Conn.SetDeadline(at.Add(5 * patience)) }
 
 func (w *weir) crowdedOut(kind string) float64 {
 	w.t.Helper()
@@ -326,7 +347,7 @@ func TestMemoryRunsShort(t *testing.T) {
 		t.Log("the busy: ", busy.leave(t))
 		w.wantStep("memory", 0)
 		w.wantLines(1, 3, `"level":"warn"`, "memory runs short")
-		w.wantLines(1, 3, `"level":"info"`, "memory suffices again", "ended_http1")
+		w.wantLines(1, 3, `"level":"info"`, "memory no longer runs short", "ended_http1")
 		if w.terminate() != 0 {
 			t.Error("it did not end in peace")
 		}
@@ -345,6 +366,7 @@ func TestMemoryRunsShort(t *testing.T) {
 
 // GOMEMLIMIT follows the cgroup, also when that is changed, unless it was given.
 func TestMemoryLimitOfTheCgroup(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	g := newCgroup(t, 256<<20)
 	w := newWeir(t)

@@ -210,7 +210,7 @@ func served(t testing.TB, address, host string, roots *x509.CertPool, own ...tls
 	return leaf
 }
 
-// refusedName says whether a handshake for host ends with the alert for unknown names.
+// refusedName reports whether a handshake for host ends with the alert for unknown names.
 func refusedName(t testing.TB, address, host string) error {
 	t.Helper()
 	_, _, err := shake(t, address, host, nil)

@@ -14,6 +14,7 @@ import (
 // however quiet it was meanwhile and however many reloads follow: a client that
 // is just using its connection loses no request.
 func TestQuietClientsOfARemovedListener(t *testing.T) {
+	t.Parallel()
 	needLinux(t) // to be parked
 	app := newWebBackend(t, "app")
 	w := newWeir(t)

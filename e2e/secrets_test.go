@@ -72,6 +72,7 @@ func pair(t *testing.T, cert, key string) map[string][]byte {
 // A certificate that somebody else renews is picked up without a hand and
 // without a handshake that fails; half a pair is not.
 func TestMountedSecretIsSwappedUnderTraffic(t *testing.T) {
+	long(t)
 	t.Parallel()
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
@@ -178,7 +179,7 @@ func newAuthority(t *testing.T, name string) *authorityOf {
 	t.Helper()
 	a := &authorityOf{t: t}
 	a.key, a.pem = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Example, Inc."}},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign})
 	block, _ := pem.Decode(a.pem)
 	a.cert, _ = x509.ParseCertificate(block.Bytes)
 	return a

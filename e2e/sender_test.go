@@ -145,7 +145,7 @@ func readToEnd(c net.Conn) ([]byte, error) {
 	return all, err
 }
 
-// noPlaintext says whether b is nothing or one TLS alert: all that a client may
+// noPlaintext reports whether b is nothing or one TLS alert: all that a client may
 // see of a TLS port that refuses it.
 func noPlaintext(b []byte) error {
 	if len(b) == 0 || len(b) == 7 && b[0] == 21 && b[1] == 3 {

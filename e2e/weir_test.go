@@ -383,12 +383,17 @@ var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 // goroutines counts the process's goroutines.
 func (w *weir) goroutines() int {
 	w.t.Helper()
-	_, text, err := w.get("admin", "/debug/pprof/goroutine?debug=1")
-	m := goroutineTotal.FindStringSubmatch(text)
+	resp, err := control.Post("http://"+w.at("admin")+"/debug/pprof/goroutine?debug=1", "", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	m := goroutineTotal.FindSubmatch(text)
 	if err != nil || m == nil {
 		w.t.Fatalf("cannot count goroutines: %v", err)
 	}
-	n, _ := strconv.Atoi(m[1])
+	n, _ := strconv.Atoi(string(m[1]))
 	return n
 }
 

@@ -6,13 +6,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
@@ -24,76 +19,31 @@ const (
 	maxConnections = 1024
 	// reserved is how many descriptors are kept back.
 	reserved = 8
-	// exhaustedWait is how long the port waits for a connection at a time while
-	// there are no descriptors.
-	exhaustedWait = 50 * time.Millisecond
 )
 
 // acceptor accepts for the health port: it reads nothing itself, bounds what
 // is open, and accepts with a reserved descriptor when there is no other.
 type acceptor struct {
-	net.Listener
-	from    *atomic.Pointer[[]netip.Prefix]
-	reserve reserve
+	*conn.Reserve
+	from *atomic.Pointer[[]netip.Prefix]
 
 	mu   sync.Mutex
 	open list.List // of *portConn, the oldest first
 }
 
 func newAcceptor(ln net.Listener, from *atomic.Pointer[[]netip.Prefix]) *acceptor {
-	a := &acceptor{Listener: ln, from: from}
-	a.reserve.refill()
+	a := &acceptor{from: from}
+	a.Reserve = conn.NewReserve(ln, reserved, a.closeOldest)
 	return a
 }
 
-func (a *acceptor) close() {
-	a.Listener.Close()
-	a.reserve.close()
-}
-
-// Accept returns the next connection. With descriptors exhausted it does not
-// simply try again: the kernel takes a descriptor before it looks for a
-// connection, so accept fails without one too, and the reserve would be spent for nothing.
+// Accept returns the next connection.
 func (a *acceptor) Accept() (net.Conn, error) {
-	for {
-		nc, err := a.Listener.Accept()
-		if err == nil {
-			return a.admit(nc), nil
-		}
-		if !conn.Exhausted(err) {
-			return nil, err
-		}
-		waiting, err := a.await()
-		switch {
-		case err != nil:
-			return nil, err
-		case !waiting:
-			a.reserve.refill()
-		case !a.reserve.spend() && !a.closeOldest():
-			// Nothing of ours is left to give up. The connection stays readable,
-			// so await would not wait.
-			time.Sleep(exhaustedWait)
-			a.reserve.refill()
-		}
-	}
-}
-
-// await waits a moment until a connection can be accepted.
-func (a *acceptor) await() (waiting bool, err error) {
-	sc, ok := a.Listener.(syscall.Conn)
-	if !ok {
-		return true, nil
-	}
-	raw, err := sc.SyscallConn()
+	nc, err := a.Reserve.Accept()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	err = raw.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(exhaustedWait/time.Millisecond))
-		waiting = n > 0 && err == nil
-	})
-	return waiting, err
+	return a.admit(nc), nil
 }
 
 func (a *acceptor) admit(nc net.Conn) net.Conn {
@@ -117,55 +67,6 @@ func (a *acceptor) closeOldest() bool {
 	}
 	front.Value.(*portConn).closeKeeping(false)
 	return true
-}
-
-// reserve is a few open descriptors that can be given up.
-type reserve struct {
-	mu    sync.Mutex
-	files []*os.File
-	done  bool
-}
-
-// spend closes one, so that the next accept finds a descriptor.
-func (r *reserve) spend() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := len(r.files)
-	if n == 0 {
-		return false
-	}
-	r.files[n-1].Close()
-	r.files = r.files[:n-1]
-	return true
-}
-
-// refill takes back as many as there are to be had.
-func (r *reserve) refill() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for len(r.files) < reserved && !r.done {
-		f, err := os.Open(os.DevNull)
-		if err != nil {
-			return
-		}
-		r.files = append(r.files, f)
-	}
-}
-
-func (r *reserve) low() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.files) < reserved
-}
-
-func (r *reserve) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = true
-	for _, f := range r.files {
-		f.Close()
-	}
-	r.files = nil
 }
 
 // portConn reads the PROXY header, if one comes, within its first Read, which
@@ -226,7 +127,7 @@ func (c *portConn) readHeader() ([]byte, error) {
 	}
 }
 
-// mayVouch says whether the peer may send a header.
+// mayVouch reports whether the peer may send a header.
 func (c *portConn) mayVouch() bool {
 	from := *c.acceptor.from.Load()
 	if from == nil {
@@ -258,7 +159,7 @@ func (c *portConn) closeKeeping(refill bool) error {
 	c.acceptor.mu.Unlock()
 	err := c.Conn.Close()
 	if refill {
-		c.acceptor.reserve.refill()
+		c.acceptor.Refill()
 	}
 	return err
 }

@@ -1,10 +1,9 @@
 package health
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -21,8 +20,9 @@ type Target interface {
 	// Address is what the check connects to, ip:port or unix:/path.
 	Address() string
 	// Dial connects for one check, PROXY header and (for a check by HTTP or gRPC
-	// where the endpoint speaks TLS) handshake included. Where the connection
-	// speaks HTTP/2 it is an HTTP2 as well. The check closes it.
+	// where the endpoint speaks TLS) handshake included. For a check by HTTP the
+	// connection is an Asker; for one by gRPC it is one if it speaks HTTP/2. The check
+	// closes it.
 	Dial(ctx context.Context, forHTTP bool) (net.Conn, error)
 	// SetReady is told after each check whether the endpoint counts as ready,
 	// and why the last check failed (empty when it did not).
@@ -125,68 +125,51 @@ func (k *streak) add(well bool, rise, fall int) bool {
 func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
+	address := t.Address()
 	nc, err := t.Dial(ctx, s.HTTP != nil || s.GRPC != nil)
 	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", t.Address(), err)
+		return failed(ctx, s, "connecting to "+address, err)
 	}
 	defer nc.Close()
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	switch {
 	case s.GRPC != nil:
-		if err := askGRPC(ctx, nc, s.GRPC.Service, t.Address()); err != nil {
-			return fmt.Errorf("the gRPC health check of %s: %w", t.Address(), err)
-		}
+		return failed(ctx, s, "the gRPC health check of "+address, askGRPC(ctx, nc, s.GRPC.Service, address))
 	case s.HTTP != nil:
-		return tryHTTP(ctx, nc, s.HTTP, t.Address())
+		return failed(ctx, s, "GET "+s.HTTP.Path+" from "+address, tryHTTP(ctx, nc, s.HTTP, address))
 	}
 	return nil
 }
 
-// tryHTTP is try for a check by HTTP.
-func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address string) (err error) {
-	var status int
-	if c, ok := nc.(HTTP2); ok {
-		status, err = askStatus(ctx, c, h, address)
-	} else {
-		status, err = get(nc, h, address)
+// failed is the error of a check that ended with err; nil: none.
+func failed(ctx context.Context, s *config.HealthCheck, doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case conn.TimedOut(err), ctx.Err() == context.DeadlineExceeded:
+		return conn.Explain(err, "%s took longer than %v (health_check.timeout)", doing, s.Timeout)
 	}
-	if err != nil {
-		return fmt.Errorf("GET %s from %s: %w", h.Path, address, err)
-	}
-	if status < h.StatusMin || status > h.StatusMax {
-		return fmt.Errorf("GET %s from %s answered %d, not %d to %d", h.Path, address, status, h.StatusMin, h.StatusMax)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// maxAnswer bounds what a check reads, head and body.
-const maxAnswer = 64 << 10
-
-// get asks by hand: a check follows no redirect, keeps no connection and must
-// send path and host as the configuration has them.
-func get(nc net.Conn, c *config.HTTPCheck, address string) (status int, err error) {
-	host := hostOf(c.Host, address)
-	if strings.ContainsAny(c.Path+host, " \r\n") {
-		return 0, fmt.Errorf("the check's path %q or host %q contains a space or a line break", c.Path, host)
+// tryHTTP is try for a check by HTTP. It follows no redirect, and sends path and host as
+// the configuration has them.
+func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address string) error {
+	host := hostOf(h.Host, address)
+	if strings.ContainsAny(h.Path+host, " \r\n") {
+		return fmt.Errorf("the check's path %q or host %q contains a space or a line break", h.Path, host)
 	}
-	_, err = io.WriteString(nc, "GET "+c.Path+" HTTP/1.1\r\nHost: "+host+
-		"\r\nUser-Agent: weir-health-check\r\nAccept: */*\r\nConnection: close\r\n\r\n")
-	if err != nil {
-		return 0, err
+	c, ok := nc.(Asker)
+	if !ok {
+		return errors.New("the connection does not speak HTTP")
 	}
-	r := bufio.NewReader(io.LimitReader(nc, maxAnswer))
-	for {
-		response, err := http.ReadResponse(r, nil)
-		if err != nil {
-			return 0, err
-		}
-		if response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols {
-			// Read on, or closing would reset the connection under a server that still sends.
-			io.Copy(io.Discard, response.Body)
-			return response.StatusCode, nil
-		}
+	a, err := c.Ask(ctx, &Question{Method: http.MethodGet, Host: host, Path: h.Path,
+		Fields: [][2]string{{"user-agent", "weir-health-check"}, {"accept", "*/*"}}})
+	if err == nil && (a.Status < h.StatusMin || a.Status > h.StatusMax) {
+		err = fmt.Errorf("status %d is not within health_check.http.status (%d-%d)", a.Status, h.StatusMin, h.StatusMax)
 	}
+	return err
 }
 
 // hostOf is the Host to send: the one that was configured, or else the address.

@@ -46,7 +46,7 @@ func (p *Port) SetFrom(from []netip.Prefix) { p.from.Store(&from) }
 // answers while none are left for anything else.
 func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	a := newAcceptor(ln, &p.from)
-	defer a.close()
+	defer a.Close()
 	server := &http.Server{
 		Handler:                      p.handler(a),
 		ReadHeaderTimeout:            readHeadTimeout,
@@ -89,7 +89,7 @@ type report struct {
 
 func (p *Port) handler(a *acceptor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.reserve.low() {
+		if a.Low() {
 			w.Header().Set("Connection", "close") // the descriptor is needed
 		}
 		switch r.URL.Path {

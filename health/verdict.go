@@ -31,7 +31,7 @@ type LocalBackend struct {
 	Ready int // endpoints on this node that are ready
 }
 
-// Verdict says whether this node should get traffic.
+// Verdict reports whether this node should get traffic.
 type Verdict struct {
 	Healthy bool `json:"healthy"`
 	// Ready says that weir itself can serve: configured, bound, not draining.
@@ -56,10 +56,10 @@ func Evaluate(s State) Verdict {
 	}
 	because(!s.Loaded, "no configuration is loaded yet")
 	because(!s.Bound, "the listeners are not bound yet")
-	because(!s.Synced, "the objects of the cluster are not known yet")
+	because(!s.Synced, "the Kubernetes objects are not loaded yet")
 	because(s.Draining, "weir is draining")
 	v.Ready = len(v.Reasons) == 0
-	because(s.Cordoned, "the node is cordoned by hand (admin port)")
+	because(s.Cordoned, "the node is cordoned through the admin port")
 	v.Reasons = append(v.Reasons, s.Leaving...)
 	for _, b := range s.RequireLocal {
 		v.LocalEndpoints += b.Ready
@@ -88,13 +88,13 @@ func NewNode(localReady func(backend string) int) *Node {
 	return n
 }
 
-// SetLoaded says whether a configuration is in effect.
+// SetLoaded reports whether a configuration is in effect.
 func (n *Node) SetLoaded(yes bool) { n.loaded.Store(yes) }
 
-// SetBound says whether the listeners are bound.
+// SetBound reports whether the listeners are bound.
 func (n *Node) SetBound(yes bool) { n.bound.Store(yes) }
 
-// SetSynced says whether all objects of the cluster that is served are known.
+// SetSynced reports whether all objects of the cluster that is served are known.
 // Without a cluster they are.
 func (n *Node) SetSynced(yes bool) { n.synced.Store(yes) }
 
@@ -108,7 +108,7 @@ func (n *Node) SetDraining(yes bool) { n.draining.Store(yes) }
 // SetCordoned takes the node out of service by hand, or puts it back.
 func (n *Node) SetCordoned(yes bool) { n.cordoned.Store(yes) }
 
-// Draining says whether a drain runs.
+// Draining reports whether a drain runs.
 func (n *Node) Draining() bool { return n.draining.Load() }
 
 // SetRequireLocal sets the backends that must have a ready endpoint on this
@@ -137,7 +137,7 @@ type Metrics struct{ healthy prometheus.GaugeFunc }
 func NewMetrics(reg prometheus.Registerer, n *Node) *Metrics {
 	m := &Metrics{healthy: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_node_healthy",
-		Help: "The verdict of the health port: 1 when this node should get traffic.",
+		Help: "1 if the health port answers 200, 0 if it answers 503.",
 	}, func() float64 {
 		if n.Verdict().Healthy {
 			return 1

@@ -23,14 +23,14 @@ func TestEvaluate(t *testing.T) {
 	f(func(s *State) { s.Loaded = false }, false, 0, "no configuration is loaded yet")
 	f(func(s *State) { s.Bound = false }, false, 0, "the listeners are not bound yet")
 	f(func(s *State) { s.Draining = true }, false, 0, "weir is draining")
-	f(func(s *State) { s.Cordoned = true }, true, 0, "the node is cordoned by hand (admin port)")
+	f(func(s *State) { s.Cordoned = true }, true, 0, "the node is cordoned through the admin port")
 	f(func(s *State) { s.Leaving = []string{"the node is cordoned (spec.unschedulable)", "it rains"} }, true, 0, "the node is cordoned (spec.unschedulable)", "it rains")
-	f(func(s *State) { s.Synced = false }, false, 0, "the objects of the cluster are not known yet")
+	f(func(s *State) { s.Synced = false }, false, 0, "the Kubernetes objects are not loaded yet")
 	f(func(s *State) { s.RequireLocal = []LocalBackend{{"app", 2}, {"ssh", 1}} }, true, 3)
 	f(func(s *State) { s.RequireLocal = []LocalBackend{{"app", 2}, {"ssh", 0}} }, true, 2,
 		`backend "ssh" has no ready endpoint on this node (require_local)`)
 	f(func(s *State) { *s = State{Draining: true, Cordoned: true, RequireLocal: []LocalBackend{{"app", 0}}} }, false, 0,
-		"no configuration is loaded yet", "the listeners are not bound yet", "the objects of the cluster are not known yet", "weir is draining", "the node is cordoned by hand (admin port)",
+		"no configuration is loaded yet", "the listeners are not bound yet", "the Kubernetes objects are not loaded yet", "weir is draining", "the node is cordoned through the admin port",
 		`backend "app" has no ready endpoint on this node (require_local)`)
 }
 

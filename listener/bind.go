@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -35,9 +36,45 @@ func Bind(network, address string) (net.Listener, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", address, err)
+		return nil, bindError(network, address, err)
 	}
 	return ln, nil
+}
+
+// bindError returns an error with the reason why an address could not be bound, and what to
+// change.
+func bindError(network, address string, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	if help := bindHelp(network, address, err); help != "" {
+		return fmt.Errorf("cannot bind %s: %w; %s", address, err, help)
+	}
+	return fmt.Errorf("cannot bind %s: %w", address, err)
+}
+
+// lowPorts are the ports below this one, which most systems give to root only.
+const lowPorts = 1024
+
+func bindHelp(network, address string, err error) string {
+	_, port, _ := net.SplitHostPort(address)
+	number, _ := strconv.Atoi(port)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && network == "tcp":
+		return "another process has the port; stop that process, or use another address"
+	case errors.Is(err, syscall.EACCES) && network == "tcp" && number < lowPorts:
+		return "ports below 1024 need privileges: give weir the capability CAP_NET_BIND_SERVICE, start it as root, or use a port from 1024"
+	case errors.Is(err, syscall.EACCES) && network == "unix":
+		return "weir may not create files in the folder; give its user the right to write there, or use another path"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine does not have the address; use one of its own, or leave the host out to bind them all"
+	}
+	return ""
 }
 
 // removeStale removes a socket file that nobody answers on.
@@ -47,12 +84,12 @@ func removeStale(path string) error {
 		return err
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("the file is there and is no socket")
+		return fmt.Errorf("a file exists there that is not a socket")
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		c.Close()
-		return fmt.Errorf("another process listens there: %w", syscall.EADDRINUSE)
+		return fmt.Errorf("another process listens on it: %w", syscall.EADDRINUSE)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err

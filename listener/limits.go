@@ -6,26 +6,30 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 // Limits bound the connections of all listeners together: all that are open,
 // and those that are pending (header or handshake is not through), in all and
-// per source. A bound of 0 is none. An IPv4 source is an address, an IPv6
-// source a /64, which is what one subscriber has.
+// per client network. A bound of 0 is none.
 type Limits struct {
 	maxConnections, maxPending, maxPerSource atomic.Int64
+
+	prefixes atomic.Pointer[conn.Prefixes] // what a client network is
 
 	connections, pending atomic.Int64
 	gate                 *gate
 
-	mu      sync.Mutex
-	sources map[netip.Addr]int64 // pending connections; never 0
+	mu        sync.Mutex
+	listeners map[*Listener]struct{} // that accept
+	sources   map[conn.Network]int64 // pending connections; no value is 0
 }
 
 // NewLimits makes Limits of their configuration.
 func NewLimits(c config.Limits) *Limits {
-	l := &Limits{sources: make(map[netip.Addr]int64), gate: newGate()}
+	l := &Limits{sources: make(map[conn.Network]int64), gate: newGate(), listeners: make(map[*Listener]struct{})}
 	l.Set(c)
+	readyQueues()
 	return l
 }
 
@@ -34,6 +38,7 @@ func (l *Limits) Set(c config.Limits) {
 	l.maxConnections.Store(int64(c.MaxConnections))
 	l.maxPending.Store(int64(c.Pending))
 	l.maxPerSource.Store(int64(c.PendingPerSource))
+	l.prefixes.Store(&conn.Prefixes{IPv4: uint8(c.Clients.PrefixIPv4), IPv6: uint8(c.Clients.PrefixIPv6)})
 }
 
 // open counts a connection as open and pending, or names the limit that is reached.
@@ -50,18 +55,12 @@ func (l *Limits) open() (Reason, bool) {
 	return 0, true
 }
 
-func sourceKey(a netip.Addr) netip.Addr {
-	a = a.Unmap()
-	if a.Is6() {
-		p, _ := a.Prefix(64)
-		return p.Addr()
-	}
-	return a
-}
+// network returns the client network of an address, with the current prefix lengths.
+func (l *Limits) network(a netip.Addr) conn.Network { return conn.NetworkOf(a, *l.prefixes.Load()) }
 
 // countSource counts a pending connection of key, unless key has as many as it
 // may. Unix sockets have no address and are not counted.
-func (l *Limits) countSource(key netip.Addr) bool {
+func (l *Limits) countSource(key conn.Network) bool {
 	if !key.IsValid() {
 		return true
 	}
@@ -76,7 +75,7 @@ func (l *Limits) countSource(key netip.Addr) bool {
 	return true
 }
 
-func (l *Limits) dropSource(key netip.Addr) {
+func (l *Limits) dropSource(key conn.Network) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.sources[key]; n > 1 {

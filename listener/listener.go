@@ -77,7 +77,7 @@ type Listener struct {
 	refused func(Refusal)
 	trouble func(error)
 	// limitErrors are made once: a flood meets them.
-	limitErrors [ReasonPendingPerSource + 1]error
+	limitErrors [ReasonFairShare + 1]error
 
 	settings   atomic.Pointer[Settings]
 	open       atomic.Int64
@@ -139,7 +139,9 @@ func (l *Listener) Serve() error {
 		return nil
 	}
 	defer close(l.done)
+	l.limits.listen(l)
 	err := l.acceptAll()
+	l.limits.unlisten(l)
 	if closeErr := l.ln.Close(); err == nil && closeErr != nil && !errors.Is(closeErr, net.ErrClosed) {
 		err = fmt.Errorf("cannot close listener %s: %w", l.name, closeErr)
 	}
@@ -156,9 +158,9 @@ func (l *Listener) begin() bool {
 	return true
 }
 
-// Close stops accepting and closes the socket. Connections that the kernel has
-// already accepted are served first, not reset (by Serve: it has to have begun). Connections that are open stay
-// so: see Tracker.Drain. It returns when the socket is closed.
+// Close stops accepting and closes the socket. Connections that the kernel has already accepted are served first,
+// not reset, even if Serve has not begun. Connections that are open stay so: see Tracker.Drain. It returns when
+// the socket is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	first, serving := !l.closed, l.serving
@@ -168,13 +170,12 @@ func (l *Listener) Close() error {
 		l.wake()
 	}
 	l.mu.Unlock()
-	if serving {
+	if serving || !first {
 		<-l.done
 		return nil
 	}
-	if !first {
-		return nil
-	}
+	defer close(l.done) // Serve returns at once from now on
+	l.leaveQueue()
 	return l.ln.Close()
 }
 
@@ -222,28 +223,27 @@ func (l *Listener) isClosing() bool {
 func (l *Listener) acceptAll() error {
 	var wait backoff
 	for {
-		l.limits.gate.pass(l.closing)
+		judge := l.limits.gate.pass(l.closing)
 		c, err := l.accept()
 		switch {
 		case err == nil:
 			wait = 0
-			l.accepted(c)
+			l.accepted(c, judge)
 		case l.isClosing():
-			if !l.handedOver.Load() {
-				l.emptyQueue()
-			}
+			l.leaveQueue()
 			return nil
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed):
-			return fmt.Errorf("listener %s: its socket was closed by somebody else: %w", l.name, err)
+			return fmt.Errorf("listener %s: its socket was closed by other code: %w", l.name, err)
 		case routine(err):
 		default:
 			l.tellTrouble(err)
-			wait.wait(l.closing)
+			moved, _ := l.limits.gate.changed() // closes when a resource may be free again
+			wait.wait(l.closing, moved)
 		}
 	}
 }
 
-// routine says whether an error of accept belongs to the one connection that
+// routine reports whether an error of accept belongs to the one connection that
 // went away meanwhile. Linux hands such errors of the new socket to accept (accept(2)).
 func routine(err error) bool {
 	for _, e := range [...]syscall.Errno{
@@ -260,12 +260,13 @@ func routine(err error) bool {
 // backoff doubles from 5 milliseconds to a second.
 type backoff time.Duration
 
-func (b *backoff) wait(stop <-chan struct{}) {
+func (b *backoff) wait(stop, sooner <-chan struct{}) {
 	*b = min(max(2**b, backoff(5*time.Millisecond)), backoff(time.Second))
 	t := time.NewTimer(time.Duration(*b))
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-sooner:
 	case <-stop:
 	}
 }
@@ -277,6 +278,7 @@ func (l *Listener) tellTrouble(err error) {
 	exhausted := conn.Exhausted(err)
 	if exhausted {
 		l.count.rejected[ReasonDescriptors].Inc()
+		l.limits.gate.tellCrowded()
 	}
 	now := time.Now()
 	if l.trouble == nil || !l.troubled.IsZero() && now.Sub(l.troubled) < troubleInterval {
@@ -292,12 +294,21 @@ func (l *Listener) tellTrouble(err error) {
 	l.trouble(err)
 }
 
-// queueTime bounds how long a closing listener goes on accepting, in case
-// connections arrive as fast as they are accepted.
-const queueTime = time.Second
+// queueTime limits two waits of a closing listener: for clients that have begun their handshakes, and, if the
+// kernel accepts new handshakes, for new connections. A client sends a lost packet again after a second. A test
+// uses a longer time.
+var queueTime = 3 * time.Second
 
-// emptyQueue accepts what the kernel has completed the handshake of, so that
-// closing the socket resets nobody.
+// leaveQueue serves the connections in the accept queue of a closing listener, or leaves them to the new owner of
+// the socket.
+func (l *Listener) leaveQueue() {
+	if !l.handedOver.Load() {
+		l.emptyQueue()
+	}
+}
+
+// emptyQueue accepts the connections whose handshake the kernel has completed, however long that takes on a busy
+// machine. It waits for handshakes that have begun, so that closing the socket resets no client.
 func (l *Listener) emptyQueue() {
 	d, ok := l.ln.(deadliner)
 	if !ok {
@@ -305,27 +316,56 @@ func (l *Listener) emptyQueue() {
 	}
 	until := time.Now().Add(queueTime)
 	settle := refuseNew(l.ln)
-	l.mu.Lock() // Close sets the deadline that woke us
-	d.SetDeadline(until)
-	l.mu.Unlock()
+	endless := settle == 0 // connections may arrive as fast as weir accepts them
 	var wait backoff
-	for time.Now().Before(until) && somebodyWaits(l.ln, settle) {
+	for l.somebodyComes(until, settle) && !(endless && time.Now().After(until)) {
+		l.mu.Lock()                                // Close sets the deadline that ended this Accept
+		d.SetDeadline(time.Now().Add(time.Second)) // there is a connection, unless the client has just closed it
+		l.mu.Unlock()
 		c, err := l.accept()
 		switch {
 		case err == nil:
-			l.accepted(c)
-		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			l.accepted(c, false)
+		case routine(err):
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed), time.Now().After(until):
 			return
-		case !routine(err):
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			l.tellTrouble(err)
-			wait.wait(nil)
+			wait.wait(nil, nil)
 		}
 	}
 }
 
+// somebodyComes waits until a connection is in the accept queue. It returns false if none
+// will come: no handshake has begun, or none was completed before until. If the kernel does
+// not report handshakes, it waits for settle.
+func (l *Listener) somebodyComes(until time.Time, settle time.Duration) bool {
+	at, err := netip.ParseAddrPort(l.ln.Addr().String())
+	if err != nil || settle == 0 { // handshakes begin all the time, or there is no time to wait
+		return somebodyWaits(l.ln, settle)
+	}
+	none := false // result of the last look; the kernel lists no handshake whose first packet it still processes
+	for look := time.Duration(0); !somebodyWaits(l.ln, look); look = handshakeLook {
+		begun, known := handshaking(at)
+		switch {
+		case !known:
+			return somebodyWaits(l.ln, settle)
+		case !begun && none: // handshakes completed before this are in the queue
+			return somebodyWaits(l.ln, 0)
+		case time.Now().After(until):
+			return false
+		}
+		none = !begun
+	}
+	return true
+}
+
+// handshakeLook is how often the listener looks for incomplete handshakes.
+const handshakeLook = 20 * time.Millisecond
+
 // accepted counts a new connection and gives it a goroutine, or closes it where
-// a limit is reached.
-func (l *Listener) accepted(c *conn.Conn) {
+// a limit is reached. judge: see gate.pass.
+func (l *Listener) accepted(c *conn.Conn, judge bool) {
 	s := l.settings.Load()
 	l.count.accepted.Inc()
 	if n := l.open.Add(1); s.MaxConnections > 0 && n > int64(s.MaxConnections) {
@@ -338,7 +378,11 @@ func (l *Listener) accepted(c *conn.Conn) {
 		l.refuseAccepted(c, reason)
 		return
 	}
-	go l.serve(c, s)
+	if judge {
+		l.limits.gate.take()
+	}
+	l.tracker.expect()
+	go l.serve(c, s, judge)
 }
 
 // refuseAccepted closes a connection that was never admitted. It is what a
@@ -352,14 +396,16 @@ func (l *Listener) refuseAccepted(c *conn.Conn, reason Reason) {
 }
 
 // limitErrors says for every limit which setting it is.
-func limitErrors(name string) (errs [ReasonPendingPerSource + 1]error) {
+func limitErrors(name string) (errs [ReasonFairShare + 1]error) {
 	for reason, setting := range [...]string{
 		ReasonMaxConnections:    "listeners." + name + ".max_connections",
 		ReasonMaxConnectionsAll: "limits.max_connections",
 		ReasonPending:           "limits.pending",
 		ReasonPendingPerSource:  "limits.pending_per_source",
 	} {
-		errs[reason] = fmt.Errorf("listener %s cannot take the connection: %s is reached", name, setting)
+		errs[reason] = fmt.Errorf("listener %s closed a new connection: %s is reached", name, setting)
 	}
+	errs[ReasonFairShare] = fmt.Errorf("listener %s closed a new connection: memory or file descriptors are running short, and the client network "+
+		"(limits.clients.prefix) has used up its fair share; raise the limit of open files or the memory limit", name)
 	return errs
 }

@@ -6,10 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
-	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -20,227 +16,6 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 )
-
-// The networks of the tests, one for each mode.
-const (
-	balancer = "10.1.1.1:1000"    // require
-	oddOne   = "10.1.2.1:1000"    // discard, inside the balancers' network
-	neighbor = "192.168.0.1:1000" // optional
-	insider  = "172.16.0.1:1000"  // none
-	enemy    = "10.1.3.1:1000"    // deny, inside the balancers' network
-	stranger = "8.8.8.8:1000"     // nobody's rule
-)
-
-const timeout = 5 * time.Second
-
-var edge = config.HeaderPolicy{Name: "edge", HeaderTimeout: timeout, Rules: []config.HeaderRule{
-	{From: prefixes("10.0.0.0/8", "fd00::/8", "fe80::/10"), Mode: config.HeaderRequire},
-	{From: prefixes("192.168.0.0/16"), Mode: config.HeaderOptional},
-	{From: prefixes("10.1.2.0/24"), Mode: config.HeaderDiscard},
-	{From: prefixes("172.16.0.0/12", "::ffff:172.32.0.0/112"), Mode: config.HeaderNone},
-	{From: prefixes("10.1.3.0/24"), Mode: config.HeaderDeny},
-}}
-
-func prefixes(list ...string) (p []netip.Prefix) {
-	for _, s := range list {
-		p = append(p, netip.MustParsePrefix(s))
-	}
-	return p
-}
-
-// world is a listener with all that it needs.
-type world struct {
-	t       *testing.T
-	l       *Listener
-	limits  *Limits
-	tracker *Tracker
-	metrics *Metrics
-	reg     *prometheus.Registry
-	served  chan error
-	handled chan *conn.Conn
-
-	mu       sync.Mutex
-	refusals []Refusal
-	troubles []error
-}
-
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, limits: NewLimits(config.Limits{}), tracker: new(Tracker), reg: prometheus.NewRegistry(), handled: make(chan *conn.Conn, 2000), served: make(chan error, 1)}
-	w.metrics = NewMetrics(w.reg, w.tracker)
-	return w
-}
-
-// start makes the listener w.l accept.
-func (w *world) start() { go func() { w.served <- w.l.Serve() }() }
-
-// serve starts a listener of ln. Without a Handle, connections go to handled.
-func serve(t *testing.T, ln net.Listener, limits config.Limits, s Settings) *world {
-	w := newWorld(t)
-	w.limits.Set(limits)
-	if s.Handle == nil {
-		s.Handle = func(c *conn.Conn) { w.handled <- c }
-	}
-	w.l = New(ln, Options{Name: "test", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics, Refused: w.refused, Trouble: w.trouble, Settings: s})
-	w.start()
-	return w
-}
-
-func (w *world) refused(r Refusal) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.refusals = append(w.refusals, r)
-}
-
-func (w *world) trouble(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.troubles = append(w.troubles, err)
-}
-
-// close closes the listener and wants every count back at nothing.
-func (w *world) close() {
-	w.t.Helper()
-	if err := w.l.Close(); err != nil {
-		w.t.Error(err)
-	}
-	if err := <-w.served; err != nil {
-		w.t.Error(err)
-	}
-	for {
-		select {
-		case c := <-w.handled:
-			c.Close()
-			continue
-		default:
-		}
-		break
-	}
-	w.limits.mu.Lock()
-	defer w.limits.mu.Unlock()
-	if n := w.limits.connections.Load(); n != 0 || w.limits.pending.Load() != 0 || len(w.limits.sources) != 0 || w.tracker.Open() != 0 || w.l.Open() != 0 {
-		w.t.Errorf("left: %d connections, %d pending, sources %v, %d tracked, %d of the listener",
-			n, w.limits.pending.Load(), w.limits.sources, w.tracker.Open(), w.l.Open())
-	}
-}
-
-func (w *world) wantHeaders(version, result string, want float64) {
-	w.t.Helper()
-	w.want("weir_proxy_headers_total", want, "test", result, version)
-}
-
-func (w *world) wantRejected(reason Reason, want float64) {
-	w.t.Helper()
-	w.want("weir_connections_rejected_total", want, "test", reason.String())
-}
-
-func (w *world) wantOpen(state string, want float64) {
-	w.t.Helper()
-	w.want("weir_connections_open", want, "test", state)
-}
-
-// want looks at the series whose labels, in the order of their names, have the given values.
-func (w *world) want(name string, want float64, labels ...string) {
-	w.t.Helper()
-	families, err := w.reg.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var values []string
-			for _, l := range m.GetLabel() {
-				values = append(values, l.GetValue())
-			}
-			if !slices.Equal(values, labels) {
-				continue
-			}
-			if got := m.GetCounter().GetValue() + m.GetGauge().GetValue(); got != want {
-				w.t.Errorf("%s%v is %v, want %v", name, labels, got, want)
-			}
-			return
-		}
-	}
-	w.t.Errorf("there is no %s%v", name, labels)
-}
-
-// fakeListener hands out what is put into it. It has no descriptor.
-type fakeListener struct {
-	next   chan any // net.Conn or error
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newFakeListener() *fakeListener {
-	return &fakeListener{next: make(chan any), closed: make(chan struct{})}
-}
-
-func (f *fakeListener) Accept() (net.Conn, error) {
-	select {
-	case a := <-f.next:
-		if err, ok := a.(error); ok {
-			return nil, &net.OpError{Op: "accept", Net: "tcp", Err: err}
-		}
-		return a.(net.Conn), nil
-	case <-f.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (f *fakeListener) Close() error {
-	err := net.ErrClosed
-	f.once.Do(func() {
-		close(f.closed)
-		err = nil
-	})
-	return err
-}
-
-func (f *fakeListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// dial connects to the fake listener from the peer address.
-func (f *fakeListener) dial(peer string) net.Conn {
-	client, server := net.Pipe()
-	f.next <- addressed{server, netip.MustParseAddrPort(peer)}
-	return client
-}
-
-// addressed is a pipe that has addresses.
-type addressed struct {
-	net.Conn
-	peer netip.AddrPort
-}
-
-func (a addressed) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.peer) }
-func (a addressed) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
-
-// checkLeaks wants as many goroutines and descriptors at the end of the test as now.
-func checkLeaks(t *testing.T) {
-	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		if a, taken, err := conn.NewAcceptor(ln); taken && err == nil { // the pollers have their own descriptors from now on
-			a.Close()
-		}
-		ln.Close()
-	}
-	routines, files := runtime.NumGoroutine(), descriptors()
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > routines || descriptors() > files; runtime.Gosched() {
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<20)
-				t.Fatalf("%d goroutines, %d before; %d descriptors, %d before:\n%s",
-					runtime.NumGoroutine(), routines, descriptors(), files, buf[:runtime.Stack(buf, true)])
-			}
-		}
-	})
-}
-
-// descriptors counts the open ones, where the system says.
-func descriptors() int {
-	list, _ := os.ReadDir("/proc/self/fd")
-	return len(list)
-}
 
 func TestAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -377,7 +152,7 @@ func TestPendingPerSource(t *testing.T) {
 		}
 		from := func(client string) string { return "PROXY TCP4 " + client + " 203.0.113.7 1 443\r\n" }
 		from6 := func(client string) string { return "PROXY TCP6 " + client + " 2001:db8::7 1 443\r\n" }
-		for _, peer := range []string{balancer, oddOne, neighbor} {
+		for _, peer := range []string{balancer, neighbor} {
 			var held []*conn.Conn
 			for _, client := range []string{"1.0.0.1", "1.0.0.2", "1.0.0.3"} {
 				held = append(held, accepted(open(peer, from(client))), accepted(open(peer, from(client))))
@@ -407,6 +182,86 @@ func TestPendingPerSource(t *testing.T) {
 		held[1].Close()
 		time.Sleep(timeout)
 		synctest.Wait()
+		w.close()
+	})
+}
+
+// If the PROXY header is discarded, the limit counts the peer, from the moment when it
+// connects. The address in the PROXY header neither uses up another client's limit nor
+// hides the sender.
+func TestDiscardedAddressDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newFakeListener()
+		w := serve(t, ln, config.Limits{PendingPerSource: 2}, Settings{Policy: NewPolicy(edge)})
+		open := func(peer, first string) {
+			c := ln.dial(peer)
+			t.Cleanup(func() { c.Close() })
+			go io.WriteString(c, first)
+			synctest.Wait()
+		}
+		owner := netip.MustParseAddrPort(insider).Addr()
+		header := "PROXY TCP4 " + owner.String() + " 203.0.113.7 1 443\r\n"
+		open(oddOne, header) // two at the limit: the PROXY header of one is complete,
+		open(oddOne, "PROXY")
+		open(oddOne, header) // and a third
+		w.wantRejected(ReasonPendingPerSource, 1)
+		open(insider, "") // the owner of that address still has its whole limit
+		open(insider, "")
+		w.wantRejected(ReasonPendingPerSource, 1)
+		open(insider, "")
+		w.wantRejected(ReasonPendingPerSource, 2)
+		if len(w.handled) != 3 {
+			t.Errorf("%d connections are served, want 3", len(w.handled))
+		}
+		for len(w.handled) > 0 {
+			c := <-w.handled
+			if c.Client != c.Peer || c.Network().Prefix().Addr() != c.Peer.Addr() {
+				t.Errorf("a connection of %v is %v's, in %v", c.Peer, c.Client, c.Network())
+			}
+			c.Close()
+		}
+		time.Sleep(timeout)
+		synctest.Wait()
+		w.close()
+	})
+}
+
+// The configuration defines the client networks, and a reload changes them for new
+// connections.
+func TestClientNetworks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newFakeListener()
+		w := serve(t, ln, config.Limits{PendingPerSource: 1, Clients: config.ClientLimits{PrefixIPv4: 24, PrefixIPv6: 48}}, Settings{Policy: NewPolicy(edge)})
+		var held []*conn.Conn
+		f := func(family, client, network string) {
+			t.Helper()
+			c := ln.dial(balancer)
+			t.Cleanup(func() { c.Close() })
+			go io.WriteString(c, "PROXY "+family+" "+client+" "+client+" 1 443\r\n")
+			synctest.Wait()
+			got := "refused"
+			if len(w.handled) > 0 {
+				held = append(held, <-w.handled)
+				got = held[len(held)-1].Network().String()
+			}
+			if got != network {
+				t.Errorf("%s: %s, want %s", client, got, network)
+			}
+		}
+		f("TCP4", "1.0.0.1", "1.0.0.0/24")
+		f("TCP4", "1.0.0.2", "refused")
+		f("TCP4", "1.0.1.2", "1.0.1.0/24")
+		f("TCP6", "2001:db8:0:1::1", "2001:db8::/48")
+		f("TCP6", "2001:db8:0:2::1", "refused")
+		w.limits.Set(config.Limits{PendingPerSource: 1, Clients: config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}})
+		f("TCP4", "1.0.0.2", "1.0.0.2/32")
+		f("TCP6", "2001:db8:0:2::1", "2001:db8:0:2::/64")
+		if got := held[0].Network().String(); got != "1.0.0.0/24" {
+			t.Errorf("the network of a connection changed to %s by a reload", got)
+		}
+		for _, c := range held {
+			c.Close()
+		}
 		w.close()
 	})
 }

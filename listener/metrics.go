@@ -19,6 +19,7 @@ const (
 	ReasonMaxConnectionsAll
 	ReasonPending
 	ReasonPendingPerSource
+	ReasonFairShare
 	ReasonDescriptors
 	ReasonHeaderMissing
 	ReasonHeaderLate
@@ -30,7 +31,7 @@ const (
 )
 
 var reasonNames = [numReasons]string{
-	"max_connections", "max_connections_all", "pending", "pending_per_source", "descriptors",
+	"max_connections", "max_connections_all", "pending", "pending_per_source", "fair_share", "descriptors",
 	"header_missing", "header_late", "header_truncated", "header_malformed", "header_checksum", "header_denied",
 }
 
@@ -100,18 +101,18 @@ type counters struct {
 func NewMetrics(reg prometheus.Registerer, t *Tracker) *Metrics {
 	m := &Metrics{tracker: t, listeners: make(map[string]*counters)}
 	m.accepted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_connections_total", Help: "Connections accepted, the rejected ones included.",
+		Name: "weir_connections_total", Help: "Accepted connections, refused ones included.",
 	}, []string{"listener"})
 	m.rejected = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_connections_rejected_total", Help: "Connections closed before they were served, without a byte written.",
+		Name: "weir_connections_rejected_total", Help: "Connections that weir closed before serving them, without writing a byte, by reason.",
 	}, []string{"listener", "reason"})
 	m.headers = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_proxy_headers_total", Help: "How looking for a PROXY header ended.",
+		Name: "weir_proxy_headers_total", Help: "Results of reading PROXY headers, by version and result.",
 	}, []string{"listener", "version", "result"})
-	m.openDesc = prometheus.NewDesc("weir_connections_open", "Connections open now.", []string{"listener", "state"}, nil)
-	m.parkedDesc = prometheus.NewDesc("weir_connections_parked", "Connections open now, idle ones and tunnels, that hold neither goroutine nor buffer.", []string{"listener"}, nil)
+	m.openDesc = prometheus.NewDesc("weir_connections_open", "Open client connections, by state: pending, active, idle or tunnel.", []string{"listener", "state"}, nil)
+	m.parkedDesc = prometheus.NewDesc("weir_connections_parked", "Parked connections: idle clients and tunnels that hold neither goroutine nor buffer. Part of weir_connections_open.", []string{"listener"}, nil)
 	remaining := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_drain_connections_remaining", Help: "Connections that a running drain waits for.",
+		Name: "weir_drain_connections_remaining", Help: "Connections that are still open after SIGTERM; 0 before it.",
 	}, t.remaining)
 	reg.MustRegister(m.accepted, m.rejected, m.headers, openConnections{m}, remaining)
 	return m

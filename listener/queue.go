@@ -10,7 +10,7 @@ import (
 )
 
 // unlink removes a Unix listener's socket file, so that nobody else connects,
-// and says whether it was one.
+// and reports whether it was one.
 func unlink(ln net.Listener) bool {
 	u, ok := ln.(*net.UnixListener)
 	if !ok {
@@ -23,7 +23,7 @@ func unlink(ln net.Listener) bool {
 	return true
 }
 
-// somebodyWaits says whether a connection is in the socket's accept queue, or
+// somebodyWaits reports whether a connection is in the socket's accept queue, or
 // gets there within the given time.
 func somebodyWaits(ln net.Listener, within time.Duration) bool {
 	s, ok := ln.(syscall.Conn)

@@ -21,7 +21,7 @@ type Repeats struct {
 // second is what a key did in the current second.
 type second struct{ written, held int }
 
-// Allow says whether a line of key may be written now.
+// Allow reports whether a line of key may be written now.
 func (r *Repeats) Allow(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

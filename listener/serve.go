@@ -3,7 +3,6 @@ package listener
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 
@@ -18,15 +17,16 @@ type admission struct {
 	l       *Listener
 	c       *conn.Conn
 	pending bool
-	source  netip.Addr // what it is counted under while pending; not valid: nothing
+	judge   bool         // there was no room for it: its client network decides whether it stays
+	source  conn.Network // the network under which it counts as pending; invalid: it does not count
 
 	shard      *shard
 	next, prev *admission
 }
 
 // serve is a connection's goroutine: admission, header, Handle.
-func (l *Listener) serve(c *conn.Conn, s *Settings) {
-	a := &admission{l: l, c: c, pending: true}
+func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
+	a := &admission{l: l, c: c, pending: true, judge: judge}
 	c.OnClose = a.close
 	c.OnEstablished = a.established
 	l.tracker.add(a)
@@ -35,26 +35,36 @@ func (l *Listener) serve(c *conn.Conn, s *Settings) {
 	}
 }
 
-// admit counts the connection per source and reads its header. If it returns
-// false the connection is closed.
+// admit finds out who the client is, and counts the connection under its network. If it
+// returns false the connection is closed.
 //
 // A peer that has to send headers is a load balancer and is never counted
-// against itself; behind a header the client counts.
+// against itself; behind a header the client counts. Where the header is
+// discarded the peer is the client, and counts: a discarded address is nobody's,
+// and must neither use up another client's limit nor hide the sender's.
 func (l *Listener) admit(a *admission, p *Policy) bool {
 	mode := p.mode(a.c.Peer.Addr())
 	switch mode {
 	case config.HeaderNone:
-		return a.countSource(a.c.Peer.Addr())
-	case config.HeaderOptional:
-		if !a.countSource(a.c.Peer.Addr()) {
+		return a.identified() && a.countSource()
+	case config.HeaderOptional, config.HeaderDiscard:
+		if !a.countSource() {
 			return false
 		}
-	case config.HeaderRequire, config.HeaderDiscard:
+	case config.HeaderRequire:
 	default:
 		a.refuseHeader(outcome{result: resultDenied}, p)
 		return false
 	}
-	o := read(a.c, mode, a.c.Accepted.Add(p.timeout))
+	timeout := p.timeout
+	if a.judge {
+		timeout = min(timeout, judgeTimeout)
+	}
+	o := read(a.c, mode, a.c.Accepted.Add(timeout))
+	if a.judge && o.result == resultLate && timeout < p.timeout {
+		a.refuse(ReasonFairShare, o.silent, l.limitErrors[ReasonFairShare])
+		return false
+	}
 	if o.result.refused() {
 		a.refuseHeader(o, p)
 		return false
@@ -64,20 +74,37 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 		return false
 	}
 	l.count.headers[o.result][o.version].Inc()
-	if o.result != resultAccepted {
-		return true // its socket is all that is known of it
+	if o.result != resultAccepted || mode == config.HeaderDiscard {
+		return a.identified() // its socket is all that is known of it
 	}
-	if mode != config.HeaderDiscard {
-		a.c.Header = o.header
-		a.c.Client, a.c.Local = o.header.Source, o.header.Destination
-	}
-	return a.countSource(o.header.Source.Addr())
+	a.c.Header = o.header
+	a.c.Client, a.c.Local = o.header.Source, o.header.Destination
+	return a.identified() && a.countSource()
 }
 
-// countSource counts the connection under source, and no longer under another.
-func (a *admission) countSource(source netip.Addr) bool {
+// judgeTimeout is how long a connection without room may take for its PROXY header. There are few places for
+// those, and a load balancer sends the header at once, or with the client's first bytes.
+const judgeTimeout = 250 * time.Millisecond
+
+// identified is called when the client's address is final. If it returns false, the
+// connection is closed.
+func (a *admission) identified() bool {
+	a.c.Identify(*a.l.limits.prefixes.Load())
+	if !a.judge {
+		return true
+	}
+	a.judge = false
+	if a.l.limits.gate.judge(a.c.Network()) {
+		return true
+	}
+	a.refuse(ReasonFairShare, false, a.l.limitErrors[ReasonFairShare])
+	return false
+}
+
+// countSource counts the connection under its client's network, instead of another one.
+func (a *admission) countSource() bool {
 	a.dropSource()
-	key := sourceKey(source)
+	key := a.l.limits.network(a.c.Client.Addr())
 	if !a.l.limits.countSource(key) {
 		a.refuse(ReasonPendingPerSource, false, a.l.limitErrors[ReasonPendingPerSource])
 		return false
@@ -89,7 +116,7 @@ func (a *admission) countSource(source netip.Addr) bool {
 func (a *admission) dropSource() {
 	if a.source.IsValid() {
 		a.l.limits.dropSource(a.source)
-		a.source = netip.Addr{}
+		a.source = conn.Network{}
 	}
 }
 
@@ -103,6 +130,9 @@ func (a *admission) established() {
 
 func (a *admission) close() {
 	a.established()
+	if a.judge {
+		a.l.limits.gate.giveUp()
+	}
 	a.l.limits.connections.Add(-1)
 	a.l.open.Add(-1)
 	a.l.tracker.remove(a) // the last: a drain waits for it
@@ -114,13 +144,13 @@ func (a *admission) refuseHeader(o outcome, p *Policy) {
 	var err error
 	switch o.result {
 	case resultDenied:
-		err = fmt.Errorf("proxy_protocol.%s does not let %v in", p.name, a.c.Peer.Addr())
+		err = fmt.Errorf("proxy_protocol.%s denies connections from %v", p.name, a.c.Peer.Addr())
 	case resultMissing:
-		err = fmt.Errorf("proxy_protocol.%s requires a PROXY header of %v, which sent other bytes", p.name, a.c.Peer.Addr())
+		err = fmt.Errorf("proxy_protocol.%s requires a PROXY header from %v, but the connection begins with other bytes", p.name, a.c.Peer.Addr())
 	case resultLate:
 		err = fmt.Errorf("the PROXY header was not complete %v after accept (proxy_protocol.%s.header_timeout)", p.timeout, p.name)
 	case resultTruncated:
-		err = fmt.Errorf("the connection ended before its PROXY header was complete: %w", o.err)
+		err = fmt.Errorf("the peer closed the connection before its PROXY header was complete: %w", o.err)
 	default:
 		err = o.err
 	}

@@ -28,8 +28,11 @@ type shard struct {
 	first *admission
 }
 
+// expect counts a connection as open before its goroutine runs, so that a drain waits for it.
+func (t *Tracker) expect() { t.open.Add(1) }
+
+// add puts a connection into the list. expect has counted it.
 func (t *Tracker) add(a *admission) {
-	t.open.Add(1)
 	s := &t.shards[t.next.Add(1)%shards]
 	a.shard = s
 	s.mu.Lock()
@@ -90,6 +93,9 @@ func (s *shard) each(f func(*admission)) {
 	}
 }
 
+// SetDraining records that a drain has begun, for the metric of the remaining connections.
+func (t *Tracker) SetDraining() { t.draining.Store(true) }
+
 // cutTime is how long a drain waits for the owners of connections that were cut.
 const cutTime = 2 * time.Second
 
@@ -100,8 +106,7 @@ const cutTime = 2 * time.Second
 func (t *Tracker) Drain(ctx context.Context) (cut int) {
 	none := make(chan struct{}, 1)
 	t.none.Store(&none)
-	t.draining.Store(true)
-	defer t.draining.Store(false)
+	t.SetDraining()
 	defer t.none.Store(nil)
 	if t.wait(ctx.Done(), none) {
 		return 0

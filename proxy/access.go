@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,7 +21,8 @@ type Record struct {
 	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel", "challenge" or "refused"
 	Listener string
 	Conn     *conn.Conn
-	TLS      *tls.Conn // nil: plain or passed through
+	Client   netip.AddrPort // the client that sent the request; zero: the other end of the connection
+	TLS      *tls.Conn      // nil: plain or passed through
 	SNI      string
 	Policy   string
 	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
@@ -39,6 +41,7 @@ type Record struct {
 	Status         int
 	Reason         string // why weir answered itself, or how a tunnel ended
 	Err            error
+	Redaction      *Redaction // applied to what Fields returns; nil: none
 }
 
 func (r *Record) route(to *Route) {
@@ -50,7 +53,7 @@ func (r *Record) route(to *Route) {
 
 // newRecord describes the exchange.
 func (x *exchange) newRecord(now time.Time) Record {
-	r := Record{Kind: "http", Listener: x.edge.name, Conn: x.conn, TLS: x.tls, SNI: x.sni,
+	r := Record{Kind: "http", Listener: x.edge.name, Conn: x.conn, Client: x.client, TLS: x.tls, SNI: x.sni,
 		Started: x.started, Duration: now.Sub(x.started), Connect: x.connect, ResponseHead: x.waited,
 		Attempts: x.attempts, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err,
 		Policy: x.policyName()}
@@ -122,7 +125,7 @@ func (p *Proxy) tunnelEnded(r *Record) {
 func (r *Record) Fields() []zap.Field {
 	f := make([]zap.Field, 0, 48)
 	f = append(f, zap.String("kind", r.Kind), zap.String("listener", r.Listener))
-	f = appendConn(f, r.Conn)
+	f = appendConn(f, r.Conn, r.Client)
 	f = r.appendTLS(f)
 	text := func(key, value string) {
 		if value != "" {
@@ -134,9 +137,9 @@ func (r *Record) Fields() []zap.Field {
 	text("endpoint", r.Endpoint)
 	if q := r.Request; q != nil && q.Method.Len() > 0 {
 		f = append(f, zap.ByteString("method", q.Bytes(q.Method)), zap.ByteString("host", q.Bytes(q.Host)),
-			zap.ByteString("target", q.Bytes(q.Target)), zap.String("http_version", r.Version))
+			zap.ByteString("target", r.Redaction.apply(q.Bytes(q.Target))), zap.String("http_version", r.Version))
 		text("user_agent", string(q.GetName("user-agent")))
-		text("referer", string(q.GetName("referer")))
+		text("referer", string(r.Redaction.apply(q.GetName("referer"))))
 		text("request_id", string(q.Get(message.XRequestID)))
 		text("traceparent", string(q.GetName("traceparent")))
 	}
@@ -161,10 +164,14 @@ func (r *Record) Fields() []zap.Field {
 	return append(f, zap.Int64("bytes_in", r.Received), zap.Int64("bytes_out", r.Sent), zap.Int("retries", max(0, r.Attempts-1)))
 }
 
-// appendConn adds where a connection came from, and what its header said.
-func appendConn(f []zap.Field, c *conn.Conn) []zap.Field {
-	if c.Client.IsValid() {
-		f = append(f, zap.String("client", c.Client.String()))
+// appendConn adds the client that sent the request, the addresses of its connection, and
+// the content of the connection's PROXY header.
+func appendConn(f []zap.Field, c *conn.Conn, client netip.AddrPort) []zap.Field {
+	switch {
+	case client.IsValid() && client != c.Client:
+		f = append(appendClient(f, client, addressText(client)), zap.String("sender", c.Client.String()))
+	case c.Client.IsValid():
+		f = appendClient(f, c.Client, c.Client.String())
 	}
 	if c.Peer.IsValid() {
 		f = append(f, zap.String("peer", c.Peer.String()))
@@ -177,6 +184,28 @@ func appendConn(f []zap.Field, c *conn.Conn) []zap.Field {
 		f = append(f, zap.Bool("proxy_local", true))
 	}
 	return appendTLVs(f, &c.Header.TLVs)
+}
+
+// appendClient adds the client as text: as a whole, and in its parts. It omits an unknown
+// port.
+func appendClient(f []zap.Field, client netip.AddrPort, text string) []zap.Field {
+	address := text
+	if i := strings.LastIndexByte(text, ':'); i > 0 && (text[0] == '[' || client.Addr().Is4()) {
+		address = strings.Trim(text[:i], "[]")
+	}
+	f = append(f, zap.String("client", text), zap.String("client_address", address))
+	if port := client.Port(); port != 0 {
+		f = append(f, zap.Int("client_port", int(port)))
+	}
+	return f
+}
+
+// addressText omits an unknown port.
+func addressText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
 }
 
 func appendTLVs(f []zap.Field, t *header.TLVs) []zap.Field {
@@ -255,7 +284,7 @@ func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
 func RefusedFields(client, peer netip.AddrPort, listener, reason string, err error) []zap.Field {
 	f := []zap.Field{zap.String("kind", "refused"), zap.String("listener", listener), zap.String("reason", reason)}
 	if client.IsValid() {
-		f = append(f, zap.String("client", client.String()))
+		f = appendClient(f, client, client.String())
 	}
 	if peer.IsValid() {
 		f = append(f, zap.String("peer", peer.String()))

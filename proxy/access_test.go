@@ -43,7 +43,7 @@ backends: {b: {protocol: tcp, endpoints: ['@app']}}
 			t.Errorf("answered with %q", got)
 		}
 		r.refusal().want(t, "reason", "not_tls")
-		if n := r.counter("weir_tls_handshakes_total", "listener", "web", "result", "bad_record"); n != 1 {
+		if n := r.counter("weir_tls_handshakes_total", "listener", "web", "result", "plain_http"); n != 1 {
 			t.Errorf("%v counted", n)
 		}
 	}

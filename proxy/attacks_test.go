@@ -333,7 +333,7 @@ routes:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckECH(cfg, keys); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "listener tls passes cover.example.org through") {
+		if err := CheckECH(cfg, keys); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "listener tls passes TLS for cover.example.org through") {
 			t.Errorf("%s\n%v", routes, err)
 		}
 		if err := CheckECH(cfg, nil); err != nil {

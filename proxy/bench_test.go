@@ -63,7 +63,7 @@ func exchanges(t testing.TB, request, response string) func() {
 
 const (
 	browser = "GET /a/path?with=query HTTP/1.1\r\nHost: app.example.org\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nCookie: session=0123456789abcdef\r\n\r\n"
-	small   = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nhello, world"
+	small   = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nhello, world"
 )
 
 // An exchange allocates nothing, the waits on both connections included.
@@ -80,7 +80,7 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	}
 	f(browser, small)
 	f("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", small)
-	f(browser, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
+	f(browser, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
 }
 
 // exchanges2 is exchanges for HTTP/2 over TLS, with some streams at once. It

@@ -25,7 +25,7 @@ const ChallengePolicy = "acme-tls-alpn-01"
 // challengeProtocol is the ALPN value of RFC 8737, section 6.2.
 const challengeProtocol = "acme-tls/1"
 
-// isChallenge says whether a ClientHello is a TLS-ALPN-01 challenge: it offers
+// isChallenge reports whether a ClientHello is a TLS-ALPN-01 challenge: it offers
 // that one protocol and no other (RFC 8737, section 3). Whoever offers more is
 // an ordinary client, for whom no policy has that protocol.
 func isChallenge(h *tls.ClientHelloInfo) bool {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/tls/policy"
@@ -18,21 +19,24 @@ type clientSide struct {
 	conn  *conn.Conn
 	tls   *tls.Conn // nil: plain
 
+	account *memory.Account // the account of the connection
+
 	table *Table
 	edge  *edge
 
 	sni     string
 	sniHost *host // of the table that the connection began with
 	policy  *policy.Policy
-	trusted bool // the client's forwarding fields are kept
+	trusts  trust // the information about clients that weir accepts from the other end
 
 	certified  bool // the client proved a certificate, under client_auth
 	certFields []certField
+	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
 }
 
 // newClientSide describes a connection that is about to speak HTTP. h is nil where it is plain.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
-	cl := clientSide{proxy: p, conn: c, tls: tc, table: t, edge: e, trusted: contains(e.trusted, c.Client.Addr())}
+	cl := clientSide{proxy: p, conn: c, tls: tc, table: t, edge: e, trusts: e.believes(c.Client.Addr())}
 	if h != nil {
 		cl.sni, cl.sniHost, cl.policy = h.sni, h.host, h.policy
 		cl.certify()
@@ -48,7 +52,7 @@ func (c *clientSide) follow(t *Table) bool {
 		return false
 	}
 	c.table, c.edge, c.sniHost = t, e, nil
-	c.trusted = contains(e.trusted, c.conn.Client.Addr())
+	c.trusts = e.believes(c.conn.Client.Addr())
 	return true
 }
 
@@ -70,9 +74,13 @@ type wire interface {
 	WriteEnd(res *message.Response)
 	Flush() error
 	MustClose() bool
-	// Accepts says whether a response is one that the client can take: not a
+	// Accepts reports whether a response is one that the client can take: not a
 	// 101 that does not fulfil what it asked for, nor what it would take for one.
 	Accepts(req *message.Request, res *message.Response) bool
+
+	// RequireHTTP1 makes the client repeat the request over HTTP/1.1, and ends the exchange
+	// without a response. It returns false if the request came over HTTP/1.1.
+	RequireHTTP1() bool
 
 	// Share is called before a second goroutine reads or writes.
 	Share()
@@ -81,7 +89,7 @@ type wire interface {
 	// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, until Resume.
 	Interrupt()
 	Resume()
-	// Gone says whether nobody waits for the response any more.
+	// Gone reports whether nobody waits for the response any more.
 	Gone() bool
 	// Link makes the client's end the end of other's waits, too; nil undoes it.
 	Link(other conn.Linked)
@@ -107,6 +115,9 @@ func (w *http1Wire) Transferred() (in, out int64) {
 	return w.conn.BytesRead - w.in, w.conn.BytesWritten - w.out
 }
 func (w *http1Wire) Version() string { return "1.1" }
+
+// RequireHTTP1 returns false: the client uses HTTP/1.1.
+func (w *http1Wire) RequireHTTP1() bool { return false }
 
 // Accepts leaves it to the client, who gets to see what it is.
 func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }

@@ -31,6 +31,7 @@ func (c *clientSide) certify() {
 	}
 	c.certified = true
 	c.certFields = certFields(&state, c.policy.Forward)
+	c.standing = c.policy.Stand(state.VerifiedChains)
 }
 
 // certFields puts the fields together that forward lists. One that would be

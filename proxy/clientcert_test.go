@@ -164,7 +164,7 @@ func TestEndpointsHearOfCertificatesFromWeir(t *testing.T) {
 // A trusted sender may speak of a certificate that it has seen itself, where
 // weir has seen none.
 func TestCertificatesOfTheTrusted(t *testing.T) {
-	r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8]", "")
+	r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8], trust: [client_cert]", "")
 	cert, chain := r.ca.issue()
 	var kept []string // what is spelt as it should be
 	for _, line := range strings.Split(strings.TrimSuffix(forgeries(), "\r\n"), "\r\n") {
@@ -192,7 +192,7 @@ func TestCertificatesOfTheTrusted(t *testing.T) {
 func TestForwardedParts(t *testing.T) {
 	f := func(forward string, want ...int) {
 		t.Helper()
-		r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8]", ", forward: ["+forward+"]")
+		r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8], trust: [client_cert]", ", forward: ["+forward+"]")
 		cert, chain := r.ca.issue()
 		all := told(chain)
 		var lines []string
@@ -306,7 +306,7 @@ func TestClientCertAsInTheRFC(t *testing.T) {
 func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
-	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
+	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
 		policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}, certified: true}}
 	s.certFields = certFields(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})

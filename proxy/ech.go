@@ -13,7 +13,7 @@ import (
 )
 
 // errECHPassthrough ends a handshake: what was opened cannot be forwarded unopened any more.
-var errECHPassthrough = errors.New("an encrypted ClientHello names a host that is passed through; publish no ECH for that host")
+var errECHPassthrough = errors.New("the encrypted ClientHello (ECH) is for a host with tls: passthrough, whose backend cannot read it; publish no ECH configuration for that host in DNS")
 
 // CheckECH refuses a listener that passes the public name of an ECH key through
 // while it terminates other hosts: a client that asks for one of these in an
@@ -29,8 +29,8 @@ func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
 		modes, terminates := tlsModes(cfg, l.Name)
 		for _, name := range names {
 			if terminates && modeOf(modes, hello.Name(name)) == config.TLSPassthrough {
-				return fmt.Errorf("listener %s passes %s through, which is the public name of an ECH key; "+
-					"it has to be terminated, or weir never sees what clients encrypt", l.Name, name)
+				return fmt.Errorf("listener %s passes TLS for %s through, and that is the public name of an ECH key (ech.keys); "+
+					"give that host a route without tls: passthrough, or weir cannot decrypt what clients encrypt with the key", l.Name, name)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/weirproxy/weir/proxy/backend"
@@ -19,6 +20,8 @@ type exchange struct {
 
 	relay func() bool // x.relayReady, bound once
 
+	privates *privates // of the client's connection; nil: HTTP/2 connections have none
+
 	whole  bool // the request's body is there: nothing waits for the client
 	ended  bool // none comes after this one on a connection that carries one at a time
 	broken bool // what was sent is no whole message
@@ -28,6 +31,7 @@ type exchange struct {
 // nothing with each one, so that nothing of an earlier one can be left in it.
 type progress struct {
 	started  time.Time
+	client   netip.AddrPort // the client that sent the request, see findClient; port 0: unknown
 	route    *Route
 	endpoint *backend.Endpoint
 	held     *backend.Endpoint // endpoint, until it is released
@@ -38,11 +42,15 @@ type progress struct {
 	lookAt   time.Time // when to look after the client meanwhile
 	moved    bool      // some of the body came since until was set
 
+	private   bool // afterwards, no other client may use the connection to the endpoint
+	http1Only bool // the endpoint requires HTTP/1.1 for the request
+
 	trouble    trouble
 	attempts   int
 	excused    int  // of the attempts: those that found nobody
 	lostShared bool // a connection to an endpoint that others share was lost
 	orphaned   bool // its listener is gone, or became another
+	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
 	answered   bool // the response's head was gathered for the client
 	upgraded   bool
 	status     int
@@ -68,20 +76,26 @@ const (
 type trouble uint8
 
 const (
-	none       trouble = iota
-	stale              // the idle connection had ended; nothing was sent
-	unsent             // there was no connection
-	refused            // the endpoint did not act on the request, and said so
-	unanswered         // a reused connection ended before any byte of the response
-	dropped            // a new connection did
-	failed             // the endpoint gave no proper response head
-	cutShort           // the response broke off behind its head
-	clientGone         // the client broke off, or sent no proper body
+	none        trouble = iota
+	stale               // the idle connection had ended; weir sent nothing
+	unsent              // there was no connection
+	needsHTTP1          // the endpoint requires HTTP/1.1
+	refused             // the endpoint reported that it did not process the request
+	unanswered          // a reused connection ended before any byte of the response
+	dropped             // a new connection did
+	failed              // the endpoint sent no valid response head
+	cutShort            // the response ended too early, after its head
+	outOfMemory         // there is no memory for the response
+	clientGone          // the client closed the connection, or sent an invalid body
 )
 
 // serve serves the request that was read. finish follows.
 func (x *exchange) serve() {
 	x.begin()
+	if x.trusts != 0 {
+		x.req.Reclaim()
+		x.client = x.findClient()
+	}
 	if !x.answerChallenge() {
 		switch route, refusal := x.findRoute(); {
 		case refusal != nil:
@@ -97,6 +111,7 @@ func (x *exchange) serve() {
 // begin starts an exchange: the clock, and the table that is current now.
 func (x *exchange) begin() {
 	x.reset(time.Now())
+	x.client = x.conn.Client
 	if t := x.proxy.table.Load(); t != x.table && !x.follow(t) {
 		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}
@@ -146,7 +161,7 @@ func (x *exchange) finish(now time.Time) {
 	x.record(now)
 }
 
-// last says whether the response is the last one on the connection. What is
+// last reports whether the response is the last one on the connection. What is
 // left of the body, only its upload knows while there is one that runs.
 func (x *exchange) last() bool {
 	if x.ended || x.req.Close || x.proxy.draining.Load() {
@@ -185,5 +200,8 @@ func (x *exchange) abandon() {
 	}
 	if x.held != nil {
 		x.held.Release()
+	}
+	if x.privates != nil {
+		x.privates.drop()
 	}
 }

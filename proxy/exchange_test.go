@@ -103,8 +103,8 @@ func TestBodilessResponses(t *testing.T) {
 	f := func(method, response, want string) {
 		t.Helper()
 		c.write("%s / HTTP/1.1\r\nHost: a\r\n\r\n", method)
-		e.conns <- serveOnce(e.accept(), response)
-		if got := c.head(); got != want {
+		e.conns <- serveOnce(e.accept(), dated(response))
+		if got := c.head(); got != dated(want) {
 			t.Errorf("%s was answered with %q, not %q", method, got, want)
 		}
 	}
@@ -131,11 +131,11 @@ func TestResponseFramings(t *testing.T) {
 		r, e := newPlain(t, nil)
 		c := r.dial("web")
 		c.write("GET / HTTP/%s\r\nHost: a\r\n\r\n", version)
-		s := serveOnce(e.accept(), response)
+		s := serveOnce(e.accept(), dated(response))
 		if closed {
 			s.Close()
 		}
-		c.wantRead(want)
+		c.wantRead(dated(want))
 		if strings.Contains(want, "close") {
 			c.wantEnd(false)
 			return
@@ -208,7 +208,7 @@ func TestGarbageResponses(t *testing.T) {
 		s := e.accept()
 		s.head()
 		io.WriteString(s.Conn, garbage)
-		if resp := c.wantResponse(502, "the endpoint gave no answer\n"); resp.Close {
+		if resp := c.wantResponse(502, "the endpoint sent no valid response\n"); resp.Close {
 			t.Error("the client's connection is closed for it")
 		}
 		rec := r.record()
@@ -230,7 +230,7 @@ func TestEndpointGoneInResponse(t *testing.T) {
 		r, e := newPlain(t, nil)
 		c := r.dial("web")
 		c.write("GET / HTTP/%s\r\nHost: a\r\n\r\n", version)
-		s := serveOnce(e.accept(), response)
+		s := serveOnce(e.accept(), dated(response))
 		if !strings.Contains(response, "zz") {
 			c.head() // it has arrived
 		}
@@ -263,7 +263,7 @@ func TestEndpointGoneBeforeResponse(t *testing.T) {
 		c.write(get)
 		s := serveOnce(e.accept(), part)
 		s.Close()
-		c.wantResponse(502, "the endpoint gave no answer\n")
+		c.wantResponse(502, "the endpoint sent no valid response\n")
 		r.record().want(t, "status", 502, "reason", "endpoint_closed", "retries", 0)
 		c.write(get)
 		serveOnce(e.accept(), ok(""))

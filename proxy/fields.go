@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
@@ -13,31 +14,14 @@ import (
 // them is gone, unless the listener trusts it.
 func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
-	if !x.trusted || x.certified {
-		x.dropForwarding(req)
-	}
+	x.dropClaims()
 	x.addForwarding(req)
 	x.addCertFields(req)
+	addVisit(req)
 	if hostOverride != "" {
 		setHost(req, []byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {
 		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the target's own
-	}
-}
-
-// dropForwarding drops what the client said of itself: all of it unless the
-// listener trusts it, and what it says of a certificate also where weir has seen
-// one itself, as two would speak for different clients.
-func (x *exchange) dropForwarding(req *message.Request) {
-	for i := range req.Fields {
-		switch f := &req.Fields[i]; f.ID {
-		case message.Forwarded, message.XForwardedFor, message.XForwardedProto, message.XForwardedHost,
-			message.XForwardedPort, message.XForwardedOther, message.XRealIP, message.XRequestID:
-			f.Dropped = f.Dropped || !x.trusted
-		case message.ClientCert, message.ClientCertChain, message.XClientCertSubject, message.XClientCertSAN,
-			message.XClientCertSHA256, message.ClientCertOther:
-			f.Dropped = true
-		}
 	}
 }
 
@@ -49,68 +33,165 @@ func setHost(req *message.Request, host []byte) {
 	req.Add(message.Host, host)
 }
 
-// addForwarding adds what weir knows of the connection. Of a trusted sender's
-// fields, lists are added to and single values stay.
+// addForwarding adds the HTTP headers about the client. To a list of addresses from a
+// trusted sender it appends; it keeps single values of a trusted sender.
 func (x *exchange) addForwarding(req *message.Request) {
 	var buf [64]byte
-	client := appendAddr(buf[:0], x.conn.Client.Addr())
-	x.addToList(message.XForwardedFor, client)
-	x.addIfAbsent(message.XForwardedProto, []byte(x.scheme()))
-	if req.Host.Len() > 0 {
-		x.addIfAbsent(message.XForwardedHost, req.Bytes(req.Host))
+	x.addForwardedFor(appendAddr(buf[:0], x.conn.Client.Addr()))
+	x.addSingle(message.XForwardedProto, []byte(x.scheme()))
+	x.addSingle(message.XForwardedHost, req.Bytes(req.Host))
+	if x.client.IsValid() { // the client of a Unix socket has no address
+		req.Add(message.XRealIP, appendAddr(buf[:0], x.client.Addr()))
 	}
-	if x.conn.Client.IsValid() { // a Unix socket's client has neither address nor port
-		x.addIfAbsent(message.XRealIP, client)
-		x.addIfAbsent(message.XForwardedPort, strconv.AppendUint(buf[len(client):len(client)], uint64(x.conn.Local.Port()), 10))
-	}
+	scheme := x.forwardedScheme()
+	x.addSingle(message.XForwardedPort, x.appendPort(buf[:0], scheme))
+	req.Add(message.XForwardedScheme, []byte(scheme))
+	req.Add(message.XScheme, []byte(scheme))
 	x.addForwarded(req)
-	if !x.trusted || req.Find(message.XRequestID) < 0 {
+	if x.single(message.XRequestID) < 0 {
 		id := requestID()
 		req.Add(message.XRequestID, id[:])
 	}
 }
 
-func (x *exchange) addIfAbsent(id message.ID, value []byte) {
-	if !x.trusted || x.req.Find(id) < 0 {
+// single returns the field of that id that a trusted sender wrote, or -1. If several
+// differ, weir cannot know which one the sender wrote itself and which one its client
+// wrote, so it drops all of them.
+func (x *exchange) single(id message.ID) int {
+	req := &x.req
+	if x.trusts&needs[id] == 0 {
+		return -1
+	}
+	first := req.Find(id)
+	if first < 0 {
+		return -1
+	}
+	for i := first + 1; i < len(req.Fields); i++ {
+		f := &req.Fields[i]
+		if f.ID != id || f.Dropped {
+			continue
+		}
+		if !bytes.Equal(req.Value(i), req.Value(first)) {
+			req.Drop(id)
+			return -1
+		}
+		f.Dropped = true
+	}
+	return first
+}
+
+// addSingle adds a field with value, if value is not empty and no trusted sender wrote the
+// field.
+func (x *exchange) addSingle(id message.ID, value []byte) {
+	if x.single(id) < 0 && len(value) > 0 {
 		x.req.Add(id, value)
 	}
 }
 
-// addToList adds a field with value, behind the values that a trusted sender gave.
-func (x *exchange) addToList(id message.ID, value []byte) {
-	if x.trusted {
-		if i := x.req.Find(id); i >= 0 {
-			var list []byte
-			for ; i >= 0; i = x.req.Find(id) {
-				list = append(append(list, x.req.Value(i)...), ", "...)
-				x.req.Fields[i].Dropped = true
-			}
-			x.req.Add(id, append(list, value...))
-			return
-		}
+// addForwardedFor appends the address of the other end of the connection to the addresses
+// from a trusted sender, in one field.
+func (x *exchange) addForwardedFor(sender []byte) {
+	req := &x.req
+	if x.trusts&trustFor == 0 || req.Find(message.XForwardedFor) < 0 {
+		req.Add(message.XForwardedFor, sender)
+		return
 	}
-	x.req.Add(id, value)
+	req.Append(message.XForwardedFor, func(b []byte) []byte {
+		for i := range req.Fields {
+			if f := &req.Fields[i]; f.ID == message.XForwardedFor && !f.Dropped {
+				f.Dropped = true
+				b = append(append(b, req.Value(i)...), ", "...)
+			}
+		}
+		return append(b, sender...)
+	})
 }
 
-// addForwarded adds the element of RFC 7239 that says the same as the X-Forwarded fields.
+// addForwarded adds an element of RFC 7239 with the same content as the X-Forwarded fields
+// and X-Real-IP, which were added before.
 func (x *exchange) addForwarded(req *message.Request) {
 	var buf [512]byte
 	b := append(buf[:0], "for="...)
-	if a := x.conn.Client.Addr(); a.Is6() {
+	if a := x.client.Addr(); a.Is6() {
 		b = append(b, `"[`...)
 		b = appendAddr(b, a)
 		b = append(b, `]"`...)
 	} else {
 		b = appendAddr(b, a)
 	}
-	if host := req.Bytes(req.Host); len(host) > 0 {
+	if host := x.forwardedHost(); len(host) > 0 {
 		b = append(b, `;host="`...) // a port's colon needs the quotes (section 4)
 		b = append(b, host...)
 		b = append(b, '"')
 	}
 	b = append(b, ";proto="...)
-	b = append(b, x.scheme()...)
-	x.addToList(message.Forwarded, b)
+	b = append(b, x.forwardedScheme()...)
+	req.Add(message.Forwarded, b)
+}
+
+// appendPort appends the port that the client used. Behind a Service, a load balancer or a
+// container's port mapping it rarely is the listener's own port. weir takes the listener's
+// public_port, or else the destination port in the PROXY header, or else the port in the
+// request's host, or else the default port of the scheme.
+func (x *exchange) appendPort(b []byte, scheme string) []byte {
+	if x.edge.publicPort != 0 {
+		return strconv.AppendUint(b, uint64(x.edge.publicPort), 10)
+	}
+	if h := x.conn.Header; h.Version != 0 && !h.Local && x.conn.Local.Port() != 0 {
+		return strconv.AppendUint(b, uint64(x.conn.Local.Port()), 10)
+	}
+	if port := portOf(x.forwardedHost()); len(port) > 0 {
+		return append(b, port...)
+	}
+	if scheme == "https" {
+		return append(b, "443"...)
+	}
+	return append(b, "80"...)
+}
+
+// portOf returns the port of an authority, as it was written. It is empty if there is none,
+// or if it is not a port number.
+func portOf(authority []byte) []byte {
+	name := hostOf(authority)
+	if len(name) == len(authority) || len(authority) > len(name)+len(":65535") {
+		return nil
+	}
+	port, n := authority[len(name)+1:], 0
+	for _, c := range port {
+		if c < '0' || '9' < c {
+			return nil
+		}
+		n = n*10 + int(c-'0')
+	}
+	if n == 0 || n > 65535 {
+		return nil
+	}
+	return port
+}
+
+// forwardedHost returns the host that the client requested.
+func (x *exchange) forwardedHost() []byte {
+	if x.trusts&trustHost != 0 {
+		if host := x.req.Get(message.XForwardedHost); message.ValidHost(host) {
+			return host
+		}
+	}
+	return x.req.Bytes(x.req.Host)
+}
+
+// forwardedScheme returns the scheme that the client used. A value from a trusted sender
+// counts only if it is unambiguous.
+func (x *exchange) forwardedScheme() string {
+	if x.trusts&trustProto == 0 {
+		return x.scheme()
+	}
+	switch proto := x.req.Get(message.XForwardedProto); {
+	case message.EqualFold(proto, "https"), message.EqualFold(proto, "wss"):
+		return "https"
+	case message.EqualFold(proto, "http"), message.EqualFold(proto, "ws"):
+		return "http"
+	}
+	return x.scheme()
 }
 
 // appendAddr appends an address; a Unix socket's client has none.

@@ -37,7 +37,7 @@ func forwarded(t *testing.T, trust, request string) string {
 }
 
 var vouched = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Real-IP", "Forwarded", "X-Request-Id",
-	"X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Forwarded-Scheme"}
+	"X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Forwarded-Scheme", "X-Scheme"}
 
 // What a stranger says of itself goes nowhere, however it is spelt.
 func TestForwardingFieldsOfStrangers(t *testing.T) {
@@ -70,14 +70,15 @@ func TestForwardingFieldsOfStrangers(t *testing.T) {
 	if id := fields(head, "X-Request-Id"); len(id) != 1 || len(id[0]) != 32 {
 		t.Errorf("X-Request-Id is %q", id)
 	}
-	if port := fields(head, "X-Forwarded-Port"); len(port) != 1 || len(port[0]) < 4 {
-		t.Errorf("X-Forwarded-Port is %q", port)
-	}
+	f("X-Forwarded-Port", "81")
+	f("X-Forwarded-Scheme", "http")
+	f("X-Scheme", "http")
 }
 
-// A trusted sender's lists are added to, its single values stay, and what it left out is set.
+// weir appends to the addresses from a trusted sender, keeps the headers that trust lists,
+// and writes all others itself.
 func TestForwardingFieldsOfTheTrusted(t *testing.T) {
-	head := forwarded(t, "127.0.0.0/8", "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\nx-forwarded-for: 192.0.2.2, 192.0.2.3\r\n"+
+	head := forwarded(t, "127.0.0.0/8, 192.0.2.3/32", "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\nx-forwarded-for: 192.0.2.2, 192.0.2.3\r\n"+
 		"Forwarded: for=192.0.2.1;proto=https\r\nX-Forwarded-Proto: https\r\nX-Request-Id: mine\r\nX-Forwarded-Prefix: /p\r\nX_Forwarded_For: forged\r\n\r\n")
 	f := func(name string, want ...string) {
 		t.Helper()
@@ -86,12 +87,12 @@ func TestForwardingFieldsOfTheTrusted(t *testing.T) {
 		}
 	}
 	f("X-Forwarded-For", "192.0.2.1, 192.0.2.2, 192.0.2.3, 127.0.0.1")
-	f("Forwarded", `for=192.0.2.1;proto=https, for=127.0.0.1;host="a";proto=http`)
+	f("Forwarded", `for=192.0.2.2;host="a";proto=https`)
 	f("X-Forwarded-Proto", "https")
 	f("X-Forwarded-Host", "a")
-	f("X-Real-IP", "127.0.0.1")
+	f("X-Real-IP", "192.0.2.2")
 	f("X-Request-Id", "mine")
-	f("X-Forwarded-Prefix", "/p")
+	f("X-Forwarded-Prefix")
 	if strings.Contains(head, "forged") {
 		t.Error("a misspelt field got through")
 	}
@@ -113,9 +114,10 @@ func TestRequestIDsDiffer(t *testing.T) {
 // rewritten is what rewrite makes of a request from client.
 func rewritten(t *testing.T, client, override, request string, h header.Header) *message.Request {
 	t.Helper()
-	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	if client != "" {
 		s.conn.Client = netip.MustParseAddrPort(client)
+		s.client = s.conn.Client
 	}
 	host, rest, _ := strings.Cut(request, "\n")
 	if host != "" {
@@ -142,7 +144,7 @@ func TestRewrite(t *testing.T) {
 	}
 	none := header.Header{}
 	f(rewritten(t, "[2001:db8::1]:1234", "", "a\n", none), "x-forwarded-for", "2001:db8::1", "x-real-ip", "2001:db8::1",
-		"forwarded", `for="[2001:db8::1]";host="a";proto=http`, "x-forwarded-port", "443")
+		"forwarded", `for="[2001:db8::1]";host="a";proto=http`, "x-forwarded-port", "80")
 	f(rewritten(t, "[fe80::1%eth0]:1", "", "a\n", none), "x-forwarded-for", "fe80::1", "forwarded", `for="[fe80::1]";host="a";proto=http`)
 	f(rewritten(t, "192.0.2.1:1", "", "[2001:db8::2]:8080\n", none), "forwarded", `for=192.0.2.1;host="[2001:db8::2]:8080";proto=http`)
 	// The scheme is that of the sender of the header, where it says so.
@@ -159,11 +161,53 @@ func TestRewrite(t *testing.T) {
 	f(rewritten(t, "192.0.2.1:1", "inside", "\n", none), "host", "inside")
 	// A Unix socket's client has no address.
 	unix := rewritten(t, "", "", "a\nX-Real-IP: 6.6.6.6\nX-Forwarded-Port: 6", none)
-	f(unix, "x-forwarded-for", "unknown", "x-real-ip", "", "x-forwarded-port", "", "forwarded", `for=unknown;host="a";proto=http`)
+	f(unix, "x-forwarded-for", "unknown", "x-real-ip", "", "x-forwarded-port", "80", "forwarded", `for=unknown;host="a";proto=http`)
+}
+
+// X-Forwarded-Port is the port that the client used, which need not be the listener's. X-Forwarded-Scheme and
+// X-Scheme have the same value as X-Forwarded-Proto.
+func TestForwardedPort(t *testing.T) {
+	said := header.Header{Version: 2, TLVs: header.TLVs{SSL: &header.SSL{TLS: true}}}
+	f := func(public int, h header.Header, trusts trust, request, port, scheme string) {
+		t.Helper()
+		x := &exchange{clientSide: clientSide{edge: &edge{publicPort: public}, trusts: trusts,
+			conn: &conn.Conn{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:8443"), Client: netip.MustParseAddrPort("192.0.2.1:1")}}}
+		x.client = x.conn.Client
+		for line := range strings.SplitSeq(request, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			x.req.AddField(name, value)
+		}
+		x.req.Host = x.req.ValueSpan(0)
+		x.rewrite("")
+		for name, want := range map[string]string{"x-forwarded-port": port, "x-forwarded-scheme": scheme, "x-scheme": scheme} {
+			if got := string(x.req.GetName(name)); got != want {
+				t.Errorf("public port %d, PROXY header %v, %q: %s is %q, not %q", public, h, request, name, got, want)
+			}
+		}
+	}
+	f(443, said, 0, "Host: a:81", "443", "https")
+	f(0, said, 0, "Host: a:81", "8443", "https")
+	f(0, header.Header{Version: 2, Local: true}, 0, "Host: a:81", "81", "http") // contains nothing about the client
+	f(0, header.Header{}, 0, "Host: a:81", "81", "http")
+	f(0, header.Header{}, 0, "Host: [2001:db8::1]:81", "81", "http")
+	f(0, header.Header{}, 0, "Host: [2001:db8::1]", "80", "http")
+	for _, none := range []string{"a", "a:", "a:0", "a:65536", "a:000081", "a:x", "a:-1"} {
+		f(0, header.Header{}, 0, "Host: "+none, "80", "http")
+	}
+	head := forwarded(t, "192.0.2.0/24], public_port: 8444, drop_headers: [X-User", "GET / HTTP/1.1\r\nHost: a:81\r\n\r\n")
+	if got := fields(head, "X-Forwarded-Port"); !slices.Equal(got, []string{"8444"}) {
+		t.Errorf("X-Forwarded-Port is %q with public_port", got)
+	}
+	// If a trusted proxy sends the host and scheme, the port follows from them.
+	f(0, header.Header{}, trustProto, "Host: a\nX-Forwarded-Proto: https", "443", "https")
+	f(0, header.Header{}, trustHost, "Host: a:81\nX-Forwarded-Host: b:82", "82", "http")
+	f(443, header.Header{}, trustPort, "Host: a\nX-Forwarded-Port: 8444", "8444", "http")
+	// weir trusts no sender in headers that repeat another header.
+	f(0, header.Header{}, trustOther|trustProto, "Host: a\nX-Scheme: forged\nX-Forwarded-Scheme: forged\nX-Forwarded-Proto: https", "443", "https")
 }
 
 func TestRewriteAllocatesNothing(t *testing.T) {
-	s := &exchange{clientSide: clientSide{conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString("app.example.org")
@@ -194,8 +238,8 @@ func TestHopByHop(t *testing.T) {
 	c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	s := e.accept()
 	s.head()
-	s.write("HTTP/1.1 200 OK\r\nConnection: X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nProxy-Authenticate: x\r\nX-Kept: 1\r\nContent-Length: 0\r\n\r\n")
-	if got := c.head(); got != "HTTP/1.1 200 OK\r\nX-Kept: 1\r\nContent-Length: 0\r\n\r\n" {
+	s.write("HTTP/1.1 200 OK\r\nConnection: X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nProxy-Authenticate: x\r\nX-Kept: 1\r\nDate: x\r\nContent-Length: 0\r\n\r\n")
+	if got := c.head(); got != "HTTP/1.1 200 OK\r\nX-Kept: 1\r\nDate: x\r\nContent-Length: 0\r\n\r\n" {
 		t.Errorf("the client got %q", got)
 	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -17,12 +19,23 @@ import (
 // forward takes the request to an endpoint of the route's backend and its
 // response to the client; where that fails and may be repeated, to another one.
 func (x *exchange) forward(r *Route) {
+	if r.closed != nil {
+		x.err = r.closed.why
+		x.reply(&r.closed.refusal)
+		return
+	}
 	b := r.backend
+	if x.visits() >= x.proxy.mostVisits() {
+		x.endLoop()
+		return
+	}
 	x.rewrite(b.Settings().Host)
-	client := x.conn.Client.Addr()
+	if !x.authenticates() {
+		return
+	}
 	var tried []*backend.Endpoint
 	for fresh := false; ; {
-		e, err := b.Acquire(client, tried, time.Time{})
+		e, own, err := x.acquire(b, tried)
 		if err != nil {
 			x.unavailable(err)
 			return
@@ -30,7 +43,9 @@ func (x *exchange) forward(r *Route) {
 		x.endpoint, x.held = e, e
 		x.attempts++
 		if b.Settings().MaxConnections == 0 || !x.goneInQueue() {
-			x.attempt(e, fresh)
+			x.attempt(e, own, fresh)
+		} else if own != nil {
+			own.Close()
 		}
 		if x.upgraded {
 			return // the endpoint is released when its tunnel ends
@@ -49,24 +64,31 @@ func (x *exchange) forward(r *Route) {
 	}
 }
 
-// attempt tries one endpoint: by an idle or shared connection if one is alive,
-// else by a new one. What ended before anything was sent does not count.
-func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
-	pooled := !fresh && e.Backend().Settings().SendProxy == 0 // a header names one client for good
-	for {
-		var link *backend.Session
-		if pooled {
+// attempt tries one endpoint, over the client's private connection to it, or over an idle
+// or shared connection that is alive, or else over a new one. An attempt does not count if
+// the connection ended before anything was sent, or if the endpoint requires HTTP/1.1.
+func (x *exchange) attempt(e *backend.Endpoint, own *backend.Session, fresh bool) {
+	pooled := !fresh && e.Backend().Settings().SendProxy == 0 // a PROXY header names one client for the whole connection
+	for link := own; ; link = nil {
+		if link == nil && pooled {
 			link = e.Idle(x.need())
 		}
 		if link == nil {
 			var err error
 			if link, err = x.dial(e); err != nil {
-				e.Failed(err)
-				x.fail(unsent, dialStatus(err), "connect", err)
+				x.lostDial(e, err)
 				return
 			}
 		}
-		if x.talk(link); x.trouble != stale {
+		if x.private {
+			link.MakePrivate()
+		}
+		x.talk(link)
+		switch {
+		case x.trouble == stale:
+		case x.trouble == needsHTTP1 && x.upload.repeatable():
+			x.http1Only = true
+		default:
 			return
 		}
 	}
@@ -74,14 +96,36 @@ func (x *exchange) attempt(e *backend.Endpoint, fresh bool) {
 
 // need is what the exchange needs of its way to an endpoint.
 func (x *exchange) need() backend.Need {
-	return backend.Need{Upgrade: x.req.Upgrade.Len() > 0, Limits: *x.proxy.limits.Load()}
+	return backend.Need{Upgrade: x.req.Upgrade.Len() > 0, Private: x.private || x.http1Only, Limits: *x.proxy.limits.Load(), Memory: x.proxy.Memory}
 }
 
+// dial makes a connection to e. It returns errClientCut as soon as the client's connection is
+// cut or its stream is reset. In a shortage of descriptors weir cuts connections whose dials
+// wait for a descriptor, and needs theirs at once.
 func (x *exchange) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
-	link, err := e.Connect(context.Background(), x.proxy.outgoing(x.conn, x.tls, x.sni, x.policy), x.need())
+	c := newCancelable()
+	x.wire.Link(c)
+	link, err := e.Connect(c.ctx, x.proxy.outgoing(x.conn, x.client, x.tls, x.sni, x.policy), x.need())
+	x.wire.Link(nil)
 	x.connect = time.Since(begun)
-	return link, err
+	return link, c.end(err)
+}
+
+// connectFailed is the reason for an exchange that has no connection to an endpoint.
+const connectFailed = "connect"
+
+// lostDial notes that there is no connection to e.
+func (x *exchange) lostDial(e *backend.Endpoint, err error) {
+	switch {
+	case !errors.Is(err, errClientCut):
+		e.Failed(err)
+		x.fail(unsent, dialStatus(err), connectFailed, err)
+	case x.conn.WasCut():
+		x.fail(clientGone, http.StatusServiceUnavailable, x.cutBy(), err)
+	default:
+		x.fail(clientGone, 0, "client_gone", err) // it reset the stream
+	}
 }
 
 // talk runs the exchange over one connection to the endpoint, which is kept
@@ -90,6 +134,7 @@ func (x *exchange) talk(link *backend.Session) {
 	x.link, x.trouble, x.phase = link, none, sending
 	x.status, x.reason, x.err = 0, "", nil // of the attempt before
 	settings := x.route.backend.Settings()
+	link.HTTP.ChargeTo(x.account)
 	link.SetWriteTimeout(settings.Timeouts.BodyIdle)
 	begun := x.started
 	if x.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued before
@@ -109,7 +154,8 @@ func (x *exchange) talk(link *backend.Session) {
 	x.link = nil
 	if x.mayKeep(link) {
 		link.HTTP.Release()
-		x.endpoint.Keep(link)
+		link.HTTP.ChargeTo(nil)
+		x.keep(link)
 		return
 	}
 	link.HTTP.Close()
@@ -127,12 +173,12 @@ func (x *exchange) talkAwaiting(link *backend.Session) {
 	}
 }
 
-// mayKeep says whether another client's request may go over the connection:
-// this exchange is over on both sides, to the last byte. A request that was not
-// sent as a whole would swallow the next one.
+// mayKeep returns true if another request may use the connection, also one of another client
+// unless the connection is private. This exchange must be complete on both sides: after a
+// request that was not sent completely, the endpoint would take the next one for its rest.
 func (x *exchange) mayKeep(link *backend.Session) bool {
 	return x.trouble == none && link.HTTP.Reusable() && x.upload.delivered() && !link.WasCut() &&
-		x.endpoint.Backend().Settings().SendProxy == 0 // a header names one client for good
+		(link.Private() || x.endpoint.Backend().Settings().SendProxy == 0) // a PROXY header names one client for the whole connection
 }
 
 // relayReady is called within the endpoint connection's Await, when bytes may
@@ -210,6 +256,9 @@ func (x *exchange) gotHead() bool {
 		x.wire.WriteHead(&x.req, &x.res, false)
 		return x.flush() != nil
 	}
+	if x.res.AsksForConnection() {
+		x.link.MakePrivate()
+	}
 	accepted := x.wire.Accepts(&x.req, &x.res)
 	if !accepted && x.res.Status == 101 {
 		x.lostEndpoint(errNotAccepted)
@@ -226,8 +275,7 @@ func (x *exchange) gotHead() bool {
 	if x.proxy.log.Load() != nil || x.res.Status == 101 { // nobody else asks how long it took
 		x.waited = time.Since(x.started)
 	}
-	x.promise(&x.res)
-	x.wire.WriteHead(&x.req, &x.res, x.last())
+	x.writeHead(&x.res)
 	if x.res.Status == 101 {
 		x.upgraded = x.flush() == nil
 		return true
@@ -237,9 +285,9 @@ func (x *exchange) gotHead() bool {
 
 var (
 	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
-		Detail: "the endpoint's 101 does not answer the client's WebSocket key"}
+		Detail: "the endpoint's 101 response has a wrong Sec-WebSocket-Accept"}
 	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
-		Detail: "the endpoint answered the upgrade as if it were any request"}
+		Detail: "the endpoint answered the upgrade request without switching protocols"}
 )
 
 // relayBody passes on what is there of the body. Nothing is held back while
@@ -300,11 +348,19 @@ func (x *exchange) lostClient(err error) {
 	reason := "client_gone"
 	switch {
 	case x.conn.WasCut():
-		reason = "cut"
+		reason = x.cutBy()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = "slow_read"
+		reason, err = "slow_read", slowRead(x.edge, err)
 	}
 	x.fail(clientGone, x.status, reason, err)
+}
+
+// cutBy returns the reason for an exchange whose connection weir closed.
+func (x *exchange) cutBy() string {
+	if x.account.Ended() {
+		return message.ErrMemory.Reason
+	}
+	return "cut"
 }
 
 func (x *exchange) fail(t trouble, status int, reason string, err error) {
@@ -321,8 +377,18 @@ func (x *exchange) lostEndpoint(err error) {
 	case errors.Is(err, conn.ErrCut) && !x.conn.WasCut():
 		x.fail(clientGone, x.status, "client_gone", errClientGone) // it was the client's reset that cut it
 		return
+	case errors.Is(err, message.ErrMemory):
+		status := http.StatusServiceUnavailable
+		if x.answered {
+			status = x.status
+		}
+		x.fail(outOfMemory, status, message.ErrMemory.Reason, err) // not the endpoint's fault
+		return
 	case errors.As(err, &unfit):
 		x.fail(failed, unfit.Status, unfit.Reason, err)
+		return
+	case x.wantsHTTP1(err):
+		x.fail(needsHTTP1, http.StatusBadGateway, "endpoint_closed", err)
 		return
 	case x.phase != relayingBody && http2.Unprocessed(err):
 		x.fail(refused, http.StatusServiceUnavailable, "endpoint_refused", err)
@@ -331,14 +397,16 @@ func (x *exchange) lostEndpoint(err error) {
 		if !x.answered {
 			x.status = http.StatusServiceUnavailable
 		}
-		x.fail(clientGone, x.status, "cut", err)
+		x.fail(clientGone, x.status, x.cutBy(), err)
 		return
 	case x.phase == relayingBody:
-		x.fail(cutShort, x.status, "response_cut_short", err)
+		err = http1.Explain(err, x.route.backend.Name())
+		x.fail(cutShort, x.status, "response_cut_short", x.tooSlow(err))
 	case errors.As(err, &refusal):
+		err = http1.Explain(err, x.route.backend.Name())
 		x.fail(failed, http.StatusBadGateway, "bad_response_"+refusal.Reason, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		x.fail(failed, http.StatusGatewayTimeout, "response_timeout", err)
+		x.fail(failed, http.StatusGatewayTimeout, "response_timeout", x.tooSlow(err))
 	case x.idleEnded(err):
 		x.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
 		return // an idle connection may end at any time: that is no fault of the endpoint's
@@ -350,7 +418,7 @@ func (x *exchange) lostEndpoint(err error) {
 	x.endpoint.Failed(err)
 }
 
-// idleEnded says whether what ended is a connection that had been used before,
+// idleEnded reports whether what ended is a connection that had been used before,
 // without a word about the request: that may happen to an idle one at any time.
 // One that others share is only once taken for such: the next may be shared as
 // well, and the request may be what ends them. A stream's reset is the
@@ -376,7 +444,7 @@ func (x *exchange) tellPanic(err error) {
 	}
 }
 
-// mayRetry says whether the request may go to another endpoint: it was not
+// mayRetry reports whether the request may go to another endpoint: it was not
 // sent, or may be repeated; and retries are within their bounds. That an idle
 // connection had ended is no sign of overload, and happens once in an exchange,
 // as the next attempt has a new connection: the share of retries is not for it.
@@ -417,6 +485,12 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 // unavailable answers where no endpoint could be had.
 func (x *exchange) unavailable(err error) {
 	x.err = err
+	if why := x.route.backend.LookupError(); why != nil && errors.Is(err, backend.ErrNoReady) {
+		x.err = fmt.Errorf("%w: %w", err, why) // for the log only: clients must not learn the names of endpoints
+	}
+	if errors.Is(err, backend.ErrQueueTimeout) {
+		err = backend.ErrQueueTimeout // neither those of backends
+	}
 	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
 }
 
@@ -441,13 +515,17 @@ func (x *exchange) giveUp() {
 		return
 	}
 	err := x.err
-	x.reply(&message.Refusal{Status: x.status, Reason: x.reason, Detail: troubleText(x.status, err)})
+	x.reply(&message.Refusal{Status: x.status, Reason: x.reason, Detail: troubleText(x.status, x.reason, err)})
 	x.err = err
 }
 
-func troubleText(status int, err error) string {
+func troubleText(status int, reason string, err error) string {
 	var refusal *message.Refusal
 	switch {
+	case reason == connectFailed && status == http.StatusGatewayTimeout:
+		return "no connection to an endpoint in time"
+	case reason == connectFailed:
+		return "no connection to an endpoint"
 	case status == http.StatusGatewayTimeout:
 		return "the endpoint did not answer in time"
 	case status == http.StatusRequestTimeout:
@@ -455,9 +533,9 @@ func troubleText(status int, err error) string {
 	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
 	case status == http.StatusServiceUnavailable:
-		return "the endpoint did not take the request"
+		return "the endpoint refused the request"
 	}
-	return "the endpoint gave no answer"
+	return "the endpoint sent no valid response"
 }
 
 func dialStatus(err error) int {

@@ -29,7 +29,7 @@ const (
 // (doc/http-grpc-status-mapping.md), but where weir knows better.
 func grpcStatus(r *message.Refusal) int {
 	switch r.Status {
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusLoopDetected: // clients must not retry a loop
 		return grpcInternal
 	case http.StatusUnauthorized:
 		return grpcUnauthenticated
@@ -102,7 +102,7 @@ func grpcTimeout(value []byte) (timeout time.Duration, limited bool) {
 	return time.Duration(min(count, uint64(24*365*time.Hour/unit))) * unit, true
 }
 
-// isGRPC says whether a request is a call of gRPC. That of gRPC-Web is not: its
+// isGRPC reports whether a request is a call of gRPC. That of gRPC-Web is not: its
 // clients read the status of HTTP.
 func isGRPC(req *message.Request) bool {
 	rest, ok := bytes.CutPrefix(req.GetName("content-type"), []byte("application/grpc"))
@@ -113,6 +113,7 @@ func isGRPC(req *message.Request) bool {
 // logged and counted is the status that HTTP would have had.
 func (x *exchange) replyGRPC(r *message.Refusal) {
 	x.status, x.reason = r.Status, r.Reason
+	x.generate(r.Reason)
 	res := &x.res
 	res.Reset()
 	res.Status = http.StatusOK
@@ -123,9 +124,8 @@ func (x *exchange) replyGRPC(r *message.Refusal) {
 	if x.wire.Version() != "2" {
 		res.Add(message.ContentLength, []byte("0"))
 	}
-	x.promise(res)
 	x.answered = true
-	x.wire.WriteHead(&x.req, res, x.last())
+	x.writeHead(res)
 	x.wire.WriteEnd(res)
 	if err := x.wire.Flush(); err != nil {
 		x.ended, x.err = true, err

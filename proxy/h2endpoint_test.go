@@ -287,7 +287,9 @@ func TestHTTP2EndpointWaits(t *testing.T) {
 	if f := nextFrame[*xhttp2.RSTStreamFrame](t, fr); f.ErrCode != xhttp2.ErrCodeCancel {
 		t.Error(f)
 	}
-	r.record().want(t, "reason", "response_timeout")
+	rec := r.record()
+	rec.want(t, "reason", "response_timeout")
+	rec.wantError(t, "backends.app.timeouts.response_head")
 	c.write(post(100000)) // a body that nobody takes, and nobody sends
 	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
 	c.write("%s", strings.Repeat("x", 100000))
@@ -302,7 +304,20 @@ func TestHTTP2EndpointWaits(t *testing.T) {
 	fr.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true})
 	c.head()
 	c.wantEnd(true)
-	r.record().want(t, "reason", "response_cut_short")
+	rec = r.record()
+	rec.want(t, "reason", "response_cut_short")
+	rec.wantError(t, "backends.app.timeouts.body_idle")
+}
+
+func TestHTTP2EndpointReadsNothing(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, h2cBackend, func(c *config.Config) { c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond }, "@app", e.address)
+	c := r.dial("web")
+	c.write(post(5) + "12345")
+	_, fr := e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 0})
+	nextFrame[*xhttp2.HeadersFrame](t, fr)
+	c.wantResponse(504, "*")
+	r.record().want(t, "reason", "response_timeout", "error", "the endpoint did not read the request within 50ms (backends.app.timeouts.body_idle)")
 }
 
 func TestClientGivesUpOnHTTP2(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience is the timeout of each wait in a test.
 const patience = 10 * time.Second
 
 // rig is a Proxy with real sockets around it, and everything it tells of.
@@ -57,12 +58,18 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 		records: make(chan entry, 10000), refusals: make(chan entry, 10000), tickets: certs.NewTickets()}
 	r.store = certs.New(certs.NewMetrics(r.registry))
 	r.set = backend.NewSet(backend.Options{})
-	r.proxy = &Proxy{Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
+	r.proxy = &Proxy{Memory: memory.NewProcess(t.Context()), Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
 		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
 	r.proxy.SetLimits(http1.Limits{})
 	t.Cleanup(func() {
 		r.shut()
+		eventually(t, "nothing is left in the memory account", func() error {
+			if n := r.proxy.Memory.Used(); n != 0 {
+				return fmt.Errorf("%d bytes are", n)
+			}
+			return nil
+		})
 		eventually(t, "goroutines end", func() error {
 			if n := runtime.NumGoroutine(); n > before {
 				buf := make([]byte, 1<<20)
@@ -79,6 +86,15 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 	})
 	r.load(text, tune, pairs...)
 	return r
+}
+
+// long skips tests of many seconds outside of CI, so that "go test ./..." takes a few minutes. They wait until
+// real sockets are idle, and run one after the other, because each looks for leaks in the process.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("CI") != "true" {
+		t.Skip("takes long: runs where CI=true, as in .ci/run")
+	}
 }
 
 // warmUp makes package conn start what it keeps for the life of the process.
@@ -295,6 +311,16 @@ func (e entry) want(t testing.TB, pairs ...any) {
 	for i := 0; i < len(pairs); i += 2 {
 		if got := e[pairs[i].(string)]; fmt.Sprint(got) != fmt.Sprint(pairs[i+1]) {
 			t.Errorf("%s is %v, not %v, in %v", pairs[i], got, pairs[i+1], e)
+		}
+	}
+}
+
+// wantError checks that the error sentence contains each text, such as the name of the setting that ended a wait.
+func (e entry) wantError(t testing.TB, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if got := fmt.Sprint(e["error"]); !strings.Contains(got, text) {
+			t.Errorf("the error %q does not contain %q", got, text)
 		}
 	}
 }

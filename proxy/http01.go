@@ -42,7 +42,7 @@ func (x *exchange) answerChallenge() bool {
 	return true
 }
 
-// isChallengeToken says whether b is one segment in base64url, as tokens are.
+// isChallengeToken reports whether b is one segment in base64url, as tokens are.
 func isChallengeToken(b []byte) bool {
 	for _, c := range b {
 		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_') {

@@ -19,7 +19,7 @@ const (
 	noHandshake = "handshake"
 )
 
-var errNotSSH = errors.New("the connection begins with S but not as SSH does")
+var errNotSSH = errors.New("the connection begins with the letter S, but is not SSH")
 
 // servePlain serves an http listener. Only where SSH shares it are the first
 // bytes looked at.
@@ -29,7 +29,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 		ssh, err := beginsAsSSH(c)
 		switch {
 		case err != nil && !errors.Is(err, errNotSSH):
-			p.refuse(c, e, "first_bytes", err)
+			p.refuse(c, e, "first_bytes", e.explain(nil, err))
 			return
 		case ssh:
 			c.Established()
@@ -84,10 +84,10 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 			p.refuseHello(c, e, badHello, err)
 			return
 		}
-		c.Unread(raw)
+		c.Unread(raw) // in the format of SSLv2 as well: it names no host, and terminate refuses it
 		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
-			p.tunnelTo(c, e, h.passthrough, info.ServerName)
+			p.tunnelTo(c, e, h.passthrough, &security{sni: info.ServerName})
 			return
 		}
 	}
@@ -97,6 +97,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 // refuseHello ends a connection to a tls listener that never came as far as a
 // handshake. It counts as one that failed.
 func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
+	err = e.explain(nil, err)
 	p.Handshakes.Handshake(e.name, "", 0, 0, err)
 	if p.Clients != nil {
 		p.Clients.Note(policy.Handshake{Listener: e.name, Client: c.Client.Addr(), Err: err})
@@ -107,7 +108,7 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 // handshakeReason is reason unless there was no TLS at all.
 func handshakeReason(reason string, err error) string {
 	var notRecord tls.RecordHeaderError
-	if errors.As(err, &notRecord) {
+	if errors.As(err, &notRecord) && policy.HandshakeResult(err) != policy.ResultSSLv2Hello {
 		return notTLS
 	}
 	return reason
@@ -120,17 +121,22 @@ type handshake struct {
 	edge      *edge
 	sni       string
 	host      *host
+	tunnel    *Route // the route of a tunnel whose TLS weir terminates; nil: HTTP
 	policy    *policy.Policy
 	hello     *tls.ClientHelloInfo // nil: none was read yet
 	challenge bool                 // it is a certificate authority's, see challenge.go
+	refused   error                // why there is no certificate for the name
 }
 
-// choose finds the policy of a ClientHello: by its name and the client's network.
+// choose finds the policy of a ClientHello: by its name, or that there is none, and the
+// client's network.
 func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 	h.hello = hi
 	h.sni = hello.Name(hi.ServerName)
 	if h.sni != "" {
 		h.host = h.edge.lookup([]byte(h.sni))
+	} else {
+		h.host = h.edge.opened()
 	}
 	if h.host != nil && h.host.passthrough != nil {
 		// Only the inside of an encrypted hello can name such a host here: serveTLS
@@ -140,11 +146,17 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 	if isChallenge(hi) {
 		h.challenge = true
 		h.policy = h.proxy.answer(hi)
-	} else {
-		h.policy = h.edge.policyFor(h.host, h.conn.Client.Addr())
-		if h.edge.http2 {
-			return h.policy.OfferHTTP2(hi), nil
-		}
+		return h.policy, nil
+	}
+	if h.refused = h.chooseTunnel(); h.refused != nil {
+		return nameless, nil
+	}
+	h.policy = h.edge.policyFor(h.host, h.sni, h.conn.Client.Addr())
+	switch {
+	case h.tunnel != nil:
+		return h.policy.Offering(h.tunnel.config.ALPN), nil
+	case h.edge.http2:
+		return h.policy.OfferHTTP2(hi), nil
 	}
 	return h.policy, nil
 }
@@ -154,6 +166,9 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{proxy: p, conn: c, edge: e}
 	tc := tls.Server(c, policy.Server(h.choose, t.ech))
 	err := tc.Handshake()
+	if err != nil {
+		err = e.explain(tc, h.reason(err))
+	}
 	state := tc.ConnectionState()
 	p.handshakeEnded(h, &state, err)
 	switch {
@@ -165,6 +180,10 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	default:
 		h.hello = nil // it is of no use any more, and larger than the rest
 		c.Established()
+		if h.tunnel != nil {
+			p.tunnelTo(c, e, h.tunnel, &security{tls: tc, sni: h.sni, policy: h.policy})
+			return
+		}
 		if side := newClientSide(p, c, t, e, tc, h); state.NegotiatedProtocol == policy.HTTP2 {
 			serveHTTP2(side)
 		} else {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,6 +59,20 @@ func TestIngressPaths(t *testing.T) {
 	f("ImplementationSpecific /foo", "/foobar", "")
 	f("ImplementationSpecific ", "/foo", "ImplementationSpecific ")
 
+	// A path that weir cannot match answers 503 for all paths below its literal prefix, and none of these requests
+	// goes to a shorter path.
+	const refused, expression = "default/refused", "Prefix /, ImplementationSpecific /api/v[0-9]+/.*"
+	for _, request := range []string{"/api/v", "/api/v1/x", "/api/vendor", "/API/V1/x", "//api//v1", "/%61pi/v1", "/api%2Fv1", "/api/%76"} {
+		f(expression, request, refused)
+	}
+	for _, request := range []string{"/", "/api", "/api/", "/api/w", "/apiv", "/x/api/v1"} {
+		f(expression, request, "Prefix /")
+	}
+	f(expression+", Prefix /api/v1", "/api/v1/x", "Prefix /api/v1")
+	f("Prefix /, Prefix /caf\u00e9", "/caf%c3%A9/menu", refused)
+	f("Prefix /, Prefix /api?x=1", "/api", refused)
+	f("ImplementationSpecific /(.*)", "/anything", refused)
+
 	hosts := func(rule, request string, want bool) {
 		t.Helper()
 		if got := routed(t, rule, "Prefix /", request, "/") != ""; got != want {
@@ -109,7 +124,7 @@ func routed(t *testing.T, rule, paths, host, request string) string {
 		return ""
 	}
 	if r := h.match([]byte(request)); r != nil {
-		return byBackend[r.config.Backend]
+		return cmp.Or(byBackend[r.config.Backend], r.config.Backend)
 	}
 	return ""
 }

@@ -3,102 +3,209 @@ package proxy
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // Metrics counts exchanges and tunnels. It outlives tables: a route that stays
 // keeps its counts through a reload.
 type Metrics struct {
-	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	bytes    *prometheus.CounterVec
-	tunnels  *prometheus.GaugeVec
-	ended    *prometheus.CounterVec
-	http2    *prometheus.CounterVec
-	slow     *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	bytes     *prometheus.CounterVec
+	tunnels   *prometheus.GaugeVec
+	ended     *prometheus.CounterVec
+	http2     *prometheus.CounterVec
+	slow      *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
+	generated *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
-	names     map[string]bool     // of routes
-	reasons   map[string][]string // for which tunnels of a route ended
-	none      *routeMetrics       // of requests that no route matched
+	names     map[string]*routeMetrics // by the name of the route
+	reasons   map[string][]string      // the reasons why tunnels of a route ended, by label
+	none      *routeMetrics            // for requests that no route matched
+	limit     int                      // number of routes of one namespace that may have series of their own
+	opened    map[string]int           // number of such routes, by namespace
+	openedAll int
+	others    map[string]*routeSeries // the series that the other routes of a namespace share
+	folded    *prometheus.GaugeVec
 }
 
+// routeKey is a route and its backend: the labels of series.
 type routeKey struct{ route, backend string }
 
-// routeMetrics are the handles of one route, resolved when a table is built.
+// routeMetrics are the metrics of one route. Its first exchange or tunnel creates its
+// series: there may be many routes, and tenants of a cluster choose their number.
 type routeMetrics struct {
-	key      routeKey
+	key       routeKey
+	namespace string // of the object that the route was made from; empty: none
+	m         *Metrics
+	series    atomic.Pointer[routeSeries] // nil: nothing was counted yet
+	own       bool                        // series belongs to this route alone; guarded by m.mu
+	folded    bool                        // series is shared with other routes of the namespace; guarded by m.mu
+	retired   bool                        // the route was removed; guarded by m.mu
+}
+
+// routeSeries has the time series of one route, or of several routes that share them.
+type routeSeries struct {
+	labels   routeKey
 	m        *Metrics
 	codes    [6]atomic.Pointer[hundred] // by the first digit
 	texts    []string                   // the codes there are series of; guarded by m.mu
 	duration prometheus.Observer
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
-	retired  bool // its series are gone; guarded by m.mu
+	own      generated
+	gone     bool // no scrape shows them any more; guarded by m.mu
 }
+
+// The limits of series that do not depend on the configuration.
+const (
+	// mostObjectRoutes limits the routes of objects that have series of their own, in all
+	// namespaces.
+	mostObjectRoutes = 10_000
+	// mostCodes limits the status codes in a route's series: endpoints choose them.
+	mostCodes = 40
+)
 
 // NewMetrics registers the metrics of exchanges and tunnels.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_requests_total",
-			Help: "HTTP exchanges by route, backend and status code; both are empty where no route matched, the code is 499 where the client was gone before the response."},
+			Help: "HTTP requests by route, backend and status code. Route and backend are empty if no route matched. The code is 499 if the client closed the connection before the response."},
 			[]string{"route", "backend", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_duration_seconds",
-			Help:    "Time from a request's head to the end of its response.",
+			Help:    "Time from the request head to the end of the response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
 			[]string{"route", "backend"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_bytes_total",
-			Help: "Bytes from (in) and to (out) clients by route, as on the wire."}, []string{"route", "direction"}),
+			Help: "Bytes from clients (in) and to clients (out) by route: bytes on the wire for HTTP, delivered bytes for tunnels."}, []string{"route", "direction"}),
 		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
-			Help: "Tunnels open by route."}, []string{"route"}),
+			Help: "Open tunnels by route, upgraded connections included."}, []string{"route"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tunnels_ended_total",
-			Help: "Tunnels that ended, and connections that came to none, by route and reason."}, []string{"route", "reason"}),
+			Help: "Tunnels that ended, and connections for which no tunnel could be established, by route and reason."}, []string{"route", "reason"}),
 		http2: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http2_errors_total",
-			Help: "Connections and streams of clients that were ended for a fault of theirs, by listener and reason."}, []string{"listener", "scope", "reason"}),
+			Help: "HTTP/2 connections and streams that weir ended because of a client error, by listener, scope and reason."}, []string{"listener", "scope", "reason"}),
 		slow: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_slow_clients_total",
-			Help: "Exchanges that were ended because the client was too slow, by what it was slow with: slow_head, slow_body or slow_read."}, []string{"listener", "reason"}),
-		routes: make(map[routeKey]*routeMetrics), reasons: make(map[string][]string),
+			Help: "Requests ended because the client was too slow, by reason: slow_head (sending the head), slow_body (sending the body) or slow_read (reading the response)."}, []string{"listener", "reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_refused_total",
+			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
+		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
+			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "backend", "reason"}),
+		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
+			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
+		routes: make(map[routeKey]*routeMetrics), reasons: make(map[string][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
+		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow)
-	m.none = m.route("", "")
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.folded)
+	m.none = m.route("", "", "")
 	return m
+}
+
+// SetLimit sets how many routes of one namespace may have series of their own. Routes that
+// already have them keep them.
+func (m *Metrics) SetLimit(routes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = routes
 }
 
 // hundred are the counters of the codes with one first digit. Most routes see
 // few of them, and there are many routes.
 type hundred [100]atomic.Pointer[prometheus.Counter]
 
-func (m *Metrics) route(route, backend string) *routeMetrics {
+func (m *Metrics) route(route, backend, namespace string) *routeMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := routeKey{route, backend}
 	r := m.routes[key]
 	if r == nil {
-		r = &routeMetrics{key: key, m: m,
-			duration: m.duration.WithLabelValues(route, backend),
-			in:       m.bytes.WithLabelValues(route, "in"),
-			out:      m.bytes.WithLabelValues(route, "out"),
-			tunnels:  m.tunnels.WithLabelValues(route),
-		}
+		r = &routeMetrics{key: key, namespace: namespace, m: m}
 		m.routes[key] = r
 	}
 	return r
 }
 
+// get returns the series of a route.
+func (r *routeMetrics) get() *routeSeries {
+	if s := r.series.Load(); s != nil {
+		return s
+	}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.open()
+}
+
+// open creates the series of a route that has none: its own, or those that the namespace's
+// other routes share. The caller holds m.mu.
+func (r *routeMetrics) open() *routeSeries {
+	if s := r.series.Load(); s != nil {
+		return s
+	}
+	m := r.m
+	var s *routeSeries
+	switch {
+	case r.retired: // the last exchange of a removed route must not create its series again
+		s = m.detached(r.key)
+	case r.namespace == "":
+		s, r.own = m.newSeries(r.key), true
+	case m.opened[r.namespace] < m.limit && m.openedAll < mostObjectRoutes:
+		s, r.own = m.newSeries(r.key), true
+		m.opened[r.namespace]++
+		m.openedAll++
+	default:
+		if s = m.others[r.namespace]; s == nil {
+			s = m.newSeries(routeKey{route: r.namespace + other})
+			m.others[r.namespace] = s
+		}
+		r.folded = true
+		m.folded.WithLabelValues(r.namespace).Inc()
+	}
+	r.series.Store(s)
+	return s
+}
+
+// other is the end of the label that the other routes of a namespace share. Names of routes
+// from objects have more slashes.
+const other = "/other"
+
+func (m *Metrics) newSeries(labels routeKey) *routeSeries {
+	return &routeSeries{labels: labels, m: m,
+		duration: m.duration.WithLabelValues(labels.route, labels.backend),
+		in:       m.bytes.WithLabelValues(labels.route, "in"),
+		out:      m.bytes.WithLabelValues(labels.route, "out"),
+		tunnels:  m.tunnels.WithLabelValues(labels.route),
+	}
+}
+
+// detached returns series that no scrape shows.
+func (m *Metrics) detached(labels routeKey) *routeSeries {
+	return &routeSeries{labels: labels, m: m, gone: true, in: unseen(), out: unseen(),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "retired"}), tunnels: prometheus.NewGauge(prometheus.GaugeOpts{Name: "retired"})}
+}
+
+func unseen() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: "retired"})
+}
+
 // retain drops the series of routes that t does not have.
 func (m *Metrics) retain(t *Table) {
 	keep := map[routeKey]bool{{}: true}
-	names := map[string]bool{"": true}
+	names := map[string]*routeMetrics{"": m.none}
+	namespaces := map[string]bool{}
 	for _, e := range t.edges {
 		e.each(func(r *Route) {
 			keep[r.metrics.key] = true
-			names[r.name] = true
+			names[r.name] = r.metrics
+			namespaces[r.metrics.namespace] = true
 		})
 	}
 	m.mu.Lock()
@@ -107,14 +214,7 @@ func (m *Metrics) retain(t *Table) {
 		if t.edges[name] == nil {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
 			m.slow.DeletePartialMatch(prometheus.Labels{"listener": name})
-		}
-	}
-	for name, reasons := range m.reasons {
-		if !names[name] {
-			for _, reason := range reasons {
-				m.ended.DeleteLabelValues(name, reason)
-			}
-			delete(m.reasons, name)
+			m.refusals.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
 	m.names = names
@@ -123,28 +223,76 @@ func (m *Metrics) retain(t *Table) {
 		m.listeners[name] = true
 	}
 	for key, r := range m.routes {
-		if keep[key] {
+		if !keep[key] {
+			delete(m.routes, key)
+			m.retire(r)
+		}
+	}
+	for namespace, s := range m.others {
+		if !namespaces[namespace] {
+			delete(m.others, namespace)
+			m.folded.DeleteLabelValues(namespace)
+			m.drop(s)
+		}
+	}
+	for label, reasons := range m.reasons {
+		if m.shows(label) {
 			continue
 		}
-		r.retired = true
-		delete(m.routes, key)
-		for _, code := range r.texts {
-			m.requests.DeleteLabelValues(key.route, key.backend, code)
+		for _, reason := range reasons {
+			m.ended.DeleteLabelValues(label, reason)
 		}
-		m.duration.DeleteLabelValues(key.route, key.backend)
-		if !names[key.route] {
-			m.bytes.DeleteLabelValues(key.route, "in")
-			m.bytes.DeleteLabelValues(key.route, "out")
-			m.tunnels.DeleteLabelValues(key.route)
+		delete(m.reasons, label)
+	}
+}
+
+// shows returns true if a label stands for one or several existing routes. The caller holds m.mu.
+func (m *Metrics) shows(label string) bool {
+	namespace, shared := strings.CutSuffix(label, other)
+	return m.names[label] != nil || shared && m.others[namespace] != nil
+}
+
+// retire removes the series of a route, or the route from the series that it shares. Hold
+// m.mu.
+func (m *Metrics) retire(r *routeMetrics) {
+	r.retired = true
+	switch {
+	case r.folded:
+		m.folded.WithLabelValues(r.namespace).Dec()
+	case r.own:
+		m.drop(r.series.Load())
+		if r.namespace == "" {
+			return
 		}
+		m.openedAll--
+		if m.opened[r.namespace]--; m.opened[r.namespace] == 0 {
+			delete(m.opened, r.namespace)
+		}
+	}
+}
+
+// drop removes series. The caller holds m.mu.
+func (m *Metrics) drop(s *routeSeries) {
+	s.gone = true
+	s.dropGenerated()
+	for _, code := range s.texts {
+		m.requests.DeleteLabelValues(s.labels.route, s.labels.backend, code)
+	}
+	m.duration.DeleteLabelValues(s.labels.route, s.labels.backend)
+	if m.names[s.labels.route] == nil { // otherwise the route continues with another backend
+		m.bytes.DeleteLabelValues(s.labels.route, "in")
+		m.bytes.DeleteLabelValues(s.labels.route, "out")
+		m.tunnels.DeleteLabelValues(s.labels.route)
 	}
 }
 
 // each calls f with every route of the listener, some more than once.
 func (e *edge) each(f func(*Route)) {
 	host := func(h *host) {
-		if h.passthrough != nil {
-			f(h.passthrough)
+		for _, r := range []*Route{h.passthrough, h.tunnel} {
+			if r != nil {
+				f(r)
+			}
 		}
 		for i := range h.paths {
 			f(h.paths[i].route)
@@ -170,12 +318,15 @@ func (e *edge) each(f func(*Route)) {
 func (m *Metrics) tunnelEnded(route, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.names[route] { // else it went, and its series with it
-		if !slices.Contains(m.reasons[route], reason) {
-			m.reasons[route] = append(m.reasons[route], reason)
-		}
-		m.ended.WithLabelValues(route, reason).Inc()
+	r := m.names[route]
+	if r == nil {
+		return // the route was removed, and its series, too
 	}
+	label := r.open().labels.route
+	if !slices.Contains(m.reasons[label], reason) {
+		m.reasons[label] = append(m.reasons[label], reason)
+	}
+	m.ended.WithLabelValues(label, reason).Inc()
 }
 
 // http2Error counts a connection or stream that was ended for its client's fault.
@@ -201,44 +352,54 @@ func (m *Metrics) slowClient(listener, reason string) {
 	}
 }
 
-// exchange counts one. A code out of range is an endpoint's invention.
-func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
-	if code < 0 || code >= len(r.codes)*len(hundred{}) {
-		code = 0
+// refused counts a request that weir refused to forward because of its kind.
+func (m *Metrics) refused(listener, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listeners[listener] {
+		m.refusals.WithLabelValues(listener, reason).Inc()
 	}
-	r.counter(code).Inc()
-	r.duration.Observe(d.Seconds())
-	r.in.Add(float64(in))
-	r.out.Add(float64(out))
 }
 
-func (r *routeMetrics) counter(code int) prometheus.Counter {
-	if h := r.codes[code/len(hundred{})].Load(); h != nil {
+// exchange counts one. A code out of range is an endpoint's invention.
+func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
+	s := r.get()
+	if code < 0 || code >= len(s.codes)*len(hundred{}) {
+		code = 0
+	}
+	s.counter(code).Inc()
+	s.duration.Observe(d.Seconds())
+	s.in.Add(float64(in))
+	s.out.Add(float64(out))
+}
+
+func (s *routeSeries) counter(code int) prometheus.Counter {
+	if h := s.codes[code/len(hundred{})].Load(); h != nil {
 		if c := h[code%len(hundred{})].Load(); c != nil {
 			return *c
 		}
 	}
-	return r.addCode(code)
+	return s.addCode(code)
 }
 
-func (r *routeMetrics) addCode(code int) prometheus.Counter {
+func (s *routeSeries) addCode(code int) prometheus.Counter {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
 	text := strconv.Itoa(code)
-	if code == 0 {
+	if code == 0 || len(s.texts) >= mostCodes && !slices.Contains(s.texts, text) {
 		text = "other"
 	}
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	var c prometheus.Counter
-	if r.retired { // the last exchange of a removed route must not bring its series back
-		c = prometheus.NewCounter(prometheus.CounterOpts{Name: "retired"})
-	} else {
-		c = r.m.requests.WithLabelValues(r.key.route, r.key.backend, text)
-		r.texts = append(r.texts, text)
+	c := unseen()
+	if !s.gone { // the last exchange of a removed route must not create its series again
+		c = s.m.requests.WithLabelValues(s.labels.route, s.labels.backend, text)
+		if !slices.Contains(s.texts, text) {
+			s.texts = append(s.texts, text)
+		}
 	}
-	h := r.codes[code/len(hundred{})].Load()
+	h := s.codes[code/len(hundred{})].Load()
 	if h == nil {
 		h = new(hundred)
-		r.codes[code/len(hundred{})].Store(h)
+		s.codes[code/len(hundred{})].Store(h)
 	}
 	h[code%len(hundred{})].Store(&c)
 	return c

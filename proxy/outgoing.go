@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"crypto/tls"
+	"net/netip"
 	"slices"
 
 	"github.com/weirproxy/weir/config"
@@ -11,24 +12,33 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// outgoing is what a header to an endpoint says of the client: what the
-// client's own header said, and what weir's TLS knows better. tc and under
-// are nil where weir opened none.
-func (p *Proxy) outgoing(c *conn.Conn, tc *tls.Conn, sni string, under *policy.Policy) *backend.Outgoing {
-	out := &backend.Outgoing{Client: c.Client, Local: c.Local, TLVs: c.Header.TLVs}
+// outgoing returns what the PROXY header to an endpoint says about the client: what the
+// client's own PROXY header said, and what weir knows better from its own TLS. client is
+// the client that sent the request, or the other end of the connection. tc and under are
+// nil if weir terminated no TLS.
+func (p *Proxy) outgoing(c *conn.Conn, client netip.AddrPort, tc *tls.Conn, sni string, under *policy.Policy) *backend.Outgoing {
+	out := &backend.Outgoing{Client: client, Local: c.Local, TLVs: c.Header.TLVs}
+	if client != c.Client && client.Addr().Is4() != c.Local.Addr().Unmap().Is4() {
+		out.Local = netip.AddrPortFrom(unspecified(client.Addr()), c.Local.Port()) // both must be of one family, or the PROXY header has neither
+	}
 	if sni != "" {
 		out.TLVs.Authority = sni
 	}
-	if len(out.TLVs.UniqueID) == 0 {
-		id := requestID()
-		out.TLVs.UniqueID = id[:]
-	}
+	out.TLVs.UniqueID = uniqueID(out.TLVs.UniqueID)
 	if tc != nil {
 		state := tc.ConnectionState()
 		out.TLVs.ALPN = state.NegotiatedProtocol
 		out.TLVs.SSL = sslTLV(&state, under)
 	}
 	return out
+}
+
+// unspecified returns the unspecified address of a's family.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // sslTLV says how the client is connected with weir, in OpenSSL's words, as

@@ -39,6 +39,7 @@ func TestEndIdle(t *testing.T) {
 // A request that has come before its connection is ended is served, whoever was
 // told of it first: else it would be reset.
 func TestEndIdleBesideARequest(t *testing.T) {
+	long(t)
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
 		r := newRig(t, text, nil, "@app", e.address)

@@ -26,6 +26,7 @@ func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
 // A tunnel within an HTTP/2 connection is parked, and the connection with it,
 // while other tunnels of the connection and requests come and go.
 func TestParkedTunnelOverHTTP2(t *testing.T) {
+	long(t)
 	r, e := newRig2(t, nil)
 	for _, listener := range wires2 {
 		c := r.dial2(listener)
@@ -96,6 +97,7 @@ func TestParkedTunnelOverHTTP2(t *testing.T) {
 
 // While there are tunnels, a connection has no idle limit; once they have ended, it has.
 func TestParkedTunnelsLimits(t *testing.T) {
+	long(t)
 	const limit = 1500 * time.Millisecond
 	r, e := newRig2(t, func(cfg *config.Config) {
 		for i := range cfg.Listeners {
@@ -120,6 +122,7 @@ func TestParkedTunnelsLimits(t *testing.T) {
 
 // What ends tunnels ends parked ones, and nothing else of their connection.
 func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
+	long(t)
 	f := func(tune func(*config.Config), end func(r *rig, e *endpoint, c *client2, id uint32, s *peer), reset, reason string, reports bool) {
 		t.Helper()
 		r, e := newRig2(t, tune)
@@ -163,6 +166,7 @@ func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
 
 // A drain tells a connection whose tunnels are parked, and ends it behind them.
 func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
+	long(t)
 	r, e := newRig2(t, nil)
 	c, id, s := r.parked2(e, "tls")
 	r.proxy.SetDraining(true)
@@ -201,9 +205,12 @@ func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	begun := time.Now()
 	s.write("x")
 	c.until("the byte", func() bool { return c.on(id).body.Len() == 1 })
-	if age, known := ours.QuietFor(time.Now()); !known || age > time.Since(begun)+200*time.Millisecond { // marks are in tenths of a second
-		t.Errorf("it is quiet for %v, %t", age, known)
-	}
+	eventually(t, "the byte is noted, in tenths of a second", func() error {
+		if age, known := ours.QuietFor(time.Now()); !known || age > time.Since(begun)+200*time.Millisecond {
+			return fmt.Errorf("it is quiet for %v, %t", age, known)
+		}
+		return nil
+	})
 	if s := ours.State(); s != conn.Tunnel {
 		t.Errorf("it is %v", s)
 	}
@@ -222,6 +229,7 @@ func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 
 // A tunnel to an endpoint that speaks HTTP/2 is parked as well, whatever the client speaks.
 func TestParkedTunnelToHTTP2Endpoint(t *testing.T) {
+	long(t)
 	e := newEndpoint(t)
 	r := newRig(t, strings.Replace(h2cBackend, "protocol: http}", "protocol: http, http2: {prior_knowledge: true}}", 1), nil, "@app", e.address)
 	c := patient(r.dial("web"))

@@ -76,6 +76,7 @@ func TestParkedTunnel(t *testing.T) {
 
 // An upgraded connection is parked without its session, which serves others meanwhile.
 func TestParkedUpgrade(t *testing.T) {
+	long(t)
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
 		r := newRig(t, text, nil, "@app", e.address)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -29,6 +30,9 @@ type Proxy struct {
 	// Orphaned is told of the client's end of a tunnel whose route went with a
 	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
 	Orphaned func(conn.Linked)
+	// Memory is the account of the memory that connections make weir hold; nil: nothing is
+	// counted.
+	Memory *memory.Process
 	// Clients remembers what clients need of TLS; nil: nobody does.
 	Clients *policy.Clients
 	// Challenges answers ACME challenges; nil: nobody does, and they are refused.
@@ -37,12 +41,19 @@ type Proxy struct {
 	// connection and nothing else; nil: nobody is.
 	Panicked func(listener string, value any, stack []byte)
 
+	// Looped is called for requests and connections that passed this process more often
+	// than limits.loop allows; nil: nothing is called. It may use the record until it
+	// returns.
+	Looped func(r *Record)
+
 	limits   atomic.Pointer[http1.Limits]
+	most     atomic.Int32 // visits of a request or connection; 0: defaultVisits
 	table    atomic.Pointer[Table]
 	departed atomic.Pointer[map[string]departed] // listeners that reloads took away
 	draining atomic.Bool
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
+	ways     ways
 	http2    sessions2
 }
 

@@ -12,19 +12,19 @@ import (
 
 var (
 	refuseNoHost = &message.Refusal{Status: http.StatusBadRequest, Reason: "no_host",
-		Detail: "the request names no host that it could be redirected to"}
+		Detail: "the request has no Host header, so weir cannot redirect it"}
 	refuseNoChallenge = &message.Refusal{Status: http.StatusNotFound, Reason: "no_challenge",
-		Detail: "nobody here waits for this ACME challenge"}
+		Detail: "no certificate is being requested with this ACME challenge"}
 )
 
-// cameByHTTPS says whether the client came by https to a load balancer that opens
+// cameByHTTPS reports whether the client came by https to a load balancer that opens
 // TLS itself: by the PROXY header, or by a field of a sender that the listener
 // trusts, if that can be read in one way. Traefik says wss of WebSockets.
 func (x *exchange) cameByHTTPS() bool {
 	if x.scheme() == "https" {
 		return true
 	}
-	if !x.trusted {
+	if x.trusts&trustProto == 0 {
 		return false
 	}
 	said := false

@@ -138,11 +138,14 @@ func TestRedirectsBehindTLS(t *testing.T) {
 	f("192.0.2.0/24", "X-Forwarded-Proto: https\r\n", 308, "*") // whoever it is
 
 	text = strings.Replace(text, "trust_forwarded: ['@sender']}", "proxy_protocol: edge}", 1) + "proxy_protocol: {edge: {rules: [{from: [10.0.0.0/8], header: require}]}}\n"
-	r := newRig(t, text, nil, "@app", endpoint)
-	for said, status := range map[bool]int{true: 200, false: 308} {
-		c := r.introduced("web", header.Header{Version: 2, TLVs: header.TLVs{SSL: &header.SSL{TLS: said}}})
-		c.write("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n")
-		c.wantResponse(status, "*")
+	// weir ignores what a sender says about the scheme if trust lists only other kinds.
+	for _, trust := range []string{"", "trust_forwarded: ['@sender'], trust: [for, host, port, client_cert, other], "} {
+		r := newRig(t, strings.Replace(text, "proxy_protocol: edge}", trust+"proxy_protocol: edge}", 1), nil, "@app", endpoint, "@sender", "0.0.0.0/0")
+		for said, status := range map[bool]int{true: 200, false: 308} {
+			c := r.introduced("web", header.Header{Version: 2, TLVs: header.TLVs{SSL: &header.SSL{TLS: said}}})
+			c.write("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n")
+			c.wantResponse(status, "*")
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ func (x *exchange) reply(r *message.Refusal) {
 // may be added between the two.
 func (x *exchange) beginReply(status int, reason string) {
 	x.status, x.reason = status, reason
+	x.generate(reason)
 	res := &x.res
 	res.Reset()
 	res.Status = status
@@ -36,15 +37,21 @@ func (x *exchange) endReply(body string) {
 	res := &x.res
 	res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
 	res.Length = int64(len(body))
-	x.promise(res)
 	x.answered = true
-	x.wire.WriteHead(&x.req, res, x.last())
+	x.writeHead(res)
 	if !x.req.IsHead {
 		x.wire.WriteBody([]byte(body))
 	}
 	if err := x.wire.Flush(); err != nil {
 		x.ended, x.err = true, err
 	}
+}
+
+// writeHead gathers the head of a final response, or of a 101, for the client.
+func (x *exchange) writeHead(res *message.Response) {
+	x.promise(res)
+	stampDate(res)
+	x.wire.WriteHead(&x.req, res, x.last())
 }
 
 // promise makes a response over TLS say what the route promises of it (HSTS),

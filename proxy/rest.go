@@ -21,11 +21,13 @@ type resting struct {
 
 	sni        string
 	policy     *policy.Policy
-	certified  bool
 	certFields []certField
+	standing   *policy.Standing
+	own        *privates // nil: none
 
-	served, headTimed bool  // as in the session
-	in, out           int64 // as in http1Wire
+	certified, served, headTimed bool  // as in the session
+	skipped                      int   // empty lines that came before the next request
+	in, out                      int64 // as in http1Wire
 }
 
 // park leaves the connection without a goroutine, and returns true, unless that
@@ -36,8 +38,12 @@ func (s *session) park() bool {
 		r = new(resting)
 	}
 	*r = resting{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
-		sni: s.sni, policy: s.policy, certified: s.certified, certFields: s.certFields,
-		served: s.served, headTimed: s.headTimed, in: s.http1.in, out: s.http1.out}
+		sni: s.sni, policy: s.policy, certified: s.certified, certFields: s.certFields, standing: s.standing,
+		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
+	if len(s.own) > 0 {
+		own := s.own // another session will use s soon
+		r.own = &own
+	}
 	if s.tls != nil {
 		conn.ReleaseTLS(s.tls)
 	}
@@ -64,7 +70,7 @@ func (r *resting) resume(why park.Reason) {
 	s.serveAll(r.conn.Woken(why))
 }
 
-// fits says whether e may be what the connection's listener does, or did.
+// fits reports whether e can be the connection's listener, as it is now or was before reloads.
 func (r *resting) fits(e *edge) bool {
 	return e != nil && e.protocol != config.ProtocolTCP && e.protocol == config.ProtocolTLS == (r.tls != nil)
 }
@@ -72,13 +78,20 @@ func (r *resting) fits(e *edge) bool {
 // wake makes s the session of a connection that was parked. Like begin, it
 // leaves nothing on the stack.
 func (s *session) wake(r *resting, t *Table, e *edge) {
-	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, tls: r.tls, table: t, edge: e, trusted: contains(e.trusted, r.conn.Client.Addr()),
-		sni: r.sni, policy: r.policy, certified: r.certified, certFields: r.certFields})
+	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, tls: r.tls, table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),
+		sni: r.sni, policy: r.policy, certified: r.certified, certFields: r.certFields, standing: r.standing})
+	if r.own != nil {
+		s.own, r.own = *r.own, nil
+	}
 	s.resting = r
+	s.http1.Skipped(r.skipped)
 	s.served, s.headTimed, s.http1.in, s.http1.out = r.served, r.headTimed, r.in, r.out
 }
 
 func (r *resting) close() {
+	if r.own != nil {
+		r.own.drop()
+	}
 	if r.tls != nil {
 		r.tls.Close()
 	}

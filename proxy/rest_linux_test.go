@@ -20,6 +20,7 @@ import (
 // A parked client is one like any other: counted, served when it asks again, by
 // whatever session, and parked again.
 func TestParkedClient(t *testing.T) {
+	long(t)
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
 		r := newRig(t, text, nil, "@app", e.address)
@@ -89,12 +90,13 @@ func TestParkedClientsCertificate(t *testing.T) {
 		r.wantParked()
 	}
 	c.write("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", open) // of another policy
-	c.wantResponse(421, "the host wants another connection than the one the request came over\n")
+	c.wantResponse(421, "this host needs a connection of its own, because its TLS settings differ from those of this connection\n")
 }
 
 // The limit of idle connections is counted from the last exchange, whatever
 // comes that is none: dripped bytes win no time.
 func TestParkedClientsLimit(t *testing.T) {
+	long(t)
 	const limit = 3 * time.Second
 	f := func(text string, drip func(c *peer)) {
 		t.Helper()
@@ -127,6 +129,25 @@ func TestParkedClientsLimit(t *testing.T) {
 	})
 }
 
+// A parked client that sends empty lines is parked again, and they are counted.
+func TestParkedClientsEmptyLines(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, plain, nil, "@app", e.address)
+	c := patient(r.dial("web"))
+	c.write(get)
+	s := serveOnce(patient(e.accept()), ok(""))
+	c.wantResponse(200, "")
+	c.write("\r\n\r\n")
+	r.wantParked()
+	c.write("\r\n" + get)
+	serveOnce(s, ok(""))
+	c.wantResponse(200, "")
+	c.write("\r\n\r\n\r\n")
+	r.wantParked()
+	c.write("\r\n\r\n" + get)
+	c.wantResponse(400, "*")
+}
+
 // A request's head that comes in pieces has its own limit, and is answered as
 // such, also where the first piece came to a parked connection.
 func TestParkedClientsSlowHead(t *testing.T) {
@@ -139,7 +160,7 @@ func TestParkedClientsSlowHead(t *testing.T) {
 	r.record()
 	r.wantParked()
 	c.write("GET / HTTP/1.1\r\nHo")
-	c.wantResponse(408, refuseSlowHead.Detail+"\n")
+	c.wantResponse(408, "the client did not send the whole request head within 1.5s (timeouts.request_head of the listener)\n")
 	r.record().want(t, "status", 408, "reason", "slow_head")
 }
 
@@ -282,6 +303,7 @@ func TestDepartedListenersAreForgotten(t *testing.T) {
 // A connection that speaks HTTP/2 is parked once nothing runs on it, is told to
 // go while it is parked, and answers what is no request without winning time.
 func TestParkedHTTP2(t *testing.T) {
+	long(t)
 	for _, listener := range wires2 {
 		e := newEndpoint(t)
 		r := newRig(t, secure2, nil, "@app", e.address)
@@ -334,6 +356,7 @@ func TestParkedBehindALongExchange(t *testing.T) {
 // The limit of idle connections ends parked ones, in two steps as HTTP/2 wants
 // it, and neither PINGs nor the beginning of a record win time.
 func TestParkedHTTP2Limit(t *testing.T) {
+	long(t)
 	const limit = 3 * time.Second
 	f := func(drip func(c *client2)) {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // idleConnection runs one exchange and returns the client and the endpoint's connection.
@@ -157,7 +158,7 @@ func TestConnectFailureOfAll(t *testing.T) {
 	c := r.dial("web")
 	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", get} {
 		c.write(request)
-		if resp := c.wantResponse(502, "the endpoint gave no answer\n"); resp.Close {
+		if resp := c.wantResponse(502, "no connection to an endpoint\n"); resp.Close {
 			t.Error("the client's connection is closed for it")
 		}
 		r.record().want(t, "status", 502, "reason", "connect", "retries", 2)
@@ -199,6 +200,7 @@ func TestNoEndpointReady(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
+	long(t)
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) {
 		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: 4500 * time.Millisecond}
@@ -227,8 +229,9 @@ func TestQueue(t *testing.T) {
 	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
 	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
 	second.head()
-	third.wantResponse(503, "*")
-	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/third")
+	third.wantResponse(503, backend.ErrQueueTimeout.Error()+"\n")
+	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/third",
+		"error", `backend "app" had all of its max_connections (1) in use, and none became free within 4.5s (queue.timeout)`)
 	s.write("2")
 	second.wantRead("2")
 	r.record().want(t, "status", 200, "target", "/second")

@@ -13,8 +13,11 @@ var (
 	refuseNoRoute = &message.Refusal{Status: 404, Reason: "no_route", Detail: "no route matches the host and path"}
 	// A connection is made for one TLS policy; a request that wants another
 	// one's protection has to come over a connection of its own (RFC 9110, section 15.5.20).
-	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "the host wants another connection than the one the request came over"}
+	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
 )
+
+// refuseRevoked asks the client for a new connection, whose handshake will fail.
+var refuseRevoked = &message.Refusal{Status: 421, Reason: "revoked", Detail: "the client certificate was revoked after the connection was opened"}
 
 // maxHost is the longest host name (RFC 1035), with a port.
 const maxHost = 253 + 6
@@ -79,7 +82,7 @@ func (h *host) match(p []byte) *Route {
 	return nil
 }
 
-// matches says whether p is the exact path, or lies at or under the prefix.
+// matches reports whether p is the exact path, or lies at or under the prefix.
 // "/" is everyone's prefix, the "*" of OPTIONS included.
 func matches(c *config.Path, p []byte) bool {
 	return matchesText(c, p) || c.Closed && mayMatch(c, p)
@@ -94,12 +97,12 @@ func matchesText(c *config.Path, p []byte) bool {
 	case len(p) < len(v) || string(p[:len(v)]) != v:
 		return false
 	default:
-		return len(p) == len(v) || v[len(v)-1] == '/' || p[len(v)] == '/'
+		return len(p) == len(v) || v[len(v)-1] == '/' || p[len(v)] == '/' || c.Begins
 	}
 }
 
-// mayMatch says whether an endpoint may take p for what c closes: escapes undone,
-// slashes merged, in upper case or lower.
+// mayMatch reports whether an endpoint may treat p as a path that c closes: with escapes
+// decoded, slashes merged, and letters in another case.
 func mayMatch(c *config.Path, p []byte) bool {
 	seen, last := 0, byte(0) // of c's value
 	for i := 0; i < len(p); i++ {
@@ -138,12 +141,39 @@ func lower(c byte) byte {
 	return c
 }
 
-// policyFor is the policy that holds for a host and a client, after `from`.
-func (e *edge) policyFor(h *host, client netip.Addr) *policy.Policy {
-	if h == nil || h.policy == nil || !h.policy.Allows(client) {
+// policyFor is the policy that holds for a host and a client, after `from`. The name
+// that the client sent as SNI is empty if it sent none.
+func (e *edge) policyFor(h *host, sni string, client netip.Addr) *policy.Policy {
+	p := e.policyOf(h, sni)
+	if p == nil || !p.Allows(client) {
 		return e.fallback
 	}
-	return h.policy
+	return p
+}
+
+// policyOf is the policy that holds for a host and the clients in its `from`; nil: the fallback.
+func (e *edge) policyOf(h *host, sni string) *policy.Policy {
+	switch {
+	case sni == "" && (h == nil || h == e.any):
+		return e.nameless
+	case h != nil:
+		return h.policy
+	}
+	return nil
+}
+
+// carries returns true if the connection may have requests of the host.
+func (x *exchange) carries(h *host) bool {
+	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.sni, x.conn.Client.Addr()).Scope == x.policy.Scope)
+}
+
+// misdirected ends the connection with this exchange if the connection was opened for the host:
+// of a client without SNI, for the route without hosts. A reload has changed the host since. Many
+// clients open no other connection because of a 421, and would get 421 for each request.
+func (x *exchange) misdirected(h *host) {
+	if h == x.edge.lookup([]byte(x.sni)) {
+		x.ended, x.outlived = true, true
+	}
 }
 
 // routeOf finds the request's route, or why there is none.
@@ -152,10 +182,13 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 	if h == nil {
 		return nil, refuseNoRoute
 	}
-	if x.tls != nil {
-		if h.passthrough != nil || h != x.sniHost && x.edge.policyFor(h, x.conn.Client.Addr()).Scope != x.policy.Scope {
-			return nil, refuseMisdirected
-		}
+	if x.tls != nil && !x.carries(h) {
+		x.misdirected(h)
+		return nil, refuseMisdirected
+	}
+	if x.standing.Refused() {
+		x.ended, x.outlived = true, true // each further request would be refused
+		return nil, refuseRevoked
 	}
 	if r := h.match(req.Bytes(req.Path)); r != nil {
 		return r, nil

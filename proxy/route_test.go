@@ -247,26 +247,42 @@ routes:
 backends: {app: {endpoints: ['@app']}}
 `
 	r := newRig(t, text, nil, "@app", app, "@auth", "")
-	a, b := r.dialTLS("tls", "a", nil), r.dialTLS("tls", "b", nil)
-	ask := func(c *peer, host string, want int) {
+	a, b, own := r.dialTLS("tls", "a", nil), r.dialTLS("tls", "b", nil), r.dialTLS("tls", "a", nil)
+	last := func(c *peer, host string, want int) bool {
 		t.Helper()
 		c.write("GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host)
-		if resp, _ := c.response("GET"); resp.StatusCode != want {
+		resp, _ := c.response("GET")
+		if resp.StatusCode != want {
 			t.Errorf("%s: %d, not %d", host, resp.StatusCode, want)
 		}
+		return resp.Close
 	}
+	ask := func(c *peer, host string, want int) {
+		t.Helper()
+		if last(c, host, want) {
+			t.Errorf("%s: %d ends the connection", host, want)
+		}
+	}
+	end := func(c *peer, host string) { // it is the host that the connection was made for
+		t.Helper()
+		if !last(c, host, 421) {
+			t.Errorf("%s: the connection goes on", host)
+		}
+		c.wantEnd(false)
+	}
+	ask(own, "a", 200)
 	ask(a, "a", 200)
 	ask(b, "b", 200)
 	r.load(text, nil, "@app", app, "@auth", "") // nothing changes
 	ask(a, "a", 200)
 	ask(b, "b", 200)
 	r.load(text, nil, "@app", app, "@auth", ", client_auth: {mode: require, ca: "+ca.file+"}")
-	ask(a, "a", 421) // was never asked for a certificate
+	end(own, "a") // was never asked for a certificate
 	ask(a, "b", 421)
 	ask(b, "b", 200)
 	r.load(strings.Replace(text, "hosts: [b]", "hosts: [b], tls_policy: strict", 1), nil, "@app", app, "@auth", "")
-	ask(b, "b", 421)
 	ask(b, "a", 421)
+	end(b, "b")
 	ask(a, "b", 200)
 }
 

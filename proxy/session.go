@@ -3,12 +3,12 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -18,16 +18,24 @@ import (
 type session struct {
 	exchange
 	http1   http1Wire
+	own     privates
 	resting *resting // what it was while it was parked last; nil: it was not
+	holding memory.Account
 
 	step    func() bool // s.serveReady, bound once
 	mayRest func() bool // s.idle, bound once
 
 	served    bool // a request, or a refusal of one
 	headTimed bool // the next request's head has begun, and its deadline is set
+	// linesTimed and idleUntil are the number of empty lines and the deadline before headTimed. They have no
+	// meaning before the first request.
+	linesTimed int
+	idleUntil  time.Time
+
 	pending   bool // a request was read that cannot be served within Await
 	lingering bool // the client may still be sending: close by way of a half close
 	http2     bool // the client began with the preface of HTTP/2
+	charged   bool // the running exchange, or the head that arrives, is in the memory account
 }
 
 var sessions = sync.Pool{New: func() any {
@@ -50,7 +58,8 @@ func (s *session) serveAll(err error) {
 	whole := false
 	defer func() {
 		if !whole {
-			s.abandon() // and Proxy.rescue ends the client's connection
+			s.abandon()
+			s.holding.Close() // Proxy.rescue ends the client's connection
 		}
 	}()
 	parked := s.run(err)
@@ -83,14 +92,24 @@ func (s *session) becomeHTTP2() {
 // serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
 // goroutine starts with under load, or else each connection has its stack copied.
 func (s *session) begin(cl *clientSide) {
-	s.clientSide, s.wire = *cl, &s.http1
+	s.clientSide, s.wire, s.privates = *cl, &s.http1, &s.own
 	var rw io.ReadWriter = s.conn
 	if s.tls != nil {
 		rw = s.tls
 	}
+	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
+	s.account = &s.holding
 	s.http1.Init(rw, *s.proxy.limits.Load())
+	s.http1.ChargeTo(s.account)
 	s.http1.conn = s.conn // not mark: a first request may have come with the header or the handshake
 	s.headTimed = true    // a first request's head is timed from here on
+}
+
+// charge charges the memory account for an exchange, from the time when its head has begun
+// to arrive until it is finished. It returns false if the account refuses.
+func (s *session) charge() bool {
+	s.charged = s.charged || s.account.Charge(memory.Exchange)
+	return s.charged
 }
 
 // prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
@@ -141,7 +160,7 @@ func (s *session) run(err error) (parked bool) {
 	return false
 }
 
-// idle says whether nothing of a next request has come.
+// idle reports whether nothing of a next request has come.
 func (s *session) idle() bool { return !s.http1.HeadStarted() }
 
 // serveReady is called within Await, when bytes may be there. It returns true
@@ -150,6 +169,10 @@ func (s *session) serveReady() bool {
 	for !s.ended && !s.upgraded {
 		if err := s.http1.ReadHead(&s.req); err != nil {
 			return s.noHead(err)
+		}
+		if !s.charge() {
+			s.refuseHead(message.ErrMemory)
+			return true
 		}
 		if _, whole := s.http1.BufferedBody(); !whole || s.req.ExpectContinue {
 			s.pending = true
@@ -164,16 +187,21 @@ func (s *session) serveReady() bool {
 
 // noHead says what follows from there being no request: true to leave Await.
 func (s *session) noHead(err error) bool {
-	if err == conn.ErrWouldBlock {
+	other := s.otherProtocol()
+	if err == conn.ErrWouldBlock && other == nil {
 		s.http1.Release()
-		if !s.headTimed && s.http1.HeadStarted() {
-			s.headTimed = true
-			s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
+		s.timeHead()
+		if !s.charged && s.http1.HeadStarted() && !s.charge() {
+			s.refuseHead(message.ErrMemory)
+			return true
 		}
 		return false
 	}
 	var refusal *message.Refusal
 	switch {
+	case other != nil:
+		s.proxy.Metrics.refused(s.edge.name, other.Reason)
+		s.refuseHead(other)
 	case errors.As(err, &refusal):
 		switch {
 		case s.edge.priorKnowledge && s.tls == nil && !s.served:
@@ -189,19 +217,31 @@ func (s *session) noHead(err error) bool {
 	return true
 }
 
+// timeHead sets the deadline for the next request's head once its first byte is there. That byte
+// may turn out to be the first of an empty line, which begins no request. Then the
+// connection is idle as before, and until the same time.
+func (s *session) timeHead() {
+	lines := s.http1.EmptyLines()
+	if s.headTimed && s.served && lines != s.linesTimed {
+		s.headTimed = false
+		s.conn.SetReadDeadline(s.idleUntil)
+	}
+	if !s.headTimed && s.http1.HeadStarted() {
+		s.headTimed, s.linesTimed, s.idleUntil = true, lines, s.conn.ReadDeadline()
+		s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
+	}
+}
+
 // waitEnded ends a connection whose wait for a request ended: silently where
 // none had begun, as the client knows about idle connections (RFC 9112, section 9.3).
 func (s *session) waitEnded(err error) {
 	s.ended = true
 	if s.http1.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
-		s.refuseHead(refuseSlowHead)
+		s.refuseHead(s.edge.slowHead())
 		return
 	}
 	s.lost(err)
 }
-
-var refuseSlowHead = &message.Refusal{Status: http.StatusRequestTimeout, Reason: "slow_head",
-	Detail: "the request's head did not arrive in time (timeouts.request_head of the listener)"}
 
 // refuseHead answers a request whose head could not be read: whatever comes
 // after it belongs to nobody.
@@ -225,6 +265,10 @@ func (s *session) finish() {
 	}
 	now := time.Now()
 	s.exchange.finish(now)
+	if s.charged {
+		s.charged = false
+		s.account.Release(memory.Exchange)
+	}
 	if s.http1.MustClose() {
 		s.ended = true
 		s.lingering = !s.req.Close || !s.http1.BodyEnded() || s.http1.HeadStarted()
@@ -245,6 +289,7 @@ func (s *session) lost(err error) {
 }
 
 func (s *session) close() {
+	s.own.drop()
 	s.http1.Close()
 	switch {
 	case s.broken:
@@ -263,8 +308,10 @@ func (s *session) close() {
 
 // forget makes s fit for the pool, as exchange.forget does.
 func (s *session) forget() {
+	s.holding.Close()
 	s.exchange.forget()
 	s.http1 = http1Wire{}
-	s.resting = nil
-	s.served, s.headTimed, s.pending, s.lingering, s.http2 = false, false, false, false, false
+	s.resting, s.own = nil, nil
+	s.linesTimed, s.idleUntil = 0, time.Time{}
+	s.served, s.headTimed, s.pending, s.lingering, s.http2, s.charged = false, false, false, false, false, false
 }

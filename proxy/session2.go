@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
@@ -21,11 +23,12 @@ import (
 // unless it is parked; each exchange is routed anew and runs in a worker's,
 // beside the others.
 type session2 struct {
-	http2 http2.Connection
-	proxy *Proxy
-	conn  *conn.Conn
-	tls   *tls.Conn                  // nil: plain
-	side  atomic.Pointer[clientSide] // of the exchanges to come
+	http2   http2.Connection
+	proxy   *Proxy
+	conn    *conn.Conn
+	tls     *tls.Conn // nil: no TLS
+	holding memory.Account
+	side    atomic.Pointer[clientSide] // for new exchanges
 
 	step    func() bool // s.read, bound once
 	mayRest func() bool // s.idle, bound once
@@ -51,6 +54,8 @@ const (
 // closes it, or until it is parked. Then Wake goes on.
 func serveHTTP2(cl clientSide) {
 	s := &session2{proxy: cl.proxy, conn: cl.conn, tls: cl.tls, began: time.Now(), greeting: true}
+	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
+	cl.account = &s.holding
 	s.side.Store(&cl)
 	s.step, s.mayRest = s.read, s.idle
 	var rw io.ReadWriter = s.conn
@@ -58,7 +63,7 @@ func serveHTTP2(cl clientSide) {
 		rw = s.tls
 	}
 	s.conn.Split()
-	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams}, s.serve)
+	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, Account: cl.account}, s.serve)
 	s.http2.Observe(s)
 	s.proxy.http2.add(s)
 	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
@@ -75,11 +80,13 @@ func (s *session2) drive(err error) {
 			s.conn.Cut()
 			s.http2.Abort() // and Proxy.rescue ends the client's connection
 			s.proxy.http2.remove(s)
+			s.holding.Close()
 		}
 	}()
 	if parked, err := s.run(err); !parked {
 		s.close(err)
 		s.proxy.http2.remove(s)
+		s.holding.Close()
 	}
 	whole = true
 }
@@ -113,7 +120,7 @@ func (s *session2) run(err error) (parked bool, _ error) {
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.timed() {
-				return false, errSlowHead
+				return false, s.slowHead()
 			}
 			s.wait(time.Now())
 		default:
@@ -122,7 +129,7 @@ func (s *session2) run(err error) (parked bool, _ error) {
 	}
 }
 
-// idle says whether the connection may be parked: no exchange runs but tunnels at
+// idle reports whether the connection may be parked: no exchange runs but tunnels at
 // rest, nothing has begun to come, and nobody is about to end it. One that is
 // left has to wait for its tunnels, which wake it when they end.
 func (s *session2) idle() bool {
@@ -156,7 +163,13 @@ func (s *session2) resume(why park.Reason) {
 	s.drive(s.conn.Woken(why))
 }
 
-var errSlowHead = &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: refuseSlowHead.Reason, Detail: refuseSlowHead.Detail}
+// slowHead is what ends the connection of a client that does not send a whole
+// head, frame or preface.
+func (s *session2) slowHead() error {
+	return &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: "slow_head", Detail: fmt.Sprintf(
+		"the client did not complete the HTTP/2 preface, or a frame or header list that it had begun, within %v (timeouts.request_head of the listener)",
+		s.side.Load().edge.timeouts.RequestHead)}
+}
 
 // read is called within Await, when bytes may be there. It returns true to leave.
 func (s *session2) read() bool {
@@ -174,7 +187,7 @@ func (s *session2) read() bool {
 	return false
 }
 
-// timed says whether the client has begun something that has its own deadline.
+// timed reports whether the client has begun something that has its own deadline.
 func (s *session2) timed() bool {
 	return s.greeting && !s.http2.Greeted() || s.http2.HeadStarted() != 0
 }
@@ -348,20 +361,21 @@ func (s *session2) serve(h *http2.Exchange) {
 	x.clientSide, x.wire = *side, h
 	h.SetWriteTimeout(side.edge.timeouts.BodyIdle)
 	x.serveHTTP2(h)
-	orphaned, moved := x.orphaned, x.table != side.table
-	if moved && !orphaned {
+	left, moved := x.orphaned || x.outlived, x.table != side.table
+	if moved && !x.orphaned {
 		next := x.clientSide
 		s.side.CompareAndSwap(side, &next) // or a reload was quicker
 	}
 	if x.upgraded {
 		end = &streamEnd{conn: s.conn, http2: h}
+		h.Lighten()
 		x.startTunnel(x.openTunnel(tunnel.End{Conn: s.conn, Stream: end}))
 	} else {
 		h.Close()
 	}
 	x.forget()
 	streams.Put(x)
-	if orphaned || s.proxy.draining.Load() {
+	if left || s.proxy.draining.Load() {
 		s.leave()
 	}
 }
@@ -379,6 +393,7 @@ func (x *exchange) serveHTTP2(h *http2.Exchange) {
 		return
 	}
 	x.finish(time.Now())
+	h.AwaitEnd(timeout)
 }
 
 // streamEnd is the client's end of a tunnel that an extended CONNECT became (RFC

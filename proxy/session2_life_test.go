@@ -61,6 +61,7 @@ func short(cfg *config.Config) {
 }
 
 func TestHTTP2Deadlines(t *testing.T) {
+	long(t)
 	r, e := newRig2(t, short)
 	for _, listener := range wires2 {
 		// Nothing at all, and a part of the preface's frame.
@@ -71,7 +72,8 @@ func TestHTTP2Deadlines(t *testing.T) {
 			io.Reader
 		}{io.Discard, p.r}
 		(&client2{peer: p, framer: xhttp2.NewFramer(mute, mute), got: make(map[uint32]*answer2)}).wantAway("ENHANCE_YOUR_CALM slow_head")
-		r.refusal().want(t, "reason", "slow_head", "listener", listener)
+		r.refusal().want(t, "reason", "slow_head", "listener", listener, "error", "http2: ENHANCE_YOUR_CALM: the client did not complete "+
+			"the HTTP/2 preface, or a frame or header list that it had begun, within 150ms (timeouts.request_head of the listener)")
 
 		c := r.dial2(listener) // a frame that does not end
 		c.want2(c.request(true, "/..%2f"), 400, "*")
@@ -119,7 +121,8 @@ func TestHTTP2Deadlines(t *testing.T) {
 		s := e.accept()
 		s.head()
 		c.want2(id, 408, "*")
-		r.record().want(t, "status", 408, "reason", "slow_body")
+		r.record().want(t, "status", 408, "reason", "slow_body", "error", fmt.Sprintf("the request's body did not arrive in time "+
+			"(listeners.%s.timeouts.body_idle is 150ms, body_min_rate is 0 bytes a second)", listener))
 		c.alive()
 
 		// An exchange that lasts is no idle time.
@@ -174,7 +177,9 @@ func TestHTTP2StreamDeaf(t *testing.T) {
 	id := c.request(true, "/")
 	serveOnce(e.accept(), ok(strings.Repeat("x", 100_000)))
 	c.wantReset(id, "INTERNAL_ERROR")
-	r.record().want(t, "status", 200, "reason", "slow_read")
+	rec := r.record()
+	rec.want(t, "status", 200, "reason", "slow_read")
+	rec.wantError(t, "within 150ms (listeners.tls.timeouts.body_idle)")
 	c.alive()
 }
 
@@ -204,6 +209,7 @@ func TestHTTP2Dribble(t *testing.T) {
 		dripping.Wait()
 		rec := r.record()
 		rec.want(t, "status", 200, "reason", "slow_read")
+		rec.wantError(t, "listeners.tls.timeouts.body_idle")
 		if n := rec["bytes_out"].(int64); n > 90_000 {
 			t.Errorf("the window of the %s let %d bytes through", of, n)
 		}

@@ -21,12 +21,12 @@ func TestHTTP2Exchanges(t *testing.T) {
 				t.Errorf("%q is not in %q", want, head)
 			}
 		}
-		s.write("HTTP/1.1 200 Fine\r\nX-B: 2\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello")
+		s.write("HTTP/1.1 200 Fine\r\nX-B: 2\r\nDate: x\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello")
 		a := c.want2(id, 200, "hello")
-		if got, want := a.heads[0], ":status: 200\nx-b: 2\ncontent-length: 5\n"; got != want {
+		if got, want := a.heads[0], ":status: 200\nx-b: 2\ndate: x\ncontent-length: 5\n"; got != want {
 			t.Errorf("the head is %q, not %q", got, want)
 		}
-		r.record().want(t, "kind", "http", "listener", listener, "http_version", "2", "status", 200, "target", "/x?y", "host", "a", "route", "tls/*", "bytes_out", 9+len("\x88"+"\x00\x03x-b\x012"+"\x0f\x0d\x015")+9+5)
+		r.record().want(t, "kind", "http", "listener", listener, "http_version", "2", "status", 200, "target", "/x?y", "host", "a", "route", "tls/*", "bytes_out", 9+len("\x88"+"\x00\x03x-b\x012"+"\x0f\x12\x01x"+"\x0f\x0d\x015")+9+5)
 
 		body := strings.Repeat("0123456789abcdef", 100)
 		for _, length := range []string{"content-length: 1600", "x-none: 1"} { // on the same connections
@@ -109,19 +109,19 @@ func TestHTTP2Bodiless(t *testing.T) {
 		if strings.Contains(head, "Content-Length: 0\r\n") != (method == "POST") {
 			t.Errorf("%q", head)
 		}
-		s.write(response)
+		s.write(dated(response))
 		if a := c.answer(id); strings.Join(a.heads, "|") != want || a.length != 0 || a.reset != "" {
 			t.Errorf("%s %q: %v", method, response, a)
 		}
 		r.kept() // the client has the response before that
 	}
-	f("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", ":status: 200\ncontent-length: 5\n")
-	f("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ":status: 200\n")
-	f("GET", "HTTP/1.1 204 No Content\r\n\r\n", ":status: 204\n")
-	f("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", ":status: 304\ncontent-length: 5\n")
-	f("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ":status: 200\ncontent-length: 0\n")
-	f("POST", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ":status: 200\ncontent-length: 0\n")
-	f("GET", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", ":status: 103\nlink: x\n|:status: 404\ncontent-length: 0\n")
+	f("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", ":status: 200\ndate: x\ncontent-length: 5\n")
+	f("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ":status: 200\ndate: x\n")
+	f("GET", "HTTP/1.1 204 No Content\r\n\r\n", ":status: 204\ndate: x\n")
+	f("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", ":status: 304\ndate: x\ncontent-length: 5\n")
+	f("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ":status: 200\ndate: x\ncontent-length: 0\n")
+	f("POST", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ":status: 200\ndate: x\ncontent-length: 0\n")
+	f("GET", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", ":status: 103\nlink: x\n|:status: 404\ndate: x\ncontent-length: 0\n")
 	s.Close()
 }
 
@@ -164,7 +164,7 @@ func TestHTTP2Refusals(t *testing.T) {
 	f(400, "bad_host", ":authority: a b")
 	f(501, "method", ":method: TRACE")
 	f(501, "method", ":method: CONNECT")
-	f(417, "expectation", "expect: 200-ok")
+	f(417, "expectation", "expect: x, 100-continue")
 	f(431, "too_many_fields", strings.Fields(strings.Repeat("x: ", 0)+strings.TrimSpace(strings.Repeat("x:1 ", 200)))...)
 	f(414, "target_too_long", ":path: /"+strings.Repeat("a", 70<<10))
 	c.alive()

@@ -59,6 +59,10 @@ func (h *host) sight(e *edge) HostRoutes {
 		p = e.fallback
 	}
 	s := HostRoutes{Listener: e.name, Host: h.name, Policy: p.Name}
+	if h.tunnel != nil {
+		s.Routes = []string{h.tunnel.name}
+		return s
+	}
 	for _, path := range h.paths {
 		if !slices.Contains(s.Routes, path.route.name) {
 			s.Routes = append(s.Routes, path.route.name)

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -83,14 +86,14 @@ func TestClientsAreRemembered(t *testing.T) {
 	f("c.example.org", tls.VersionTLS11, "c.example.org", "default", policy.ResultNoCommonVersion) // not in from
 	f("z.example.org", tls.VersionTLS13, "*", "default", policy.ResultOK)
 	f("z.example.org", tls.VersionTLS10, "*", "default", policy.ResultNoCommonVersion)
-	f("", tls.VersionTLS12, "", "default", policy.ResultOK)
+	f("", tls.VersionTLS12, "*", "default", policy.ResultOK) // the route without hosts is for it
 
 	bad := r.dial("tls")
 	bad.write("GET / HTTP/1.1\r\n\r\n")
 	bad.Close()
 	eventually(t, "what is no TLS is remembered", func() error {
 		for _, c := range r.proxy.Clients.Seen().Clients {
-			if c.Result == policy.ResultBadRecord && c.Policy == "" && c.JA4 == "" {
+			if c.Result == policy.ResultPlainHTTP && c.Policy == "" && c.JA4 == "" {
 				return nil
 			}
 		}
@@ -124,5 +127,62 @@ func TestOffersAreLogged(t *testing.T) {
 	}, "tls_result", "no_common_suite", "tls_offered_suites", []string{"TLS_RSA_WITH_3DES_EDE_CBC_SHA"}, "tls_offered_alpn", []string{"h2", "http/1.1"})
 	bad := r.dial("tls")
 	bad.write("GET / HTTP/1.1\r\n\r\n")
-	r.refusal().want(t, "tls_offered_versions", nil, "ja4", nil, "reason", "not_tls", "tls_result", "bad_record")
+	r.refusal().want(t, "tls_offered_versions", nil, "ja4", nil, "reason", "not_tls", "tls_result", "plain_http")
+}
+
+// The error says what the client offers, what the policy accepts, and which setting to change.
+func TestVersionsAreExplained(t *testing.T) {
+	const unsupported = ": tls: client offered only unsupported versions: "
+	r := newSighted(t)
+	r.load(sighted, nil, "tls_policies:\n", "tls_policies:\n  late: {min_version: \"1.3\"}\n  early: {max_version: \"1.2\"}\n",
+		"c.example.org], tls_policy: near, backend: app}\n", "c.example.org], tls_policy: near, backend: app}\n"+
+			"  - {listeners: [tls], hosts: [e.example.org], tls_policy: late, backend: app}\n"+
+			"  - {listeners: [tls], hosts: [f.example.org], tls_policy: early, backend: app}\n")
+	f := func(sni string, least, most uint16, want string) {
+		t.Helper()
+		tc := tls.Client(r.dial("tls").Conn, &tls.Config{ServerName: sni, InsecureSkipVerify: true, MinVersion: least, MaxVersion: most})
+		if err := tc.Handshake(); err == nil {
+			t.Errorf("%s: the handshake succeeded", sni)
+		}
+		tc.Close()
+		r.refusal().want(t, "tls_result", "no_common_version", "error", want)
+	}
+	f("z.example.org", tls.VersionTLS10, tls.VersionTLS10,
+		`the client offers TLS 1.0 at most, and policy "default" accepts TLS 1.2 to 1.3 (tls_policies.default.min_version)`+unsupported+"[301]")
+	f("e.example.org", tls.VersionTLS11, tls.VersionTLS12,
+		`the client offers TLS 1.2 at most, and policy "late" accepts TLS 1.3 (tls_policies.late.min_version)`+unsupported+"[303 302]")
+	f("f.example.org", tls.VersionTLS13, tls.VersionTLS13,
+		`the client offers TLS 1.3 at least, and policy "early" accepts TLS 1.2 (tls_policies.early.max_version)`+unsupported+"[304]")
+	f("c.example.org", tls.VersionTLS10, tls.VersionTLS11,
+		`the client offers TLS 1.1 at most, and policy "default" accepts TLS 1.2 to 1.3 (tls_policies.default.min_version); `+
+			`policy "near" does not apply, because the client's address is not in tls_policies.near.from`+unsupported+"[302 301]")
+}
+
+// If a client accepts only SHA-1 signatures, the error names the setting that allows them.
+func TestSHA1IsExplained(t *testing.T) {
+	const unsupported = "tls: peer doesn't support any of the certificate's signature algorithms"
+	r := newSighted(t)
+	f := func(sni string, scheme tls.SignatureScheme, want string) {
+		t.Helper()
+		a, b := net.Pipe()
+		go tls.Client(a, &tls.Config{ServerName: sni, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}).Handshake()
+		hello := make([]byte, 4096)
+		n, err := b.Read(hello)
+		a.Close()
+		i := bytes.Index(hello[:n], []byte{0x00, 0x0d, 0x00}) // signature_algorithms
+		if err != nil || i < 0 {
+			t.Fatalf("no ClientHello: %v", err)
+		}
+		for j := i + 6; j < i+6+int(hello[i+5]); j += 2 {
+			binary.BigEndian.PutUint16(hello[j:], uint16(scheme))
+		}
+		c := r.dial("tls")
+		c.Write(hello[:n])
+		r.refusal().want(t, "tls_result", "no_common_signature", "error", want)
+		c.Close()
+	}
+	const only = `the client accepts only SHA-1 signatures, and policy "default" makes none in TLS 1.2 (tls_policies.default.sha1_signatures)`
+	f("z.example.org", tls.ECDSAWithSHA1, only+": "+unsupported)
+	f("c.example.org", tls.ECDSAWithSHA1, only+`; policy "near" does not apply, because the client's address is not in tls_policies.near.from: `+unsupported)
+	f("z.example.org", 0xfefe, unsupported)
 }

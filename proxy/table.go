@@ -27,7 +27,8 @@ type Route struct {
 	backend *backend.Backend // nil: the route only redirects
 	config  *config.Route
 	metrics *routeMetrics
-	hsts    []byte // of responses over TLS; nil: nothing
+	hsts    []byte  // for responses over TLS; nil: none
+	closed  *closed // nil: weir forwards the requests
 }
 
 // edge is what one listener does.
@@ -35,7 +36,11 @@ type edge struct {
 	name     string
 	protocol config.Protocol
 	timeouts config.ListenerTimeouts
-	trusted  []netip.Prefix // clients whose forwarding fields are kept
+	trusted  []netip.Prefix // the networks of proxies in trust_forwarded
+	trust    trust          // the information about clients that weir accepts from them
+	headers  *headerLists   // nil: weir drops only its default list
+
+	publicPort int // the port that clients connect to; 0: unknown
 
 	http2          bool // is offered to clients of TLS
 	priorKnowledge bool // plain clients may begin with it
@@ -44,11 +49,14 @@ type edge struct {
 	raw         *Route // of a tcp listener
 	ssh         *Route // of connections that begin as SSH does
 	passthrough bool   // some host is: the ClientHello has to be read first
+	tunnels     bool   // some host has its TLS terminated for a tcp backend
+	http        bool   // some host, or all of them, serve requests
 
 	hosts     map[string]*host
 	wildcards map[string]*host // by what follows "*."
 	any       *host            // of routes without hosts
-	fallback  *policy.Policy   // of hosts without a policy, and clients without SNI
+	fallback  *policy.Policy   // of hosts without a policy
+	nameless  *policy.Policy   // of clients without SNI, and of what any does for them
 }
 
 // host is what one listener does for one host.
@@ -56,6 +64,7 @@ type host struct {
 	name        string         // as the routes have it; "*" of routes without hosts
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
+	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
 	paths       []path // the first that matches decides
 }
 
@@ -79,6 +88,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{
 			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, trusted: l.TrustForwarded,
+			trust: trustIn(l), headers: newHeaderLists(l), publicPort: l.PublicPort,
 			http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 			hosts: make(map[string]*host), wildcards: make(map[string]*host),
 			fallback: parts.Policies[config.DefaultTLSPolicy],
@@ -90,7 +100,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		if b == nil && !r.OnlyRedirects() {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 		}
-		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend), hsts: hstsValue(r.HSTS)}
+		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), hsts: hstsValue(r.HSTS), closed: newClosed(r.Closure)}
 		for _, name := range r.Listeners {
 			e := t.edges[name]
 			if e == nil {
@@ -102,8 +112,16 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 			t.routes[routeOn{name, r.Name}] = true
 		}
 	}
-	for _, e := range t.edges {
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		e := t.edges[l.Name]
 		e.sort()
+		if l.TLSPolicy != "" && parts.Policies[l.TLSPolicy] == nil {
+			return nil, fmt.Errorf("building the table: listener %s names the TLS policy %s, which does not exist", l.Name, l.TLSPolicy)
+		}
+		if l.Protocol == config.ProtocolTLS {
+			e.chooseNameless(parts.Policies[l.TLSPolicy])
+		}
 	}
 	return t, nil
 }
@@ -150,6 +168,11 @@ func (h *host) add(e *edge, r *Route, p *policy.Policy) {
 		h.passthrough, e.passthrough = r, true
 		return
 	}
+	if r.isTunnel() {
+		h.tunnel, e.tunnels = r, true
+		return
+	}
+	e.http = true
 	if len(r.config.Paths) == 0 {
 		h.paths = append(h.paths, path{config.Path{Value: "/"}, r})
 	}
@@ -158,8 +181,40 @@ func (h *host) add(e *edge, r *Route, p *policy.Policy) {
 	}
 }
 
-// sort puts the most specific path first: the longest, of equal ones the exact, and
-// then whoever has the very spelling before what is closed in any.
+// isRaw returns true if the host's connections are tunnels, so that it has no requests.
+func (h *host) isRaw() bool { return h.passthrough != nil || h.tunnel != nil }
+
+// chooseNameless finds the policy of clients without SNI. listeners is the one that the
+// listener names for them; nil: none.
+func (e *edge) chooseNameless(listeners *policy.Policy) {
+	h := e.opened()
+	switch {
+	case h != nil && h.policy != e.fallback:
+		e.nameless = h.policy
+	case listeners == nil, h != nil && e.fallback.ClientAuth != config.ClientAuthNone:
+		// No client gets around the client_auth of the route without hosts by sending no SNI.
+		e.nameless = e.fallback
+	default:
+		e.nameless = listeners
+	}
+}
+
+// opened returns the host for clients without SNI; nil if the listener does not terminate
+// their TLS.
+func (e *edge) opened() *host {
+	if e.any == nil || e.any.passthrough != nil {
+		return nil
+	}
+	return e.any
+}
+
+// isTunnel returns true if the backend is for raw connections.
+func (r *Route) isTunnel() bool {
+	return r.backend != nil && r.backend.Settings().Protocol == config.ProtocolTCP
+}
+
+// sort puts the most specific path first: the longest, then an exact path before a prefix,
+// and then an open path before a closed one.
 func (e *edge) sort() {
 	all := []*host{e.any}
 	for _, h := range e.hosts {
@@ -182,7 +237,7 @@ func (p *path) rank() (r int) {
 	if p.Exact {
 		r += 2
 	}
-	if !p.Closed {
+	if !p.Closed && !p.Begins {
 		r++
 	}
 	return r

@@ -76,6 +76,7 @@ func newTLSEndpoint(t testing.TB) *endpoint {
 // Towards an endpoint that speaks TLS everything is as towards a plain one:
 // reuse, uploads, waits that outlast a look after the client, ends.
 func TestTLSEndpoints(t *testing.T) {
+	long(t)
 	e := newTLSEndpoint(t)
 	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, tls: {insecure_skip_verify: true}, endpoints:", 1), nil, "@app", e.address)
 	c := r.dial("web")

@@ -1,38 +1,64 @@
 package proxy
 
 import (
-	"context"
+	"crypto/tls"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/tunnel"
+	"github.com/weirproxy/weir/tls/policy"
 )
+
+// security is how TLS protects a client's connection; the zero value: no TLS.
+type security struct {
+	tls    *tls.Conn // terminated by weir; nil: none
+	sni    string
+	policy *policy.Policy // of tls
+}
+
+func (s *security) policyName() string {
+	if s.policy == nil {
+		return ""
+	}
+	return s.policy.Name
+}
 
 // tunnel connects a client with an endpoint of a route's backend. Both are closed
 // when they have no more to say, by whoever finds that.
-func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, "") }
+func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, &security{}) }
 
-func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sni string) {
-	rec := Record{Kind: "tunnel", Listener: e.name, Conn: c, SNI: sni, Started: time.Now()}
+func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sec *security) {
+	rec := Record{Kind: "tunnel", Listener: e.name, Conn: c, TLS: sec.tls, SNI: sec.sni, Policy: sec.policyName(), Started: time.Now()}
 	rec.route(r)
-	link, err := p.connect(c, r, sni, &rec)
+	link, err := p.connect(c, r, sec, &rec)
 	if err != nil {
 		c.Abort() // the client must not take this for the end of a stream
 		c.Close()
 		rec.Err = err
 		p.tunnelEnded(&rec)
+		if err == errLoop && p.Looped != nil {
+			p.Looped(&rec)
+		}
 		return
 	}
-	o := &openTunnel{clientEnd: tunnel.End{Conn: c}, listener: e.name, sni: sni, started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
+	o := &openTunnel{clientEnd: tunnel.End{Conn: c, TLS: sec.tls}, listener: e.name, sni: sec.sni, policy: rec.Policy,
+		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
 	p.runTunnel(o, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
 }
 
 // connect finds an endpoint that takes a connection, within the bounds for retries.
-func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backend.Session, error) {
+func (p *Proxy) connect(c *conn.Conn, r *Route, sec *security, rec *Record) (*backend.Session, error) {
 	b := r.backend
+	visits := p.visitsOf(c)
+	if visits >= p.mostVisits() {
+		rec.Reason = refuseLoop.Reason
+		return nil, errLoop
+	}
 	var tried []*backend.Endpoint
 	excused := 0
 	for attempt := 1; ; attempt++ {
@@ -43,17 +69,28 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sni string, rec *Record) (*backe
 		}
 		rec.Endpoint, rec.Attempts = e.Address(), attempt
 		begun := time.Now()
-		link, err := e.Dial(context.Background(), p.outgoing(c, nil, sni, nil))
+		cut := newCancelable()
+		c.Link(cut)
+		link, err := p.ways.dial(e.AddrPort(), visits+1, func(w backend.Watch) (*backend.Session, error) {
+			return e.DialWatched(cut.ctx, p.outgoing(c, c.Client, sec.tls, sec.sni, sec.policy), w)
+		})
+		c.Link(nil)
+		err = cut.end(err)
 		rec.Connect = time.Since(begun)
 		if err == nil {
 			e.Succeeded()
 			return link, nil
 		}
+		if errors.Is(err, errClientCut) {
+			e.Release()
+			rec.Reason = "cut"
+			return nil, err
+		}
 		e.Failed(err)
 		e.Release()
 		tried = append(tried, e)
 		if !b.AllowConnect(tried, &excused, err, rec.Connect) {
-			rec.Reason = "connect"
+			rec.Reason = connectFailed
 			return nil, err
 		}
 		b.Retried(backend.RetryConnect)
@@ -71,8 +108,10 @@ type openTunnel struct {
 	endpoint    *backend.Endpoint
 	untrack     func()
 	metrics     *routeMetrics // which also have the names of route and backend
+	series      *routeSeries  // that counts it
 
 	listener, sni string
+	policy        string // of the TLS that weir terminated
 	started       time.Time
 	connect       time.Duration
 	attempts      int
@@ -95,26 +134,28 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	if p.Orphaned != nil && !p.table.Load().routes[o.on()] {
 		p.Orphaned(client.Linked()) // a reload took the route away while the endpoint was dialled
 	}
-	r.metrics.tunnels.Inc()
+	o.series = r.metrics.get()
+	o.series.tunnels.Inc()
 	idle := r.config.TunnelIdle
 	if idle == 0 {
 		idle = e.timeouts.TunnelIdle
 	}
 	tunnel.Start(client, endpoint, tunnel.Options{Idle: idle, Lifetime: r.config.MaxLifetime,
-		Sent: r.metrics.in, Received: r.metrics.out}, o)
+		Sent: o.series.in, Received: o.series.out}, o)
 }
 
 func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.route} }
 
 // Ended gives back what the tunnel had, counts and logs it.
 func (o *openTunnel) Ended(r tunnel.Result) {
-	o.metrics.tunnels.Dec()
+	o.series.tunnels.Dec()
 	o.untrack()
 	o.proxy.tunnels.remove(o)
 	if o.link != nil {
 		o.link.HTTP.Close()
 		o.link.Close()
 	} else {
+		o.proxy.ways.forget(o.endpointEnd.Conn)
 		closeEnd(&o.endpointEnd, r.Reason)
 	}
 	defer o.closeClient(r.Reason) // last: a drain may wait for nothing else, and the log ends behind it
@@ -144,7 +185,7 @@ func (o *openTunnel) log(r tunnel.Result) {
 	rec := o.upgrade
 	if rec == nil {
 		key := o.metrics.key
-		rec = &Record{Kind: "tunnel", Listener: o.listener, Conn: o.clientEnd.Conn, SNI: o.sni, Route: key.route, Backend: key.backend,
+		rec = &Record{Kind: "tunnel", Listener: o.listener, Conn: o.clientEnd.Conn, TLS: o.clientEnd.TLS, SNI: o.sni, Policy: o.policy, Route: key.route, Backend: key.backend,
 			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
 	}
 	rec.Duration = time.Since(o.started)
@@ -188,11 +229,22 @@ func (x *exchange) startTunnel(o *openTunnel) {
 	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
 	if link.Stream != nil {
 		endpoint.Stream, o.link = link.Stream, link
+		link.Stream.Lighten(x.tunnelAccount())
 	} else {
 		link.HTTP.Close()
 	}
 	x.link, x.held = nil, nil
 	x.proxy.runTunnel(o, endpoint, x.edge, x.route, x.endpoint)
+}
+
+// tunnelAccount returns the account that is charged for a tunnel's endpoint: over HTTP/2,
+// the account of the client's connection. Over HTTP/1.1 the client's connection becomes the
+// tunnel, and nothing is charged.
+func (x *exchange) tunnelAccount() *memory.Account {
+	if x.wire.Version() == "2" {
+		return x.account
+	}
+	return nil
 }
 
 // tunnels knows every open tunnel, for reloads: a list in the tunnels

@@ -26,20 +26,11 @@ func TestTunnel(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	c := r.dial("tcp")
-	s := e.accept()
-	s.write("welcome") // a server that speaks first is not kept waiting
-	c.wantRead("welcome")
-	c.write("question")
-	s.wantRead("question")
-	if n := r.counter("weir_tunnels_open", "route", "git"); n != 1 {
-		t.Errorf("%v tunnels are open", n)
-	}
-	c.closeWrite() // half close, one way after the other
-	s.wantEnd(false)
-	s.write("answer")
-	c.wantRead("answer")
-	s.Close()
-	c.wantEnd(false)
+	c.converse(e.accept(), func() {
+		if n := r.counter("weir_tunnels_open", "route", "git"); n != 1 {
+			t.Errorf("%v tunnels are open", n)
+		}
+	})
 	r.record().want(t, "kind", "tunnel", "listener", "tcp", "route", "git", "backend", "ssh", "endpoint", e.address, "reason", "eof",
 		"error", nil, "status", nil, "bytes_in", 8, "bytes_out", 13, "retries", 0, "client", c.LocalAddr())
 	for direction, want := range map[string]float64{"in": 8, "out": 13} {
@@ -50,6 +41,24 @@ func TestTunnel(t *testing.T) {
 	if n := r.counter("weir_tunnels_open", "route", "git"); n != 0 {
 		t.Errorf("%v tunnels are open", n)
 	}
+}
+
+// converse sends 8 bytes from the client c to the server s and 13 bytes back, and ends each direction separately. It calls
+// open while both directions are open.
+func (c *peer) converse(s *peer, open func()) {
+	c.t.Helper()
+	s.write("welcome") // weir does not wait for the client if the server sends first
+	c.wantRead("welcome")
+	c.write("question")
+	s.wantRead("question")
+	open()
+	c.closeWrite() // half close, in one direction after the other
+	s.wantEnd(false)
+	s.write("answer")
+	c.wantRead("answer")
+	s.closeWrite()
+	s.Close()
+	c.wantEnd(false)
 }
 
 func TestTunnelsThatEndBadly(t *testing.T) {

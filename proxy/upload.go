@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -26,12 +27,13 @@ type upload struct {
 	wait     time.Duration // for the response's head, once the body is sent
 	begun    time.Time
 
-	read  atomic.Bool  // the client's body was read to its end
-	sent  atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
-	done  chan struct{}
-	err   error // the client's failure, valid once done
-	bytes int64
-	kept  *kept // nil: the body cannot be sent again
+	read    atomic.Bool  // the client's body was read, to its end or to its declared length
+	endless atomic.Bool  // it was read to its declared length, and its end had not arrived
+	sent    atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
+	done    chan struct{}
+	err     error // the client's failure, valid once done
+	bytes   int64
+	kept    *kept // nil: the body cannot be sent again
 
 	panicked any // what the goroutine panicked with, valid once done
 }
@@ -43,6 +45,11 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 		x.trouble = stale
 		return
 	}
+	if !x.account.Charge(memory.Upload) {
+		x.fail(outOfMemory, http.StatusServiceUnavailable, message.ErrMemory.Reason, message.ErrMemory)
+		return
+	}
+	defer x.account.Release(memory.Upload)
 	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
 		pace: newPace(x.edge.timeouts.BodyIdle, x.minRate()), begun: time.Now(), done: make(chan struct{})}
 	switch {
@@ -69,7 +76,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	}
 }
 
-// alive says whether an idle connection is fit for another request.
+// alive reports whether an idle connection is fit for another request.
 func alive(link *backend.Session) bool {
 	quiet := false
 	err := link.Await(func() bool {
@@ -88,7 +95,8 @@ func (u *upload) run() {
 	if again := u.kept.bytes(); len(again) > 0 && h.WriteBody(again) != nil {
 		return
 	}
-	for {
+	u.noteArrived()
+	for !u.complete() {
 		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
 			return
 		}
@@ -110,19 +118,37 @@ func (u *upload) run() {
 		if !u.kept.add(p) {
 			u.kept = nil
 		}
-		if x.wire.BodyEnded() {
-			u.read.Store(true) // with this piece the endpoint may answer, and the client may stay
-		}
+		u.noteArrived()
 		if h.WriteBody(p) != nil {
 			return
 		}
 	}
+	x.dropListed(&x.req.Trailers)
 	h.WriteEnd(&x.req)
 	u.read.Store(true)
 	if h.Flush() == nil {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
 	}
 }
+
+// noteArrived looks whether the body has arrived, before its last piece leaves: with
+// that the endpoint may answer, and the client may stay. Over HTTP/2 the end of a body
+// of known length may follow in a frame of its own.
+func (u *upload) noteArrived() {
+	x := u.exchange
+	switch {
+	case x.wire.BodyEnded():
+		u.read.Store(true)
+	case u.bytes == x.req.Length:
+		u.read.Store(true)
+		u.endless.Store(true)
+	}
+}
+
+// complete returns true if the endpoint needs no more of the request, though the end of
+// the client's stream has not arrived: over HTTP/1.1 nothing can follow a body of known
+// length. (*http2.Exchange).AwaitEnd then waits for the end, without the endpoint.
+func (u *upload) complete() bool { return u.link.Stream == nil && u.endless.Load() }
 
 // end tells the exchange that the goroutine is through. A panic goes on in the
 // exchange's: here it would end the process.
@@ -134,13 +160,13 @@ func (u *upload) end() {
 	close(u.done)
 }
 
-// running says whether the client's body was not read to its end yet.
+// running reports whether the client's body was not read to its end yet.
 func (u *upload) running() bool { return u != nil && !u.read.Load() }
 
-// delivered says whether the endpoint was sent the whole request.
+// delivered reports whether the endpoint was sent the whole request.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
-// repeatable says whether what was read of the client's body can be sent again.
+// repeatable reports whether what was read of the client's body can be sent again.
 func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }
@@ -196,13 +222,14 @@ func (u *upload) headBy(now, until time.Time) time.Time {
 }
 
 // stop ends the upload once the response is over. Where the client is still
-// sending, the endpoint did not want the rest.
+// sending, the endpoint did not want the rest. It does not wait for a client that has only
+// to end its stream: the endpoint's connection may have others waiting for it.
 func (u *upload) stop() {
 	if u.link == nil {
 		return // it was
 	}
 	defer func() { u.link = nil }() // it is another exchange's soon
-	if u.read.Load() {
+	if u.read.Load() && (u.complete() || !u.endless.Load()) {
 		grace := time.NewTimer(timeout)
 		defer grace.Stop()
 		select {
@@ -229,9 +256,9 @@ func (x *exchange) clientFailed(err error) {
 	case errors.As(err, &refusal):
 		trouble, status, reason = failed, refusal.Status, refusal.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		trouble, status, reason = failed, http.StatusRequestTimeout, "slow_body"
+		trouble, status, reason, err = failed, http.StatusRequestTimeout, "slow_body", slowBody(x.edge, err)
 	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
-		status, reason = http.StatusServiceUnavailable, "cut"
+		status, reason = http.StatusServiceUnavailable, x.cutBy()
 	}
 	if x.answered {
 		status = x.res.Status // it is what the client saw

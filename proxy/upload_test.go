@@ -216,6 +216,7 @@ func TestEndpointGoneInUpload(t *testing.T) {
 // A client that breaks off, or sends nonsense, ends the endpoint's connection:
 // the endpoint must not take the body for a whole one, nor get another request.
 func TestBadUploads(t *testing.T) {
+	long(t)
 	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 2 * time.Second }
 	f := func(head, body, sent string, tune func(*config.Config), leave func(*peer), status int, reason string) {
 		t.Helper()
@@ -241,6 +242,9 @@ func TestBadUploads(t *testing.T) {
 		}
 		rec := r.record()
 		rec.want(t, "status", status, "reason", reason, "retries", 0)
+		if reason == "slow_body" {
+			rec.wantError(t, "listeners.web.timeouts.body_idle", "body_min_rate")
+		}
 		if n := r.counter("weir_http_requests_total", "code", fmt.Sprint(status)); n != 1 {
 			t.Errorf("%v requests of %d", n, status)
 		}
@@ -471,7 +475,9 @@ func TestDrippingUploads(t *testing.T) {
 		}
 		close(stop)
 		dripping.Wait()
-		r.record().want(t, "status", 408, "reason", "slow_body")
+		rec := r.record()
+		rec.want(t, "status", 408, "reason", "slow_body")
+		rec.wantError(t, "listeners.web.timeouts.body_idle", "body_min_rate")
 		if n := r.counter("weir_http_slow_clients_total", "reason", "slow_body"); n != 1 {
 			t.Errorf("%s: %v slow clients were counted", what, n)
 		}
@@ -495,13 +501,16 @@ func TestDrippingUploads(t *testing.T) {
 		c.want2(id, 408, "*")
 		close(stop)
 		dripping.Wait()
-		r.record().want(t, "status", 408, "reason", "slow_body")
+		rec := r.record()
+		rec.want(t, "status", 408, "reason", "slow_body")
+		rec.wantError(t, "listeners.tls.timeouts.body_idle", "body_min_rate")
 		c.alive()
 	})
 }
 
 // What is slow but fast enough, or may be slow, is served to its end.
 func TestSlowUploads(t *testing.T) {
+	long(t)
 	const idle = 2 * time.Second // twelve pieces take longer
 	f := func(what, head string, rate int64, piece string, pieces int) {
 		t.Helper()

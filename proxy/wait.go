@@ -29,7 +29,7 @@ func (x *exchange) waitForBody() {
 	}
 }
 
-// patient says whether a wait for the endpoint that ended in err goes on: it was
+// patient reports whether a wait for the endpoint that ended in err goes on: it was
 // only time to look after the client, who is still there. Where the client is
 // gone it notes that as the exchange's trouble.
 func (x *exchange) patient(err error) bool {
@@ -52,7 +52,7 @@ func (x *exchange) patient(err error) bool {
 	return true
 }
 
-// goneInQueue says whether the client went away while its request waited for
+// goneInQueue reports whether the client went away while its request waited for
 // one of the backend's max_connections, and notes it.
 func (x *exchange) goneInQueue() bool {
 	if time.Since(x.started) < look || !x.wire.Gone() {

@@ -2,7 +2,7 @@ package proxy
 
 import "golang.org/x/sys/unix"
 
-// hungUp says whether the other end of a socket sent its end of stream or a
+// hungUp reports whether the other end of a socket sent its end of stream or a
 // reset, also behind bytes that nobody has read: a close_notify, say.
 func hungUp(fd int) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}

@@ -4,7 +4,7 @@ package proxy
 
 import "syscall"
 
-// hungUp says whether the other end of a socket sent its end of stream or a
+// hungUp reports whether the other end of a socket sent its end of stream or a
 // reset. Behind bytes that nobody has read it cannot tell.
 func hungUp(fd int) bool {
 	var b [1]byte

@@ -23,7 +23,8 @@ func TestResponseTimeout(t *testing.T) {
 		if resp := c.wantResponse(504, "the endpoint did not answer in time\n"); resp.Close {
 			t.Error("the client's connection is closed for it")
 		}
-		r.record().want(t, "status", 504, "reason", "response_timeout")
+		r.record().want(t, "status", 504, "reason", "response_timeout",
+			"error", "the endpoint sent no response within 50ms (backends.app.timeouts.response_head)")
 		s.wantEnd(false)
 	}
 	// An upload's time only counts once it is sent.
@@ -34,7 +35,23 @@ func TestResponseTimeout(t *testing.T) {
 	c.write("abc")
 	s.wantRead("abc")
 	c.wantResponse(504, "*")
-	r.record().want(t, "status", 504, "reason", "response_timeout")
+	rec := r.record()
+	rec.want(t, "status", 504, "reason", "response_timeout")
+	rec.wantError(t, "backends.app.timeouts.response_head")
+}
+
+// If an endpoint completes no TLS handshake in time, there is no connection to it.
+func TestConnectTimeout(t *testing.T) {
+	e := newEndpoint(t)
+	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, retries: {attempts: 1}, timeouts: {connect: 50ms}, endpoints:", 1), nil, "@app", e.address)
+	c := r.dial("web")
+	c.write(get)
+	if resp := c.wantResponse(504, "no connection to an endpoint in time\n"); resp.Close {
+		t.Error("the client's connection is closed for it")
+	}
+	rec := r.record()
+	rec.want(t, "status", 504, "reason", "connect")
+	rec.wantError(t, "timeouts.connect")
 }
 
 func TestResponseBodyTimeout(t *testing.T) {
@@ -56,7 +73,8 @@ func TestResponseBodyTimeout(t *testing.T) {
 				time.Sleep(250 * time.Millisecond)
 			}
 			c.wantEnd(true)
-			r.record().want(t, "status", 200, "reason", "response_cut_short")
+			r.record().want(t, "status", 200, "reason", "response_cut_short",
+				"error", "the endpoint sent no more of its response within 3s (backends.app.timeouts.body_idle)")
 			s.Conn.SetDeadline(time.Now().Add(patience))
 			if _, err := s.r.ReadByte(); err == nil && !strings.HasPrefix(request, "POST") {
 				t.Error("the endpoint's connection stays open")
@@ -82,7 +100,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }, "@app", app)
 	c := r.dial("web")
 	c.write(get)
-	r.record().want(t, "status", 200, "reason", "slow_read")
+	rec := r.record()
+	rec.want(t, "status", 200, "reason", "slow_read")
+	rec.wantError(t, "within 100ms (listeners.web.timeouts.body_idle)")
 	if _, err := io.Copy(io.Discard, c.r); err == nil {
 		t.Error("the response ended in order")
 	}
@@ -107,6 +127,7 @@ func TestClientGoneInResponse(t *testing.T) {
 
 // A client that goes away while it waits is noticed, and what it asked for is given up.
 func TestClientGoneWhileWaiting(t *testing.T) {
+	long(t)
 	const upload = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 	wait := func(t *testing.T, r *rig, e *endpoint, c *peer, request, rest, response string, leave func(), want entry) {
 		c.write(request)
@@ -220,6 +241,7 @@ func (e entry) check(t testing.TB, got entry) {
 
 // A client that waits long and stays is served.
 func TestClientThatWaits(t *testing.T) {
+	long(t)
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
 	for range 2 {
@@ -245,7 +267,7 @@ func TestSlowHead(t *testing.T) {
 	r, e := newPlain(t, tune)
 	c := r.dial("web")
 	c.write("GET / HTTP/1.1\r\nHo")
-	resp := c.wantResponse(408, refuseSlowHead.Detail+"\n")
+	resp := c.wantResponse(408, "the client did not send the whole request head within 1s (timeouts.request_head of the listener)\n")
 	if !resp.Close {
 		t.Error("the connection goes on")
 	}

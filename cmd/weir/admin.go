@@ -3,10 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/conn"
@@ -15,11 +18,11 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// admin is the admin port: sight, and the switches an operator needs on a bad
-// night. It asks nobody who they are, so it belongs on loopback.
+// admin is the handler of the admin port. An operator sees the state of weir there, starts a
+// drain and takes profiles. guard refuses requests without access.
 func (s *server) admin() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", s.exposition())
 	mux.HandleFunc("GET /status", s.showStatus)
 	mux.HandleFunc("GET /config", s.showConfig)
 	mux.HandleFunc("GET /kubernetes", s.showObjects)
@@ -29,34 +32,74 @@ func (s *server) admin() http.Handler {
 	mux.HandleFunc("POST /cordon", s.toggle(s.node.SetCordoned, true))
 	mux.HandleFunc("POST /uncordon", s.toggle(s.node.SetCordoned, false))
 	mux.HandleFunc("POST /reload", s.adminReload)
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
 	mux.HandleFunc("GET /{$}", s.showIndex)
-	// A web page in an operator's browser must not be able to press the buttons.
-	return http.NewCrossOriginProtection().Handler(mux)
+	return s.guard(mux)
 }
+
+// scrapesAtOnce bounds the scrapes that run, each of which holds all series in memory.
+const scrapesAtOnce = 8
+
+func (s *server) exposition() http.Handler {
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
+}
+
+// scrape is the handler of the metrics port: it serves /metrics to every client, and
+// nothing else. On loopback it refuses web pages of other sites, the only way in which
+// strangers reach it there.
+func (s *server) scrape() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.exposition())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch err := fromElsewhere(r); {
+		case err != nil:
+			s.metrics.refused.WithLabelValues(string(refusedOrigin)).Inc()
+			http.Error(w, err.Error()+"; the metrics port refuses requests from web pages of other sites", http.StatusForbidden)
+		case isLoopbackRequest(r) && !new(access).answersFor(r.Host):
+			s.metrics.refused.WithLabelValues(string(refusedHost)).Inc()
+			http.Error(w, fmt.Sprintf("the metrics port on loopback does not answer requests for the Host %q; use an IP address or localhost", cut(r.Host)), http.StatusMisdirectedRequest)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// unhurried removes the read deadline of the connection. net/http goes on reading to notice
+// that a client leaves, so the deadline would end a profile of more than ten seconds. The
+// body of the request was read before.
+func unhurried(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxAdminBody))
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+		h(w, r)
+	}
+}
+
+// maxAdminBody limits the body of a request. No request of this port needs a body.
+const maxAdminBody = 64 << 10
 
 const adminIndex = `weir, admin port
 
 GET  /metrics       for Prometheus
-GET  /status        the verdict, connections and endpoints
+GET  /status        the health of this node, connections and endpoints
 GET  /config        the configuration in effect
-GET  /kubernetes    the objects of the cluster, and what is wrong with them
-GET  /tls/clients   who still needs old TLS; weir tls report makes sense of it
-GET  /debug/pprof/  profiles
+GET  /kubernetes    the objects of the cluster, and their faults
+GET  /tls/clients   clients that still need old TLS; weir tls report evaluates it
+POST /debug/pprof/  profiles; with admin.token by GET as well
 POST /reload        load the configuration again, as SIGHUP does
-POST /drain         unhealthy, and responses close their connections; /undrain ends it
-POST /cordon        unhealthy; /uncordon ends it
+POST /drain         the health port answers 503, and responses close connections; /undrain ends it
+POST /cordon        the health port answers 503; /uncordon ends it
 `
 
 func (s *server) showIndex(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, adminIndex) }
 
 func (s *server) toggle(set func(bool), on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.log.Info("told by the admin port: " + r.URL.Path[1:])
+		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", r.RemoteAddr))
 		set(on)
 		s.showStatus(w, r)
 	}
@@ -67,7 +110,7 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
-	fmt.Fprintln(w, "the configuration is in effect, its hash is", s.config.Load().Hash)
+	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.config.Load().Hash)
 }
 
 // status is what GET /status shows.

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/certs"
+	"github.com/weirproxy/weir/tls/policy"
 	"github.com/weirproxy/weir/tls/storage"
 )
 
@@ -19,6 +22,7 @@ import (
 // files, those that authorities give, and what is told of both.
 type certificates struct {
 	certs   *certs.Store
+	crls    *policy.CRLs
 	acme    *acme.Manager
 	ending  lately // certificates that were warned of
 	missing lately // names without a certificate that a handshake was refused for
@@ -28,9 +32,11 @@ type certificates struct {
 const expiryRound = 24 * time.Hour
 
 func (s *server) newCertificates() {
-	s.certs = certs.New(certs.NewMetrics(s.registry))
+	s.expiries = certs.NewMetrics(s.registry)
+	s.certs = certs.New(s.expiries)
 	s.certs.Missing = s.certificateMissing
 	s.certs.Stapled = s.certificateStapled
+	s.crls = policy.NewCRLs(s.registry)
 	named := s.log.Named("acme")
 	s.acme = acme.New(acme.Options{
 		Open:    func(url string) (acme.Storage, error) { return storage.Open(url, s.log.Named("storage")) },
@@ -69,12 +75,19 @@ func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
 func (s *server) reloadCertificates() {
 	s.change.Lock() // or a plan that was made before would bring back what was
 	replaced, err := s.certs.Reload()
+	lists, errLists := s.crls.Reload()
 	s.change.Unlock()
+	for _, file := range lists {
+		s.log.Info("a revocation list file changed and is in use", zap.String("crl", file))
+	}
+	for _, err := range parts(errLists) {
+		s.log.Error("a revocation list file changed and cannot be used; the previous lists stay in use", zap.Error(err))
+	}
 	for _, file := range replaced {
-		s.log.Info("a certificate file was read again", zap.String("cert", file))
+		s.log.Info("a certificate file changed and is in use", zap.String("cert", file))
 	}
 	for _, err := range parts(err) {
-		s.log.Error("a certificate file changed and cannot be used", zap.Error(err))
+		s.log.Error("a certificate file changed and cannot be used; the previous certificate stays in use", zap.Error(err))
 	}
 }
 
@@ -90,25 +103,39 @@ func parts(err error) []error {
 	return []error{err}
 }
 
-// lately remembers when something was last said of a name. Names are few: they
-// are those of the configuration.
+// maxLately limits the names that are remembered, because tenants of a cluster choose their
+// number.
+const maxLately = 10_000
+
+// lately remembers when a message about a name was last logged.
 type lately struct {
-	mu   sync.Mutex
-	said map[string]time.Time
+	mu    sync.Mutex
+	said  map[string]time.Time
+	swept time.Time // when old entries were last removed
 }
 
-// first says whether nothing was said of name for a while, and takes it as said.
+// first returns true if no message about name was logged for a while, and records one. If
+// the list is full, a new name is not logged until old names were removed. Every call of
+// one lately has the same while.
 func (l *lately) first(name string, while time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.said[name]) >= while {
-		if l.said == nil {
-			l.said = make(map[string]time.Time)
-		}
-		l.said[name] = now
-		return true
+	now := time.Now()
+	if at, said := l.said[name]; said && now.Sub(at) < while {
+		return false
 	}
-	return false
+	if len(l.said) >= maxLately && now.Sub(l.swept) >= while/10 { // the list is full: remove old names, but not on each call
+		l.swept = now
+		maps.DeleteFunc(l.said, func(_ string, at time.Time) bool { return now.Sub(at) >= while })
+	}
+	if _, known := l.said[name]; !known && len(l.said) >= maxLately {
+		return false
+	}
+	if l.said == nil {
+		l.said = make(map[string]time.Time)
+	}
+	l.said[name] = now
+	return true
 }
 
 // certificateMissing logs that a client asked for a name in vain, now and then.
@@ -143,15 +170,15 @@ func (s *server) certificateEvent(e acme.Event) {
 
 // certificateStapled logs what a responder says of a certificate.
 func (s *server) certificateStapled(e certs.OCSPEvent) {
-	names := zap.String("names", strings.Join(e.Names, ", "))
+	names := zap.String("names", namesTold(e.Names))
 	switch {
 	case e.Err != nil:
-		s.log.Warn("a certificate's status cannot be stapled", names, zap.Error(e.Err))
+		s.log.Warn("weir cannot staple the OCSP status of a certificate", names, zap.Error(e.Err))
 	case !e.Revoked.IsZero():
-		s.log.Error("a certificate was REVOKED by its authority: clients will refuse it, replace it", names, zap.Time("revoked", e.Revoked.UTC()))
+		s.log.Error("a certificate was REVOKED by its authority: clients will refuse it; replace it", names, zap.Time("revoked", e.Revoked.UTC()))
 		s.acme.Replace(e.Leaf) // if it gave that one
 	default:
-		s.log.Info("a certificate's status is stapled", names)
+		s.log.Info("weir staples the OCSP status of a certificate", names)
 	}
 }
 
@@ -165,8 +192,27 @@ func (s *server) warnOfEndings(ctx context.Context) {
 			return
 		case <-ticker.C:
 			s.logEndings(true)
+			s.logExpiredLists()
 		}
 	}
+}
+
+// logExpiredLists logs the revocation lists that have expired.
+func (s *server) logExpiredLists() {
+	for _, e := range s.crls.Expired(time.Now()) {
+		s.log.Error("a revocation list has expired: weir refuses client certificates of its CA until there is a newer list",
+			zap.String("crl", e.File), zap.String("issuer", e.Issuer), zap.Time("next_update", e.NextUpdate.UTC()))
+	}
+}
+
+// maxNamesTold limits the names of one certificate in a log line.
+const maxNamesTold = 20
+
+func namesTold(names []string) string {
+	if more := len(names) - maxNamesTold; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamesTold], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // logEndings warns of certificates that end soon; unless of all, of those that
@@ -180,9 +226,9 @@ func (s *server) logEndings(all bool) {
 		fields := []zap.Field{zap.String("names", strings.Join(e.Names, ", ")), zap.String("source", e.Source),
 			zap.Time("not_after", e.NotAfter.UTC()), zap.Int("days", int(e.NotAfter.Sub(now).Hours()/24))}
 		if e.NotAfter.Before(now) {
-			s.log.Error("a certificate has run out: clients refuse it", fields...)
+			s.log.Error("a certificate has expired: clients refuse it", fields...)
 			continue
 		}
-		s.log.Warn("a certificate runs out soon", fields...)
+		s.log.Warn("a certificate expires soon", fields...)
 	}
 }

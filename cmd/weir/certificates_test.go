@@ -14,10 +14,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy"
@@ -113,7 +116,7 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	if got := r.servedAs("secure", "c.example.org"); got != "c1" {
 		t.Errorf("the new entry is served as %s", got)
 	}
-	if r.logged("a certificate file changed and cannot be used") == 0 {
+	if r.logged("a certificate file changed and cannot be used; the previous certificate stays in use") == 0 {
 		t.Error("the bad pair is not in the log")
 	}
 
@@ -128,6 +131,43 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	f("a3", "b2")
 }
 
+// If a certificate file is replaced during a reload, weir reads it again afterwards. It logs an error for each broken
+// version.
+func TestCertificateFilesChangeDuringReload(t *testing.T) {
+	dir := t.TempDir()
+	const day = 24 * time.Hour
+	issue(t, dir, "a", "a.example.org", "a1", 90*day)
+	text := `
+listeners: {secure: {address: '@secure', protocol: tls}}
+certificates: [{cert: DIR/a.crt, key: DIR/a.key}]
+routes: [{listeners: [secure], hosts: [a.example.org], backend: app}]
+backends: {app: {endpoints: ['127.0.0.1:1']}}
+`
+	text = strings.ReplaceAll(text, "DIR", dir)
+	r := newRunning(t, text, "secure")
+	r.path = filepath.Join(dir, "weir.yaml")
+	put(t, r.path, strings.NewReplacer(r.words...).Replace(text)+"admin: {address: off}\n")
+	const broken = "a certificate file changed and cannot be used; the previous certificate stays in use"
+	replace := sync.OnceFunc(func() { put(t, dir+"/a.key", "the other half") })
+	r.log = r.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == broken {
+			replace()
+		}
+		return nil
+	}))
+	put(t, dir+"/a.key", "half a k")
+	if err := r.reload("a test"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "weir logs both errors", func() error {
+		if n := r.logged(broken); n != 2 {
+			return fmt.Errorf("of %d", n)
+		}
+		return nil
+	})
+	r.endWatch()
+}
+
 // A configuration from standard input cannot be read again; the files that it
 // names can.
 func TestCertificateFilesOfStandardInput(t *testing.T) {
@@ -140,7 +180,7 @@ routes: [{listeners: [secure], backend: app}]
 backends: {app: {endpoints: ['127.0.0.1:1']}}
 `, "DIR", dir), "secure")
 	r.path = "-"
-	r.watch(r.config.Load())
+	r.watch(r.config.Load(), nil)
 	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
 	eventually(t, "the new certificate is served", func() error {
 		if got := r.servedAs("secure", "a.example.org"); got != "a2" {
@@ -165,15 +205,51 @@ func TestEndingsAreLogged(t *testing.T) {
 	}
 	text += "routes: [{listeners: [secure], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\n"
 	r := newRunning(t, text, "secure")
-	soon := r.lines.FilterMessage("a certificate runs out soon").All()
+	soon := r.lines.FilterMessage("a certificate expires soon").All()
 	if len(soon) != 1 {
 		t.Fatalf("%d certificates run out soon", len(soon))
 	}
 	if m := soon[0].ContextMap(); m["names"] != "soon.example.org" || m["days"] != int64(10) || m["source"] != dir+"/soon.crt" || soon[0].Level != zap.WarnLevel {
 		t.Errorf("the line is %v", soon[0])
 	}
-	if over := r.lines.FilterMessage("a certificate has run out: clients refuse it").All(); len(over) != 1 || over[0].Level != zap.ErrorLevel {
+	if over := r.lines.FilterMessage("a certificate has expired: clients refuse it").All(); len(over) != 1 || over[0].Level != zap.ErrorLevel {
 		t.Errorf("the lines are %v", over)
+	}
+}
+
+// If tenants of a cluster bring new names again and again, weir remembers and logs a
+// limited number.
+func TestNamesToldOfAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lately
+		told := func(prefix string) (n int) {
+			for i := range 3 * maxLately {
+				if l.first(fmt.Sprint(prefix, i), time.Hour) {
+					n++
+				}
+			}
+			return n
+		}
+		if a, b := told("a"), told("b"); a != maxLately || b != 0 || len(l.said) != maxLately {
+			t.Errorf("%d are told of, then %d, and %d remembered", a, b, len(l.said))
+		}
+		time.Sleep(time.Hour)
+		if !l.first("a0", time.Hour) || l.first("a0", time.Hour) {
+			t.Error("after an hour it is told of again, once")
+		}
+		if n := told("c"); n != maxLately-1 || len(l.said) != maxLately {
+			t.Errorf("%d are told of, and %d remembered", n, len(l.said))
+		}
+	})
+	var all []string
+	for i := range 5000 {
+		all = append(all, fmt.Sprintf("%d.example", i))
+	}
+	if text := namesTold(all); len(text) > 400 || !strings.HasSuffix(text, "19.example and 4980 more") {
+		t.Errorf("told is %q", text)
+	}
+	if text := namesTold(all[:2]); text != "0.example, 1.example" {
+		t.Errorf("told is %q", text)
 	}
 }
 

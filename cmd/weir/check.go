@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -13,40 +14,44 @@ func newCheckCommand() *cobra.Command {
 	var path string
 	var objects bool
 	c := &cobra.Command{
-		Use:   "check -c FILE",
-		Short: "Report everything that is wrong with a configuration",
+		Use:   "check [FILE]",
+		Short: "Report all errors in a configuration file",
 		Long: `Check loads a configuration as run does, with the environment and every
-certificate, key and CA file that it names, and opens no port. Each error is one line,
+certificate, key and CA file that it names, but opens no port. It reports all
+errors at once, one per line, and ends with status 1:
 
-  FILE:LINE:COLUMN: what is wrong, and what would be right
+  FILE:LINE:COLUMN: error, and the correction
 
-and all of them come at once, with exit status 1. What is allowed and probably
-not meant is a line with "warning:"; the exit status is then 0.
+Settings that are allowed but probably not intended are lines with "warning:"; the
+exit status is then 0.
 
-With --cluster it also reads the objects of the cluster that the section
-kubernetes names, once, and says what they come to and what is wrong with them.`,
-		Example: `  weir check -c weir.yaml
-  envsubst < weir.tmpl | weir check -c -`,
-		Args:                  cobra.NoArgs,
+With --cluster it also reads the objects of the cluster in the section kubernetes,
+once, and prints the generated configuration and the errors of the objects.`,
+		Example: `  weir check weir.yaml
+  envsubst < weir.tmpl | weir check -`,
+		Args:                  cobra.MaximumNArgs(1),
 		DisableFlagsInUseLine: true,
-		PreRunE:               requireFile,
+		PreRunE:               chooseFile(&path),
 		RunE:                  func(c *cobra.Command, _ []string) error { return check(c, path, objects) },
 	}
 	c.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE`; - is standard input")
-	c.Flags().BoolVar(&objects, "cluster", false, "look at the objects of the cluster as well")
+	c.Flags().BoolVar(&objects, "cluster", false, "check the objects of the cluster as well")
 	return c
 }
 
 func check(c *cobra.Command, path string, objects bool) error {
-	cfg, err := load(path)
+	cfg, warnings, err := loadToCheck(path)
+	for _, w := range warnings {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", w.Position, w.Message)
+	}
 	if err != nil {
 		return err
 	}
 	if _, err := checkTLS(cfg); err != nil {
 		return err
 	}
-	for _, w := range cfg.Warnings {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", w.Position, w.Message)
+	for _, w := range warnUser(cfg) {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", cmp.Or(path, builtIn), w)
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", cmp.Or(path, builtIn),
 		count(len(cfg.Listeners), "listener"), count(routes(cfg), "route"), count(len(cfg.Backends), "backend"), cfg.Hash)
@@ -54,6 +59,18 @@ func check(c *cobra.Command, path string, objects bool) error {
 		return checkObjects(c, cfg, connectKube)
 	}
 	return nil
+}
+
+// loadToCheck is load, but returns the warnings even if there are errors.
+func loadToCheck(path string) (*config.Config, config.Errors, error) {
+	if path != "" {
+		return config.Check(path, os.LookupEnv)
+	}
+	cfg, err := load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cfg, cfg.Warnings, nil
 }
 
 // routes counts the routes of the file: one may be several in cfg.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,19 +22,19 @@ import (
 func newDemoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Run weir with backends of its own and show what to try",
-		Long: `Run weir on loopback ports in front of two HTTP backends and a TCP one that live
-in the same process, with a self-signed certificate and a listener that demands
-PROXY headers, and print commands to try. Nothing is read or written. Ctrl-C ends it.`,
+		Short: "Run weir with example backends, and print commands to try",
+		Long: `Run weir and three example backends (two HTTP, one TCP) in one process on loopback
+ports, with a self-signed certificate and a listener that requires a PROXY header, and
+print commands to try. The demo reads and writes no files. Ctrl-C ends it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return demo(cmd.OutOrStdout()) },
 	}
 }
 
-// demoPlaces are the addresses of a demo, each free when it was chosen.
+// demoPlaces are the addresses of a demo. Each was free when it was chosen.
 type demoPlaces struct{ Web, Secure, Proxied, TCP, Health, Admin, Backend1, Backend2, Greeter string }
 
-// demoConfig is what the demo runs: as good a first configuration as any.
+// demoConfig is the configuration of the demo. It is also a good first configuration.
 var demoConfig = template.Must(template.New("").Parse(`
 listeners:
   web: {address: "{{.Web}}", protocol: http}
@@ -61,28 +62,28 @@ drain: {lame_duck: 0s, timeout: 5s}
 log: {level: warn, format: console}
 `))
 
-var demoText = template.Must(template.New("").Parse(`weir runs in front of three small backends in this process. Try, in another terminal:
+var demoText = template.Must(template.New("").Parse(`weir and three example backends run in this process. Try these commands in another terminal:
 
-  # HTTP: ask twice, the two backends take turns
+  # HTTP (two backends take turns: run it twice)
   curl http://{{.Web}}/
 
-  # TLS, with a certificate that weir has just signed itself
+  # TLS, with a self-signed certificate that weir has just made
   curl --insecure --resolve demo.localhost:{{.SecurePort}}:127.0.0.1 https://demo.localhost:{{.SecurePort}}/
 
-  # a listener that wants a PROXY header first (without one it closes and says not a byte)
+  # a listener that requires a PROXY header (it closes other connections without a byte)
   curl --haproxy-protocol http://{{.Proxied}}/
 
-  # raw TCP: a server that speaks first, and sends one line back
+  # raw TCP: this backend sends a greeting first, and then sends your line back
   echo hello | curl --silent telnet://{{.TCP}}
 
-  # what a load balancer asks: should this node get traffic?
+  # the health port, for load balancers: 200 if this node should get traffic, else 503
   curl --include http://{{.Health}}/
 
-  # metrics, and the state of everything
+  # the admin port: metrics, and the state of connections, backends and endpoints
   curl --silent http://{{.Admin}}/metrics
   curl --silent http://{{.Admin}}/status
 
-Ctrl-C drains and ends.
+Ctrl-C ends it.
 `))
 
 func demo(out io.Writer) error {
@@ -103,7 +104,7 @@ func demo(out io.Writer) error {
 	setLevel(level, cfg.Log)
 	signals := hearSignals()
 	defer signal.Stop(signals)
-	s := newServer(newLog(cfg.Log, level), level)
+	s := newServer(newLog(cfg.Log, level, isTerminal(os.Stderr)), level)
 	if err := s.apply(cfg); err != nil {
 		s.close()
 		return fmt.Errorf("cannot start the demo: %w", err)
@@ -113,10 +114,16 @@ func demo(out io.Writer) error {
 		*demoPlaces
 		SecurePort string
 	}{places, port})
-	return s.serve(signals)
+	<-signals
+	now := make(chan struct{})
+	close(now) // the demo ends at once, and does not wait for open connections
+	if err := s.shutdown(now); err != nil && !errors.Is(err, errCutNow) {
+		return err
+	}
+	return nil
 }
 
-// startDemoBackends starts the backends and picks an address for everything else.
+// startDemoBackends starts the backends and chooses the other addresses.
 func startDemoBackends() (*demoPlaces, func(), error) {
 	p := new(demoPlaces)
 	var open []net.Listener
@@ -154,7 +161,7 @@ func startDemoBackends() (*demoPlaces, func(), error) {
 	return p, stop, nil
 }
 
-// freeAddress is the loopback address of the wanted port, or of any where that is taken.
+// freeAddress returns a loopback address with this port, or with another one if it is in use.
 func freeAddress(port int) (string, error) {
 	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -166,7 +173,7 @@ func freeAddress(port int) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// helloBackend answers with what it was told of the client.
+// helloBackend answers each request with its HTTP headers about the client.
 func helloBackend(name string) func(net.Listener) {
 	return func(ln net.Listener) {
 		http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,7 +185,7 @@ func helloBackend(name string) func(net.Listener) {
 	}
 }
 
-// greet is a server that speaks first, as SSH and mail servers do.
+// greet is a server that sends first, as SSH and mail servers do. It sends one line back.
 func greet(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
@@ -188,7 +195,7 @@ func greet(ln net.Listener) {
 		go func() {
 			defer c.Close()
 			c.SetDeadline(time.Now().Add(time.Minute))
-			fmt.Fprintln(c, "220 demo greeter: one line comes back.")
+			fmt.Fprintln(c, "220 demo backend: send a line, and it comes back")
 			if line, err := bufio.NewReader(io.LimitReader(c, 1024)).ReadString('\n'); err == nil {
 				io.WriteString(c, line)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,18 +18,18 @@ func newECHCommand() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use:   "ech PUBLIC_NAME",
-		Short: "Make a key for Encrypted Client Hello and the DNS record to publish",
-		Long: `Ech makes a key with which clients can encrypt the name that they ask for
-(RFC 9849). PUBLIC_NAME is what everybody sees instead: a host name that weir
-terminates and has a certificate for. The file, in the format of RFC 9934, is
-for the list keys of the section ech; it is written once and never replaced.
+		Short: "Create a key for Encrypted Client Hello and print its DNS record",
+		Long: `Ech creates a key for Encrypted Client Hello (ECH, RFC 9849), with which clients
+encrypt the host name that they request. The network sees PUBLIC_NAME instead: a
+host that weir terminates and has a certificate for. Add the file, in the format
+of RFC 9934, to ech.keys. An existing file is never overwritten.
 
-What is printed goes into the DNS record of each host that is to be hidden:
-replace HOST in it. docs/tls.md tells how to rotate keys.`,
+Publish the printed DNS record for each host to hide, with its name instead of
+HOST. docs/tls.md explains how to rotate keys.`,
 		Example: `  weir ech cover.example.org -o /etc/weir/ech-2026-11.pem`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("name one public name")
+				return errors.New("write one public name: weir ech PUBLIC_NAME")
 			}
 			return nil
 		},
@@ -84,10 +83,5 @@ func checkTLS(cfg *config.Config) ([]tls.EncryptedClientHelloKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keys, errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies))
-}
-
-// admitsSHA1 says whether some policy of cfg does.
-func admitsSHA1(cfg *config.Config) bool {
-	return slices.ContainsFunc(cfg.TLSPolicies, func(p config.TLSPolicy) bool { return p.SHA1 })
+	return keys, errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies, cfg.Backends))
 }

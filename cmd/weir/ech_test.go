@@ -57,7 +57,7 @@ func TestECHCommand(t *testing.T) {
 	if _, stderr, status = weir("ech", "192.0.2.1", "-o", path+"2"); status != statusError || !strings.Contains(stderr, "public name") {
 		t.Errorf("an address: status %d, %q", status, stderr)
 	}
-	if _, stderr, status = weir("ech"); status != statusUsage || !strings.Contains(stderr, "name one public name") {
+	if _, stderr, status = weir("ech"); status != statusUsage || !strings.Contains(stderr, "write one public name") {
 		t.Errorf("no name: status %d, %q", status, stderr)
 	}
 }
@@ -89,7 +89,7 @@ backends: {app: {endpoints: ["127.0.0.1:9"]}, raw: {protocol: tcp, endpoints: ["
 	}
 	const open = "routes:\n  - {listeners: [tls], hosts: [a.example.org], backend: app}\n"
 	f(open+"ech: {keys: ["+key+", "+other+"]}\n", "")
-	f(open+"  - {listeners: [tls], hosts: [cover.example.org], tls: passthrough, backend: raw}\nech: {keys: ["+key+"]}\n", "passes cover.example.org through")
+	f(open+"  - {listeners: [tls], hosts: [cover.example.org], tls: passthrough, backend: raw}\nech: {keys: ["+key+"]}\n", "passes TLS for cover.example.org through")
 	a, err := os.ReadFile(key)
 	if err != nil {
 		t.Fatal(err)

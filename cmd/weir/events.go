@@ -15,7 +15,8 @@ import (
 // a stranger could fill the disk with it.
 
 func (s *server) logRecord(r *proxy.Record) {
-	if a := s.access.Load(); a != nil {
+	if a := s.lines.Load(); a != nil {
+		r.Redaction = a.redact
 		a.Info("", r.Fields()...)
 	}
 }
@@ -23,11 +24,11 @@ func (s *server) logRecord(r *proxy.Record) {
 // refusedByListener logs a connection that ended before its header was through.
 func (s *server) refusedByListener(r listener.Refusal) {
 	if r.Silent {
-		s.log.Debug("a connection came without a byte, as a load balancer's TCP check does",
+		s.log.Debug("a connection closed without sending a byte, as a load balancer's TCP check does",
 			zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer))
 		return
 	}
-	a := s.access.Load()
+	a := s.lines.Load()
 	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
 		a.Info("", proxy.RefusedFields(r.Client, r.Peer, r.Listener, r.Reason.String(), r.Err)...)
 	}
@@ -35,8 +36,9 @@ func (s *server) refusedByListener(r listener.Refusal) {
 
 // refusedByProxy logs a connection that ended before there was a request or tunnel.
 func (s *server) refusedByProxy(r *proxy.Record) {
-	a := s.access.Load()
+	a := s.lines.Load()
 	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
+		r.Redaction = a.redact
 		a.Info("", r.Fields()...)
 	}
 }
@@ -48,7 +50,7 @@ func (s *server) moreRefusals(key string, held int) {
 	if result != "" {
 		fields = append(fields, zap.String("tls_result", result))
 	}
-	if a := s.access.Load(); a != nil {
+	if a := s.lines.Load(); a != nil {
 		a.Info("", fields...)
 	}
 }
@@ -61,15 +63,27 @@ func (s *server) panicked(listener string, value any, stack []byte) {
 	}
 }
 
-const panicLine = "a connection was ended by a fault of weir's own; please report it"
+const panicLine = "a bug in weir ended a connection; please report it"
+
+// looped logs a request or a connection that came back to weir too often.
+func (s *server) looped(r *proxy.Record) {
+	if s.limited.Allow(loopLine + "\x00" + r.Backend) {
+		s.log.Warn(loopLine, zap.String("listener", r.Listener), zap.String("route", r.Route), zap.String("backend", r.Backend), zap.Error(r.Err))
+	}
+}
+
+const loopLine = "a route leads back to weir"
 
 func (s *server) acceptTrouble(err error) {
-	s.log.Error("connections wait to be accepted", zap.Error(err))
+	s.log.Error("connections wait because weir cannot accept them", zap.Error(err))
 }
 
 // backendEvent logs what happens to endpoints.
 func (s *server) backendEvent(e backend.Event) {
 	key := string(e.Kind) + "\x00" + e.Backend
+	if e.Namespace != "" && (e.Kind == backend.BackendDown || e.Kind == backend.BackendRecovered) {
+		key = string(e.Kind) + "\x00" + e.Namespace + "/" // a tenant can have any number of backends
+	}
 	if !s.limited.Allow(key) {
 		return
 	}
@@ -83,7 +97,7 @@ func (s *server) backendEvent(e backend.Event) {
 		fields = append(fields, zap.Error(e.Err))
 	}
 	switch e.Kind {
-	case backend.EndpointReady, backend.EndpointReturned, backend.LookupRecovered:
+	case backend.EndpointReady, backend.EndpointReturned, backend.LookupRecovered, backend.BackendRecovered:
 		s.log.Info(string(e.Kind), fields...)
 	default:
 		s.log.Warn(string(e.Kind), fields...)
@@ -92,5 +106,5 @@ func (s *server) backendEvent(e backend.Event) {
 
 func (s *server) moreLines(key string, held int) {
 	kind, name, _ := strings.Cut(key, "\x00")
-	s.log.Warn(kind+", more of them", zap.String("backend", name), zap.Int("more", held))
+	s.log.Warn(kind+", more of these", zap.String("backend", name), zap.Int("more", held))
 }

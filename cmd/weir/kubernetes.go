@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/lint"
 	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/proxy/backend"
 )
 
 // Here a cluster's objects join the file. A kube.Source tells of changes; those
@@ -38,14 +40,17 @@ const (
 
 // cluster is a cluster whose objects are served, or about to be.
 type cluster struct {
-	s       *server
-	source  *kube.Source
-	control control // nil: nothing is done there; guarded by s.change
-	known   chan struct{}
-	faults  atomic.Pointer[[]kube.Event]      // of what is in effect
-	wanted  atomic.Pointer[[]config.Listener] // that could not be bound; nil: there is more that is not in effect
-	end     func()                            // ends the source, and waits for that
-	trouble troubles
+	s        *server
+	source   *kube.Source
+	control  control              // nil: weir writes nothing to the cluster; guarded by s.change
+	adopted  *objects             // the objects in effect; guarded by s.change
+	empty    map[string]time.Time // since when each backend has had no endpoint; guarded by s.change
+	awaiting bool                 // a timer will call retell; guarded by s.change
+	known    chan struct{}
+	faults   atomic.Pointer[[]kube.Event]      // of the objects in effect
+	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than that is not in effect
+	end      func()                            // ends the source, and waits until it has ended
+	trouble  troubles
 
 	once        sync.Once // of giveUp
 	stopLeaving func()
@@ -72,16 +77,17 @@ func (c *cluster) newObjects(ch kube.Change) *objects {
 	return &objects{of: c, routing: ch.Routing, endpoints: ch.Endpoints, unbound: map[string]error{}}
 }
 
-// known says whether o is what there is, and does not only stand in for it.
+// known reports whether o has the objects of the cluster. Before the first list of all
+// kinds, o only takes their place.
 func (o *objects) known() bool { return o == nil || o.endpoints != nil }
 
-// has says whether the listener is one of the cluster's.
+// has reports whether the listener is one of the cluster's.
 func (o *objects) has(l string) bool {
 	return o != nil && slices.ContainsFunc(o.routing.Listeners, func(of config.Listener) bool { return of.Name == l })
 }
 
 // listing is how objects of a kind are listed and watched.
-type listing func(kube.Kind, kube.Scope) *cache.ListWatch
+type listing func(kube.Kind, kube.Selection) *cache.ListWatch
 
 func connectKube(k *config.Kubernetes) (listing, error) {
 	client, err := kube.Connect(k)
@@ -163,8 +169,8 @@ func (c *cluster) await() error {
 	case <-c.s.waits.Done():
 		return errEnded
 	case <-time.After(c.s.patience):
-		return fmt.Errorf("the objects of the cluster are not known after %v: %w; look at kubernetes.kubeconfig and at weir's rights there",
-			c.s.patience, cmp.Or(c.trouble.last(), errors.New("the API server does not answer")))
+		return fmt.Errorf("weir could not read the objects of the cluster within %v: %w",
+			c.s.patience, cmp.Or(c.trouble.last(), errors.New("the API server does not answer; check that kubernetes.kubeconfig names the right one")))
 	}
 }
 
@@ -219,7 +225,7 @@ func (c *cluster) changed(ch kube.Change) {
 		c.putEndpoints(ch.Endpoints)
 	}
 	c.s.objects.Applied(&ch)
-	c.s.log.Debug("objects of the cluster changed, and are in effect", zap.Bool("routes", ch.Routing != nil),
+	c.s.log.Debug("changes of the cluster's objects are in effect", zap.Bool("routes", ch.Routing != nil),
 		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
 }
 
@@ -228,7 +234,7 @@ func (c *cluster) failed(err error) {
 	if errors.Is(err, errEnded) {
 		return
 	}
-	c.s.log.Error("objects of the cluster are not in effect, those before stay so", zap.Error(err))
+	c.s.log.Error("changes of the cluster's objects failed to take effect; the previous ones stay in effect", zap.Error(err))
 	c.wanted.Store(nil) // it is more than ports
 	c.tryLater()
 }
@@ -246,8 +252,9 @@ func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
 			continue // its routes are not in effect; it comes with them
 		}
 		if err := c.s.backends.UpdateEndpoints(name, endpoints); err != nil {
-			c.s.log.Error("endpoints of the cluster are not in effect, those before stay so", zap.Error(err))
+			c.s.log.Error("changes of the cluster's endpoints failed to take effect; the previous ones stay in effect", zap.Error(err))
 		}
+		c.noticeEmpty(name)
 	}
 }
 
@@ -263,7 +270,7 @@ func (c *cluster) takeNode(n *kube.Node) {
 	case len(n.Leaving) > 0:
 		c.s.log.Warn("the cluster takes this node out of service", zap.Strings("reasons", n.Leaving))
 	default:
-		c.s.log.Info("the cluster has this node in service again")
+		c.s.log.Info("the cluster puts this node into service again")
 	}
 	c.node = *n
 }
@@ -326,26 +333,79 @@ func (s *server) adoptObjects(p *plan) {
 		return
 	}
 	c := p.objects.of
-	s.cluster = c
+	s.cluster, c.adopted = c, p.objects
 	s.objects.Show(c.source)
-	r := p.objects.inEffect()
+	c.tellEffect(p.file)
+}
+
+// tellEffect reports the objects in effect, and their faults. s.change is held.
+func (c *cluster) tellEffect(file *config.Config) {
+	r := c.adopted.inEffect(c.s.backends.Refusals(), c.withoutEndpoints())
 	c.faults.Store(&r.Events)
-	if c.control != nil && p.objects.known() {
-		c.control.InEffect(p.file, r)
+	if c.control != nil && c.adopted.known() {
+		c.control.InEffect(file, r)
+	}
+}
+
+// retellAfter is how long weir waits for more refused addresses before it writes events
+// about them.
+const retellAfter = 100 * time.Millisecond
+
+// refusalsChanged is called by the backends when the refused addresses of objects have
+// changed.
+func (s *server) refusalsChanged() {
+	if !s.retelling.Swap(true) {
+		time.AfterFunc(retellAfter, s.tellRefusals)
+	}
+}
+
+func (s *server) tellRefusals() {
+	s.retelling.Store(false)
+	s.change.Lock()
+	defer s.change.Unlock()
+	if c := s.cluster; c != nil && !s.ended {
+		c.tellEffect(s.file.Load())
 	}
 }
 
 // inEffect is the routing with what could not be put into effect among its events.
-func (o *objects) inEffect() *kube.Routing {
-	if len(o.unbound) == 0 {
+func (o *objects) inEffect(refusals []backend.Refusal, empty []kube.Event) *kube.Routing {
+	if len(o.unbound) == 0 && len(refusals) == 0 && len(empty) == 0 {
 		return o.routing
 	}
 	r := *o.routing
-	r.Events = slices.Clone(r.Events)
+	r.Events = slices.Concat(o.refused(refusals), r.Events, empty)
 	for _, name := range slices.Sorted(maps.Keys(o.unbound)) {
 		r.Events = append(r.Events, r.Unavailable(name, o.unbound[name]))
 	}
 	return &r
+}
+
+// maxRefusalsTold limits the addresses in an event of one backend.
+const maxRefusalsTold = 5
+
+// refused makes one event for each backend that has refused addresses.
+func (o *objects) refused(refusals []backend.Refusal) (events []kube.Event) {
+	why := map[string][]string{}
+	for _, r := range refusals {
+		why[r.Backend] = append(why[r.Backend], r.Why())
+	}
+	told := map[kube.Event]bool{} // backends for several ports have the same Service
+	for i := range o.routing.Backends {
+		b := &o.routing.Backends[i]
+		list := why[b.Name]
+		if more := len(list) - maxRefusalsTold; more > 0 {
+			list = append(slices.Clone(list[:maxRefusalsTold]), fmt.Sprintf("%d more", more))
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if e := b.Refused(strings.Join(list, "; ")); !told[e] {
+			told[e] = true
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // withoutListener takes a listener of the cluster's out, and its route with it.

@@ -66,8 +66,8 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 		r.lease, r.writer = lease, r.newWriter(lease)
 	}
 	w := writer.Wanted{Publish: file.Kubernetes.Publish, Node: file.Node, Ingresses: routing.Ingresses}
-	for _, e := range routing.Events {
-		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message})
+	for _, e := range kube.Spread(routing.Events) {
+		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message, Served: e.InPassing()})
 	}
 	r.writer.Want(w)
 }
@@ -104,16 +104,16 @@ func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 		Ingresses: func() []*networkingv1.Ingress { return r.source.Load().Ingresses() },
 		Leading: func(on bool) {
 			if on {
-				log.Info("this replica writes the cluster's events and statuses")
+				log.Info("this replica is the leader: it writes events and statuses")
 			} else {
-				log.Info("this replica writes the cluster's events and statuses no more")
+				log.Info("this replica is no longer the leader")
 			}
 		},
 		Trouble: func(what string, err error) {
 			if err != nil {
-				log.Warn("something is not written to the cluster; everything is served all the same", zap.String("what", what), zap.Error(err))
+				log.Warn("weir cannot write to the cluster; it still serves everything", zap.String("what", what), zap.Error(err))
 			} else {
-				log.Info("it is written to the cluster again", zap.String("what", what))
+				log.Info("weir can write to the cluster again", zap.String("what", what))
 			}
 		},
 	})

@@ -40,10 +40,10 @@ func (t *troubles) begin(kind kube.Kind, err error, known bool) {
 	}
 	t.said[why] = true
 	if known {
-		t.log.Warn("the cluster cannot be watched; what is known of it stays in effect", zap.String("kind", string(kind)), zap.Error(err))
+		t.log.Warn("weir cannot watch the cluster; the known objects stay in effect", zap.String("kind", string(kind)), zap.Error(err))
 		return
 	}
-	t.log.Error("the cluster's objects cannot be read; weir is not ready until they are", zap.String("kind", string(kind)), zap.Error(err))
+	t.log.Error("weir cannot read the cluster's objects, and is not ready until it can", zap.String("kind", string(kind)), zap.Error(err))
 }
 
 // rootOf is the error without what was asked for, which differs between kinds.
@@ -67,7 +67,7 @@ func (t *troubles) over(kind kube.Kind) {
 	delete(t.kinds, kind)
 	if len(t.kinds) == 0 {
 		t.said, t.newest = map[string]bool{}, nil
-		t.log.Info("the cluster can be watched again")
+		t.log.Info("weir can watch the cluster again")
 	}
 }
 
@@ -94,10 +94,10 @@ func (c *cluster) tellKnown() {
 	}
 	c.told = true
 	r := c.objects.routing
-	c.s.log.Info("the objects of the cluster are known and served", zap.Int("ingresses", len(r.Ingresses)),
+	c.s.log.Info("weir has read all objects of the cluster and serves them", zap.Int("ingresses", len(r.Ingresses)),
 		zap.Int("routes", len(r.Routes)), zap.Int("backends", len(r.Backends)), zap.Int("faults", len(r.Events)))
 	if file := c.s.file.Load(); file.NodeExplicit && c.node.Name == "" {
-		c.s.log.Warn("the cluster has no node of this one's name: no cordon is noticed, and no Pod is local; look at node, which is best set from the downward API", zap.String("node", file.Node))
+		c.s.log.Warn("the cluster has no Node with this name, so weir notices no cordon and treats no Pod as local; set node from the downward API", zap.String("node", file.Node))
 	}
 }
 
@@ -108,12 +108,12 @@ func (c *cluster) tellUnbound(o *objects) {
 	for name, err := range o.unbound {
 		c.unbound[name] = err.Error()
 		if before[name] != err.Error() {
-			c.s.log.Error("a port of the cluster's ConfigMap cannot be listened on, and is tried again", zap.String("listener", name), zap.Error(err))
+			c.s.log.Error("weir cannot listen on a port of the cluster's ConfigMap, and will try again", zap.String("listener", name), zap.Error(err))
 		}
 	}
 	for name := range before {
 		if o.has(name) && o.unbound[name] == nil {
-			c.s.log.Info("a port of the cluster's ConfigMap can be listened on now", zap.String("listener", name))
+			c.s.log.Info("weir listens on a port of the cluster's ConfigMap now", zap.String("listener", name))
 		}
 	}
 	if len(o.unbound) > 0 {
@@ -131,7 +131,7 @@ func (c *cluster) tellFaults(events []kube.Event) {
 	for _, e := range events {
 		c.faulty[e] = true
 		if !before[e] && c.s.faults.Allow(e.Object.Kind+" "+string(e.Reason)) {
-			c.s.log.Warn("something is wrong with an object of the cluster", zap.String("kind", e.Object.Kind),
+			c.s.log.Warn("an object of the cluster has an error", zap.String("kind", e.Object.Kind),
 				zap.String("object", nameOf(e)), zap.String("reason", string(e.Reason)), zap.String("error", e.Message))
 		}
 	}
@@ -139,7 +139,7 @@ func (c *cluster) tellFaults(events []kube.Event) {
 
 func (s *server) moreFaults(key string, held int) {
 	kind, reason, _ := strings.Cut(key, " ")
-	s.log.Warn("something is wrong with more objects of the cluster", zap.String("kind", kind), zap.String("reason", reason), zap.Int("more", held))
+	s.log.Warn("more objects of the cluster have errors", zap.String("kind", kind), zap.String("reason", reason), zap.Int("more", held))
 }
 
 func nameOf(e kube.Event) string {
@@ -154,4 +154,4 @@ func (s *server) objectsPanicked(value any, stack []byte) {
 	}
 }
 
-const objectsPanicLine = "objects of the cluster are not in effect by a fault of weir's own; please report it"
+const objectsPanicLine = "changes of the cluster's objects failed to take effect because of a bug in weir; please report it"

@@ -25,15 +25,18 @@ const withoutFileText = `
 listeners:
   web: {address: ":80", protocol: http}
   websecure: {address: ":443", protocol: tls}
-kubernetes: {}
 health: {address: ":8086"}
 access_log: {}
 `
 
-// withoutFile is the configuration of a Pod that has no file. NODE_NAME, if
-// set, is to come from the downward API.
-func withoutFile(env func(string) (string, bool)) (*config.Config, error) {
-	text := withoutFileText
+// withoutFile returns the configuration of a Pod in namespace that has no configuration
+// file. NODE_NAME, if set, must come from the downward API.
+func withoutFile(namespace string, env func(string) (string, bool)) (*config.Config, error) {
+	text := withoutFileText + "kubernetes: {"
+	if namespace != "" {
+		text += "operator_namespaces: [" + namespace + "]"
+	}
+	text += "}\n"
 	if name, ok := env("NODE_NAME"); ok && name != "" {
 		text += "node: ${NODE_NAME}\n"
 	}
@@ -71,7 +74,7 @@ func faultsOf(events []kube.Event) []fault {
 func (s *server) showObjects(w http.ResponseWriter, _ *http.Request) {
 	c := s.current()
 	if c == nil {
-		http.Error(w, "no cluster is served: the configuration has no section kubernetes", http.StatusNotFound)
+		http.Error(w, "weir serves no cluster: the configuration has no section kubernetes", http.StatusNotFound)
 		return
 	}
 	st := objectsStatus{Synced: c.source.HasSynced(), LastSync: c.source.LastSync(), Leaving: s.node.State().Leaving,
@@ -97,7 +100,7 @@ func (s *server) effectiveObjects() []byte {
 			cfg.Backends[i].Endpoints = b.Settings().Endpoints
 		}
 	}
-	return commented("What the objects of the cluster come to, beside the above:", cfg.EffectiveBeside(file))
+	return commented("The configuration generated from the cluster, besides the above:", cfg.EffectiveBeside(file))
 }
 
 func commented(title string, text []byte) []byte {
@@ -119,7 +122,7 @@ const checkPatience = 30 * time.Second
 // checkObjects reads the objects of the cluster once, and prints what they come to.
 func checkObjects(c *cobra.Command, file *config.Config, connect func(*config.Kubernetes) (listing, error)) error {
 	if file.Kubernetes == nil {
-		return errors.New("--cluster is for configurations with a section kubernetes, and this one has none")
+		return errors.New("--cluster needs a configuration with a section kubernetes, and this one has none")
 	}
 	list, err := connect(file.Kubernetes)
 	if err != nil {
@@ -169,7 +172,7 @@ func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	case ch := <-found:
 		return ch, nil
 	default:
-		return kube.Change{}, fmt.Errorf("the objects of the cluster are not known after %v: %w", checkPatience,
+		return kube.Change{}, fmt.Errorf("weir could not read the objects of the cluster within %v: %w", checkPatience,
 			cmp.Or(last.last(), errors.New("the API server does not answer")))
 	}
 }

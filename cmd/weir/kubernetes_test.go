@@ -1,298 +1,26 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	fake "k8s.io/client-go/tools/cache/testing"
-	"k8s.io/klog/v2"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 )
-
-var silence sync.Once
-
-var allKinds = []kube.Kind{kube.IngressClasses, kube.Ingresses, kube.Services, kube.EndpointSlices, kube.Secrets, kube.ConfigMaps, kube.Namespaces, kube.Nodes}
-
-// clustered is a server beside a cluster that stands in for a real one, and
-// what was told to its control.
-type clustered struct {
-	*running
-	held map[kube.Kind]*fake.FakeControllerSource
-
-	mu    sync.Mutex
-	down  error // every request fails
-	told  []*kube.Routing
-	left  int
-	lists int
-}
-
-// newClustered makes a server without a configuration, and a cluster with manifests.
-func newClustered(t *testing.T, manifests string, names ...string) *clustered {
-	t.Helper()
-	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as connecting does
-	c := &clustered{running: makeRunning(t, names...), held: map[kube.Kind]*fake.FakeControllerSource{}}
-	c.connect = func(*config.Kubernetes) (listing, error) { return c.list, nil }
-	c.begin = func(*config.Config) (control, error) { return c, nil }
-	for _, kind := range allKinds {
-		f := fake.NewFakeControllerSource()
-		c.held[kind] = f
-		t.Cleanup(f.Shutdown)
-	}
-	t.Cleanup(func() { // before the fakes end
-		if !c.ended {
-			c.end(0)
-		}
-	})
-	c.put(manifests)
-	return c
-}
-
-// InEffect and Leave are control's.
-func (c *clustered) InEffect(_ *config.Config, r *kube.Routing) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told = append(c.told, r)
-}
-
-func (c *clustered) Leave(context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.left++
-}
-
-func (c *clustered) times() (told, left int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.told), c.left
-}
-
-// list is how the cluster is listed and watched.
-func (c *clustered) list(kind kube.Kind, _ kube.Scope) *cache.ListWatch {
-	f := c.held[kind]
-	return &cache.ListWatch{
-		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if err := c.ask(); err != nil {
-				return nil, err
-			}
-			return f.List(o)
-		},
-		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := c.ask(); err != nil {
-				return nil, err
-			}
-			w, err := f.Watch(o)
-			if err != nil {
-				return nil, err
-			}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				e.Object = e.Object.DeepCopyObject() // the fake shows what it holds itself
-				return e, true
-			}), nil
-		},
-	}
-}
-
-func (c *clustered) ask() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lists++
-	return c.down
-}
-
-func (c *clustered) set(down error) {
-	c.mu.Lock()
-	c.down = down
-	c.mu.Unlock()
-	if down != nil {
-		for _, f := range c.held {
-			f.ResetWatch()
-		}
-	}
-}
-
-// put adds what manifests say, or replaces it.
-func (c *clustered) put(manifests string) {
-	c.t.Helper()
-	c.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
-		wanted := o.(metav1.Object)
-		list, err := f.List(metav1.ListOptions{})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if slices.ContainsFunc(list.(*corev1.List).Items, func(raw runtime.RawExtension) bool {
-			held := raw.Object.(metav1.Object)
-			return held.GetName() == wanted.GetName() && held.GetNamespace() == wanted.GetNamespace()
-		}) {
-			f.Modify(o)
-		} else {
-			f.Add(o)
-		}
-	})
-}
-
-func (c *clustered) remove(manifests string) {
-	c.t.Helper()
-	c.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) { f.Delete(o) })
-}
-
-func (c *clustered) each(manifests string, do func(*fake.FakeControllerSource, runtime.Object)) {
-	c.t.Helper()
-	var m kube.Manifests
-	if err := m.Read(strings.NewReader(strings.NewReplacer(c.words...).Replace(manifests))); err != nil {
-		c.t.Fatal(err)
-	}
-	forEach(c, kube.Ingresses, m.Ingresses, do)
-	forEach(c, kube.Services, m.Services, do)
-	forEach(c, kube.EndpointSlices, m.Slices, do)
-	forEach(c, kube.ConfigMaps, m.ConfigMaps, do)
-	forEach(c, kube.Nodes, m.Nodes, do)
-}
-
-func forEach[T runtime.Object](c *clustered, kind kube.Kind, all []T, do func(*fake.FakeControllerSource, runtime.Object)) {
-	for _, o := range all {
-		do(c.held[kind], o)
-	}
-}
-
-// status is what a host and path are answered with.
-func (c *clustered) status(host, path string) (int, error) {
-	conn, err := net.Dial("tcp", c.address("web"))
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	req, err := http.NewRequest("GET", "http://"+host+path, nil)
-	if err != nil {
-		return 0, err
-	}
-	client := http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	resp.Body.Close()
-	return resp.StatusCode, nil
-}
-
-// until waits until a host is answered so.
-func (c *clustered) until(host, path string, status int) {
-	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("%s%s is answered %d", host, path, status), func() error {
-		got, err := c.status(host, path)
-		if err == nil && got != status {
-			err = fmt.Errorf("it is %d", got)
-		}
-		return err
-	})
-}
-
-// now is until without any patience.
-func (c *clustered) now(host, path string, status int) {
-	c.t.Helper()
-	if got, err := c.status(host, path); err != nil || got != status {
-		c.t.Errorf("%s%s is answered %d, %v, not %d", host, path, got, err, status)
-	}
-}
-
-func (c *clustered) untilReady(want bool) {
-	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("ready is %t", want), func() error {
-		if v := c.node.Verdict(); v.Ready != want {
-			return fmt.Errorf("the verdict is %+v", v)
-		}
-		return nil
-	})
-}
-
-func (c *clustered) untilEnded(ended <-chan error) {
-	c.t.Helper()
-	select {
-	case err := <-ended:
-		if err != nil {
-			c.t.Error(err)
-		}
-	case <-time.After(patience):
-		c.t.Fatal("it does not end")
-	}
-}
-
-// page asks the admin port.
-func (c *clustered) page(path string) string {
-	c.t.Helper()
-	w := httptest.NewRecorder()
-	c.server.admin().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	if w.Code != 200 {
-		c.t.Errorf("%s is answered %d: %s", path, w.Code, w.Body)
-	}
-	return w.Body.String()
-}
-
-const beside = `
-listeners: {web: {address: '@web', protocol: http}}
-kubernetes: {class: weir}
-drain: {lame_duck: 0s, timeout: 2s}
-node: node-a
-`
-
-// shop is an Ingress; what its hosts are answered tells what is served: 503
-// without endpoints, and by redirects, for which it takes none.
-const shop = `
-{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: shop}, spec: {ingressClassName: weir, rules: [{host: shop.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}}]}}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: shop}, spec: {ports: [{port: 80}]}}
-`
-
-// pods is the EndpointSlice of the Service shop.
-func pods(addresses ...string) string {
-	var all []string
-	for _, a := range addresses {
-		all = append(all, "{addresses: ['"+a+"'], nodeName: node-a}")
-	}
-	return "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: shop-1, labels: {kubernetes.io/service-name: shop}}, addressType: IPv4, ports: [{port: 8080}], endpoints: [" +
-		strings.Join(all, ", ") + "]}"
-}
-
-func (c *clustered) untilEndpoints(want ...string) {
-	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("the endpoints are %v", want), func() error {
-		var got []string
-		if b := c.backends.Backend("default/shop:80"); b != nil {
-			for _, e := range b.Settings().Endpoints {
-				got = append(got, e.Address)
-			}
-		}
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("they are %v", got)
-		}
-		return nil
-	})
-}
 
 func TestObjectsAreServed(t *testing.T) {
 	c := newClustered(t, shop, "web")
@@ -304,7 +32,7 @@ func TestObjectsAreServed(t *testing.T) {
 	c.until("blog.example", "/", 503)
 	c.now("shop.example", "/", 503)
 	eventually(t, "it is told that there is no such node", func() error {
-		if n := c.lines.FilterMessageSnippet("the cluster has no node of this one's name").Len(); n != 1 {
+		if n := c.lines.FilterMessageSnippet("the cluster has no Node with this name").Len(); n != 1 {
 			return fmt.Errorf("it was %d times", n)
 		}
 		return nil
@@ -313,7 +41,7 @@ func TestObjectsAreServed(t *testing.T) {
 	c.until("broken.example", "/", 503)
 	c.put(strings.ReplaceAll(shop, "shop", "more"))
 	c.until("more.example", "/", 503)
-	if n := c.logged("something is wrong with an object of the cluster"); n != 1 {
+	if n := c.logged("an object of the cluster has an error"); n != 1 {
 		t.Errorf("what is wrong was told %d times", n)
 	}
 	c.remove(shop)
@@ -359,7 +87,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 		t.Errorf("there are %d series, %v", n, err)
 	}
 	for page, wants := range map[string][]string{
-		"/config":     {"class: weir", "# What the objects", "#   - name: default/shop/shop.example/", "address: 192.0.2.4:8080"},
+		"/config":     {"class: weir", "# The configuration generated from the cluster", "#   - name: default/shop/shop.example/", "address: 192.0.2.4:8080"},
 		"/kubernetes": {`"synced": true`, `"ingresses": {`, `"in_use": 2`, `"faults": []`},
 	} {
 		text := c.page(page)
@@ -416,13 +144,13 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c.until("other.example", "/", 503)
 	c.until("file.example", "/", 502)
 	eventually(t, "the trouble is told", func() error {
-		if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+		if n := c.logged("weir cannot read the cluster's objects, and is not ready until it can"); n != 1 {
 			return fmt.Errorf("it was told %d times", n)
 		}
 		return nil
 	})
 	c.untilReady(false)
-	if reasons := c.node.Verdict().Reasons; !slices.Contains(reasons, "the objects of the cluster are not known yet") {
+	if reasons := c.node.Verdict().Reasons; !slices.Contains(reasons, "the Kubernetes objects are not loaded yet") {
 		t.Errorf("the reasons are %q", reasons)
 	}
 	if err := c.try(beside); err != nil { // a reload meanwhile
@@ -436,7 +164,7 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c.set(nil)
 	c.untilReady(true)
 	c.now("other.example", "/", 404)
-	if n := c.logged("the cluster's objects cannot be read; weir is not ready until they are"); n != 1 {
+	if n := c.logged("weir cannot read the cluster's objects, and is not ready until it can"); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
 }
@@ -447,7 +175,7 @@ func TestServerIsLost(t *testing.T) {
 	c.load(beside)
 	c.untilEndpoints("192.0.2.1:8080")
 	c.set(errors.New("connection refused"))
-	const lost = "the cluster cannot be watched; what is known of it stays in effect"
+	const lost = "weir cannot watch the cluster; the known objects stay in effect"
 	eventually(t, "the trouble is told", func() error {
 		if c.logged(lost) != 1 {
 			return errors.New("it is not")
@@ -512,7 +240,7 @@ func TestReloadBesideObjects(t *testing.T) {
 	untilKnown := func(times int) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("known objects are told of %d times", times), func() error {
-			if n := c.logged("the objects of the cluster are known and served"); n != times {
+			if n := c.logged("weir has read all objects of the cluster and serves them"); n != times {
 				return fmt.Errorf("they were %d times", n)
 			}
 			return nil
@@ -558,7 +286,7 @@ func TestReloadToAnotherClusterInVain(t *testing.T) {
 	c.load("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], hosts: [file.example], redirect: {scheme: https}}]\n")
 	c.set(errors.New("forbidden"))
 	c.patience = 1
-	if err := c.try(beside); err == nil || !strings.Contains(err.Error(), "not known after") {
+	if err := c.try(beside); err == nil || !strings.Contains(err.Error(), "could not read the objects") {
 		t.Fatalf("it was applied: %v", err)
 	}
 	c.now("file.example", "/", 308)
@@ -705,7 +433,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 	c.put(strings.ReplaceAll(shop, "shop", "blog"))
 	c.until("blog.example", "/", 503)
 	eventually(t, "the port is told of", func() error {
-		if n := c.logged("a port of the cluster's ConfigMap cannot be listened on, and is tried again"); n != 1 {
+		if n := c.logged("weir cannot listen on a port of the cluster's ConfigMap, and will try again"); n != 1 {
 			return fmt.Errorf("it is %d times", n)
 		}
 		return nil
@@ -720,7 +448,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 	}
 	other.Close()
 	eventually(t, "the port is listened on", func() error {
-		if c.logged("a port of the cluster's ConfigMap can be listened on now") != 1 {
+		if c.logged("weir listens on a port of the cluster's ConfigMap now") != 1 {
 			return errors.New("it is not")
 		}
 		return nil
@@ -761,9 +489,12 @@ func TestWithoutFile(t *testing.T) {
 		"node-a": func(name string) (string, bool) { return "node-a", name == "NODE_NAME" },
 		"":       func(string) (string, bool) { return "", false },
 	} {
-		cfg, err := withoutFile(env)
+		cfg, err := withoutFile("ingress", env)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(cfg.Warnings) > 0 || cfg.Kubernetes != nil && cfg.Kubernetes.IsOperator("shop") || cfg.Kubernetes == nil || !cfg.Kubernetes.IsOperator("ingress") {
+			t.Errorf("it warns of %v, and its operators are those of %v", cfg.Warnings, cfg.Kubernetes)
 		}
 		if len(cfg.Listeners) != 2 || cfg.Health == nil || cfg.Kubernetes == nil || cfg.Admin.Address == "" || name != "" && (cfg.Node != name || !cfg.NodeExplicit) {
 			t.Errorf("it is %s", cfg.Effective())
@@ -771,8 +502,73 @@ func TestWithoutFile(t *testing.T) {
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for _, command := range []string{"run", "check"} {
-		if _, text, status := weir(command); status != statusUsage || !strings.Contains(text, `required flag(s) "config" not set`) {
+		if _, text, status := weir(command); status != statusUsage || !strings.Contains(text, "no configuration file; write weir "+command+" FILE") {
 			t.Errorf("outside of a cluster %s ends with %d: %s", command, status, text)
 		}
 	}
+}
+
+// A tenant cannot reach weir's own ports by an EndpointSlice or a name with the host's
+// address. A Pod that has the same port and another address is served.
+func TestAttackOwnPortsAsEndpoints(t *testing.T) {
+	host := ""
+	for _, a := range interfaceAddresses(t) {
+		host = a
+	}
+	if host == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("this machine has no address but loopback, and CI leaves nothing out")
+		}
+		t.Skip("this machine has no address but loopback")
+	}
+	ln, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	ln.Close() // the metrics port binds it, on every address
+	slice := func(addresses ...string) string {
+		return strings.Replace(pods(addresses...), "port: 8080", "port: "+port, 1)
+	}
+	c := newClustered(t, shop+"---\n"+slice(host, "198.51.100.9"), "web")
+	c.load(beside + "metrics: {address: ':" + port + "'}\n")
+	eventually(t, "the endpoint is refused", func() error {
+		if all := c.backends.Refusals(); len(all) != 1 || !all[0].Own {
+			return fmt.Errorf("refused are %v", all)
+		}
+		return nil
+	})
+	eventually(t, "an event says so", func() error {
+		if text := c.page("/kubernetes"); !strings.Contains(text, host+":"+port+" is weir itself, which listens there") || !strings.Contains(text, "UnusableBackend") {
+			return fmt.Errorf("there is %s", text)
+		}
+		return nil
+	})
+	for _, b := range c.backends.Status() {
+		if b.Name == "default/shop:80" && (len(b.Endpoints) != 1 || b.Endpoints[0].Address != "198.51.100.9:"+port) {
+			t.Errorf("the endpoints are %+v", b.Endpoints)
+		}
+	}
+	c.put(slice("198.51.100.9"))
+	eventually(t, "the event goes", func() error {
+		if text := c.page("/kubernetes"); strings.Contains(text, "UnusableBackend") {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+}
+
+// interfaceAddresses returns this machine's IPv4 addresses except loopback.
+func interfaceAddresses(t *testing.T) (all []string) {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			all = append(all, n.IP.String())
+		}
+	}
+	return all
 }

@@ -34,21 +34,21 @@ func newLintCommand() *cobra.Command {
 	var l linting
 	c := &cobra.Command{
 		Use:   "lint FILE|- ...",
-		Short: "Say what weir makes of manifests for ingress-nginx and Traefik",
-		Long: `Lint reads Kubernetes manifests, from files, standard input or a cluster, and
-says of every annotation for ingress-nginx and Traefik whether weir does
+		Short: "Check which annotations of ingress-nginx and Traefik weir supports",
+		Long: `Lint reads Kubernetes manifests from files, standard input or a cluster, and
+rates each annotation of ingress-nginx and Traefik:
 
-  exact  exactly that,
-  near   something near, and how it differs,
-  no     not that, or not yet, and what to do instead.
+  exact  weir does the same,
+  near   weir does something similar, and how it differs,
+  no     weir does not support it (yet), and what to do instead.
 
-Where what it does not do keeps clients out, or may, weir answers 503.
-What weir cannot serve of an Ingress itself is "wrong". Missing Services and
-Secrets are not looked for, as manifests seldom have all of them.
+If an unsupported annotation restricts access, or may, weir answers 503 for the
+Ingress. Parts of an Ingress that weir cannot serve are "wrong". Lint does not
+report missing Services and Secrets, because manifests are rarely complete.
 
-The exit status is 0 if everything is "exact" or "near", and 1 if anything is
-"no" or "wrong", with --strict also if anything is "near", or if something
-cannot be read; what else there is is reported all the same. It is 2 for a command line that makes no sense.`,
+The exit status is 0 if everything is "exact" or "near"; 1 if anything is "no" or
+"wrong" (with --strict also "near"), or cannot be read; and 2 if the command line
+is invalid. Lint reports everything that it can read.`,
 		Example: `  weir lint deploy/*.yaml
   helm template chart | weir lint -
   weir lint --cluster --output json`,
@@ -56,17 +56,17 @@ cannot be read; what else there is is reported all the same. It is 2 for a comma
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case l.cluster && len(args) > 0:
-				return errors.New("--cluster reads the cluster; take the files out, or the flag")
+				return errors.New("--cluster reads the cluster instead of files; remove the files or --cluster")
 			case !l.cluster && len(args) == 0:
-				return errors.New("nothing to read; name files, - for standard input, or --cluster")
+				return errors.New("no input; write file names, - for standard input, or --cluster")
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error { return l.run(c, args) },
 	}
 	c.Flags().BoolVar(&l.cluster, "cluster", false, "read the Ingresses and Services of a cluster")
-	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "how to reach the cluster; without `FILE` as Pods do")
-	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 for what is near as well")
+	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", ownKubeconfig(), "with --cluster, the kubeconfig `FILE`; the default is KUBECONFIG or ~/.kube/config, and in a Pod its service account")
+	c.Flags().BoolVar(&l.strict, "strict", false, "end with status 1 also if something is near")
 	output := "text"
 	c.Flags().StringVarP(&output, "output", "o", output, "`FORMAT`: text or json")
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -112,13 +112,14 @@ func (l *linting) run(c *cobra.Command, args []string) error {
 	if l.json {
 		err = json.NewEncoder(c.OutOrStdout()).Encode(reports)
 	} else {
+		printRead(c.OutOrStdout(), m)
 		printReports(c.OutOrStdout(), reports)
 	}
 	if err != nil {
 		return err
 	}
 	if bad := l.bad(reports); bad > 0 {
-		err = fmt.Errorf("%s that weir does not do as they stand", count(bad, "thing"))
+		err = fmt.Errorf("%s that weir does not support as written", count(bad, "finding"))
 	}
 	return errors.Join(unreadable, err)
 }
@@ -128,7 +129,10 @@ func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error)
 	if l.cluster {
 		client, err := kube.Connect(&config.Kubernetes{Kubeconfig: l.kubeconfig})
 		if err != nil {
-			return nil, fmt.Errorf("%w; --kubeconfig names another one", err)
+			if l.kubeconfig != "" || kube.InPod() {
+				return nil, fmt.Errorf("%w; --kubeconfig names another one", err)
+			}
+			return nil, errors.New("no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a file that exists; name one with --kubeconfig")
 		}
 		return client.Snapshot(context.Background())
 	}
@@ -167,14 +171,19 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	for _, i := range m.Ingresses {
 		add("Ingress", i)
 	}
+	for _, c := range m.Classes {
+		if c.Spec.Parameters != nil {
+			reports = append(reports, report{"IngressClass", "", c.Name, nil, []string{"weir does not read the parameters of a class, so they have no effect. Remove spec.parameters."}})
+		}
+	}
 	for _, i := range m.Old {
 		reports = append(reports, report{"Ingress", i.Namespace, i.Name, lint.Object(i),
-			[]string{fmt.Sprintf("It is of %s, which API servers have not known since Kubernetes 1.22; write networking.k8s.io/v1, and look again for what its rules become.", i.APIVersion)}})
+			[]string{fmt.Sprintf("Its API version is %s, which Kubernetes removed in 1.22; write networking.k8s.io/v1, and run lint again to check its rules.", i.APIVersion)}})
 	}
 	for _, o := range m.Unread {
-		why := "weir reads no objects of Traefik's own; say what this does by an Ingress, or in weir's configuration."
+		why := "weir does not read Traefik's own objects; write an Ingress instead, or use weir's configuration."
 		if strings.HasPrefix(o.APIVersion, "gateway.") {
-			why = "weir does not read the Gateway API yet; write an Ingress."
+			why = "weir does not support the Gateway API yet; write an Ingress."
 		}
 		reports = append(reports, report{o.Kind, o.Namespace, o.Name, nil, []string{why}})
 	}
@@ -234,7 +243,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 	}
 	for _, o := range m.ConfigMaps {
 		if strings.Contains(o.Name, "udp-services") && len(o.Data) > 0 {
-			add(corev1.ObjectReference{Kind: "ConfigMap", Namespace: o.Namespace, Name: o.Name}, "weir does not serve UDP; leave its ports where they are.")
+			add(corev1.ObjectReference{Kind: "ConfigMap", Namespace: o.Namespace, Name: o.Name}, "weir does not support UDP; leave these ports where they are.")
 		}
 	}
 	return all
@@ -266,6 +275,17 @@ func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
 		}
 	}
 	return found
+}
+
+// printRead prints how much was read: without it, a correct Ingress and an empty file give
+// the same output.
+func printRead(out io.Writer, m *kube.Manifests) {
+	ingresses := len(m.Ingresses) + len(m.Old)
+	if ingresses+len(m.Services)+len(m.Unread)+len(m.ConfigMaps)+len(m.Classes) == 0 {
+		fmt.Fprintln(out, "nothing to check: the input has no Ingress, IngressClass, Service or ConfigMap")
+		return
+	}
+	fmt.Fprintf(out, "read: Ingresses %d, Services %d\n", ingresses, len(m.Services))
 }
 
 func printReports(out io.Writer, reports []report) {

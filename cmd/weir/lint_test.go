@@ -62,24 +62,30 @@ func TestLint(t *testing.T) {
 	}
 	f(mixed, statusError, `Ingress shop/web
   near   nginx.ingress.kubernetes.io/proxy-body-size: "50m"
-         weir takes bodies of any size, so nothing is refused
+         weir accepts bodies of any size
   no     nginx.ingress.kubernetes.io/rewrite-target: "/$2"
-         weir does not rewrite paths yet; the application has to serve the path that clients ask for
+         weir does not rewrite paths yet; the application must serve the paths that clients request
   exact  nginx.ingress.kubernetes.io/ssl-redirect: "true"
-  wrong  The path "/api(/|$)(.*)" of a.example is a regular expression by this Ingress's annotations`, "weir: 3 things that weir does not do as they stand\n")
+  wrong  The path "/api(/|$)(.*)" of a.example is a regular expression, because the Ingress has use-regex or rewrite-target`, "weir: 3 findings that weir does not support as written\n")
 	f(mixed, statusError, "1 exact, 1 near, 2 no, 1 wrong\n", "weir: ")
 	f(good, 0, "1 exact, 0 near, 0 no, 0 wrong\n", "")
 	f(near, 0, "0 exact, 1 near, 0 no, 0 wrong\n", "")
-	f("--strict "+near, statusError, "", "1 thing that")
+	f("--strict "+near, statusError, "", "1 finding that")
 	f(good+" "+near, 0, "1 exact, 1 near, 0 no, 0 wrong\n", "")
-	f(ports, statusError, "ConfigMap a/tcp-services\n  wrong  The entry x has the key", "2 things")
-	f(ports, statusError, "UDP", "2 things")
-	f(twice, statusError, "wrong  Path / of a.example is the older Ingress default/a's already", "1 thing")
+	f(ports, statusError, "ConfigMap a/tcp-services\n  wrong  The entry x has the key", "2 findings")
+	f(ports, statusError, "UDP", "2 findings")
+	f(twice, statusError, "wrong  Path / of a.example belongs to the older Ingress default/a,", "1 finding")
 	f(classes, 0, "2 exact, 0 near, 0 no, 0 wrong", "")
-	f(none, statusError, "", "none.yaml: document 1 is no Kubernetes object: it has no kind\n")
+	f(none, statusError, "", "none.yaml: document 1 is not a Kubernetes object: it has no kind\n")
+	// An empty file and a correct Ingress give different output.
+	f(put("empty.yaml", ""), 0, "nothing to check: the input has no Ingress", "")
+	f(put("plain.yaml", strings.NewReplacer("NAME", "a", "CLASS", "weir").Replace(one)), 0, "read: Ingresses 1, Services 0\n", "")
+	f(put("class.yaml", "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: a}, spec: {controller: a/b, parameters: {kind: A, name: a}}}"),
+		statusError, "weir does not read the parameters of a class", "1 finding that")
+	f("--help", 0, "KUBECONFIG or ~/.kube/config", "")
 	f("nothing.yaml", statusError, "", "no such file")
-	f("", statusUsage, "", "nothing to read")
-	f("--cluster "+good, statusUsage, "", "take the files out")
+	f("", statusUsage, "", "no input")
+	f("--cluster "+good, statusUsage, "", "remove the files")
 	f("--cluster --kubeconfig nothing.yaml", statusError, "", "cannot use kubernetes.kubeconfig")
 
 	out, _, status := weir("lint", "-o", "json", mixed)
@@ -121,12 +127,12 @@ func TestLintOfAllSorts(t *testing.T) {
 	f(asJSON("a")+"\n"+asJSON("b"), 0, "", "default/a", "default/b")
 	f("\xff\xfe"+strings.Join(strings.Split(one("a"), ""), "\x00")+"\x00", 0, "", "default/a") // UTF-16
 	f(one("a")+"---\n{{- if .Values.on }}\nkind: Ingress\n{{- end }}\n---\na: [\n---\n"+one("b"), statusError,
-		"document 2 is no Kubernetes object: it is a template; render it first, as helm template does\ndocument 3 is no Kubernetes object: yaml: ", "default/a", "default/b")
+		"document 2 is not a Kubernetes object: it is a template; render it first, for example with helm template\ndocument 3 is not a Kubernetes object: yaml: ", "default/a", "default/b")
 	f("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: odd}, spec: {ports: all}}\n- "+one("b"), statusError, `Service "odd": json: cannot`, "default/b")
-	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 things",
-		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/rewrite-target", "wrong  It is of extensions/v1beta1, which", "default/b")
-	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 things",
-		"default/a", "IngressRoute shop/r\n  wrong  weir reads no objects of Traefik's own", "HTTPRoute default/h\n  wrong  weir does not read the Gateway API yet")
+	f(one("a")+"---\n{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: old, annotations: {nginx.ingress.kubernetes.io/rewrite-target: /}}, spec: {rules: [{http: {paths: [{backend: {serviceName: a, servicePort: 80}}]}}]}}\n---\n"+one("b"), statusError, "2 findings",
+		"default/a", "Ingress default/old\n  no     nginx.ingress.kubernetes.io/rewrite-target", "wrong  Its API version is extensions/v1beta1, which", "default/b")
+	f(one("a")+"---\n{apiVersion: traefik.io/v1alpha1, kind: IngressRoute, metadata: {name: r, namespace: shop}, spec: {routes: []}}\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: h}}\n---\n{apiVersion: apps/v1, kind: Deployment}", statusError, "2 findings",
+		"default/a", "IngressRoute shop/r\n  wrong  weir does not read Traefik's own objects", "HTTPRoute default/h\n  wrong  weir does not support the Gateway API yet")
 	if out, err, status := weir("lint", filepath.Join(dir, "none.yaml"), filepath.Join(dir, "all.yaml")); status != statusError || !strings.Contains(err, "none.yaml") || !strings.Contains(out, "default/a") {
 		t.Errorf("beside a file that is not there: status %d\n%s\n%s", status, out, err)
 	}
@@ -155,4 +161,15 @@ func TestOwnKubeconfig(t *testing.T) {
 	f("", own)
 	f(other, other)
 	f(filepath.Join(home, "nothing")+string(filepath.ListSeparator)+other, other)
+}
+
+// Outside of a Pod and without a kubeconfig, the error names the places where weir looked
+// for one.
+func TestLintWithoutKubeconfig(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "nothing"))
+	if _, err, status := weir("lint", "--cluster"); status != statusError || !strings.Contains(err, "no kubeconfig: neither KUBECONFIG nor ~/.kube/config") {
+		t.Errorf("status %d, %q", status, err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/soak/command"
 )
 
 func main() { os.Exit(execute(newRootCommand())) }
@@ -23,15 +24,15 @@ const (
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
-		Short: "A TCP and TLS reverse proxy that never loses the client's address",
-		Long: `weir stands where a load balancer hands connections over: it reads PROXY
-headers strictly, terminates TLS for modern and for very old clients, routes by
-SNI, Host or raw TCP, and tells the load balancer the truth about this node.
+		Short: "A TCP, TLS and HTTP reverse proxy that never loses the client's address",
+		Long: `weir runs behind a load balancer. It reads PROXY headers strictly, terminates
+TLS for modern and for very old clients, routes by SNI, by Host or as raw TCP,
+and reports this node's real health to the load balancer.
 
-The configuration is one YAML file; docs/configuration.md names every key.`,
-		Example: `  weir demo                  look around, no file needed
-  weir check -c weir.yaml    is the file right?
-  weir run -c weir.yaml      serve it`,
+The configuration is one YAML file; docs/configuration.md lists all keys.`,
+		Example: `  weir demo                  try weir without a file
+  weir check weir.yaml       check a configuration file
+  weir run weir.yaml         run weir with it`,
 		SilenceErrors: true, // execute prints them
 		SilenceUsage:  true,
 		Args:          knownCommand,
@@ -43,7 +44,7 @@ The configuration is one YAML file; docs/configuration.md names every key.`,
 	root.AddCommand(newCheckCommand())
 	root.AddCommand(newLintCommand())
 	root.AddCommand(newECHCommand())
-	root.AddCommand(newSoakCommand())
+	root.AddCommand(command.New("weir soak", "soak", "--worker"))
 	root.AddCommand(newTLSCommand())
 	root.AddCommand(newVersionCommand())
 	return root
@@ -83,7 +84,10 @@ func execute(root *cobra.Command) int {
 	}
 	c, err := root.ExecuteC()
 	out := root.ErrOrStderr()
-	var wrong config.Errors
+	var (
+		wrong config.Errors
+		exit  interface{ ExitStatus() int }
+	)
 	switch {
 	case err == nil:
 		return 0
@@ -94,6 +98,9 @@ func execute(root *cobra.Command) int {
 		fmt.Fprintln(out, wrong)
 	default:
 		fmt.Fprintf(out, "weir: %v\n", err)
+	}
+	if errors.As(err, &exit) { // "weir soak" has more exit statuses
+		return exit.ExitStatus()
 	}
 	return statusError
 }

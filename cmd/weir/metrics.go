@@ -14,23 +14,29 @@ type serverMetrics struct {
 	reloads *prometheus.CounterVec
 	hash    *prometheus.GaugeVec
 	panics  prometheus.Counter
+	refused *prometheus.CounterVec // refused requests to the admin and metrics ports
+
+	droppedLines prometheus.Counter // of the access log
 }
 
 func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 	m := &serverMetrics{
 		success: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_config_last_reload_success",
-			Help: "1 when the last attempt to load the configuration succeeded, else 0: an older one is in effect."}),
+			Help: "1 if the last attempt to load the configuration succeeded; 0: an older configuration is in effect."}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_config_reloads_total",
-			Help: "Attempts to load a configuration after the first, by result: success or failure."}, []string{"result"}),
+			Help: "Reloads after the start, by result: success or failure."}, []string{"result"}),
 		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
-			Help: "Always 1; the label is the hash of the configuration in effect, the same on every node that has the same one."}, []string{"hash"}),
+			Help: "Always 1; the label is the hash of the configuration in effect, without its secrets."}, []string{"hash"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
-			Help: "Connections, and changes of a cluster's objects, that a fault of weir's own ended; the log has the stack. Anything but 0 is worth a report."}),
+			Help: "Bugs in weir that ended a connection, or prevented a change of a cluster's objects from taking effect. The log has the stack trace. Please report each of them."}),
 	}
+	m.droppedLines = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_access_log_dropped_lines_total",
+		Help: "Lines of the access log that weir could not write, for example because the disk is full."})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
-		Help: "Always 1; the labels tell which weir this is."}, []string{"version", "goversion"})
-	build.WithLabelValues(buildVersion(), runtime.Version()).Set(1)
-	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, build)
+		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
+	build.WithLabelValues(buildVersion(), buildRevision(), runtime.Version()).Set(1)
+	m.refused = newRefused(reg)
+	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.droppedLines, build)
 	m.reloads.WithLabelValues("success")
 	m.reloads.WithLabelValues("failure")
 	return m

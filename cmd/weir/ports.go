@@ -6,17 +6,20 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/listener/conn"
 )
 
-// boundPort is the health or the admin port, and the address it was bound for.
+// boundPort is the health, admin or metrics port, and the configured address.
 type boundPort struct {
 	network, address string
+	at               net.Addr // where it listens
 	stop             context.CancelFunc
 	done             chan struct{}
 }
@@ -32,23 +35,44 @@ func (s *server) wantedPorts(p *plan) []wantedPort {
 	if h := p.cfg.Health; h != nil {
 		health.network, health.address = h.Network, h.Address
 	}
-	return []wantedPort{health, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
+	metrics := wantedPort{name: "metrics", serve: s.serveMetrics}
+	if m := p.cfg.Metrics; m != nil {
+		metrics.network, metrics.address = m.Network, m.Address
+	}
+	return []wantedPort{health, metrics, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
 }
 
-// bindPorts binds the health and admin ports where they are new.
-func (s *server) bindPorts(p *plan) error {
+// bindPorts binds new addresses of the health, metrics and admin ports. The error names all
+// addresses that could not be bound.
+func (s *server) bindPorts(p *plan) (errs unbound) {
 	for _, w := range s.wantedPorts(p) {
 		if old := s.ports[w.name]; w.address == "" || old != nil && old.network == w.network && old.address == w.address {
 			continue
 		}
 		ln, err := listener.Bind(w.network, w.address)
 		if err != nil {
-			return fmt.Errorf("cannot bind the %s port: %w", w.name, err)
+			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
+			continue
 		}
 		p.ports[w.name] = ln
 	}
-	return nil
+	return errs
 }
+
+// unbound has the errors of addresses that could not be bound.
+type unbound []error
+
+// Error returns one line for each address.
+func (u unbound) Error() string {
+	text := make([]string, len(u))
+	for i, err := range u {
+		text[i] = err.Error()
+	}
+	return strings.Join(text, "\n")
+}
+
+// Unwrap returns the errors of all addresses.
+func (u unbound) Unwrap() []error { return u }
 
 // adoptPorts starts new ports and ends those that are gone.
 func (s *server) adoptPorts(p *plan) {
@@ -72,9 +96,11 @@ func (s *server) adoptPorts(p *plan) {
 }
 
 func (s *server) startPort(w wantedPort, ln net.Listener) *boundPort {
-	// Not derived from s.ctx: the health port answers until the very end of a drain.
+	// The context does not depend on s.ctx: closePorts ends a port, together with the
+	// listeners.
 	ctx, stop := context.WithCancel(context.Background())
-	b := &boundPort{network: w.network, address: w.address, stop: stop, done: make(chan struct{})}
+	b := &boundPort{network: w.network, address: w.address, at: ln.Addr(), stop: stop, done: make(chan struct{})}
+	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", b.at))
 	go func() {
 		defer close(b.done)
 		if err := w.serve(ctx, ln); err != nil {
@@ -84,6 +110,33 @@ func (s *server) startPort(w wantedPort, ln net.Listener) *boundPort {
 	return b
 }
 
+// sockets returns the TCP addresses on which this process listens, and those that a plan is
+// about to open. s.change is held.
+func (s *server) sockets(p *plan) (all []netip.AddrPort) {
+	add := func(a net.Addr) {
+		if t, ok := a.(*net.TCPAddr); ok {
+			all = append(all, t.AddrPort())
+		}
+	}
+	for _, l := range s.listeners {
+		add(l.Addr())
+	}
+	for _, b := range s.ports {
+		add(b.at)
+	}
+	if p != nil {
+		for _, ln := range p.bound {
+			add(ln.Addr())
+		}
+		for _, ln := range p.ports {
+			add(ln.Addr())
+		}
+	}
+	return all
+}
+
+// closePorts closes the ports. Other processes can bind them at once; a response in
+// progress may take one more second.
 func (s *server) closePorts() {
 	for _, b := range s.ports {
 		b.stop()
@@ -93,17 +146,26 @@ func (s *server) closePorts() {
 	}
 }
 
-// portLog takes what net/http has to say about a port, which is never much but
-// while descriptors are exhausted.
+// portLog returns a log for the messages of net/http about a port, at most one a second.
 func (s *server) portLog(name string) *log.Logger {
 	limited := &listener.Repeats{PerSecond: 1, More: func(port string, held int) {
-		s.log.Warn("trouble with a port, more of it", zap.String("port", port), zap.Int("more", held))
+		s.log.Warn("more problems with a port", zap.String("port", port), zap.Int("more", held))
 	}}
 	return log.New(lines(func(line string) {
 		if limited.Allow(name) {
-			s.log.Warn("trouble with a port", zap.String("port", name), zap.String("error", line))
+			s.log.Warn("a problem with a port", zap.String("port", name), zap.String("error", line))
 		}
 	}), "", 0)
+}
+
+// hurried closes connections after their response while the reserve is in use.
+func hurried(reserve *conn.Reserve, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if reserve.Low() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // lines is a writer of whole lines.
@@ -117,8 +179,30 @@ func (l lines) Write(b []byte) (int, error) {
 // serveAdmin answers on ln until ctx ends.
 func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 	// No write timeout: a CPU profile or a trace takes as long as was asked for.
-	server := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: s.portLog("admin")}
+	guarded := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load} }
+	return s.servePort(ctx, "admin", ln, guarded, &http.Server{Handler: s.admin(), ConnContext: letIn})
+}
+
+// serveMetrics serves the metrics port until ctx ends.
+func (s *server) serveMetrics(ctx context.Context, ln net.Listener) error {
+	open := func(ln net.Listener) net.Listener { return ln }
+	return s.servePort(ctx, "metrics", ln, open, &http.Server{Handler: s.scrape(), WriteTimeout: 30 * time.Second})
+}
+
+// portReserve is how many descriptors the admin port and the metrics port each reserve, so that
+// they answer while clients use up all others.
+const portReserve = 4
+
+// servePort completes the settings of a server whose requests have no bodies, and serves
+// until ctx ends. guard wraps the listener.
+func (s *server) servePort(ctx context.Context, name string, ln net.Listener, guard func(net.Listener) net.Listener, server *http.Server) error {
+	crowd := crowd{max: maxPortConnections}
+	reserve := conn.NewReserve(ln, portReserve, crowd.endOne)
+	defer reserve.Close()
+	crowd.left = reserve.Refill
+	server.Handler = hurried(reserve, server.Handler)
+	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
+	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed
 	stop := context.AfterFunc(ctx, func() {
 		// Who moved the port by asking it to reload gets an answer.
 		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -128,8 +212,8 @@ func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
 		}
 	})
 	defer stop()
-	if err := server.Serve(ln); err != http.ErrServerClosed {
-		return fmt.Errorf("serving the admin port: %w", err)
+	if err := server.Serve(guard(reserve)); err != http.ErrServerClosed {
+		return fmt.Errorf("serving the %s port: %w", name, err)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestAdminPort(t *testing.T) {
 	if !strings.Contains(string(body), `"healthy": false`) {
 		t.Errorf("the status is %s", body)
 	}
-	found := lines.FilterMessage("trouble with a port").FilterField(zap.String("port", "admin"))
+	found := lines.FilterMessage("a problem with a port").FilterField(zap.String("port", "admin"))
 	if found.Len() != 1 || !strings.Contains(found.All()[0].ContextMap()["error"].(string), "too many open files") {
 		t.Errorf("logged %v", lines.All())
 	}

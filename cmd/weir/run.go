@@ -15,74 +15,100 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/api"
 	"github.com/weirproxy/weir/listener/pressure"
 )
 
 func newRunCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "run -c FILE",
-		Short: "Serve a configuration",
-		Long: `Serve the configuration in FILE until SIGTERM or Ctrl-C. In a Pod the file may
-be left out: the cluster's Ingresses are then served on ports 80 and 443.
+		Use:   "run [FILE]",
+		Short: "Run weir with a configuration file",
+		Long: `Run weir with the configuration in FILE until SIGTERM or Ctrl-C. In a Pod, FILE
+is optional: without it weir serves the cluster's Ingresses on ports 80 and 443.
 
-  SIGHUP   loads the file again and opens the access log anew; so does a change
-           of the file. A file with errors changes nothing.
-  SIGTERM  drains: the health port says 503 at once, connections are still taken
-           for drain.lame_duck, then what runs may take drain.timeout to end.
-           A second SIGTERM ends at once.
+  SIGHUP   loads the file and opens the access log again. weir also loads the file
+           when it changes. A file with errors changes nothing.
+  SIGTERM  or Ctrl-C drains: the health port answers 503 at once, and weir accepts
+           connections for drain.lame_duck. Then all ports close, so that another
+           weir can open them, and active requests and tunnels may continue for
+           drain.timeout. A second SIGTERM or Ctrl-C ends weir at once.
 
-The exit status is 0 unless something that ran had to be cut off.`,
-		Example: "  weir run -c /etc/weir/weir.yaml\n  weir run -c - < weir.yaml",
-		Args:    cobra.NoArgs,
-		PreRunE: requireFile,
+The exit status is 0 unless weir had to abort active requests or tunnels.`,
+		Example: "  weir run /etc/weir/weir.yaml\n  weir run - < weir.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		PreRunE: chooseFile(&path),
 		RunE:    func(*cobra.Command, []string) error { return run(path) },
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file; - is standard input")
+	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE`; - is standard input")
 	return cmd
 }
 
-// requireFile makes the flag a required one where there is no cluster to serve instead.
-func requireFile(c *cobra.Command, _ []string) error {
-	if kube.InPod() {
+// chooseFile takes the file from the argument or from --config. One of them is required,
+// unless weir serves the objects of a cluster.
+func chooseFile(path *string) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0 && c.Flags().Changed("config"):
+			return fmt.Errorf("two configuration files: %s, and %s with --config; write one of them", args[0], *path)
+		case len(args) > 0:
+			*path = args[0]
+		case *path == "" && (c.Flags().Changed("config") || !kube.InPod()):
+			return fmt.Errorf("no configuration file; write %s FILE", c.CommandPath())
+		}
 		return nil
 	}
-	return c.MarkFlagRequired("config")
 }
 
 // load reads the file at path, or without a path what a Pod serves without one.
 func load(path string) (*config.Config, error) {
 	if path == "" {
-		return withoutFile(os.LookupEnv)
+		return withoutFile(api.OwnNamespace(), os.LookupEnv)
 	}
 	return config.Load(path, os.LookupEnv)
 }
 
 func run(path string) error {
+	if _, again := os.LookupEnv(confinedEnv); path == "-" && !again {
+		if err := keepInput(); err != nil {
+			return err
+		}
+	}
 	cfg, err := load(path)
 	if err != nil {
 		return err
 	}
+	did, err := confine(cfg) // usually it does not return: it executes weir again in this process
+	if err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
 	level := zap.NewAtomicLevel()
 	setLevel(level, cfg.Log)
-	log := newLog(cfg.Log, level)
+	log := newLog(cfg.Log, level, isTerminal(os.Stderr))
 	for _, w := range cfg.Warnings {
 		log.Warn(w.Error())
 	}
+	did.log(log)
 	signals := hearSignals()
 	defer signal.Stop(signals)
 	s := newServer(log, level)
 	s.watchResources(pressure.LimitMemory(os.LookupEnv))
-	s.path = path
+	s.path, s.confined = path, did
+	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
 	s.loading.Lock() // a file that changes meanwhile has to wait
-	err = s.start(cfg)
+	err = s.start(cfg, nil)
 	s.loading.Unlock()
 	if err != nil {
 		s.close()
+		var taken unbound
+		if errors.As(err, &taken) {
+			return fmt.Errorf("cannot start:\n%w", err)
+		}
 		return fmt.Errorf("cannot start: %w", err)
 	}
 	log.Info("serving", zap.String("config", cmp.Or(path, builtIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", buildVersion()))
+	s.notify(notifyReady)
 	return s.serve(signals)
 }
 
@@ -117,12 +143,13 @@ func (s *server) serve(signals <-chan os.Signal) error {
 	go func() {
 		for sig := range signals {
 			if sig != syscall.SIGHUP {
-				s.log.Warn("told to end a second time: cutting what runs")
+				s.log.Warn("second signal: aborting open connections")
 				close(now)
 				return
 			}
 		}
 	}()
+	s.notify(notifyStopping)
 	err := s.shutdown(now)
 	if err == nil {
 		s.log.Info("ended")
@@ -133,18 +160,20 @@ func (s *server) serve(signals <-chan os.Signal) error {
 // reload loads the file again and puts it into effect. With an error, which is
 // logged and counted, everything stays as it was.
 func (s *server) reload(because string) error {
+	s.notify(notifyReloading())
+	defer s.notify(notifyReady)
 	err := s.loadAndApply()
 	s.metrics.reloaded(err)
 	if err != nil {
-		var problems config.Errors
-		if errors.As(err, &problems) {
-			for _, p := range problems {
-				s.log.Error("configuration not loaded, the one before stays in effect", zap.String("because", because), zap.String("error", p.Error()))
-			}
-			return err
+		for _, p := range problems(err) {
+			s.log.Error("the configuration was not loaded; the previous one stays in effect", zap.String("because", because), zap.String("error", p.Error()))
 		}
-		s.log.Error("configuration not loaded, the one before stays in effect", zap.String("because", because), zap.Error(err))
 		return err
+	}
+	if n := s.file.Load().KeptFiles(); n > 0 {
+		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
+			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.config.Load().Hash))
+		return nil
 	}
 	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.config.Load().Hash))
 	return nil
@@ -153,11 +182,15 @@ func (s *server) reload(because string) error {
 func (s *server) loadAndApply() error {
 	s.loading.Lock() // or an older file could take effect after a newer one
 	defer s.loading.Unlock()
+	var read config.Contents // the watch notices changes from here on
+	if file := s.file.Load(); file != nil {
+		read = config.ContentsOf(file.Files())
+	}
 	s.reloadCertificates()
 	if s.path == "" || s.path == "-" {
-		return errors.New("the configuration was not read from a file, so it cannot be read again; certificate files were")
+		return errors.New("the configuration came from standard input, so weir cannot read it again; it has read the certificate files again")
 	}
-	cfg, err := config.Reload(s.path, os.LookupEnv, s.certs.InUse)
+	cfg, err := config.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse})
 	if err != nil {
 		return err
 	}
@@ -165,21 +198,28 @@ func (s *server) loadAndApply() error {
 		s.log.Warn(w.Error())
 	}
 	if old := s.config.Load(); old != nil && old.Log.Format != cfg.Log.Format {
-		s.log.Warn("log.format changes only by a restart")
+		s.log.Warn("a changed log.format takes effect only after a restart")
 	}
-	return s.start(cfg)
+	if old := s.config.Load(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
+		s.log.Warn("a changed user, landlock or seccomp takes effect only after a restart")
+	}
+	if err := s.confined.permits(cfg); err != nil {
+		return err
+	}
+	return s.start(cfg, read)
 }
 
 // start watches the files of a configuration that was just loaded, and puts it
 // into effect. The other way round, what changes meanwhile would go unnoticed.
-func (s *server) start(cfg *config.Config) error {
-	s.watch(cfg)
+// config.NewWatch explains read.
+func (s *server) start(cfg *config.Config, read config.Contents) error {
+	s.watch(cfg, read)
 	return s.apply(cfg)
 }
 
 // watch looks after the file, and the certificates and keys that cfg names,
 // instead of those that it looked after before.
-func (s *server) watch(cfg *config.Config) {
+func (s *server) watch(cfg *config.Config, read config.Contents) {
 	if s.path == "" {
 		return
 	}
@@ -188,13 +228,13 @@ func (s *server) watch(cfg *config.Config) {
 	if s.unwatched {
 		return
 	}
-	w, err := config.NewWatch(s.path, cfg)
+	w, err := config.NewWatch(s.path, cfg, read)
 	if s.stopWatch != nil {
 		s.stopWatch()
 	}
 	if err != nil {
 		s.stopWatch = nil
-		s.log.Error("changes of the configuration file are not noticed, only SIGHUP loads it", zap.Error(err))
+		s.log.Error("weir cannot watch the configuration file for changes; send SIGHUP to load it", zap.Error(err))
 		return
 	}
 	ctx, stop := context.WithCancel(s.ctx)
@@ -237,9 +277,25 @@ type watcher struct {
 }
 
 func (s *server) reopenLogs() {
-	if a := s.access.Load(); a != nil {
+	if a := s.lines.Load(); a != nil {
 		if err := a.file.Reopen(); err != nil {
-			s.log.Error("the access log goes on in the old file", zap.Error(err))
+			s.log.Error("weir cannot open the access log again, and continues in the old file", zap.Error(err))
 		}
 	}
+}
+
+// problems returns the errors of a configuration, each for its own line.
+func problems(err error) (all []error) {
+	var wrong config.Errors
+	var taken unbound
+	switch {
+	case errors.As(err, &wrong):
+		for _, e := range wrong {
+			all = append(all, e)
+		}
+		return all
+	case errors.As(err, &taken):
+		return taken
+	}
+	return []error{err}
 }

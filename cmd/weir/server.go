@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
@@ -32,19 +33,23 @@ import (
 type server struct {
 	log    *zap.Logger
 	level  zap.AtomicLevel
-	access atomic.Pointer[accessLog]
+	lines  atomic.Pointer[accessLog]
+	access atomic.Pointer[access] // rules of the admin port; never nil
 
 	registry   *prometheus.Registry
 	metrics    *serverMetrics
 	handshakes *policy.Metrics
 	proxy      *proxy.Proxy
 	backends   *backend.Set
+	shown      *backend.Metrics
+	expiries   *certs.Metrics
 	checks     *health.Checker
 	node       *health.Node
 	health     *health.Port
 	tickets    *certs.Tickets
 	tracker    *listener.Tracker
 	limits     *listener.Limits
+	memory     *memory.Process
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of weir's own log
@@ -59,8 +64,14 @@ type server struct {
 	begin      func(*config.Config) (control, error) // newControl
 	patience   time.Duration                         // with a cluster that was not served before
 	retryAfter time.Duration                         // of objects that are not in effect
+	emptyAfter time.Duration                         // how long a backend must have no endpoint until events say so
+	retelling  atomic.Bool                           // a timer will call tellRefusals
 
-	path string // of the configuration; empty or "-" cannot be read again
+	confined *confined // the rights that this process gave up; nil: none
+
+	terminal     bool   // the log goes to a terminal
+	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration says otherwise
+	path         string // of the configuration; with "" or "-" it cannot be read again
 	watcher
 
 	ctx      context.Context // ends with the server
@@ -74,7 +85,7 @@ type server struct {
 	config    atomic.Pointer[config.Config] // the file's, with what the cluster has
 	ofFile    ofFile                        // what was made of the file's configuration alone
 	listeners map[string]*boundListener
-	ports     map[string]*boundPort // "health" and "admin"
+	ports     map[string]*boundPort // "health", "metrics" and "admin"
 }
 
 // boundListener is a listener and the address that it was bound for.
@@ -91,15 +102,16 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.waits, s.endWaits = context.WithCancel(s.ctx)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = newServerMetrics(s.registry)
+	s.access.Store(new(access))
 
 	s.checks = health.NewChecker()
-	s.backends = backend.NewSet(backend.Options{StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent})
-	backend.NewMetrics(s.registry, s.backends)
+	s.backends = backend.NewSet(backend.Options{StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
+	s.shown = backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
 	s.objects, s.written = kube.NewMetrics(s.registry), writer.NewMetrics(s.registry)
 	s.connect, s.begin = connectKube, s.newControl
-	s.patience, s.retryAfter = clusterPatience, retryObjects
+	s.patience, s.retryAfter, s.emptyAfter = clusterPatience, retryObjects, emptyAfter
 	s.health = health.NewPort(s.node)
 
 	s.newCertificates()
@@ -108,13 +120,16 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 
 	s.tracker = new(listener.Tracker)
 	s.limits = listener.NewLimits(config.Limits{})
+	s.memory = memory.NewProcess(s.ctx)
+	s.memory.Notify = s.memoryEvent
+	memory.Collect(s.registry, s.memory)
 	s.lm = listener.NewMetrics(s.registry, s.tracker)
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
 	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
 
-	s.proxy = &proxy.Proxy{Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Challenges: s.acme}
+	s.proxy = &proxy.Proxy{Memory: s.memory, Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
+		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	return s
 }
@@ -125,7 +140,7 @@ type plan struct {
 	objects   *objects       // of the cluster; nil: none
 	again     bool           // the file is the one in effect, and nothing of it is looked at again
 	commit    func()         // certificates
-	access    *accessLog
+	lines     *accessLog
 	ofFile
 	headers map[string]*listener.Policy
 	bound   map[string]net.Listener // new listeners
@@ -138,6 +153,8 @@ type plan struct {
 type ofFile struct {
 	ech      []tls.EncryptedClientHelloKey
 	policies map[string]*policy.Policy
+	crls     *policy.CRLPlan
+	access   *access // rules of the admin port
 }
 
 // apply puts the configuration of a file into effect, and beside it what the
@@ -157,7 +174,7 @@ func (s *server) apply(file *config.Config) error {
 }
 
 // errEnded is why nothing, or nothing of a cluster, is applied any more.
-var errEnded = errors.New("weir is ending, or serves other objects by now")
+var errEnded = errors.New("weir is shutting down, or already serves other objects")
 
 // put puts a plan into effect of which the configuration is known. On an error nothing has changed.
 func (s *server) put(p *plan) error {
@@ -169,6 +186,7 @@ func (s *server) put(p *plan) error {
 	p.bound, p.handed, p.ports = make(map[string]net.Listener), make(map[string]bool), make(map[string]net.Listener)
 	if err := s.prepare(p); err != nil {
 		p.abandon(s)
+		s.backends.SetOwn(s.sockets(nil))
 		return err
 	}
 	if !p.again {
@@ -198,6 +216,7 @@ func (s *server) prepare(p *plan) (err error) {
 	if err := s.bind(p); err != nil {
 		return err
 	}
+	s.backends.SetOwn(s.sockets(p)) // before backends get endpoints that may lead there
 	update := s.backends.Update
 	if p.again {
 		update = s.backends.UpdateObjects
@@ -211,7 +230,13 @@ func (s *server) prepare(p *plan) (err error) {
 }
 
 func (s *server) prepareTLS(p *plan) (err error) {
+	if p.access, err = newAccess(p.file.Admin, s.access.Load()); err != nil {
+		return err
+	}
 	if p.ech, err = checkTLS(p.file); err != nil {
+		return err
+	}
+	if p.crls, err = s.crls.Plan(p.file.TLSPolicies); err != nil {
 		return err
 	}
 	p.policies = make(map[string]*policy.Policy)
@@ -220,21 +245,15 @@ func (s *server) prepareTLS(p *plan) (err error) {
 			return err
 		}
 		p.policies[c.Name].RetryECH(p.ech)
+		p.policies[c.Name].Revoke(p.crls, c.ClientAuthCRL)
 	}
 	return nil
 }
 
-func (s *server) openAccessLog(p *plan) (err error) {
-	if old := s.access.Load(); old != nil && p.cfg.AccessLog != nil && old.path == p.cfg.AccessLog.Path {
-		p.access = old
-		return nil
-	}
-	p.access, err = openAccessLog(p.cfg.AccessLog)
-	return err
-}
-
-// bind binds what is new; what stays keeps its socket.
+// bind binds new addresses; unchanged ones keep their sockets. The error names all
+// addresses that could not be bound.
 func (s *server) bind(p *plan) error {
+	var errs unbound
 	for _, l := range p.cfg.Listeners {
 		if old := s.listeners[l.Name]; old != nil && old.network == l.Network && old.address == l.Address {
 			continue
@@ -245,11 +264,15 @@ func (s *server) bind(p *plan) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot bind listener %s: %w", l.Name, err)
+			errs = append(errs, fmt.Errorf("listeners.%s.address: %w", l.Name, err))
+			continue
 		}
 		p.bound[l.Name] = ln
 	}
-	return s.bindPorts(p)
+	if errs = append(errs, s.bindPorts(p)...); len(errs) > 0 {
+		return errs
+	}
+	return nil
 }
 
 // socket is a new one, or that of a listener that had the address under another name.
@@ -273,39 +296,45 @@ func (p *plan) abandon(s *server) {
 	for _, ln := range p.ports {
 		ln.Close()
 	}
-	if p.access != nil && p.access != s.access.Load() {
-		p.access.file.close()
-	}
+	p.lines.closeUnless(s.lines.Load())
 }
 
 // adopt makes the plan the configuration in effect. Nothing in it fails.
 func (s *server) adopt(p *plan) {
 	p.commit()
 	setLevel(s.level, p.cfg.Log)
-	if old := s.access.Swap(p.access); old != nil && old != p.access {
-		defer old.file.close()
-	}
-	if p.access != nil {
+	defer s.lines.Swap(p.lines).closeUnless(p.lines)
+	if p.lines != nil {
 		s.proxy.SetLog(s.logRecord)
 	} else {
 		s.proxy.SetLog(nil)
 	}
 	s.limits.Set(p.cfg.Limits)
 	s.proxy.SetLimits(http1.Limits{HeadBytes: p.cfg.Limits.HeadBytes, Fields: p.cfg.Limits.HeadFields})
-	policy.AdmitSHA1(admitsSHA1(p.cfg))
+	s.proxy.SetLoop(p.cfg.Limits.Loop)
+	policy.AdmitSHA1(policy.WantsSHA1(p.cfg.TLSPolicies, p.cfg.Backends))
+	if k := p.cfg.Kubernetes; k != nil {
+		s.proxy.Metrics.SetLimit(k.Metrics.Routes)
+		s.shown.SetLimit(k.Metrics)
+		s.expiries.SetLimit(k.Metrics.CertificateNames)
+	}
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile = p.ofFile
 	s.file.Store(p.file)
 	s.config.Store(p.cfg) // before a port can be asked for it
+	s.access.Store(p.access)
+	s.limitMemory()
 	s.adoptObjects(p)
 	s.adoptListeners(p)
 	s.adoptPorts(p)
+	s.backends.SetOwn(s.sockets(nil))
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	if !p.again {
+		p.crls.Commit()
 		s.metrics.applied(p.cfg)
 	}
 	s.node.SetSynced(p.objects.known()) // first: weir is not ready for a moment where it is not
@@ -340,6 +369,7 @@ func (s *server) adoptListeners(p *plan) {
 			Name: name, Limits: s.limits, Tracker: s.tracker, Metrics: s.lm,
 			Refused: s.refusedByListener, Trouble: s.acceptTrouble, Settings: settings})}
 		keep[name] = b
+		s.log.Info("listening", zap.String("listener", name), zap.String("protocol", string(l.Protocol)), zap.Stringer("address", b.Addr()))
 		go s.serveListener(b)
 	}
 	// A next configuration may want the address again, so wait until it is free.
@@ -394,67 +424,12 @@ func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 	if len(tunnels) == 0 {
 		return
 	}
-	s.log.Info("draining tunnels whose route or endpoint is gone", zap.Int("tunnels", len(tunnels)), zap.Duration("timeout", after))
+	s.log.Info("draining tunnels whose route or endpoint was removed", zap.Int("tunnels", len(tunnels)), zap.Duration("timeout", after))
 	time.AfterFunc(after, func() {
 		for _, c := range tunnels {
 			c.Cut()
 		}
 	})
-}
-
-// setDraining begins or ends a drain: the verdict is unhealthy and responses
-// ask their clients to come by another connection, while all are still served.
-func (s *server) setDraining(on bool) {
-	s.node.SetDraining(on)
-	s.proxy.SetDraining(on)
-}
-
-// errCut is what shutdown returns where something that ran was cut off.
-var errCut = errors.New("still running at the end of drain.timeout and cut off (exchanges and tunnels)")
-
-// shutdown drains and ends: unhealthy at once, still serving for lame_duck;
-// then the listeners close, and what runs has until timeout. now cuts it all short.
-func (s *server) shutdown(now <-chan struct{}) error {
-	cfg := s.config.Load()
-	s.setDraining(true)
-	s.endWaits()
-	lame := time.After(cfg.Drain.LameDuck)
-	if c := s.current(); c != nil {
-		c.giveUp()
-	}
-	s.log.Info("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout),
-		zap.Int("connections", s.tracker.Open()))
-	select {
-	case <-lame:
-	case <-now:
-	}
-	s.change.Lock()
-	s.ended = true
-	s.closeListeners()
-	s.change.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
-	defer cancel()
-	go func() {
-		select {
-		case <-now:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	cut := s.tracker.Drain(ctx)
-	s.close()
-	if cut > 0 {
-		return fmt.Errorf("%d %w", cut, errCut)
-	}
-	return nil
-}
-
-func (s *server) closeListeners() {
-	var closing sync.WaitGroup
-	for _, l := range s.listeners {
-		closing.Go(func() { l.Close() })
-	}
-	closing.Wait()
 }
 
 // close ends what is left once no connection is.
@@ -470,7 +445,7 @@ func (s *server) close() {
 	}
 	s.checks.Close()
 	s.backends.Close()
-	if a := s.access.Load(); a != nil {
+	if a := s.lines.Load(); a != nil {
 		a.file.close()
 	}
 }

@@ -45,7 +45,7 @@ admin: {address: "off"}
 		}
 	}
 	apply("one", a, "two", b)
-	defer func() { s.closeListeners() }()
+	defer func() { s.closeSockets() }()
 
 	stop := make(chan struct{})
 	var clients sync.WaitGroup

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -21,7 +24,7 @@ const defaultAdmin = "http://127.0.0.1:8087"
 func newTLSCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tls",
-		Short: "Find out who still needs old TLS",
+		Short: "Find the clients that still need old TLS",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -33,14 +36,16 @@ func newTLSReportCommand() *cobra.Command {
 	var o reportOptions
 	c := &cobra.Command{
 		Use:   "report [URL...]",
-		Short: "Say who would be turned away if a TLS policy were tightened",
-		Long: `Report asks the admin port of a running weir, of all of them where several nodes
-share the traffic, which clients needed what of TLS in the last 30 days. For each
-policy it says what raising min_version, and leaving each old suite out of
-cipher_suites, would break, and for whom; and who is turned away already, and why.
+		Short: "List the clients that a stricter TLS policy would refuse",
+		Long: `Report queries the admin port of a running weir (or of several, if nodes share the
+traffic) for the TLS versions and suites that clients used in the last 30 days. For
+each policy it lists the clients that would fail with a higher min_version, or
+without an old suite, and the clients that already fail, with the reason.
 
-URL is that of the admin port, ` + defaultAdmin + ` if none is given;
-HOST:PORT and unix:/path will do.`,
+URL is the admin port; the default is ` + defaultAdmin + `. HOST:PORT and
+unix:/path work as well. If the configuration has admin.token, pass the token in a
+file with --token-file, or in the environment variable ` + tokenVariable + `. With
+admin.tls, the URL begins with https.`,
 		Example: `  weir tls report
   weir tls report http://10.0.0.1:8087 http://10.0.0.2:8087
   weir tls report --policy partners --all
@@ -48,15 +53,20 @@ HOST:PORT and unix:/path will do.`,
 		DisableFlagsInUseLine: true,
 		RunE:                  func(c *cobra.Command, urls []string) error { return runTLSReport(c, urls, o) },
 	}
-	c.Flags().BoolVar(&o.json, "json", false, "print it as JSON, complete")
-	c.Flags().BoolVar(&o.all, "all", false, "list all clients, not only the first of each list")
+	c.Flags().BoolVar(&o.json, "json", false, "print the complete report as JSON")
+	c.Flags().BoolVar(&o.all, "all", false, "list all clients, not only the first ones of each list")
 	c.Flags().StringVar(&o.policy, "policy", "", "only the policy `NAME`")
+	c.Flags().StringVar(&o.admin.tokenFile, "token-file", "", "a `FILE` with the token of admin.token")
+	c.Flags().StringVar(&o.admin.ca, "ca", "", "a `FILE` with CA certificates that verify the certificate of admin.tls; the default is the system's")
+	c.Flags().StringVar(&o.admin.cert, "cert", "", "a `FILE` with the client certificate for admin.tls.client_ca")
+	c.Flags().StringVar(&o.admin.key, "key", "", "a `FILE` with the private key of --cert")
 	return c
 }
 
 type reportOptions struct {
 	json, all bool
 	policy    string
+	admin     adminOptions
 }
 
 func runTLSReport(c *cobra.Command, urls []string, o reportOptions) error {
@@ -65,7 +75,7 @@ func runTLSReport(c *cobra.Command, urls []string, o reportOptions) error {
 	}
 	var nodes []tlsClients
 	for _, u := range urls {
-		n, err := askTLSClients(c.Context(), u)
+		n, err := askTLSClients(c.Context(), u, o.admin)
 		if err != nil {
 			return err
 		}
@@ -91,17 +101,47 @@ const (
 	maxAnswer  = 64 << 20 // 8192 lines are 8 MiB
 )
 
+// tlsAdvice names the flag that would make a failed handshake succeed; empty: none would.
+func tlsAdvice(err error) string {
+	var (
+		verification *tls.CertificateVerificationError
+		op           *net.OpError
+	)
+	switch {
+	case errors.As(err, &verification):
+		return "use --ca FILE for the CA of its certificate; the certificate must be valid for the host in the URL"
+	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls reports an alert of the peer in this way
+		return "if the configuration has admin.tls.client_ca, use --cert FILE and --key FILE for the client certificate"
+	}
+	return ""
+}
+
+// speaksTLS returns true if the body is the answer that Go's HTTP servers give to a request
+// without TLS on a port that requires TLS.
+func speaksTLS(body io.Reader) bool {
+	text, _ := io.ReadAll(io.LimitReader(body, 1<<10))
+	return strings.Contains(string(text), "HTTP request to an HTTPS server")
+}
+
 // askTLSClients asks one admin port.
-func askTLSClients(ctx context.Context, address string) (n tlsClients, err error) {
-	base, client, err := adminClient(address)
+func askTLSClients(ctx context.Context, address string, o adminOptions) (n tlsClients, err error) {
+	base, client, err := adminClient(address, o)
 	if err != nil {
 		return n, err
 	}
+	address = withoutToken(address)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/tls/clients", nil)
 	if err != nil {
 		return n, notAURL(address)
+	}
+	token, err := o.token()
+	if err != nil {
+		return n, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -109,25 +149,42 @@ func askTLSClients(ctx context.Context, address string) (n tlsClients, err error
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return n, fmt.Errorf("cannot ask the admin port %s: %w; is weir running there, with this admin.address, and may you reach it from here? (by default it listens on loopback alone; with admin.address: off there is none)", address, err)
+		if advice := tlsAdvice(err); advice != "" {
+			return n, fmt.Errorf("cannot query the admin port %s: %w; %s", address, err, advice)
+		}
+		return n, fmt.Errorf("cannot query the admin port %s: %w; check that weir runs with this admin.address, and that this machine can connect to it (by default the admin port listens only on loopback; admin.address: off turns it off)", address, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return n, fmt.Errorf("what answers at %s is not the admin port of a weir that knows GET /tls/clients: it says %s; give the address that admin.address has, not that of a listener", address, res.Status)
+	switch res.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
+		why, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return n, fmt.Errorf("the admin port %s refuses the request: %s (%s); pass the token with --token-file or %s", address, strings.TrimSpace(string(why)), res.Status, tokenVariable)
+	case http.StatusBadRequest:
+		if strings.HasPrefix(base, "http://") && speaksTLS(res.Body) {
+			return n, fmt.Errorf("the admin port %s uses TLS (admin.tls); write its URL with https://, and use --ca FILE if the system does not trust the CA of its certificate", address)
+		}
+		fallthrough
+	default:
+		return n, fmt.Errorf("%s is not the admin port of a weir with GET /tls/clients: it answers %s; use the address in admin.address, not that of a listener", address, res.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&n); err != nil || n.Since.IsZero() {
-		return n, fmt.Errorf("what answers at %s is not the admin port of a weir: its answer to GET /tls/clients is not the one expected; give the address that admin.address has", address)
+		return n, fmt.Errorf("%s is not the admin port of a weir: its response to GET /tls/clients has another form; use the address in admin.address", address)
 	}
 	return n, nil
 }
 
 // adminClient makes of what was typed the beginning of a URL and a client for it.
-func adminClient(address string) (base string, client *http.Client, err error) {
-	client = &http.Client{Transport: &http.Transport{}}
+func adminClient(address string, o adminOptions) (base string, client *http.Client, err error) {
+	transport := &http.Transport{}
+	if transport.TLSClientConfig, err = o.tls(); err != nil {
+		return "", nil, err
+	}
+	client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}}
+		}
 		return "http://unix", client, nil
 	}
 	if !strings.Contains(address, "://") {
@@ -143,6 +200,63 @@ func adminClient(address string) (base string, client *http.Client, err error) {
 	return strings.TrimRight(address, "/"), client, nil
 }
 
+// tokenVariable is the environment variable that has the token of the admin port, for
+// commands.
+const tokenVariable = "WEIR_ADMIN_TOKEN"
+
+// adminOptions are the options by which commands authenticate to an admin port.
+type adminOptions struct{ tokenFile, ca, cert, key string }
+
+// token returns the value of admin.token; empty: no option has one.
+func (o adminOptions) token() (string, error) {
+	if o.tokenFile == "" {
+		return os.Getenv(tokenVariable), nil
+	}
+	data, err := os.ReadFile(o.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+func (o adminOptions) tls() (*tls.Config, error) {
+	c := &tls.Config{}
+	if o.ca != "" {
+		data, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", o.ca)
+		}
+	}
+	if (o.cert == "") != (o.key == "") {
+		return nil, errors.New("--cert and --key belong together; use both")
+	}
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// withoutToken returns an address for error messages. A URL may have the token as its
+// password.
+func withoutToken(address string) string {
+	if u, err := url.Parse(address); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	if before, after, ok := strings.Cut(address, "@"); ok { // not a valid URL, but it may contain a password
+		scheme, _, _ := strings.Cut(before, "://")
+		return scheme + "://...@" + after
+	}
+	return address
+}
+
 func notAURL(address string) error {
-	return fmt.Errorf("%q is not the URL of an admin port; give it as %s, HOST:PORT or unix:/path", address, defaultAdmin)
+	address = withoutToken(address)
+	return fmt.Errorf("%q is not the URL of an admin port; write it as %s, HOST:PORT or unix:/path", address, defaultAdmin)
 }

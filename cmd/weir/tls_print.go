@@ -48,10 +48,10 @@ func (p *tlsPolicyReport) print(w io.Writer, all bool) {
 	}
 	fmt.Fprintln(w, ")")
 	for _, h := range p.Hosts {
-		fmt.Fprintf(w, "  %s on %s (%s): %s, %d below TLS 1.3\n", hostName(h.Host), h.Listener, routeNames(h.Routes), handshakes(h.Handshakes), h.Old)
+		fmt.Fprintf(w, "  %s on %s (%s): %s, %d below TLS 1.3\n", h.name(), h.Listener, h.routes(), handshakes(h.Handshakes), h.Old)
 	}
 	if p.Handshakes == 0 {
-		fmt.Fprintln(w, "  No handshake succeeded under it in this time, so nothing can be said.")
+		fmt.Fprintln(w, "  No handshake succeeded under this policy in this time, so there is no answer.")
 		return
 	}
 	fmt.Fprintf(w, "  %s\n", p.shares())
@@ -89,18 +89,18 @@ func (c *tlsChange) question() string {
 func (c *tlsChange) answer(total uint64) string {
 	var moved string
 	if c.Moves > 0 {
-		moved = fmt.Sprintf("; %s would agree on something else", handshakes(c.Moves))
+		moved = fmt.Sprintf("; %s would use something else", handshakes(c.Moves))
 	}
 	if c.Breaks == 0 {
 		if len(c.Without) > 0 && c.Moves == 0 {
 			if len(c.Without) == 1 {
-				return "yes, nobody used it"
+				return "yes, no client used it"
 			}
-			return "yes, nobody used them"
+			return "yes, no client used them"
 		}
-		return "yes, nobody would be turned away" + moved
+		return "yes, no client would be refused" + moved
 	}
-	return fmt.Sprintf("no, it turns away %d of %s (%s): %s, %s, last seen %s%s", c.Breaks, handshakes(total), percent(c.Breaks, total),
+	return fmt.Sprintf("no, it would refuse %d of %s (%s): %s, %s, last seen %s%s", c.Breaks, handshakes(total), percent(c.Breaks, total),
 		count(c.Networks, "network"), count(c.Fingerprints, "fingerprint"), moment(*c.Last), moved)
 }
 
@@ -113,7 +113,7 @@ func (p *tlsPolicyReport) printClients(w io.Writer, all bool) {
 	if len(p.Clients) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "  Who would be turned away, and by what:")
+	fmt.Fprintln(w, "  Clients that would be refused, and why:")
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "    MIN_VERSION\tOR WITHOUT\tHANDSHAKES\tLAST SEEN (UTC)\tNETWORK\tHOST\tJA4")
 	for i, c := range p.Clients {
@@ -121,7 +121,7 @@ func (p *tlsPolicyReport) printClients(w io.Writer, all bool) {
 			break
 		}
 		fmt.Fprintf(t, "    %s\t%s\t%d\t%s\t%s\t%s\t%s\n", cmp.Or(c.BrokenBy, "-"), c.loses(), c.Count, minute(c.Last),
-			network(c.Network), hostName(c.Host), c.JA4)
+			network(c.Network), hostName(&c.SeenClients), c.JA4)
 	}
 	t.Flush()
 	if n := len(p.Clients) - listedClients; n > 0 && !all {
@@ -142,17 +142,26 @@ func (c *tlsAffected) loses() string {
 
 // meanings are the results in the words of docs/operations.md.
 var meanings = map[string]string{
-	policy.ResultTimeout:           "not through by timeouts.handshake",
-	policy.ResultClientClosed:      "the client went without a word",
-	policy.ResultClientRefused:     "the client ended it by an alert; mostly it does not trust the certificate",
-	policy.ResultBadRecord:         "not TLS, or not as TLS has it",
-	policy.ResultNoCommonVersion:   "nothing between min_version and max_version",
-	policy.ResultNoCommonSuite:     "nothing in cipher_suites that fits the certificates, or no common curve",
-	policy.ResultNoCommonSignature: "it verifies no signature that the certificate can make",
-	policy.ResultNoCommonProtocol:  "ALPN: it wants another protocol",
-	policy.ResultUnknownName:       "there is no certificate for the name",
-	policy.ResultClientCertificate: "the client's certificate is missing, or not acceptable",
-	policy.ResultOther:             "see the log",
+	policy.ResultTimeout:                    "not complete within timeouts.handshake",
+	policy.ResultClientClosed:               "the client closed the connection without an alert",
+	policy.ResultClientRefused:              "the client sent an alert; usually it does not trust the certificate",
+	policy.ResultPlainHTTP:                  "plain HTTP on a TLS listener",
+	policy.ResultProxyHeader:                "a PROXY header on a listener that accepts none",
+	policy.ResultSSLv2Hello:                 "an SSLv2-format ClientHello; only a passthrough route without hosts can serve it",
+	policy.ResultBadRecord:                  "not TLS, or a violation of the protocol",
+	policy.ResultNoCommonVersion:            "no common version between min_version and max_version",
+	policy.ResultNoCommonSuite:              "no common suite that fits the certificates, or no common curve",
+	policy.ResultNoCommonSignature:          "the client accepts no signature that the certificate's key can make",
+	policy.ResultNoCommonProtocol:           "ALPN: no common protocol",
+	policy.ResultUnknownName:                "there is no certificate for the name",
+	policy.ResultRevoked:                    "the client's certificate is revoked",
+	policy.ResultRevocationUnknown:          "no valid revocation list covers the client's certificate",
+	policy.ResultClientCertificate:          "the client's certificate is missing, or not acceptable",
+	policy.ResultClientCertificateSHA1:      "the client's certificate, or its CA's, is signed with SHA-1 or MD5",
+	policy.ResultClientCertificateSignature: "weir cannot verify the signature of the client's certificate: unusual RSA-PSS and others",
+	policy.ResultClientCertificateKey:       "weir cannot verify the client certificate's kind of key: RSA-PSS, DSA and others",
+	policy.ResultClientCertificateSerial:    "the client certificate's serial number is negative",
+	policy.ResultOther:                      "see the log",
 }
 
 func (r *tlsReport) printFailures(w io.Writer, all bool) {
@@ -173,8 +182,11 @@ func (r *tlsReport) printFailures(w io.Writer, all bool) {
 			if c.OnlySHA1 {
 				offered += ", SHA-1"
 			}
+			if len(c.OnlyMissing) > 0 {
+				offered += ", only " + strings.Join(c.OnlyMissing, " and ")
+			}
 			fmt.Fprintf(t, "    %s\t%d\t%s\t%s\t%s\t%s\t%s\n", offered, c.Count, minute(c.Last), network(c.Network),
-				cmp.Or(c.Policy, "-"), hostName(c.Host), cmp.Or(c.JA4, "-"))
+				cmp.Or(c.Policy, "-"), hostName(&c), cmp.Or(c.JA4, "-"))
 		}
 		t.Flush()
 		if n := len(f.Clients) - listedFailures; n > 0 && !all {
@@ -183,7 +195,32 @@ func (r *tlsReport) printFailures(w io.Writer, all bool) {
 	}
 }
 
-func hostName(h string) string { return cmp.Or(h, "(no host of ours)") }
+// noSNI stands for the host of clients that sent no SNI.
+const noSNI = "(no SNI)"
+
+func hostName(c *policy.SeenClients) string {
+	if c.NoSNI() {
+		return noSNI
+	}
+	return cmp.Or(c.Host, "(unknown host)")
+}
+
+func (h *tlsHost) name() string {
+	switch {
+	case h.Host != "":
+		return h.Host
+	case h.noSNI == h.Handshakes:
+		return noSNI
+	}
+	return "(no SNI, or unknown host)"
+}
+
+func (h *tlsHost) routes() string {
+	if h.Host == "" && len(h.Routes) == 0 {
+		return "no route without hosts" // their requests may still have a route, by Host
+	}
+	return routeNames(h.Routes)
+}
 
 func network(n string) string { return cmp.Or(n, "(unix socket)") }
 

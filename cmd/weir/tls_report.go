@@ -50,6 +50,7 @@ type tlsHost struct {
 	Routes     []string `json:"routes"`
 	Handshakes uint64   `json:"handshakes"`
 	Old        uint64   `json:"handshakes_below_tls_1_3"`
+	noSNI      uint64   // of the handshakes below TLS 1.3; of others it is not known
 }
 
 // tlsChange is one way to tighten a policy.
@@ -110,17 +111,17 @@ func newTLSReport(nodes []tlsClients, now time.Time) *tlsReport {
 // note says why the numbers may not tell all.
 func (r *tlsReport) note(nodes []tlsClients, all tlsClients) {
 	if age := r.At.Sub(r.Since); age < soon {
-		r.Notes = append(r.Notes, fmt.Sprintf("these are the clients of %s only: one that comes once a week or once a month may be missing", since(age)))
+		r.Notes = append(r.Notes, fmt.Sprintf("the table covers %s only: a client that connects once a week or once a month may be missing", since(age)))
 	}
 	if all.Evicted > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("there were more kinds of clients than are remembered: %d lines went early, and \"yes\" means that nobody is known", all.Evicted))
+		r.Notes = append(r.Notes, fmt.Sprintf("there were more kinds of clients than the table has room for: %d lines were dropped early, so \"yes\" covers only the clients that are left", all.Evicted))
 	}
 	if all.EvictedFailed > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d lines about failed handshakes went early", all.EvictedFailed))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d lines about failed handshakes were dropped early", all.EvictedFailed))
 	}
 	for _, n := range nodes[1:] {
 		if n.ConfigHash != nodes[0].ConfigHash {
-			r.Notes = append(r.Notes, fmt.Sprintf("the nodes do not have the same configuration; policies and routes are those of %s", nodes[0].Node))
+			r.Notes = append(r.Notes, fmt.Sprintf("the nodes have different configurations; policies and routes are those of %s", nodes[0].Node))
 			break
 		}
 	}
@@ -137,7 +138,7 @@ func merge(nodes []tlsClients) tlsClients {
 		all.EvictedFailed += n.EvictedFailed
 		all.Modern = append(all.Modern, n.Modern...)
 		for _, c := range n.Clients {
-			key := strings.Join([]string{c.Listener, c.Host, c.Policy, c.Result, c.Version, c.Suite, c.JA4, c.Network, c.Newest, fmt.Sprint(c.OnlySHA1)}, "\x00")
+			key := strings.Join([]string{c.Listener, c.Host, c.Policy, c.Result, c.Version, c.Suite, c.JA4, c.Network, c.Newest, fmt.Sprint(c.OnlySHA1, c.OnlyMissing)}, "\x00")
 			i, ok := at[key]
 			if !ok {
 				at[key] = len(all.Clients)
@@ -213,6 +214,9 @@ func hostsOf(name string, all tlsClients) []tlsHost {
 			h := get(c.Listener, c.Host)
 			h.Handshakes += c.Count
 			h.Old += c.Count
+			if c.NoSNI() {
+				h.noSNI += c.Count
+			}
 		}
 	}
 	list := []tlsHost{}
@@ -225,7 +229,10 @@ func hostsOf(name string, all tlsClients) []tlsHost {
 	return list
 }
 
+// routesOf returns the routes for a host. Those without hosts are also for clients whose host is
+// not known: when they came, the listener had no such route.
 func routesOf(listener, host string, all tlsClients) []string {
+	host = cmp.Or(host, "*")
 	for _, h := range all.Hosts {
 		if h.Listener == listener && h.Host == host {
 			return h.Routes
@@ -329,7 +336,7 @@ func sha1Removal(p tlsPolicy, mine []policy.SeenClients) []tlsChange {
 	return []tlsChange{c}
 }
 
-// needsSHA1 says whether clients were signed for with SHA-1 in TLS 1.2: not
+// needsSHA1 reports whether clients were signed for with SHA-1 in TLS 1.2: not
 // where RSA key exchange needs no signature.
 func needsSHA1(s policy.SeenClients) bool {
 	return s.OnlySHA1 && s.Version == "TLS 1.2" && strings.Contains(s.Suite, "_ECDHE_")

@@ -3,12 +3,16 @@ package main
 import (
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -101,21 +105,21 @@ func TestReportAnswers(t *testing.T) {
 		return func(c *tlsClients) { c.Clients = lines }
 	}
 	r := report(func(*tlsClients) {})
-	f("example", r, `min_version: "1.1"?`, "no, it turns away 3 of 10000 handshakes (under 0.1 %): 1 network, 1 fingerprint, last seen 2026-11-20 07:30 UTC")
-	f("example", r, `min_version: "1.3"?`, "no, it turns away 1000 of 10000 handshakes (10.0 %): 3 networks, 2 fingerprints")
-	f("example", r, "without "+rsaAES+"?", "yes, nobody would be turned away; 40 handshakes would agree on something else")
-	f("example", r, "without "+rsaGCM+"?", "no, it turns away 20 of")
-	f("example", r, "without sha1_signatures?", "no, it turns away 7 of")
+	f("example", r, `min_version: "1.1"?`, "no, it would refuse 3 of 10000 handshakes (under 0.1 %): 1 network, 1 fingerprint, last seen 2026-11-20 07:30 UTC")
+	f("example", r, `min_version: "1.3"?`, "no, it would refuse 1000 of 10000 handshakes (10.0 %): 3 networks, 2 fingerprints")
+	f("example", r, "without "+rsaAES+"?", "yes, no client would be refused; 40 handshakes would use something else")
+	f("example", r, "without "+rsaGCM+"?", "no, it would refuse 20 of")
+	f("example", r, "without sha1_signatures?", "no, it would refuse 7 of")
 
 	// A client that could do more than the policy let it is not turned away.
 	r = report(only(seenLine("TLS 1.1", "TLS 1.2", rsaAES, 5, "")))
-	f("able", r, `min_version: "1.2"?`, "yes, nobody would be turned away; 5 handshakes would agree on something else")
-	f("able", r, `min_version: "1.3"?`, "no, it turns away 5 of 9005")
+	f("able", r, `min_version: "1.2"?`, "yes, no client would be refused; 5 handshakes would use something else")
+	f("able", r, `min_version: "1.3"?`, "no, it would refuse 5 of 9005")
 	r = report(only())
-	f("modern alone", r, `min_version: "1.3"?`, "yes, nobody would be turned away")
-	f("modern alone", r, "without 5 suites (*)?", "yes, nobody used them")
+	f("modern alone", r, `min_version: "1.3"?`, "yes, no client would be refused")
+	f("modern alone", r, "without 5 suites (*)?", "yes, no client used them")
 	// Suites that came with TLS 1.2 help nobody who has 1.0, nor do those of another key exchange.
-	f("suites", report(only(seenLine("TLS 1.0", "TLS 1.0", rsaAES, 5, "", rsaGCM, ecdheAES))), "without "+rsaAES+"?", "no, it turns away 5")
+	f("suites", report(only(seenLine("TLS 1.0", "TLS 1.0", rsaAES, 5, "", rsaGCM, ecdheAES))), "without "+rsaAES+"?", "no, it would refuse 5")
 	f("suites", report(only(seenLine("TLS 1.2", "TLS 1.2", rsaAES, 5, "", rsaGCM))), "without "+rsaAES+"?", "yes")
 	f("a suite the policy does not have", report(only(seenLine("TLS 1.2", "TLS 1.2", rsaAES, 5, "", "TLS_RSA_WITH_AES_256_GCM_SHA384"))), "without "+rsaAES+"?", "no")
 	// RSA key exchange needs no signature.
@@ -135,7 +139,7 @@ func TestReportOfSeveralNodes(t *testing.T) {
 	if p.Name != "partners" || p.Handshakes != 20001 || p.Versions["TLS 1.0"] != 7 || len(p.Clients) != 6 || !r.Since.Equal(b.Since) {
 		t.Errorf("the sum is %+v", p)
 	}
-	if notes := strings.Join(r.Notes, "\n"); len(r.Notes) != 4 || !strings.Contains(notes, "of 1 hour only") || !strings.Contains(notes, "those of edge-1") ||
+	if notes := strings.Join(r.Notes, "\n"); len(r.Notes) != 4 || !strings.Contains(notes, "1 hour only") || !strings.Contains(notes, "those of edge-1") ||
 		!strings.Contains(notes, "4 lines") || !strings.Contains(notes, "5 lines") {
 		t.Errorf("the notes are %q", r.Notes)
 	}
@@ -163,18 +167,36 @@ func TestReportSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("weir tls report %s: status %d, printed %q and %q; want %q", url, status, out, err, want)
 		}
 	}
-	f("example", `"example" is not the URL of an admin port; give it as http://127.0.0.1:8087`)
+	f("example", `"example" is not the URL of an admin port; write it as http://127.0.0.1:8087`)
 	f("ftp://a:1", "is not the URL")
 	f("http://", "is not the URL")
 	f("http://a b:1", "is not the URL")
-	f(nobody, "cannot ask the admin port "+nobody)
-	f("http://"+nobody, "is weir running there")
-	f("unix:/nowhere", "cannot ask the admin port unix:/nowhere")
-	f(other.URL, "it says 404")
+	f(nobody, "cannot query the admin port "+nobody)
+	f("http://"+nobody, "check that weir runs with this admin.address")
+	f("unix:/nowhere", "cannot query the admin port unix:/nowhere")
+	f(other.URL, "it answers 404")
 	status = http.StatusOK
-	f(other.URL, "not the admin port of a weir: its answer")
+	f(other.URL, "not the admin port of a weir: its response")
+	secret := httptest.NewUnstartedServer(other.Config.Handler)
+	secret.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secret.StartTLS()
+	defer secret.Close()
+	f(strings.Replace(secret.URL, "https", "http", 1), "uses TLS (admin.tls); write its URL with https://")
+	f(secret.URL, "use --ca FILE for the CA")
+	asking := httptest.NewUnstartedServer(other.Config.Handler)
+	asking.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	asking.Config.ErrorLog = secret.Config.ErrorLog
+	asking.StartTLS()
+	defer asking.Close()
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: asking.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err, status := weir("tls", "report", "--ca", ca, asking.URL); status != statusError || !strings.Contains(err, "use --cert FILE and --key FILE for the client certificate") {
+		t.Errorf("without a client certificate: status %d, %q", status, err)
+	}
 	answer = "{}"
-	f(other.URL, "not the admin port of a weir: its answer")
+	f(other.URL, "not the admin port of a weir: its response")
 	if _, err, status := weir("tls", "report", "--colour"); status != statusUsage || !strings.Contains(err, "weir tls report --help") {
 		t.Errorf("an unknown flag: status %d, %q", status, err)
 	}
@@ -194,6 +216,24 @@ routes:
 backends: {app: {endpoints: ['127.0.0.1:1']}}
 admin: {address: '@admin'}
 `
+
+// What no policy could help is said beside the newest version.
+func TestReportNamesMissingSuites(t *testing.T) {
+	c := exampleClients()
+	line := c.Clients[5]
+	line.Result, line.OnlyMissing = policy.ResultNoCommonSuite, []string{"DHE", "CAMELLIA"}
+	other := line
+	other.OnlyMissing = nil
+	c.Clients = append(c.Clients, line, other)
+	r := newTLSReport([]tlsClients{c, c}, reportTime)
+	var out strings.Builder
+	if err := r.print(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(out.String(), "    TLS 1.0, only DHE and CAMELLIA  24 "); got != 1 {
+		t.Errorf("%d lines:\n%s", got, out.String())
+	}
+}
 
 // From a client's handshake to what an operator reads.
 func TestReportOfARunningWeir(t *testing.T) {
@@ -227,7 +267,7 @@ func TestReportOfARunningWeir(t *testing.T) {
 		})
 	}
 	f("", "POLICY partners (TLS 1.0 to 1.3, 1 old suite)", "edi.example.org on websecure (route edi): 3 handshakes, 2 below TLS 1.3",
-		`no, it turns away 1 of 3 handshakes (33.3 %): 1 network, 1 fingerprint`, "127.0.0.0/24", "no_common_version", "TLS 1.1")
+		`no, it would refuse 1 of 3 handshakes (33.3 %): 1 network, 1 fingerprint`, "127.0.0.0/24", "no_common_version", "TLS 1.1")
 	f("--policy default", "POLICY default", "No handshake succeeded", "no_common_version")
 	f("--json", `"breaks": 1`, `"result": "no_common_version"`)
 
@@ -238,6 +278,40 @@ func TestReportOfARunningWeir(t *testing.T) {
 	}
 	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // and after a reload
 	f("", "(route edi2): 3 handshakes")
+}
+
+// Clients without SNI have no host. If the listener has a route without hosts, it is theirs.
+func TestReportOfClientsWithoutSNI(t *testing.T) {
+	r := newRunning(t, retiring, "tls", "admin")
+	shake := func(host string, version uint16) {
+		t.Helper()
+		c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", r.address("tls"), &tls.Config{ServerName: host, InsecureSkipVerify: true,
+			MinVersion: tls.VersionTLS10, MaxVersion: version})
+		if err == nil {
+			c.Close()
+		}
+	}
+	f := func(wants ...string) {
+		t.Helper()
+		eventually(t, "weir tls report", func() error {
+			out, err, status := weir("tls", "report", r.address("admin"))
+			for _, want := range wants {
+				if status != 0 || !regexp.MustCompile(want).MatchString(out) {
+					return fmt.Errorf("no %q in\n%s%s", want, out, err)
+				}
+			}
+			return nil
+		})
+	}
+	shake("", tls.VersionTLS12)
+	shake("", tls.VersionTLS10) // it fails
+	f(`\n  \(no SNI\) on websecure \(no route without hosts\): 1 handshake, 1 below`, `\n    1\.3  .* \(no SNI\)  t12i`, `\n    TLS 1\.0  .* \(no SNI\)  t10i`)
+	shake("x.example.org", tls.VersionTLS12)
+	f(`\n  \(no SNI, or unknown host\) on websecure \(no route without hosts\): 2 handshakes`, `\n    1\.3  .* \(unknown host\)  t12d`)
+	r.load(strings.Replace(retiring, "routes:\n", "routes:\n  - {name: rest, listeners: [websecure], backend: app}\n", 1))
+	shake("", tls.VersionTLS12)
+	f(`\n  \(no SNI, or unknown host\) on websecure \(route rest\): 2 handshakes`, `\n  \* on websecure \(route rest\): 1 handshake,`,
+		`(?s)\n    1\.3 [^\n]* \(no SNI\)  *t12i.*\n    1\.3 [^\n]* \(no SNI\)  *t12i`)
 }
 
 // A panic in a connection is logged once, with its stack, and counted.

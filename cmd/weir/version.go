@@ -2,45 +2,93 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set by a release build: -ldflags "-X main.version=v1.2.3". Else
-// it is what the Go toolchain knows of the module.
-var version string
+// A release build sets both: -ldflags "-X main.version=v1.2.3 -X main.revision=COMMIT".
+// Otherwise they come from the build information of the Go toolchain.
+var version, revision string
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of weir and of the Go that built it",
+		Short: "Print the version and commit of weir, and the version of Go",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "weir %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "weir %s (commit %s, %s, %s/%s)\n", buildVersion(), buildRevision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
 }
 
-// buildVersion is the version by which this binary is known in logs and
-// metrics. Built outside a release it contains the commit.
+// buildVersion is the version of this binary in logs, metrics and reports.
 func buildVersion() string {
 	if version != "" {
 		return version
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	info, _ := debug.ReadBuildInfo()
+	return versionIn(info)
+}
+
+// buildRevision is the commit of this binary.
+func buildRevision() string {
+	if revision != "" {
+		return revision
+	}
+	info, _ := debug.ReadBuildInfo()
+	return revisionIn(info)
+}
+
+// versionIn returns the version that "go build" or "go install" recorded: a tag, or a
+// version that Go makes from the last tag and the commit. With -buildvcs=false there is
+// none.
+func versionIn(info *debug.BuildInfo) string {
+	if info == nil {
 		return "devel"
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(12, len(s.Value))]
-		}
+	if commit, _ := commitIn(info); commit != "" {
+		return "devel-" + commit[:min(12, len(commit))]
 	}
 	return "devel"
+}
+
+// pseudoVersion ends with twelve digits of the commit, as "go install ...@main" writes it.
+var pseudoVersion = regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(?:\+|$)`)
+
+// revisionIn returns the commit, with "-dirty" if the working tree had changes.
+func revisionIn(info *debug.BuildInfo) string {
+	if info == nil {
+		return "unknown"
+	}
+	commit, modified := commitIn(info)
+	if modified {
+		return commit + "-dirty"
+	}
+	if commit != "" {
+		return commit
+	}
+	if m := pseudoVersion.FindStringSubmatch(info.Main.Version); m != nil {
+		return m[1]
+	}
+	return "unknown"
+}
+
+// commitIn returns the commit of the working tree in which Go built; empty: unknown.
+func commitIn(info *debug.BuildInfo) (commit string, modified bool) {
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	return commit, modified && commit != ""
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,71 +15,71 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A Lint names the annotations of an Ingress or a Service that ask other
-// controllers for what weir does not do, in a fixed order: those that keep
-// clients out, or may, and all others. Undone of config/kube/lint is one.
+// A Lint names the annotations of an Ingress or a Service that weir does not
+// support, in a fixed order: guards, which restrict access or may, and all others.
+// Undone of config/kube/lint is one.
 type Lint func(metav1.Object) (guards, others []string)
 
-// alike says whether two states of an object have the same to be told of.
+// alike reports whether two states of an object have the same unsupported annotations.
 func (l Lint) alike(a, b metav1.Object) bool {
 	guardsA, othersA := l(a)
 	guardsB, othersB := l(b)
 	return slices.Equal(guardsA, guardsB) && slices.Equal(othersA, othersB)
 }
 
-// nginxPrefix is what ingress-nginx's annotations begin with.
+// nginxPrefix is the prefix of ingress-nginx's annotations.
 const nginxPrefix = "nginx.ingress.kubernetes.io/"
 
-// traefikPrefix is what Traefik's begin with.
+// traefikPrefix is the prefix of Traefik's annotations.
 const traefikPrefix = "traefik.ingress.kubernetes.io/"
 
-// annotationCanary is ingress-nginx's: the Ingress is for a share of what another one has.
+// annotationCanary is an annotation of ingress-nginx: the Ingress gets a share of another one's requests.
 const annotationCanary = nginxPrefix + "canary"
 
-// isCanary says whether the Ingress is to have a share alone. To weir it would
-// be one like any other, and have everything where it is the older.
+// isCanary reports whether the Ingress is a canary. Without this check weir would treat
+// it as an ordinary Ingress, and it would get all requests if it were the older.
 func isCanary(i *networkingv1.Ingress) bool {
 	is, err := strconv.ParseBool(strings.TrimSpace(i.Annotations[annotationCanary]))
 	return err == nil && is
 }
 
-// leaveOut says whether the Ingress, one of ours, is not to be served at all.
+// leaveOut reports whether weir ignores the Ingress, which has a class of weir's.
 func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 	if !isCanary(i) {
 		return false
 	}
 	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), ReasonCanary,
-		"The annotation %s makes this a canary, and weir gives no share of requests to one yet; it is left out, and the main Ingress has all of them.", annotationCanary)
+		"The annotation %s makes this Ingress a canary. weir does not support canaries yet and ignores this Ingress, so the main Ingress gets all requests.", annotationCanary)
 	return true
 }
 
-// guarded tells which annotations of the object, an Ingress or a Service, ask
-// for what weir does not do, and returns those that keep clients out. Where there
-// are any it is refused: nobody may come in, or everybody could.
+// guarded reports the unsupported annotations of an Ingress or a Service, and
+// returns its guards. If there are guards, the paths of the object answer 503:
+// otherwise everybody would have access.
 func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) (guards []string) {
 	guards, others := v.lint(o)
 	if len(guards) > 0 {
-		v.event(at, ReasonAccess, "weir does not do what is asked for by %s, which keeps clients out, or may; the paths answer 503, or everybody would get in. Have the application or weir's configuration do it, and take this out.",
-			strings.Join(guards, ", "))
+		v.event(at, ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
+			at.Kind, strings.Join(guards, ", "))
 	}
-	others = slices.DeleteFunc(others, func(name string) bool { return name == AnnotationProtocol }) // letSpeak tells of that
+	others = slices.DeleteFunc(others, func(name string) bool { return name == AnnotationProtocol }) // letSpeak reports it
 	if len(others) > 0 {
-		v.event(at, ReasonUndone, "weir does not do what some annotations ask for, and goes on without it; weir lint says what to do instead. Take them out: %s.",
-			strings.Join(others, ", "))
+		v.event(at, ReasonUndone, "weir serves this %s without the annotations that it does not support. Run weir lint to see what to do instead, then remove them: %s.",
+			at.Kind, strings.Join(others, ", "))
 	}
 	return guards
 }
 
-// maxPatterns is how many expressions of one host are held against its paths.
+// maxPatterns is the maximum number of regular expressions of one host that weir compares with its paths.
 const maxPatterns = 100
 
 // hostIn is a host as the Ingresses of one namespace have it.
 type hostIn struct{ namespace, host string }
 
-// closeHosts finds the hosts that an Ingress closes for others as well: at
-// ingress-nginx some annotations hold for all paths of a host, whichever Ingress
-// has them. Another namespace's Ingresses stay as they are: whoever may write
-// one here could close anybody's host.
+// closeHosts finds the hosts that an Ingress also closes for other Ingresses:
+// ingress-nginx applies some annotations to all paths of a host, whichever Ingress
+// has them. Ingresses of other namespaces stay open: otherwise the author of one
+// Ingress could close the host of any tenant.
 func (v *conversion) closeHosts() {
 	v.closed = map[hostIn]*ingress{}
 	for _, i := range v.ingresses {
@@ -100,61 +101,83 @@ func (v *conversion) closeHosts() {
 			case len(v.patterns[in]) < maxPatterns:
 				v.patterns[in] = append(v.patterns[in], w)
 			case v.closed[in] == nil:
-				v.closed[in] = i // each path would be held against each
+				v.closed[in] = i // comparing each path with each expression takes too long
 			}
 		}
 	}
 }
 
-// shadows says whether ingress-nginx would ask the expression of p first for what
-// w has: all paths of a host are expressions there where one is, the longest first.
+// shadows reports whether ingress-nginx would try the regular expression of p before
+// the path of w. If one path of a host is a regular expression there, all paths
+// are, and the longest is tried first.
 func (p *want) shadows(w *want) bool {
 	top, path := strings.ToLower(strings.TrimSuffix(p.path.Value, "/")), strings.ToLower(w.path.Value)
 	under := path == top || strings.HasPrefix(path, top+"/") || p.loose && strings.HasPrefix(path, top)
 	return p.by != w.by && under && len(w.written) <= len(p.written)
 }
 
-// served is the path that the route of w has. Of one that is refused nothing
-// may be left that gets in by the route of a shorter path: what an application
-// takes for it is refused as well, and what Traefik and ingress-nginx do.
+// served is the path of w's route. A closed path must not be reachable by the route
+// of a shorter path: so it also matches the spellings that an application, Traefik
+// or ingress-nginx treats as the same path.
 func (w *want) served() config.Path {
 	p := w.path
-	if len(w.guards) > 0 {
-		p.Closed = true
-		text := slices.ContainsFunc(w.guards, func(name string) bool { return strings.HasPrefix(name, traefikPrefix) })
-		if plain, err := url.PathUnescape(p.Value); err == nil {
-			p.Value = plain
-		}
-		if !p.Exact { // /a%2f is no longer than /a, which somebody else may have
-			p.Value = cmp.Or(strings.TrimRight(p.Value, "/"), "/")
-		}
-		p.Exact = p.Exact && !w.loose // an expression there
-		p.Begins = !p.Exact && (w.loose || text && !strings.HasSuffix(w.written, "/"))
+	switch {
+	case w.plainly:
+		p.Begins = w.loose && !w.defeats
+		return p
+	case len(w.guards) == 0 && w.refusal == nil:
+		return p
 	}
+	p.Closed = true
+	text := slices.ContainsFunc(w.guards, func(name string) bool { return strings.HasPrefix(name, traefikPrefix) })
+	if plain, err := url.PathUnescape(p.Value); err == nil {
+		p.Value = plain
+	}
+	if !p.Exact && len(w.guards) > 0 { // the closed path /a%2f must cover /a too: another Ingress may serve /a
+		p.Value = cmp.Or(strings.TrimRight(p.Value, "/"), "/")
+	}
+	p.Exact = p.Exact && !w.loose // an expression there
+	p.Begins = !p.Exact && (w.loose || text && !strings.HasSuffix(w.written, "/"))
 	return p
 }
 
-// isOfHost says whether the annotation holds for all paths of a host at ingress-nginx.
+// closure is why the path of w is closed; nil: w is served.
+func (w *want) closure() *config.Closure {
+	switch {
+	case len(w.guards) > 0:
+		return &config.Closure{Reason: "closed_by_annotation", Why: fmt.Sprintf(
+			"the path is closed because weir does not support %s of the %s, which may restrict access", strings.Join(w.guards, ", "), w.guardian)}
+	case w.refusal != nil:
+		return &config.Closure{Reason: "closed_path", Why: fmt.Sprintf(
+			"the path is closed because the path %.300q of the Ingress %s %v", w.refusal.written, w.by.name, w.refusal.why)}
+	}
+	return nil
+}
+
+// isOfHost reports whether ingress-nginx applies the annotation to all paths of a host.
 func isOfHost(annotation string) bool {
 	short, ok := strings.CutPrefix(annotation, nginxPrefix)
 	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
-// refuses says by which annotations nobody may come in by w, if any.
+// refuses returns the guards that close w, if there are any.
 func (v *conversion) refuses(w *want) (guards []string) {
+	w.guardian = "Ingress " + w.by.name.String()
 	if len(w.by.guards) > 0 {
 		return w.by.guards
 	}
 	in := hostIn{w.by.Namespace, w.host}
 	if by := v.closed[in]; by != nil && !isChallenge(w.path) {
-		v.on(w.by, ReasonAccess, "The Ingress %s of this namespace keeps clients out of all paths of %s, or may, by %s, which weir does not do; these paths answer 503 as well. Have the application or weir's configuration do it, and take that out there.",
-			by.name, shown(w.host), strings.Join(by.guards, ", "))
+		v.on(w.by, ReasonAccess, "Paths of %s answer 503: the Ingress %s of this namespace restricts access to the whole host, or may, by annotations that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations there: %s.",
+			shown(w.host), by.name, strings.Join(by.guards, ", "))
+		w.guardian = "Ingress " + by.name.String()
 		return by.guards
 	}
 	for _, p := range v.patterns[in] {
 		if p.shadows(w) && !isChallenge(w.path) {
-			v.on(w.by, ReasonAccess, "The Ingress %s of this namespace keeps clients out of %q of %s, or may, by %s, which weir does not do; it cannot match that expression, so %s answers 503 as well. Write prefixes there, or have the application or weir's configuration do it.",
-				p.by.name, p.written, shown(w.host), strings.Join(p.by.guards, ", "), w.claim)
+			v.on(w.by, ReasonAccess, "%s answers 503: the Ingress %s of this namespace restricts access to %q, or may, by annotations that weir does not support. weir cannot match this regular expression, so it may include this path. Replace it with prefixes, or restrict access in the application or in weir's configuration and remove these annotations there: %s.",
+				sentence(w.claim), p.by.name, p.written, strings.Join(p.by.guards, ", "))
+			w.guardian = "Ingress " + p.by.name.String()
 			return p.by.guards
 		}
 	}
@@ -165,5 +188,6 @@ func (v *conversion) refuses(w *want) (guards []string) {
 	if s == nil {
 		return nil
 	}
+	w.guardian = "Service " + s.Namespace + "/" + s.Name
 	return v.guarded(reference("v1", "Service", &s.ObjectMeta), s)
 }

@@ -23,20 +23,25 @@ const (
 	AnnotationRampUp       = "weirproxy.github.io/ramp-up"
 )
 
-// defaultRampUp is how long a Pod that comes to others gets less than its share:
-// most have something to load or to compile when their first requests come.
+// defaultRampUp is the default duration of slow start: most applications have
+// something to load or to compile when their first requests arrive.
 const defaultRampUp = 10 * time.Second
 
-// maxRampUp is as in the file.
+// maxRampUp is the same limit as in the file.
 const maxRampUp = time.Hour
 
-// backend returns the name of the backend that w is to go to. There always is
-// one: what leads nowhere answers 503, for if its route were left out, requests
-// would fall to whoever has a shorter path.
+// backend returns the name of w's backend. There always is one: a path without a
+// usable backend answers 503. Without its route, its requests would go to a shorter
+// path, which may belong to anybody.
 func (v *conversion) backend(w *want) string {
 	namespace := w.by.Namespace
-	if w.guards = v.refuses(w); len(w.guards) > 0 {
+	w.guards, w.guardian = w.by.guards, "Ingress "+w.by.name.String()
+	if w.refusal == nil {
+		w.guards = v.refuses(w)
+	}
+	if len(w.guards) > 0 || w.refusal != nil {
 		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
+		b.Namespace, b.Closed = namespace, true
 		b.speak(appProtocols[""])
 		return v.keep(b)
 	}
@@ -44,21 +49,46 @@ func (v *conversion) backend(w *want) string {
 		name := "nothing"
 		if r != nil {
 			name = "resource/" + r.Kind + "/" + r.Name
-			v.on(w.by, ReasonResource, "The backend of %s is the resource %s %q, and weir serves only Services; name a Service.", w.claim, r.Kind, r.Name)
+			v.on(w.by, ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", w.claim, r.Kind, r.Name)
 		} else {
-			v.on(w.by, ReasonBackend, "The backend of %s is nothing; name a Service.", w.claim)
+			v.on(w.by, ReasonBackend, "The backend of %s is empty; name a Service.", w.claim)
 		}
 		b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
+		b.Namespace = namespace
 		b.speak(appProtocols[""])
 		return v.keep(b)
 	}
 	name, port := w.backend.Service.Name, w.backend.Service.Port
 	b, err := v.serving(config.ObjectName{Namespace: namespace, Name: name}, port)
 	if err != nil {
-		v.on(w.by, reasonOf(err), "The backend of %s %v.", w.claim, err)
+		v.on(w.by, reasonOf(err), "The backend of %s is %v.", w.claim, err)
 	}
 	v.letSpeak(&b, w)
-	return v.keep(b)
+	if v.keep(b); err == nil {
+		v.uses(w.by, b.Name)
+	}
+	return b.Name
+}
+
+// uses records that an Ingress sends requests to the backend of a Service.
+func (v *conversion) uses(i *ingress, backend string) {
+	b, user := v.backends[backend], reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta)
+	if !slices.Contains(b.Users, user) && len(b.Users) < maxUsers {
+		b.Users = append(b.Users, user)
+	}
+}
+
+// maxUsers is the maximum number of Ingresses that get the event NoEndpoints of one backend.
+const maxUsers = 100
+
+// NoEndpoints are the events of a backend whose Service has no ready endpoint.
+func (b *Backend) NoEndpoints() (events []Event) {
+	for _, user := range b.Users {
+		events = append(events, Event{user, ReasonNoEndpoints, fmt.Sprintf(
+			"The Service %s has no ready endpoint for port %s, so its paths answer 503; check that its Pods run and are ready, and that its selector matches them.",
+			b.Source, cmp.Or(b.Port.Name, strconv.Itoa(int(b.Port.Number))))})
+	}
+	return events
 }
 
 func (v *conversion) keep(b Backend) string {
@@ -68,7 +98,7 @@ func (v *conversion) keep(b Backend) string {
 	return b.Name
 }
 
-// unusable says that a Service is there and leads nowhere that weir goes.
+// unusable is the error of a Service that exists, but to which weir must not connect.
 type unusable struct{ why string }
 
 func (u unusable) Error() string { return u.why }
@@ -80,16 +110,17 @@ func reasonOf(err error) Reason {
 	return ReasonBackend
 }
 
-// serving is the backend of a Service's port. With an error, which says after
-// "the backend" what is wrong, it has no endpoints for now.
+// serving returns the backend for a port of a Service. If it also returns an error, the
+// backend has no endpoints until the Service is corrected. The error names the Service and
+// its fault.
 func (v *conversion) serving(source config.ObjectName, port networkingv1.ServiceBackendPort) (Backend, error) {
 	s := v.services[source]
 	found, err := portOf(s, port)
 	switch {
 	case s == nil:
-		err = fmt.Errorf("is the Service %s, which does not exist; make it, or name another", source)
+		err = fmt.Errorf("the Service %s, which does not exist; create it, or name another", source)
 	case err != nil:
-		err = fmt.Errorf("is the Service %s, which %w", source, err)
+		err = fmt.Errorf("the Service %s, which %w", source, err)
 	default:
 		port = networkingv1.ServiceBackendPort{Number: found.number}
 	}
@@ -98,7 +129,11 @@ func (v *conversion) serving(source config.ObjectName, port networkingv1.Service
 		name += ":" + p
 	}
 	b := Backend{Backend: config.NewBackend(name), Source: source, Port: port}
+	b.Namespace = source.Namespace
 	b.PreferLocal, b.RampUp = v.prefersLocal(s), v.rampUp(s)
+	if s != nil {
+		b.UID = s.UID
+	}
 	b.speak(appProtocols[""])
 	return b, err
 }
@@ -111,8 +146,8 @@ type servicePort struct {
 	direct   bool   // the number is that of the endpoints: nothing translates it
 }
 
-// portOf finds a port by its name or number. Services without ports are those
-// that need none: headless ones and external names.
+// portOf finds a port by its name or number. Headless Services and ExternalNames
+// need not list their ports.
 func portOf(s *corev1.Service, port networkingv1.ServiceBackendPort) (servicePort, error) {
 	if s == nil {
 		return servicePort{}, errors.New("does not exist")
@@ -139,9 +174,9 @@ func portOf(s *corev1.Service, port networkingv1.ServiceBackendPort) (servicePor
 		asked = strconv.Itoa(int(port.Number))
 	}
 	if len(known) == 0 {
-		return servicePort{}, fmt.Errorf("has no TCP port %s, and no other; name a Service with the port", asked)
+		return servicePort{}, fmt.Errorf("has no TCP port %s, and no other TCP port; add the port, or name another Service", asked)
 	}
-	return servicePort{}, fmt.Errorf("has no TCP port %s; name one of %s", asked, strings.Join(known, ", "))
+	return servicePort{}, fmt.Errorf("has no TCP port %s; use one of its TCP ports: %s", asked, strings.Join(known, ", "))
 }
 
 func isTCP(p *corev1.ServicePort) bool {
@@ -152,8 +187,8 @@ func isPort(number int32) bool { return 0 < number && number < 1<<16 }
 
 func isExternal(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeExternalName }
 
-// checkExternal refuses external names that are this machine itself, where weir's
-// admin port is, or special addresses: whoever may make a Service may not reach those.
+// checkExternal refuses external names of this machine, where weir's admin port is,
+// and special addresses: the author of a Service must not reach them.
 func checkExternal(s *corev1.Service) error {
 	if !isExternal(s) {
 		return nil
@@ -161,15 +196,15 @@ func checkExternal(s *corev1.Service) error {
 	host, err := config.ParseHost(s.Spec.ExternalName)
 	switch {
 	case err != nil || strings.HasPrefix(host, "*."):
-		return unusable{fmt.Sprintf("has the externalName %q, which is no host; write a name", s.Spec.ExternalName)}
+		return unusable{fmt.Sprintf("has the invalid externalName %q; write a host name", s.Spec.ExternalName)}
 	case isOwn(host):
-		return unusable{fmt.Sprintf("has the externalName %q, which is not another machine; write a name of one", s.Spec.ExternalName)}
+		return unusable{fmt.Sprintf("has the externalName %q: weir does not connect to loopback, link-local, multicast and unspecified addresses; name another machine", s.Spec.ExternalName)}
 	}
 	return nil
 }
 
-// isOwn says whether a host as config.ParseHost returns it is this machine, or
-// has an address that the API server would refuse in an EndpointSlice.
+// isOwn reports whether a host, as config.ParseHost returns it, is this machine, or an
+// address that the API server would refuse in an EndpointSlice.
 func isOwn(host string) bool {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast()
@@ -177,7 +212,7 @@ func isOwn(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// prefersLocal says whether endpoints on this node and in its zone go first.
+// prefersLocal reports whether weir prefers endpoints on this node and in its zone.
 func (v *conversion) prefersLocal(s *corev1.Service) bool {
 	if s == nil {
 		return v.settings.PreferLocal
@@ -192,7 +227,7 @@ func (v *conversion) prefersLocal(s *corev1.Service) bool {
 	return v.settings.PreferLocal
 }
 
-// rampUp is how long the endpoints of a Service ramp up.
+// rampUp is the duration of slow start for the endpoints of a Service.
 func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 	if s == nil {
 		return defaultRampUp
@@ -209,7 +244,7 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 	return d
 }
 
-// truth is what an annotation of weir's says.
+// truth is the value of an annotation of weir.
 func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool) {
 	value, ok := s.Annotations[annotation]
 	if ok && value != "true" && value != "false" {
@@ -219,9 +254,9 @@ func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool)
 	return value == "true", ok
 }
 
-// requireLocal lists the backends that need a ready endpoint on this node, one
-// for each Service, or it would weigh more than others. One that the
-// configuration names and nothing leads to is there by its first port.
+// requireLocal lists the backends that need a ready endpoint on this node: one for
+// each Service, so that each Service counts once. A Service that the configuration
+// names, and that no route uses, counts by its first port.
 func (v *conversion) requireLocal() {
 	used := v.used()
 	wanted := map[string]bool{}
@@ -235,13 +270,13 @@ func (v *conversion) requireLocal() {
 		}
 		wanted[backend] = true
 	}
-	// Whoever may make a Service has no say over nodes by that alone.
+	// The right to create a Service is not enough to affect the health of nodes.
 	namespaces := v.namespaces()
 	for name, backend := range used {
 		if !namespaces(name.Namespace) {
 			continue
 		}
-		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says && !v.isNeverLocal(name) {
+		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says && v.mayDecide(name) && !v.isNeverLocal(name) {
 			wanted[backend] = true
 		}
 	}
@@ -251,20 +286,32 @@ func (v *conversion) requireLocal() {
 	slices.Sort(v.out.RequireLocal)
 }
 
-// isNeverLocal says whether the Service, of which a ready endpoint on this node
-// is required, is a name: its endpoint is on no node, and no verdict would be good again.
+// mayDecide reports whether the annotation AnnotationRequireLocal of the Service has an
+// effect. A tenant could take all nodes out of service by it.
+func (v *conversion) mayDecide(name config.ObjectName) bool {
+	if v.settings.IsOperator(name.Namespace) {
+		return true
+	}
+	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), ReasonOperator,
+		"The annotation %s has no effect, because kubernetes.operator_namespaces in weir's configuration does not list the namespace %s; the annotation would make the health port of nodes without a ready endpoint of this Service answer 503. Remove it, or let the operator of weir add the Service to kubernetes.require_local.",
+		AnnotationRequireLocal, name.Namespace)
+	return false
+}
+
+// isNeverLocal reports whether a Service that must have a ready endpoint on this node is
+// an ExternalName. It has no endpoint on any node, so no node would be healthy again.
 func (v *conversion) isNeverLocal(name config.ObjectName) bool {
 	s := v.services[name]
 	if s == nil || !isExternal(s) {
 		return false
 	}
 	v.event(reference("v1", "Service", &s.ObjectMeta), ReasonNeverLocal,
-		"A ready endpoint on each node is required of this Service, which is an ExternalName and is on none; it is left out. Take the annotation %s out, or the Service out of kubernetes.require_local in weir's configuration.", AnnotationRequireLocal)
+		"weir does not require a ready endpoint of this Service on each node, because a Service of type ExternalName has no endpoint on any node. Remove the annotation %s, or remove the Service from kubernetes.require_local in weir's configuration.", AnnotationRequireLocal)
 	return true
 }
 
-// used is one backend of each Service that something leads to, always the same.
-// What an Ingress names and is not there has no endpoint on any node, so it is none.
+// used is one backend of each Service that a route uses, always the same one. A
+// Service or port that does not exist has no endpoint on any node, so it is not used.
 func (v *conversion) used() map[config.ObjectName]string {
 	used := map[config.ObjectName]string{}
 	for _, b := range v.backends {
@@ -292,7 +339,7 @@ func (v *conversion) firstPort(name config.ObjectName) string {
 	b, err := v.serving(name, port)
 	if err != nil {
 		v.event(corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: name.Namespace, Name: name.Name}, reasonOf(err),
-			"A ready endpoint on this node is required of a backend that %v.", err)
+			"kubernetes.require_local in weir's configuration requires a ready endpoint of %v.", err)
 	}
 	return v.keep(b)
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// oldClass is the annotation that Ingresses had before spec.ingressClassName.
+// oldClass is the annotation for the class from before spec.ingressClassName.
 const oldClass = "kubernetes.io/ingress.class"
 
-// readIngresses reads the Ingresses that weir serves, the oldest first: who came
-// first has what two want. Equally old ones go by name, so that all replicas agree.
+// readIngresses reads the Ingresses that weir serves, the oldest first: if two want
+// the same, the older one gets it. Equally old ones are sorted by name, so that all
+// replicas agree.
 func (v *conversion) readIngresses() {
 	v.aboutClasses()
 	namespaces := v.namespaces()
@@ -26,10 +27,18 @@ func (v *conversion) readIngresses() {
 	slices.SortStableFunc(v.ingresses, func(a, b *ingress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a.name, b.name))
 	})
+	for n, i := range v.ingresses {
+		i.order = n
+	}
+	v.ownHosts()
+	for _, i := range v.ingresses {
+		i.forgetLost()
+	}
+	v.findTLS()
 	v.closeHosts()
 }
 
-// namespaces says which namespaces are looked at.
+// namespaces returns a function that says whether weir serves a namespace.
 func (v *conversion) namespaces() func(name string) bool {
 	if all := v.settings.Namespaces; len(all) > 0 {
 		return func(name string) bool { return slices.Contains(all, name) }
@@ -47,14 +56,14 @@ func (v *conversion) namespaces() func(name string) bool {
 	return func(name string) bool { return chosen[name] }
 }
 
-// isOurs says whether the Ingress is of a class of ours. The annotation goes
-// before the field, as Kubernetes wants it for compatibility.
+// isOurs reports whether weir serves the class of the Ingress. The annotation takes
+// precedence over the field, as Kubernetes demands for compatibility.
 func (v *conversion) isOurs(i *networkingv1.Ingress) bool {
 	name, annotated := i.Annotations[oldClass]
 	if field := i.Spec.IngressClassName; field != nil {
 		if annotated && *field != name && (v.isOurClass(name) || v.isOurClass(*field)) {
 			v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), ReasonClass,
-				"The annotation %s says %q and spec.ingressClassName %q; the annotation goes first. Take it out.", oldClass, name, *field)
+				"The annotation %s is %q, but spec.ingressClassName is %q. The annotation takes precedence; remove it.", oldClass, name, *field)
 		}
 		if !annotated {
 			name = *field
@@ -66,8 +75,8 @@ func (v *conversion) isOurs(i *networkingv1.Ingress) bool {
 	return v.isOurClass(name)
 }
 
-// isOurClass says whether weir serves the class. One that is asked for by name
-// need not exist: the annotation never needed an IngressClass.
+// isOurClass reports whether weir serves the class. The class in kubernetes.class need
+// not exist: the old annotation needs no IngressClass.
 func (v *conversion) isOurClass(name string) bool {
 	c, wanted := v.classes[name], v.settings.Class
 	if c == nil {
@@ -76,8 +85,8 @@ func (v *conversion) isOurClass(name string) bool {
 	return c.Spec.Controller == v.settings.Controller && (wanted == "" || name == wanted)
 }
 
-// defaultClass is that of Ingresses without a class, the one that the API
-// server itself would enter: the newest that is marked.
+// defaultClass returns the IngressClass for Ingresses that name none: of those with the
+// annotation is-default-class, the newest, as the API server chooses.
 func (v *conversion) defaultClass() (found *networkingv1.IngressClass) {
 	for _, c := range v.classes {
 		if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true" {
@@ -90,16 +99,16 @@ func (v *conversion) defaultClass() (found *networkingv1.IngressClass) {
 	return found
 }
 
-// aboutClasses tells what is in doubt about the classes that weir serves.
+// aboutClasses reports ambiguities of the classes that weir serves.
 func (v *conversion) aboutClasses() {
 	for _, c := range v.o.Classes {
 		at := reference("networking.k8s.io/v1", "IngressClass", &c.ObjectMeta)
 		switch wanted := v.settings.Class; {
 		case c.Name == wanted && c.Spec.Controller != v.settings.Controller:
-			v.event(at, ReasonClass, "weir is to serve this class, which names the controller %q; weir is %q. Change spec.controller, or kubernetes.controller in weir's configuration.",
+			v.event(at, ReasonClass, "kubernetes.class in weir's configuration names this class, but the controller of the class is %q and weir's is %q, so weir does not serve it; change spec.controller, or kubernetes.controller in weir's configuration.",
 				c.Spec.Controller, v.settings.Controller)
 		case c.Spec.Parameters != nil && v.isOurClass(c.Name):
-			v.event(at, ReasonClass, "weir reads no parameters of a class; they have no effect. Take spec.parameters out.")
+			v.event(at, ReasonClass, "weir does not read the parameters of a class, so they have no effect. Remove spec.parameters.")
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/weirproxy/weir/config/kube/api"
 )
 
-// Client reads what an API server has.
+// Client reads the objects of an API server.
 type Client struct {
 	core, networking, discovery rest.Interface
 }
 
-// Connect makes a Client; it does not wait for the API server. What client-go
-// would log is switched off, for the whole process: it comes by Options.Trouble.
+// Connect makes a Client; it does not wait for the API server. It turns client-go's
+// log off for the whole process; its errors are passed to Options.Trouble.
 func Connect(k *config.Kubernetes) (*Client, error) {
 	c, err := api.Connect(k.Kubeconfig)
 	if err != nil {
@@ -24,14 +24,14 @@ func Connect(k *config.Kubernetes) (*Client, error) {
 	return &Client{core: c.Core, networking: c.Networking, discovery: c.Discovery}, nil
 }
 
-// InPod says whether this is a Pod that can reach its API server.
+// InPod reports whether weir runs in a Pod with a service account.
 func InPod() bool {
 	_, err := rest.InClusterConfig()
 	return err == nil
 }
 
-// List says how the objects of a kind are listed and watched.
-func (c *Client) List(kind Kind, scope Scope) *cache.ListWatch {
+// List returns how the objects of a kind are listed and watched.
+func (c *Client) List(kind Kind, selection Selection) *cache.ListWatch {
 	from := c.core
 	switch kind {
 	case IngressClasses, Ingresses:
@@ -39,5 +39,5 @@ func (c *Client) List(kind Kind, scope Scope) *cache.ListWatch {
 	case EndpointSlices:
 		from = c.discovery
 	}
-	return cache.NewFilteredListWatchFromClient(from, string(kind), scope.Namespace, func(o *metav1.ListOptions) { o.FieldSelector = scope.Fields })
+	return cache.NewFilteredListWatchFromClient(from, string(kind), selection.Namespace, func(o *metav1.ListOptions) { o.FieldSelector = selection.Fields })
 }

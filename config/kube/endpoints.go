@@ -14,12 +14,12 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Endpoints are those of b, in the order of their addresses. s is b's Service,
-// nil where there is none, and slices are those of that Service.
+// Endpoints are the endpoints of b, in the order of their addresses. s is b's Service,
+// or nil if it does not exist; slices are the EndpointSlices of the Service.
 //
-// A Pod with addresses of both families is one endpoint, with that of the
-// Service's first family. A Pod that is terminating is there as long as it
-// serves, and marked.
+// A Pod with addresses of both families is one endpoint, with the address of the
+// Service's first family. A terminating Pod is an endpoint as long as it serves, and
+// is marked.
 func Endpoints(b *Backend, s *corev1.Service, slices []*discoveryv1.EndpointSlice) []config.Endpoint {
 	port, err := portOf(s, b.Port)
 	if err != nil {
@@ -50,7 +50,7 @@ func firstFamily(s *corev1.Service) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv4
 }
 
-// portsOf are the numbers that the slice has for the Service's port; Pods may have different ones.
+// portsOf are the numbers in the slice for the Service's port; Pods may have different ones.
 func portsOf(slice *discoveryv1.EndpointSlice, port servicePort) (numbers []int32) {
 	if port.direct {
 		return []int32{port.number}
@@ -67,11 +67,11 @@ func portsOf(slice *discoveryv1.EndpointSlice, port servicePort) (numbers []int3
 	return numbers
 }
 
-// gathering collects endpoints out of several slices, where one may be more
-// than once: in two slices while it moves, and once for each family.
+// gathering collects endpoints from several slices. An endpoint may occur more than
+// once: in two slices while it moves, and once for each family.
 type gathering struct {
 	family discoveryv1.AddressType
-	found  map[string]candidate // by what they are
+	found  map[string]candidate // by identity
 }
 
 type candidate struct {
@@ -84,11 +84,11 @@ func (g *gathering) add(family discoveryv1.AddressType, e *discoveryv1.Endpoint,
 	if !serves || len(e.Addresses) == 0 {
 		return
 	}
-	address, ok := addressOf(e.Addresses[0], port) // nobody has defined what further ones mean
+	address, ok := addressOf(e.Addresses[0], port) // the meaning of further addresses is not defined
 	if !ok {
 		return
 	}
-	// The API server refuses addresses of this machine and its link, but a name may lead to one.
+	// The API server refuses loopback and link-local addresses, but a name may resolve to one.
 	c := candidate{config.Endpoint{Address: address, Weight: 1, Terminating: terminating, Foreign: true}, family}
 	if e.NodeName != nil {
 		c.Node = *e.NodeName
@@ -102,8 +102,8 @@ func (g *gathering) add(family discoveryv1.AddressType, e *discoveryv1.Endpoint,
 	}
 }
 
-// stateOf reads the conditions. With publishNotReadyAddresses a Pod is ready
-// whatever it is, and terminating all the same.
+// stateOf reads the conditions. With publishNotReadyAddresses a Pod always counts as
+// ready, and may be terminating at the same time.
 func stateOf(c *discoveryv1.EndpointConditions) (serves, terminating bool) {
 	is := func(v *bool, otherwise bool) bool {
 		if v == nil {
@@ -118,8 +118,8 @@ func stateOf(c *discoveryv1.EndpointConditions) (serves, terminating bool) {
 	return ready, false
 }
 
-// addressOf is where to connect to. Names end with a dot: they are whole ones,
-// for which no resolver needs to try the domains of a Pod.
+// addressOf is the address to connect to. Names end with a dot, so that no resolver
+// tries the search domains of a Pod.
 func addressOf(host string, port int32) (address string, ok bool) {
 	number := strconv.Itoa(int(port))
 	name, err := config.ParseHost(host)
@@ -140,9 +140,9 @@ func identity(e *discoveryv1.Endpoint, address string, port int32) string {
 	return address
 }
 
-// better prefers the Service's first family, then who is not going away. Where
-// slices say different things of one address, one of them is late; whoever is
-// tried in vain costs a retry, and whoever is missing may be the last.
+// better prefers the Service's first family, then endpoints that are not terminating.
+// If slices disagree about an address, one of them is late. An endpoint that does not
+// answer costs a retry; a missing endpoint may be the only one.
 func (g *gathering) better(a, b candidate) bool {
 	if (a.family == g.family) != (b.family == g.family) {
 		return a.family == g.family
@@ -161,12 +161,12 @@ func (g *gathering) endpoints() (all []config.Endpoint) {
 		return cmp.Or(strings.Compare(a.Address, b.Address), compareBools(a.Terminating, b.Terminating),
 			strings.Compare(a.Node, b.Node), strings.Compare(a.Zone, b.Zone))
 	})
-	// Two Pods with one address are one endpoint: the host's network, or one that
-	// has gone. The first stays, which is not going away if another one is.
+	// Two Pods with one address are one endpoint: both use the host's network, or one
+	// is gone. The first stays; it is not terminating unless all are.
 	return slices.CompactFunc(all, func(a, b config.Endpoint) bool { return a.Address == b.Address })
 }
 
-// compareBools has false first.
+// compareBools sorts false first.
 func compareBools(a, b bool) int {
 	switch {
 	case a == b:

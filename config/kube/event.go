@@ -3,49 +3,64 @@ package kube
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Event says what is wrong with an object. All events are warnings.
+// Event reports an error of an object. All events are warnings.
 type Event struct {
 	Object corev1.ObjectReference
 	Reason Reason
-	// Message is a sentence: what is wrong, and what would be right.
+	// Message says what is wrong, how weir treats it, and what to change.
 	Message string
 }
 
-// Reason is what is wrong, in a word for machines.
+// Reason names the kind of an error, for machines.
 type Reason string
 
-// The reasons. What is in brackets is what becomes of the object.
+// The reasons. The brackets say how weir treats the object.
 const (
-	ReasonClass       Reason = "UnclearClass"       // an IngressClass or its use is in doubt (it counts as the message says)
-	ReasonHost        Reason = "InvalidHost"        // no such host can be (no route)
-	ReasonPath        Reason = "InvalidPath"        // no such path can be, or none that weir could match (no route)
-	ReasonTaken       Reason = "AlreadyTaken"       // somebody else has the host and path, or the port (no route)
-	ReasonResource    Reason = "ResourceBackend"    // a backend is no Service (503)
+	ReasonClass       Reason = "UnclearClass"       // an IngressClass or its use is ambiguous (the message says how weir treats it)
+	ReasonHost        Reason = "InvalidHost"        // the host is not a valid name (no route)
+	ReasonPath        Reason = "InvalidPath"        // the path is invalid, or weir cannot match it (503 for its literal prefix)
+	ReasonTaken       Reason = "AlreadyTaken"       // the host and path, or the port, belong to another object (no route)
+	ReasonHostTaken   Reason = "HostTaken"          // another namespace owns the host (no route, no certificate)
+	ReasonResource    Reason = "ResourceBackend"    // a backend is not a Service (503)
 	ReasonBackend     Reason = "BackendNotFound"    // the Service or its port is missing (503)
-	ReasonUnusable    Reason = "UnusableBackend"    // the Service leads nowhere that weir would go (503)
-	ReasonAccess      Reason = "AccessControl"      // annotations keep clients out, or may, and weir does not (503)
-	ReasonUndone      Reason = "UndoneAnnotation"   // annotations ask for what weir does not do (served without it)
-	ReasonCanary      Reason = "Canary"             // the Ingress is for a share of another's requests (not served)
-	ReasonNeverLocal  Reason = "NeverLocal"         // an endpoint on this node is required of a Service that is a name (it is not)
-	ReasonProtocol    Reason = "UnknownProtocol"    // the Service speaks what weir does not (it gets HTTP/1.1)
-	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing or unusable, or does not fit (see the message)
-	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host of the section tls has nothing in rules (no certificate)
-	ReasonPort        Reason = "InvalidPort"        // an entry of the ConfigMap of ports cannot be read (no listener)
-	ReasonPortInUse   Reason = "PortUnavailable"    // weir may not listen on a port of the ConfigMap, or somebody else does (no listener)
-	ReasonOpen        Reason = "OpenToForgery"      // anybody may claim any client address (served)
-	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir's has no value that it could have (ignored)
+	ReasonNoEndpoints Reason = "NoEndpoints"        // the Service has no ready endpoint (503)
+	ReasonUnusable    Reason = "UnusableBackend"    // weir must not connect to the address of the Service (503)
+	ReasonAccess      Reason = "AccessControl"      // annotations restrict access, or may, and weir does not support them (503)
+	ReasonUndone      Reason = "UndoneAnnotation"   // weir does not support some annotations (served without them)
+	ReasonCanary      Reason = "Canary"             // the Ingress is a canary (not served)
+	ReasonNeverLocal  Reason = "NeverLocal"         // an ExternalName must have an endpoint on this node (no effect)
+	ReasonOperator    Reason = "OperatorOnly"       // an annotation affects the health of nodes, and its namespace may not do that (no effect)
+	ReasonProtocol    Reason = "UnknownProtocol"    // weir does not support the protocol of the Service (HTTP/1.1)
+	ReasonCertificate Reason = "InvalidCertificate" // the Secret is missing, unusable, or not valid for the host (see the message)
+	ReasonTLSHost     Reason = "InvalidTLSHost"     // a host in spec.tls has no rule (no certificate)
+	ReasonPort        Reason = "InvalidPort"        // weir cannot parse an entry of the ConfigMap for raw TCP (no listener)
+	ReasonPortInUse   Reason = "PortUnavailable"    // weir may not bind a port for raw TCP, or another process uses it (no listener)
+	ReasonTooMany     Reason = "TooMany"            // an object has too many errors, or a namespace too many routes (see the message)
+	ReasonOpen        Reason = "OpenToForgery"      // any peer can forge client addresses (served)
+	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir has an invalid value (ignored)
 )
 
-// event notes what is wrong with the object, once.
+// event records an error of the object, once.
 func (v *conversion) event(object corev1.ObjectReference, reason Reason, format string, args ...any) {
 	v.events[Event{object, reason, fmt.Sprintf(format, args...)}] = true
 }
+
+// Refused is the event of a Service some of whose endpoints weir refused. why
+// lists their addresses, each with the reason.
+func (b *Backend) Refused(why string) Event {
+	return Event{corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: b.Source.Namespace, Name: b.Source.Name, UID: b.UID}, ReasonUnusable,
+		fmt.Sprintf("weir refuses addresses of this Service: %s. Give the Service addresses of other machines.", why)}
+}
+
+// InPassing reports whether weir serves the object in spite of this event.
+func (e Event) InPassing() bool { return inPassing(e.Reason) > 0 }
 
 func inPassing(r Reason) int {
 	if r == ReasonUndone {
@@ -54,15 +69,61 @@ func inPassing(r Reason) int {
 	return 0
 }
 
-// reference is how events name an object. Objects of informers do not say their kind.
+// reference names an object in an event. Objects of informers do not contain their kind.
 func reference(apiVersion, kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
-// compareEvents puts what is told in passing last: there may be one for every
-// object, and the others would wait for them.
+// compareEvents sorts events in passing last: there may be one for every object,
+// and the others would have to wait for them.
 func compareEvents(a, b Event) int {
 	return cmp.Or(inPassing(a.Reason)-inPassing(b.Reason), strings.Compare(a.Object.Kind, b.Object.Kind), strings.Compare(a.Object.Namespace, b.Object.Namespace),
 		strings.Compare(a.Object.Name, b.Object.Name), strings.Compare(string(a.Object.UID), string(b.Object.UID)),
 		strings.Compare(string(a.Reason), string(b.Reason)), strings.Compare(a.Message, b.Message))
+}
+
+// maxEvents is the maximum number of events of one object. An Ingress has room for
+// thousands of paths, and its author may make an error in each.
+const maxEvents = 20
+
+// fewer keeps at most maxEvents events of each object. The last one gives the
+// number of all others. The events are sorted.
+func fewer(all []Event) (kept []Event) {
+	count := map[corev1.ObjectReference]int{}
+	for _, e := range all {
+		count[e.Object]++
+	}
+	told := map[corev1.ObjectReference]int{}
+	for _, e := range all {
+		told[e.Object]++
+		switch n := told[e.Object]; {
+		case n < maxEvents || count[e.Object] == maxEvents:
+			kept = append(kept, e)
+		case n == maxEvents:
+			kept = append(kept, Event{e.Object, ReasonTooMany, fmt.Sprintf("This object has %d more errors; correct those in the other events first.", count[e.Object]-maxEvents+1)})
+		}
+	}
+	return kept
+}
+
+// Spread orders events for a reader that can report only some of them: the first
+// of each namespace, then the second of each, and so on. So no namespace waits for
+// the thousands of another one. Events in passing stay last.
+func Spread(all []Event) []Event {
+	type turn struct {
+		passing, of int
+		Event
+	}
+	turns := make([]turn, 0, len(all))
+	seen := map[string]int{}
+	for _, e := range all {
+		turns = append(turns, turn{inPassing(e.Reason), seen[e.Object.Namespace], e})
+		seen[e.Object.Namespace]++
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(a.passing-b.passing, a.of-b.of) })
+	spread := make([]Event, 0, len(all))
+	for _, t := range turns {
+		spread = append(spread, t.Event)
+	}
+	return spread
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// seen is what the file's configuration says of hosts on its listeners.
+// seen is what the file configures for hosts on its listeners.
 type seen struct {
-	claims map[fileClaim]string // the name of the route that has it
+	claims map[fileClaim]string // the name of the route with the claim
 	hosts  map[hostOn]bool
+	whole  map[hostOn]bool    // the hosts of which the file serves every path
 	tls    map[hostOn]hostTLS // on tls listeners
 }
 
@@ -21,18 +22,23 @@ type fileClaim struct {
 
 type hostOn struct{ listener, host string } // the host "" is every host
 
-// hostTLS is what becomes of a host's TLS on a listener.
+// hostTLS is how the file treats the TLS of a host on a listener.
 type hostTLS struct {
 	policy      string
 	passthrough bool
+	tunnel      bool // weir decrypts it for a tcp backend
 }
 
+// raw reports whether weir sees no requests of the host.
+func (t *hostTLS) raw() bool { return t.passthrough || t.tunnel }
+
 func look(file *config.Config) seen {
-	s := seen{map[fileClaim]string{}, map[hostOn]bool{}, map[hostOn]hostTLS{}}
+	s := seen{map[fileClaim]string{}, map[hostOn]bool{}, map[hostOn]bool{}, map[hostOn]hostTLS{}}
 	secure := map[string]bool{}
 	for _, l := range file.Listeners {
 		secure[l.Name] = l.Protocol == config.ProtocolTLS
 	}
+	tcp := tcpBackends(file)
 	for i := range file.Routes {
 		r := &file.Routes[i]
 		if r.FirstBytes != "" {
@@ -42,15 +48,29 @@ func look(file *config.Config) seen {
 			for _, host := range hostsOf(r) {
 				s.hosts[hostOn{l, host}] = true
 				if secure[l] {
-					s.tls[hostOn{l, host}] = hostTLS{r.TLSPolicy, r.TLS == config.TLSPassthrough}
+					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.Backend]}
 				}
 				for _, p := range pathsOf(r) {
 					s.claims[fileClaim{l, claim{host, p}}] = r.Name
+					if p == everyPath && !r.OnlyRedirects() {
+						s.whole[hostOn{l, host}] = true
+					}
 				}
 			}
 		}
 	}
 	return s
+}
+
+// tcpBackends are the names of the file's tcp backends.
+func tcpBackends(file *config.Config) map[string]bool {
+	tcp := map[string]bool{}
+	for i := range file.Backends {
+		if b := &file.Backends[i]; b.Protocol == config.ProtocolTCP {
+			tcp[b.Name] = true
+		}
+	}
+	return tcp
 }
 
 func hostsOf(r *config.Route) []string {
@@ -67,12 +87,12 @@ func pathsOf(r *config.Route) []config.Path {
 	return r.Paths
 }
 
-// everyPath is what a route without paths matches.
+// everyPath is the path of a route without paths.
 var everyPath = config.Path{Value: "/"}
 
-// on is what the file says of the host's TLS on the listener: by the host, its
-// wildcard, or routes without hosts. So no Ingress gets a host out of the
-// policy that the file has for it.
+// on is how the file treats the TLS of the host on the listener: by the host itself,
+// its wildcard, or routes without hosts. So no Ingress can change the policy that the
+// file sets for a host.
 func (s seen) on(listener, host string) (t hostTLS, itself bool) {
 	if t, ok := s.tls[hostOn{listener, host}]; ok {
 		return t, true
@@ -85,7 +105,7 @@ func (s seen) on(listener, host string) (t hostTLS, itself bool) {
 	return hostTLS{policy: config.DefaultTLSPolicy}, false
 }
 
-// wildcardOf is the wildcard that a host falls under; "" where it is one itself.
+// wildcardOf is the wildcard that covers a host; "" if the host is a wildcard itself.
 func wildcardOf(host string) string {
 	_, rest, ok := strings.Cut(host, ".")
 	if !ok || strings.HasPrefix(host, "*.") {
@@ -94,7 +114,7 @@ func wildcardOf(host string) string {
 	return "*." + rest
 }
 
-// asksForCertificates says whether the policy wants client certificates, after `from`.
+// asksForCertificates reports whether the policy requests client certificates, after `from`.
 func (v *conversion) asksForCertificates(name string) bool {
 	p := v.policy(name)
 	if p != nil && len(p.From) > 0 {
@@ -112,9 +132,9 @@ func (v *conversion) policy(name string) *config.TLSPolicy {
 	return nil
 }
 
-// tlsOn is what becomes of a host's TLS on a listener, if it is an Ingress's. A
-// host that is behind client certificates on one listener is so on all where
-// the file says nothing else of it.
+// tlsOn is how weir treats the TLS of an Ingress's host on a listener. A host behind
+// client certificates on one listener is behind them on all others, unless the file
+// says otherwise.
 func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 	t, itself = v.seen.on(listener, host)
 	if p := v.protection(host); p.policy != "" && !itself {
@@ -125,12 +145,12 @@ func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 
 // protection is how client certificates protect a host.
 type protection struct {
-	policy string // that the host has by this; empty: none
-	below  bool   // a host below it has one, or it itself
+	policy string // the policy with client certificates; empty: none
+	below  bool   // the host, or one that it covers, is behind client certificates
 }
 
-// protection looks at all tls listeners. Nothing of a protected host is served
-// without TLS, where nobody can show a certificate.
+// protection looks at all tls listeners. weir serves nothing of a protected host
+// without TLS, where clients have no certificate.
 func (v *conversion) protection(host string) protection {
 	p, known := v.protected[host]
 	if known || !v.asking {
@@ -140,19 +160,19 @@ func (v *conversion) protection(host string) protection {
 		if l.Protocol != config.ProtocolTLS {
 			continue
 		}
-		if t, _ := v.seen.on(l.Name, host); p.policy == "" && !t.passthrough && v.asksForCertificates(t.policy) {
+		if t, _ := v.seen.on(l.Name, host); p.policy == "" && !t.raw() && v.asksForCertificates(t.policy) {
 			p = protection{t.policy, true}
 		}
 	}
 	for on, t := range v.seen.tls {
 		within := host == "" || on.host == host || wildcardOf(on.host) == host
-		p.below = p.below || within && !t.passthrough && v.asksForCertificates(t.policy)
+		p.below = p.below || within && !t.raw() && v.asksForCertificates(t.policy)
 	}
 	v.protected[host] = p
 	return p
 }
 
-// asks says whether any policy of the file asks for client certificates.
+// asks reports whether any policy of the file requests client certificates.
 func asks(file *config.Config) bool {
 	return slices.ContainsFunc(file.TLSPolicies, func(p config.TLSPolicy) bool { return p.ClientAuth != config.ClientAuthNone })
 }

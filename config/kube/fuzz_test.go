@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -25,7 +26,7 @@ import (
 // that others do may change what becomes of it.
 const good = `
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: good, creationTimestamp: "2000-01-01T00:00:00Z"}, spec: {ingressClassName: weir, tls: [{hosts: [good.example, "*.wild.example"], secretName: tls}], rules: [
-  {host: good.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: http}}}}, {path: /api, pathType: Exact, backend: {service: {name: app, port: {number: 81}}}}]}},
+  {host: good.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: http}}}}, {path: /api, pathType: Exact, backend: {service: {name: app, port: {number: 81}}}}, {path: "/v[0-9]+/.*", pathType: ImplementationSpecific, backend: {service: {name: app, port: {name: http}}}}]}},
   {host: "*.wild.example", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {number: 80}}}}]}}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: app, namespace: good}, spec: {ports: [{name: http, port: 80}, {name: other, port: 81}]}}
@@ -49,6 +50,7 @@ routes:
   - {listeners: [web, websecure], hosts: [a.example], paths: [/, =/api], backend: app}
   - {listeners: [websecure], hosts: ["*.partners.example"], tls_policy: partners, backend: app}
   - {listeners: [websecure], hosts: [through.example, "*.through.example"], tls: passthrough, backend: raw}
+  - {listeners: [websecure], hosts: [db.example, "*.db.example"], backend: raw}
   - {listeners: [ssh], backend: raw}
 backends: {app: {endpoints: ["a:1"]}, raw: {protocol: tcp, endpoints: ["a:2"]}}
 health: {address: ":8086"}
@@ -56,7 +58,26 @@ kubernetes: {class: weir, default_certificate: a/tls, require_local: [a/app], pr
 `, `
 listeners: {web: {address: ":80", protocol: http}}
 kubernetes: {namespaces: [good, a], tcp: {config_map: a/ports}, class: weir}
+`, `
+listeners:
+  web: {address: ":80", protocol: http}
+  websecure: {address: ":443", protocol: tls}
+routes: [{listeners: [web], hosts: [a.example, "*.wild.example"], paths: [/file], backend: app}]
+backends: {app: {endpoints: ["a:1"]}}
+health: {address: ":8086"}
+kubernetes: {class: weir, host_ownership: namespace, operator_namespaces: [good]}
 `}
+
+// sameBackend reports whether a backend is unchanged. It may have more users: other Ingresses of its namespace.
+func sameBackend(now, then Backend) bool {
+	for _, u := range then.Users {
+		if !slices.Contains(now.Users, u) {
+			return false
+		}
+	}
+	now.Users = then.Users
+	return reflect.DeepEqual(now, then)
+}
 
 // undisturbed holds what became of m together with the good application against what becomes of that alone.
 func undisturbed(t *testing.T, m *Manifests, text string) {
@@ -73,6 +94,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	all.Slices = append(slices.Clone(m.Slices), alone.Slices...)
 	got := c.Convert(&all.Objects)
 	checkRouting(t, file, got)
+	exclusive(t, file, got)
 
 	for _, r := range want.Routes {
 		if !slices.ContainsFunc(got.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) {
@@ -91,7 +113,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 			continue // what the configuration alone asks for
 		}
 		at := slices.IndexFunc(got.Backends, func(o Backend) bool { return o.Name == b.Name })
-		if at < 0 || !reflect.DeepEqual(got.Backends[at], *b) {
+		if at < 0 || !sameBackend(got.Backends[at], *b) {
 			t.Errorf("the backend %s is gone or another:\n%s", b.Name, show(got, &all))
 			continue
 		}
@@ -120,6 +142,127 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	}
 }
 
+// exclusive checks two properties: if the namespace of the good application owns its hosts, no other namespace has a
+// route for them; and no tenant changes the health of the node.
+func exclusive(t *testing.T, file *config.Config, got *Routing) {
+	t.Helper()
+	for _, name := range got.RequireLocal {
+		if namespace, _, _ := strings.Cut(name, "/"); !file.Kubernetes.IsOperator(namespace) && !slices.ContainsFunc(file.Kubernetes.RequireLocal, func(o config.ObjectName) bool { return strings.HasPrefix(name, o.String()) }) {
+			t.Errorf("the node needs a ready endpoint of %s", name)
+		}
+	}
+	if file.Kubernetes.HostOwnership != config.OwnedByNamespace {
+		return
+	}
+	owned := func(host string) bool {
+		return host == "good.example" || host == "*.wild.example" || wildcardOf(host) == "*.wild.example"
+	}
+	for _, r := range got.Routes {
+		if slices.ContainsFunc(r.Hosts, owned) && !strings.HasPrefix(r.Name, "good/") && !slices.ContainsFunc(file.Routes, func(o config.Route) bool { return o.Name == r.Name }) {
+			t.Errorf("another namespace has the route\n%s", showRoute(r))
+		}
+	}
+	for _, c := range got.Certificates {
+		if slices.ContainsFunc(c.Pair.Hosts, owned) && !strings.HasPrefix(c.Pair.Name, "good/") {
+			t.Errorf("another namespace has the certificate %s of %v", c.Pair.Name, c.Pair.Hosts)
+		}
+	}
+}
+
+// closing checks two properties of refused paths: those of other Ingresses take no request from the good application,
+// which is older; and requests for a refused path of the good application reach no other Ingress.
+func closing(t *testing.T, m *Manifests, text string) {
+	t.Helper()
+	file := mustParse(t, text)
+	alone := mustRead(t, good)
+	with, without := *m, *m
+	strangers := slices.DeleteFunc(slices.Clone(m.Ingresses), func(o *networkingv1.Ingress) bool { return o.Namespace == "good" })
+	with.Ingresses = append(slices.Clone(strangers), alone.Ingresses...)
+	without.Ingresses = slices.Clone(alone.Ingresses)
+	for _, o := range strangers {
+		o = o.DeepCopy()
+		patterns := asksForPatterns(o)
+		for _, rule := range o.Spec.Rules {
+			if rule.HTTP != nil {
+				rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool {
+					_, err := pathOf(&p, patterns)
+					return err != nil
+				})
+			}
+		}
+		without.Ingresses = append(without.Ingresses, o)
+	}
+	c := Converter{File: file, Lint: lint.Undone}
+	before, after := c.Convert(&without.Objects), c.Convert(&with.Objects)
+	const refused = "good/web/good.example/v"
+	for _, l := range file.Kubernetes.Listeners {
+		for _, host := range []string{"good.example", "x.wild.example", "z.wild.example"} {
+			for _, path := range []string{"/", "/api", "/API/x", "/api/v1", "/a", "/a1", "/x", "/x/y", "/%61pi/", "/.well-known/acme-challenge/t", "/%C3%A9", "/v1/x", "/V2/x", "/b/c"} {
+				then, now := winner(slices.Concat(file.Routes, before.Routes), l, host, path), winner(slices.Concat(file.Routes, after.Routes), l, host, path)
+				if strings.HasPrefix(then, "good/") && now != then {
+					t.Errorf("%s%s on %s goes to %q, and without refused paths of others to %q:\n%s", host, path, l, now, then, show(after, &with))
+				}
+				if host == "good.example" && strings.HasPrefix(strings.ToLower(path), "/v") && now != refused {
+					t.Errorf("%s%s on %s goes to %q:\n%s", host, path, l, now, show(after, &with))
+				}
+			}
+		}
+	}
+}
+
+// winner is the name of the route that the proxy's table has for a request.
+func winner(routes []config.Route, listener, host, path string) (name string) {
+	for _, h := range []string{host, wildcardOf(host), ""} {
+		known := false
+		var best config.Path
+		for _, r := range routes {
+			if !slices.Contains(r.Listeners, listener) || !slices.Contains(hostsOf(&r), h) || r.FirstBytes != "" {
+				continue
+			}
+			known = true
+			for _, p := range pathsOf(&r) {
+				if has(p, path) && (name == "" || goesBefore(p, best)) {
+					name, best = r.Name, p
+				}
+			}
+		}
+		if known {
+			return name
+		}
+	}
+	return ""
+}
+
+// has returns true if a route with p matches the path.
+func has(p config.Path, path string) bool {
+	within := func(path, value string) bool {
+		rest, ok := strings.CutPrefix(path, value)
+		return ok && (rest == "" || !p.Exact && (p.Begins || strings.HasSuffix(value, "/") || rest[0] == '/'))
+	}
+	if within(path, p.Value) {
+		return true
+	}
+	slash := ""
+	if len(path) > 1 && strings.HasSuffix(path, "/") {
+		slash = "/"
+	}
+	return p.Closed && within(strings.TrimSuffix(leveled(path), "/")+cmp.Or(slash, map[bool]string{true: "/"}[path == "/"]), strings.ToLower(p.Value))
+}
+
+// goesBefore is the order of paths in the proxy's table.
+func goesBefore(a, b config.Path) bool {
+	rank := func(p config.Path) (n int) {
+		if p.Exact {
+			n += 2
+		}
+		if !p.Closed && !p.Begins {
+			n++
+		}
+		return n
+	}
+	return cmp.Or(len(a.Value)-len(b.Value), rank(a)-rank(b)) > 0
+}
+
 // certain holds that the good application has a certificate where it is the
 // youngest as well: older ones may take its hosts, with one that fits alone.
 func certain(t *testing.T, m *Manifests, text string) {
@@ -133,10 +276,10 @@ func certain(t *testing.T, m *Manifests, text string) {
 	c := Converter{File: file, Lint: lint.Undone}
 	got := c.Convert(&all.Objects)
 	checkRouting(t, file, got)
-	if slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
+	if file.Kubernetes.HostOwnership == config.OwnedByNamespace || slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		return slices.ContainsFunc(o.Spec.TLS, func(entry networkingv1.IngressTLS) bool { return entry.SecretName == "" })
 	}) {
-		return // that may own a host as well, and is shown what the file has
+		return // an older one may own a host, and shows what the file has, or nothing
 	}
 	served := slices.Clone(got.Certificates)
 	if got.Default != nil {
@@ -242,6 +385,7 @@ func FuzzManifests(f *testing.F) {
 		m.withoutGood()
 		undisturbed(t, &m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 		certain(t, &m, fuzzConfigs[int(which)%len(fuzzConfigs)])
+		closing(t, &m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 	})
 }
 
@@ -260,6 +404,7 @@ func FuzzObjects(f *testing.F) {
 		m.withoutGood()
 		undisturbed(t, m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 		certain(t, m, fuzzConfigs[int(which)%len(fuzzConfigs)])
+		closing(t, m, fuzzConfigs[int(which)%len(fuzzConfigs)])
 	})
 }
 
@@ -278,7 +423,7 @@ func (d *dice) roll(n int) int {
 func (d *dice) pick(words ...string) string { return words[d.roll(len(words))] }
 
 func (d *dice) host() string {
-	return d.pick("good.example", "a.example", "*.wild.example", "x.wild.example", "", "GOOD.example.", "x.partners.example", "through.example", "y.through.example", "*.through.example", "*.example", "b..c", "127.0.0.1", "*", "a b")
+	return d.pick("good.example", "a.example", "*.wild.example", "x.wild.example", "", "GOOD.example.", "x.partners.example", "through.example", "x.db.example", "*.through.example", "*.example", "b..c", "127.0.0.1", "*", "a b", "y.db.example", "z.through.example", "q.example")
 }
 
 func (d *dice) path() string {

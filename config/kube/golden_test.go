@@ -320,15 +320,18 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)
 			}
-			if !route.OnlyRedirects() && (backends[route.Backend] == config.ProtocolTCP) != (protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough) {
+			tcp := backends[route.Backend] == config.ProtocolTCP
+			raw := protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough
+			if !route.OnlyRedirects() && (raw && !tcp || tcp && !raw && protocols[l] != config.ProtocolTLS) {
 				t.Errorf("route %s on %s leads to backend %s, which speaks %q", route.Name, l, route.Backend, backends[route.Backend])
 			}
 			for _, h := range hostsOf(&route) {
 				if on := (hostOn{l, h}); protocols[l] == config.ProtocolTLS && route.FirstBytes == "" {
-					if policies[on] != "" && policies[on] != route.TLSPolicy+string(route.TLS) {
-						t.Errorf("host %q has two policies on %s", h, l)
+					does := fmt.Sprint(route.TLSPolicy, " ", route.TLS, ", a tunnel: ", tcp)
+					if policies[on] != "" && policies[on] != does {
+						t.Errorf("host %q has %s and %s on %s", h, policies[on], does, l)
 					}
-					policies[on] = route.TLSPolicy + string(route.TLS)
+					policies[on] = does
 				}
 				for _, p := range pathsOf(&route) {
 					if route.FirstBytes != "" {

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,27 +14,35 @@ import (
 // ingress is one Ingress, read.
 type ingress struct {
 	*networkingv1.Ingress
-	name   config.ObjectName
-	hosts  []string        // of its rules that can be; "" is every host
-	tls    map[string]bool // hosts that it has TLS for; "" is every host
-	wants  []*want
-	guards []string // annotations that keep clients out, which weir does not: it is refused
+	name    config.ObjectName
+	order   int             // by age; the oldest Ingress that weir serves is the first
+	hosts   []string        // the valid hosts of its rules; "" is every host
+	lost    map[string]bool // hosts of its rules that belong to another namespace; hosts does not have them
+	tls     map[string]bool // hosts for which it has TLS; "" is every host
+	wants   []*want
+	refused []*refusal // paths that weir cannot match
+	guards  []string   // annotations that restrict access, or may, and that weir does not support: its paths are closed
 }
 
-// want is a host and a path that an Ingress asks for, and where it is to go.
+// want is a claim of an Ingress, and the backend for its requests.
 type want struct {
 	claim
 	by       *ingress
 	name     string   // of the route
-	implicit bool     // the default backend: what it does not get, nobody asked for in so many words
-	written  string   // the path as the Ingress has it
-	pattern  bool     // written is no path that weir could match; claim has its beginning, which is closed
-	loose    bool     // ingress-nginx goes by the text of the prefix, whatever follows
-	guards   []string // by which it is refused
+	implicit bool     // from the default backend: no rule asks for the claim explicitly
+	written  string   // the path in the Ingress
+	refusal  *refusal // weir cannot match written; claim has its literal prefix, which is closed. nil: weir can match it
+	defeats  bool     // another path, of a younger or the same Ingress, lost the claim to this one; it is closed as well
+	plainly  bool     // it closes no other spelling, because another Ingress keeps those
+	beside   bool     // another want has the claim, and this one closes more than that
+	pattern  bool     // written is a regular expression, and the Ingress has guards
+	loose    bool     // ingress-nginx compares the prefix as text, whatever follows
+	guards   []string // the annotations that close it
+	guardian string   // the object that has them
 	backend  *networkingv1.IngressBackend
 }
 
-// claim is what two Ingresses cannot both have.
+// claim is a host and path. Only one Ingress can have it.
 type claim struct {
 	host string // "" is every host
 	path config.Path
@@ -49,10 +56,10 @@ func (c claim) String() string {
 	return kind + " " + c.path.Value + " of " + shown(c.host)
 }
 
-// shown is a host as messages have it.
+// shown is the host in messages.
 func shown(host string) string { return cmp.Or(host, "every host") }
 
-// read finds out what the Ingress wants, without looking at any other.
+// read reads the Ingress, without regard to others.
 func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 	i := &ingress{Ingress: o, name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, tls: tlsHosts(o)}
 	i.guards = v.guarded(reference("networking.k8s.io/v1", "Ingress", &o.ObjectMeta), o)
@@ -78,7 +85,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 			v.readPaths(i, host, rule.HTTP.Paths)
 		}
 	}
-	// A prefix with a slash at its end says the same as without; the longer one has it.
+	// A prefix means the same with and without a slash at its end; the longer one wins.
 	slices.SortStableFunc(i.wants, func(a, b *want) int {
 		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(len(b.written), len(a.written)))
 	})
@@ -86,41 +93,27 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 	return i
 }
 
-// on notes an event on the Ingress.
+// on records an event on the Ingress.
 func (v *conversion) on(i *ingress, reason Reason, format string, args ...any) {
 	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), reason, format, args...)
 }
 
 func (v *conversion) readPaths(i *ingress, host string, paths []networkingv1.HTTPIngressPath) {
 	patterns := asksForPatterns(i.Ingress)
-	add := func(p *networkingv1.HTTPIngressPath, path config.Path, loose, pattern bool) {
-		path.Begins = false // two claims are one however far they reach
-		i.wants = append(i.wants, &want{claim: claim{host, path}, by: i, name: i.route(host) + separated(path), written: p.Path, loose: loose, pattern: pattern, backend: &p.Backend})
-	}
 	for n := range paths {
 		p := &paths[n]
 		path, err := pathOf(p, patterns)
-		if err == nil {
-			add(p, path, (patterns || typeOf(p) == networkingv1.PathTypeImplementationSpecific) && !strings.HasSuffix(p.Path, "/"), false)
+		if err != nil {
+			v.refusePath(i, host, p, patterns, err)
 			continue
 		}
-		v.on(i, ReasonPath, "The path %q of %s %v.", p.Path, shown(host), err)
-		switch {
-		case len(i.guards) == 0:
-		case errors.As(err, &pattern{}):
-			for _, path := range beginnings(p.Path) {
-				add(p, path, path.Begins, true)
-			}
-		default:
-			if path, err := pathOf(escaped(p), patterns); err == nil {
-				add(p, path, false, false)
-			}
-		}
+		i.wants = append(i.wants, &want{claim: claim{host, path}, by: i, name: i.route(host) + separated(path), written: p.Path,
+			loose: (patterns || typeOf(p) == networkingv1.PathTypeImplementationSpecific) && !strings.HasSuffix(p.Path, "/"), backend: &p.Backend})
 	}
 }
 
-// readDefault adds the default backend: without rules it is for everything that
-// is nobody's, with rules for what is left over on the hosts that they name.
+// readDefault adds the default backend. Without rules, it gets all requests that no
+// other Ingress matches. With rules, it gets the requests for their hosts that match no path.
 func (v *conversion) readDefault(i *ingress) {
 	b := i.Spec.DefaultBackend
 	if b == nil {
@@ -135,10 +128,10 @@ func (v *conversion) readDefault(i *ingress) {
 	}
 }
 
-// route is the beginning of the names of the Ingress's routes: namespace/ingress/host.
+// route is the prefix of the names of the Ingress's routes: namespace/ingress/host.
 func (i *ingress) route(host string) string { return i.name.String() + "/" + cmp.Or(host, "*") }
 
-// separated is a path as route names have it.
+// separated is the path in names of routes.
 func separated(p config.Path) string {
 	if p.Exact {
 		return "/" + p.String()
@@ -146,76 +139,100 @@ func separated(p config.Path) string {
 	return p.String()
 }
 
-// settle gives each claim to the oldest that wants it. Default backends come
-// after everything that somebody asked for by host and path.
-func (v *conversion) settle() {
+// assign gives each claim to the oldest Ingress that wants it. Default backends
+// come after all claims for a path.
+func (v *conversion) assign() {
 	for _, implicit := range []bool{false, true} {
 		for _, i := range v.ingresses {
 			for _, w := range i.wants {
 				if w.implicit == implicit {
-					v.settleOne(w)
+					v.assignOne(w)
 				}
 			}
 		}
 	}
+	v.closeRefused()
 }
 
-func (v *conversion) settleOne(w *want) {
+func (v *conversion) assignOne(w *want) {
 	other := v.claims[w.claim]
+	if w.refusal != nil {
+		v.assignRefused(w, other)
+		return
+	}
 	if other != nil && other.by.Namespace == w.by.Namespace && len(w.by.guards) > 0 && !w.implicit {
 		if b := v.backend(w); w.served().Begins {
-			v.emit(w, b) // it closes more than the path that other has
+			v.emit(w, b) // it closes more than the path of other
 		}
 	}
 	switch {
 	case other == nil:
 		v.claims[w.claim] = w
 		v.emit(w, v.backend(w))
-	case other.implicit != w.implicit: // a default backend gets what is left over
+	case w.implicit && other.refusal != nil && !other.defeats && isKept(w, other):
+		other.refusal.incumbent = w.by
+		v.claims[w.claim] = w
+		v.emit(w, v.backend(w))
+	case other.implicit != w.implicit: // a default backend gets only what no path claims
+	case other.refusal != nil && other.by == w.by:
+		other.defeats = true
+		v.on(w.by, ReasonPath, "%s is the literal prefix of %q, which weir cannot match, so it answers 503 as well; replace the other path.", sentence(w.claim), other.written)
 	case other.by != w.by:
-		v.on(w.by, ReasonTaken, "%s is the older Ingress %s's already, so it is not this one's; change it here or there.", sentence(w.claim), other.by.name)
+		other.defeats = true
+		v.on(w.by, ReasonTaken, "%s belongs to the older Ingress %s, so this Ingress does not get it; change the host or the path in one of them.", sentence(w.claim), other.by.name)
 	case w.written == other.written:
-		v.on(w.by, ReasonTaken, "%s is there twice; the first has it. Take the other out.", sentence(w.claim))
+		v.on(w.by, ReasonTaken, "%s occurs twice in this Ingress, and the first one gets it; remove the other.", sentence(w.claim))
 	}
 }
 
-// sentence is a claim at the beginning of a sentence.
+// assignRefused gives a refused path the claim for its literal prefix, unless another Ingress has it.
+func (v *conversion) assignRefused(w, other *want) {
+	switch {
+	case other == nil:
+		v.claims[w.claim] = w
+	case other.by.Namespace == w.by.Namespace && len(w.by.guards) > 0:
+		w.beside = true
+	}
+}
+
+// sentence is the claim at the beginning of a sentence.
 func sentence(c claim) string {
 	s := c.String()
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// emit makes routes of w, on each listener where it can be.
+// emit makes the routes of w, on each listener where the file allows it.
 func (v *conversion) emit(w *want, backend string) {
-	r := config.Route{Name: w.name, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: backend}
+	r := config.Route{Name: w.name, Namespace: w.by.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: backend, Closure: w.closure()}
 	if w.host != "" {
 		r.Hosts = []string{w.host}
 	}
 	if !w.implicit {
 		path := w.served()
 		if path.Closed && v.shut[claim{w.host, path}] {
-			return // by one that is written otherwise
+			return // a path with another spelling has closed it
 		}
 		v.shut[claim{w.host, path}] = path.Closed
 		r.Paths = []config.Path{path}
 	}
 	byPolicy := map[string][]string{}
-	redirect, unless := r, r // it came by https already
-	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: 443, Status: 308}
+	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
+	redirect.Closure = nil
+	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {
 		switch {
-		case !v.isFree(w, l, hostTLS{}, false):
+		case !v.isFree(w, l, hostTLS{}, false) || v.fileHas(w, l):
 		case !v.redirects(w):
 			byPolicy[config.DefaultTLSPolicy] = append(byPolicy[config.DefaultTLSPolicy], l.Name)
-		case l.HearsOfHTTPS() && !v.protection(w.host).below: // whoever opened TLS asked nobody for a certificate
+		case l.HearsOfHTTPS() && !v.protection(w.host).below: // a proxy that terminates TLS requests no client certificate
 			unless.Listeners = append(unless.Listeners, l.Name)
 		default:
 			redirect.Listeners = append(redirect.Listeners, l.Name)
 		}
 	}
 	for _, l := range v.secure {
-		if t, itself := v.tlsOn(l.Name, w.host); v.isFree(w, l, t, itself) {
+		if t, itself := v.tlsOn(l.Name, w.host); v.isFree(w, l, t, itself) && !v.fileHas(w, l) {
 			byPolicy[t.policy] = append(byPolicy[t.policy], l.Name)
 		}
 	}
@@ -230,45 +247,24 @@ func (v *conversion) emit(w *want, backend string) {
 	}
 }
 
-// isFree says whether the file leaves host and path of the listener to a cluster.
+// isFree reports whether the file leaves the host and path on the listener to Ingresses.
 func (v *conversion) isFree(w *want, l *config.Listener, t hostTLS, itself bool) bool {
 	switch name, taken := v.seen.claims[fileClaim{l.Name, w.claim}]; {
-	case t.passthrough && (itself || isChallenge(w.path)):
+	case t.raw() && (itself || isChallenge(w.path)):
 		if itself {
-			v.on(w.by, ReasonTaken, "weir's configuration passes the TLS of %s on listener %s through unopened, so no path can be seen there; change the host here, or the configuration.", shown(w.host), l.Name)
+			does := "forwards the TLS of %s on listener %s without decrypting it (tls: passthrough)"
+			if t.tunnel && !t.passthrough {
+				does = "sends all connections for %s on listener %s to a tcp backend"
+			}
+			v.on(w.by, ReasonTaken, "weir's configuration "+does+", so this Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
 		}
 		return false
+	case v.fileServes(w.host, l):
+		v.on(w.by, ReasonHostTaken, "weir's configuration serves every path of %s on listener %s, and so owns the host there (kubernetes.host_ownership). This Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
+		return false
 	case taken:
-		v.on(w.by, ReasonTaken, "%s is already that of the route %s of weir's configuration on listener %s, so it is not this one's there; change it here or there.", sentence(w.claim), name, l.Name)
+		v.on(w.by, ReasonTaken, "%s belongs to the route %s of weir's configuration on listener %s, so this Ingress does not get it there; change the host or the path in one of them.", sentence(w.claim), name, l.Name)
 		return false
 	}
 	return true
-}
-
-// redirects says whether requests without TLS are sent to https instead.
-func (v *conversion) redirects(w *want) bool {
-	if v.protection(w.host).below {
-		return true
-	}
-	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !isChallenge(w.path) && w.by.hasTLS(w.host)
-}
-
-// hasTLS says whether the Ingress has TLS for the host.
-func (i *ingress) hasTLS(host string) bool {
-	return i.tls[""] || i.tls[host] || i.tls[wildcardOf(host)]
-}
-
-// tlsHosts are the hosts that the Ingress has TLS for. An entry without hosts is for all of them.
-func tlsHosts(o *networkingv1.Ingress) map[string]bool {
-	all := map[string]bool{}
-	for n := range o.Spec.TLS {
-		hosts := o.Spec.TLS[n].Hosts
-		all[""] = all[""] || len(hosts) == 0
-		for _, h := range hosts {
-			if host, err := config.ParseHost(h); err == nil {
-				all[host] = true
-			}
-		}
-	}
-	return all
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Kind is a kind of objects by its resource, as the API has it.
+// Kind is a kind of objects, by the name of its resource in the API.
 type Kind string
 
-// The kinds that are watched.
+// The kinds that weir watches.
 const (
 	IngressClasses Kind = "ingressclasses"
 	Ingresses      Kind = "ingresses"
@@ -36,48 +36,48 @@ const (
 	Nodes          Kind = "nodes"
 )
 
-// Scope is which objects of a kind are watched.
-type Scope struct {
+// Selection is the set of objects of a kind that weir watches.
+type Selection struct {
 	Namespace string // empty: all
 	Fields    string // a field selector; empty: all
 }
 
-// scopes says what has to be watched for a configuration.
-func scopes(file *config.Config) map[Kind][]Scope {
+// selections are the objects that weir must watch for a configuration.
+func selections(file *config.Config) map[Kind][]Selection {
 	k := file.Kubernetes
-	everywhere := []Scope{{}}
+	everywhere := []Selection{{}}
 	if len(k.Namespaces) > 0 {
 		everywhere = nil
 		for _, name := range slices.Sorted(slices.Values(k.Namespaces)) {
-			everywhere = append(everywhere, Scope{Namespace: name})
+			everywhere = append(everywhere, Selection{Namespace: name})
 		}
 	}
 	watched := func(namespace string) bool { return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace) }
-	all := map[Kind][]Scope{IngressClasses: {{}}, Ingresses: everywhere, Services: everywhere, EndpointSlices: everywhere}
+	all := map[Kind][]Selection{IngressClasses: {{}}, Ingresses: everywhere, Services: everywhere, EndpointSlices: everywhere}
 	for _, s := range everywhere {
-		all[Secrets] = append(all[Secrets], Scope{s.Namespace, certificatesOnly})
+		all[Secrets] = append(all[Secrets], Selection{s.Namespace, certificatesOnly})
 	}
 	if d := k.DefaultCertificate; d.Name != "" && !watched(d.Namespace) {
 		all[Secrets] = append(all[Secrets], named(d))
 	}
 	if k.TCP != nil {
-		all[ConfigMaps] = []Scope{named(k.TCP.ConfigMap)}
+		all[ConfigMaps] = []Selection{named(k.TCP.ConfigMap)}
 	}
 	if len(k.NamespaceLabels) > 0 {
-		all[Namespaces] = []Scope{{}}
+		all[Namespaces] = []Selection{{}}
 	}
 	if file.NodeExplicit {
-		all[Nodes] = []Scope{{Fields: fields.OneTermEqualSelector("metadata.name", file.Node).String()}}
+		all[Nodes] = []Selection{{Fields: fields.OneTermEqualSelector("metadata.name", file.Node).String()}}
 	}
 	return all
 }
 
-func named(o config.ObjectName) Scope {
-	return Scope{o.Namespace, fields.OneTermEqualSelector("metadata.name", o.Name).String()}
+func named(o config.ObjectName) Selection {
+	return Selection{o.Namespace, fields.OneTermEqualSelector("metadata.name", o.Name).String()}
 }
 
-// certificatesOnly leaves out the Secrets that there are most of and that are
-// the largest. Those with certificates may be of any other type.
+// certificatesOnly excludes the types of Secrets that are most common and largest.
+// Secrets with certificates may have any other type.
 const certificatesOnly = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,type!=kubernetes.io/dockerconfigjson,type!=bootstrap.kubernetes.io/token,type!=weirproxy.github.io/storage"
 
 // example is an object of each kind.
@@ -87,7 +87,7 @@ var example = map[Kind]runtime.Object{
 	Namespaces: &corev1.Namespace{}, Nodes: &corev1.Node{},
 }
 
-// informer is one of client-go's, with what it tells us by.
+// informer is an informer of client-go, and the registration of our handlers.
 type informer struct {
 	cache.SharedIndexInformer
 	handlers cache.ResourceEventHandlerRegistration
@@ -98,9 +98,9 @@ const byService = "service"
 
 func (s *Source) makeInformers() error {
 	s.informers = map[Kind][]informer{}
-	for kind, all := range scopes(s.opts.File) {
-		for _, scope := range all {
-			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, scope), example[kind], 0, cache.Indexers{})}
+	for kind, all := range selections(s.opts.File) {
+		for _, selection := range all {
+			i := informer{SharedIndexInformer: cache.NewSharedIndexInformer(s.list(kind, selection), example[kind], 0, cache.Indexers{})}
 			if kind == EndpointSlices {
 				if err := i.AddIndexers(cache.Indexers{byService: indexByService}); err != nil {
 					return err
@@ -122,10 +122,10 @@ func (s *Source) makeInformers() error {
 	return nil
 }
 
-// list tells of watches that cannot begin as well: client-go tries those again
-// without a word where nobody answers. And it tells when somebody does.
-func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
-	l := s.opts.List(kind, scope)
+// list also reports watches that cannot begin: client-go repeats them silently if
+// the API server does not answer. And it reports when the API server answers.
+func (s *Source) list(kind Kind, selection Selection) *cache.ListWatch {
+	l := s.opts.List(kind, selection)
 	list, begin := l.ListWithContextFunc, l.WatchFuncWithContext
 	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		all, err := list(ctx, o)
@@ -136,7 +136,7 @@ func (s *Source) list(kind Kind, scope Scope) *cache.ListWatch {
 	}
 	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := begin(ctx, o)
-		streams := o.SendInitialEvents != nil // else client-go lists instead, and tells of that
+		streams := o.SendInitialEvents != nil // otherwise client-go lists instead, and reports that error
 		switch {
 		case err == nil:
 			s.answered(kind)
@@ -154,7 +154,7 @@ func (s *Source) answered(kind Kind) {
 	}
 }
 
-// trouble is told of errors; that a watch has to begin anew is none.
+// trouble reports an error. A watch that expired and begins again is not an error.
 func (s *Source) trouble(kind Kind, err error) {
 	if s.opts.Trouble != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		s.opts.Trouble(kind, err)
@@ -163,7 +163,7 @@ func (s *Source) trouble(kind Kind, err error) {
 
 func indexByService(o any) ([]string, error) { return []string{sourceOf(o).String()}, nil }
 
-// sourceOf is the Service that an EndpointSlice is of.
+// sourceOf is the Service of an EndpointSlice.
 func sourceOf(o any) config.ObjectName {
 	slice, ok := o.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -172,7 +172,7 @@ func sourceOf(o any) config.ObjectName {
 	return config.ObjectName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 }
 
-// slim takes out what nobody here looks at and memory is full of otherwise.
+// slim removes large fields that weir does not use, to save memory.
 func slim(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(whoWroteStatus(o, m.GetManagedFields()))
@@ -187,7 +187,7 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// whoWroteStatus is what is kept of who wrote which field: the status of Ingresses, without the fields.
+// whoWroteStatus keeps, of the managed fields, only the managers of the status of Ingresses.
 func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
 	if _, ok := o.(*networkingv1.Ingress); !ok {
 		return nil
@@ -200,7 +200,7 @@ func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.Manag
 	return kept
 }
 
-// handler notes which changes matter.
+// handler records the changes that matter.
 func (s *Source) handler(kind Kind) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.seen(kind, nil, o) },
@@ -230,20 +230,20 @@ func (s *Source) seen(kind Kind, old, now any) {
 			}
 			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
 			d.quick.touch()
-		default: // a Service that changed has its endpoints looked at as well
+		default: // a change of a Service also updates its endpoints
 			d.routes.touch()
 		}
 	})
 }
 
-// alike says whether two states of an object are the same to weir. A status,
-// weir's own above all, and annotations that nobody here reads are not looked at.
+// alike reports whether two states of an object are equal for weir. It ignores the
+// status, which weir itself writes, and annotations that weir does not read.
 func (s *Source) alike(old, now any) bool {
 	switch a := old.(type) {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			isCanary(a) == isCanary(b) && s.opts.Lint.alike(a, b) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			asksForPatterns(a) == asksForPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && s.opts.Lint.alike(a, b) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&
@@ -261,7 +261,7 @@ func (s *Source) alike(old, now any) bool {
 	return false
 }
 
-// sameAnnotations says whether two objects have the same of the annotations that weir reads.
+// sameAnnotations reports whether two objects have equal values of the annotations in read.
 func sameAnnotations(a, b map[string]string, read ...string) bool {
 	return !slices.ContainsFunc(read, func(name string) bool {
 		x, inA := a[name]
@@ -270,7 +270,7 @@ func sameAnnotations(a, b map[string]string, read ...string) bool {
 	})
 }
 
-// objects are all that are known.
+// objects are all known objects.
 func (s *Source) objects() *Objects {
 	o := &Objects{
 		Classes: all[*networkingv1.IngressClass](s, IngressClasses), Ingresses: all[*networkingv1.Ingress](s, Ingresses),
@@ -292,7 +292,7 @@ func all[T any](s *Source, kind Kind) (found []T) {
 	return found
 }
 
-// get is one object, or nothing.
+// get is one object, or nil.
 func get[T any](s *Source, kind Kind, name config.ObjectName) (found T) {
 	for _, i := range s.informers[kind] {
 		if o, ok, _ := i.GetStore().GetByKey(name.String()); ok {

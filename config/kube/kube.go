@@ -1,17 +1,17 @@
-// Package kube makes weir's configuration of what a cluster holds. The functions
-// are pure: Kubernetes objects go in, the same immutable values that a file
-// becomes come out, and events that say in a sentence what is wrong with an
-// object. Whatever is wrong with one harms nothing that another asks for.
+// Package kube converts the objects of a Kubernetes cluster into weir's
+// configuration. The functions are pure: they take objects, and return the same
+// immutable values that a configuration file gives, and events that say what is
+// wrong with an object. An error in one object affects no other object.
 //
-// Routes and endpoints are separate. Converter.Convert makes everything but
-// endpoints, of Ingresses and what they name; Endpoints makes those of one
-// backend. So Pods that come and go cost what they cost and nothing more.
+// Routes and endpoints are separate. Converter.Convert makes everything except
+// endpoints from Ingresses and the objects that they name. Endpoints makes the
+// endpoints of one backend. So a Pod that comes or goes changes one backend only.
 //
-// Source watches a cluster and tells of what became of it.
+// Source watches a cluster and reports its changes.
 //
-// A file of this package is about one kind of object. Annotations that ask for
-// route features belong to ingress.go, where a Route is made; the Gateway API
-// would be files of its own beside it, with the same Routing as outcome.
+// Each file of this package is about one kind of object. Annotations for route
+// features belong in ingress.go, which makes the Routes. The Gateway API will
+// have files of its own, with the same Routing as result.
 package kube
 
 import (
@@ -21,60 +21,63 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weirproxy/weir/config"
 )
 
-// Objects are what a cluster holds, of the kinds that routes are made of. They
-// may come in any order and name what is not there. None is ever changed.
+// Objects are the objects of a cluster of those kinds that routes depend on. They
+// may come in any order, and may name objects that do not exist. None is changed.
 type Objects struct {
 	Classes    []*networkingv1.IngressClass
 	Ingresses  []*networkingv1.Ingress
 	Services   []*corev1.Service
 	Secrets    []*corev1.Secret
-	Namespaces []*corev1.Namespace // looked at only where they are chosen by labels
-	TCP        *corev1.ConfigMap   // of ports, as ingress-nginx has it; nil: none
+	Namespaces []*corev1.Namespace // used only if namespaces are selected by labels
+	TCP        *corev1.ConfigMap   // the ports for raw TCP, in the format of ingress-nginx; nil: none
 }
 
-// Routing is what the objects of a cluster ask for, but for endpoints. It is
-// in a fixed order: equal objects make equal values.
+// Routing is the configuration that the objects of a cluster ask for, without
+// endpoints. Its order is fixed: equal objects give equal values.
 type Routing struct {
 	Listeners      []config.Listener      // for raw TCP
-	Ports          corev1.ObjectReference // the ConfigMap that those are of
-	HeaderPolicies []config.HeaderPolicy  // that those listeners have and the file does not
+	Ports          corev1.ObjectReference // the ConfigMap of the listeners
+	HeaderPolicies []config.HeaderPolicy  // policies of those listeners that the file does not have
 	Routes         []config.Route
 	Backends       []Backend
 	Certificates   []config.Certificate // each for its hosts
-	Default        *config.Certificate  // for everybody else; nil: what the file says
+	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
-	Ingresses      []config.ObjectName  // those that are ours
+	Ingresses      []config.ObjectName  // the Ingresses that weir serves
 	Events         []Event
 }
 
-// Backend is a backend, and what its endpoints are found by.
+// Backend is a backend, and the Service of its endpoints.
 type Backend struct {
-	config.Backend                                 // Endpoints come from the function of that name
-	Source         config.ObjectName               // of kind Service; empty: none, and no endpoint ever
-	Port           networkingv1.ServiceBackendPort // as the Service has it, if it has
+	config.Backend                                 // without Endpoints: the function Endpoints makes them
+	Source         config.ObjectName               // the Service; empty: the backend never has an endpoint
+	UID            types.UID                       // of the Service; empty: it does not exist
+	Port           networkingv1.ServiceBackendPort // the port of the Service, if it has the port
+	Users          []corev1.ObjectReference        // Ingresses that send requests to it, the oldest first; at most maxUsers
 }
 
-// Converter makes a Routing of Objects. It is for one goroutine.
+// Converter converts Objects into a Routing. Only one goroutine may use it.
 type Converter struct {
-	// File is the configuration of the file. It has the section kubernetes, and goes before all objects.
+	// File is the configuration of the file, with the section kubernetes. It takes precedence over all objects.
 	File *config.Config
-	// Lint says which annotations weir does not do. It is needed: without it nobody would be kept out.
+	// Lint says which annotations weir does not support. It is required: without it everybody would have access.
 	Lint Lint
 
-	pairs map[*corev1.Secret]pair // those of the last conversion
+	pairs map[*corev1.Secret]pair // of the last conversion
 }
 
-// Convert makes a Routing of o.
+// Convert converts o into a Routing.
 func (c *Converter) Convert(o *Objects) *Routing {
 	v := newConversion(c.File, o)
 	v.lint = c.Lint
 	v.known, v.pairs = c.pairs, map[*corev1.Secret]pair{}
 	v.readIngresses()
-	v.settle()
+	v.assign()
 	v.uncover()
 	v.tcp()
 	v.requireLocal()
@@ -89,27 +92,29 @@ type conversion struct {
 	settings *config.Kubernetes
 	o        *Objects
 	lint     Lint
-	seen     seen // what the file has
+	seen     seen // the hosts and paths of the file
 
-	plain, secure []*config.Listener // that serve Ingresses
+	plain, secure []*config.Listener // the http and the tls listeners for Ingresses
 
 	services map[config.ObjectName]*corev1.Service
 	secrets  map[config.ObjectName]*corev1.Secret
 	classes  map[string]*networkingv1.IngressClass
 
-	asking    bool                  // some policy asks for client certificates
-	protected map[string]protection // hosts behind client certificates, as far as somebody asked
+	asking    bool                  // a policy requests client certificates
+	protected map[string]protection // hosts behind client certificates, computed on demand
 
-	ingresses []*ingress              // ours, the oldest first
-	closed    map[hostIn]*ingress     // hosts that one of them closes for all
-	patterns  map[hostIn][]*want      // what some close by an expression
-	claims    map[claim]*want         // who has which host and path
-	shut      map[claim]bool          // paths that are closed so far
+	ingresses []*ingress              // the Ingresses that weir serves, the oldest first
+	owners    map[string]*ingress     // by host, if each host belongs to one namespace
+	closed    map[hostIn]*ingress     // hosts that one Ingress closes for all
+	patterns  map[hostIn][]*want      // paths that are closed by a regular expression
+	overTLS   map[string]bool         // hosts for which an Ingress has TLS
+	claims    map[claim]*want         // which want has the host and path
+	shut      map[claim]bool          // the paths that are closed so far
 	routes    []config.Route          // so far
 	backends  map[string]*Backend     // so far
 	events    map[Event]bool          // so far
-	known     map[*corev1.Secret]pair // looked at by an earlier conversion
-	pairs     map[*corev1.Secret]pair // looked at by this one
+	known     map[*corev1.Secret]pair // checked by an earlier conversion
+	pairs     map[*corev1.Secret]pair // checked by this one
 	out       Routing
 }
 
@@ -142,7 +147,7 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 	return v
 }
 
-// finish puts everything in order.
+// finish sorts the result.
 func (v *conversion) finish() *Routing {
 	r := &v.out
 	r.Routes = v.routes
@@ -159,6 +164,7 @@ func (v *conversion) finish() *Routing {
 		r.Events = append(r.Events, e)
 	}
 	slices.SortFunc(r.Events, compareEvents)
+	r.Events = fewer(r.Events)
 	return r
 }
 
@@ -166,15 +172,15 @@ func compareNames(a, b config.ObjectName) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// Merge is the file's configuration with everything of r in it. endpoints are
-// those of r's backends, by name. The file goes first.
+// Merge returns the file's configuration with r added to it. endpoints are the
+// endpoints of r's backends, by name. The file takes precedence.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
 	c := *file
 	c.Listeners = slices.Concat(file.Listeners, r.Listeners)
 	c.HeaderPolicies = slices.Concat(file.HeaderPolicies, r.HeaderPolicies)
 	c.Routes = slices.Concat(file.Routes, r.Routes)
 	c.Certificates = slices.Concat(file.Certificates, r.Certificates)
-	if r.Default != nil { // the first entry is that of unlisted names
+	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
 	c.Backends = slices.Clone(file.Backends)

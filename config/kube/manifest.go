@@ -17,22 +17,22 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Manifests are objects that were read from YAML or JSON, as kubectl prints and takes them.
+// Manifests are objects from YAML or JSON in the format of kubectl.
 type Manifests struct {
 	Objects
 	ConfigMaps []*corev1.ConfigMap
 	Slices     []*discoveryv1.EndpointSlice
 	Nodes      []*corev1.Node
-	Old        []*networkingv1.Ingress // of versions that no API server takes any more: without their backends
+	Old        []*networkingv1.Ingress // of API versions that no API server supports any more: without their backends
 	Unread     []Unread
 	Others     int // objects of other kinds
 }
 
-// Unread is an object that says where requests go, and that weir does not read.
+// Unread is an object with routes that weir does not read.
 type Unread struct{ APIVersion, Kind, Namespace, Name string }
 
-// Read adds what is in r: documents of one object or of a list of them, in YAML
-// or JSON. The error says which are none; all others were added.
+// Read adds the objects in r: documents of one object or of a list, in YAML or JSON.
+// The error names the invalid documents; all others were added.
 func (m *Manifests) Read(r io.Reader) error {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -42,15 +42,15 @@ func (m *Manifests) Read(r io.Reader) error {
 	for n, document := range documents(readable(text)) {
 		if err := m.document(document); err != nil {
 			if strings.Contains(document, "{{") {
-				err = errors.New("it is a template; render it first, as helm template does")
+				err = errors.New("it is a template; render it first, for example with helm template")
 			}
-			wrong = append(wrong, fmt.Errorf("document %d is no Kubernetes object: %w", n+1, err))
+			wrong = append(wrong, fmt.Errorf("document %d is not a Kubernetes object: %w", n+1, err))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// readable is text as Windows may have written it, in UTF-8 and without its mark.
+// readable converts text of Windows programs to UTF-8 without a byte order mark.
 func readable(text []byte) string {
 	if len(text) > 1 && text[0] == 0xff && text[1] == 0xfe { // UTF-16, by PowerShell
 		var units []uint16
@@ -62,7 +62,7 @@ func readable(text []byte) string {
 	return strings.TrimPrefix(string(text), "\ufeff")
 }
 
-// documents are those of a YAML stream that have anything.
+// documents are the documents of a YAML stream that are not empty.
 func documents(text string) (all []string) {
 	var one strings.Builder
 	end := func() {
@@ -105,7 +105,7 @@ func (m *Manifests) document(text string) error {
 	return m.add(object)
 }
 
-// jsonValues are the objects of a text that is JSON, one behind the other.
+// jsonValues are the JSON objects of a text; ok is false if the text is not JSON.
 func jsonValues(text string) (all []json.RawMessage, ok bool) {
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
 		return nil, false
@@ -139,7 +139,7 @@ func (m *Manifests) add(object []byte) error {
 		kind := strings.TrimSuffix(head.Kind, "List")
 		var wrong []error
 		for _, item := range head.Items {
-			if kind != "" { // the items of an IngressList need not say what they are
+			if kind != "" { // the items of an IngressList need not contain their kind
 				item = withKind(item, head.APIVersion, kind)
 			}
 			wrong = append(wrong, m.add(item))
@@ -155,7 +155,7 @@ func (m *Manifests) add(object []byte) error {
 	return nil
 }
 
-// isRouting says whether objects of the version are for what weir is for.
+// isRouting reports whether the API version is for routes.
 func isRouting(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	return group == "traefik.io" || group == "traefik.containo.us" || group == "gateway.networking.k8s.io"
@@ -199,8 +199,8 @@ func (m *Manifests) one(kind string, object []byte) error {
 	return nil
 }
 
-// decode adds the object to all. An object of no namespace is in that which
-// kubectl would put it in.
+// decode adds the object to all. An object without a namespace gets the one that
+// kubectl would choose.
 func decode[T any, P interface {
 	*T
 	metav1.Object

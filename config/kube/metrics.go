@@ -10,26 +10,26 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// State is what becomes of an object.
+// State is how weir treats an object.
 type State string
 
 // The states of objects.
 const (
 	InUse  State = "in_use"
-	Faulty State = "faulty" // something is wrong with it: there are events
-	Unused State = "unused" // nobody names it, or it is not weir's
+	Faulty State = "faulty" // it has errors, and events for them
+	Unused State = "unused" // no other object names it, or weir does not serve it
 )
 
-// sight is what is told of a conversion.
+// sight is the last conversion, for metrics and the admin port.
 type sight struct {
 	routing *Routing
-	at      time.Time // when it was in effect
+	at      time.Time // when it took effect
 }
 
-// show makes the last conversion the one that is told of. s.work is held.
+// show publishes the last conversion to metrics and the admin port. s.work is held.
 func (s *Source) show() { s.sight.Store(&sight{s.routing, time.Now()}) }
 
-// LastSync is when routes changed last, and since when they are known before that.
+// LastSync is the time of the last change of routes, or when they became known.
 func (s *Source) LastSync() time.Time {
 	if v := s.sight.Load(); v != nil {
 		return v.at
@@ -37,7 +37,7 @@ func (s *Source) LastSync() time.Time {
 	return time.Time{}
 }
 
-// Events are what is wrong with objects now.
+// Events are the current errors of objects.
 func (s *Source) Events() []Event {
 	if v := s.sight.Load(); v != nil && v.routing != nil {
 		return v.routing.Events
@@ -45,10 +45,10 @@ func (s *Source) Events() []Event {
 	return nil
 }
 
-// kindOf is what events call a kind.
+// kindOf maps the kinds in events to Kinds.
 var kindOf = map[string]Kind{"IngressClass": IngressClasses, "Ingress": Ingresses, "Service": Services, "Secret": Secrets, "ConfigMap": ConfigMaps}
 
-// Objects counts what is watched.
+// Objects counts the watched objects.
 func (s *Source) Objects() map[Kind]map[State]int {
 	v := s.sight.Load()
 	if v == nil || v.routing == nil {
@@ -78,8 +78,8 @@ func stateIn(kind Kind, key string, used, faulty map[Kind]map[string]bool) State
 	return InUse
 }
 
-// names are the objects that r uses, of kinds that may be of no use, and those
-// that something is wrong with, by kind.
+// names are the objects that r uses, of kinds that may be unused, and the objects with
+// errors, by kind.
 func (r *Routing) names() (used, faulty map[Kind]map[string]bool) {
 	used = map[Kind]map[string]bool{Ingresses: {}, Services: {}, Secrets: {}}
 	faulty = map[Kind]map[string]bool{}
@@ -109,7 +109,7 @@ func (r *Routing) names() (used, faulty map[Kind]map[string]bool) {
 	return used, faulty
 }
 
-// Metrics are the series of the cluster that is served.
+// Metrics are the series of the cluster that weir serves.
 type Metrics struct {
 	source  atomic.Pointer[Source]
 	latency *prometheus.HistogramVec
@@ -118,22 +118,22 @@ type Metrics struct {
 	objects, faults, synced, last *prometheus.Desc
 }
 
-// NewMetrics registers the metrics of a cluster; without one there are no series.
+// NewMetrics registers the metrics of a cluster; without a cluster there are no series.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_kubernetes_change_duration_seconds",
-			Help:    "Time from when an object was seen to change until what it comes to was in effect: routes (another table) or endpoints.",
+			Help:    "Time from when weir saw a change of an object until the change was in effect, by what changed: routes (a new route table) or endpoints.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"what"}),
 		trouble: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_kubernetes_watch_errors_total",
-			Help: "Attempts to list or watch objects that failed, by kind. What is known stays in effect."}, []string{"kind"}),
+			Help: "Failed attempts to list or watch objects, by kind. The known objects stay in effect."}, []string{"kind"}),
 		objects: prometheus.NewDesc("weir_kubernetes_objects",
-			"Objects that are watched, by kind and state: in_use, faulty (there are events) or unused.", []string{"kind", "state"}, nil),
+			"Watched objects, by kind and state: in_use, faulty (the object has events with its errors) or unused.", []string{"kind", "state"}, nil),
 		faults: prometheus.NewDesc("weir_kubernetes_faults",
-			"What is wrong with objects, by kind and by reason as events have it.", []string{"kind", "reason"}, nil),
+			"Current errors of objects, by kind and by the reason of their events.", []string{"kind", "reason"}, nil),
 		synced: prometheus.NewDesc("weir_kubernetes_synced",
-			"1 once all objects are known; until then weir is not ready.", nil, nil),
+			"1 when weir knows all objects of the cluster; before that weir is not ready.", nil, nil),
 		last: prometheus.NewDesc("weir_kubernetes_last_sync_timestamp_seconds",
-			"When routes changed last because of objects.", nil, nil),
+			"Last change of routes because of objects, as Unix time.", nil, nil),
 	}
 	reg.MustRegister(m, m.latency, m.trouble)
 	return m
@@ -142,7 +142,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // Show makes the metrics those of s; nil: there is no cluster.
 func (m *Metrics) Show(s *Source) { m.source.Store(s) }
 
-// Applied notes that a change is in effect.
+// Applied records that a change is in effect.
 func (m *Metrics) Applied(c *Change) {
 	what := "endpoints"
 	switch {
@@ -154,7 +154,7 @@ func (m *Metrics) Applied(c *Change) {
 	m.latency.WithLabelValues(what).Observe(time.Since(c.Since).Seconds())
 }
 
-// Trouble counts an attempt that failed.
+// Trouble counts a failed attempt.
 func (m *Metrics) Trouble(kind Kind) { m.trouble.WithLabelValues(string(kind)).Inc() }
 
 // Describe belongs to prometheus.Collector.

@@ -6,24 +6,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Node is what weir needs to know of the node that it runs on.
+// Node is the node on which weir runs.
 type Node struct {
 	Name string // empty: the cluster has no such node
 	Zone string
-	// Leaving says why the node is to get no new connections, in words for the
-	// verdict; empty: it is not leaving.
+	// Leaving says why the node must get no new connections, for the verdict; empty:
+	// the node stays.
 	Leaving []string
 }
 
-// leavingTaints say that a node is about to go away or to be emptied.
+// leavingTaints are the taints of nodes that will be removed or drained.
 var leavingTaints = map[string]string{
 	corev1.TaintNodeUnschedulable:    "the node is cordoned",
 	"ToBeDeletedByClusterAutoscaler": "the cluster autoscaler deletes the node",
 	"karpenter.sh/disrupted":         "Karpenter deletes the node",
 }
 
-// NodeOf reads a Node object. Nil, for a node that is not known, says nothing:
-// whoever loses the API server keeps what it knew.
+// NodeOf reads a Node object. For nil, an unknown node, it returns an empty Node: a
+// weir that loses the API server keeps the Node that it knew.
 func NodeOf(n *corev1.Node) (node Node) {
 	if n == nil {
 		return node

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,14 +14,14 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// pathOf is the path of an Ingress as weir matches it. Prefix goes by elements
-// between slashes, and a slash at its end means nothing, as the documentation
-// of Ingress has it. ImplementationSpecific is Prefix. patterns says that the
-// Ingress asks ingress-nginx to take all its paths for regular expressions.
+// pathOf is the path of an Ingress as weir matches it. Prefix compares path elements,
+// and a slash at its end has no meaning, as the documentation of Ingress says.
+// ImplementationSpecific is Prefix. patterns says that ingress-nginx would treat all
+// paths of the Ingress as regular expressions.
 func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error) {
 	kind, text := typeOf(p), p.Path
-	if patterns && (strings.ContainsAny(text, "?+(") || kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text)) { // nothing of it is text there
-		return config.Path{}, pattern{"is a regular expression by this Ingress's annotations, and weir matches paths by their text; write prefixes, or exact paths, in its place"}
+	if patterns && (strings.ContainsAny(text, "?+(") || kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text)) { // ingress-nginx would match it as a regular expression
+		return config.Path{}, pattern{"is a regular expression, because the Ingress has use-regex or rewrite-target, but weir supports only prefixes and exact paths; use these instead"}
 	}
 	switch kind {
 	case networkingv1.PathTypeExact:
@@ -36,10 +35,10 @@ func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error)
 			text = "/"
 		}
 		if looksLikeRegexp(text) {
-			return config.Path{}, pattern{"looks like a regular expression, and weir matches paths by their text; write pathType: Prefix or Exact if it is text, or prefixes in its place"}
+			return config.Path{}, pattern{"looks like a regular expression, but weir supports only prefixes and exact paths; use these instead, or set pathType to Prefix or Exact if it is plain text"}
 		}
 	default:
-		return config.Path{}, fmt.Errorf("has the pathType %q, which weir does not know; write Exact or Prefix", kind)
+		return config.Path{}, fmt.Errorf("has the unknown pathType %q; write Exact or Prefix", kind)
 	}
 	if !strings.HasPrefix(text, "/") {
 		return config.Path{}, errors.New("does not begin with a slash; write one such as /api")
@@ -50,7 +49,7 @@ func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error)
 	return config.ParsePath(text)
 }
 
-// pattern says that a path is a regular expression.
+// pattern is the error of a path that is a regular expression.
 type pattern struct{ why string }
 
 func (p pattern) Error() string { return p.why }
@@ -62,16 +61,15 @@ func typeOf(p *networkingv1.HTTPIngressPath) networkingv1.PathType {
 	return *p.PathType
 }
 
-// asksForPatterns says whether ingress-nginx takes the Ingress's paths for
-// regular expressions, whatever their type: one that rewrites does.
+// asksForPatterns reports whether ingress-nginx treats the paths of the Ingress as
+// regular expressions, whatever their type. It also does so with rewrite-target.
 func asksForPatterns(i *networkingv1.Ingress) bool {
 	is, _ := strconv.ParseBool(strings.TrimSpace(i.Annotations[nginxPrefix+"use-regex"]))
 	return is || i.Annotations[nginxPrefix+"rewrite-target"] != ""
 }
 
-// beginnings are what all paths begin with that the expression matches, as far as
-// it is plain text, and every path where it is not. They are what has to be
-// closed where whoever wrote the expression keeps clients out.
+// beginnings are the literal prefixes of all paths that the expression matches, or
+// every path if it has none. weir closes them if the expression cannot be matched.
 func beginnings(expression string) (all []config.Path) {
 	if hasChoice(expression) {
 		return []config.Path{everyPath}
@@ -89,8 +87,8 @@ func beginnings(expression string) (all []config.Path) {
 	return all
 }
 
-// alternatives are what the expression is for each choice of the group that it
-// begins with, such as (a|b).
+// alternatives are the expressions for each choice of a group at the beginning, such
+// as (a|b).
 func alternatives(expression string) (all []string) {
 	group, rest, ok := strings.Cut(strings.TrimPrefix(expression, "("), ")")
 	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxPatterns || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
@@ -102,13 +100,13 @@ func alternatives(expression string) (all []string) {
 	return all
 }
 
-// beginning is that of an expression without such a group.
+// beginning is the literal prefix of an expression without such a group.
 func beginning(expression string) config.Path {
 	text, rest := plain(expression)
 	if rest != "" && text != "" && strings.ContainsRune("*?{", rune(rest[0])) {
-		text = text[:len(text)-1] // there may be none of that
+		text = text[:len(text)-1] // the last character is optional
 	}
-	path, err := config.ParsePath(cmp.Or(strings.TrimRight(text, "/"), "/"))
+	path, err := config.ParsePath(cmp.Or(text, "/"))
 	if err != nil {
 		return everyPath
 	}
@@ -116,7 +114,7 @@ func beginning(expression string) config.Path {
 	return path
 }
 
-// plain is how far an expression is text.
+// plain splits an expression into its literal prefix and the rest.
 func plain(expression string) (text, rest string) {
 	end := 0
 	for end < len(expression) && isPlain(expression[end:]) {
@@ -125,10 +123,10 @@ func plain(expression string) (text, rest string) {
 	return expression[:end], expression[end:]
 }
 
-// quoted is what has a parenthesis or bar that is text.
+// quoted matches escapes and character classes, in which a parenthesis or bar is text.
 var quoted = regexp.MustCompile(`\\.|\[[^]]*\]`)
 
-// hasChoice says whether the expression as a whole is one of several.
+// hasChoice reports whether the expression has alternatives outside of groups.
 func hasChoice(expression string) bool {
 	depth := 0
 	for _, r := range quoted.ReplaceAllString(expression, "") {
@@ -144,8 +142,8 @@ func hasChoice(expression string) bool {
 	return false
 }
 
-// isPlain says whether an expression begins with a character that stands for
-// itself. A dot nearly always does where nothing repeats it.
+// isPlain reports whether an expression begins with a literal character. A dot without
+// repetition nearly always means a dot.
 func isPlain(expression string) bool {
 	c := expression[0]
 	if c == '.' {
@@ -154,16 +152,24 @@ func isPlain(expression string) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("/-_~", rune(c))
 }
 
-// escaped is the path as requests for it have it: whoever is kept out of /café
-// does not get in because weir cannot have it in that spelling.
+// escaped is the path as it is in requests. So a closed path such as /café stays
+// closed, although weir cannot match that spelling.
 func escaped(p *networkingv1.HTTPIngressPath) *networkingv1.HTTPIngressPath {
 	wire := *p
-	wire.Path = (&url.URL{Path: p.Path}).EscapedPath()
+	var b strings.Builder
+	for _, c := range []byte(p.Path) {
+		if c <= ' ' || c > 0x7e {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	wire.Path = b.String()
 	return &wire
 }
 
-// looksLikeRegexp says whether whoever wrote the path meant an expression, as
-// ingress-nginx takes them. Parentheses and a dollar alone may be text.
+// looksLikeRegexp reports whether the path is probably meant as a regular expression of
+// ingress-nginx. Parentheses alone, or a dollar that is not at the end, may be text.
 func looksLikeRegexp(s string) bool {
 	return strings.ContainsAny(s, `^|*[]{}\`) || strings.HasSuffix(s, "$") || strings.Contains(s, ".+") || strings.Contains(s, "(.")
 }

@@ -6,18 +6,19 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// pendingBackend has no endpoints: who is sent there gets 503.
+// pendingBackend has no endpoints, so its requests get 503.
 const pendingBackend = "kubernetes/pending"
 
-// Pending is what stands in for a cluster's objects until they are known: what
-// the file has nothing for is answered 503, for 404 would be remembered.
+// Pending is the Routing until weir knows the objects of the cluster. Requests that
+// the file does not serve get 503; clients would remember a 404.
 func Pending(file *config.Config) *Routing {
 	v := newConversion(file, &Objects{})
 	r := &Routing{Backends: []Backend{{Backend: config.NewBackend(pendingBackend)}}}
+	r.Backends[0].Closed = true
 	everything := claim{"", everyPath}
 	for _, l := range slices.Concat(v.plain, v.secure) {
 		t, itself := v.tlsOn(l.Name, "")
-		if _, taken := v.seen.claims[fileClaim{l.Name, everything}]; taken || t.passthrough && itself {
+		if _, taken := v.seen.claims[fileClaim{l.Name, everything}]; taken || t.raw() && itself {
 			continue
 		}
 		policy := t.policy

@@ -6,17 +6,18 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// AnnotationProtocol is ingress-nginx's, on Ingresses: what their Services speak.
+// AnnotationProtocol is an annotation of ingress-nginx on Ingresses: the protocol of their Services.
 const AnnotationProtocol = "nginx.ingress.kubernetes.io/backend-protocol"
 
-// speech is what weir speaks to a Service.
+// speech is the protocol that weir uses to a Service.
 type speech struct {
 	protocol config.Protocol
-	secure   bool // over TLS, where the protocol leaves that open
+	secure   bool // over TLS, if the protocol allows both
 }
 
-// appProtocols are those of Service ports. Names without a prefix are IANA's;
-// those with one are Kubernetes' own (KEP-3726). grpc is nobody's, and many write it.
+// appProtocols are the values of appProtocol of Service ports. Names without a prefix
+// are IANA's, those with kubernetes.io/ are from KEP-3726. Nobody defines grpc and
+// grpcs, but they are common.
 var appProtocols = map[string]speech{
 	"": {protocol: config.ProtocolHTTP}, "http": {protocol: config.ProtocolHTTP}, "kubernetes.io/ws": {protocol: config.ProtocolHTTP},
 	"https": {protocol: config.ProtocolHTTPS}, "kubernetes.io/wss": {protocol: config.ProtocolHTTPS},
@@ -30,30 +31,30 @@ var annotated = map[string]speech{
 	"GRPC": {protocol: config.ProtocolGRPC}, "GRPCS": {config.ProtocolGRPC, true},
 }
 
-// suffixes are what backends are called by beside those that speak what their Service says.
+// suffixes distinguish backends whose protocol differs from appProtocol.
 var suffixes = map[speech]string{
 	annotated["HTTP"]: "/http", annotated["HTTPS"]: "/https", annotated["GRPC"]: "/grpc", annotated["GRPCS"]: "/grpcs",
 }
 
-// speak makes b one that speaks s.
+// speak sets the protocol of b.
 func (b *Backend) speak(s speech) {
 	b.Protocol, b.HTTP2 = s.protocol, s.protocol == config.ProtocolHTTPS
 	b.Secure = s.secure
-	// Nothing says which certificates to expect, and Pods mostly show some that
-	// they made themselves. It is no worse than the plain HTTP of all others.
+	// Nothing says which certificates to expect, and most Pods have self-signed ones.
+	// This is no worse than plain HTTP, which all other backends use.
 	b.TLS.InsecureSkipVerify = b.UsesTLS()
 }
 
-// letSpeak sets what b, a backend of w, speaks: what the Ingress says of its
-// Services, or else what the port says of itself. An Ingress that says something
-// else than the port has a backend of its own.
+// letSpeak sets the protocol of b, a backend of w, by the annotation of the Ingress or
+// else by the appProtocol of the port. If the two differ, the Ingress gets a backend
+// of its own.
 func (v *conversion) letSpeak(b *Backend, w *want) {
 	own := appProtocols[""]
 	if found, err := portOf(v.services[b.Source], b.Port); err == nil {
 		known := false
 		if own, known = appProtocols[strings.ToLower(found.protocol)]; !known {
 			own = appProtocols[""]
-			v.on(w.by, ReasonProtocol, "Service %s has the appProtocol %q, which weir does not speak; it gets HTTP/1.1.", b.Source, found.protocol)
+			v.on(w.by, ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
 		}
 	}
 	b.speak(own)
@@ -64,7 +65,7 @@ func (v *conversion) letSpeak(b *Backend, w *want) {
 	s, known := annotated[strings.ToUpper(strings.TrimSpace(value))]
 	switch {
 	case !known:
-		v.on(w.by, ReasonAnnotation, "The annotation %s is %q, which weir does not speak; write HTTP, HTTPS, GRPC or GRPCS. Services get what their ports say (appProtocol), or else HTTP/1.1.", AnnotationProtocol, value)
+		v.on(w.by, ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
 	case s != own:
 		b.speak(s)
 		b.Name += suffixes[s]

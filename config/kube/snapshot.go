@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// snapshotTimeout bounds one list of objects.
+// snapshotTimeout limits one list request.
 const snapshotTimeout = 30 * time.Second
 
-// Snapshot reads the Ingresses, their classes and all Services of a cluster,
-// once. It looks at no Secret.
+// Snapshot reads the Ingresses, IngressClasses and Services of a cluster once. It
+// reads no Secrets.
 func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 	m := &Manifests{}
 	for _, kind := range []Kind{IngressClasses, Ingresses, Services} {
@@ -30,7 +30,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Manifests, error) {
 func (c *Client) read(ctx context.Context, kind Kind, m *Manifests) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	list, err := c.List(kind, Scope{}).ListWithContext(ctx, metav1.ListOptions{})
+	list, err := c.List(kind, Selection{}).ListWithContext(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

@@ -16,12 +16,12 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// port is one entry of the ConfigMap of raw TCP: a port to listen on, and where it leads.
+// port is one entry of the ConfigMap for raw TCP: a port to listen on, and its Service.
 type port struct {
 	number        int
 	source        config.ObjectName
 	to            networkingv1.ServiceBackendPort
-	header, sends bool // the suffixes PROXY: clients send a header; the Service is sent one
+	header, sends bool // the suffixes PROXY: clients send a PROXY header; weir sends one to the Service
 }
 
 // parsePort reads an entry as ingress-nginx does: the port, and
@@ -29,11 +29,11 @@ type port struct {
 func parsePort(key, value string) (port, error) {
 	number, err := strconv.ParseUint(key, 10, 16)
 	if err != nil || number == 0 {
-		return port{}, fmt.Errorf("has the key %q, which is no port; write a number from 1 to 65535", key)
+		return port{}, fmt.Errorf("has the key %q, which is not a port; write a number from 1 to 65535", key)
 	}
 	parts := strings.Split(value, ":")
 	if len(parts) < 2 || len(parts) > 4 {
-		return port{}, fmt.Errorf("is %q; write namespace/service:port, and :PROXY behind it where clients send a header", value)
+		return port{}, fmt.Errorf("is %q; write namespace/service:port, followed by :PROXY if clients send a PROXY header", value)
 	}
 	source, err := config.ParseObjectName(parts[0])
 	if err != nil || parts[1] == "" {
@@ -49,7 +49,7 @@ func parsePort(key, value string) (port, error) {
 		switch {
 		case suffix == "":
 		case !strings.EqualFold(suffix, "PROXY"):
-			return port{}, fmt.Errorf("is %q, whose suffix %q means nothing; there is PROXY alone", value, suffix)
+			return port{}, fmt.Errorf("is %q, and its suffix %q is unknown; write PROXY, or remove the suffix", value, suffix)
 		case i == 0:
 			p.header = true
 		default:
@@ -59,7 +59,7 @@ func parsePort(key, value string) (port, error) {
 	return p, nil
 }
 
-// tcp makes a listener and its route of each entry.
+// tcp makes a listener and its route for each entry.
 func (v *conversion) tcp() {
 	m := v.o.TCP
 	if m == nil || v.settings.TCP == nil {
@@ -74,7 +74,7 @@ func (v *conversion) tcp() {
 		case err != nil:
 			v.event(at, ReasonPort, "The entry %s %v.", key, err)
 		case taken[p.number]:
-			v.event(at, ReasonPort, "The entry %s is for a port that another entry has; take one out.", key)
+			v.event(at, ReasonPort, "The entry %s has the same port as another entry; remove one of them.", key)
 		default:
 			taken[p.number] = true
 			v.open(at, m, p)
@@ -82,9 +82,9 @@ func (v *conversion) tcp() {
 	}
 }
 
-// Unavailable is the event of a listener of r that could not be bound.
+// Unavailable is the event for a listener of r that weir could not bind.
 func (r *Routing) Unavailable(listener string, err error) Event {
-	return Event{r.Ports, ReasonPortInUse, fmt.Sprintf("Port %s cannot be listened on: %v; it is tried again.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
+	return Event{r.Ports, ReasonPortInUse, fmt.Sprintf("weir cannot listen on port %s, and will try again: %v.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
 }
 
 // open makes the listener of one port, if it is free.
@@ -92,7 +92,7 @@ func (v *conversion) open(at corev1.ObjectReference, m *corev1.ConfigMap, p port
 	l := config.NewListener(fmt.Sprintf("%s/%d", m.Name, p.number))
 	l.Network, l.Protocol, l.Address = "tcp", config.ProtocolTCP, net.JoinHostPort(v.address(), strconv.Itoa(p.number))
 	if whose := v.occupant(l.Address); whose != "" {
-		v.event(at, ReasonTaken, "Port %d is %s of weir's configuration; choose another.", p.number, whose)
+		v.event(at, ReasonTaken, "Port %d is in use by %s of weir's configuration; choose another port.", p.number, whose)
 		return
 	}
 	if p.header {
@@ -100,7 +100,7 @@ func (v *conversion) open(at corev1.ObjectReference, m *corev1.ConfigMap, p port
 	}
 	b, err := v.serving(p.source, p.to)
 	if err != nil {
-		v.event(at, reasonOf(err), "The backend of port %d %v.", p.number, err)
+		v.event(at, reasonOf(err), "The backend of port %d is %v.", p.number, err)
 	}
 	b.Name += "/tcp"
 	b.Protocol = config.ProtocolTCP
@@ -115,8 +115,8 @@ func (v *conversion) open(at corev1.ObjectReference, m *corev1.ConfigMap, p port
 	})
 }
 
-// address is the IP address that all listeners for Ingresses share, so that raw
-// TCP is found where HTTPS is; empty for all addresses.
+// address is the IP address that all listeners for Ingresses share, so that raw TCP
+// and HTTPS have the same address; empty for all addresses.
 func (v *conversion) address() (shared string) {
 	for i, l := range slices.Concat(v.plain, v.secure) {
 		host, _, _ := net.SplitHostPort(l.Address)
@@ -128,7 +128,7 @@ func (v *conversion) address() (shared string) {
 	return shared
 }
 
-// occupant says what the file has at the address.
+// occupant names what uses the address in the file; empty: nothing.
 func (v *conversion) occupant(address string) string {
 	for _, l := range v.file.Listeners {
 		if config.Collide("tcp", address, l.Network, l.Address) {
@@ -141,12 +141,15 @@ func (v *conversion) occupant(address string) string {
 	if a := v.file.Admin; config.Collide("tcp", address, a.Network, a.Address) {
 		return "the admin port"
 	}
+	if m := v.file.Metrics; m != nil && config.Collide("tcp", address, m.Network, m.Address) {
+		return "the metrics port"
+	}
 	return ""
 }
 
-// headerPolicy names the policy of a port where clients send a header: what the
-// configuration says, or that of the listeners for Ingresses, which the same
-// load balancer leads to. Where nothing says who may, everybody has to.
+// headerPolicy names the PROXY header policy of a port: the one in the configuration,
+// or the one of the listeners for Ingresses, which are behind the same load balancer.
+// If there is none, every peer must send a PROXY header.
 func (v *conversion) headerPolicy(at corev1.ObjectReference, m *corev1.ConfigMap, p port) string {
 	if name := v.settings.TCP.HeaderPolicy; name != "" {
 		return name
@@ -158,7 +161,7 @@ func (v *conversion) headerPolicy(at corev1.ObjectReference, m *corev1.ConfigMap
 	if name != "" {
 		return name
 	}
-	v.event(at, ReasonOpen, "Port %d wants a PROXY header, and nothing says of whom, so whoever reaches it can claim any address; name a policy in kubernetes.tcp.proxy_protocol in weir's configuration.", p.number)
+	v.event(at, ReasonOpen, "Port %d requires a PROXY header, but no policy limits who may send it, so any client can forge its address; name a policy in kubernetes.tcp.proxy_protocol in weir's configuration.", p.number)
 	name = m.Namespace + "/" + m.Name
 	if len(v.out.HeaderPolicies) == 0 {
 		everybody := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}

@@ -18,28 +18,30 @@ import (
 )
 
 const (
-	// settle is how long no object that routes are made of may change before that
-	// is told of: an application is many objects, which come together.
-	settle = 50 * time.Millisecond
-	// patience bounds settle where objects change all the time.
-	patience = 500 * time.Millisecond
-	// The same for endpoints and the node, which are quickly worked out and urgent:
-	// requests go to Pods that are gone.
-	quickSettle   = 10 * time.Millisecond
-	quickPatience = 50 * time.Millisecond
-	// pause is how many times as long as a conversion took no other one begins.
-	// So a cluster whose Ingresses change all the time costs a fifth of a core.
+	// debounce is the time without changes of routes after which Source reports
+	// them: the objects of one application arrive together.
+	debounce = 50 * time.Millisecond
+	// maxDebounce limits that time while objects change all the time.
+	maxDebounce = 500 * time.Millisecond
+	// The same for endpoints and the node, which are cheap to convert and urgent:
+	// requests still go to Pods that are gone.
+	quickDebounce    = 10 * time.Millisecond
+	maxQuickDebounce = 50 * time.Millisecond
+	// pause is the time between two conversions, as a multiple of the time that the
+	// first one took. So conversions use at most a fifth of a core.
 	pause = 4
+	// endPatience is how long Run waits for its goroutines after its context has ended.
+	endPatience = time.Second
 )
 
-// Change is what became of a cluster's objects since the last one.
+// Change is a change of a cluster's objects since the last Change.
 type Change struct {
-	Routing *Routing // nil: as it was
-	// Endpoints are those of Routing's backends by name, or without Routing
-	// those of the backends whose endpoints are others now.
+	Routing *Routing // nil: unchanged
+	// Endpoints are the endpoints of Routing's backends by name; without Routing, only
+	// of backends whose endpoints changed.
 	Endpoints map[string][]config.Endpoint
-	Node      *Node // nil: as it was
-	// Since is when the first of the objects was seen to change.
+	Node      *Node // nil: unchanged
+	// Since is when weir saw the first of these changes.
 	Since time.Time
 }
 
@@ -50,21 +52,21 @@ type Options struct {
 	// Lint is the Converter's.
 	Lint Lint
 	// List returns how the objects of a kind are listed and watched; Client.List is one.
-	List func(Kind, Scope) *cache.ListWatch
-	// Changed is told of each change, on the goroutine of Run. The first one has everything.
+	List func(Kind, Selection) *cache.ListWatch
+	// Changed is called with each change, on the goroutine of Run. The first one has everything.
 	Changed func(Change)
-	// Trouble is told why objects cannot be listed or watched at the moment,
-	// again and again while it lasts. What is known stays in effect.
+	// Trouble is called with the error when objects cannot be listed or watched, again
+	// and again while this lasts. The known objects stay in effect.
 	Trouble func(Kind, error)
-	// Answered is told that they can be, each time they are.
+	// Answered is called each time objects were listed, or a watch began.
 	Answered func(Kind)
-	// Panicked is told of a fault of weir's own in a conversion. What was known
-	// stays in effect; nil: the process ends.
+	// Panicked is called after a panic in a conversion, which is a bug of weir. The
+	// previous result stays in effect. nil: the process ends.
 	Panicked func(value any, stack []byte)
 }
 
-// Source watches a cluster. Without the API server it knows what it knew, and
-// finds out what changed meanwhile when it is back.
+// Source watches a cluster. While the API server is away, the known objects stay in
+// effect; when it is back, Source finds out what changed.
 type Source struct {
 	opts      Options
 	informers map[Kind][]informer
@@ -73,15 +75,15 @@ type Source struct {
 
 	mu        sync.Mutex
 	dirty     dirt
-	notBefore time.Time     // no conversion
+	notBefore time.Time     // no conversion before this time
 	wake      chan struct{} // has room for one
 
-	work sync.Mutex // held while something is converted and told of; guards what follows
+	work sync.Mutex // held during a conversion and the call of Changed; guards the fields below
 	known
 	node Node
 }
 
-// known is what was converted last, and under which file.
+// known is the result of the last conversion, and its file.
 type known struct {
 	converter Converter
 	routing   *Routing
@@ -89,15 +91,15 @@ type known struct {
 	endpoints map[string][]config.Endpoint // of routing's backends
 }
 
-// dirt is what was seen to change and not acted on yet.
+// dirt is the changes that were seen, and are not converted yet.
 type dirt struct {
-	routes   span // what routes are made of
+	routes   span // objects that routes depend on
 	quick    span // node, or services
 	node     bool
 	services map[config.ObjectName]bool // by their endpoints
 }
 
-// span is when something changed first and last; zero: nothing did.
+// span is the times of the first and the last change; zero: there was none.
 type span struct{ first, last time.Time }
 
 func (s *span) touch() {
@@ -107,12 +109,12 @@ func (s *span) touch() {
 	}
 }
 
-// due is when it has settled.
-func (s span) due(settle, patience time.Duration) time.Time {
-	if at := s.last.Add(settle); at.Before(s.first.Add(patience)) {
+// due is when the changes of the span are reported.
+func (s span) due(debounce, maxDebounce time.Duration) time.Time {
+	if at := s.last.Add(debounce); at.Before(s.first.Add(maxDebounce)) {
 		return at
 	}
-	return s.first.Add(patience)
+	return s.first.Add(maxDebounce)
 }
 
 // NewSource makes a Source that watches nothing yet.
@@ -122,20 +124,20 @@ func NewSource(opts Options) (*Source, error) {
 	return s, s.makeInformers()
 }
 
-// HasSynced says whether all objects were listed and Changed has returned from the first change.
+// HasSynced reports whether all objects were listed, and Changed has returned from its first call.
 func (s *Source) HasSynced() bool { return s.synced.Load() }
 
-// Fits says whether the Source watches what a configuration of the file needs;
-// else that takes another Source.
+// Fits reports whether the Source watches the objects that a configuration of the file
+// needs. If not, the configuration needs another Source.
 func (s *Source) Fits(file *config.Config) bool {
 	k := file.Kubernetes
-	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && reflect.DeepEqual(scopes(file), scopes(s.opts.File))
+	return k != nil && k.Kubeconfig == s.opts.File.Kubernetes.Kubeconfig && reflect.DeepEqual(selections(file), selections(s.opts.File))
 }
 
-// Try hands to use what the objects come to under another configuration of the
-// file: all of it, or what Pending has until all are known. Where use
-// returns an error everything stays as it was, else the file is the Source's
-// from then on. Nothing is told to Changed meanwhile.
+// Try converts the objects under another configuration of the file, and calls use with
+// the whole result; until all objects are known, with the result of Pending. If use
+// returns an error, nothing changes. Otherwise the Source uses the file from then on.
+// Changed is not called meanwhile.
 func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -161,12 +163,21 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	return nil
 }
 
-// Run watches until ctx ends, and returns when everything of it has ended.
+// Run watches until ctx ends. It returns when all its goroutines have ended, or
+// after endPatience: while the API server refuses connections, informers sleep
+// for up to a minute, even if ctx ends meanwhile.
 func (s *Source) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		ended := make(chan struct{})
+		go func() { defer close(ended); running.Wait() }()
+		select {
+		case <-ended:
+		case <-time.After(endPatience):
+		}
+	}()
 	var synced []cache.DoneChecker
 	for _, all := range s.informers {
 		for _, i := range all {
@@ -186,7 +197,7 @@ func (s *Source) Run(ctx context.Context) {
 	s.loop(ctx)
 }
 
-// loop waits for changes, and for their end, and tells of them.
+// loop waits until changes are due, and reports them.
 func (s *Source) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -208,12 +219,12 @@ func (s *Source) loop(ctx context.Context) {
 	}
 }
 
-// due is when there is something to tell of, if there is.
+// due is when the next report is due, if there are changes.
 func (s *Source) due() (at time.Time, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.dirty.quick; !d.last.IsZero() {
-		at, any = d.due(quickSettle, quickPatience), true
+		at, any = d.due(quickDebounce, maxQuickDebounce), true
 	}
 	if !s.dirty.routes.last.IsZero() {
 		if routes := s.routesDue(); !any || routes.Before(at) {
@@ -225,14 +236,14 @@ func (s *Source) due() (at time.Time, any bool) {
 
 // routesDue is when the next conversion may begin. s.mu is held.
 func (s *Source) routesDue() time.Time {
-	at := s.dirty.routes.due(settle, patience)
+	at := s.dirty.routes.due(debounce, maxDebounce)
 	if at.Before(s.notBefore) {
 		return s.notBefore
 	}
 	return at
 }
 
-// note remembers that something changed.
+// note records a change.
 func (s *Source) note(what func(*dirt)) {
 	s.mu.Lock()
 	what(&s.dirty)
@@ -243,8 +254,8 @@ func (s *Source) note(what func(*dirt)) {
 	}
 }
 
-// take returns what changed. What routes are made of stays behind until it has
-// settled, unless all is wanted.
+// take returns the changes that are due, or all of them. Changes of routes stay
+// behind until their debounce time is over.
 func (s *Source) take(all bool) (d dirt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -17,203 +16,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	fake "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
-
-// server stands in for an API server: what it holds, by kind and scope.
-type server struct {
-	t    testing.TB
-	mu   sync.Mutex
-	held map[Kind]*fake.FakeControllerSource
-	// down fails every request; it is looked at for each.
-	down  error
-	lists int
-	asked map[Kind][]Scope
-}
-
-func newServer(t testing.TB) *server {
-	return &server{t: t, held: map[Kind]*fake.FakeControllerSource{}, asked: map[Kind][]Scope{}}
-}
-
-func (s *server) of(kind Kind) *fake.FakeControllerSource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[kind] == nil {
-		s.held[kind] = fake.NewFakeControllerSource()
-	}
-	return s.held[kind]
-}
-
-// List is Options.List.
-func (s *server) List(kind Kind, scope Scope) *cache.ListWatch {
-	source := s.of(kind)
-	s.mu.Lock()
-	s.asked[kind] = append(s.asked[kind], scope)
-	s.mu.Unlock()
-	return &cache.ListWatch{
-		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			s.mu.Lock()
-			s.lists++
-			down := s.down
-			s.mu.Unlock()
-			if down != nil {
-				return nil, down
-			}
-			return source.List(o)
-		},
-		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			s.mu.Lock()
-			down := s.down
-			s.mu.Unlock()
-			if down != nil {
-				return nil, down
-			}
-			events, err := source.Watch(o)
-			if err != nil {
-				return nil, err
-			}
-			// The fake shows what it holds itself, which informers take for theirs.
-			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
-				e.Object = e.Object.DeepCopyObject()
-				return e, true
-			}), nil
-		},
-	}
-}
-
-func (s *server) set(down error) {
-	s.mu.Lock()
-	s.down = down
-	s.mu.Unlock()
-	for kind := range example {
-		if down != nil {
-			s.of(kind).ResetWatch()
-		}
-	}
-}
-
-// put adds what manifests say, or replaces it.
-func (s *server) put(manifests string) {
-	s.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
-		if list, err := f.List(metav1.ListOptions{}); err == nil && holds(list, o) {
-			f.Modify(o)
-		} else {
-			f.Add(o)
-		}
-	})
-}
-
-func holds(list, o runtime.Object) bool {
-	wanted := o.(metav1.Object)
-	for _, raw := range list.(*corev1.List).Items {
-		if held := raw.Object.(metav1.Object); held.GetName() == wanted.GetName() && held.GetNamespace() == wanted.GetNamespace() {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *server) remove(manifests string) {
-	s.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) { f.Delete(o) })
-}
-
-func (s *server) each(manifests string, do func(*fake.FakeControllerSource, runtime.Object)) {
-	s.t.Helper()
-	m := mustRead(s.t, manifests)
-	forEach(m.Classes, IngressClasses, s, do)
-	forEach(m.Ingresses, Ingresses, s, do)
-	forEach(m.Services, Services, s, do)
-	forEach(m.Secrets, Secrets, s, do)
-	forEach(m.Namespaces, Namespaces, s, do)
-	forEach(m.ConfigMaps, ConfigMaps, s, do)
-	forEach(m.Slices, EndpointSlices, s, do)
-	forEach(m.Nodes, Nodes, s, do)
-}
-
-func forEach[T runtime.Object](all []T, kind Kind, s *server, do func(*fake.FakeControllerSource, runtime.Object)) {
-	for _, o := range all {
-		do(s.of(kind), o)
-	}
-}
-
-// watched is a Source on a server, and what it told.
-type watched struct {
-	*Source
-	*server
-	mu       sync.Mutex
-	changes  []Change
-	troubles []error
-}
-
-// observe runs test with a Source that watches a server with manifests, in a
-// bubble whose time is not the machine's.
-func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := &watched{server: newServer(t)}
-		w.put(manifests)
-		source, err := NewSource(Options{File: mustParse(t, text), Lint: lint.Undone, List: w.List,
-			Changed: func(c Change) {
-				w.mu.Lock()
-				w.changes = append(w.changes, c)
-				w.mu.Unlock()
-			},
-			Trouble: func(_ Kind, err error) {
-				w.mu.Lock()
-				w.troubles = append(w.troubles, err)
-				w.mu.Unlock()
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Source = source
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			source.Run(ctx)
-		}()
-		defer func() {
-			cancel()
-			<-ended
-			w.shutdown()
-		}()
-		test(t, w)
-	})
-}
-
-func (s *server) shutdown() {
-	for kind := range example {
-		s.of(kind).Shutdown()
-	}
-}
-
-// next waits until things are quiet, and returns what was told since the last call.
-func (w *watched) next() []Change {
-	time.Sleep(time.Second)
-	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	told := w.changes
-	w.changes = nil
-	return told
-}
-
-// one is next, where exactly one change is expected.
-func (w *watched) one(t *testing.T) Change {
-	t.Helper()
-	told := w.next()
-	if len(told) != 1 {
-		t.Fatalf("was told %d times, want once: %+v", len(told), told)
-	}
-	return told[0]
-}
 
 const ingressAndService = `
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {ingressClassName: weir, tls: [{hosts: [a.example], secretName: a}], rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {name: http}}}}]}}]}}
@@ -222,22 +29,6 @@ const ingressAndService = `
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {names: a.example, other: thing}}
 `
-
-func slice(name, service string, addresses ...string) string {
-	var endpoints []string
-	for _, a := range addresses {
-		endpoints = append(endpoints, "{addresses: ["+a+"]}")
-	}
-	return fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: %s, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: http, port: 8080}], endpoints: [%s]}",
-		name, service, strings.Join(endpoints, ", "))
-}
-
-func addressesOf(endpoints []config.Endpoint) (all []string) {
-	for _, e := range endpoints {
-		all = append(all, e.Address)
-	}
-	return all
-}
 
 func TestSourceTellsEverythingOnce(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1", "10.0.0.2"), func(t *testing.T, w *watched) {
@@ -359,7 +150,16 @@ func TestStatusIsNoChange(t *testing.T) {
 		delete(s.Annotations, "traefik.ingress.kubernetes.io/service.middlewares")
 		w.of(Services).Modify(s.DeepCopy())
 		w.one(t)
-		o.Annotations = map[string]string{nginxPrefix + "rewrite-target": "/"}
+		tls := o.Spec.TLS
+		o.Spec.TLS = nil
+		w.of(Ingresses).Modify(o.DeepCopy())
+		w.one(t)
+		o.Annotations = map[string]string{traefikPrefix + "router.tls": "true"}
+		w.of(Ingresses).Modify(o.DeepCopy())
+		if c := w.one(t); c.Routing.Routes[0].Redirect == nil {
+			t.Errorf("it told %+v", c)
+		}
+		o.Spec.TLS, o.Annotations = tls, map[string]string{nginxPrefix + "rewrite-target": "/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
 			t.Errorf("it told %+v", c)
@@ -532,21 +332,21 @@ func TestNode(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	f := func(section, node string, want map[Kind][]Scope) {
+	f := func(section, node string, want map[Kind][]Selection) {
 		t.Helper()
-		got := scopes(mustParse(t, node+"listeners: {web: {address: ':80', protocol: http}}\nkubernetes: "+section+"\n"))
+		got := selections(mustParse(t, node+"listeners: {web: {address: ':80', protocol: http}}\nkubernetes: "+section+"\n"))
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s watches\n%v, want\n%v", section, got, want)
 		}
 	}
-	every := []Scope{{}}
-	f("{}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every, Secrets: {{"", certificatesOnly}}})
-	f("{namespaces: [b, a], default_certificate: a/x}", "node: n\n", map[Kind][]Scope{IngressClasses: every, Ingresses: {{"a", ""}, {"b", ""}},
+	every := []Selection{{}}
+	f("{}", "", map[Kind][]Selection{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every, Secrets: {{"", certificatesOnly}}})
+	f("{namespaces: [b, a], default_certificate: a/x}", "node: n\n", map[Kind][]Selection{IngressClasses: every, Ingresses: {{"a", ""}, {"b", ""}},
 		Services: {{"a", ""}, {"b", ""}}, EndpointSlices: {{"a", ""}, {"b", ""}}, Secrets: {{"a", certificatesOnly}, {"b", certificatesOnly}},
 		Nodes: {{"", "metadata.name=n"}}})
-	f("{namespaces: [a], default_certificate: c/x, tcp: {config_map: d/ports}}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: {{"a", ""}},
+	f("{namespaces: [a], default_certificate: c/x, tcp: {config_map: d/ports}}", "", map[Kind][]Selection{IngressClasses: every, Ingresses: {{"a", ""}},
 		Services: {{"a", ""}}, EndpointSlices: {{"a", ""}}, Secrets: {{"a", certificatesOnly}, {"c", "metadata.name=x"}}, ConfigMaps: {{"d", "metadata.name=ports"}}})
-	f("{namespace_labels: [a=b]}", "", map[Kind][]Scope{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every,
+	f("{namespace_labels: [a=b]}", "", map[Kind][]Selection{IngressClasses: every, Ingresses: every, Services: every, EndpointSlices: every,
 		Secrets: {{"", certificatesOnly}}, Namespaces: every})
 }
 

@@ -279,7 +279,7 @@ func (after glance) since(before glance) sample {
 	return sample{Micros: float64(cpu.Nanoseconds()) / 1e3 / n, PerSecond: n / d.Seconds(), Busy: cpu.Seconds() / d.Seconds()}
 }
 
-// check says whether the load was the one that was meant: connections kept
+// check reports whether the load was the one that was meant: connections kept
 // alive on both sides of the proxy, or one for each request on the client's.
 func (after glance) check(before glance, r row) error {
 	n := after.requests - before.requests
@@ -376,8 +376,12 @@ func (b *bench) takeProfile(r row) error {
 }
 
 // fetch asks weir's admin port.
-func fetch(url string, within time.Duration) ([]byte, error) {
-	resp, err := (&http.Client{Timeout: within}).Get(url)
+func fetch(method, url string, within time.Duration) ([]byte, error) {
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Timeout: within}).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +394,7 @@ func fetch(url string, within time.Duration) ([]byte, error) {
 
 // writeProfile gets one from weir's admin port, for a file name.pprof in a folder.
 func writeProfile(url, folder, name string) error {
-	text, err := fetch(url, time.Hour) // a profile of the CPU takes as long as a round
+	text, err := fetch("POST", url, time.Hour) // a CPU profile takes as long as a round
 	if err != nil {
 		return err
 	}

@@ -214,7 +214,7 @@ func collections(peer string, s setup) (int, error) {
 	if peer != "weir" {
 		return -1, nil
 	}
-	text, err := fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.AdminPort), time.Minute)
+	text, err := fetch("GET", fmt.Sprintf("http://127.0.0.1:%d/metrics", s.AdminPort), time.Minute)
 	if err != nil {
 		return 0, err
 	}

@@ -136,7 +136,7 @@ func (k shake) once(address, body string, config *tls.Config, resumed bool) erro
 	return checkResponse(bufio.NewReader(c), body)
 }
 
-// check says whether all proxies do the same work, and resume exactly where they shall.
+// check reports whether all proxies do the same work, and resume exactly where they shall.
 func (k shake) check(s tls.ConnectionState, resumed bool) error {
 	key := x509.ECDSA
 	if k.RSA {

@@ -168,7 +168,7 @@ func (p *process) ready(port int) error {
 	return fmt.Errorf("%s does not listen on port %d: %s", p.cmd.Args[3], port, p.output())
 }
 
-// state says whether the process has ended, and how.
+// state reports whether the process has ended, and how.
 func (p *process) state() string {
 	select {
 	case <-p.done:

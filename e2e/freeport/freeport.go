@@ -66,7 +66,7 @@ func (r *Range) Take(host string) (string, error) {
 	return "", fmt.Errorf("there is no free port of %s between %d and %d", host, r.First, r.Last)
 }
 
-// Probe says whether one can listen on an address, without listening: no client
+// Probe reports whether one can listen on an address, without listening: no client
 // gets connected, and no process that is forked meanwhile keeps it.
 func Probe(address netip.AddrPort) error {
 	family, sa := syscall.AF_INET6, syscall.Sockaddr(&syscall.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()})

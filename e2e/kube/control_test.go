@@ -61,7 +61,7 @@ func wantLeader(t testing.TB, a, b *weir) (leader, other *weir) {
 }
 
 // TestLeaderDies: of two replicas one writes statuses and events, the other goes
-// on when it dies, and nothing is said twice.
+// on when it dies, nothing is said twice, and a corrected fault is said to be so.
 func TestLeaderDies(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "missing", ""))
@@ -91,6 +91,8 @@ func TestLeaderDies(t *testing.T) {
 	if seen != 1 {
 		t.Errorf("there are %d events about one thing", seen)
 	}
+	s.apply(deployment("missing", 1)) // with its Service
+	s.wantEvent("Ingress", "bad", "Sync")
 	if n := other.metric("weir_kubernetes_lease_failures_total"); n != 0 {
 		t.Errorf("the Lease could not be had %v times", n)
 	}

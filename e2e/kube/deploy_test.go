@@ -5,6 +5,7 @@ package kube
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,32 +15,41 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// monitors is as much of the Prometheus Operator's kind as weir's manifests use.
-const monitors = `
+// monitors are the kinds of the Prometheus Operator, with the fields that weir's manifests use.
+var monitors = monitorKind("ServiceMonitor", `{type: object, required: [endpoints, selector], properties: {
+  selector: {type: object, properties: {matchLabels: {type: object, additionalProperties: {type: string}}}},
+  endpoints: {type: array, items: {type: object, properties: {
+    port: {type: string}, path: {type: string}, interval: {type: string}, honorLabels: {type: boolean}}}}}}`) +
+	monitorKind("PrometheusRule", `{type: object, required: [groups], properties: {
+  groups: {type: array, items: {type: object, required: [name, rules], properties: {
+    name: {type: string},
+    rules: {type: array, items: {type: object, required: [alert, expr], properties: {
+      alert: {type: string}, expr: {type: string}, for: {type: string},
+      labels: {type: object, additionalProperties: {type: string}},
+      annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}`)
+
+// monitorKind defines a kind of the Prometheus Operator whose spec has this schema.
+func monitorKind(kind, spec string) string {
+	singular := strings.ToLower(kind)
+	return fmt.Sprintf(`---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: servicemonitors.monitoring.coreos.com}
+metadata: {name: %[2]ss.monitoring.coreos.com}
 spec:
   group: monitoring.coreos.com
   scope: Namespaced
-  names: {kind: ServiceMonitor, plural: servicemonitors, singular: servicemonitor}
+  names: {kind: %[1]s, plural: %[2]ss, singular: %[2]s}
   versions:
-    - name: v1
-      served: true
-      storage: true
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
-              type: object
-              required: [endpoints, selector]
-              properties:
-                selector: {type: object, properties: {matchLabels: {type: object, additionalProperties: {type: string}}}}
-                endpoints:
-                  type: array
-                  items: {type: object, properties: {port: {type: string}, path: {type: string}, interval: {type: string}}}
-`
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: %[3]s}}}}
+`, kind, singular, spec)
+}
+
+// applyMonitors defines these kinds, and waits until the API server accepts objects of them.
+func (s *stage) applyMonitors() {
+	s.Helper()
+	s.apply(monitors)
+	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com", "--timeout=30s")
+}
 
 // dryRun has the API server check manifests as if it took them.
 func (s *stage) dryRun(text string) {
@@ -61,8 +71,7 @@ func (s *stage) dryRun(text string) {
 // TestManifests has the API server check what deploy has, each way it can be put together.
 func TestManifests(t *testing.T) {
 	s := newStage(t)
-	s.apply(monitors)
-	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "--timeout=30s")
+	s.applyMonitors()
 	// A dry run puts nothing into namespaces that it did not make either.
 	components, err := filepath.Glob("../../deploy/kustomize/components/*")
 	if err != nil || len(components) < 9 {
@@ -114,8 +123,7 @@ func (s *stage) kustomized(folder string) {
 func TestChart(t *testing.T) {
 	s := newStage(t)
 	s.needHelm()
-	s.apply(monitors)
-	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "--timeout=30s")
+	s.applyMonitors()
 	variants, err := filepath.Glob("../../deploy/helm/values/*.yaml")
 	if err != nil || len(variants) < 5 {
 		t.Fatalf("there are the values %v, %v", variants, err)
@@ -131,7 +139,45 @@ func TestChart(t *testing.T) {
 			s.checkConfiguration(s.helm(append(args, "--show-only", "templates/config.yaml")...))
 		})
 	}
+	chartValues(s)
 	s.helm("lint", chart, "--strict", "--kube-version", "1.36")
+}
+
+// chartValues tests what single values change, and which values the chart refuses.
+func chartValues(s *stage) {
+	s.Helper()
+	for set, complaint := range map[string]string{
+		"imagee.tag=1": "imagee", "config.drain.lame_duck=2m30s": "terminationGracePeriodSeconds is 160",
+		"kind=DaemonSet,autoscaling.create=true":                       "autoscaling.create is for kind Deployment",
+		"autoscaling.create=true,autoscaling.minReplicas=20":           "more than maxReplicas",
+		"autoscaling.create=true,autoscaling.cpu=0":                    "needs something to go by",
+		"autoscaling.create=true,resources.requests=null":              "set that too",
+		"autoscaling.max=3":                                            "max",
+		"service.type=ClusterIP,service.nodePorts.http=30080":          "needs service.type NodePort",
+		"service.nodePorts.tcp.ssh=30022":                              "no port of service.tcp",
+		"service.nodePorts.htp=30080":                                  "htp",
+		"prometheusRule.create=true,prometheusRule.without={WeirDown}": "there is no such alert",
+	} {
+		out, err := exec.Command(helm, "template", "edge", chart, "--kube-version", "1.36", "--set", set).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), complaint) {
+			s.Errorf("with %s helm says\n%s\nwant %q", set, out, complaint)
+		}
+	}
+	for set, want := range map[string]string{
+		"config.listeners.web.address=:9080": "containerPort: 9080", "config.kubernetes.publish=null": "publish: none",
+		"service.nodePorts.https=30443": "targetPort: https, nodePort: 30443}", "autoscaling.create=true": "kind: HorizontalPodAutoscaler",
+		"prometheusRule.create=true": "- alert: WeirBackendDown",
+	} {
+		out := s.helm("template", "edge", chart, "--kube-version", "1.36", "--set", set)
+		if !strings.Contains(out, want) {
+			s.Errorf("with %s there is no %q", set, want)
+		}
+		// With both set, the autoscaler and the chart would overwrite each other's number
+		// of replicas.
+		if scaled := strings.HasPrefix(set, "autoscaling"); scaled == strings.Contains(out, "\n  replicas: ") {
+			s.Errorf("with %s there are replicas, or none:\n%s", set, out)
+		}
+	}
 }
 
 // checkConfiguration has weir check the configuration in a ConfigMap.

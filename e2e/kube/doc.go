@@ -6,6 +6,6 @@
 // weir has the rights that the manifests in deploy give it, and no others.
 //
 // WEIR_KUBE_KIT is the folder that kit/build built into. Without one the tests
-// are skipped; where CI=true they fail. WEIR_E2E_BINARY names a weir to drive
-// instead of building one.
+// are skipped; where CI=true they fail. WEIR_KUBE_BINARY, or else WEIR_E2E_BINARY,
+// names a weir to drive instead of building one.
 package kube

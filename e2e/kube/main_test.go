@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,7 @@ import (
 // What the process that makes the namespace tells the one in it.
 const (
 	kitVariable    = "WEIR_KUBE_KIT"
-	binaryVariable = "WEIR_E2E_BINARY"
+	binaryVariable = "WEIR_KUBE_BINARY"
 	insideVariable = "WEIR_KUBE_INSIDE"
 )
 
@@ -40,7 +41,8 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	kit, weirFile, scratch = os.Getenv(kitVariable), os.Getenv(binaryVariable), os.Getenv(insideVariable)
+	kit, scratch = os.Getenv(kitVariable), os.Getenv(insideVariable)
+	weirFile = cmp.Or(os.Getenv(binaryVariable), os.Getenv("WEIR_E2E_BINARY"))
 	helm, _ = exec.LookPath(filepath.Join(kit, "helm"))
 	if scratch != "" {
 		return runInside(m)
@@ -110,7 +112,8 @@ func runInNamespace(users bool) error {
 	return c.Run()
 }
 
-// build makes weir, static as it is shipped.
+// build makes weir: in CI static, as it is shipped; elsewhere as "go test" compiles
+// packages, which makes it anew in seconds.
 func build() error {
 	// go test remembers which folders of the module a test has read, and runs it
 	// again when something in them has changed; what a child reads it does not see.
@@ -125,7 +128,9 @@ func build() error {
 	}
 	weirFile = filepath.Join(scratch, "weir")
 	c := exec.Command("go", "build", "-o", weirFile, "github.com/weirproxy/weir/cmd/weir")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if os.Getenv("CI") == "true" {
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build weir: %w\n%s", err, out)
 	}
@@ -134,7 +139,8 @@ func build() error {
 
 // layout is the network: every address of nodes and Pods is this machine's, and
 // clients that choose none come from 10.10.0.100. /run is ours alone, for service
-// accounts to have a token where Pods have one.
+// accounts to have a token where Pods have one, and so is the file of hosts: each
+// weir's address has a name there, as one in the DNS would lead to it.
 const layout = `set -e
 PATH=$PATH:/usr/sbin:/sbin
 ip link set lo up
@@ -142,6 +148,8 @@ ip addr add 10.10.0.100/32 dev lo
 ip route add local 10.10.0.0/16 dev lo src 10.10.0.100
 ip route add local 10.244.0.0/16 dev lo src 10.10.0.100
 mount -t tmpfs none /run
+{ cat /etc/hosts; for i in $(seq 250); do echo "10.10.1.$i weir-$i.pods.test"; done; } >$WEIR_KUBE_INSIDE/hosts
+mount --bind $WEIR_KUBE_INSIDE/hosts /etc/hosts
 `
 
 func runInside(m *testing.M) int {
@@ -217,8 +225,8 @@ func (p *process) said(n int) string {
 	return string(text[max(0, len(text)-n):])
 }
 
-// patience is how long a test waits for what has to happen. It is generous:
-// only what is broken makes a test wait so long.
+// patience is the timeout of each wait in a test. It is generous: only a broken weir
+// makes a test wait so long.
 const patience = 30 * time.Second
 
 // soon tries f until it succeeds.

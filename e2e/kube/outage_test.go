@@ -27,7 +27,7 @@ func TestAPIServerAway(t *testing.T) {
 	s.refused = true // an API server refuses everything until it has read its rules
 	s.parts["kube-apiserver"].kill()
 	eventually(t, "weir tells of the outage", func() error {
-		if !strings.Contains(w.said(1<<20), "the cluster cannot be watched") || w.metric("weir_kubernetes_watch_errors_total") == 0 {
+		if !strings.Contains(w.said(1<<20), "weir cannot watch the cluster") || w.metric("weir_kubernetes_watch_errors_total") == 0 {
 			return errors.New("it does not")
 		}
 		return nil

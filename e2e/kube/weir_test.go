@@ -35,6 +35,10 @@ type weir struct {
 
 var weirs atomic.Int32
 
+// adminToken is the token of the admin port of every weir, because the port is on the
+// address of the node.
+const adminToken = "of-every-weir-in-these-tests"
+
 // defaults are the sections that a weir has unless its configuration has them.
 // @ip is its address, @node its node, @dir a folder of its own, and @stage the
 // namespace of the test, which is the class of its Ingresses as well.
@@ -43,7 +47,7 @@ var defaults = map[string]string{
 	"listeners":  "listeners: {web: {address: '@ip:80', protocol: http}, websecure: {address: '@ip:443', protocol: tls}}\n",
 	"kubernetes": "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', lease: weir/@stage}\n",
 	"health":     "health: {address: '@ip:8086'}\n",
-	"admin":      "admin: {address: '@ip:8087'}\n",
+	"admin":      "admin: {address: '@ip:8087', token: " + adminToken + "}\n",
 	"drain":      "drain: {lame_duck: 1s, timeout: 20s}\n",
 	"log":        "log: {level: debug}\n",
 	"access_log": "access_log: {path: '@dir/access.log'}\n",
@@ -157,7 +161,12 @@ var control = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 
 // page is what a port of weir's own answers.
 func (w *weir) page(port int, path string) (status int, body string, err error) {
-	resp, err := control.Get(fmt.Sprintf("http://%s:%d%s", w.address, port, path))
+	req, err := http.NewRequest("GET", fmt.Sprintf("http://%s:%d%s", w.address, port, path), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	resp, err := control.Do(req)
 	if err != nil {
 		return 0, "", err
 	}

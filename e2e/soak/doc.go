@@ -2,7 +2,7 @@
 // everything to a weir at once that may happen to it in a year, and then looks
 // whether all is back where it began.
 //
-//	go test ./e2e/soak                              # half a minute
+//	go test ./e2e/soak -for 15s                     # half a minute
 //	go test ./e2e/soak -for 8h -load 5 -timeout 0   # a night, with more of everything
 //
 // Clients of all kinds, most of them "weir soak", hold, churn, misbehave and

@@ -18,7 +18,7 @@ type load struct {
 	listener string
 	n        int // connections, times -load
 	args     []string
-	least    int64 // exchanges there have to be in 10 s
+	least    int64 // required number of requests in 10 s
 }
 
 // Clients of the port for TLS, which wants a header of each.
@@ -57,11 +57,11 @@ var loads = []load{
 
 // report is what "weir soak" says, as far as it is looked at.
 type report struct {
-	Exchanges int64                       `json:"exchanges"`
-	Opened    int64                       `json:"connections_opened"`
-	Idle      int64                       `json:"connections_ended_idle"`
-	Outcomes  map[string]map[string]int64 `json:"outcomes"`
-	Latency   map[string]struct {
+	Requests int64                       `json:"requests"`
+	Opened   int64                       `json:"connections_opened"`
+	Idle     int64                       `json:"connections_ended_idle"`
+	Outcomes map[string]map[string]int64 `json:"outcomes"`
+	Latency  map[string]struct {
 		P50 float64 `json:"p50_seconds"`
 		P99 float64 `json:"p99_seconds"`
 	} `json:"latency"`
@@ -80,7 +80,7 @@ func (l load) run(t *testing.T, n *node, d time.Duration) {
 		return
 	}
 	connections := l.n * *more
-	args := []string{"soak", "--json", "-", "-n", strconv.Itoa(connections), "-r", strconv.Itoa(connections), "-d", d.String(), "--timeout", patience.String(), "--host", host}
+	args := []string{"soak", "--json", "-", "-n", strconv.Itoa(connections), "--connect-rate", strconv.Itoa(connections) + "/s", "-d", d.String(), "--timeout", patience.String(), "--host", host}
 	if l.listener != "raw" && !slices.Contains(l.args, "--status") { // weir's own answers do not say it
 		args = append(args, "--address-pattern", `client=(\S+) `)
 	}
@@ -94,8 +94,8 @@ func (l load) run(t *testing.T, n *node, d time.Duration) {
 		t.Errorf("%s: %v, %v: %s\n%s", l.name, err, wrong, out, text.String())
 		return
 	}
-	t.Logf("%-22s %6d exchanges, %5d connections, %d ended while idle; p50 %.1f ms, p99 %.1f ms %v",
-		l.name, r.Exchanges, r.Opened, r.Idle, 1e3*r.Latency["exchange"].P50, 1e3*r.Latency["exchange"].P99, r.Outcomes)
+	t.Logf("%-22s %6d requests, %5d connections, %d ended while idle; p50 %.1f ms, p99 %.1f ms %v",
+		l.name, r.Requests, r.Opened, r.Idle, 1e3*r.Latency["request"].P50, 1e3*r.Latency["request"].P99, r.Outcomes)
 	for _, a := range r.Anomalies {
 		t.Errorf("%s: %d times %s", l.name, a.Count, a.Kind)
 		for i, e := range a.Examples {
@@ -104,7 +104,7 @@ func (l load) run(t *testing.T, n *node, d time.Duration) {
 			}
 		}
 	}
-	if want := l.least * int64(d/(10*time.Second)); r.Exchanges < want {
-		t.Errorf("%s: %d exchanges are no load: %d at least were meant", l.name, r.Exchanges, want)
+	if want := l.least * int64(d/(10*time.Second)); r.Requests < want {
+		t.Errorf("%s: %d requests are no load: %d at least were meant", l.name, r.Requests, want)
 	}
 }

@@ -50,7 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the weir that is soaked, made once, static as it is shipped.
+// binary is the weir that is soaked, made once: in CI static, as it is shipped;
+// elsewhere as "go test" compiles packages, which takes seconds.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
 		return path, nil
@@ -72,7 +73,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	built = dir
 	path := filepath.Join(dir, "weir")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/weirproxy/weir/cmd/weir")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if os.Getenv("CI") == "true" {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build weir: %w\n%s", err, out)
 	}
@@ -227,6 +230,11 @@ var control = &http.Client{Timeout: patience, Transport: &http.Transport{Disable
 // get asks the port called name.
 func (n *node) get(name, path string) (body string, err error) {
 	return answer(control.Get("http://" + n.at(name) + path))
+}
+
+// profile downloads a profile from the node.
+func (n *node) profile(path string) (body string, err error) {
+	return answer(control.Post("http://"+n.at("admin")+path, "", nil))
 }
 
 func (n *node) post(path string) error {

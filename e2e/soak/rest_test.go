@@ -34,10 +34,10 @@ var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 
 // look collects garbage first. Its own connection is counted, every time.
 func look(n *node) (s state, err error) {
-	if _, err := n.get("admin", "/debug/pprof/heap?gc=1"); err != nil {
+	if _, err := n.profile("/debug/pprof/heap?gc=1"); err != nil {
 		return s, err
 	}
-	text, err := n.get("admin", "/debug/pprof/goroutine?debug=1")
+	text, err := n.profile("/debug/pprof/goroutine?debug=1")
 	if err != nil {
 		return s, err
 	}
@@ -125,7 +125,7 @@ func (h *house) rested(fresh state, heap int) (now state) {
 	h.t.Logf("now:      %v", now)
 	if err != nil {
 		h.t.Error(err)
-		profile, _ := h.front.get("admin", "/debug/pprof/goroutine?debug=1")
+		profile, _ := h.front.profile("/debug/pprof/goroutine?debug=1")
 		h.t.Logf("goroutines:\n%s", profile[:min(len(profile), 8<<10)])
 		targets := h.front.descriptors()
 		slices.Sort(targets)

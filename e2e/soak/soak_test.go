@@ -34,7 +34,7 @@ func front(n int) string {
 	}
 	return fmt.Sprintf(`
 listeners:
-  web: {address: '@web', protocol: http, http2: {prior_knowledge: true}, timeouts: {request_head: 2s, body_idle: %ds}}
+  web: {address: '@web', protocol: http, http2: {prior_knowledge: true}, timeouts: {request_head: 5s, body_idle: %ds}}
   secure: {address: '@secure', protocol: tls, proxy_protocol: edge, timeouts: {handshake: 10s}}
   brief: {address: '@brief', protocol: http, timeouts: {keep_alive: 2s}}
   raw: {address: '@raw', protocol: tcp}
@@ -184,16 +184,15 @@ func (h *house) clients(d time.Duration) {
 }
 
 func TestSoak(t *testing.T) {
-	for why, so := range map[string]bool{
-		"needs Linux: /proc, and loopback addresses beside 127.0.0.1": runtime.GOOS != "linux",
-		"takes long; not with -short":                                 testing.Short(),
-	} {
-		if so && os.Getenv("CI") == "true" {
-			t.Fatal("CI leaves nothing out: " + why)
-		}
-		if so {
-			t.Skip(why)
-		}
+	inCI, asked := os.Getenv("CI") == "true", false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "for" })
+	switch {
+	case runtime.GOOS != "linux" && inCI:
+		t.Fatal("needs Linux, and CI leaves nothing out")
+	case runtime.GOOS != "linux":
+		t.Skip("needs Linux: /proc, and loopback addresses beside 127.0.0.1")
+	case !inCI && !asked:
+		t.Skip("takes long: runs with -for (go test ./e2e/soak -for 15s), and where CI=true, as in .ci/run")
 	}
 	if end, ok := t.Deadline(); ok && time.Until(end) < *length+3*time.Minute {
 		t.Fatalf("-for %s needs -timeout 0 beside it", *length)

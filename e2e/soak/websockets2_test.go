@@ -32,32 +32,51 @@ func webSockets2(ctx context.Context, n *node) error {
 		return err
 	}
 	h.WriteSettings()
-	for id := range uint32(4) {
-		if err := h.open(2*id + 1); err != nil {
+	streams := 0
+	for ; streams < 4; streams++ {
+		err := h.open(2*uint32(streams) + 1)
+		if errors.Is(err, errLeft) {
+			break
+		}
+		if err != nil {
 			return fmt.Errorf("opening a WebSocket: %w", err)
 		}
 	}
+	if streams == 0 {
+		return nil // the next connection tries again
+	}
 	for i := 0; i < 8 && ctx.Err() == nil; i++ {
-		if err := h.exchange(1 + i%4); err != nil {
+		if err := h.exchange(1 + i%streams); err != nil {
 			return fmt.Errorf("round %d: %w", i, err)
 		}
 		pause(ctx, nowAndThen())
 	}
 	h.WriteData(1, true, []byte("\x88\x80\x00\x00\x00\x00")) // a close, masked with nothing
-	h.WriteRSTStream(3, http2.ErrCodeCancel)
+	if streams > 1 {
+		h.WriteRSTStream(3, http2.ErrCodeCancel)
+	}
 	if err := h.until(func() bool { return h.ended }); err != nil {
 		return fmt.Errorf("closing a WebSocket: %w", err)
+	}
+	if streams < 3 {
+		return nil // weir sent GOAWAY, and no stream is left
 	}
 	pause(ctx, nowAndThen())
 	h.WritePing(false, [8]byte{1})
 	return h.until(func() bool { return h.pinged })
 }
 
+// errLeft means that no stream can be opened because weir has sent GOAWAY. A client must
+// not open more streams then (RFC 9113, section 6.8), and weir ignores them.
+var errLeft = errors.New("weir has said GOAWAY")
+
 // conn2 is a connection of HTTP/2, frame by frame.
 type conn2 struct {
 	*http2.Framer
 	dec           *hpack.Decoder
-	offered       bool // that WebSockets are taken
+	offered       bool   // the server accepts WebSockets
+	left          bool   // the server accepts no more streams
+	last          uint32 // the last stream that the server accepts
 	status        string
 	came          map[uint32]*bytes.Buffer
 	ended, pinged bool // the first stream; the PING
@@ -66,6 +85,9 @@ type conn2 struct {
 func (h *conn2) open(id uint32) error {
 	if err := h.until(func() bool { return h.offered }); err != nil {
 		return err
+	}
+	if h.left {
+		return errLeft
 	}
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -77,7 +99,11 @@ func (h *conn2) open(id uint32) error {
 	if err := h.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
 		return err
 	}
-	if err := h.until(func() bool { return h.status != "" }); err != nil {
+	err := h.until(func() bool { return h.status != "" || h.left && id > h.last })
+	if h.status == "" && h.left {
+		return errLeft // the GOAWAY came after the stream was sent
+	}
+	if err != nil {
 		return err
 	}
 	if h.status != "200" {
@@ -155,7 +181,11 @@ func (h *conn2) take(f http2.Frame) error {
 		}
 	case *http2.RSTStreamFrame:
 		return fmt.Errorf("stream %d is reset with %v", f.StreamID, f.ErrCode)
-	case *http2.GoAwayFrame: // a drain, or a reload: what runs goes on
+	case *http2.GoAwayFrame: // a drain: open streams continue
+		if f.ErrCode != http2.ErrCodeNo {
+			return fmt.Errorf("weir ends the connection with %v: %s", f.ErrCode, f.DebugData())
+		}
+		h.left, h.last = true, f.LastStreamID
 	}
 	return nil
 }

@@ -1,20 +1,26 @@
 // An HTTPS client as it was written twelve years ago: the https module, a
 // keep-alive agent, callbacks, TLS 1.2 at most. It sends bursts of requests with
 // pauses between them, as polling robots do, and ends with a line of JSON.
+// Arguments: port, bursts, host, and for old TLS the name of a protocol method.
+// Node.js runs it from version 0.8 on; before 0.11 the agent keeps no connection.
 'use strict';
 var https = require('https');
 var crypto = require('crypto');
 
 var port = Number(process.argv[2]);
 var rounds = Number(process.argv[3]);
-var agent = new https.Agent({keepAlive: true, maxSockets: 8, maxFreeSockets: 8, rejectUnauthorized: false, maxVersion: 'TLSv1.2'});
+var host = process.argv[4];
+var method = process.argv[5];
+var tls = {keepAlive: true, maxSockets: 8, maxFreeSockets: 8, rejectUnauthorized: false};
+if (method) tls.secureProtocol = method; else tls.maxVersion = 'TLSv1.2';
+var agent = new https.Agent(tls);
 var result = {ok: 0, errors: [], sockets: 0, reused: 0};
 
 function request(i, done) {
   var body = i % 3 === 0 ? crypto.randomBytes(i * 37 % 20000) : null;
   var options = {
-    host: '127.0.0.1', port: port, servername: 'app.example.org', agent: agent,
-    method: body ? 'POST' : 'GET', path: '/node?i=' + i, headers: {Host: 'app.example.org'}
+    host: '127.0.0.1', port: port, servername: host, agent: agent,
+    method: body ? 'POST' : 'GET', path: '/node?i=' + i, headers: {Host: host}
   };
   if (body && i % 2 === 0) options.headers['Content-Length'] = body.length; // else chunked
   var req = https.request(options, function (res) {
@@ -44,7 +50,7 @@ function request(i, done) {
 
 function burst(n) {
   if (n === rounds) {
-    agent.destroy();
+    if (agent.destroy) agent.destroy();
     console.log(JSON.stringify(result));
     return;
   }

@@ -74,10 +74,10 @@ func (c *Conn) Stir() {
 	}
 }
 
-// Settled says whether a running AwaitOrRest was told no and waits for bytes, or Stir.
+// Settled reports whether a running AwaitOrRest was told no and waits for bytes, or Stir.
 func (c *Conn) Settled() bool { return c.settled.Load() }
 
-// rests says whether a wait ends because the connection is quiet and may be.
+// rests reports whether a wait ends because the connection is quiet and may be.
 func (c *Conn) rests() bool {
 	if c.reads != c.readsAtArm {
 		return false // something came

@@ -51,9 +51,10 @@ type Conn struct {
 
 	// While polled is false the connection is bare: it is fd alone, and what
 	// follows is not there, as nothing had to wait for the runtime's poller so far.
-	polled atomic.Bool
-	sock   socket
-	raw    syscall.RawConn // nil where there is no descriptor (net.Pipe in tests)
+	polled   atomic.Bool
+	prefixes atomic.Uint32 // see Identify; 0 before it is called
+	sock     socket
+	raw      syscall.RawConn // nil: no descriptor (net.Pipe in tests)
 
 	tcp    bool
 	inside bool // within Await: Read never waits
@@ -166,7 +167,7 @@ func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Client) 
 // LocalAddr is the address the client wanted. It never does I/O.
 func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local) }
 
-// IsTCP says whether the socket is a TCP socket.
+// IsTCP reports whether the socket is a TCP socket.
 func (c *Conn) IsTCP() bool { return c.tcp }
 
 // Control calls f with the descriptor, for socket options. Where there is none
@@ -278,7 +279,7 @@ func (c *Conn) readNow(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// SawEnd says whether Read has come to the end of the stream. Only the owner asks.
+// SawEnd reports whether Read has come to the end of the stream. Only the owner asks.
 func (c *Conn) SawEnd() bool { return c.sawEnd }
 
 // LookAgain makes the next Read inside Await ask the kernel, whatever the last
@@ -380,7 +381,7 @@ func (c *Conn) Unread(b []byte) {
 	c.peeked = b
 }
 
-// HasPeeked says whether there are bytes that were read ahead.
+// HasPeeked reports whether there are bytes that were read ahead.
 func (c *Conn) HasPeeked() bool { return len(c.peeked) > 0 }
 
 // TakePeeked returns the bytes that were read ahead and forgets them.

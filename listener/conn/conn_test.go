@@ -279,253 +279,6 @@ func TestWriteTimeout(t *testing.T) {
 	})
 }
 
-func TestAwait(t *testing.T) {
-	both(t, func(t *testing.T, c *Conn, other net.Conn) {
-		const text = "what comes in pieces"
-		go func() {
-			for i := range text {
-				io.WriteString(other, text[i:i+1])
-			}
-			other.Close()
-		}()
-		var got []byte
-		var end error
-		buf := make([]byte, 7)
-		err := c.Await(func() bool {
-			for {
-				n, err := c.Read(buf)
-				got = append(got, buf[:n]...)
-				if err == ErrWouldBlock {
-					return false
-				}
-				if err != nil {
-					end = err
-					return true
-				}
-			}
-		})
-		if err != nil || string(got) != text || end != io.EOF {
-			t.Errorf("got %q, %v, %v", got, end, err)
-		}
-		if c.BytesRead != int64(len(text)) {
-			t.Errorf("%d bytes were read", c.BytesRead)
-		}
-	})
-}
-
-// Inside Await nothing waits, a short read is believed, and LookAgain is not.
-func TestAwaitReads(t *testing.T) { eachSocket(t, testAwaitReads) }
-
-func testAwaitReads(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
-	c, other := pair(t)
-	io.WriteString(other, "some")
-	buf := make([]byte, 100)
-	calls := 0
-	err := c.Await(func() bool {
-		calls++
-		n, err := c.Read(buf)
-		switch {
-		case err == ErrWouldBlock:
-			return false
-		case err != nil:
-			t.Error(err)
-			return true
-		}
-		if string(buf[:n]) == "more" {
-			return true
-		}
-		if n, err := c.Read(nil); n != 0 || err != nil && err != ErrWouldBlock {
-			t.Errorf("a read into nothing: %d, %v", n, err)
-		}
-		if _, err := c.Read(buf); err != ErrWouldBlock {
-			t.Errorf("after a short read: %v", err)
-		}
-		c.LookAgain()
-		if _, err := c.Read(buf); err != ErrWouldBlock {
-			t.Errorf("looked again: %v", err)
-		}
-		io.WriteString(other, "more")
-		return false
-	})
-	if err != nil || calls < 2 {
-		t.Errorf("%d calls, %v", calls, err)
-	}
-	//lint:ignore SA1019 crypto/tls asks for it
-	if e, ok := ErrWouldBlock.(net.Error); !ok || !e.Temporary() || e.Timeout() {
-		t.Error("crypto/tls would take it for final")
-	}
-}
-
-func TestAwaitSeesPeekedBytes(t *testing.T) {
-	both(t, func(t *testing.T, c *Conn, _ net.Conn) {
-		c.Unread([]byte("ahead"))
-		err := c.Await(func() bool {
-			wantRead(t, c, "ahead")
-			return true
-		})
-		wantError(t, err, nil)
-	})
-}
-
-// An end that came along with the last bytes raises no event of its own, and
-// is found all the same: at once, after a silence, and by the next wait.
-func TestAwaitFindsTheEnd(t *testing.T) { eachSocket(t, testAwaitFindsTheEnd) }
-
-func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
-	t.Parallel()
-	end := func(other *net.TCPConn) {
-		io.WriteString(other, "last words")
-		other.CloseWrite()
-	}
-	// wait reads once an event, and so does not ask for the end.
-	wait := func(t *testing.T, c *Conn, enough int) error {
-		t.Helper()
-		var failed error
-		read := 0
-		err := c.Await(func() bool {
-			n, err := c.Read(make([]byte, 100))
-			if read += n; err != ErrWouldBlock {
-				failed = err
-			}
-			return failed != nil || read >= enough
-		})
-		wantError(t, err, nil)
-		return failed
-	}
-	t.Run("at once", func(t *testing.T) {
-		t.Parallel()
-		c, other := pair(t)
-		end(other)
-		wantError(t, wait(t, c, 100), io.EOF)
-	})
-	t.Run("after a silence", func(t *testing.T) {
-		t.Parallel()
-		c, other := pair(t)
-		time.AfterFunc(Linger+Linger/4, func() { end(other) })
-		wantError(t, wait(t, c, 100), io.EOF)
-	})
-	t.Run("by the next wait", func(t *testing.T) {
-		t.Parallel()
-		c, other := pair(t)
-		time.AfterFunc(Linger+Linger/4, func() { end(other) })
-		wantError(t, wait(t, c, 1), nil)
-		wantError(t, wait(t, c, 1), io.EOF)
-	})
-}
-
-func TestAwaitDeadline(t *testing.T) { eachSocket(t, testAwaitDeadline) }
-
-func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
-	c, other := pair(t)
-	buf := make([]byte, 10)
-	step := func() bool {
-		n, err := c.Read(buf)
-		return n > 0 || err != ErrWouldBlock
-	}
-	begin := time.Now()
-	waits := func(want time.Duration) {
-		t.Helper()
-		wantError(t, c.Await(step), os.ErrDeadlineExceeded)
-		if got := time.Since(begin); got < want {
-			t.Errorf("waited %v, want %v", got, want)
-		}
-	}
-	at := func(d time.Duration) {
-		begin = time.Now()
-		c.SetReadDeadline(begin.Add(d))
-	}
-	at(20 * time.Millisecond)
-	waits(20 * time.Millisecond)
-	waits(0)
-	at(10 * time.Millisecond)
-	at(50 * time.Millisecond)
-	waits(50 * time.Millisecond)
-	at(time.Hour)
-	at(20 * time.Millisecond)
-	waits(20 * time.Millisecond)
-	at(-time.Second)
-	waits(0)
-	at(10 * time.Millisecond)
-	c.SetReadDeadline(time.Time{})
-	time.AfterFunc(30*time.Millisecond, func() { io.WriteString(other, "late") })
-	wantError(t, c.Await(step), nil)
-	// What is said after a deadline passed is still there for a new one.
-	io.WriteString(other, "later")
-	at(patience)
-	wantError(t, c.Await(step), nil)
-}
-
-// Longer than Linger the wait is one wait, without bytes and with them.
-// A deadline that has passed is not made up for by bytes that come before
-// somebody noticed, wherever the connection waits.
-func TestAwaitTakesNothingLate(t *testing.T) { eachSocket(t, testAwaitTakesNothingLate) }
-
-func testAwaitTakesNothingLate(t *testing.T, open func(*testing.T) (*Conn, *net.TCPConn)) {
-	for range 3 { // where lateness is only noticed now and then, once may be just in time
-		c, other := open(t)
-		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		time.AfterFunc(100*time.Millisecond, func() { other.Write([]byte("late")) })
-		err := c.Await(func() bool {
-			_, err := c.Read(make([]byte, 8))
-			return err != ErrWouldBlock
-		})
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Await with bytes after the deadline returned %v, want os.ErrDeadlineExceeded", err)
-		}
-		c.Close()
-	}
-}
-
-func TestAwaitBeyondLinger(t *testing.T) { eachSocket(t, testAwaitBeyondLinger) }
-
-func testAwaitBeyondLinger(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
-	t.Parallel()
-	c, other := pair(t)
-	begin := time.Now()
-	c.SetReadDeadline(begin.Add(Linger + Linger/5))
-	io.WriteString(other, "early")
-	calls, read := 0, 0
-	err := c.Await(func() bool {
-		calls++
-		n, err := c.Read(make([]byte, 100))
-		read += n
-		return err != nil && err != ErrWouldBlock
-	})
-	wantError(t, err, os.ErrDeadlineExceeded)
-	if took := time.Since(begin); read != 5 || took < Linger+Linger/5 || calls > 5 {
-		t.Errorf("%d bytes in %v and %d calls", read, took, calls)
-	}
-}
-
-func TestWriteInsideAwait(t *testing.T) { eachSocket(t, testWriteInsideAwait) }
-
-func testWriteInsideAwait(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
-	c, other := pair(t)
-	long := strings.Repeat("0123456789", 1<<17) // more than the socket takes
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		io.WriteString(other, "go")
-		wantRead(t, other, "short"+long)
-	}()
-	err := c.Await(func() bool {
-		if _, err := c.Read(make([]byte, 10)); err == ErrWouldBlock {
-			return false
-		}
-		for _, s := range []string{"short", "", long} {
-			if n, err := io.WriteString(c, s); n != len(s) || err != nil {
-				t.Errorf("wrote %d, %v", n, err)
-			}
-		}
-		return true
-	})
-	wantError(t, err, nil)
-	<-done
-	if c.BytesWritten != int64(len(long)+5) {
-		t.Errorf("%d bytes were written", c.BytesWritten)
-	}
-}
-
 func TestCut(t *testing.T) {
 	waits := map[string]func(c *Conn) error{
 		"read":  func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err },
@@ -831,6 +584,21 @@ func TestRoutineAndExhausted(t *testing.T) {
 	}
 	f(errors.New("another"), false, false)
 	f(ErrWouldBlock, false, false)
+}
+
+// An error that names the timeout does not say "i/o timeout" as well.
+func TestExplain(t *testing.T) {
+	for _, cause := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}} {
+		err := Explain(cause, "connecting took longer than %v (timeouts.connect)", time.Second)
+		if err.Error() != "connecting took longer than 1s (timeouts.connect)" || !errors.Is(err, cause) || !TimedOut(err) {
+			t.Errorf("%v is told as %q", cause, err)
+		}
+	}
+	for _, err := range []error{nil, io.EOF, ErrCut, context.Canceled, syscall.ETIMEDOUT} {
+		if TimedOut(err) {
+			t.Errorf("%v is a deadline of ours", err)
+		}
+	}
 }
 
 func TestBuffers(t *testing.T) {

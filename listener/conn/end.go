@@ -111,7 +111,7 @@ func (c *Conn) Cut() {
 	}
 }
 
-// WasCut says whether Cut was called.
+// WasCut reports whether Cut was called.
 func (c *Conn) WasCut() bool { return c.cut.Load() }
 
 // Linked is what a connection's Cut can end as well: another connection, or a

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -10,7 +11,7 @@ import (
 )
 
 // ErrCut is what a wait ends in after Cut.
-var ErrCut = errors.New("the connection was cut")
+var ErrCut = errors.New("weir aborted the connection")
 
 // ErrWouldBlock is what Read returns inside Await when nothing is there. It is
 // a bare net.Error whose Temporary is true: crypto/tls goes on after such an
@@ -26,11 +27,11 @@ func (interrupted) Error() string { return "the read was interrupted" }
 
 type wouldBlock struct{}
 
-func (wouldBlock) Error() string   { return "no bytes are there yet" }
+func (wouldBlock) Error() string   { return "no bytes have arrived yet" }
 func (wouldBlock) Timeout() bool   { return false }
 func (wouldBlock) Temporary() bool { return true }
 
-// Routine says whether err is an ordinary ending of a connection: the other
+// Routine reports whether err is an ordinary ending of a connection: the other
 // side closed or reset it, went away, or was silent until a deadline. Such an
 // ending is counted, never logged as an error.
 func Routine(err error) bool {
@@ -43,7 +44,29 @@ func Routine(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, ErrCut)
 }
 
-// Exhausted says whether err means that the process or machine is out of
+// explained is an error in other words than its cause has.
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.cause }
+
+// Explain returns an error whose text says what happened and which setting to
+// change. errors.Is and errors.As find the cause, but the text does not repeat
+// it: "i/o timeout" adds nothing to a sentence that names the timeout.
+func Explain(cause error, format string, args ...any) error {
+	return &explained{fmt.Sprintf(format, args...), cause}
+}
+
+// TimedOut reports whether a deadline of weir's own ended the wait, one of the
+// connection or of a context.
+func TimedOut(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Exhausted reports whether err means that the process or machine is out of
 // descriptors or memory for sockets.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||

@@ -93,7 +93,7 @@ func (c *Conn) Woken(why park.Reason) error {
 	return nil
 }
 
-// hasUnread says whether bytes have come that nobody has read.
+// hasUnread reports whether bytes have come that nobody has read.
 func (c *Conn) hasUnread() (yes bool) {
 	c.Control(func(fd uintptr) {
 		var b [1]byte
@@ -103,7 +103,7 @@ func (c *Conn) hasUnread() (yes bool) {
 	return yes
 }
 
-// CanPark says whether Park can work for the connection: it has a descriptor, and the system a lot.
+// CanPark reports whether Park can work for the connection: it has a descriptor, and the system a lot.
 func (c *Conn) CanPark() bool {
 	return lot() != nil && (!c.polled.Load() || c.raw != nil)
 }
@@ -129,7 +129,7 @@ func (c *Conn) unpark() {
 	}
 }
 
-// Parked says whether the connection is parked now: it waits, and no goroutine
+// Parked reports whether the connection is parked now: it waits, and no goroutine
 // for it. Anyone may call it.
 func (c *Conn) Parked() bool {
 	t := c.parked.Load()
@@ -189,7 +189,7 @@ func (c *Conn) join() {
 	}
 }
 
-// Polled says whether the runtime's poller knows the connection.
+// Polled reports whether the runtime's poller knows the connection.
 func (c *Conn) Polled() bool { return c.polled.Load() }
 
 // Shed makes a connection bare again: what the runtime keeps for it is as much

@@ -49,3 +49,30 @@ func ReleaseTLS(c *tls.Conn) {
 		*hand = bytes.Buffer{}
 	}
 }
+
+// bufferOffsets are the offsets of two fields of a bytes.Buffer: its memory, and how much
+// of it was read.
+var bufferBytes, bufferRead, bufferKnown = func() (memory, read uintptr, known bool) {
+	of := reflect.TypeFor[bytes.Buffer]()
+	buf, ok1 := of.FieldByName("buf")
+	off, ok2 := of.FieldByName("off")
+	return buf.Offset, off.Offset, ok1 && ok2 && buf.Type == reflect.TypeFor[[]byte]() && off.Type == reflect.TypeFor[int]()
+}()
+
+// PlainAlert returns the alert if the last record that c read is an unencrypted alert.
+// Clients that reject the certificate in TLS 1.3 may send one; crypto/tls then expects an
+// encrypted record and reports that it was changed. Only c's reader may call it, and only
+// after c's handshake has failed.
+func PlainAlert(c *tls.Conn) (alert byte, ok bool) {
+	if !tlsBuffers.known || !bufferKnown {
+		return 0, false
+	}
+	raw := unsafe.Add(unsafe.Pointer(c), tlsBuffers.raw)
+	buf, off := *(*[]byte)(unsafe.Add(raw, bufferBytes)), *(*int)(unsafe.Add(raw, bufferRead))
+	const size = 7 // type 21, a version, a length of 2, level and description
+	if off < size || off > len(buf) {
+		return 0, false
+	}
+	b := buf[off-size : off]
+	return b[6], b[0] == 21 && b[1] == 3 && b[3] == 0 && b[4] == 2 && (b[5] == 1 || b[5] == 2)
+}

@@ -3,8 +3,11 @@ package header
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/pires/go-proxyproto"
@@ -23,7 +26,7 @@ func Parse(b []byte) (Header, error) {
 		return Header{}, err
 	}
 	if n == 0 || n != len(b) {
-		return Header{}, malformed("it is not framed: %d bytes of %d", len(b), n)
+		return Header{}, malformed("it is incomplete: %d of %d bytes", len(b), n)
 	}
 	if b[0] == signatureV1[0] {
 		return parseV1(b)
@@ -81,7 +84,7 @@ func (h *Header) readAddresses(b []byte) error {
 	r.bytes.Reset(nil)
 	readers.Put(r)
 	if err != nil {
-		return malformed("%v", err)
+		return malformed("%s", h.wrongIn(b))
 	}
 	source, sourceOK := p.SourceAddr.(*net.TCPAddr)
 	destination, destinationOK := p.DestinationAddr.(*net.TCPAddr)
@@ -90,6 +93,28 @@ func (h *Header) readAddresses(b []byte) error {
 	}
 	h.Source, h.Destination = unmap(source.AddrPort()), unmap(destination.AddrPort())
 	return nil
+}
+
+// wrongIn describes the error in the addresses or ports of b, which go-proxyproto refused.
+func (h *Header) wrongIn(b []byte) string {
+	if h.Version != 1 {
+		return "its addresses cannot be read"
+	}
+	line := strings.TrimSuffix(string(b), "\r\n")
+	fields := strings.Split(line, " ")
+	if len(fields) != 6 {
+		return fmt.Sprintf("its line has %d words, and needs six with one space between them: PROXY, TCP4 or TCP6, the two addresses and the two ports", len(fields))
+	}
+	for i, which := range []string{"source", "destination"} {
+		a, err := netip.ParseAddr(fields[2+i])
+		if family := "IPv" + fields[1][3:]; err != nil || a.Is4() != (family == "IPv4") {
+			return fmt.Sprintf("its %s address %q is not an %s address", which, fields[2+i], family)
+		}
+		if _, err := strconv.ParseUint(fields[4+i], 10, 16); err != nil {
+			return fmt.Sprintf("its %s port %q is not a number from 0 to 65535", which, fields[4+i])
+		}
+	}
+	return "its addresses and ports cannot be read"
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {

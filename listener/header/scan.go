@@ -91,7 +91,7 @@ func Began(b []byte) int {
 	return 2
 }
 
-// agree says whether b and s are the same as far as both go.
+// agree reports whether b and s are the same as far as both go.
 func agree(b []byte, s string) bool {
 	n := min(len(b), len(s))
 	return string(b[:n]) == s[:n]
@@ -102,7 +102,7 @@ func scanV1(b []byte) (int, error) {
 	line := b[:min(len(b), maxV1)]
 	rest := line[min(len(line), len(signatureV1)):]
 	if !agree(rest, "TCP4 ") && !agree(rest, "TCP6 ") && !agree(rest, "UNKNOWN ") && !agree(rest, "UNKNOWN\r") {
-		return 0, malformed("its protocol is none of TCP4, TCP6 and UNKNOWN")
+		return 0, malformed("its protocol is not TCP4, TCP6 or UNKNOWN")
 	}
 	end := bytes.IndexAny(line, "\r\n")
 	if end >= 0 && line[end] == '\n' {
@@ -114,7 +114,7 @@ func scanV1(b []byte) (int, error) {
 	case end >= 0 && end+1 < len(line):
 		return 0, malformed("a CR is not followed by LF")
 	case len(line) == maxV1:
-		return 0, malformed("no CRLF within %d bytes", maxV1)
+		return 0, malformed("it has no CRLF within %d bytes", maxV1)
 	}
 	return 0, nil
 }
@@ -126,17 +126,17 @@ func scanV2(b []byte) (int, error) {
 	}
 	command := b[12] & 0xf
 	if b[12]>>4 != 2 || command > commandProxy {
-		return 0, malformed("version and command are %#02x", b[12])
+		return 0, malformed("its version and command are %#02x, which weir does not know", b[12])
 	}
 	if len(b) <= 13 {
 		return 0, nil
 	}
 	block, ok := addressBlock(b[13])
 	if !ok {
-		return 0, malformed("family and transport are %#02x", b[13])
+		return 0, malformed("its address family and transport are %#02x, which weir does not know", b[13])
 	}
 	if datagram := b[13]&0xf == 2; datagram && command == commandProxy {
-		return 0, malformed("it announces datagrams (%#02x) on a stream", b[13])
+		return 0, malformed("it is for datagrams (%#02x), not for TCP connections", b[13])
 	}
 	if len(b) < fixedV2 {
 		return 0, nil
@@ -146,7 +146,7 @@ func scanV2(b []byte) (int, error) {
 	case fixedV2+length > MaxSize:
 		return 0, malformed("it is %d bytes long, more than %d", fixedV2+length, MaxSize)
 	case command == commandProxy && length < block:
-		return 0, malformed("a length of %d bytes does not hold its addresses", length)
+		return 0, malformed("its length of %d bytes is too short for its addresses", length)
 	case len(b) < fixedV2+length:
 		return 0, nil
 	}

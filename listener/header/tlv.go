@@ -27,12 +27,12 @@ func splitTLVs(b []byte, from int) ([]tlv, error) {
 	list := make([]tlv, 0, 8)
 	for at := from; at < len(b); {
 		if len(b)-at < 3 {
-			return nil, malformed("%d bytes after its last TLV", len(b)-at)
+			return nil, malformed("it has %d bytes after its last TLV", len(b)-at)
 		}
 		value := at + 3
 		end := value + int(binary.BigEndian.Uint16(b[at+1:]))
 		if end > len(b) {
-			return nil, malformed("TLV %#02x is longer than the header", b[at])
+			return nil, malformed("its TLV %#02x is longer than the header", b[at])
 		}
 		list = append(list, tlv{proxyproto.PP2Type(b[at]), b[value:end], value})
 		at = end
@@ -84,7 +84,7 @@ func checksumAmong(tlvs []tlv) (found *tlv, err error) {
 		case found != nil:
 			return nil, duplicate(t.kind)
 		case len(t.value) != 4:
-			return nil, malformed("a CRC32C of %d bytes", len(t.value))
+			return nil, malformed("its CRC32C has %d bytes, not 4", len(t.value))
 		default:
 			found = t
 		}
@@ -103,7 +103,7 @@ func matches(b []byte, checksum *tlv) bool {
 }
 
 func duplicate(kind proxyproto.PP2Type) error {
-	return malformed("TLV %#02x is there twice", byte(kind))
+	return malformed("it has the TLV %#02x twice", byte(kind))
 }
 
 // read takes what weir understands from the list and skips the rest, as the
@@ -120,7 +120,7 @@ func (t *TLVs) read(list []tlv) (err error) {
 			t.Netns = string(e.value)
 		case proxyproto.PP2_TYPE_UNIQUE_ID:
 			if len(e.value) > maxUniqueID {
-				return malformed("a unique id of %d bytes, more than %d", len(e.value), maxUniqueID)
+				return malformed("its unique id has %d bytes, more than %d", len(e.value), maxUniqueID)
 			}
 			t.UniqueID = bytes.Clone(e.value)
 		case proxyproto.PP2_TYPE_SSL:
@@ -175,7 +175,7 @@ const sslFixed = 5
 // turned away for the character set of its certificate's name.
 func readSSL(e tlv) (*SSL, error) {
 	if len(e.value) < sslFixed {
-		return nil, malformed("an SSL TLV of %d bytes", len(e.value))
+		return nil, malformed("its SSL TLV has only %d bytes", len(e.value))
 	}
 	inner, err := splitTLVs(e.value, sslFixed)
 	if err != nil {

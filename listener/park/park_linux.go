@@ -42,7 +42,7 @@ const none int32 = -1
 func New() (*Set, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("cannot create an epoll set for waiting connections: %w", err)
+		return nil, fmt.Errorf("cannot create an epoll set for idle connections: %w", err)
 	}
 	unix.SetNonblock(fd, true) // or os.NewFile takes it for a file that blocks
 	f := os.NewFile(uintptr(fd), "epoll")
@@ -81,7 +81,7 @@ func (s *Set) begin(fd int, again bool, events uint32, w Waiter, deadline time.T
 	t := s.take(w, deadline)
 	if err := s.arm(fd, again, events, t); err != nil {
 		s.give(t)
-		return fmt.Errorf("cannot wait for a connection: %w", err)
+		return fmt.Errorf("cannot add a connection to the epoll set: %w", err)
 	}
 	at.Store(uint64(t))
 	return nil

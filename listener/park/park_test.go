@@ -234,11 +234,12 @@ func TestWheel(t *testing.T) {
 	for range 400 {
 		d := time.Duration(random.Int64N(int64(5 * slots * resolution)))
 		w := newWaiter()
-		token := s.After(time.Now().Add(d), w)
+		deadline := time.Now().Add(d)
+		token := s.After(deadline, w)
 		s.mu.Lock()
 		due := s.at(token.place()).due
 		s.mu.Unlock()
-		if late := s.wheel.began.Add(time.Duration(due) * resolution).Sub(time.Now().Add(d)); late < 0 || late > resolution {
+		if late := s.wheel.began.Add(time.Duration(due) * resolution).Sub(deadline); late < 0 || late > resolution {
 			t.Fatalf("a deadline in %v has a step that is %v late", d, late)
 		}
 		waits = append(waits, wait{w, token, due})

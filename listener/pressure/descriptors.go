@@ -9,7 +9,8 @@ import (
 // Descriptors are the open files of the process against their limit. estimate
 // says about how many are open where the kernel does not; a little too many is fine.
 //
-// inFlight says how many exchanges and tunnels have an endpoint, and so what they need.
+// inFlight says how many exchanges and tunnels have an endpoint and the descriptor of its
+// connection, and so what they need.
 func Descriptors(estimate, inFlight func() int) Resource {
 	read := func() Reading {
 		used, known := openDescriptors()
@@ -19,7 +20,7 @@ func Descriptors(estimate, inFlight func() int) Resource {
 		return descriptors(used, descriptorLimit())
 	}
 	expect := func(busy int64) int64 { return busy - int64(inFlight()) }
-	return Resource{Name: "descriptors", Read: read, Expect: expect, Shed: 0.95, Calm: 0.90}
+	return Resource{Name: "descriptors", Read: read, Expect: expect, Bounds: true, Shed: 0.95, Calm: 0.90}
 }
 
 // descriptors keeps back some of those that there are for connections to endpoints, which
@@ -30,7 +31,8 @@ func descriptors(used, limit int64) Reading {
 	if limit <= 0 {
 		return Reading{Used: used}
 	}
-	return Reading{Used: used, Full: limit - min(max(limit/40, 32), limit/2), Each: 2}
+	reserve := min(max(limit/40, 32), limit/2)
+	return Reading{Used: used, Full: limit - reserve, Reserve: reserve, Each: 2}
 }
 
 // descriptorLimit is asked each time, as it can be changed from outside; 0: none.

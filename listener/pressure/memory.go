@@ -15,6 +15,9 @@ import (
 type Memory struct {
 	// Changed, if set, is told that the cgroup has another limit than before.
 	Changed func(*Memory)
+	// Limited, if set, is called when the runtime's limit has changed, on the goroutine
+	// that calls Read.
+	Limited func()
 
 	given   bool                   // GOMEMLIMIT was: it stays as it is
 	cgroup  func() (uint64, error) // the cgroup's limit
@@ -108,6 +111,9 @@ func (m *Memory) adjust(rest int64) {
 		want = math.MaxInt64
 	}
 	debug.SetMemoryLimit(want)
+	if m.Limited != nil {
+		m.Limited()
+	}
 }
 
 // Resource is the memory as a resource.
@@ -150,13 +156,13 @@ func (m *Memory) Read() Reading {
 }
 
 func (m *Memory) nearest(h heap) Reading {
-	byGo := Reading{Used: h.used, Full: m.goLimit / 10 * 9, Each: perConnection}
+	byGo := Reading{Used: h.used, Full: m.goLimit / 10 * 9, Reserve: m.goLimit / 10, Each: perConnection}
 	if m.limit == 0 {
 		return byGo
 	}
 	rest := m.rest(h)
 	m.adjust(rest)
-	byCgroup := Reading{Used: h.used + rest, Full: m.limit / 10 * 9, Each: perConnection}
+	byCgroup := Reading{Used: h.used + rest, Full: m.limit / 10 * 9, Reserve: m.limit / 10, Each: perConnection}
 	if byCgroup.ratio() > byGo.ratio() {
 		return byCgroup
 	}

@@ -13,13 +13,13 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		usage: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_overload_usage_ratio",
-			Help: "How much of what weir lets itself use of a resource is used; 0 where there is no limit."}, []string{"resource"}),
+			Help: "Usage as a fraction of weir's own budget for memory or descriptors; 0 if unlimited."}, []string{"resource"}),
 		step: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_overload_step",
-			Help: "What is done about a resource that runs short: 0 nothing, 1 idle connections are ended, 2 no connection is accepted."}, []string{"resource"}),
+			Help: "Current reaction to a resource that runs short: 0 none, 1 weir closes idle connections, 2 new connections wait as well, 3 weir closes connections of the largest client networks to make room for others."}, []string{"resource"}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_overload_steps_total",
-			Help: "Steps that began, by resource: shed (idle connections are ended) and pause (no connection is accepted)."}, []string{"resource", "step"}),
+			Help: "How often each reaction to a resource that runs short began: shed (weir closes idle connections), pause (new connections wait) or share (weir closes connections of the largest client networks)."}, []string{"resource", "step"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_overload_connections_ended_total",
-			Help: "Idle connections and quiet tunnels that were ended because a resource ran short, by kind."}, []string{"kind"}),
+			Help: "Connections closed because a resource ran short, by kind: idle clients (http1, http2), idle tunnels (tunnel), and active connections of the largest client networks (busy)."}, []string{"kind"}),
 	}
 	reg.MustRegister(m.usage, m.step, m.steps, m.ended)
 	m.count(Ended{})
@@ -31,6 +31,7 @@ func (m *Metrics) count(e Ended) {
 	m.ended.WithLabelValues("http1").Add(float64(e.HTTP1))
 	m.ended.WithLabelValues("http2").Add(float64(e.HTTP2))
 	m.ended.WithLabelValues("tunnel").Add(float64(e.Tunnels))
+	m.ended.WithLabelValues("busy").Add(float64(e.Busy))
 }
 
 // resourceMetrics are one resource's, resolved once.

@@ -19,6 +19,8 @@ type Reading struct {
 	// Used and Full are in the resource's unit. Full is as much as weir lets
 	// itself use, somewhat less than there is; 0: there is no limit.
 	Used, Full int64
+	// Reserve is the amount beyond Full.
+	Reserve int64
 	// Each is what one further connection may take.
 	Each int64
 	// Stale says that Used does not tell yet what has ended since the reading before.
@@ -49,6 +51,12 @@ type Resource struct {
 	// Expect, if set, is how much more so many connections that are not idle, and
 	// may have come only just now, have still to take.
 	Expect func(busy int64) int64
+	// Holds, if set, is how much of the resource a connection holds, in the unit of Reading.Each. nil: one
+	// for an idle connection, one more for each exchange or tunnel. Anyone's goroutine may call it.
+	Holds func(*conn.Conn) int64
+	// Bounds means that connections of the largest networks are also closed if the work of others uses up the
+	// reserve.
+	Bounds bool
 	// Shed is the share of Full from which on idle connections are ended, until
 	// the share is Calm.
 	Shed, Calm float64
@@ -62,11 +70,12 @@ const (
 	None  Step = iota
 	Shed       // idle connections are ended
 	Pause      // no connection is accepted
+	Share      // Pause, except for client networks that hold little: connections of the largest networks make room for them
 	numSteps
 )
 
 // String is the label in metrics.
-func (s Step) String() string { return [...]string{"none", "shed", "pause"}[s] }
+func (s Step) String() string { return [...]string{"none", "shed", "pause", "share"}[s] }
 
 // Connections are all that are open; listener.Tracker.
 type Connections interface {
@@ -78,6 +87,12 @@ type Connections interface {
 type Gate interface {
 	// Admit makes them wait once that many further connections have come.
 	Admit(most int64)
+	// Left returns how many of those were not accepted yet. Below 0: a listener has waited
+	// since Admit.
+	Left() int64
+	// Share lets up to most further connections in at a time. may decides by their client
+	// network whether they stay.
+	Share(most int64, may func(conn.Network) bool)
 	// Crowded is told when one begins to wait.
 	Crowded() <-chan struct{}
 }
@@ -95,6 +110,12 @@ type Options struct {
 	CutTunnels func(func(*conn.Conn) bool)
 	// EndIdle ends an idle client's connection, unless it is not idle any more: (*conn.Conn).EndIdle.
 	EndIdle func(*conn.Conn) bool
+	// Exchanges calls its argument for each HTTP/2 connection, with the number of its
+	// running exchanges.
+	Exchanges func(func(c *conn.Conn, running int))
+	// Waiting returns true if a connection waits to be accepted whose client network is, or
+	// may be, one for which its argument returns true. nil: one may be waiting.
+	Waiting func(func(conn.Network) bool) bool
 	// Notify, if set, is told of every step that begins or ends.
 	Notify  func(Event)
 	Metrics *Metrics
@@ -110,15 +131,20 @@ type Event struct {
 	// connections were ended meanwhile for the resource's sake.
 	Lasted time.Duration
 	Ended  Ended
+	// Refused is, at the end of Share, the number of refused new connections.
+	Refused int
+	// Largest is, at the beginning of Share, the client network that holds most.
+	Largest conn.Network
 }
 
 // Ended counts connections that were ended by their kind.
-type Ended struct{ HTTP1, HTTP2, Tunnels int }
+type Ended struct{ HTTP1, HTTP2, Tunnels, Busy int }
 
 func (e *Ended) add(more Ended) {
 	e.HTTP1 += more.HTTP1
 	e.HTTP2 += more.HTTP2
 	e.Tunnels += more.Tunnels
+	e.Busy += more.Busy
 }
 
 // The times of a Watch.
@@ -142,12 +168,19 @@ type Watch struct {
 	urgent time.Time     // since when shed has waited for those that are about to end
 	walk   time.Duration // that it took to count the busy connections last, and what they expect
 	survey survey        // kept, as memory may be what is short
+	held   holdings      // the holdings, reused
 	trim   trim
+
+	shares       shares
+	sharing      *gauge    // the resource that is being shared; nil: none
+	crowdedSince time.Time // since when new connections have waited; zero: none waits
+	others       bool      // the last result of othersWait
+	askAgain     time.Time
 }
 
 // New makes a Watch.
 func New(o Options) *Watch {
-	w := &Watch{o: o}
+	w := &Watch{o: o, shares: shares{news: make(chan struct{}, 1)}}
 	for _, r := range o.Resources {
 		w.gauges = append(w.gauges, &gauge{Resource: r, metrics: o.Metrics.resource(r.Name)})
 	}
@@ -156,19 +189,21 @@ func New(o Options) *Watch {
 
 // Run looks until ctx is done.
 func (w *Watch) Run(ctx context.Context) {
-	tick := time.NewTicker(interval)
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
 		began := time.Now()
 		w.look(began)
 		w.trim.look(began)
+		tick.Reset(w.next(began))
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-w.shares.news:
 		case <-w.o.Gate.Crowded():
 			select {
-			case <-time.After(time.Until(began.Add(max(soonest, 10*w.walk)))):
+			case <-time.After(time.Until(began.Add(max(soonest, w.rest())))):
 			case <-ctx.Done():
 				return
 			}
@@ -176,25 +211,47 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
+// next returns the time until the next look, unless a caller asks for one earlier.
+func (w *Watch) next(began time.Time) time.Duration {
+	d := interval
+	for _, g := range w.gauges {
+		if g.step() >= Pause {
+			d = shedInterval
+		}
+	}
+	return max(time.Millisecond, d-time.Since(began), w.rest())
+}
+
+// rest returns the pause after a walk over all connections, so that walks use a tenth of
+// the time. On a busy machine a walk may take long; the pause is limited for that case.
+func (w *Watch) rest() time.Duration { return min(10*w.walk, interval/2) }
+
 // look reads every resource once, and does what has to be done. What is to be
 // ended is the most that one of them asks for: all gain by it.
 func (w *Watch) look(now time.Time) {
 	open := int64(w.o.Connections.Open())
 	room, surplus := int64(math.MaxInt32), int64(0)
-	var short *gauge
+	var short, full *gauge
+	w.walk = 0
 	for _, g := range w.gauges {
 		g.last = g.Read()
 		w.judge(g, now)
-		room = min(room, w.room(g))
+		more := w.room(g)
+		if room = min(room, more); more == 0 && full == nil {
+			full = g
+		}
 		if n := g.surplus(open); n > surplus {
 			surplus, short = n, g
 		}
 	}
 	came := int64(w.o.Connections.Open()) - open // since the readings, which do not have them
+	w.crowd(now)
 	w.o.Gate.Admit(max(0, room-max(0, came)))
+	w.curb(now)
+	w.share(full, now)
 	if short != nil && now.Sub(w.shedAt) >= shedInterval {
 		w.shedAt = now
-		ended := w.shed(int(surplus), short.last.room() == 0, now)
+		ended := w.shed(short, int(surplus), now)
 		short.ended.add(ended)
 		w.o.Metrics.count(ended)
 	}
@@ -204,21 +261,27 @@ func (w *Watch) look(now time.Time) {
 // that there are have still to take.
 func (w *Watch) room(g *gauge) int64 {
 	r := g.last
+	g.expected = 0
 	if g.Expect != nil && r.Used > r.Full/2 {
 		began := time.Now()
-		r.Used += max(0, g.Expect(w.busy()))
-		w.walk = time.Since(began)
+		g.expected = max(0, g.Expect(w.busy()))
+		w.walk = max(w.walk, time.Since(began))
 	}
+	r.Used += g.expected
 	return r.room()
 }
 
-// busy counts the connections that are not idle.
+// busy counts the connections that are not idle; an HTTP/2 connection counts once for each
+// running exchange.
 func (w *Watch) busy() (n int64) {
 	w.o.Connections.Each(func(c *conn.Conn) {
 		if c.State() != conn.Idle {
 			n++
 		}
 	})
+	if w.o.Exchanges != nil {
+		w.o.Exchanges(func(_ *conn.Conn, running int) { n += int64(max(0, running-1)) })
+	}
 	return n
 }
 
@@ -230,11 +293,18 @@ type gauge struct {
 	began   [numSteps]time.Time // of a step; zero: it is not taken
 	needed  [numSteps]time.Time // when the step was last called for
 	ended   Ended               // since Shed began
+
+	expected int64 // at the last look: what busy connections will still take
+
+	refused, endedBusy int // since Share began
 }
 
-// begins says whether a step has to begin.
+// begins reports whether a step has to begin.
 func (g *gauge) begins(s Step) bool {
-	if s == Pause {
+	switch s {
+	case Share:
+		return false // see share
+	case Pause:
 		return g.last.room() == 0
 	}
 	return g.last.ratio() >= g.Shed
@@ -242,14 +312,17 @@ func (g *gauge) begins(s Step) bool {
 
 // ends is the share below which a step ends.
 func (g *gauge) ends(s Step) float64 {
-	if s == Pause {
+	switch s {
+	case Share:
+		return math.Inf(1)
+	case Pause:
 		return g.Shed
 	}
 	return g.Calm
 }
 
-// judge begins and ends the steps of a resource. Pause is within Shed: it
-// begins later and ends before.
+// judge begins and ends the steps of a resource. Pause lies within Shed: it begins later
+// and ends earlier. The method share decides when Share begins.
 func (w *Watch) judge(g *gauge, now time.Time) {
 	ratio := g.last.ratio()
 	for s := Shed; s < numSteps; s++ {
@@ -258,13 +331,17 @@ func (w *Watch) judge(g *gauge, now time.Time) {
 			w.tell(g, Event{Step: s, Begins: true})
 		}
 	}
-	for s := Pause; s > None; s-- {
+	for s := numSteps - 1; s > None; s-- {
 		switch {
 		case g.began[s].IsZero():
 		case ratio >= g.ends(s):
 			g.needed[s] = now
 		case now.Sub(g.needed[s]) >= calmTime:
-			w.tell(g, Event{Step: s, Lasted: now.Sub(g.began[s]), Ended: g.ended})
+			e := Event{Step: s, Lasted: now.Sub(g.began[s]), Ended: g.ended, Refused: g.refused}
+			if s == Share {
+				e.Ended = Ended{Busy: g.endedBusy}
+			}
+			w.tell(g, e)
 			g.began[s] = time.Time{}
 			if s == Shed {
 				g.ended = Ended{}
@@ -276,7 +353,7 @@ func (w *Watch) judge(g *gauge, now time.Time) {
 
 // step is the furthest that is taken.
 func (g *gauge) step() Step {
-	for s := Pause; s > None; s-- {
+	for s := numSteps - 1; s > None; s-- {
 		if !g.began[s].IsZero() {
 			return s
 		}

@@ -21,26 +21,36 @@ type house struct {
 	reg     *prometheus.Registry
 	crowded chan struct{}
 
-	mu     sync.Mutex
-	base   int64 // taken by other things
-	full   int64
-	stale  bool
-	slow   bool // who was told does not go
-	conns  []*conn.Conn
-	told   []*conn.Conn // by Leave
-	bereft []*conn.Conn // by CutTunnels
-	http2  map[*conn.Conn]bool
-	most   int64
-	events []string
-	looks  int
-	late   int // connections that come between the first reading and what is made of it
+	mu      sync.Mutex
+	base    int64 // used by other things
+	full    int64
+	stale   bool
+	slow    bool // notified connections do not close
+	conns   []*conn.Conn
+	told    []*conn.Conn // notified by Leave
+	bereft  []*conn.Conn // notified by CutTunnels
+	http2   map[*conn.Conn]bool
+	most    int64
+	left    int64 // the result of Gate.Left
+	places  int64
+	each    int64 // how much a connection takes; 0: two
+	reserve int64
+	waits   []conn.Network     // in the kernel's queue
+	running map[*conn.Conn]int // running exchanges of HTTP/2 connections
+	may     func(conn.Network) bool
+	events  []string
+	looks   int
+	late    int // connections that arrive between the first reading and the reaction
 }
 
 func (h *house) read() Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.looks++
-	r := Reading{Used: h.base + int64(h.open()), Full: h.full, Each: 2, Stale: h.stale}
+	r := Reading{Used: h.base + int64(h.open()), Full: h.full, Reserve: h.reserve, Each: max(1, h.each), Stale: h.stale}
+	if h.each == 0 {
+		r.Each = 2
+	}
 	for ; h.late > 0; h.late-- {
 		h.conns = append(h.conns, new(conn.Conn))
 	}
@@ -93,6 +103,18 @@ func (h *house) Admit(most int64) {
 	h.most = most
 }
 
+func (h *house) Left() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.left
+}
+
+func (h *house) Share(most int64, may func(conn.Network) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.places, h.may = most, may
+}
+
 // admitted is how many may come.
 func (h *house) admitted() int64 {
 	h.mu.Lock()
@@ -101,6 +123,25 @@ func (h *house) admitted() int64 {
 }
 
 func (h *house) Crowded() <-chan struct{} { return h.crowded }
+
+// sharing is how many connections may come although there is no room.
+func (h *house) sharing() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.places
+}
+
+func (h *house) waiting(entitled func(conn.Network) bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.waits, entitled)
+}
+
+func (h *house) exchanges(f func(*conn.Conn, int)) {
+	for c, n := range h.running {
+		f(c, n)
+	}
+}
 
 func (h *house) notify(e Event) {
 	what := "ends"
@@ -136,7 +177,8 @@ func (h *house) set(f func()) {
 // start begins to watch.
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
-	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm}},
+	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: true}},
+		Waiting: h.waiting, Exchanges: h.exchanges,
 		Connections: h, Gate: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft),
 		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -414,20 +456,21 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	for range 40 {
 		h.add(conn.Tunnel, time.Hour)
 	}
+	full := &gauge{last: Reading{Used: 1, Full: 1, Each: 1}}
 	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
 	now := time.Now()
 	for _, after := range []time.Duration{0, leaveTime / 2} {
-		if ended := w.shed(10, true, now.Add(after)); ended.Tunnels != 0 {
+		if ended := w.shed(full, 10, now.Add(after)); ended.Tunnels != 0 {
 			t.Errorf("after %v %d tunnels are ended", after, ended.Tunnels)
 		}
 	}
 	for _, c := range h.conns[:20] { // they are asked all the time
 		c.Quiet(now.Add(leaveTime))
 	}
-	if ended := w.shed(10, true, now.Add(leaveTime)); ended.Tunnels != 5 {
+	if ended := w.shed(full, 10, now.Add(leaveTime)); ended.Tunnels != 5 {
 		t.Errorf("after that %d are", ended.Tunnels)
 	}
-	if ended := w.shed(10, true, now.Add(leaveTime+interval)); ended.Tunnels != 0 {
+	if ended := w.shed(full, 10, now.Add(leaveTime+interval)); ended.Tunnels != 0 {
 		t.Errorf("and %d more at once", ended.Tunnels)
 	}
 }
@@ -437,14 +480,15 @@ func TestShedsTunnelsOverHTTP2(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)
 	h.http2[young], h.http2[oldest] = true, true
+	full := &gauge{last: Reading{Used: 1, Full: 1, Each: 1}}
 	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
-	if ended := w.shed(4, true, time.Now()); ended.Tunnels != 2 {
+	if ended := w.shed(full, 4, time.Now()); ended.Tunnels != 2 {
 		t.Errorf("%d are ended", ended.Tunnels)
 	}
 	if !slices.Equal(h.bereft, []*conn.Conn{oldest}) || oldest.WasCut() || !old.WasCut() || young.WasCut() {
 		t.Errorf("%d lost their tunnels, cut are %t, %t, %t", len(h.bereft), young.WasCut(), old.WasCut(), oldest.WasCut())
 	}
-	if ended := w.shed(1, true, time.Now()); ended.Tunnels != 0 { // it is on its way out
+	if ended := w.shed(full, 1, time.Now()); ended.Tunnels != 0 { // it is already closing
 		t.Errorf("%d more are ended", ended.Tunnels)
 	}
 }

@@ -40,13 +40,14 @@ func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 // survey is what there is to be ended.
 type survey struct {
 	ages  [numKinds][]time.Duration
-	going int // clients that were told or cut before and are still there
-	young int // clients that only just became idle
+	large [numKinds][]time.Duration // of networks that hold more than their share
+	going int                       // clients that were told to close or cut before and are still open
+	young int                       // clients that only just became idle
 }
 
-func (v *survey) take(all Connections, now time.Time) {
+func (v *survey) take(all Connections, large map[conn.Network]int64, now time.Time) {
 	for k := range v.ages {
-		v.ages[k] = v.ages[k][:0]
+		v.ages[k], v.large[k] = v.ages[k][:0], v.large[k][:0]
 	}
 	v.going, v.young = 0, 0
 	all.Each(func(c *conn.Conn) {
@@ -55,6 +56,8 @@ func (v *survey) take(all Connections, now time.Time) {
 		case k == other:
 		case !known || c.WasCut():
 			v.going++
+		case age >= least[k] && large[c.Network()] > 0:
+			v.large[k] = append(v.large[k], age)
 		case age >= least[k]:
 			v.ages[k] = append(v.ages[k], age)
 		case k == client:
@@ -63,32 +66,70 @@ func (v *survey) take(all Connections, now time.Time) {
 	})
 }
 
-// shed sees to it that n connections end, those that were idle for longest.
-// Those that are about to end count, and where clients will do that will soon
-// have been idle for long enough, tunnels stay: but while it is urgent, for no
-// longer than such a client takes.
-func (w *Watch) shed(n int, urgent bool, now time.Time) (ended Ended) {
+// A network must hold at least 1/large of everything for its idle connections to be closed
+// before older ones of others.
+const large = 64
+
+// larger returns the networks that would hold more than their share if the connections held
+// less by n, with the excess of each, and the sum of all.
+func (w *Watch) larger(g *gauge, n int) (over map[conn.Network]int64, sum int) {
+	h := w.holdings(g)
+	if h.alone() || g.Holds != nil {
+		return nil, 0
+	}
+	over = h.excess(int64(n), 0)
+	for network, more := range over {
+		if h.of[network] < h.total/large {
+			delete(over, network)
+		} else {
+			sum += int(more)
+		}
+	}
+	return over, sum
+}
+
+// shed closes n connections: first those of client networks that hold more than their share, then those of all.
+// Each time it closes those that were idle for longest. Connections that are about to close count towards n.
+// Tunnels stay open if enough clients will soon have been idle for long enough, but if it is urgent, only for as
+// long as such a client needs.
+func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 	v := &w.survey
-	v.take(w.o.Connections, now)
-	if !urgent || w.urgent.IsZero() {
+	over, excess := w.larger(g, n)
+	v.take(w.o.Connections, over, now)
+	if urgent := g.last.room() == 0; !urgent || w.urgent.IsZero() {
 		w.urgent = now
 	}
 	if now.Sub(w.urgent) >= leaveTime {
 		w.urgent, v.going, v.young = now, 0, 0
 	}
 	n -= v.going
+	excess = min(excess, n)
 	for k := range numKinds {
 		if k == tunnel {
 			n = (n - v.young + 1) / 2 // each is two connections, or about that over HTTP/2
+			excess = min(excess, n)
 		}
-		ages := v.ages[k]
-		if m := min(n, len(ages)); m > 0 {
-			slices.Sort(ages)
-			ended.add(w.end(k, ages[len(ages)-m], m, now))
+		first := min(excess, len(v.large[k]))
+		if first > 0 {
+			ended.add(w.endOldest(k, v.large[k], first, over, now))
+			excess -= first
+			n -= first
+		}
+		rest := append(v.ages[k], v.large[k][:len(v.large[k])-max(0, first)]...)
+		if m := min(n, len(rest)); m > 0 {
+			ended.add(w.endOldest(k, rest, m, nil, now))
 			n -= m
 		}
+		v.ages[k] = rest
 	}
 	return ended
+}
+
+// endOldest closes the m oldest connections of a kind, whose ages are given. It sorts the
+// ages, with those of the remaining connections first.
+func (w *Watch) endOldest(k kind, ages []time.Duration, m int, of map[conn.Network]int64, now time.Time) Ended {
+	slices.Sort(ages)
+	return w.end(k, ages[len(ages)-m], m, of, now)
 }
 
 // leaveTime is what a client of HTTP/2 that is told to go takes at most, or nearly.
@@ -101,11 +142,12 @@ const (
 	pause = 10 * time.Millisecond
 )
 
-// end ends up to n connections of a kind that were idle for limit or longer.
-func (w *Watch) end(k kind, limit time.Duration, n int, now time.Time) (ended Ended) {
+// end closes up to n connections of a kind that were idle for limit or longer. If of is not
+// nil, it closes only connections of these networks.
+func (w *Watch) end(k kind, limit time.Duration, n int, of map[conn.Network]int64, now time.Time) (ended Ended) {
 	is := func(c *conn.Conn) bool {
 		got, age, known := idle(c, now)
-		return n > 0 && got == k && known && age >= limit && !c.WasCut()
+		return n > 0 && got == k && known && age >= limit && !c.WasCut() && (of == nil || of[c.Network()] > 0)
 	}
 	if k == client {
 		w.o.Leave(func(c *conn.Conn) bool {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 // The errors of Acquire.
@@ -16,9 +18,9 @@ var (
 	// ErrNoReady: no endpoint of the backend is ready. 503 at once.
 	ErrNoReady = errors.New("no endpoint of the backend is ready")
 	// ErrQueueFull: max_connections are in flight and queue.size wait already. 503.
-	ErrQueueFull = errors.New("max_connections of the backend are in flight and its queue is full (queue.size)")
+	ErrQueueFull = errors.New("the backend has all of its max_connections in use, and its queue is full (queue.size)")
 	// ErrQueueTimeout: the wait for one of max_connections took too long. 503.
-	ErrQueueTimeout = errors.New("max_connections of the backend are in flight and none ended in time (queue.timeout)")
+	ErrQueueTimeout = errors.New("the backend has all of its max_connections in use, and none became free in time (queue.timeout)")
 )
 
 // Acquire picks a ready endpoint for a client, another than those that it tried
@@ -31,7 +33,12 @@ func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Ti
 		return nil, ErrNoReady
 	}
 	if !b.queue.take() {
-		if err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline); err != nil {
+		err := b.queue.wait(v.cfg.Queue.Size, v.cfg.Queue.Timeout, deadline)
+		if err == ErrQueueTimeout && deadline.IsZero() {
+			err = conn.Explain(err, "backend %q had all of its max_connections (%d) in use, and none became free within %v (queue.timeout)",
+				b.name, v.cfg.MaxConnections, v.cfg.Queue.Timeout)
+		}
+		if err != nil {
 			return nil, err
 		}
 		v = b.view.Load()
@@ -42,6 +49,7 @@ func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Ti
 		return nil, ErrNoReady
 	}
 	e.inFlight.Add(1)
+	e.requests.Add(1)
 	b.budget.attempts.Add(1)
 	return e, nil
 }
@@ -189,7 +197,7 @@ func (t *budget) tick() {
 	t.at = (t.at + 1) % budgetWindow
 }
 
-// AllowRetry says whether one more retry is within the budget, and spends it:
+// AllowRetry reports whether one more retry is within the budget, and spends it:
 // retries may be Retries.Share of the exchanges of the last ten seconds, and
 // ten beside. It is called before the Acquire of the retry.
 func (b *Backend) AllowRetry() bool {
@@ -214,7 +222,7 @@ const (
 	atOnce = 500 * time.Millisecond
 )
 
-// AllowConnect says whether another endpoint may be tried after those in tried,
+// AllowConnect reports whether another endpoint may be tried after those in tried,
 // of which the last one's connection failed with err, after a time: nothing was
 // sent to it. Where nobody was there at all and that was known at once, it cost
 // nobody anything; and where there are endpoints left, it is neither one of the
@@ -230,12 +238,12 @@ func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error, after
 	return len(tried)-*excused < most && b.AllowRetry()
 }
 
-// absent says whether a connection failed because nobody is there.
+// absent reports whether a connection failed because nobody is there.
 func absent(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-// Another says whether there is an endpoint that is not in tried.
+// Another reports whether there is an endpoint that is not in tried.
 func (b *Backend) Another(tried []*Endpoint) bool { return b.view.Load().left(tried) }
 
 // Retried counts a retry in the metrics.

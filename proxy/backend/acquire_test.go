@@ -87,6 +87,10 @@ func TestQueueTimesOut(t *testing.T) {
 			if !errors.Is(err, ErrQueueTimeout) || time.Since(start) != want {
 				t.Errorf("error %v after %v, want %v", err, time.Since(start), want)
 			}
+			const told = `backend "app" had all of its max_connections (1) in use, and none became free within 5s (queue.timeout)`
+			if deadline == 0 && err.Error() != told {
+				t.Error(err)
+			}
 			held.Release()
 			acquire(t, b).Release() // the place in the queue is free again
 			if b.InFlight() != 0 || b.queue.waiting.Load() != 0 {

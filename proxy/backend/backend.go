@@ -28,7 +28,8 @@ type Backend struct {
 	turn   atomic.Uint64 // round robin
 	budget budget
 
-	refused atomic.Uint64 // addresses of names that may not lead to them
+	refused   atomic.Uint64 // addresses that objects must not lead to
+	ejections atomic.Uint64
 
 	mu        sync.Mutex // guards what follows, and the health state of the endpoints
 	cfg       *config.Backend
@@ -36,8 +37,10 @@ type Backend struct {
 	locality  locality
 	names     map[string]*name // by configured address
 	endpoints []*Endpoint      // in the order of the configuration
+	refusals  []Refusal        // the refused addresses; replaced, never changed
 	removed   bool
-	ramping   bool     // some endpoint gets less than its share for now
+	ramping   bool // some endpoint is in its slow start
+	outage    outage
 	after     []func() // to be done by unlock, outside the lock
 }
 
@@ -81,6 +84,9 @@ func (b *Backend) later(f func()) { b.after = append(b.after, f) }
 func (b *Backend) notify(ev Event) {
 	if b.opts.Notify != nil {
 		ev.Backend = b.name
+		if b.cfg != nil {
+			ev.Namespace = b.cfg.Namespace
+		}
 		b.later(func() { b.opts.Notify(ev) })
 	}
 }
@@ -153,6 +159,7 @@ func (b *Backend) rebuild() {
 	for _, e := range b.endpoints {
 		e.settle(v)
 	}
+	b.judge()
 }
 
 // predecessors are the removed endpoints that go on serving while a reload has
@@ -220,6 +227,7 @@ func (b *Backend) tick() {
 	if b.ramping {
 		b.rebuild()
 	}
+	b.tickOutage()
 	b.unlock()
 	for _, e := range endpoints {
 		e.sweep(keepAlive)

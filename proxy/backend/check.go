@@ -3,10 +3,12 @@ package backend
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Check is an endpoint as its active check sees it: what to try, how to connect
@@ -43,12 +45,15 @@ func (c *Check) target() (netip.AddrPort, string) {
 
 // Dial connects for one check: the connection, the PROXY header (LOCAL, for it
 // is weir's own connection) and, for a check by HTTP or gRPC where the endpoint
-// speaks TLS, the handshake. It ends by ctx. The caller closes the connection,
-// which is a health.HTTP2 where it speaks that.
+// speaks TLS, the handshake. It ends by ctx. The caller closes the connection. For a check
+// by HTTP it is a health.Asker; for one by gRPC it is one if it speaks HTTP/2.
 func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 	e := c.endpoint
 	d := e.dial.Load()
 	addr, path := c.target()
+	if err := e.permit(addr); err != nil {
+		return nil, err
+	}
 	nc, err := dialSocket(ctx, addr, path)
 	if err != nil {
 		return nil, err
@@ -65,12 +70,46 @@ func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 		}
 	}
 	switch {
-	case !forHTTP || secure == nil && version != always:
+	case !forHTTP:
 		return nc, nil
+	case secure == nil && version != always:
+		return newCheckHTTP1(nc, e.backend.Name(), d.lenient), nil
 	case version == never:
-		return handshake(ctx, nc, secure)
+		if nc, err = handshake(ctx, nc, secure); err != nil {
+			return nil, err
+		}
+		return newCheckHTTP1(nc, e.backend.Name(), d.lenient), nil
 	}
-	return newAsking(ctx, nc, secure)
+	nc, err = newCheckHTTP2(ctx, nc, secure)
+	if o, ok := nc.(*old); ok && c.Settings.GRPC == nil {
+		return newCheckHTTP1(o, e.backend.Name(), d.lenient), nil
+	}
+	return nc, err
+}
+
+// ask sends a check's request and reads the head of the final response.
+func ask(codec Codec, req *message.Request, res *message.Response, body []byte) error {
+	codec.WriteHead(req)
+	if err := codec.WriteBody(body); err != nil {
+		return err
+	}
+	codec.WriteEnd(req)
+	if err := codec.Flush(); err != nil {
+		return err
+	}
+	for {
+		if err := codec.ReadHead(req, res); err != nil || !res.Informational() {
+			return err
+		}
+	}
+}
+
+// cause returns why a check failed: the end of ctx, or else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 func handshake(ctx context.Context, nc net.Conn, secure *tls.Config) (net.Conn, error) {
@@ -99,6 +138,12 @@ func (c *Check) SetReady(ready bool, why string) {
 	kind := EndpointNotReady
 	if ready {
 		kind = EndpointReady
+	}
+	if ready && e.judged && !e.ready {
+		e.endFailing() // the check has found that it works again
+	}
+	if !ready {
+		b.outage.endpoint, b.outage.why = e.address, errors.New(why)
 	}
 	e.ready, e.judged = ready, true
 	b.notify(Event{Kind: kind, Endpoint: e.address, Reason: why})

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -12,11 +13,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/http1"
 )
 
 // Outgoing is what the PROXY header to an endpoint says of a client.
@@ -32,6 +35,7 @@ type dialSettings struct {
 	maxIdle   int
 	sendProxy int
 	http2     version2
+	lenient   http1.Lenient
 	tls       *tls.Config // nil: plain; offers what the protocol allows
 	tls1      *tls.Config // the same, for HTTP/1.1 alone
 	// identity says what the TLS configuration was made of, for the next reload.
@@ -43,7 +47,7 @@ type dialSettings struct {
 // tlsPair are the two configurations of one host.
 type tlsPair struct{ any, old *tls.Config }
 
-// version2 says whether endpoints are spoken to by HTTP/2.
+// version2 reports whether endpoints are spoken to by HTTP/2.
 type version2 uint8
 
 const (
@@ -64,22 +68,42 @@ func versionOf(cfg *config.Backend) version2 {
 	return never
 }
 
+func lenientOf(cfg *config.Backend) (l http1.Lenient) {
+	for _, fault := range cfg.Lenient {
+		l |= leniencies[fault]
+	}
+	return l
+}
+
+var leniencies = map[config.Leniency]http1.Lenient{
+	config.BareLF: http1.BareLF, config.ChunkedHTTP10: http1.ChunkedHTTP10,
+	config.FoldedLines: http1.FoldedLines, config.LengthWithChunked: http1.LengthWithChunked,
+}
+
 var alpn = [...][]string{never: {"http/1.1"}, offered: {"h2", "http/1.1"}, always: {"h2"}}
 
-// mayShare says whether an exchange may go over a connection that is shared.
+// protocolsOf returns the protocols that weir offers endpoints by ALPN.
+func protocolsOf(cfg *config.Backend) []string {
+	if cfg.Protocol == config.ProtocolTCP {
+		return cfg.TLS.ALPN
+	}
+	return alpn[versionOf(cfg)]
+}
+
+// mayShare reports whether an exchange may go over a connection that is shared.
 func (d *dialSettings) mayShare(need Need) bool {
-	return d.sendProxy == 0 && (d.http2 == always || d.http2 == offered && !need.Upgrade)
+	return d.sendProxy == 0 && !need.Private && (d.http2 == always || d.http2 == offered && !need.Upgrade)
 }
 
 // config is the TLS configuration of an exchange's connection.
 func (d *dialSettings) config(need Need) *tls.Config {
-	if need.Upgrade && d.http2 == offered { // extended CONNECT is what few servers have
+	if (need.Upgrade || need.Private) && d.http2 == offered { // few servers support extended CONNECT
 		return d.tls1
 	}
 	return d.tls
 }
 
-// agreed says whether a new connection speaks HTTP/2.
+// agreed reports whether a new connection speaks HTTP/2.
 func (d *dialSettings) agreed(t *tls.Conn) bool {
 	if t == nil {
 		return d.http2 == always
@@ -91,7 +115,7 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 // keeps the TLS configuration with its sessions where nothing changed.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
-		sendProxy: cfg.SendProxy, http2: versionOf(cfg)}
+		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}
 	if cfg.UsesTLS() {
 		if err := d.loadTLS(cfg, before); err != nil {
 			return nil, err
@@ -103,16 +127,16 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 	return d, nil
 }
 
-// takes says whether a connection that was made as was says may be used where d
+// takes reports whether a connection that was made as was says may be used where d
 // is in effect. d and was are an endpoint's: over TLS they are for one host.
 func (d *dialSettings) takes(was *dialSettings) bool {
-	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2
+	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2 && d.lenient == was.lenient
 }
 
-// does says whether d makes connections as before does, but for the hosts of endpoints.
+// does reports whether d makes connections as before does, but for the hosts of endpoints.
 func (d *dialSettings) does(before *dialSettings) bool {
 	return d.connect == before.connect && d.bodyIdle == before.bodyIdle && d.maxIdle == before.maxIdle && d.sendProxy == before.sendProxy &&
-		d.http2 == before.http2 && d.named == before.named && d.tls == before.tls
+		d.http2 == before.http2 && d.lenient == before.lenient && d.named == before.named && d.tls == before.tls
 }
 
 // withHosts is d for other endpoints of the same backend.
@@ -124,7 +148,7 @@ func (d *dialSettings) withHosts(cfg *config.Backend) (*dialSettings, error) {
 	return &other, other.nameHosts(cfg)
 }
 
-// knows says whether there is a TLS configuration for each endpoint's host.
+// knows reports whether there is a TLS configuration for each endpoint's host.
 func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
 	return !slices.ContainsFunc(endpoints, func(e config.Endpoint) bool {
 		host, _ := splitHost(e.Address)
@@ -135,7 +159,8 @@ func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
 // loadTLS makes the TLS configuration, or keeps that of before.
 func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error {
 	t := &cfg.TLS
-	files, err := d.readFiles(t)
+	protocols := protocolsOf(cfg)
+	files, err := d.readFiles(t, protocols)
 	if err != nil {
 		return err
 	}
@@ -147,8 +172,10 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 	d.tls = &tls.Config{
 		ServerName:         t.ServerName,
 		InsecureSkipVerify: t.InsecureSkipVerify,
-		MinVersion:         tls.VersionTLS12,
-		NextProtos:         alpn[d.http2],
+		MinVersion:         cmp.Or(t.MinVersion, tls.VersionTLS12),
+		MaxVersion:         t.MaxVersion,
+		CipherSuites:       slices.Clone(t.CipherSuites),
+		NextProtos:         protocols,
 		ClientSessionCache: tls.NewLRUClientSessionCache(128),
 		// Small records at first would cost more than they bring: what leaves is whole messages.
 		DynamicRecordSizingDisabled: true,
@@ -156,7 +183,7 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 	if ca := files["ca"]; ca != nil {
 		d.tls.RootCAs = x509.NewCertPool()
 		if !d.tls.RootCAs.AppendCertsFromPEM(ca) {
-			return fmt.Errorf("the file of tls.ca, %s, contains no certificate in PEM form", t.CAFile)
+			return fmt.Errorf("the file of tls.ca, %s, contains no PEM certificate", t.CAFile)
 		}
 	}
 	if files["cert"] != nil {
@@ -166,8 +193,16 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		}
 		d.tls.Certificates = []tls.Certificate{pair}
 	}
-	d.tls1 = offering(d.tls, never)
+	d.tls1 = d.forHTTP1(d.tls)
 	return d.nameHosts(cfg)
+}
+
+// forHTTP1 returns a configuration that does not offer HTTP/2.
+func (d *dialSettings) forHTTP1(c *tls.Config) *tls.Config {
+	if d.http2 == never {
+		return c
+	}
+	return offering(c, never)
 }
 
 // offering is a copy of a configuration that offers another version of HTTP.
@@ -178,10 +213,10 @@ func offering(c *tls.Config, v version2) *tls.Config {
 }
 
 // readFiles reads the files that t names, and sums all up in d.identity.
-func (d *dialSettings) readFiles(t *config.BackendTLS) (map[string][]byte, error) {
+func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[string][]byte, error) {
 	files := make(map[string][]byte, 3)
 	identity := sha256.New()
-	fmt.Fprintf(identity, "%q %t", t.ServerName, t.InsecureSkipVerify)
+	fmt.Fprintf(identity, "%q %t %q %d %d %d %t", t.ServerName, t.InsecureSkipVerify, protocols, t.MinVersion, t.MaxVersion, t.CipherSuites, t.SHA1)
 	for _, f := range []struct{ key, path string }{{"ca", t.CAFile}, {"cert", t.CertFile}, {"key", t.KeyFile}} {
 		if f.path == "" {
 			continue
@@ -207,13 +242,13 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 	for _, e := range cfg.Endpoints {
 		host, _ := splitHost(e.Address)
 		if host == "" && !d.tls.InsecureSkipVerify {
-			return fmt.Errorf("endpoint %s: https over a Unix socket needs tls.server_name to check the certificate against", e.Address)
+			return fmt.Errorf("endpoint %s: TLS over a Unix socket needs tls.server_name to check the certificate against", e.Address)
 		}
 		c := d.byHost[host]
 		if c.any == nil {
 			c.any = d.tls.Clone()
 			c.any.ServerName, _, _ = strings.Cut(host, "%") // a zone is no part of a name
-			c.old = offering(c.any, never)
+			c.old = d.forHTTP1(c.any)
 		}
 		byHost[host] = c
 	}
@@ -238,20 +273,41 @@ func (b *Backend) dialSettings() *dialSettings {
 }
 
 // Dial connects to the endpoint within timeouts.connect, which covers the
-// connection, the PROXY header where the backend has send_proxy, and the TLS
-// handshake where it speaks https. out may be nil: the header then says LOCAL.
-// The caller owns the session, which is a connection of its own, for HTTP/1.1 or
-// a tunnel. Errors say which phase failed.
+// connection, the PROXY header if the backend has send_proxy, and the TLS handshake if
+// it uses TLS. If out is nil, the PROXY header says LOCAL. The caller owns the session,
+// which is a connection of its own, for HTTP/1.1 or a tunnel. Errors say which phase
+// failed.
 func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
+	return e.DialWatched(ctx, out, nil)
+}
+
+// Watch follows a connection while it is made.
+type Watch interface {
+	// Made is called when the TCP connection exists, before anything of a TLS handshake is
+	// sent.
+	Made(*conn.Conn)
+	// Lost is called before a connection that was passed to Made is closed because its
+	// handshake failed.
+	Lost(*conn.Conn)
+}
+
+// DialWatched is Dial that reports to w, unless w is nil.
+func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
-	return e.dialAs(ctx, d, out, d.tls1)
+	return e.dialAs(ctx, d, out, d.tls1, w)
 }
 
-// dialAs is Dial with a TLS configuration, nil for none, and no deadline but ctx's.
-func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config) (*Session, error) {
-	nc, err := withDescriptor(ctx, func() (net.Conn, error) { return dialSocket(ctx, e.addr, e.path) })
+// dialAs is DialWatched with this TLS configuration, nil for none, and without a deadline
+// other than ctx's.
+func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Session, error) {
+	nc, err := withDescriptor(ctx, e.backend.opts.waiting, func() (net.Conn, error) {
+		if err := e.permit(e.addr); err != nil {
+			return nil, err
+		}
+		return dialSocket(ctx, e.addr, e.path)
+	})
 	if err != nil {
 		return nil, e.dialError("connecting to", d, err)
 	}
@@ -261,10 +317,16 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 	}
 	s := &Session{Conn: conn.New(nc), endpoint: e, made: d}
 	s.RW = s.Conn
+	if w != nil {
+		w.Made(s.Conn)
+	}
 	if secure == nil {
 		return s, nil
 	}
 	if err := s.handshake(ctx, secure); err != nil {
+		if w != nil {
+			w.Lost(s.Conn)
+		}
 		s.Conn.Close()
 		return nil, e.dialError("the TLS handshake with", d, err)
 	}
@@ -291,13 +353,32 @@ func (e *Endpoint) describe() string {
 func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 	var badCert *tls.CertificateVerificationError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%s %s took longer than %v (timeouts.connect): %w", doing, e.describe(), d.connect, err)
+	case conn.TimedOut(err):
+		return conn.Explain(err, "%s %s took longer than %v (timeouts.connect)", doing, e.describe(), d.connect)
 	case errors.As(err, &badCert):
-		return fmt.Errorf("%s %s: %w (the backend's tls.ca and tls.server_name say what is accepted)", doing, e.describe(), err)
+		return fmt.Errorf("%s %s: %w (check tls.ca and tls.server_name of the backend)", doing, e.describe(), err)
+	}
+	for _, m := range mismatches {
+		if strings.Contains(err.Error(), m.text) {
+			return fmt.Errorf("%s %s: %w (%s)", doing, e.describe(), err, m.hint)
+		}
 	}
 	return fmt.Errorf("%s %s: %w", doing, e.describe(), err)
 }
+
+// mismatches are what crypto/tls says where a handshake fails because the endpoint speaks
+// another TLS, and the settings to look at. A test provokes each of them.
+var mismatches = []struct{ text, hint string }{
+	{"tls: server selected unsupported protocol version", wrongVersion},
+	{"remote error: tls: protocol version not supported", wrongVersion},
+	{"remote error: tls: handshake failure", wrongSuite},
+	{"tls: certificate used with invalid signature algorithm", "the endpoint signs with SHA-1; see tls.sha1_signatures of the backend"},
+}
+
+const (
+	wrongVersion = "the endpoint speaks none of the TLS versions from tls.min_version to tls.max_version of the backend"
+	wrongSuite   = "the endpoint probably accepts none of the cipher suites or signatures that weir offers; see tls.cipher_suites and tls.sha1_signatures of the backend"
+)
 
 // dialer's probes find an endpoint that vanished without a word, behind a tunnel above all.
 var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
@@ -309,18 +390,23 @@ const retryExhausted = 20 * time.Millisecond
 
 // withDescriptor dials, and while the process is out of descriptors does so again
 // until ctx is done: that is no fault of the endpoint's, and others end meanwhile.
-func withDescriptor(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
-	for {
-		nc, err := dial()
-		if err == nil || !conn.Exhausted(err) {
-			return nc, err
-		}
+// waiting counts the dials that wait.
+func withDescriptor(ctx context.Context, waiting *atomic.Int64, dial func() (net.Conn, error)) (net.Conn, error) {
+	nc, err := dial()
+	if !conn.Exhausted(err) {
+		return nc, err
+	}
+	waiting.Add(1)
+	defer waiting.Add(-1)
+	for conn.Exhausted(err) {
 		select {
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(retryExhausted):
 		}
+		nc, err = dial()
 	}
+	return nc, err
 }
 
 func dialSocket(ctx context.Context, addr netip.AddrPort, path string) (net.Conn, error) {

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -35,11 +36,18 @@ func TestDialWithoutDescriptor(t *testing.T) {
 		defer cancel()
 		f := func(want error, wantTimes int, errs ...error) {
 			t.Helper()
+			var waiting atomic.Int64
 			times := 0
-			_, err := withDescriptor(ctx, func() (net.Conn, error) {
+			_, err := withDescriptor(ctx, &waiting, func() (net.Conn, error) {
+				if n := waiting.Load(); n != int64(min(times, 1)) { // not before the first attempt
+					t.Errorf("%d dials count as waiting at attempt %d", n, times)
+				}
 				times++
 				return nil, errs[min(times, len(errs))-1]
 			})
+			if n := waiting.Load(); n != 0 {
+				t.Errorf("afterwards %d dials count as waiting", n)
+			}
 			if !errors.Is(err, want) || times != wantTimes {
 				t.Errorf("after %d dials there is %v, want %d and %v", times, err, wantTimes, want)
 			}
@@ -323,6 +331,16 @@ func TestReloadKeepsTLSSessionsUntilTheSettingsChange(t *testing.T) {
 	if resumed(cfg) {
 		t.Error("a session outlived its client certificate")
 	}
+	for what, change := range map[string]func(){
+		"min_version":     func() { cfg.MinVersion = tls.VersionTLS11 },
+		"max_version":     func() { cfg.MaxVersion = tls.VersionTLS13 },
+		"cipher_suites":   func() { cfg.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA} },
+		"sha1_signatures": func() { cfg.SHA1 = true },
+	} {
+		if change(); resumed(cfg) {
+			t.Errorf("a session outlived another %s", what)
+		}
+	}
 }
 
 func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
@@ -332,7 +350,8 @@ func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
 	cfg := secure(settings("app", address), config.BackendTLS{})
 	cfg.Timeouts.Connect = 50 * time.Millisecond
 	_, err := dialOnce(t, cfg, nil)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timeouts.connect") {
+	if !errors.Is(err, context.DeadlineExceeded) ||
+		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 50ms (timeouts.connect)` {
 		t.Errorf("error %v", err)
 	}
 }
@@ -384,7 +403,11 @@ func TestCheckDials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := nc.(*tls.Conn); ok != forHTTP {
+		secured := false
+		if a, ok := nc.(*checkHTTP1); ok {
+			_, secured = a.Conn.(*tls.Conn)
+		}
+		if secured != forHTTP {
 			t.Errorf("for HTTP %t: a %T", forHTTP, nc)
 		}
 		nc.Close()
@@ -484,4 +507,40 @@ func descriptors(t *testing.T) int {
 		t.Skip(err)
 	}
 	return len(list)
+}
+
+// weir connects to a tcp backend with a tls section as to one with protocol https, except
+// that it offers no protocols unless the section lists some.
+func TestTLSOfTCPBackends(t *testing.T) {
+	a := newAuthority(t)
+	seen := make(chan tls.ConnectionState, 10)
+	address := a.serveTLS("127.0.0.1", tls.NoClientCert, seen)
+	w := newWorld(t, Options{})
+	cfg := settings("app", address)
+	cfg.TLS = config.BackendTLS{CAFile: a.file}
+	f := func(protocol config.Protocol, alpn []string, want string, resumed bool) {
+		t.Helper()
+		cfg.Protocol, cfg.Secure, cfg.TLS.ALPN = protocol, protocol == config.ProtocolTCP, alpn
+		w.update(cfg)
+		s, err := acquire(t, w.set.Backend("app")).Dial(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEcho(t, s)
+		if state := <-seen; state.NegotiatedProtocol != want || state.DidResume != resumed {
+			t.Errorf("%s, %q: ALPN %q, resumed: %t", protocol, alpn, state.NegotiatedProtocol, state.DidResume)
+		}
+	}
+	f(config.ProtocolHTTPS, nil, "http/1.1", false)
+	f(config.ProtocolTCP, nil, "", false) // the other protocol's settings are gone
+	f(config.ProtocolTCP, nil, "", true)
+	f(config.ProtocolTCP, []string{"x", "http/1.1"}, "http/1.1", false)
+	f(config.ProtocolTCP, []string{"h2"}, "h2", false)
+	f(config.ProtocolHTTPS, nil, "http/1.1", false)
+
+	cfg.Protocol, cfg.Secure, cfg.TLS.ALPN, cfg.TLS.CAFile = config.ProtocolTCP, true, nil, newAuthority(t).file
+	w.update(cfg)
+	if _, err := acquire(t, w.set.Backend("app")).Dial(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("the error is %v", err)
+	}
 }

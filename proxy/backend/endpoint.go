@@ -23,10 +23,14 @@ type Endpoint struct {
 	seed    uint64         // for balance: hash
 
 	inFlight atomic.Int64
-	failures atomic.Int32 // in a row
+	failures atomic.Int32  // consecutive failures
+	requests atomic.Uint64 // attempts that were made
+	failed   atomic.Uint64 // attempts that failed
+	failing  atomic.Bool   // the last attempts all failed, see outage.go
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
-	up       atomic.Bool // exchanges may go to it
+	foreign  atomic.Bool // see config.Endpoint
+	up       atomic.Bool // requests may go to it, and it probably answers
 	resting  atomic.Bool // it is about to go away and others serve, so its connections are not kept
 	old      atomic.Bool // speaks HTTP/1.1 alone, by what its last connection agreed on
 
@@ -39,6 +43,7 @@ type Endpoint struct {
 	ready        bool // what the check says; without one true
 	judged       bool // the check said something, or there is none
 	reason       string
+	failure      error  // the last error, while the endpoint is failing
 	check        *Check // nil: none
 	stopCheck    func()
 	ejectedUntil time.Time
@@ -49,8 +54,10 @@ type Endpoint struct {
 
 	mu      sync.Mutex // guards what follows
 	idle    []*Session // the newest at the end
+	held    map[*Session]struct{}
 	trunks  trunks
 	ticks   uint32 // seconds the pool has seen
+	closes  closes
 	tunnels map[conn.Linked]struct{}
 }
 
@@ -60,6 +67,9 @@ func newEndpoint(b *Backend, m member) *Endpoint {
 
 // Address is what the endpoint is called: ip:port, or unix:/path.
 func (e *Endpoint) Address() string { return e.address }
+
+// AddrPort returns the address as a value; invalid for a Unix socket.
+func (e *Endpoint) AddrPort() netip.AddrPort { return e.addr }
 
 // Backend is the backend that the endpoint belongs to.
 func (e *Endpoint) Backend() *Backend { return e.backend }
@@ -83,6 +93,7 @@ func (e *Endpoint) adopt(m member) {
 	b := e.backend
 	known := e.dialFrom == b.dial && e.host == m.host
 	e.host, e.cfg = m.host, m.cfg
+	e.foreign.Store(m.cfg.Foreign)
 	e.locate()
 	if !known {
 		e.adoptDial()
@@ -205,6 +216,9 @@ func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 func (e *Endpoint) Succeeded() {
 	if e.failures.Load() != 0 {
 		e.failures.Store(0)
+		if e.failing.Load() {
+			e.works()
+		}
 	}
 }
 
@@ -213,12 +227,15 @@ func (e *Endpoint) Succeeded() {
 // return one more failure ejects it again, until it has succeeded once. Errors that are
 // weir's own (no descriptors, no ports, the client went away) do not count.
 func (e *Endpoint) Failed(err error) {
-	if ourOwn(err) || counted(err) {
+	if ourOwn(err) {
 		return
 	}
-	n := e.failures.Add(1)
-	if limit := e.backend.Settings().Ejection.Failures; limit > 0 && int(n) >= limit {
-		e.eject()
+	e.failed.Add(1)
+	if counted(err) {
+		return
+	}
+	if n := e.failures.Add(1); int(n) >= e.backend.failuresToFail() {
+		e.eject(err)
 	}
 }
 
@@ -227,7 +244,7 @@ func ourOwn(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrCut)
 }
 
-// counted says whether err is a failure that another exchange has told of: one
+// counted reports whether err is a failure that another exchange has told of: one
 // connection, or one attempt to make it, may be of many.
 func counted(err error) bool {
 	var same *sameFailure
@@ -235,17 +252,21 @@ func counted(err error) bool {
 	return errors.As(err, &same) || errors.As(err, &lost) && !lost.First()
 }
 
-func (e *Endpoint) eject() {
+// eject stops using the endpoint for some time if others can serve. Its last attempts all
+// failed; err is the last error.
+func (e *Endpoint) eject(err error) {
 	b := e.backend
 	b.mu.Lock()
 	defer b.unlock()
-	if e.removed.Load() || !e.ready || !e.ejectedUntil.IsZero() || b.othersUsable(e) == 0 {
+	e.fails(err)
+	if b.cfg.Ejection.Failures == 0 || e.removed.Load() || !e.ready || !e.ejectedUntil.IsZero() || b.othersUsable(e) == 0 {
 		return
 	}
 	d := b.cfg.Ejection.For
 	e.ejectedUntil = time.Now().Add(d)
 	e.ejection = time.AfterFunc(d, e.comeBack)
-	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " after failures in a row"})
+	b.ejections.Add(1)
+	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " after consecutive failures"})
 	b.rebuild()
 }
 
@@ -281,11 +302,11 @@ func (e *Endpoint) endEjection() {
 	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
 }
 
-// usable says whether exchanges may go to the endpoint where there is no better
+// usable reports whether exchanges may go to the endpoint where there is no better
 // one. backend.mu is held.
 func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
 
-// countsHere says whether the endpoint counts for this node's verdict. backend.mu is held.
+// countsHere reports whether the endpoint counts for this node's verdict. backend.mu is held.
 func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Terminating }
 
 // settle takes over what a new view makes of the endpoint. Where others serve
@@ -293,8 +314,9 @@ func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Ter
 // ending, and be closed by it under somebody's request. backend.mu is held.
 func (e *Endpoint) settle(v *view) {
 	rests := e.cfg.Terminating && v.better > 0
-	e.up.Store(e.usable() && !rests)
-	if e.resting.Swap(rests) || !rests {
+	rested := e.resting.Swap(rests)
+	e.showUp()
+	if rested || !rests {
 		return
 	}
 	idle := e.takeIdle()

@@ -45,11 +45,12 @@ type world struct {
 	t   *testing.T
 	set *Set
 
-	mu     sync.Mutex
-	events []Event
-	checks []*Check // that run
-	begun  int
-	gone   map[string][]conn.Linked
+	mu      sync.Mutex
+	events  []Event // all except outages
+	outages []Event
+	checks  []*Check // running checks
+	begun   int
+	gone    map[string][]conn.Linked
 }
 
 func newWorld(t *testing.T, opts Options) *world {
@@ -57,6 +58,10 @@ func newWorld(t *testing.T, opts Options) *world {
 	opts.Notify = func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if e.Kind == BackendDown || e.Kind == BackendRecovered {
+			w.outages = append(w.outages, e)
+			return
+		}
 		w.events = append(w.events, e)
 	}
 	opts.StartCheck = func(c *Check) func() {

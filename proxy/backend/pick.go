@@ -58,7 +58,7 @@ func newTier(balance config.Balance, use []*Endpoint, turn *atomic.Uint64) *tier
 	return t
 }
 
-// inTurn says whether endpoints are taken in turn. While some ramp up, weights
+// inTurn reports whether endpoints are taken in turn. While some ramp up, weights
 // change each second, and turns that begin anew as often would never come to the
 // lightest.
 func (t *tier) inTurn() bool { return t.balance == config.RoundRobin && !t.ramping }

@@ -29,12 +29,11 @@ type name struct {
 	stop     context.CancelFunc
 
 	// Guarded by the backend's mutex.
-	addrs []netip.Addr // the last that were found
-	tried bool         // the first look-up is through
-
-	// Its own goroutine's.
-	failing bool
+	addrs   []netip.Addr // the last addresses that were found
+	tried   bool         // the first look-up has ended
 	refused []netip.Addr // the last that were found and must not be used
+
+	failing error // the error of the last look-up; nil: it succeeded
 }
 
 func systemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -86,6 +85,8 @@ func (b *Backend) members() []member {
 			list = append(list, m)
 		}
 	}
+	var refused []Refusal
+	defer func() { b.noteRefusals(refused) }()
 	for _, cfg := range b.cfg.Endpoints {
 		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
 			if cfg.Foreign {
@@ -96,14 +97,20 @@ func (b *Backend) members() []member {
 		}
 		host, port := splitHost(cfg.Address)
 		p, _ := strconv.ParseUint(port, 10, 16) // checkAddresses saw it
-		addrs := []netip.Addr{}
+		addrs, name := []netip.Addr{}, ""
 		if n := b.names[cfg.Address]; n != nil {
-			addrs = n.addrs
-		} else if a, err := netip.ParseAddr(host); err == nil && (!cfg.Foreign || isForeign(a)) {
+			addrs, name = n.addrs, host
+			for _, a := range n.refused {
+				refused = append(refused, Refusal{b.name, netip.AddrPortFrom(a, uint16(p)).String(), host, false})
+			}
+		} else if a, err := netip.ParseAddr(host); err == nil {
 			addrs = append(addrs, a.Unmap())
 		}
 		for _, a := range addrs {
 			ap := netip.AddrPortFrom(a, uint16(p))
+			if cfg.Foreign && b.refuses(ap, name, &refused) {
+				continue
+			}
 			add(member{address: ap.String(), addr: ap, host: host, cfg: cfg})
 		}
 	}
@@ -144,7 +151,7 @@ func (b *Backend) resolve(ctx context.Context, n *name) {
 			return
 		}
 		if err == nil && len(addrs) == 0 {
-			err = errors.New("the answer has no address")
+			err = errors.New("the DNS answer has no address")
 		}
 		b.answer(n, addrs, err)
 		t := time.NewTimer(jitter(max(time.Second, time.Duration(n.interval.Load()))))
@@ -165,27 +172,59 @@ func (b *Backend) answer(n *name, addrs []netip.Addr, err error) {
 	defer b.unlock()
 	first := !n.tried
 	n.tried = true
+	if err != nil {
+		err = fmt.Errorf("looking up %s: %w", n.host, err)
+	}
 	if first {
 		defer close(n.first)
 	}
 	switch {
-	case err != nil && !n.failing:
-		n.failing = true
+	case err != nil && n.failing == nil:
 		b.notify(Event{Kind: LookupFailed, Host: n.host, Err: fmt.Errorf(
-			"looking up %s for backend %q: %w; its %d known addresses stay in use", n.host, b.name, err, len(n.addrs))})
-	case err == nil && n.failing && len(addrs) > 0:
-		n.failing = false
+			"backend %q: %w; %s", b.name, err, n.meanwhile())})
+	case err == nil && n.failing != nil && len(addrs) > 0:
 		b.notify(Event{Kind: LookupRecovered, Host: n.host})
+	}
+	if err != nil || len(addrs) > 0 {
+		n.failing = err
 	}
 	changed := false
 	if err == nil && len(addrs) > 0 {
+		refused := n.refused
 		addrs = b.admit(n, normalize(addrs))
-		changed = !slices.Equal(addrs, n.addrs)
+		changed = !slices.Equal(addrs, n.addrs) || !slices.Equal(refused, n.refused)
 		n.addrs = addrs
 	}
 	if (changed || first) && b.names[n.address] == n && !b.removed {
 		b.reconcile()
 	}
+}
+
+// LookupError returns the reason why a name of the backend has no address now; nil if all
+// names have one.
+func (b *Backend) LookupError() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lookupError()
+}
+
+// lookupError is LookupError for callers that hold the lock.
+func (b *Backend) lookupError() error {
+	for _, n := range b.names {
+		if len(n.addrs) == 0 && n.failing != nil {
+			return n.failing
+		}
+	}
+	return nil
+}
+
+// meanwhile returns what a failed look-up means for the backend.
+func (n *name) meanwhile() string {
+	every := time.Duration(n.interval.Load())
+	if len(n.addrs) == 0 {
+		return fmt.Sprintf("no address is known, so this name adds no endpoint; weir tries again every %v", every)
+	}
+	return fmt.Sprintf("its previous %d addresses stay in use; weir tries again every %v", len(n.addrs), every)
 }
 
 // admit takes out the addresses that n must not lead to, and tells of them. b.mu is held.
@@ -204,7 +243,7 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 	b.refused.Add(uint64(len(refused)))
 	if len(refused) > 0 && !slices.Equal(refused, n.refused) {
 		b.notify(Event{Kind: AddressRefused, Host: n.host, Err: fmt.Errorf(
-			"%s, a name of backend %q, leads to %v, which is weir's own machine, its link or its cloud's metadata; that is not connected to, and %d other addresses are",
+			"weir refuses addresses of %s, a name of backend %q, because they are loopback, link-local, multicast, unspecified or cloud metadata addresses: %v; weir uses the other %d addresses",
 			n.host, b.name, refused, len(addrs))})
 	}
 	n.refused = refused
@@ -213,23 +252,24 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 
 // metadata are the services of clouds that tell a machine its own secrets, where
 // those are not link-local: Amazon's, Google's, Alibaba's, Azure's and Oracle's.
-var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"),
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192")}
 
-// isForeign says whether an address can be another machine's: whoever names it
+// localTranslation is for IPv4/IPv6 translators of a local network (RFC 8215). Only that
+// network knows where the IPv4 address is within it.
+var localTranslation = netip.MustParsePrefix("64:ff9b:1::/48")
+
+// isForeign reports whether an address can be another machine's: whoever names it
 // reaches nothing by it that only this machine, or its owner, should reach.
 func isForeign(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	if slices.Contains(metadata, a) {
+	if slices.Contains(metadata, a) || localTranslation.Contains(a) {
 		return false
 	}
-	if a.Is6() {
-		b := a.As16()
-		switch [12]byte(b[:12]) { // with an IPv4 address in it, as ::127.0.0.1 and 64:ff9b::7f00:1 are
-		case [12]byte{}, [12]byte{0, 0x64, 0xff, 0x9b}:
-			return isForeign(netip.AddrFrom4([4]byte(b[12:])))
-		}
-	} else if a.As4()[0] == 0 {
+	if inner, ok := embedded(a); ok {
+		return isForeign(inner)
+	}
+	if a.Is4() && a.As4()[0] == 0 {
 		return false
 	}
 	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
@@ -255,7 +295,7 @@ type locality struct {
 	zone  string // that the node is in; empty: not known
 }
 
-// isLocal says whether e is on this node. A node that the endpoint names
+// isLocal reports whether e is on this node. A node that the endpoint names
 // decides alone; an endpoint that names none is local by its address, unless
 // the configuration names this node and so says that names are what counts.
 func (l *locality) isLocal(e *Endpoint) bool {

@@ -2,13 +2,13 @@ package backend
 
 import (
 	"crypto/tls"
-	"errors"
 	"io"
+	"maps"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
@@ -18,6 +18,10 @@ import (
 // request, and reads the response, in turn or at once from two goroutines.
 // *http1.Client and *http2.Call fit; the methods of the first say what each of these does.
 type Codec interface {
+	// ChargeTo makes the codec charge a client's memory account for what it holds for the
+	// exchange. The exchange calls it before WriteHead, and with nil when the codec holds
+	// nothing for it any more.
+	ChargeTo(*memory.Account)
 	Quiet(wouldBlock error) bool
 	WriteHead(req *message.Request)
 	WriteBody(p []byte) error
@@ -58,6 +62,7 @@ type Session struct {
 	endpoint  *Endpoint
 	made      *dialSettings // what it was made with
 	idleSince uint32        // in the endpoint's ticks
+	private   bool          // it belongs to one client connection
 }
 
 // Endpoint is the other end.
@@ -70,6 +75,7 @@ func (s *Session) Speak(limits message.Limits) {
 		s.secure = secureWay{s.TLS, s.Conn}
 		s.http1.Init(&s.secure, limits)
 	}
+	s.http1.Tolerate(s.made.lenient)
 	s.HTTP = &s.http1
 }
 
@@ -79,7 +85,7 @@ type secureWay struct {
 	below *conn.Conn
 }
 
-// Truncated says whether the connection ended without a close_notify, as anybody
+// Truncated reports whether the connection ended without a close_notify, as anybody
 // on the way can end it. crypto/tls returns io.EOF for that as well, but only
 // there after an end of what is below it.
 func (s *secureWay) Truncated() bool { return s.below.SawEnd() }
@@ -127,7 +133,7 @@ func (s *Session) LookAgain() { s.way().LookAgain() }
 // Cut ends every wait with conn.ErrCut. Anyone may call it, until Close or Keep.
 func (s *Session) Cut() { s.way().Cut() }
 
-// WasCut says whether Cut was called.
+// WasCut reports whether Cut was called.
 func (s *Session) WasCut() bool { return s.way().WasCut() }
 
 // Sent is how many bytes the connection was sent so far; of a part of a shared
@@ -171,6 +177,10 @@ func (e *Endpoint) Idle(need Need) *Session {
 		return nil
 	}
 	s := e.idle[n-1]
+	if s.endsSoon(e.ticks) { // so do the others, which are older; sweep closes them
+		e.mu.Unlock()
+		return nil
+	}
 	e.idle[n-1] = nil
 	e.idle = e.idle[:n-1]
 	e.mu.Unlock()
@@ -178,7 +188,7 @@ func (e *Endpoint) Idle(need Need) *Session {
 	return s
 }
 
-// Keep gives a session back that can be used again, to be kept for keep_alive.
+// Keep gives a session back that can be used again by anybody, to be kept for keep_alive.
 // It is closed instead where max_idle are kept, the endpoint is gone, or about to
 // go while others serve, or its TLS or header settings changed. The caller must not use it any more.
 func (e *Endpoint) Keep(s *Session) {
@@ -219,11 +229,12 @@ func (e *Endpoint) SharedCount() int {
 	return len(e.trunks.list)
 }
 
+// takeIdle takes all unused sessions, private ones included.
 func (e *Endpoint) takeIdle() []*Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	idle := e.idle
-	e.idle = nil
+	idle := slices.AppendSeq(e.idle, maps.Keys(e.held))
+	e.idle, e.held = nil, nil
 	return idle
 }
 
@@ -231,51 +242,4 @@ func closeAll(sessions []*Session) {
 	for _, s := range sessions {
 		s.Close()
 	}
-}
-
-// looksPerTick bounds the system calls that a sweep makes under the pool's lock.
-const looksPerTick = 16
-
-// sweep is called once a second. It closes what was idle for keepAlive seconds,
-// and of the oldest few those that the endpoint closed: the newest is taken
-// first, so the oldest would otherwise wait half closed for all that time.
-func (e *Endpoint) sweep(keepAlive uint32) {
-	e.mu.Lock()
-	e.ticks++
-	var closing []*Session
-	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
-	for cut < len(e.idle) && e.ticks-e.idle[cut].idleSince >= keepAlive {
-		cut++
-	}
-	closing = append(closing, e.idle[:cut]...)
-	e.idle = slices.Delete(e.idle, 0, cut)
-	looks := 0
-	e.idle = slices.DeleteFunc(e.idle, func(s *Session) bool {
-		if looks++; looks > looksPerTick || !s.ended() {
-			return false
-		}
-		closing = append(closing, s)
-		return true
-	})
-	e.mu.Unlock()
-	closeAll(closing)
-	e.sweepTrunks(keepAlive)
-}
-
-// ended says whether the endpoint closed an idle connection, or sent on a plain
-// one what nobody asked for. Over TLS bytes may be session tickets.
-func (s *Session) ended() bool {
-	ended := false
-	err := s.Conn.Control(func(fd uintptr) {
-		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		switch {
-		case err == syscall.EAGAIN || err == syscall.EINTR:
-		case err != nil || n == 0:
-			ended = true
-		default:
-			ended = s.TLS == nil
-		}
-	})
-	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
 }

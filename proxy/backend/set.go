@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -35,6 +36,14 @@ type Options struct {
 	Gone func(e *Endpoint, tunnels []conn.Linked)
 	// Notify is told what an operator wants to see in a log.
 	Notify func(Event)
+	// RefusalsChanged is called when the result of Refusals has changed. It must not block.
+	RefusalsChanged func()
+	// OnThisHost returns true if an address belongs to this host; nil: ask the kernel's
+	// routing table.
+	OnThisHost func(netip.Addr) (bool, error)
+
+	own     *own
+	waiting *atomic.Int64 // dials that wait for a descriptor
 }
 
 // EventKind says what happened.
@@ -46,21 +55,29 @@ const (
 	EndpointNotReady EventKind = "endpoint not ready"
 	EndpointEjected  EventKind = "endpoint ejected"
 	EndpointReturned EventKind = "endpoint returned"
-	LookupFailed     EventKind = "lookup failed"    // told once; the old addresses stay
-	LookupRecovered  EventKind = "lookup recovered" // after LookupFailed
-	// AddressRefused: a name leads to addresses that it may not lead to. Told
-	// when they are others than before.
+	// BackendDown: the backend lost its last working endpoint. Err is the last error.
+	BackendDown EventKind = "a backend has no working endpoint"
+	// BackendRecovered follows BackendDown. For a backend that often goes up and down, at
+	// most one outage a minute is reported.
+	BackendRecovered EventKind = "a backend has a working endpoint again"
+	// EndpointClosesIdle: the endpoint closes idle connections before weir does.
+	EndpointClosesIdle EventKind = "an endpoint closes idle connections before weir"
+	LookupFailed       EventKind = "lookup failed"    // told once; the old addresses stay
+	LookupRecovered    EventKind = "lookup recovered" // after LookupFailed
+	// AddressRefused: an object has, or its name resolves to, an address that it must not
+	// lead to. Reported when the addresses have changed.
 	AddressRefused EventKind = "address refused"
 )
 
 // Event is one change of an endpoint's health or of name resolution.
 type Event struct {
-	Kind     EventKind
-	Backend  string
-	Endpoint string // address; empty for look-ups
-	Host     string // what was looked up
-	Reason   string // why not ready, or how long ejected
-	Err      error  // of a failed look-up, or what was refused
+	Kind      EventKind
+	Backend   string
+	Namespace string // of the object that the backend was made from; empty: none
+	Endpoint  string // address; empty for look-ups
+	Host      string // the name that was looked up
+	Reason    string // why not ready, how long ejected, or what to do
+	Err       error  // the error of a look-up, the refused address, or why a backend is down
 }
 
 // NodeInfo says which node this is.
@@ -100,6 +117,10 @@ func NewSet(opts Options) *Set {
 	if opts.InterfaceAddrs == nil {
 		opts.InterfaceAddrs = interfaceAddrs
 	}
+	if opts.OnThisHost == nil {
+		opts.OnThisHost = onThisHost
+	}
+	opts.own, opts.waiting = newOwn(opts.OnThisHost), new(atomic.Int64)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Set{opts: opts, stop: stop, done: make(chan struct{})}
 	s.backends.Store(&map[string]*Backend{})
@@ -130,6 +151,10 @@ func (s *Set) run(ctx context.Context) {
 // Backend returns the backend of that name, or nil.
 func (s *Set) Backend(name string) *Backend { return (*s.backends.Load())[name] }
 
+// WaitingDials counts the connections to endpoints that are not made yet because the process
+// has no descriptor for them.
+func (s *Set) WaitingDials() int { return int(s.opts.waiting.Load()) }
+
 // LocalReady is that of the backend of that name, 0 where there is none. It takes no lock.
 func (s *Set) LocalReady(name string) int {
 	if b := s.Backend(name); b != nil {
@@ -154,7 +179,7 @@ func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[strin
 	old := *s.backends.Load()
 	return s.update(backends, node, objectLookupWait, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 		t := cfg.TLS
-		if b := old[cfg.Name]; before != nil && b != nil && b.Settings().TLS == t && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
+		if b := old[cfg.Name]; before != nil && b != nil && reflect.DeepEqual(b.Settings().TLS, t) && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
 			return before.withHosts(cfg)
 		}
 		return newDialSettings(cfg, before)
@@ -204,7 +229,7 @@ func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	defer s.mu.Unlock()
 	b := s.Backend(name)
 	if b == nil {
-		return fmt.Errorf("updating the endpoints of backend %q: there is no such backend", name)
+		return fmt.Errorf("updating the endpoints of backend %q: the backend does not exist", name)
 	}
 	cfg := *b.Settings() // what install was given last
 	cfg.Endpoints = endpoints
@@ -310,7 +335,7 @@ func (b *Backend) install(p *plan, where locality) {
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
 
-// keeps says whether a plan leaves every endpoint as it is, as it does with
+// keeps reports whether a plan leaves every endpoint as it is, as it does with
 // nearly all backends when the objects of a cluster change. b.mu is held.
 func (b *Backend) keeps(p *plan, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&

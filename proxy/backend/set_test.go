@@ -282,8 +282,18 @@ func TestMetricsFollowTheSet(t *testing.T) {
 	w.update(checked(settings("app", "10.0.0.1:80")), settings("api", "10.0.0.2:80"))
 	acquire(t, w.set.Backend("api"))
 	w.set.Backend("api").Retried(RetryConnect)
-	want("weir_backend_endpoint_up{api,10.0.0.2:80} 1",
+	want("weir_backend_ejections_total{api} 0",
+		"weir_backend_ejections_total{app} 0",
+		"weir_backend_endpoint_failures_total{api,10.0.0.2:80} 0",
+		"weir_backend_endpoint_failures_total{app,10.0.0.1:80} 0",
+		"weir_backend_endpoint_requests_total{api,10.0.0.2:80} 1",
+		"weir_backend_endpoint_requests_total{app,10.0.0.1:80} 0",
+		"weir_backend_endpoint_up{api,10.0.0.2:80} 1",
 		"weir_backend_endpoint_up{app,10.0.0.1:80} 0",
+		"weir_backend_endpoints_ready{api} 1",
+		"weir_backend_endpoints_ready{app} 0",
+		"weir_backend_queue_depth{api} 0",
+		"weir_backend_queue_depth{app} 0",
 		"weir_backend_requests_in_flight{api} 1",
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{api,closed} 0",
@@ -292,7 +302,12 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.update(checked(settings("app", "10.0.0.1:80")))
-	want("weir_backend_endpoint_up{app,10.0.0.1:80} 1",
+	want("weir_backend_ejections_total{app} 0",
+		"weir_backend_endpoint_failures_total{app,10.0.0.1:80} 0",
+		"weir_backend_endpoint_requests_total{app,10.0.0.1:80} 0",
+		"weir_backend_endpoint_up{app,10.0.0.1:80} 1",
+		"weir_backend_endpoints_ready{app} 1",
+		"weir_backend_queue_depth{app} 0",
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{app,closed} 0",
 		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
@@ -334,9 +349,9 @@ func TestStatus(t *testing.T) {
 		got := fmt.Sprintf("%+v", w.set.Status())
 		want := fmt.Sprintf("%+v", []BackendStatus{
 			{Name: "api", Endpoints: []EndpointStatus{{Address: "10.0.0.3:80", Weight: 1, LastError: "refused"}}},
-			{Name: "app", InFlight: 1, Ready: 1, Endpoints: []EndpointStatus{
+			{Name: "app", InFlight: 1, Ready: 1, Working: 1, Ejections: 1, Endpoints: []EndpointStatus{
 				{Address: "127.0.0.1:80", Host: "app.internal", Local: true, Weight: 1, Up: true, InFlight: 1},
-				{Address: "10.0.0.2:80", Node: "node-b", Weight: 1, EjectedUntil: time.Now().Add(10 * time.Second)},
+				{Address: "10.0.0.2:80", Node: "node-b", Weight: 1, EjectedUntil: time.Now().Add(10 * time.Second), Failing: true, LastError: "EOF"},
 			}},
 		})
 		if got != want {
@@ -379,18 +394,23 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 }
 
 func TestChangedSettingsEmptyThePool(t *testing.T) {
-	w := newWorld(t, Options{})
-	w.update(settings("app", "10.0.0.1:80"))
-	e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
-	idle, _ := session(e)
-	e.Keep(idle)
-	busy, _ := session(e)
-	cfg := settings("app", "10.0.0.1:80")
-	cfg.SendProxy = 2
-	w.update(cfg)
-	e.Keep(busy)
-	if n := e.IdleCount(); n != 0 {
-		t.Errorf("%d sessions without a header are still in the pool", n)
+	for setting, change := range map[string]func(*config.Backend){
+		"send_proxy": func(b *config.Backend) { b.SendProxy = 2 },
+		"lenient":    func(b *config.Backend) { b.Lenient = []config.Leniency{config.BareLF} },
+	} {
+		w := newWorld(t, Options{})
+		w.update(settings("app", "10.0.0.1:80"))
+		e := endpointOf(t, w.set.Backend("app"), "10.0.0.1:80")
+		idle, _ := session(e)
+		e.Keep(idle)
+		busy, _ := session(e)
+		cfg := settings("app", "10.0.0.1:80")
+		change(&cfg)
+		w.update(cfg)
+		e.Keep(busy)
+		if n := e.IdleCount(); n != 0 {
+			t.Errorf("%d sessions without %s are still in the pool", n, setting)
+		}
 	}
 }
 

@@ -1,11 +1,15 @@
 package backend
 
 import (
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // BackendStatus is what the admin page says of a backend.
@@ -14,6 +18,8 @@ type BackendStatus struct {
 	InFlight  int64            `json:"in_flight"`
 	Waiting   int64            `json:"waiting"`
 	Ready     int              `json:"ready"`
+	Working   int              `json:"working"` // of the ready endpoints
+	Ejections uint64           `json:"ejections"`
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
 
@@ -30,14 +36,19 @@ type EndpointStatus struct {
 	// RampedUp is the percentage of its share that it has got to, while that is not all.
 	RampedUp int `json:"ramped_up,omitempty"`
 	// Up says that exchanges may go to it: it is ready and not ejected, nor
-	// terminating while others serve.
+	// terminating while others serve, nor did its last attempts all fail.
 	Up           bool      `json:"up"`
 	EjectedUntil time.Time `json:"ejected_until,omitzero"`
 	InFlight     int64     `json:"in_flight"`
 	Idle         int       `json:"idle"`
 	// Shared are the connections of HTTP/2, idle or not.
 	Shared int `json:"shared"`
-	// LastError is why the last check failed, empty when it did not.
+	// Private is the number of idle connections that each belong to one client connection.
+	Private int `json:"private"`
+	// Failing means that the last attempts to use the endpoint all failed.
+	Failing bool `json:"failing,omitempty"`
+	// LastError is the error of the last check, or of the last attempt while the endpoint
+	// is failing.
 	LastError string `json:"last_error,omitempty"`
 }
 
@@ -55,13 +66,16 @@ func (b *Backend) status() BackendStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := BackendStatus{
-		Name: b.name, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load(), Ready: b.Ready(),
+		Name: b.name, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load(), Ready: b.Ready(), Working: b.Working(), Ejections: b.ejections.Load(),
 		Endpoints: make([]EndpointStatus, 0, len(b.endpoints)),
 	}
 	for _, e := range b.endpoints {
 		st := EndpointStatus{
 			Address: e.address, Node: e.cfg.Node, Zone: e.cfg.Zone, Local: e.isLocal, Weight: e.cfg.Weight, Terminating: e.cfg.Terminating,
-			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), LastError: e.reason,
+			Up: e.up.Load(), EjectedUntil: e.ejectedUntil, InFlight: e.InFlight(), Idle: e.IdleCount(), Shared: e.SharedCount(), Private: e.HeldCount(), LastError: e.reason,
+		}
+		if st.Failing = e.failing.Load(); st.Failing && st.LastError == "" && e.failure != nil {
+			st.LastError = e.failure.Error()
 		}
 		if e.path == "" && e.host != e.addr.Addr().String() {
 			st.Host = e.host
@@ -77,23 +91,54 @@ func (b *Backend) status() BackendStatus {
 // Metrics are the series of a Set. They are read when they are asked for, so
 // the hot path counts nothing twice and the series of what is removed go away.
 type Metrics struct {
-	set                   *Set
-	up, inFlight, retries *prometheus.Desc
-	refused               *prometheus.Desc
+	set                                         *Set
+	up, inFlight, retries, refused, private     *prometheus.Desc
+	ready, ejections, queue, requests, failures *prometheus.Desc
+	foldedBackends, foldedEndpoints, foldedDown *prometheus.Desc
+
+	mu    sync.Mutex // guards the fields below; held while metrics are collected
+	limit config.ObjectMetrics
+	shown map[*Backend]bool // backends of objects that have series of their own
+}
+
+// SetLimit sets how many backends and endpoints of one namespace's objects may have series
+// of their own.
+func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = limit
 }
 
 // NewMetrics registers the metrics of set with reg.
 func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 	m := &Metrics{
-		set: set,
+		set: set, limit: config.DefaultObjectMetrics,
+		foldedBackends: prometheus.NewDesc("weir_metrics_folded_backends",
+			"Backends of a namespace that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.backends_per_namespace.", []string{"namespace"}, nil),
+		foldedEndpoints: prometheus.NewDesc("weir_metrics_folded_endpoints",
+			"Endpoints of a namespace without time series of their own (weir_backend_endpoint_...), because there are more than kubernetes.metrics.endpoints_per_namespace.", []string{"namespace"}, nil),
 		up: prometheus.NewDesc("weir_backend_endpoint_up",
-			"Whether exchanges may go to the endpoint: 1 when it is ready and not ejected, nor terminating while others serve.", []string{"backend", "endpoint"}, nil),
+			"1 if the endpoint passes its health check, is not ejected, is not terminating while others serve, and its last attempts did not all fail; else 0.", []string{"backend", "endpoint"}, nil),
+		requests: prometheus.NewDesc("weir_backend_endpoint_requests_total",
+			"Attempts to send a request or open a tunnel to the endpoint, retries included.", []string{"backend", "endpoint"}, nil),
+		failures: prometheus.NewDesc("weir_backend_endpoint_failures_total",
+			"Attempts that failed because of the endpoint: it did not connect, did not answer in time, or closed the connection. Responses of the application do not count, whatever their status.", []string{"backend", "endpoint"}, nil),
+		ready: prometheus.NewDesc("weir_backend_endpoints_ready",
+			"Endpoints of the backend that are up (weir_backend_endpoint_up). 0 also if no endpoint is known, for example because a name does not resolve.", []string{"backend"}, nil),
+		ejections: prometheus.NewDesc("weir_backend_ejections_total",
+			"Endpoints ejected after consecutive failures.", []string{"backend"}, nil),
+		queue: prometheus.NewDesc("weir_backend_queue_depth",
+			"Requests and tunnels that wait in the queue because max_connections of the backend is reached.", []string{"backend"}, nil),
+		foldedDown: prometheus.NewDesc("weir_metrics_folded_backends_down",
+			"Backends without a working endpoint among those that share the time series of NAMESPACE/other.", []string{"namespace"}, nil),
 		inFlight: prometheus.NewDesc("weir_backend_requests_in_flight",
-			"Exchanges and tunnels that run now.", []string{"backend"}, nil),
+			"Requests and tunnels in progress.", []string{"backend"}, nil),
 		retries: prometheus.NewDesc("weir_backend_retries_total",
-			"Exchanges that were tried once more, by why.", []string{"backend", "reason"}, nil),
+			"Retries by reason: connect, closed or refused.", []string{"backend", "reason"}, nil),
+		private: prometheus.NewDesc("weir_backend_private_connections",
+			"Idle connections to endpoints that are authenticated for one client connection (NTLM, Negotiate) and wait for its next request. Only backends with such connections have this metric.", []string{"backend"}, nil),
 		refused: prometheus.NewDesc("weir_backend_addresses_refused_total",
-			"Addresses that a look-up found for a name that may not lead to this machine or its link, such as an ExternalName's; of backends that had any.",
+			"DNS addresses refused because the name, such as an ExternalName, must not lead to this machine or its link. Only backends with refused addresses have this metric.",
 			[]string{"backend"}, nil),
 	}
 	reg.MustRegister(m)
@@ -106,28 +151,166 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.inFlight
 	ch <- m.retries
 	ch <- m.refused
+	ch <- m.private
+	ch <- m.foldedBackends
+	ch <- m.foldedEndpoints
+	ch <- m.foldedDown
+	ch <- m.ready
+	ch <- m.ejections
+	ch <- m.queue
+	ch <- m.requests
+	ch <- m.failures
 }
 
-// Collect belongs to prometheus.Collector.
+// Collect implements prometheus.Collector. Tenants choose the number of backends, so a
+// limited number of each namespace has series of its own, beginning with the first ones.
+// The others are added up.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for name, b := range *m.set.backends.Load() {
-		ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(b.InFlight()), name)
-		if n := b.refused.Load(); n > 0 {
-			ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(n), name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	totals, rest := m.choose(*m.set.backends.Load())
+	for b, t := range totals {
+		m.show(ch, b.name, t)
+	}
+	for namespace, r := range rest {
+		if r.backends > 0 {
+			m.show(ch, namespace+"/other", &r.totals)
+			ch <- prometheus.MustNewConstMetric(m.foldedBackends, prometheus.GaugeValue, float64(r.backends), namespace)
+			ch <- prometheus.MustNewConstMetric(m.foldedDown, prometheus.GaugeValue, float64(r.down), namespace)
 		}
-		for r := range numRetryReasons {
-			n := b.budget.reasons[r].Load()
-			ch <- prometheus.MustNewConstMetric(m.retries, prometheus.CounterValue, float64(n), name, r.String())
+		if r.hidden > 0 {
+			ch <- prometheus.MustNewConstMetric(m.foldedEndpoints, prometheus.GaugeValue, float64(r.hidden), namespace)
 		}
-		b.mu.Lock()
-		endpoints := b.endpoints
-		b.mu.Unlock()
-		for _, e := range endpoints {
-			up := 0.0
-			if e.up.Load() {
-				up = 1
-			}
-			ch <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, name, e.address)
+	}
+}
+
+// totals are the values of one backend's series, or of several backends together.
+type totals struct {
+	inFlight  int64
+	waiting   int64
+	ready     int
+	closed    bool // a closed path: it never has an endpoint
+	ejections uint64
+	refused   uint64
+	private   int // connections that each belong to one client connection
+	retries   [numRetryReasons]uint64
+	endpoints []*Endpoint // endpoints with series of their own
+}
+
+// remainder is the part of a namespace that exceeds the limits.
+type remainder struct {
+	totals
+	backends, down int // backends without series of their own
+	hidden         int // endpoints without series
+	shown          int // endpoints with series
+}
+
+// choose decides which backends have series of their own, and adds up the others. Hold
+// m.mu.
+func (m *Metrics) choose(all map[string]*Backend) (own map[*Backend]*totals, rest map[string]*remainder) {
+	own, rest = make(map[*Backend]*totals, len(all)), make(map[string]*remainder)
+	count := make(map[string]int) // number with series of their own, by namespace
+	var others []*Backend
+	shown := make(map[*Backend]bool)
+	for _, b := range all {
+		switch namespace := b.Settings().Namespace; {
+		case namespace == "":
+			own[b] = b.totals()
+		case m.shown[b] && count[namespace] < m.limit.Backends:
+			shown[b] = true
+			count[namespace]++
+		default:
+			others = append(others, b)
 		}
+	}
+	slices.SortFunc(others, func(a, b *Backend) int { return strings.Compare(a.name, b.name) })
+	for _, b := range others {
+		namespace := b.Settings().Namespace
+		if count[namespace] < m.limit.Backends {
+			shown[b] = true
+			count[namespace]++
+			continue
+		}
+		remainderOf(rest, namespace).add(b)
+	}
+	m.shown = shown
+	for _, b := range slices.SortedFunc(maps.Keys(shown), func(a, b *Backend) int { return strings.Compare(a.name, b.name) }) {
+		t, r := b.totals(), remainderOf(rest, b.Settings().Namespace)
+		room := max(0, m.limit.Endpoints-r.shown)
+		if surplus := len(t.endpoints) - room; surplus > 0 {
+			t.endpoints = t.endpoints[:room]
+			r.hidden += surplus
+		}
+		r.shown += len(t.endpoints)
+		own[b] = t
+	}
+	return own, rest
+}
+
+func remainderOf(rest map[string]*remainder, namespace string) *remainder {
+	if rest[namespace] == nil {
+		rest[namespace] = &remainder{}
+	}
+	return rest[namespace]
+}
+
+func (r *remainder) add(b *Backend) {
+	t := b.totals()
+	r.backends++
+	r.inFlight += t.inFlight
+	r.waiting += t.waiting
+	r.ready += t.ready
+	r.ejections += t.ejections
+	if t.ready == 0 && !t.closed {
+		r.down++
+	}
+	r.refused += t.refused
+	r.private += t.private
+	for i := range t.retries {
+		r.retries[i] += t.retries[i]
+	}
+	r.hidden += len(t.endpoints)
+}
+
+func (b *Backend) totals() *totals {
+	t := &totals{inFlight: b.InFlight(), waiting: b.queue.waiting.Load(), ready: b.Working(), closed: b.Settings().Closed,
+		ejections: b.ejections.Load(), refused: b.refused.Load()}
+	for r := range numRetryReasons {
+		t.retries[r] = uint64(b.budget.reasons[r].Load())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.endpoints = b.endpoints // the slice is replaced, never changed
+	for _, e := range t.endpoints {
+		t.private += e.HeldCount()
+	}
+	return t
+}
+
+func (m *Metrics) show(ch chan<- prometheus.Metric, name string, t *totals) {
+	ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(t.inFlight), name)
+	if t.closed {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(m.ready, prometheus.GaugeValue, float64(t.ready), name)
+	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, float64(t.waiting), name)
+	ch <- prometheus.MustNewConstMetric(m.ejections, prometheus.CounterValue, float64(t.ejections), name)
+	if t.refused > 0 {
+		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(t.refused), name)
+	}
+	if t.private > 0 {
+		ch <- prometheus.MustNewConstMetric(m.private, prometheus.GaugeValue, float64(t.private), name)
+	}
+	for r := range numRetryReasons {
+		ch <- prometheus.MustNewConstMetric(m.retries, prometheus.CounterValue, float64(t.retries[r]), name, r.String())
+	}
+	for _, e := range t.endpoints {
+		up := 0.0
+		if e.up.Load() {
+			up = 1
+		}
+		ch <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, name, e.address)
+		ch <- prometheus.MustNewConstMetric(m.requests, prometheus.CounterValue, float64(e.requests.Load()), name, e.address)
+		ch <- prometheus.MustNewConstMetric(m.failures, prometheus.CounterValue, float64(e.failed.Load()), name, e.address)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -139,6 +140,11 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 
 // dialShared makes a connection for all who wait. counted: others rely on it.
 func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Session, error) {
+	if deadline, ok := ctx.Deadline(); ok && counted { // one client's end must not be that of the others' connection
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
+	}
 	s, err := e.dialHTTP(ctx, d, nil, need)
 	e.mu.Lock()
 	if counted {
@@ -176,7 +182,7 @@ func (e *Endpoint) list(t *trunk) {
 // dialHTTP makes a connection that speaks HTTP, of whatever version the two
 // sides agree on. One of HTTP/2 is not listed yet.
 func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing, need Need) (*Session, error) {
-	s, err := e.dialAs(ctx, d, out, d.config(need))
+	s, err := e.dialAs(ctx, d, out, d.config(need), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +193,9 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 	t := &trunk{endpoint: e, made: d, taken: 1}
 	s.Conn.WriteTimeout = d.bodyIdle
 	t.Trunk = http2.NewTrunk(s.Conn, s.TLS, need.Limits, t.changed)
+	t.Account(need.Memory)
 	if err := t.Start(ctx); err != nil {
-		return nil, e.dialError("beginning HTTP/2 with", d, err)
+		return nil, e.dialError("starting HTTP/2 with", d, err)
 	}
 	return t.session(), nil
 }
@@ -312,19 +319,25 @@ type Need struct {
 	// Upgrade: the request asks for another protocol. To an endpoint that speaks
 	// HTTP/1.1 as well it goes by that; over HTTP/2 by an extended CONNECT.
 	Upgrade bool
+	// Private: others must not use the connection at the same time. weir uses HTTP/1.1 if
+	// the endpoint supports it.
+	Private bool
 	// Limits are those of what the endpoint answers.
 	Limits message.Limits
+	// Memory is the account of the process, which is charged for an HTTP/2 connection; nil:
+	// none.
+	Memory *memory.Process
 }
 
 // Connect finds a way to the endpoint for an exchange that Idle had nothing for:
 // a connection of its own, or a part of one that is shared. It is bounded as
-// Dial is.
+// Dial is. If ctx is canceled, it returns early, unless others wait for the connection, too.
 func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
 	switch {
-	case d.sendProxy != 0 || !d.mayShare(need): // a header names one client for good
+	case !d.mayShare(need): // a PROXY header names one client for the whole connection
 		return e.dialHTTP(ctx, d, out, need)
 	case e.old.Load():
 		return e.dialShared(ctx, d, need, false)

@@ -85,7 +85,7 @@ func (v *view) pick(client netip.Addr, tried []*Endpoint, r uint64) *Endpoint {
 	return v.tiers[max(0, v.better-1)].pick(client, r)
 }
 
-// withholds says whether an exchange is among those that a tier, the i-th, of
+// withholds reports whether an exchange is among those that a tier, the i-th, of
 // endpoints that all ramp up leaves to the next one.
 func (t *tier) withholds(i int, client netip.Addr, r uint64) bool {
 	if t.balance == config.Hash && client.IsValid() {
@@ -123,7 +123,7 @@ func (t *tier) has(e *Endpoint) bool {
 	return slices.ContainsFunc(t.members, func(c candidate) bool { return c.e == e })
 }
 
-// left says whether there is an endpoint that is not in tried.
+// left reports whether there is an endpoint that is not in tried.
 func (v *view) left(tried []*Endpoint) bool {
 	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.from(0, tried) != nil })
 }

@@ -12,6 +12,8 @@ type body struct {
 	state    bodyState
 	left     int64 // of a length body, or of the current chunk
 	overhead int64 // by how much the lines of the chunks' sizes outweigh their data
+	rules    Lenient
+	odd      bool // a fault was accepted
 }
 
 type bodyState uint8
@@ -27,10 +29,10 @@ const (
 )
 
 var (
-	errChunkSize  = refusal(400, "bad_chunk", "a chunk does not begin with its size in hexadecimal digits")
-	errChunkEnd   = refusal(400, "bad_chunk", "a chunk does not end where its size says")
-	errChunkLine  = refusal(400, "bad_chunk", "the line of a chunk's size is too long")
-	errChunkWaste = refusal(400, "bad_chunk", "the chunks have more extensions than data")
+	errChunkSize  = refusal(400, "bad_chunk", "a chunk of the body does not begin with its size in hexadecimal digits")
+	errChunkEnd   = refusal(400, "bad_chunk", "a chunk of the body is longer than its size")
+	errChunkLine  = refusal(400, "bad_chunk", "the line with the size of a chunk is too long")
+	errChunkWaste = refusal(400, "bad_chunk", "the body has more chunk extensions than data")
 )
 
 // maxChunkLine bounds a chunk's size line with its extensions, which nobody
@@ -41,10 +43,10 @@ const (
 	maxOverhead  = 8 << 10
 )
 
-func (b *body) start(length int64, chunked, untilClose bool) {
+func (b *body) start(length int64, chunked, untilClose bool, rules Lenient) {
 	switch {
 	case chunked:
-		*b = body{state: chunkSize}
+		*b = body{state: chunkSize, rules: rules}
 	case untilClose:
 		*b = body{state: bodyUntilClose}
 	case length > 0:
@@ -77,7 +79,7 @@ func (b *body) next(r *reader, head, trailers *message.Head, limits Limits) ([]b
 			}
 			b.state = chunkSize
 		case chunkTrailers:
-			if err := readTrailers(r, head, trailers, limits); err != nil {
+			if err := b.readTrailers(r, head, trailers, limits); err != nil {
 				return nil, err
 			}
 			b.state = bodyEnded
@@ -114,17 +116,39 @@ func (b *body) data(r *reader) ([]byte, error) {
 // endChunk consumes the end of a chunk that came along with its last byte: who
 // asks whether anything is there must not take it for more of the body.
 func (b *body) endChunk(r *reader) {
-	if p := r.buffered(); b.state == chunkEnd && len(p) >= 2 && p[0] == '\r' && p[1] == '\n' {
-		r.consume(2)
+	if b.state != chunkEnd {
+		return
+	}
+	if n := b.lineEnd(r.buffered()); n > 0 {
+		r.consume(n)
 		b.state = chunkSize
 	}
+}
+
+// lineEnd is endOfLine by the body's rules.
+func (b *body) lineEnd(p []byte) int {
+	n := endOfLine(p, b.rules)
+	b.odd = b.odd || n == 1
+	return n
+}
+
+// endOfLine is how many bytes at the beginning of p end a line; 0: they do not, or
+// not all of them are there.
+func endOfLine(p []byte, rules Lenient) int {
+	switch {
+	case len(p) >= 2 && p[0] == '\r' && p[1] == '\n':
+		return 2
+	case len(p) >= 1 && p[0] == '\n' && rules.accepts(BareLF):
+		return 1
+	}
+	return 0
 }
 
 // afterData is the state after the last byte of a piece.
 var afterData = [...]bodyState{bodyLength: bodyEnded, chunkData: chunkEnd}
 
 func (b *body) size(r *reader) error {
-	line, err := r.line()
+	line, whole, err := b.line(r)
 	if err != nil {
 		return err
 	}
@@ -136,13 +160,19 @@ func (b *body) size(r *reader) error {
 			return errChunkSize
 		}
 	}
-	if digits == 0 || digits < len(line) && line[digits] != ';' || !message.ValidValue(line[digits:]) {
+	rest := line[digits:]
+	if b.rules.accepts(ofResponse) {
+		// Apache httpd 1.3 and others make all sizes equally long. Before an extension, RFC 9112
+		// (section 7.1.1) allows spaces and tabs too.
+		rest = message.TrimSpace(rest)
+	}
+	if digits == 0 || len(rest) > 0 && rest[0] != ';' || !message.ValidValue(rest) {
 		return errChunkSize
 	}
 	if b.overhead = max(0, b.overhead+int64(len(line))-2*n); b.overhead > maxOverhead {
 		return errChunkWaste
 	}
-	r.consume(len(line) + 2)
+	r.consume(whole)
 	b.left, b.state = n, chunkData
 	if n == 0 {
 		b.state = chunkTrailers
@@ -150,66 +180,77 @@ func (b *body) size(r *reader) error {
 	return nil
 }
 
-// line returns the next line without its end; nothing is consumed.
-func (r *reader) line() ([]byte, error) {
+// line returns the next line without its end, and how long it is with that;
+// nothing is consumed.
+func (b *body) line(r *reader) (line []byte, whole int, err error) {
 	for {
 		p := r.buffered()
 		p = p[:min(len(p), maxChunkLine)] // however much came along
 		if i := bytes.IndexByte(p, '\n'); i >= 0 {
-			if i == 0 || p[i-1] != '\r' {
-				return nil, errBareLF
+			switch {
+			case i > 0 && p[i-1] == '\r':
+				return p[:i-1], i + 1, nil
+			case b.rules.accepts(BareLF):
+				b.odd = true
+				return p[:i], i + 1, nil
 			}
-			return p[:i-1], nil
+			return nil, 0, errBareLF
 		}
 		if len(p) == maxChunkLine {
-			return nil, errChunkLine
+			return nil, 0, errChunkLine
 		}
 		if err := r.fill(0); err != nil {
-			return nil, unexpected(err)
+			return nil, 0, unexpected(err)
 		}
 	}
 }
 
+// crlf consumes the end of a chunk.
 func (b *body) crlf(r *reader) error {
-	for len(r.buffered()) < 2 {
-		if p := r.buffered(); len(p) == 1 && p[0] != '\r' {
+	for {
+		p := r.buffered()
+		if n := b.lineEnd(p); n > 0 {
+			r.consume(n)
+			return nil
+		}
+		if len(p) >= 2 || len(p) == 1 && p[0] != '\r' {
 			return errChunkEnd
 		}
 		if err := r.fill(0); err != nil {
 			return unexpected(err)
 		}
 	}
-	if p := r.buffered(); p[0] != '\r' || p[1] != '\n' {
-		return errChunkEnd
-	}
-	r.consume(2)
-	return nil
 }
 
 // readTrailers keeps the fields that may stand in a trailer.
-func readTrailers(r *reader, head, trailers *message.Head, limits Limits) error {
-	for len(r.buffered()) < 2 {
-		if p := r.buffered(); len(p) == 1 && p[0] == '\n' {
+func (b *body) readTrailers(r *reader, head, trailers *message.Head, limits Limits) error {
+	for {
+		p := r.buffered()
+		if n := b.lineEnd(p); n > 0 {
+			r.consume(n)
+			return nil
+		}
+		if len(p) >= 2 {
+			break
+		}
+		if len(p) == 1 && p[0] == '\n' {
 			return errBareLF // it will never be an empty line, but is one for others
 		}
 		if err := r.fill(limits.HeadBytes); err != nil {
 			return unexpected(err)
 		}
 	}
-	if p := r.buffered(); p[0] == '\r' && p[1] == '\n' {
-		r.consume(2)
-		return nil
-	}
-	section, err := r.head(limits.HeadBytes)
+	section, n, err := r.headBy(b.rules, limits.HeadBytes)
 	if err != nil {
 		return unexpected(err)
 	}
+	b.odd = b.odd || n != len(section)
 	block, offset := trailers.Load(section)
 	if err := parseFields(trailers, block, offset, limits.Fields); err != nil {
 		trailers.Reset() // refused as a whole
 		return err
 	}
-	r.consume(len(section))
+	r.consume(n)
 	message.KeepTrailers(trailers, head)
 	return nil
 }

@@ -105,6 +105,32 @@ func TestBadChunks(t *testing.T) {
 	}
 }
 
+// Blanks behind a chunk's size are a response's alone. A response's chunks are
+// otherwise as strict as a request's.
+func TestPaddedChunkSizes(t *testing.T) {
+	head := lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")
+	for _, size := range []string{"1 ;a=b", "1\t;a", "1 \t ;a=\"b;c\" ", "01  ;"} {
+		for name, w := range map[string]*wire{"in one piece": newWire(head + size + "\r\nx\r\n0 ;c\r\n\r\n"), "in bytes": inBytes(head + size + "\r\nx\r\n0\t;c\r\n\r\n")} {
+			out, end, client := returned(w, getRequest)
+			equal(t, name+": "+size, out, head+"1\r\nx\r\n0\r\n\r\n")
+			if equal(t, name+": end of "+size, end, ""); !client.Reusable() {
+				t.Errorf("%s: %q: the connection is not used again", name, size)
+			}
+		}
+	}
+	for _, size := range []string{"", " ", " 1", "1 x", "1 x;a", " ;a", " 1;a", "1 1;a", "1\r;a", "1 \r;a", "1\x0b;a", "1\x0c;a", "1\xa0;a", "1\x00;a", "1 ;a\rb", "1 ;a\x00",
+		"1 \x0b", "1\x00", "1 1", "g ", "g ;a", "1\r ", "1\xa0"} {
+		_, end, client := returned(newWire(head+size+"\r\nx\r\n0\r\n\r\n"), getRequest)
+		if equal(t, size, end, "400 bad_chunk"); client.Reusable() {
+			t.Errorf("%q: the connection is used again", size)
+		}
+	}
+	_, end, _ := returned(newWire(head+strings.Repeat("1"+strings.Repeat(" ", 200)+"\r\nx\r\n", 100)+"0\r\n\r\n"), getRequest)
+	equal(t, "long padding", end, "400 bad_chunk")
+	_, end, _ = returned(newWire(head+strings.Repeat("1"+strings.Repeat(" ", 200)+";a\r\nx\r\n", 100)+"0\r\n\r\n"), getRequest)
+	equal(t, "long padding before an extension", end, "400 bad_chunk")
+}
+
 // A sender of endless extensions keeps a parser busy and sends nothing (CVE-2023-39326).
 func TestChunksOfExtensionsAlone(t *testing.T) {
 	chunk := func(n, extension int) string {

@@ -3,6 +3,7 @@ package http1
 import (
 	"io"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -15,17 +16,26 @@ type Client struct {
 	body   body
 	limits Limits
 
+	rules Lenient
+
+	announced uint32 // seconds; see AnnouncedIdle
+
 	infos    int  // 1xx responses to the current request
 	sent     bool // the current request was written to its end
 	finished bool // the current response was read to its end, and may be followed by another
+	odd      bool // a fault of a response was accepted: no other may follow
 }
 
 // Init makes c the codec of rw, which stays the caller's.
 func (c *Client) Init(rw io.ReadWriter, limits Limits) {
-	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), finished: true, sent: true}
+	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), rules: ofResponse, finished: true, sent: true}
 }
 
-// Quiet says whether the connection is as an idle one should be: alive, and
+// ChargeTo charges a for the memory of a large head, until it is given back. Call it while
+// the codec holds none. nil: nothing is charged.
+func (c *Client) ChargeTo(a *memory.Account) { c.in.account, c.out.account = a, a }
+
+// Quiet reports whether the connection is as an idle one should be: alive, and
 // with nothing to read. What an endpoint says unasked (a 408, say) would be
 // taken for the answer to the next request. The connection must be within
 // conn.Await, so that reading does not wait; wouldBlock recognises the error.
@@ -55,10 +65,10 @@ func (c *Client) WriteHead(req *message.Request) {
 	} else if req.AcceptsTrailers {
 		b = append(b, "Connection: TE\r\nTE: trailers\r\n"...)
 	}
-	c.out.buf = append(b, '\r', '\n')
+	c.out.gathered(append(b, '\r', '\n'))
 }
 
-// meansBody says whether the method is one whose request is expected to say
+// meansBody reports whether the method is one whose request is expected to say
 // that it has no body (RFC 9110, section 8.6). HTTP/2 needs no field for that.
 func meansBody(req *message.Request) bool {
 	switch string(req.Bytes(req.Method)) {
@@ -85,54 +95,80 @@ func (c *Client) Flush() error { return c.out.flush() }
 // a *message.Refusal where the head is not a response, conn.ErrWouldBlock
 // (call again), or the connection's own.
 func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
-	head, err := c.in.head(c.limits.HeadBytes)
+	head, n, err := c.in.headBy(c.rules, c.limits.HeadBytes)
 	if err != nil {
-		return err
+		return c.rules.advised(err)
 	}
 	res.Reset()
-	f, err := parseResponse(res, req, head, c.limits)
+	f, err := parseResponse(res, req, head, c.limits, c.rules)
 	if err != nil {
-		return err
+		if bareLF(head, 0) {
+			err = errBareLF // a line is two, or half of one
+		}
+		if err == errFolded && !c.helped(req, res, head) {
+			return err
+		}
+		return c.rules.advised(err)
 	}
-	c.in.consume(len(head))
+	c.in.consume(n)
+	c.in.skipped = 0
+	c.odd = c.odd || f.odd || n != len(head) || c.in.loose
+	c.announced = announcedIdle(&res.Head)
+	res.Close = res.Close || c.odd
 	if res.Informational() {
 		if c.infos++; c.infos > message.MaxInfos {
 			return message.ErrTooManyInfo
 		}
 		return nil
 	}
-	c.body.start(res.Length, f.chunked && res.Length != 0, res.Length == message.Unknown && !f.chunked)
+	c.body.start(res.Length, f.chunked && res.Length != 0, res.Length == message.Unknown && !f.chunked, c.rules)
 	c.endIfEnded(res)
 	return nil
 }
 
-// Started says whether a byte of the response is there, unread.
+// helped reports whether settings would accept a head that was refused. The content of res is lost.
+func (c *Client) helped(req *message.Request, res *message.Response, head []byte) bool {
+	res.Reset()
+	_, err := parseResponse(res, req, head, c.limits, ^Lenient(0))
+	return err == nil
+}
+
+// AnnouncedIdle returns the time in seconds after which the endpoint closes the connection
+// if it is idle, as its last response says; 0 if the response does not say it.
+func (c *Client) AnnouncedIdle() uint32 { return c.announced }
+
+// Started reports whether a byte of the response is there, unread.
 func (c *Client) Started() bool { return !c.in.empty() }
 
-// Answered says whether any byte of the response came, a 1xx's too: the
+// Answered reports whether any byte of the response came, a 1xx's too: the
 // endpoint has seen the request then, and may have acted on it.
-func (c *Client) Answered() bool { return c.infos > 0 || !c.in.empty() }
+func (c *Client) Answered() bool { return c.infos > 0 || c.Started() || c.in.skipped > 0 }
 
 // ReadBody returns the next piece of the response's body, valid until the next
 // call, or io.EOF at its end; the trailers are then in res.
 func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 	p, err := c.body.next(&c.in, &res.Head, &res.Trailers, c.limits)
 	if err == nil || err == io.EOF {
+		c.odd = c.odd || c.body.odd
 		c.endIfEnded(res)
+		return p, err
 	}
-	return p, err
+	if err == errFolded {
+		return p, err // in a trailer, where no setting accepts it
+	}
+	return p, c.rules.advised(err)
 }
 
-// BodyEnded says whether the response was read to its end.
+// BodyEnded reports whether the response was read to its end.
 func (c *Client) BodyEnded() bool { return c.body.ended() }
 
 func (c *Client) endIfEnded(res *message.Response) {
-	if c.body.ended() && !res.Close && res.Status != 101 && !res.Informational() {
+	if c.body.ended() && !res.Close && !c.odd && res.Status != 101 && !res.Informational() {
 		c.finished = true
 	}
 }
 
-// Reusable says whether another request may be sent: the last exchange ended
+// Reusable reports whether another request may be sent: the last exchange ended
 // on both sides as its framing says, and nothing came after it.
 func (c *Client) Reusable() bool { return c.sent && c.finished && c.in.empty() }
 

@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	errFieldName = refusal(400, "bad_field_name", "a field line does not begin with a name and a colon")
+	errFieldName = refusal(400, "bad_field_name", "a header line does not begin with a header name and a colon")
 )
 
 // parseFields adds the field lines in head.arena[at:end] to h; they end with
@@ -20,6 +20,9 @@ func parseFields(h *message.Head, block []byte, offset, limit int) error {
 			nameEnd++
 		}
 		if nameEnd == pos || block[nameEnd] != ':' {
+			if block[pos] == ' ' || block[pos] == '\t' {
+				return errFolded
+			}
 			return errFieldName
 		}
 		lineEnd := nameEnd + bytes.IndexByte(block[nameEnd:], '\r')
@@ -55,13 +58,14 @@ type framing struct {
 	options  int  // at most as many does Connection have
 	upgrade  bool // Connection names Upgrade
 	trailers bool // TE names trailers
+	odd      bool // a fault was accepted
 }
 
 var (
-	errBadEncoding  = refusal(501, "transfer_encoding", "Transfer-Encoding is something else than chunked alone")
+	errBadEncoding  = refusal(501, "transfer_encoding", "weir supports no Transfer-Encoding other than chunked")
 	errOldEncoding  = refusal(400, "transfer_encoding_1_0", "an HTTP/1.0 message has a Transfer-Encoding")
-	errTwoEncodings = refusal(400, "two_transfer_encodings", "there is more than one Transfer-Encoding")
-	errOptions      = refusal(400, "connection_options", "Connection has too many options")
+	errTwoEncodings = refusal(400, "two_transfer_encodings", "there is more than one Transfer-Encoding header")
+	errOptions      = refusal(400, "connection_options", "the Connection header has too many options")
 )
 
 // maxOptions bounds what Connection lists: each option is looked for among all
@@ -70,16 +74,25 @@ const maxOptions = 64
 
 var comma = []byte{','}
 
-// readFraming collects the fields that both roles interpret.
-func readFraming(h *message.Head, minor int) (f framing, err error) {
+var framingIDs = message.SetOf(message.ContentLength, message.TransferEncoding, message.Connection, message.TE, message.Trailer)
+
+// readFraming collects the fields that both roles interpret. rules are 0 for requests.
+func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err error) {
+	if !h.HasAny(framingIDs) {
+		return f, nil
+	}
+	first := -1 // Content-Length
 	for i := range h.Fields {
 		switch h.Fields[i].ID {
 		case message.ContentLength:
+			if rules.accepts(ofResponse) && repeatsLength(h, i, first) {
+				continue
+			}
 			n, ok := message.ParseLength(h.Value(i))
 			if !ok {
 				return f, message.ErrBadLength
 			}
-			f.length = n
+			f.length, first = n, i
 			f.lengths++
 		case message.TransferEncoding:
 			if f.chunked {
@@ -106,10 +119,23 @@ func readFraming(h *message.Head, minor int) (f framing, err error) {
 		}
 	}
 	switch {
-	case f.lengths > 1, f.lengths == 1 && f.chunked:
+	case f.lengths > 1:
 		return f, message.ErrTwoLengths
-	case f.chunked && minor == 0:
-		return f, errOldEncoding
+	case f.lengths == 1 && f.chunked:
+		if !rules.accepts(ofResponse) {
+			return f, message.ErrTwoLengths
+		}
+		if !rules.accepts(LengthWithChunked) {
+			return f, errLengthChunked
+		}
+		h.Drop(message.ContentLength)
+		f.lengths, f.odd = 0, true
+	}
+	if f.chunked && minor == 0 {
+		if !rules.accepts(ChunkedHTTP10) {
+			return f, errOldEncoding
+		}
+		f.odd = true
 	}
 	return f, nil
 }

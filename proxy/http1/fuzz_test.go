@@ -18,7 +18,7 @@ var requestSeeds = []string{
 	get("Content-Length: 0005") + "hello",
 	chunkedPost + "5\r\nhello\r\n0\r\n\r\n" + get(),
 	chunkedPost + "5;a=\"b\"\r\nhello\r\n0;c\r\nT: u\r\nHost: x\r\nX-Forwarded-For: 1\r\n\r\n" + get(),
-	chunkedPost + "5 \r\nhello\r\n0\r\n\r\n", chunkedPost + "5\nhello\r\n0\r\n\r\n", chunkedPost + "0\r\n\n", chunkedPost + "1\r\nab\r\n",
+	chunkedPost + "5 \r\nhello\r\n0\r\n\r\n", chunkedPost + "5 ;a\r\nhello\r\n0\r\n\r\n", chunkedPost + "5\nhello\r\n0\r\n\r\n", chunkedPost + "0\r\n\n", chunkedPost + "1\r\nab\r\n",
 	chunkedPost + "1;" + strings.Repeat("e", 200) + "\r\nx\r\n1;" + strings.Repeat("e", 200) + "\r\nx\r\n0\r\n\r\n",
 	lines("POST / HTTP/1.1", "Host: a", "Trailer: T, U", "TE: trailers", "Connection: T, TE", "Transfer-Encoding: Chunked", "") + "0\r\nT: u\r\n\r\n",
 	lines("POST / HTTP/1.1", "Host: a", "Trailer: Content-Length", "Transfer-Encoding: chunked", "") + "0\r\nT: u\r\n\r\n",
@@ -31,7 +31,12 @@ var requestSeeds = []string{
 	get("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: x"),
 	get("Expect: 100-continue", "Content-Length: 1", "Connection: Expect") + "x",
 	get("A: b", " c"), get("A : b"), get("A: \x00"), get("X_Forwarded_For: 1", "Content.Length: 5"),
-	"GET / HTTP/1.1\nHost: a\n\n", "\r\n" + get(), "GET / HTTP/1.1\r\nHost: a\r\nA: b\n\r\n\r\n",
+	"GET / HTTP/1.1\nHost: a\n\n", "\r\n" + get(), "\r\n\r\n" + get("Content-Length: 2") + "hi\r\n" + get() + "\r\n", "\r\n\r\n\r\n\r\n\r\n" + get(),
+	"\r\n\r\n\x00\r\nQUIT\n", "\r\n\n" + get(), "\r\r\n" + get(), chunkedPost + "0\r\n\r\n\r\n" + get(),
+	lines("GET   /x?y   HTTP/1.1", "Host: a", ""), lines("GET  HTTP/1.1", "Host: a", ""), lines("GET  HTTP/1.1 HTTP/1.1", "Host: a", ""),
+	lines("POST / HTTP/1.2", "Host: a", "Transfer-Encoding: chunked", "") + "0\r\n\r\n", lines("GET / HTTP/1.9", "Host: a", "Connection: keep-alive", ""),
+	lines("GET http://a:80/ HTTP/1.1", "Host: a", ""), lines("GET https://A/ HTTP/1.1", "Host: a:443", ""), lines("GET http://:80/ HTTP/1.1", "Host:", ""),
+	get("Expect:"), get("Expect: x", "Content-Length: 1") + "x", get("Expect: x, 100-continue", "Content-Length: 1") + "x", "GET / HTTP/1.1\r\nHost: a\r\nA: b\n\r\n\r\n",
 }
 
 var responseSeeds = []string{
@@ -43,6 +48,10 @@ var responseSeeds = []string{
 	lines("HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", "Upgrade: WebSocket", "Content-Length: 2", "") + "frame",
 	lines("HTTP/1.1 200 OK", "Connection: close, x", "X: y", "Content-Length: 1", "Pragma: no-cache", "") + "xy",
 	lines("HTTP/1.1 200 OK", "Content-Length: 1", "Content-Length: 1", "") + "x",
+	lines("HTTP/1.1 200 OK", "Content-Length: 1,1", "Content-Length: 1", "") + "x", lines("HTTP/1.1 200 OK", "Content-Length: 1, 2", "") + "x",
+	lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "") + "5   \r\nhello\r\n0 \r\n\r\n",
+	lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "") + "5 ;a=b\r\nhello\r\n1\t ;\"c;\" \r\n;\r\n0 ;d\r\nT: u\r\n\r\n",
+	"\r\n" + lines("HTTP/1.1 103 x", "") + "\r\n\r\n" + lines("HTTP/1.1 200 OK", "Content-Length: 0", "") + "\r\n",
 	lines("HTTP/1.0 200 OK", "Transfer-Encoding: chunked", "") + "0\r\n\r\n", lines("HTTP/1.1 600  odd reason ", "Content-Length: 0", ""),
 }
 
@@ -225,12 +234,18 @@ func requestTrace(w *wire) string {
 }
 
 func responseTrace(w *wire, request string) string {
+	return responseTraceBy(w, request, func(*Client) {})
+}
+
+// responseTraceBy is responseTrace for a Client that set was called with.
+func responseTraceBy(w *wire, request string, set func(*Client)) string {
 	var b strings.Builder
 	var c Client
 	var req message.Request
 	var res message.Response
 	parseInto(&req, request)
 	c.Init(w, Limits{HeadBytes: 512, Fields: 8})
+	set(&c)
 	defer c.Close()
 	c.WriteHead(&req)
 	c.WriteEnd(&req)

@@ -11,18 +11,18 @@ import (
 // edges otherwise. The fuzzers rarely get this deep by flipping bytes.
 var (
 	someMethods  = []string{"GET", "POST", "HEAD", "PUT", "OPTIONS", "get", "PROPFIND"}
-	someTargets  = []string{"/", "/a?b=c", "//x", "/%2F/", "http://a/", "http://A/x?y", "*", "/a;b=c", "/?%", "/%", "/..;", "https://a:80/", "http://a"}
+	someTargets  = []string{"/", "/a?b=c", "//x", "/%2F/", "http://a/", "http://A/x?y", "*", "/a;b=c", "/?%", "/%", "/..;", "https://a:80/", "http://a", "http://a:80/", "https://A:443/?x"}
 	someVersions = []string{"1.1", "1.1", "1.1", "1.0", "1.2", "01.1"}
 	someFields   = []string{"Host: a", "Host: a", "Host: a", "Host: A", "Host: a:80", "host:a ", "Host:", "Content-Length: 5", "Content-Length: 5", "content-length:05",
-		"Content-Length: 0", "Content-Length: 5,5", "Content-Length: 6 ", "Content-Length: +5", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked",
+		"Content-Length: 0", "Content-Length: 5,5", "Content-Length: 5 ,\t5, 5", "Content-Length: 6 ", "Content-Length: +5", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked",
 		"transfer-encoding:\tChunked ", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding : chunked", "Transfer_Encoding: chunked",
 		"X: y\r\n z", "X: y\nContent-Length: 5", "X: y\r", " X: y", "\tX: y", "X", "X:", ":", "X\x00: y", "X: \x00", "X: \x80\xff", "X: \"a\", b",
 		"Connection: close", "Connection: keep-alive", "Connection: X, upgrade", "Connection: Transfer-Encoding, Content-Length, Host",
 		"Connection: TE, T", "Upgrade: websocket", "Upgrade: h2c", "TE: trailers", "Trailer: T", "Trailer: Host, T, ,", "Trailer: Content-Length",
-		"Trailer: transfer-encoding ,X", "Expect: 100-continue", "Expect: x", "Pragma: no-cache", "Cache-Control: x", "X-Forwarded-For: 1",
+		"Trailer: transfer-encoding ,X", "Expect: 100-continue", "Expect: x", "Expect:", "Expect: x, 100-continue", "Pragma: no-cache", "Cache-Control: x", "X-Forwarded-For: 1",
 		"Keep-Alive: 5", "Proxy-Connection: close", "Content_Length: 5"}
 	someEnds   = []string{"\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n", " \r\n", "\r\n\r\n"}
-	someChunks = []string{"5\r\nhello\r\n", "5;x=\"y\"\r\nhello\r\n", "05\r\nhello\r\n", "5 \r\nhello\r\n", "5\nhello\r\n", "5\r\nhello\n", "5\r\nhello!\r\n",
+	someChunks = []string{"5\r\nhello\r\n", "5;x=\"y\"\r\nhello\r\n", "05\r\nhello\r\n", "5 \r\nhello\r\n", "5 \t\r\nhello\r\n", "5 ;x\r\nhello\r\n", "5\nhello\r\n", "5\r\nhello\n", "5\r\nhello!\r\n",
 		"0x5\r\nhello\r\n", "a\r\n\r\n\r\n0\r\n\r\n\r\n", ";\r\n", "1\r\n\r\r\n", "00000000000000005\r\nhello\r\n", "5;\r\r\nhello\r\n", "5;\x00\r\nhello\r\n"}
 	someLasts = []string{"0\r\n\r\n", "0\r\n\r\n", "0;x\r\n\r\n", "000\r\n\r\n", "0\r\nT: u\r\n\r\n", "0\r\nHost: b\r\nT: u\r\nT: v\r\n\r\n", "0\r\n\n", "0\n\r\n", "0\r\n",
 		"0\r\nT : u\r\n\r\n", "0\r\n T: u\r\n\r\n", "0\r\nT: u\n\r\n", "0\r\n\rT: u\r\n\r\n", "0\r\nT: u\r\n v\r\n\r\n"}
@@ -37,6 +37,16 @@ func lineEnd(r *rand.Rand) string {
 		return "\r\n"
 	}
 	return pick(r, someEnds)
+}
+
+// someBlanks is one, but for one in twenty.
+func someBlanks(r *rand.Rand) string { return strings.Repeat(" ", 1+max(0, r.IntN(60)-57)) }
+
+// someEmptyLines writes none, but for one in ten.
+func someEmptyLines(r *rand.Rand, b *strings.Builder) {
+	if r.IntN(10) == 0 {
+		b.WriteString(strings.Repeat("\r\n", r.IntN(maxEmptyLines+2)))
+	}
 }
 
 func randomFields(r *rand.Rand, b *strings.Builder) {
@@ -59,7 +69,8 @@ func randomFields(r *rand.Rand, b *strings.Builder) {
 func randomRequests(r *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + r.IntN(3) {
-		fmt.Fprintf(&b, "%s %s HTTP/%s%s", pick(r, someMethods), pick(r, someTargets), pick(r, someVersions), lineEnd(r))
+		someEmptyLines(r, &b)
+		fmt.Fprintf(&b, "%s%s%s%sHTTP/%s%s", pick(r, someMethods), someBlanks(r), pick(r, someTargets), someBlanks(r), pick(r, someVersions), lineEnd(r))
 		if r.IntN(4) > 0 {
 			b.WriteString("Host: a\r\n")
 		}
@@ -71,6 +82,7 @@ func randomRequests(r *rand.Rand) string {
 func randomResponses(r *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + r.IntN(3) {
+		someEmptyLines(r, &b)
 		fmt.Fprintf(&b, "HTTP/%s %s%s", pick(r, someVersions), pick(r, someStatuses), lineEnd(r))
 		randomFields(r, &b)
 	}

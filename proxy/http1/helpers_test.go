@@ -152,10 +152,16 @@ func forwarded(w *wire, limits Limits) (out, end string) {
 // Upgrade matter) on to its client, 1xx before it too, and returns what the
 // client gets and how reading ended ("" where all went well).
 func returned(w *wire, request string) (out, end string, client *Client) {
+	return returnedBy(w, request, func(*Client) {})
+}
+
+// returnedBy is returned for a Client that set was called with.
+func returnedBy(w *wire, request string, set func(*Client)) (out, end string, client *Client) {
 	var req message.Request
 	var res message.Response
 	client = new(Client)
 	client.Init(w, Limits{})
+	set(client)
 	parseInto(&req, request)
 	client.WriteHead(&req)
 	client.WriteEnd(&req)

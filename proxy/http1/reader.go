@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -24,6 +25,11 @@ type reader struct {
 	buf     []byte // pooled[:], or larger for a large head
 	r, w    int    // buf[r:w] is there and unread
 	scanned int    // of that, how much was searched for the end of a head
+	skipped int    // empty lines before the head that comes next
+	loose   bool   // a line of these ended in LF without CR
+
+	account *memory.Account // charged for the memory of a large head; nil: nothing is charged
+	charged int             // bytes that account was charged
 }
 
 func (r *reader) buffered() []byte { return r.buf[r.r:r.w] }
@@ -42,7 +48,11 @@ func (r *reader) fill(limit int) error {
 		r.w = copy(r.buf, r.buf[r.r:r.w])
 		r.r = 0
 	case r.w == len(r.buf):
-		grown := make([]byte, min(2*len(r.buf), max(limit, len(r.buf)+1)))
+		size := min(2*len(r.buf), max(limit, len(r.buf)+1))
+		if !r.charge(2 * size) { // the message will have a copy
+			return message.ErrMemory
+		}
+		grown := make([]byte, size)
 		copy(grown, r.buf)
 		r.free()
 		r.buf = grown
@@ -63,7 +73,23 @@ func (r *reader) release() {
 	if r.empty() {
 		r.free()
 		r.buf, r.r, r.w, r.scanned = nil, 0, 0, 0
+		if r.charged > 0 {
+			r.account.Release(r.charged)
+			r.charged = 0
+		}
 	}
+}
+
+// charge increases the charge of the account to n bytes. It returns false if the account
+// refuses.
+func (r *reader) charge(n int) bool {
+	if n > r.charged {
+		if !r.account.Charge(n - r.charged) {
+			return false
+		}
+		r.charged = n
+	}
+	return true
 }
 
 // take returns a copy of what is there, and gives the memory back.
@@ -79,7 +105,7 @@ func (r *reader) discard() {
 	r.release()
 }
 
-// hasLine says whether a line ends within the next limit bytes.
+// hasLine reports whether a line ends within the next limit bytes.
 func (r *reader) hasLine(limit int) bool {
 	b := r.buffered()
 	return bytes.IndexByte(b[:min(limit, len(b))], '\n') >= 0
@@ -96,6 +122,9 @@ var headEnd = []byte("\r\n\r\n")
 // consume; nothing is consumed before. A conn.ErrWouldBlock loses nothing.
 func (r *reader) head(limit int) ([]byte, error) {
 	for {
+		if err := r.skipEmptyLines(0); err != nil {
+			return nil, err
+		}
 		b := r.buffered()
 		if len(b) > r.scanned {
 			from := max(0, r.scanned-len(headEnd)+1)
@@ -125,7 +154,29 @@ func (r *reader) head(limit int) ([]byte, error) {
 
 func (r *reader) consume(n int) { r.r += n }
 
-// truncated says whether the end that was read may be somebody else's than the
+// maxEmptyLines bounds the empty lines before a head. Old clients send one behind
+// the body of a POST.
+const maxEmptyLines = 4
+
+// skipEmptyLines consumes the empty lines before a head (RFC 9112, section 2.2).
+// They start no message, so no timeout runs and no memory is charged.
+func (r *reader) skipEmptyLines(rules Lenient) error {
+	for {
+		n := endOfLine(r.buffered(), rules)
+		if n == 0 {
+			return nil
+		}
+		if r.skipped == maxEmptyLines {
+			return errEmptyLines
+		}
+		r.skipped++
+		r.scanned = 0
+		r.loose = r.loose || n == 1
+		r.consume(n)
+	}
+}
+
+// truncated reports whether the end that was read may be somebody else's than the
 // peer's. A body that only the end ends is not whole then (RFC 9112, section 9.8).
 func (r *reader) truncated() bool {
 	src, can := r.src.(interface{ Truncated() bool })
@@ -152,4 +203,7 @@ func refusal(status int, reason, detail string) *message.Refusal {
 	return &message.Refusal{Status: status, Reason: reason, Detail: detail}
 }
 
-var errBareLF = refusal(400, "bare_line_feed", "a line ends without a carriage return")
+var (
+	errBareLF     = refusal(400, "bare_line_feed", "a line ends without a carriage return")
+	errEmptyLines = refusal(400, "empty_lines", "there are more than four empty lines before the request or response line")
+)

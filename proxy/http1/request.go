@@ -7,9 +7,9 @@ import (
 )
 
 var (
-	errRequestLine   = refusal(400, "bad_request_line", "the request line is not a method, a target and a version")
-	errVersion       = refusal(505, "version", "the version is neither HTTP/1.1 nor HTTP/1.0")
-	errUpgradeBody   = refusal(400, "upgrade_with_body", "a request to upgrade has a body")
+	errRequestLine   = refusal(400, "bad_request_line", "the request line is malformed: it must have a method, a target and an HTTP version")
+	errVersion       = refusal(505, "version", "the version is not one of HTTP/1")
+	errUpgradeBody   = refusal(400, "upgrade_with_body", "an upgrade request has a body")
 	errTargetTooLong = refusal(414, "target_too_long", "the request line is longer than limits.head_size allows")
 )
 
@@ -18,6 +18,9 @@ func parseRequest(req *message.Request, head []byte, limits Limits) error {
 	block, offset := req.Load(head)
 	line := bytes.IndexByte(block, '\r')
 	if err := parseRequestLine(req, block[:line], offset); err != nil {
+		if err == message.ErrPath && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields) == nil && req.SettleHost(false) != nil {
+			req.Host = message.Span{} // the log shows the host only if it is valid
+		}
 		return err
 	}
 	if block[line+1] != '\n' {
@@ -35,6 +38,16 @@ func parseRequestLine(req *message.Request, line []byte, offset int) error {
 	if method <= 0 || version <= method+1 {
 		return errRequestLine
 	}
+	target, end := method+1, version
+	for target < end && line[target] == ' ' { // one blank is enough (RFC 9112, section 3)
+		target++
+	}
+	for target < end && line[end-1] == ' ' {
+		end--
+	}
+	if target == end {
+		return errRequestLine
+	}
 	if !message.ValidToken(line[:method]) {
 		return errRequestLine
 	}
@@ -44,17 +57,18 @@ func parseRequestLine(req *message.Request, line []byte, offset int) error {
 	if err := req.SetMethod(req.Range(offset, offset+method)); err != nil {
 		return err
 	}
-	return parseTarget(req, line[method+1:version], offset+method+1)
+	return parseTarget(req, line[target:end], offset+target)
 }
 
+// parseVersion takes later versions of HTTP/1 for HTTP/1.1 (RFC 9110, section 6.2).
 func parseVersion(req *message.Request, v []byte) error {
 	if len(v) != 8 || string(v[:5]) != "HTTP/" || v[6] != '.' || v[5] < '0' || v[5] > '9' || v[7] < '0' || v[7] > '9' {
 		return errRequestLine
 	}
-	if v[5] != '1' || v[7] > '1' {
+	if v[5] != '1' {
 		return errVersion
 	}
-	req.Minor = int(v[7] - '0')
+	req.Minor = min(int(v[7]-'0'), 1)
 	return nil
 }
 
@@ -83,9 +97,9 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 	start := 0
 	switch {
 	case len(t) > 7 && bytes.EqualFold(t[:7], []byte("http://")):
-		start = 7
+		start, req.DefaultPort = 7, ":80"
 	case len(t) > 8 && bytes.EqualFold(t[:8], []byte("https://")):
-		start = 8
+		start, req.DefaultPort = 8, ":443"
 	default:
 		return 0, message.ErrTarget
 	}
@@ -102,7 +116,7 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 
 // interpretRequest decides what the fields mean: host, body, connection.
 func interpretRequest(req *message.Request) error {
-	f, err := readFraming(&req.Head, req.Minor)
+	f, err := readFraming(&req.Head, req.Minor, 0)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -19,14 +20,20 @@ func TestRequestsRefused(t *testing.T) {
 	}
 
 	// The request line.
-	f("400 bad_request_line", "\r\n\r\n")
-	f("400 bad_request_line", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	f("400 bad_request_line", "\r\r\n\r\n")
+	f("400 bad_request_line", " \r\n"+get())
+	f("400 empty_lines", strings.Repeat("\r\n", maxEmptyLines+1))
+	f("400 empty_lines", strings.Repeat("\r\n", maxEmptyLines+1)+get())
 	f("400 bad_request_line", lines("GET /", ""))
 	f("400 bad_request_line", lines("GET", ""))
 	f("400 bad_request_line", lines("GET ", ""))
 	f("400 bad_request_line", lines(" / HTTP/1.1", "Host: a", ""))
 	f("400 bad_request_line", lines("GET HTTP/1.1", "Host: a", ""))
 	f("400 bad_request_line", lines("GET  HTTP/1.1", "Host: a", ""))
+	f("400 bad_request_line", lines("GET    HTTP/1.1", "Host: a", ""))
+	f("400 bad_request_line", lines("  GET / HTTP/1.1", "Host: a", ""))
+	f("400 bad_request_line", lines("GET  / HTTP/1.1  ", "Host: a", ""))
+	f("400 bad_request_line", lines("GET \t/ \tHTTP/1.1", "Host: a", ""))
 	f("400 bad_request_line", lines("G(T / HTTP/1.1", "Host: a", ""))
 	f("400 bad_request_line", lines("GET\t/ HTTP/1.1", "Host: a", ""))
 	f("400 bad_request_line", lines("GET / HTTP/1.1 ", "Host: a", ""))
@@ -37,8 +44,10 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_request_line", lines("GET / HTTP/01.1", "Host: a", ""))
 	f("400 bad_request_line", lines("GET / HTTPS/1.1", "Host: a", ""))
 	f("400 bad_request_line", "GET / HTTP/1.1\rHost: a\r\n\r\n")
-	f("400 bad_target", lines("GET  / HTTP/1.1", "Host: a", ""))
+	f("400 bad_target", lines("GET \t/ HTTP/1.1", "Host: a", ""))
 	f("400 bad_target", lines("GET / / HTTP/1.1", "Host: a", ""))
+	f("400 bad_target", lines("GET  /  /  HTTP/1.1", "Host: a", ""))
+	f("400 bad_target", lines("GET  HTTP/1.1  HTTP/1.1", "Host: a", ""))
 	f("400 bad_target", lines("GET /\t HTTP/1.1", "Host: a", ""))
 	f("400 bad_target", lines("GET /\x00 HTTP/1.1", "Host: a", ""))
 	f("400 bad_target", lines("GET /\x7f HTTP/1.1", "Host: a", ""))
@@ -57,7 +66,7 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_target", lines("GET http://a?q HTTP/1.1", "Host: a", ""))
 	f("505 version", lines("GET / HTTP/2.0", "Host: a", ""))
 	f("505 version", lines("GET / HTTP/0.9", "Host: a", ""))
-	f("505 version", lines("GET / HTTP/1.2", "Host: a", ""))
+	f("400 bad_request_line", lines("GET / HTTP/1.10", "Host: a", ""))
 	f("505 version", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	f("501 method", lines("PRI * HTTP/1.1", "Host: a", ""))
 	f("501 method", lines("CONNECT a:443 HTTP/1.1", "Host: a:443", ""))
@@ -89,7 +98,15 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 two_hosts", get("hOST: b"))
 	f("400 two_hosts", lines("GET / HTTP/1.0", "Host: a", "Host: b", ""))
 	f("400 two_hosts", lines("GET http://b/ HTTP/1.1", "Host: a", ""))
-	f("400 two_hosts", lines("GET http://a:80/ HTTP/1.1", "Host: a", ""))
+	f("400 two_hosts", lines("GET http://a:443/ HTTP/1.1", "Host: a", ""))
+	f("400 two_hosts", lines("GET https://a:80/ HTTP/1.1", "Host: a", ""))
+	f("400 two_hosts", lines("GET http://a:80/ HTTP/1.1", "Host: a:443", ""))
+	f("400 two_hosts", lines("GET http://a:80:80/ HTTP/1.1", "Host: a:80", ""))
+	f("400 two_hosts", lines("GET http://a:080/ HTTP/1.1", "Host: a", ""))
+	f("400 two_hosts", lines("GET http://:80/ HTTP/1.1", "Host:", ""))
+	f("400 two_hosts", lines("GET http://a:80/ HTTP/1.1", "Host: a", "Host: a:80", ""))
+	f("400 bad_host", lines("GET http://:80/ HTTP/1.1", "Host: :80", ""))
+	f("400 bad_host", lines("GET http://u@a:80/ HTTP/1.1", "Host: u@a", ""))
 	f("400 two_hosts", lines("GET http://a/ HTTP/1.1", "Host:", ""))
 	f("400 two_hosts", lines("GET http://u@a/ HTTP/1.1", "Host: a", ""))
 	f("400 bad_host", lines("GET http://u@a/ HTTP/1.1", "Host: u@a", ""))
@@ -133,11 +150,15 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_trailer", get("Trailer: Trailer"))
 
 	// What the client asks of the connection.
-	f("417 expectation", get("Expect:"))
-	f("417 expectation", get("Expect: 200-ok"))
-	f("417 expectation", get("Expect: 100-continue, x"))
+	for _, v := range []string{"100-continue, x", "x,100-continue", "y 100-continue", "100-continue;q=1", "\"100-continue\"", "100 continue", "100", "x100-y",
+		"100-continue, 100-continue", "Continue", "\xc2\xa0100-continue"} {
+		f("417 expectation", get("Expect: "+v))
+		f("417 expectation", lines("GET / HTTP/1.0", "Expect: "+v, ""))
+	}
 	f("417 expectation", get("Expect: 100-continue", "Expect: x"))
-	f("417 expectation", lines("GET / HTTP/1.0", "Expect: x", ""))
+	f("417 expectation", get("Expect: x", "Expect: 100-continue"))
+	f("417 expectation", get("Expect:", "A: b", "Expect: 100-continue"))
+	f("417 expectation", get("Expect: x", "Expect: y"))
 	f("400 upgrade_with_body", get("Connection: upgrade", "Upgrade: websocket", "Content-Length: 1"))
 	f("400 upgrade_with_body", get("Connection: upgrade", "Upgrade: websocket", "Transfer-Encoding: chunked"))
 	f("400 connection_options", get("Connection: "+strings.Repeat("a,", 64)))
@@ -217,9 +238,27 @@ func TestRequestsForwarded(t *testing.T) {
 	same(lines("GET //b/c HTTP/1.1", "Host: a", ""))
 	same(lines(`GET /"<>^{|}'[]`+"` HTTP/1.1", "Host: a", ""))
 	f(lines("GET http://A.b:8080/c?d HTTP/1.1", "Host: a.B:8080", ""), lines("GET /c?d HTTP/1.1", "Host: a.B:8080", ""))
+	f(lines("GET http://a:80/c HTTP/1.1", "Host: A", ""), lines("GET /c HTTP/1.1", "Host: A", ""))
+	f(lines("GET http://a/c HTTP/1.1", "Host: a:80", ""), lines("GET /c HTTP/1.1", "Host: a:80", ""))
+	f(lines("GET https://[::1]:443/ HTTP/1.1", "Host: [::1]", ""), lines("GET / HTTP/1.1", "Host: [::1]", ""))
 	f(lines("GET hTTps://a//c HTTP/1.1", "Host: a", ""), lines("GET //c HTTP/1.1", "Host: a", ""))
 
+	// One blank is enough on each side of the target.
+	f(lines("GET  / HTTP/1.1", "Host: a", ""), get())
+	f(lines("GET    /?a=b     HTTP/1.1", "Host: a", ""), lines("GET /?a=b HTTP/1.1", "Host: a", ""))
+	f(lines("GET  http://a/  HTTP/1.0", "Host: a", ""), get())
+
+	// Empty lines come before requests, and are no part of them.
+	f("\r\n", "")
+	f("\r\n\r\n", "")
+	f("\r\n"+get("Content-Length: 2")+"hi\r\n"+get()+"\r\n", get("Content-Length: 2")+"hi"+get())
+	four := strings.Repeat("\r\n", maxEmptyLines)
+	f(four+get()+four+chunkedPost+"0\r\n\r\n"+four, get()+chunkedPost+"0\r\n\r\n")
+
 	// The version is that of the connection (RFC 9112, section 2.3).
+	f(lines("GET / HTTP/1.2", "Host: a", ""), get())
+	f(lines("GET / HTTP/1.9", "Host: a", "Connection: keep-alive", ""), get())
+	f(lines("POST / HTTP/1.2", "Host: a", "Transfer-Encoding: chunked", "")+"0\r\n\r\n", chunkedPost+"0\r\n\r\n")
 	f(lines("GET / HTTP/1.0", "Host: a", ""), get())
 	f(lines("GET / HTTP/1.0", "Host: a", "Connection: keep-alive", "Keep-Alive: timeout=5", ""), get())
 	f(lines("POST / HTTP/1.0", "Host: a", "Content-Length: 2", "")+"hi", lines("POST / HTTP/1.1", "Host: a", "Content-Length: 2", "")+"hi")
@@ -231,7 +270,12 @@ func TestRequestsForwarded(t *testing.T) {
 	same(get("Content-Length: 3") + "abc")
 	same(get("Content-Length: 003") + "abc")
 	same(get("Content-Length: 1", "Expect: 100-continue") + "a")
-	f(get("Expect: 100-continue"), get()) // there is nothing to wait with
+	f(get("Expect: 100-continue"), get()) // the request has no body
+	f(get("Expect:"), get())              // weir drops unknown expectations
+	f(get("Expect: 200-ok", "Content-Length: 1")+"x", get("Content-Length: 1")+"x")
+	f(get("Expect: x", "Expect: x"), get())
+	f(lines("GET / HTTP/1.0", "Host: a", "Expect: x", ""), get())
+	same(get("Content-Length: 1", "Expect: 100-continue", "Expect: 100-continue") + "x")
 	f(get("transfer-ENCODING:  CHUNKED ")+"0\r\n\r\n", get("Transfer-Encoding: chunked")+"0\r\n\r\n")
 
 	// Upgrades, one at a time and never to HTTP/2.
@@ -372,6 +416,38 @@ func TestNothingAfterARefusal(t *testing.T) {
 	}
 	if err := s.ReadHead(&req); err != errNothingFollows {
 		t.Errorf("a request was read after a refusal: %v", err)
+	}
+}
+
+// An empty line begins no request: nothing waits for the rest of one, and no memory
+// is held. What else begins with empty lines is found all the same.
+func TestEmptyLinesBeginNothing(t *testing.T) {
+	var s Server
+	var req message.Request
+	w := newWire("\r\n", "\r\n", "\x00\r\nQUIT")
+	s.Init(w, Limits{})
+	for n := 1; n <= 2; n++ {
+		if err := s.ReadHead(&req); err != conn.ErrWouldBlock || s.HeadStarted() || s.EmptyLines() != n {
+			t.Fatalf("%v; begun: %v; %d empty lines", err, s.HeadStarted(), s.EmptyLines())
+		}
+		if s.Release(); s.in.buf != nil {
+			t.Error("a buffer is held")
+		}
+	}
+	if s.ReadHead(&req); !s.Begins("\r\n\r\n\x00\r\nQUIT") || s.Begins("\x00") || s.Begins("\r\n\x00") || s.Begins("\r\n\r\n\r\n") {
+		t.Error("what came begins otherwise")
+	}
+
+	// They are counted where another Server goes on with the connection.
+	s.Init(newWire("\r\n"+get()), Limits{})
+	s.Skipped(maxEmptyLines - 1)
+	if err := s.ReadHead(&req); err != nil || s.EmptyLines() != 0 {
+		t.Errorf("%v; %d empty lines before the next request", err, s.EmptyLines())
+	}
+	s.Init(newWire("\r\n"+get()), Limits{})
+	s.Skipped(maxEmptyLines)
+	if err := s.ReadHead(&req); err != errEmptyLines || !s.MustClose() {
+		t.Errorf("%v; must close: %v", err, s.MustClose())
 	}
 }
 

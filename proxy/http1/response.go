@@ -7,13 +7,19 @@ import (
 )
 
 var (
-	errStatusLine = refusal(502, "bad_status_line", "the endpoint's status line is not a version and a status code")
-	errBadSwitch  = refusal(502, "bad_upgrade", "the endpoint changed to a protocol that nobody asked for")
+	errStatusLine = refusal(502, "bad_status_line", "the endpoint's response does not begin with an HTTP/1.1 status line; the endpoint may speak another protocol")
+	errBadSwitch  = refusal(502, "bad_upgrade", "the endpoint switched to a protocol (101) that the client did not request")
 )
 
 // parseResponse reads a whole head into res; req is what it answers.
-func parseResponse(res *message.Response, req *message.Request, head []byte, limits Limits) (f framing, err error) {
+func parseResponse(res *message.Response, req *message.Request, head []byte, limits Limits, rules Lenient) (f framing, err error) {
 	block, offset := res.Load(head)
+	folded := false
+	if rules.accepts(FoldedLines) {
+		if folded, err = unfold(block); err != nil {
+			return f, err
+		}
+	}
 	line := bytes.IndexByte(block, '\r')
 	if block[line+1] != '\n' {
 		return f, errStatusLine
@@ -25,9 +31,10 @@ func parseResponse(res *message.Response, req *message.Request, head []byte, lim
 	if err := parseFields(&res.Head, block[line+2:], offset+line+2, limits.Fields); err != nil {
 		return f, err
 	}
-	if f, err = readFraming(&res.Head, minor); err != nil {
+	if f, err = readFraming(&res.Head, minor, rules); err != nil {
 		return f, err
 	}
+	f.odd = f.odd || folded
 	return f, interpretResponse(res, req, f, minor)
 }
 

@@ -56,6 +56,21 @@ func TestResponsesReturned(t *testing.T) {
 	same(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello")
 	same(getRequest, lines("HTTP/1.1 205 Reset Content", "Content-Length: 0", ""))
 	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello!", lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello", false)
+	// A length that is said several times is one length, and blanks behind a chunk's
+	// size say nothing.
+	one := lines("HTTP/1.1 200 OK", "Content-Length: 5", "") + "hello"
+	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 5", "content-length:5", "")+"hello", one, true)
+	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5, 5 ,5", "")+"hello", one, true)
+	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 5,5", "")+"hello", one, true)
+	f(headRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 5", ""), lines("HTTP/1.1 200 OK", "Content-Length: 5", ""), true)
+	f(getRequest, lines("HTTP/1.1 304 x", "Content-Length: 5,5", ""), lines("HTTP/1.1 304 x", "Content-Length: 5", ""), true)
+	f(getRequest, lines("HTTP/1.1 204 x", "Content-Length: 0", "Content-Length: 0", ""), lines("HTTP/1.1 204 x", ""), true)
+	f(getRequest, chunked+"5    \r\nhello\r\n0     \r\n\r\n", chunked+"5\r\nhello\r\n0\r\n\r\n", true)
+	f(getRequest, chunked+"5 \t\r\nhello\r\n0\t\r\nT: u\r\n\r\n", chunked+"5\r\nhello\r\n0\r\nT: u\r\n\r\n", true)
+	// Empty lines before it:
+	f(getRequest, "\r\n"+one, one, true)
+	f(getRequest, strings.Repeat("\r\n", maxEmptyLines)+lines("HTTP/1.1 103 x", "")+"\r\n"+one, lines("HTTP/1.1 103 x", "")+one, true)
+	f(getRequest, one+"\r\n", one, false)
 	// Until the connection's end:
 	f(getRequest, lines("HTTP/1.1 200 OK", "")+"hello", chunked+"5\r\nhello\r\n0\r\n\r\n", false)
 	f(getRequest, lines("HTTP/1.0 200 OK", "Connection: keep-alive", "")+"hello", chunked+"5\r\nhello\r\n0\r\n\r\n", false)
@@ -117,7 +132,18 @@ func TestResponsesRefused(t *testing.T) {
 	f("400 bad_field_value", getRequest, ok("A: b\x00"))
 	f("400 bad_length", getRequest, ok("Content-Length: x"))
 	f("400 bad_length", headRequest, ok("Content-Length: x"))
-	f("400 two_lengths", getRequest, ok("Content-Length: 1", "Content-Length: 1")+"x")
+	f("400 two_lengths", getRequest, ok("Content-Length: 1", "Content-Length: 2")+"x")
+	f("400 two_lengths", getRequest, ok("Content-Length: 1", "Content-Length: 01")+"x")
+	f("400 two_lengths", getRequest, ok("Content-Length: 1, 1", "Content-Length: 2")+"x")
+	f("400 two_lengths", getRequest, ok("Content-Length: 1", "A: b", "Content-Length: 1", "Content-Length: 2")+"x")
+	f("400 two_lengths", getRequest, ok("Content-Length: 1", "Content-Length: 1", "Transfer-Encoding: chunked")+"0\r\n\r\n")
+	for _, list := range []string{"1, 2", "1, 01", "1,", ",1", ",", "1,,1", "1 1", "1, x", "x, x", "1, 1, 1,", "+1, +1"} {
+		f("400 bad_length", getRequest, ok("Content-Length: "+list)+"x")
+		f("400 bad_length", headRequest, ok("Content-Length: "+list))
+	}
+	f("400 empty_lines", getRequest, strings.Repeat("\r\n", maxEmptyLines+1)+ok("Content-Length: 0"))
+	f("400 bare_line_feed", getRequest, "\n"+ok("Content-Length: 0"))
+	f("400 bare_line_feed", getRequest, ok("A: b\nC: d", "Content-Length: 0"))
 	f("400 two_lengths", getRequest, ok("Content-Length: 1", "Transfer-Encoding: chunked")+"0\r\n\r\n")
 	f("400 two_transfer_encodings", getRequest, ok("Transfer-Encoding: chunked", "Transfer-Encoding: chunked")+"0\r\n\r\n")
 	f("501 transfer_encoding", getRequest, ok("Transfer-Encoding: gzip, chunked")+"0\r\n\r\n")
@@ -215,6 +241,12 @@ func TestClientState(t *testing.T) {
 	c.WriteHead(&req)
 	c.Close()
 	c.Close()
+
+	c.Init(newWire("\r\n", "HTTP/1.1 200 OK\r\n"), Limits{})
+	c.WriteHead(&req)
+	if c.ReadHead(&req, &res); !c.Answered() || c.Started() {
+		t.Errorf("after an empty line: answered %v, started %v", c.Answered(), c.Started())
+	}
 }
 
 func TestQuietAtTheEnd(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -25,6 +27,9 @@ func (s *Server) Init(rw io.ReadWriter, limits Limits) {
 	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault()}
 }
 
+// ChargeTo charges a for the memory of a large head; see Client.ChargeTo.
+func (s *Server) ChargeTo(a *memory.Account) { s.in.account, s.out.account = a, a }
+
 // ReadHead reads the next request's head. The errors: io.EOF where the client
 // closed between requests, io.ErrUnexpectedEOF within a head, a
 // *message.Refusal that tells what to answer (no request may be read after
@@ -39,7 +44,8 @@ func (s *Server) ReadHead(req *message.Request) error {
 	if err == nil {
 		if err = parseRequest(req, head, s.limits); err == nil {
 			s.in.consume(len(head))
-			s.body.start(req.Length, req.Length == message.Unknown, false)
+			s.in.skipped = 0
+			s.body.start(req.Length, req.Length == message.Unknown, false, 0)
 			return nil
 		}
 	}
@@ -54,10 +60,17 @@ func (s *Server) ReadHead(req *message.Request) error {
 
 // errNothingFollows guards against the bytes of an unread body, or those behind
 // a refused message, being taken for a request.
-var errNothingFollows = errors.New("read a request: the connection carries no other request")
+var errNothingFollows = errors.New("read a request: the connection carries no further request")
 
-// HeadStarted says whether a part of a next request is there.
+// HeadStarted returns true if some bytes of a next request have arrived. Empty lines do not count.
 func (s *Server) HeadStarted() bool { return !s.in.empty() }
+
+// EmptyLines returns how many empty lines were skipped before the next request. If another
+// Server continues with the connection, its Skipped takes the number.
+func (s *Server) EmptyLines() int { return s.in.skipped }
+
+// Skipped says how many empty lines were skipped already before the next request.
+func (s *Server) Skipped(n int) { s.in.skipped = n }
 
 // BufferedBody returns the whole body, or what ReadBody left of it, if it is
 // there already; it may be taken again, for a second attempt, until SkipBody.
@@ -89,7 +102,7 @@ func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
 	return p, err
 }
 
-// BodyEnded says whether the request was read to its end.
+// BodyEnded reports whether the request was read to its end.
 func (s *Server) BodyEnded() bool { return s.body.ended() }
 
 // MustClose says that no other request may follow on this connection.
@@ -105,11 +118,11 @@ func (s *Server) WriteHead(req *message.Request, res *message.Response, last boo
 	if res.Status == 101 {
 		b = append(b, "Connection: Upgrade\r\nUpgrade: "...)
 		b = append(b, res.Bytes(res.Upgrade)...)
-		s.out.buf = append(b, "\r\n\r\n"...)
+		s.out.gathered(append(b, "\r\n\r\n"...))
 		return
 	}
 	if res.Informational() {
-		s.out.buf = append(b, '\r', '\n')
+		s.out.gathered(append(b, '\r', '\n'))
 		return
 	}
 	switch {
@@ -130,7 +143,7 @@ func (s *Server) WriteHead(req *message.Request, res *message.Response, last boo
 	case req.Minor == 0:
 		b = append(b, "Connection: keep-alive\r\n"...)
 	}
-	s.out.buf = append(b, '\r', '\n')
+	s.out.gathered(append(b, '\r', '\n'))
 }
 
 func appendStatusLine(b []byte, res *message.Response) []byte {
@@ -155,8 +168,16 @@ func (s *Server) TakeBuffered() []byte {
 	return s.in.take()
 }
 
-// Begins says whether what is there, and belongs to no request that was read, begins with prefix.
+// Begins returns true if the unread bytes of the connection begin with prefix. Skipped empty
+// lines count as unread bytes.
 func (s *Server) Begins(prefix string) bool {
+	for range s.in.skipped {
+		after, found := strings.CutPrefix(prefix, "\r\n")
+		if !found {
+			return false
+		}
+		prefix = after
+	}
 	return bytes.HasPrefix(s.in.buffered(), []byte(prefix))
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -15,6 +16,9 @@ type writer struct {
 	pooled  *conn.Buffer
 	buf     []byte
 	chunked bool // the current body is sent in chunks
+
+	account *memory.Account // charged for what does not fit into a pooled buffer; nil: nothing is charged
+	charged int             // bytes that account was charged
 }
 
 // room returns the buffer to append to.
@@ -26,14 +30,32 @@ func (w *writer) room() []byte {
 	return w.buf
 }
 
+// gathered makes b the buffer. room returned b, and a head was appended to it.
+func (w *writer) gathered(b []byte) {
+	w.buf = b
+	if more := cap(b) - w.charged; more > 0 && cap(b) > conn.BufferSize {
+		w.account.Force(more)
+		w.charged += more
+	}
+}
+
+// free gives the memory back.
+func (w *writer) free() {
+	conn.PutBuffer(w.pooled)
+	w.pooled, w.buf = nil, nil
+	if w.charged > 0 {
+		w.account.Release(w.charged)
+		w.charged = 0
+	}
+}
+
 // flush writes what was gathered, in one write, and gives the memory back.
 func (w *writer) flush() error {
 	var err error
 	if len(w.buf) > 0 {
 		_, err = w.dst.Write(w.buf)
 	}
-	conn.PutBuffer(w.pooled)
-	w.pooled, w.buf = nil, nil
+	w.free()
 	return err
 }
 
@@ -89,7 +111,7 @@ func (w *writer) end(trailers *message.Head) {
 	w.chunked = false
 	b := append(w.room(), "0\r\n"...)
 	b = appendFields(b, trailers)
-	w.buf = append(b, '\r', '\n')
+	w.gathered(append(b, '\r', '\n'))
 }
 
 func appendFields(b []byte, h *message.Head) []byte {
@@ -106,6 +128,6 @@ func appendFields(b []byte, h *message.Head) []byte {
 
 // discard forgets what was gathered.
 func (w *writer) discard() {
-	conn.PutBuffer(w.pooled)
-	w.pooled, w.buf, w.chunked = nil, nil, false
+	w.free()
+	w.chunked = false
 }

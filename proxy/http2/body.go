@@ -1,13 +1,17 @@
 package http2
 
-import "github.com/weirproxy/weir/listener/conn"
+import (
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
+)
 
 // body is what has arrived of a body and was not read. It takes up what it
 // holds, in whole buffers, and never more than the stream's window.
 type body struct {
-	chunks []chunk
-	given  int // bytes of the first chunk that next has returned
-	size   int
+	account *memory.Account // charged for each buffer; nil: nothing is charged
+	chunks  []chunk
+	given   int // bytes of the first chunk that next has returned
+	size    int
 }
 
 type chunk struct {
@@ -15,12 +19,16 @@ type chunk struct {
 	r, w int
 }
 
-// add appends a copy of p.
-func (b *body) add(p []byte) {
+// add appends a copy of p. It returns false if there is no memory for it.
+func (b *body) add(p []byte) bool {
 	b.size += len(p)
 	for len(p) > 0 {
 		n := len(b.chunks)
 		if n == 0 || b.chunks[n-1].w == conn.BufferSize {
+			if !b.account.Charge(conn.BufferSize) {
+				b.size -= len(p)
+				return false
+			}
 			b.chunks = append(b.chunks, chunk{buf: conn.GetBuffer()})
 			n++
 		}
@@ -29,6 +37,7 @@ func (b *body) add(p []byte) {
 		last.w += k
 		p = p[k:]
 	}
+	return true
 }
 
 // whole returns all of it, if it is in one piece.
@@ -66,6 +75,7 @@ func (b *body) done() int {
 		return n // more has come behind it meanwhile
 	}
 	conn.PutBuffer(first.buf)
+	b.account.Release(conn.BufferSize)
 	copy(b.chunks, b.chunks[1:])
 	b.chunks = b.chunks[:len(b.chunks)-1]
 	return n
@@ -77,5 +87,6 @@ func (b *body) discard() {
 		conn.PutBuffer(b.chunks[i].buf)
 		b.chunks[i] = chunk{}
 	}
-	*b = body{chunks: b.chunks[:0]}
+	b.account.Release(conn.BufferSize * len(b.chunks))
+	*b = body{account: b.account, chunks: b.chunks[:0]}
 }

@@ -14,6 +14,7 @@ const (
 	forSettings
 	forEmpty   // DATA and CONTINUATION that carry nothing and end nothing
 	forWindows // WINDOW_UPDATE beyond what the bytes sent explain
+	forStarved // streams that were refused or reset because of missing memory
 	forIgnored // PRIORITY, unknown frames, frames for streams that are over
 	numBudgets
 )
@@ -29,6 +30,7 @@ var budgets = [numBudgets]struct {
 	forSettings: {50, 5, "settings_flood"},
 	forEmpty:    {500, 100, "empty_frames"},
 	forWindows:  {2000, 500, "window_flood"},
+	forStarved:  {400, 100, "memory"},
 	forIgnored:  {1000, 500, "useless_frames"},
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -25,10 +26,11 @@ type Call struct {
 	body body
 	callState
 
-	inside   bool  // within Await: reads do not wait
-	handed   bool  // the response's head was read
-	read     bool  // the response was read to its end
-	left     int64 // of the request's body; message.Unknown
+	account  *memory.Account // of the client that makes the call; nil: nothing is charged
+	inside   bool            // Await is running: reads do not wait
+	handed   bool            // the caller has the response's head
+	read     bool            // the caller has read the response to its end
+	left     int64           // bytes of the request's body that are still to come; message.Unknown
 	readBy   time.Time
 	patience time.Duration // of writes; 0: no end
 }
@@ -49,9 +51,9 @@ type callState struct {
 
 var (
 	errNoUpgrade = &RequestError{&message.Refusal{Status: 501, Reason: "upgrade",
-		Detail: "the endpoint speaks HTTP/2 and takes no upgrades there (RFC 8441)"}}
+		Detail: "the endpoint does not support upgrades over HTTP/2 (RFC 8441)"}}
 	errHeadForPeer = &RequestError{&message.Refusal{Status: 431, Reason: "head_too_large",
-		Detail: "the request's head is larger than the endpoint takes (its SETTINGS_MAX_HEADER_LIST_SIZE)"}}
+		Detail: "the request's headers are larger than the endpoint accepts (its SETTINGS_MAX_HEADER_LIST_SIZE)"}}
 )
 
 // RequestError is a request that the connection cannot carry, and what to
@@ -92,6 +94,7 @@ func (x *Call) End() {
 	x.unrest()
 	x.res.Reset()
 	x.callState = callState{}
+	x.account, x.body.account = nil, nil
 	x.inside, x.handed, x.read, x.left, x.readBy, x.patience = false, false, false, 0, time.Time{}, 0
 	if t.lost == nil && len(t.free) < mostFree {
 		t.free = append(t.free, x) // with its timer, which may run: it wakes nobody, or too early
@@ -100,7 +103,26 @@ func (x *Call) End() {
 	}
 }
 
-// Quiet says whether the connection takes the call. It is http1.Client's, which
+// ChargeTo charges the memory of the response to the client that makes the call. Call it
+// before WriteHead; End gives back what was charged.
+func (x *Call) ChargeTo(a *memory.Account) { x.account, x.body.account = a, a }
+
+// Lighten is for a call that became a tunnel. It gives back what the call took in addition
+// to its body, and charges the body to a from now on; nil: to nobody.
+func (x *Call) Lighten(a *memory.Account) {
+	x.trunk.mu.Lock()
+	defer x.trunk.mu.Unlock()
+	if x.stream != nil {
+		x.stream.lighten()
+		x.stream.memory = a
+	}
+	held := conn.BufferSize * len(x.body.chunks)
+	x.body.account.Release(held)
+	a.Force(held)
+	x.account, x.body.account = a, a
+}
+
+// Quiet reports whether the connection takes the call. It is http1.Client's, which
 // has to look at the connection.
 func (x *Call) Quiet(error) bool { return x.trunk.Limit() > 0 }
 
@@ -124,7 +146,10 @@ func (x *Call) WriteHead(req *message.Request) {
 	s, err := t.core.Open(req, x.left == 0)
 	switch err {
 	case nil:
-		x.stream, s.User = s, x
+		x.stream, s.User, s.memory = s, x, x.account
+		if t.core.Pending() >= mostUnread {
+			t.measure()
+		}
 	case ErrNoConnectProtocol:
 		x.err = errNoUpgrade
 	case ErrHeadForPeer:
@@ -170,7 +195,7 @@ func (x *Call) WriteBody(p []byte) error {
 	return nil
 }
 
-// unwanted says whether the endpoint has answered and does not want the rest of
+// unwanted reports whether the endpoint has answered and does not want the rest of
 // a request that was there as a whole. The lock is held.
 func (x *Call) unwanted() bool {
 	return x.inside && x.headed && !x.cut && (x.ended || x.err != nil)
@@ -269,14 +294,14 @@ func (x *Call) waitToRead() error {
 	return x.wait(x.readBy)
 }
 
-// Started says whether reading on need not wait.
+// Started reports whether reading on need not wait.
 func (x *Call) Started() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	return x.body.size > x.body.given || x.ended || len(x.infos) > 0 || x.headed && !x.handed
 }
 
-// Answered says whether any head came, a 1xx's too.
+// Answered reports whether any head came, a 1xx's too.
 func (x *Call) Answered() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -311,14 +336,14 @@ func (x *Call) ReadBody(res *message.Response) ([]byte, error) {
 	}
 }
 
-// BodyEnded says whether the response was read to its end.
+// BodyEnded reports whether the response was read to its end.
 func (x *Call) BodyEnded() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	return x.read || x.ended && x.body.size == x.body.given && len(x.res.Trailers.Fields) == 0
 }
 
-// Reusable says whether the exchange ended on both sides.
+// Reusable reports whether the exchange ended on both sides.
 func (x *Call) Reusable() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -382,7 +407,7 @@ func (x *Call) Cut() {
 	x.wake()
 }
 
-// WasCut says whether Cut was called.
+// WasCut reports whether Cut was called.
 func (x *Call) WasCut() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -416,6 +441,8 @@ func (x *Call) end(e Ending) {
 		x.err = lost
 	case e.ByPeer:
 		x.err = &OverError{e}
+	case e.Reason == message.ErrMemory.Reason:
+		x.err = message.ErrMemory
 	default:
 		x.err = &message.Refusal{Status: 502, Reason: e.Reason, Detail: e.Detail}
 	}
@@ -501,11 +528,19 @@ func (x *Call) Err() error {
 	return x.err
 }
 
-// Unprocessed says whether err means that the endpoint has not acted on a
+// Unprocessed reports whether err means that the endpoint has not acted on a
 // request, which may be repeated whatever its method.
 func Unprocessed(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed
+}
+
+// RequiresHTTP1 returns true if err means that the endpoint requires HTTP/1.1 for the
+// request (RFC 9113, section 7). The endpoint has not processed the request. Servers answer
+// so if the client must authenticate its connection.
+func RequiresHTTP1(err error) bool {
+	var over *OverError
+	return errors.As(err, &over) && over.ByPeer && over.Code == HTTP11Required
 }
 
 // Leaving says of such an error that the whole connection was about to end.

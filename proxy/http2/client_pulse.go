@@ -1,7 +1,7 @@
 package http2
 
 import (
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -39,7 +39,7 @@ func (p *pulse) heard(time.Time) { p.spoken, p.asking = time.Time{}, false }
 
 func (p *pulse) answered() { p.pings = 0 }
 
-// due says whether a PING should be sent now.
+// due reports whether a PING should be sent now.
 func (p *pulse) due(now time.Time) bool {
 	return !p.asking && !p.spoken.IsZero() && now.Sub(p.spoken) >= askAfter &&
 		(p.pings < freePings || now.Sub(p.last) >= pingsApart)
@@ -50,7 +50,7 @@ func (p *pulse) ask(now time.Time) {
 	p.pings++
 }
 
-var errSilent = errors.New("the endpoint does not answer PINGs")
+var errSilent = fmt.Errorf("the endpoint did not answer an HTTP/2 PING within %v", deadAfter)
 
 // Look is called about once a second. It asks a silent endpoint for a sign of
 // life, and ends the connection where there is none.

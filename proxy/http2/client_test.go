@@ -310,8 +310,8 @@ func TestTrunkToAnotherProtocol(t *testing.T) {
 		}
 		<-trunk.done
 	}
-	f(func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") }, "it did not greet as HTTP/2 does")
-	f(func(c net.Conn) { c.Close() }, "it did not greet as HTTP/2 does")
+	f(func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") }, "the endpoint sent no HTTP/2 SETTINGS frame")
+	f(func(c net.Conn) { c.Close() }, "the endpoint sent no HTTP/2 SETTINGS frame")
 	f(func(c net.Conn) { io.Copy(io.Discard, c) }, context.DeadlineExceeded.Error())
 }
 

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -29,6 +31,7 @@ type Trunk struct {
 	greeted chan struct{}
 	done    chan struct{}
 	broken  error // of reading; the reader's own
+	own     memory.Account
 
 	mu       sync.Mutex // guards all below, and the calls' state
 	core     Core
@@ -37,6 +40,7 @@ type Trunk struct {
 	leaving  bool // to be closed once no call runs
 	hungUp   bool // the reader was told to close
 	news     bool // changed is to be called
+	crowded  bool // the endpoint does not read its data: no new call should begin
 	quiet    sync.Cond
 	free     []*Call
 	pulse    pulse
@@ -69,6 +73,14 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 	return t
 }
 
+// Account opens a memory account for the connection itself; its calls are charged to
+// clients. Call it before Start.
+func (t *Trunk) Account(p *memory.Process) {
+	t.own.Open(p, netip.Prefix{}, t.conn)
+	t.core.config.Account = &t.own
+	t.own.Force(t.core.outCharged) // the memory of the greeting, which is given back with it
+}
+
 // Start greets the endpoint and waits for its greeting: only then is known how
 // much it takes, and that it speaks HTTP/2 at all. With an error, which may be
 // that of ctx, the connection is closed.
@@ -83,7 +95,7 @@ func (t *Trunk) Start(ctx context.Context) error {
 	case <-t.greeted:
 		return nil
 	case <-t.done:
-		return fmt.Errorf("it did not greet as HTTP/2 does: %w", t.Err())
+		return fmt.Errorf("the endpoint sent no HTTP/2 SETTINGS frame: %w", t.Err())
 	case <-ctx.Done():
 		t.conn.Cut()
 		<-t.done
@@ -108,7 +120,7 @@ func (t *Trunk) run() {
 		t.quiet.Wait()
 	}
 	for t.core.Pending() > 0 { // what was gathered and never flushed: the descriptor is another connection's soon
-		putOutput(t.core.Take(nil))
+		t.core.dropOutput()
 	}
 	for _, x := range t.free {
 		x.waiter.stop()
@@ -117,6 +129,7 @@ func (t *Trunk) run() {
 	t.mu.Unlock()
 	t.conn.SetDuplex(false)
 	t.conn.Close()
+	t.own.Close()
 	close(t.done)
 	t.changed()
 }
@@ -191,7 +204,16 @@ func (t *Trunk) flusher() { flush(&t.mu, &t.core, t.rw, (*trunkOutgoing)(t)) }
 // trunkOutgoing is what a Trunk's flusher tells, with the lock held.
 type trunkOutgoing Trunk
 
-func (t *trunkOutgoing) took() { t.pulse.said(time.Now()) }
+func (t *trunkOutgoing) took() {
+	t.pulse.said(time.Now())
+	if !t.crowded {
+		return
+	}
+	if (*Trunk)(t).measure(); t.news {
+		t.news = false
+		go t.changed() // outside of the lock
+	}
+}
 
 func (t *trunkOutgoing) broke(err error) {
 	(*Trunk)(t).lose(err)
@@ -224,7 +246,7 @@ func (t *Trunk) hangUp() {
 	t.conn.Cut()
 }
 
-var errHungUp = errors.New("it was closed, as nobody needed it")
+var errHungUp = errors.New("weir closed the connection, because no request used it")
 
 // Leave ends the connection once no call runs. Nothing new is taken.
 func (t *Trunk) Leave() {
@@ -260,8 +282,9 @@ func (t *Trunk) Over() bool { return t.over.Load() }
 func (t *Trunk) measure() {
 	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
 	over := t.lost != nil || t.leaving
+	t.crowded = t.core.Pending() >= mostUnread
 	limit := int32(0)
-	if !over && !t.pulse.doubtful {
+	if !over && !t.pulse.doubtful && !t.crowded {
 		limit = int32(min(t.core.peer.streams, mostStreams))
 	}
 	wasLimit, wasOver := t.limit.Swap(limit), t.over.Swap(over)
@@ -291,7 +314,10 @@ func (e *trunkEvents) Head(s *Stream, _ *message.Refusal) {
 func (e *trunkEvents) Data(s *Stream, p []byte) {
 	e.pulse.answered()
 	x := callOf(s)
-	x.body.add(p)
+	if !x.body.add(p) {
+		e.core.starve(s, Cancel)
+		return
+	}
 	x.wake()
 }
 

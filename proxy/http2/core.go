@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -40,6 +41,10 @@ type Config struct {
 	Growth int
 	// Output is how many bytes may wait to be taken before bodies wait; 0: 256 KiB.
 	Output int
+	// Account is charged for the memory that the connection makes weir hold, for a server
+	// including its streams; nil: nothing is charged. The caller owns it and closes it
+	// after the connection.
+	Account *memory.Account
 	// NoConnectProtocol withholds extended CONNECT (RFC 8441) from clients.
 	NoConnectProtocol bool
 	// Scheme is a client's :scheme; "": https.
@@ -144,6 +149,7 @@ type Core struct {
 	working  int    // streams that the driver has
 	lastPeer uint32 // the highest stream that the peer opened
 	nextOwn  uint32 // the stream that we open next
+	excused  int64  // bytes of frames that an endpoint may still send on streams that a client reset
 
 	// Flow control of what is received.
 	recvWindow, recvSize, unreturned int64
@@ -154,6 +160,7 @@ type Core struct {
 	peer       peerSettings
 	sendWindow int64
 	out        []byte
+	outCharged int    // bytes that the account was charged for out
 	late       []byte // resets that follow out, in a write of their own
 	control    int    // control frames in out
 	queue      queue
@@ -195,7 +202,7 @@ func (c *Core) Init(config Config, events Events) {
 
 // greet writes our SETTINGS, and enlarges the connection's window for several streams at once.
 func (c *Core) greet() {
-	c.out = withRoom(c.out, controlRoom)
+	c.withRoom(controlRoom)
 	at := len(c.out)
 	c.out = appendFrame(c.out, 0, frameSettings, 0, 0)
 	if c.config.Role == Server {
@@ -235,7 +242,7 @@ func (c *Core) Receive(now time.Time, p []byte) error {
 func (c *Core) preface(p []byte) []byte {
 	n := min(len(p), len(Preface)-c.prefaced)
 	if string(p[:n]) != Preface[c.prefaced:c.prefaced+n] {
-		c.fail(ProtocolError, "bad_preface", "the connection does not begin with the preface of HTTP/2")
+		c.fail(ProtocolError, "bad_preface", "the connection does not begin with the HTTP/2 preface")
 		return nil
 	}
 	c.prefaced += n
@@ -271,8 +278,7 @@ func (c *Core) nextFrame(p []byte) []byte {
 
 // keep notes the beginning of a frame.
 func (c *Core) keep(p []byte) {
-	c.pending = append(c.pending, p...)
-	if !c.gather.open {
+	if c.addPending(p) && !c.gather.open {
 		c.begun++
 	}
 }
@@ -282,10 +288,10 @@ func (c *Core) completeFrame(p []byte) []byte {
 	missing := frameHeaderSize - len(c.pending)
 	if missing > 0 {
 		n := min(missing, len(p))
-		c.pending, p = append(c.pending, p[:n]...), p[n:]
-		if n < missing {
+		if !c.addPending(p[:n]) || n < missing {
 			return nil
 		}
+		p = p[n:]
 		f := parseFrame(c.pending)
 		if !c.expected(f) {
 			return nil
@@ -298,7 +304,10 @@ func (c *Core) completeFrame(p []byte) []byte {
 	}
 	f := parseFrame(c.pending)
 	n := min(len(p), frameHeaderSize+f.length-len(c.pending))
-	c.pending, p = append(c.pending, p[:n]...), p[n:]
+	if !c.addPending(p[:n]) {
+		return nil
+	}
+	p = p[n:]
 	if len(c.pending) == frameHeaderSize+f.length {
 		c.handle(f, c.pending[frameHeaderSize:])
 		c.forgetPending()
@@ -306,15 +315,26 @@ func (c *Core) completeFrame(p []byte) []byte {
 	return p
 }
 
+// addPending appends to the beginning of a frame. It ends the connection if there is no
+// memory.
+func (c *Core) addPending(p []byte) bool {
+	if !c.charge(len(p)) {
+		return false
+	}
+	c.pending = append(c.pending, p...)
+	return true
+}
+
 // forgetPending empties pending, and gives its memory back if that is large.
 func (c *Core) forgetPending() {
+	c.config.Account.Release(len(c.pending))
 	if cap(c.pending) > 1<<10 {
 		c.pending = nil
 	}
 	c.pending = c.pending[:0]
 }
 
-// expected says whether a frame may come now, by its header alone.
+// expected reports whether a frame may come now, by its header alone.
 func (c *Core) expected(f frame) bool {
 	switch {
 	case f.length > leastFrameSize:
@@ -322,7 +342,7 @@ func (c *Core) expected(f frame) bool {
 	case !c.greeted && (f.kind != frameSettings || f.has(flagAck)):
 		c.fail(ProtocolError, "no_settings", "the first frame is not SETTINGS")
 	case c.gather.open && (f.kind != frameContinuation || f.id != c.gather.id):
-		c.fail(ProtocolError, "broken_head", "a head is interrupted by another frame")
+		c.fail(ProtocolError, "broken_head", "another frame came between HEADERS and CONTINUATION frames")
 	default:
 		return true
 	}
@@ -349,7 +369,7 @@ func (c *Core) handle(f frame, p []byte) {
 	case frameWindowUpdate:
 		c.windowUpdate(f, p)
 	case framePushPromise:
-		c.fail(ProtocolError, "push", "PUSH_PROMISE was not asked for")
+		c.fail(ProtocolError, "push", "the peer sent PUSH_PROMISE, and weir allows no server push")
 	default:
 		c.spend(forIgnored) // RFC 9113, section 5.5
 	}
@@ -361,7 +381,9 @@ func (c *Core) fail(code Code, reason, detail string) {
 		return
 	}
 	c.err = &ConnError{Code: code, Reason: reason, Detail: detail}
-	c.gather, c.pending = gather{}, nil // nothing more is read
+	c.forgetGather() // nothing more is read
+	c.config.Account.Release(len(c.pending))
+	c.pending = nil
 	c.appendGoAway(c.lastPeer, code, reason)
 }
 
@@ -370,7 +392,7 @@ func (c *Core) spend(k budgetKind) bool {
 	if c.purse.spend(k, c.now) {
 		return true
 	}
-	c.fail(EnhanceYourCalm, budgets[k].reason, "the peer sends more of what is of no use than is borne: "+budgets[k].reason)
+	c.fail(EnhanceYourCalm, budgets[k].reason, "the peer exceeded a limit against HTTP/2 floods: "+budgets[k].reason)
 	return false
 }
 
@@ -383,7 +405,7 @@ func (c *Core) Started() uint64 {
 	return c.begun
 }
 
-// Greeted says whether the peer's preface and its first SETTINGS have come.
+// Greeted reports whether the peer's preface and its first SETTINGS have come.
 func (c *Core) Greeted() bool { return c.greeted }
 
 // Err is what ended the connection, or nil.

@@ -15,15 +15,15 @@ type dataFrame struct {
 // control, whoever it is for (RFC 9113, section 6.9).
 func (c *Core) beginData(f frame) {
 	if f.id == 0 || c.idle(f.id) {
-		c.fail(ProtocolError, "bad_data", "DATA came for no stream")
+		c.fail(ProtocolError, "bad_data", "a DATA frame came on stream 0")
 		return
 	}
 	if f.has(flagPadded) && f.length == 0 {
-		c.fail(FrameSizeError, "bad_padding", "DATA has no room for the length of its padding")
+		c.fail(FrameSizeError, "bad_padding", "a DATA frame is too short for the length of its padding")
 		return
 	}
 	if c.recvWindow -= int64(f.length); c.recvWindow < 0 {
-		c.fail(FlowControlError, "window_exceeded", "the peer sent more than the connection's window")
+		c.fail(FlowControlError, "window_exceeded", "the peer sent more DATA than the connection's window allows")
 		return
 	}
 	c.giveBack(int64(f.length))
@@ -46,22 +46,22 @@ func (c *Core) dataFor(f frame) *Stream {
 	s := c.table.find(f.id)
 	switch {
 	case s == nil && (c.recent.has(f.id) || c.ignored(f.id)):
-		c.spend(forIgnored)
+		c.ignore(f.length)
 		return nil
 	case s == nil:
-		if c.spend(forProvoked) {
+		if c.excuses(f.length) || c.spend(forProvoked) {
 			c.appendReset(f.id, StreamClosed)
 		}
 		return nil
 	case s.recvEnd:
-		c.provoked(s, StreamClosed, "data_after_end", "DATA came behind the end of its stream")
+		c.provoked(s, StreamClosed, "data_after_end", "a DATA frame came after the end of its stream")
 		return nil
 	case !s.headDone:
-		c.provoked(s, ProtocolError, "malformed", "DATA came before the head")
+		c.provoked(s, ProtocolError, "malformed", "a DATA frame came before the headers")
 		return nil
 	}
 	if s.recvWindow -= int64(f.length); s.recvWindow < 0 {
-		c.provoked(s, FlowControlError, "window_exceeded", "the peer sent more than the stream's window")
+		c.provoked(s, FlowControlError, "window_exceeded", "the peer sent more DATA than the stream's window allows")
 		return nil
 	}
 	s.held += int64(f.length)
@@ -69,7 +69,7 @@ func (c *Core) dataFor(f frame) *Stream {
 	return s
 }
 
-// ignored says whether a stream of the peer's came after we said that we take no more.
+// ignored reports whether a stream of the peer's came after we said that we take no more.
 func (c *Core) ignored(id uint32) bool { return c.leaving == left && !c.own(id) && id > c.goneLast }
 
 // receiveData takes what is there of a DATA frame's payload.
@@ -79,7 +79,7 @@ func (c *Core) receiveData(p []byte) []byte {
 		d.padded, d.padding = false, int(p[0])
 		d.left--
 		if d.padding > d.left {
-			c.fail(ProtocolError, "bad_padding", "the padding is longer than the frame")
+			c.fail(ProtocolError, "bad_padding", "the padding of a DATA frame is longer than the frame")
 			return nil
 		}
 		c.useless(d)
@@ -117,7 +117,7 @@ func (c *Core) deliver(s *Stream, p []byte) {
 		return
 	}
 	if s.noBody {
-		c.provoked(s, ProtocolError, "malformed", "a response that has no body came with one")
+		c.provoked(s, ProtocolError, "malformed", "a response that must not have a body has one")
 		return
 	}
 	if s.left != message.Unknown {

@@ -14,7 +14,7 @@ import (
 var (
 	errTargetTooLong = &message.Refusal{Status: 414, Reason: "target_too_long", Detail: "the :path is longer than limits.head_size allows"}
 	errUpgradeBody   = &message.Refusal{Status: 400, Reason: "upgrade_with_body", Detail: "an extended CONNECT has a Content-Length"}
-	errBadUpgrade    = &message.Refusal{Status: 501, Reason: "upgrade", Detail: "the :protocol of an extended CONNECT is not forwarded"}
+	errBadUpgrade    = &message.Refusal{Status: 501, Reason: "upgrade", Detail: "weir does not forward an extended CONNECT with this :protocol"}
 )
 
 // request makes the collected fields a request. end: no body follows.
@@ -46,7 +46,7 @@ func (d *head) pseudoMissing(req *message.Request, extended, end bool) string {
 	connect := string(req.Bytes(d.method)) == "CONNECT"
 	switch {
 	case d.seen&pseudoMethod == 0 || !message.ValidToken(req.Bytes(d.method)):
-		return ":method is missing, or not a token"
+		return ":method is missing or invalid"
 	case d.seen&pseudoProtocol != 0 && (!extended || !connect || end):
 		return ":protocol came without an extended CONNECT"
 	case connect && d.seen&pseudoProtocol == 0:
@@ -75,6 +75,9 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 		return message.ErrTarget
 	}
 	if err := req.SetTarget(d.path); err != nil {
+		if err == message.ErrPath {
+			d.settleHost(req) // the log shows the host
+		}
 		return err
 	}
 	if err := d.settleHost(req); err != nil {
@@ -178,7 +181,7 @@ func (d *head) response(res *message.Response, s *Stream, end bool) (malformed s
 	}
 	status, ok := message.ParseLength(res.Bytes(d.status))
 	if !ok || d.status.Len() != 3 || status < 100 || status == 101 {
-		return ":status is missing, or not one of HTTP/2"
+		return ":status is missing or invalid"
 	}
 	res.Status = int(status)
 	res.Reason = res.StoreString(http.StatusText(res.Status))
@@ -212,7 +215,7 @@ func (d *head) response(res *message.Response, s *Stream, end bool) (malformed s
 // accepted is response for a stream that becomes a tunnel.
 func (d *head) accepted(res *message.Response, s *Stream, end bool) string {
 	if end {
-		return "a tunnel ends as it begins"
+		return "the response to an extended CONNECT ends its stream"
 	}
 	res.Status = http.StatusSwitchingProtocols
 	res.Reason = res.StoreString(http.StatusText(res.Status))

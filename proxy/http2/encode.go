@@ -131,7 +131,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// sensitive says whether the name at index is authorization, cookie or set-cookie.
+// sensitive reports whether the name at index is authorization, cookie or set-cookie.
 func sensitive(index int) bool { return index == 23 || index == 32 || index == 55 }
 
 // staticIndex finds a name in the static table (RFC 7541, appendix A).

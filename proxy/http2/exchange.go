@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,10 +33,14 @@ type Exchange struct {
 	link        conn.Linked // is cut where the exchange is over
 	waiter
 
+	expects  bool // the request waits for 100 Continue
+	unwanted bool // what still comes of the body is thrown away: see AwaitEnd
+
 	bare   bool  // no body came, or will: known since ReadHead
 	read   bool  // the body was read to its end
 	left   int64 // of the response's body; message.Unknown
 	trails bool  // trailers may follow, so that its last byte is not the end
+	stuck  error // the error of waiting for room for the response's head
 
 	readBy   time.Time
 	patience time.Duration // of writes; 0: no end
@@ -80,6 +85,7 @@ func newExchange(c *Connection, s *Stream) *Exchange {
 	x.conn, x.stream = c, s
 	x.changed.L = &c.mu
 	x.req.Reset()
+	x.body.account = c.core.config.Account
 	return x
 }
 
@@ -118,6 +124,33 @@ func (x *Exchange) Close() {
 	}
 }
 
+// AwaitEnd waits for the end of a request that was answered before it ended, for d at
+// most. It waits only where all that is missing of the declared body (Content-Length)
+// fits into the stream's window, so that the client can send it without further ado, and
+// throws that away. Some clients (httpx) take a stream that Close resets while they still
+// send for a failure, though the response is complete. Close follows.
+func (x *Exchange) AwaitEnd(d time.Duration) {
+	if x.bare || x.read {
+		return
+	}
+	c := x.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := x.stream
+	if x.ended || x.over || !s.sendEnd || s.tunnel || s.left == message.Unknown || s.left > max(0, s.recvWindow) || x.expects && s.left > 0 {
+		return
+	}
+	x.unwanted = true
+	c.core.Consumed(s, x.body.size)
+	x.body.discard()
+	c.startFlusher()
+	for until := time.Now().Add(d); !x.ended && !x.over; {
+		if x.wait(until) != nil {
+			return
+		}
+	}
+}
+
 // ReadHead hands the request over, in exchange for the memory of req. A
 // *message.Refusal tells what to answer; req holds what was understood then.
 func (x *Exchange) ReadHead(req *message.Request) error {
@@ -125,6 +158,7 @@ func (x *Exchange) ReadHead(req *message.Request) error {
 	defer x.conn.mu.Unlock()
 	*req, x.req = x.req, *req
 	x.req.Reset()
+	x.expects = req.ExpectContinue
 	req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers // they may have come already, for ReadBody
 	if x.ended && x.body.size == 0 && len(x.req.Trailers.Fields) == 0 {
 		x.bare, x.read = true, true
@@ -135,7 +169,7 @@ func (x *Exchange) ReadHead(req *message.Request) error {
 	return nil
 }
 
-// HeadStarted says whether bytes of the body are there, unread.
+// HeadStarted reports whether bytes of the body are there, unread.
 func (x *Exchange) HeadStarted() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -202,7 +236,7 @@ func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
 	}
 }
 
-// BodyEnded says whether the request was read to its end.
+// BodyEnded reports whether the request was read to its end.
 func (x *Exchange) BodyEnded() bool {
 	if x.bare {
 		return true
@@ -215,14 +249,40 @@ func (x *Exchange) BodyEnded() bool {
 // MustClose is false: no exchange of HTTP/2 needs the connection's end.
 func (x *Exchange) MustClose() bool { return false }
 
-// Gone says whether nobody waits for the response any more.
+// Gone reports whether nobody waits for the response any more.
 func (x *Exchange) Gone() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return x.over
 }
 
-// WriteHead gathers a response's head, to be sent by Flush. last means nothing to HTTP/2.
+// awaitRoom waits until there is room for a head or trailers. Without it, a client that
+// reads nothing could make weir hold one for each of its streams. The caller holds the lock.
+func (x *Exchange) awaitRoom() error {
+	c := x.conn
+	for c.core.Crowded() && !x.over && c.failed == nil {
+		var until time.Time // starts again when the client has read something
+		x.writable = false
+		c.heads = append(c.heads, x)
+		err := x.waitWritable(&until)
+		c.heads = slices.DeleteFunc(c.heads, func(o *Exchange) bool { return o == x })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lighten gives back what the exchange took of the memory account in addition to its body.
+// It is for an exchange that became a tunnel, which may last long.
+func (x *Exchange) Lighten() {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.stream.lighten()
+}
+
+// WriteHead prepares a response's head for Flush, when there is room for it. HTTP/2 ignores
+// last.
 func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last bool) {
 	c := x.conn
 	c.mu.Lock()
@@ -237,6 +297,9 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 		x.left = 0
 	}
 	x.trails = res.Trails
+	if x.stuck = x.awaitRoom(); x.stuck != nil {
+		return // the next call reports it
+	}
 	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
 }
 
@@ -256,8 +319,11 @@ func (x *Exchange) WriteBody(p []byte) error {
 	defer c.mu.Unlock()
 	var until time.Time
 	for taken := 0; len(p) > 0; {
-		if x.over {
+		switch {
+		case x.over:
 			return &OverError{x.ending}
+		case x.stuck != nil:
+			return x.stuck
 		}
 		x.writable = false
 		last := !x.trails && x.left != message.Unknown && int64(len(p)) >= x.left // its length is known: the end goes along
@@ -301,6 +367,9 @@ func (x *Exchange) WriteEnd(res *message.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !x.stream.Sent() && x.left <= 0 { // a body that is too short, Close breaks off
+		if hasTrailers(&res.Trailers) && x.awaitRoom() != nil {
+			return // Close aborts the response
+		}
 		c.core.Finish(x.stream, &res.Trailers)
 	}
 }
@@ -311,13 +380,16 @@ func (x *Exchange) Flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.startFlusher()
-	if x.over && !x.stream.Sent() {
+	switch {
+	case x.over && !x.stream.Sent():
 		return &OverError{x.ending}
+	case x.stuck != nil:
+		return x.stuck
 	}
 	return c.failed
 }
 
-// Accepts says whether the client can take a response. One to an extended
+// Accepts reports whether the client can take a response. One to an extended
 // CONNECT opens a tunnel by any 2xx, so that nothing but a 101 may look like it;
 // and that it cannot verify itself, as it has no key (RFC 8441, section 5.1).
 func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
@@ -329,6 +401,16 @@ func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 	}
 	key := req.GetName(webSocketKey)
 	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
+}
+
+// RequireHTTP1 ends the stream so that the client repeats the request over HTTP/1.1 (RFC
+// 9113, section 7), and returns true. The response must not have begun.
+func (x *Exchange) RequireHTTP1() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	x.conn.core.Reset(x.stream, HTTP11Required)
+	x.conn.startFlusher()
+	return true
 }
 
 // Share is called before a second goroutine reads or writes, which is fine at any time.
@@ -364,11 +446,11 @@ func (x *Exchange) Cut() {
 // cut is Cut with the lock held.
 func (x *Exchange) cut() {
 	if !x.over {
-		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "the exchange was cut"})
+		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "weir aborted the request"})
 	}
 }
 
-// WasCut says whether the exchange is over, by Cut or otherwise.
+// WasCut reports whether the exchange is over, by Cut or otherwise.
 func (x *Exchange) WasCut() bool { return x.Gone() }
 
 // end notes that the exchange is over. The lock is held.

@@ -3,6 +3,7 @@ package http2
 import (
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -45,18 +46,25 @@ type head struct {
 	hosts    int
 	length   int64
 
+	account *memory.Account // nil: nothing is charged
+	charged int             // bytes that the account was charged for the head
+	packed  *packed         // values that are already stored; nil: no large ones
+
 	malformed string           // against RFC 9113, and how
 	refusal   *message.Refusal // proper, but not forwarded
 }
 
-func (d *head) begin(h *message.Head, kind headKind, limits message.Limits) {
-	*d = head{h: h, kind: kind, limits: limits, cookie: d.cookie[:0]}
+func (d *head) begin(h *message.Head, kind headKind, limits message.Limits, account *memory.Account) {
+	*d = head{h: h, kind: kind, limits: limits, cookie: d.cookie[:0], account: account}
+	if h != nil {
+		d.chargeRoom()
+	}
 	if kind == request {
 		d.size = len("  HTTP/1.1\r\n\r\n")
 	}
 }
 
-// over says whether it is known already that the message goes nowhere.
+// over reports whether it is known already that the message goes nowhere.
 func (d *head) over() bool { return d.malformed != "" || d.refusal != nil }
 
 func (d *head) bad(why string) {
@@ -101,7 +109,7 @@ func (d *head) field(f hpack.HeaderField) {
 		return
 	}
 	if !validName(f.Name) {
-		d.bad("a field's name is empty, or has something else in it than lower-case characters of a token")
+		d.bad("a header name is empty, or contains an upper-case letter or a character that is not allowed")
 		return
 	}
 	if f.Name == "cookie" && d.kind == request {
@@ -112,7 +120,10 @@ func (d *head) field(f hpack.HeaderField) {
 		d.refuse(message.ErrTooManyFields)
 		return
 	}
-	name, value := d.h.StoreString(f.Name), d.h.StoreString(f.Value)
+	name, value := d.store(f.Name), d.store(f.Value)
+	if d.over() {
+		return
+	}
 	if !properValue(d.h.Bytes(value)) {
 		d.bad(badValue)
 		return
@@ -120,9 +131,9 @@ func (d *head) field(f hpack.HeaderField) {
 	d.interpret(d.h.AddSpans(name, value), value)
 }
 
-const badValue = "a field's value contains a control character, or white space around it"
+const badValue = "a header value contains a control character, or begins or ends with white space"
 
-// properValue says whether a value has neither control characters nor white
+// properValue reports whether a value has neither control characters nor white
 // space around it (RFC 9113, section 8.2.1).
 func properValue(v []byte) bool {
 	return message.ValidValue(v) && (len(v) == 0 || !space(v[0]) && !space(v[len(v)-1]))
@@ -135,10 +146,10 @@ func (d *head) interpret(f *message.Field, value message.Span) {
 	v := d.h.Bytes(value)
 	switch f.ID {
 	case message.Connection, message.TransferEncoding, message.KeepAlive, message.ProxyConnection, message.Upgrade:
-		d.bad("a field speaks of a connection of HTTP/1.1")
+		d.bad("a header that is only for HTTP/1.1, such as Connection, is not allowed in HTTP/2")
 	case message.TE:
 		if string(v) != "trailers" {
-			d.bad("te is something else than trailers")
+			d.bad("the header TE has another value than trailers")
 		}
 		d.teTrails = true
 	case message.ContentLength:
@@ -185,6 +196,9 @@ func (d *head) joinCookie() {
 		d.refuse(message.ErrTooManyFields)
 		return
 	}
+	if d.makeRoom(len("cookie") + len(d.cookie)); d.over() {
+		return
+	}
 	d.h.AddSpans(d.h.StoreString("cookie"), d.h.Store(d.cookie))
 	if cap(d.cookie) > 4<<10 {
 		d.cookie = nil
@@ -212,11 +226,11 @@ func (d *head) pseudo(f hpack.HeaderField) {
 	}
 	switch {
 	case bit == 0:
-		d.bad("a pseudo-field is unknown, or stands where it may not")
+		d.bad("a pseudo-header is unknown, or not allowed here")
 	case d.regular:
-		d.bad("a pseudo-field comes behind other fields")
+		d.bad("a pseudo-header comes after other headers")
 	case d.seen&bit != 0:
-		d.bad("a pseudo-field comes twice")
+		d.bad("a pseudo-header is repeated")
 	}
 	if d.over() {
 		return
@@ -225,7 +239,9 @@ func (d *head) pseudo(f hpack.HeaderField) {
 	if d.measure(bit, len(f.Value)); d.over() {
 		return
 	}
-	*into = d.h.StoreString(f.Value)
+	if *into = d.store(f.Value); d.over() {
+		return
+	}
 	if !properValue(d.h.Bytes(*into)) {
 		d.bad(badValue)
 	}

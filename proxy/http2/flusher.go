@@ -34,13 +34,14 @@ func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
 		mu.Lock()
 	}
 	for lost := false; c.Pending() > 0 && !lost; {
-		out := c.Take(nil)
+		out, charged := c.take(nil)
 		tell.took()
 		err := write(mu, w, out)
 		putOutput(out)
+		c.config.Account.Release(charged)
 		if lost = err != nil; lost {
 			tell.broke(err)
-			putOutput(c.Take(nil)) // what nobody gets
+			c.dropOutput()
 		}
 	}
 	tell.through()

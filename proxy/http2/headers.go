@@ -5,17 +5,19 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
 // gather is a head that is being received: HEADERS and its CONTINUATIONs.
 type gather struct {
-	open   bool // CONTINUATION follows
-	id     uint32
-	end    bool // the stream ends with the head
-	fate   fate
-	block  []byte // what has come so far, where there is more than one frame
-	frames int
+	open    bool // CONTINUATION frames follow
+	id      uint32
+	end     bool // the stream ends with the head
+	fate    fate
+	block   []byte // the part received so far, if there are several frames
+	frames  int
+	charged int // bytes that the account was charged for block
 }
 
 // fate is what becomes of a head. Whatever it is, the head is decoded, as those
@@ -26,6 +28,7 @@ const (
 	opens     fate = iota // a new stream
 	continues             // a stream that there is: a response, trailers
 	refused               // one stream too many: REFUSED_STREAM
+	starved               // no memory for another stream: REFUSED_STREAM
 	depends               // a stream that depends on itself: PROTOCOL_ERROR
 	late                  // a stream whose peer has said that it ended: STREAM_CLOSED
 	unheard               // nobody wants it
@@ -34,18 +37,18 @@ const (
 // headers handles HEADERS (RFC 9113, section 6.2).
 func (c *Core) headers(f frame, p []byte) {
 	if f.id == 0 {
-		c.fail(ProtocolError, "bad_head", "HEADERS came on no stream")
+		c.fail(ProtocolError, "bad_head", "a HEADERS frame came on stream 0")
 		return
 	}
 	p, ok := unpad(f, p)
 	if !ok {
-		c.fail(ProtocolError, "bad_padding", "the padding is longer than the frame")
+		c.fail(ProtocolError, "bad_padding", "the padding of a HEADERS frame is longer than the frame")
 		return
 	}
 	dependency := uint32(0)
 	if f.has(flagPriority) {
 		if len(p) < 5 {
-			c.fail(FrameSizeError, "bad_head", "HEADERS has no room for its priority")
+			c.fail(FrameSizeError, "bad_head", "a HEADERS frame is too short for its priority")
 			return
 		}
 		dependency, p = binary.BigEndian.Uint32(p)&mostStreamID, p[5:]
@@ -64,7 +67,38 @@ func (c *Core) headers(f frame, p []byte) {
 	}
 	c.gather.open = true
 	c.begun++
-	c.gather.block = append(c.gather.block, p...)
+	c.collect(p)
+}
+
+// collect appends a piece to the head that is being received.
+func (c *Core) collect(p []byte) bool {
+	g := &c.gather
+	if !c.charge(len(p)) {
+		return false
+	}
+	g.charged += len(p)
+	g.block = append(g.block, p...)
+	return true
+}
+
+// charge charges n bytes for data that the peer has begun to send. If there is no memory,
+// it ends a client's connection. A connection to an endpoint carries the calls of many
+// clients, and continues.
+func (c *Core) charge(n int) bool {
+	switch {
+	case c.config.Role == Client:
+		c.config.Account.Force(n)
+	case !c.config.Account.Charge(n):
+		c.fail(EnhanceYourCalm, message.ErrMemory.Reason, message.ErrMemory.Detail)
+		return false
+	}
+	return true
+}
+
+// forgetGather gives back the memory of the head that was being received.
+func (c *Core) forgetGather() {
+	c.config.Account.Release(c.gather.charged)
+	c.gather = gather{}
 }
 
 // fateOf decides by a stream's number what becomes of its head.
@@ -79,11 +113,11 @@ func (c *Core) fateOf(id uint32) fate {
 	case c.own(id) && id < c.nextOwn:
 		return unheard // it was reset, or the peer talks behind its end
 	case c.config.Role == Client || c.own(id):
-		c.fail(ProtocolError, "bad_stream", "HEADERS came on a stream that the peer may not open")
+		c.fail(ProtocolError, "bad_stream", "a HEADERS frame came on a stream that the peer must not open")
 		return unheard
 	case id <= c.lastPeer:
 		if !c.recent.has(id) && !c.ignored(id) {
-			c.fail(StreamClosed, "stream_closed", "HEADERS came on a stream that is closed")
+			c.fail(StreamClosed, "stream_closed", "a HEADERS frame came on a closed stream")
 		}
 		return unheard
 	}
@@ -102,7 +136,7 @@ func (c *Core) fateOf(id uint32) fate {
 func (c *Core) continuation(f frame, p []byte) {
 	g := &c.gather
 	if !g.open {
-		c.fail(ProtocolError, "bad_continuation", "CONTINUATION came behind no HEADERS")
+		c.fail(ProtocolError, "bad_continuation", "a CONTINUATION frame came without a HEADERS frame before it")
 		return
 	}
 	if len(p) == 0 && !f.has(flagEndHeaders) && !c.spend(forEmpty) {
@@ -111,11 +145,10 @@ func (c *Core) continuation(f frame, p []byte) {
 	g.frames++
 	most := 2 * c.config.Limits.HeadBytes // up to there the answer is a 431
 	if len(g.block)+len(p) > most || g.frames > 8+most/(4<<10) {
-		c.fail(EnhanceYourCalm, "continuation_flood", "a head is far larger than limits.head_size allows, or comes in too many pieces")
+		c.fail(EnhanceYourCalm, "continuation_flood", "the headers are far larger than limits.head_size allows, or come in too many CONTINUATION frames")
 		return
 	}
-	g.block = append(g.block, p...)
-	if f.has(flagEndHeaders) {
+	if c.collect(p) && f.has(flagEndHeaders) {
 		c.headReceived(g.block)
 	}
 }
@@ -124,13 +157,22 @@ func (c *Core) continuation(f frame, p []byte) {
 func (c *Core) headReceived(block []byte) {
 	g := c.gather
 	c.gather = gather{}
+	defer c.config.Account.Release(g.charged)
+	if g.fate == opens && !c.config.Account.Charge(memory.Exchange) {
+		g.fate = starved
+	}
 	switch g.fate {
 	case opens:
 		c.decodeRequest(g, block)
+	case starved:
+		c.decode(nil, nil, discard, block)
+		if c.spend(forStarved) {
+			c.appendReset(g.id, RefusedStream)
+		}
 	case continues:
 		c.decodeMore(c.table.find(g.id), g, block)
 	case refused:
-		c.decode(nil, discard, block)
+		c.decode(nil, nil, discard, block)
 		budget := forProvoked
 		if c.acks > 0 { // before it knows our settings it is no fault
 			budget = forIgnored
@@ -139,11 +181,11 @@ func (c *Core) headReceived(block []byte) {
 			c.appendReset(g.id, RefusedStream)
 		}
 	case depends, late:
-		c.decode(nil, discard, block)
+		c.decode(nil, nil, discard, block)
 		c.endBad(g)
 	case unheard:
-		c.decode(nil, discard, block)
-		c.spend(forIgnored)
+		c.decode(nil, nil, discard, block)
+		c.ignore(len(block))
 	}
 }
 
@@ -154,30 +196,34 @@ func (c *Core) endBad(g gather) {
 		code = ProtocolError
 	}
 	if s := c.table.find(g.id); s != nil {
-		c.provoked(s, code, "malformed", "HEADERS came where none may be")
+		c.provoked(s, code, "malformed", "a HEADERS frame came where HTTP/2 allows none")
 	} else if c.err == nil && c.spend(forProvoked) {
 		c.appendReset(g.id, code)
 	}
 }
 
-// decode runs a block through HPACK into h. It says whether the connection goes on.
-func (c *Core) decode(h *message.Head, kind headKind, block []byte) bool {
+// decode decodes a block with HPACK into h, the head of stream s. It returns false if the
+// connection must end.
+func (c *Core) decode(s *Stream, h *message.Head, kind headKind, block []byte) bool {
 	if c.err != nil {
 		return false
 	}
-	c.head.begin(h, kind, c.config.Limits)
+	c.head.begin(h, kind, c.config.Limits, s.account())
 	c.dec.SetEmitEnabled(kind != discard)
 	_, err := c.dec.Write(block)
 	if err == nil {
 		err = c.dec.Close()
 	}
+	if c.head.end(); s != nil {
+		s.charged += c.head.charged
+	}
 	switch err {
 	case nil:
 		return true
 	case hpack.ErrStringLength:
-		c.fail(EnhanceYourCalm, "head_too_large", "a field is far larger than limits.head_size allows")
+		c.fail(EnhanceYourCalm, "head_too_large", "a header is far larger than limits.head_size allows")
 	default:
-		c.fail(CompressionError, "bad_compression", "a head cannot be decompressed")
+		c.fail(CompressionError, "bad_compression", "the headers cannot be decompressed (HPACK)")
 	}
 	return false
 }
@@ -191,16 +237,34 @@ func (c *Core) field(f hpack.HeaderField) {
 	}
 }
 
+// starve resets a stream because there is no memory for it. That is not the peer's fault,
+// unless the peer opens streams faster than weir can refuse them. An endpoint opens none:
+// the memory of one client is used up, and others share the connection.
+func (c *Core) starve(s *Stream, code Code) {
+	if s.closed || c.config.Role == Server && !c.spend(forStarved) {
+		return
+	}
+	c.appendReset(s.id, code)
+	c.excuse(s)
+	c.close(s)
+	c.events.Reset(s, Ending{Code: code, Reason: message.ErrMemory.Reason, Detail: message.ErrMemory.Detail})
+}
+
 func (c *Core) decodeRequest(g gather, block []byte) {
 	s := c.newStream(g.id)
+	s.memory, s.charged = c.config.Account, memory.Exchange
 	s.received = int64(frameHeaderSize + len(block))
 	s.req = c.events.Request(s)
-	if !c.decode(&s.req.Head, request, block) {
+	if !c.decode(s, &s.req.Head, request, block) {
 		return
 	}
 	refusal, bad := c.head.request(s.req, g.end, !c.config.NoConnectProtocol)
-	if bad != "" {
+	switch {
+	case bad != "":
 		c.provoked(s, ProtocolError, "malformed", bad)
+		return
+	case refusal == message.ErrMemory:
+		c.starve(s, RefusedStream)
 		return
 	}
 	s.headDone, s.recvEnd = true, g.end
@@ -222,7 +286,7 @@ func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
 	}
 	switch {
 	case s == nil:
-		c.decode(nil, discard, block)
+		c.decode(nil, nil, discard, block)
 	case !s.headDone:
 		c.decodeResponse(s, g, block)
 	default:
@@ -232,7 +296,11 @@ func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
 
 func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
 	s.res = c.events.Response(s)
-	if !c.decode(&s.res.Head, response, block) {
+	if !c.decode(s, &s.res.Head, response, block) {
+		return
+	}
+	if c.head.refusal == message.ErrMemory {
+		c.starve(s, Cancel)
 		return
 	}
 	bad, reason := c.head.response(s.res, s, g.end), "malformed"
@@ -261,12 +329,17 @@ func (c *Core) decodeTrailers(s *Stream, g gather, block []byte) {
 	} else {
 		h = &s.res.Trailers
 	}
-	if !c.decode(h, trailers, block) {
+	if !c.decode(s, h, trailers, block) {
+		return
+	}
+	if c.head.refusal == message.ErrMemory {
+		h.Reset()
+		c.starve(s, EnhanceYourCalm)
 		return
 	}
 	bad := c.head.trailers()
 	if !g.end {
-		bad = "a second head does not end its stream"
+		bad = "the trailers do not end their stream"
 	}
 	if bad != "" {
 		h.Reset() // refused as a whole

@@ -19,11 +19,45 @@ var (
 	largeOutputs  = sync.Pool{New: func() any { return new([largeOutput]byte) }}
 )
 
-// withRoom returns b with room for n more bytes.
-func withRoom(b []byte, n int) []byte {
-	if cap(b)-len(b) >= n {
-		return b
+// withRoom makes room in the output for n more bytes.
+func (c *Core) withRoom(n int) {
+	if cap(c.out)-len(c.out) >= n {
+		return
 	}
+	c.out = enlarge(c.out, n)
+	c.chargeOutput(max(cap(c.out), len(c.out)+n))
+}
+
+// chargeOutput charges for an output of n bytes. Call it after a head was appended, because
+// the head may have needed more room than withRoom made.
+func (c *Core) chargeOutput(n int) {
+	if more := n - c.outCharged; more > 0 {
+		c.config.Account.Force(more)
+		c.outCharged += more
+	}
+}
+
+// outputLimit returns how many bytes of output may wait before bodies and heads wait: fewer
+// while memory is short.
+func (c *Core) outputLimit() int {
+	if c.config.Account.Short() {
+		return min(c.config.Output, conn.BufferSize-frameHeaderSize)
+	}
+	return c.config.Output
+}
+
+// Crowded returns true if so much output waits that a head must wait, too.
+func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
+
+// dropOutput discards output that nobody will receive.
+func (c *Core) dropOutput() {
+	out, charged := c.take(nil)
+	putOutput(out)
+	c.config.Account.Release(charged)
+}
+
+// enlarge returns b with room for n more bytes.
+func enlarge(b []byte, n int) []byte {
 	var larger []byte
 	switch n += len(b); {
 	case n <= conn.BufferSize:

@@ -176,8 +176,8 @@ func same(r *message.Request) string {
 		r.Idempotent, r.IsHead, r.ExpectContinue, strings.Join(fields, "\n"))
 }
 
-// unsayable says whether p has what HTTP/1.1 would read as another request, or
-// what only one of the wires has. HTTP/2 has to refuse the former.
+// unsayable reports whether HTTP/1.1 would read p as another request, which HTTP/2 must
+// refuse (must), and whether only one of the two versions can send p (skip).
 func (p *plain) unsayable() (must bool, skip bool) {
 	for _, s := range []string{p.method, p.target, p.host} {
 		must = must || strings.ContainsAny(s, "\r\n\x00 ")

@@ -6,9 +6,9 @@ import "encoding/binary"
 func (c *Core) settings(f frame, p []byte) {
 	switch {
 	case f.id != 0:
-		c.fail(ProtocolError, "bad_settings", "SETTINGS came on a stream")
+		c.fail(ProtocolError, "bad_settings", "a SETTINGS frame came on a stream")
 	case f.has(flagAck) && f.length != 0, f.length%6 != 0:
-		c.fail(FrameSizeError, "bad_settings", "SETTINGS are not whole")
+		c.fail(FrameSizeError, "bad_settings", "a SETTINGS frame has an invalid length")
 	case !c.spend(forSettings):
 	case f.has(flagAck):
 		if c.acks > 0 {
@@ -32,7 +32,7 @@ func (c *Core) applySettings(p []byte) {
 			c.tableReset = c.tableReset || value < 4096
 		case settingPush:
 			if value > 1 || value == 1 && c.config.Role == Client {
-				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_PUSH has no proper value")
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_PUSH has an invalid value")
 			}
 		case settingStreams:
 			c.peer.streams = value
@@ -42,13 +42,13 @@ func (c *Core) applySettings(p []byte) {
 			}
 		case settingFrameSize:
 			if c.peer.frameSize = value; value < leastFrameSize || value > mostFrameSize {
-				c.fail(ProtocolError, "bad_settings", "SETTINGS_MAX_FRAME_SIZE has no proper value")
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_MAX_FRAME_SIZE has an invalid value")
 			}
 		case settingHeadSize:
 			c.peer.headSize = value
 		case settingConnectProtocol:
 			if value > 1 || value == 0 && c.peer.connect {
-				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_CONNECT_PROTOCOL has no proper value")
+				c.fail(ProtocolError, "bad_settings", "SETTINGS_ENABLE_CONNECT_PROTOCOL has an invalid value")
 			}
 			c.peer.connect = value == 1
 		}
@@ -84,9 +84,9 @@ func (c *Core) changeWindows(window uint32) bool {
 func (c *Core) ping(f frame, p []byte) {
 	switch {
 	case f.id != 0:
-		c.fail(ProtocolError, "bad_ping", "PING came on a stream")
+		c.fail(ProtocolError, "bad_ping", "a PING frame came on a stream")
 	case f.length != 8:
-		c.fail(FrameSizeError, "bad_ping", "PING has not 8 bytes")
+		c.fail(FrameSizeError, "bad_ping", "a PING frame does not have 8 bytes")
 	case f.has(flagAck):
 		c.pingAcked(string(p))
 	case c.spend(forPings):
@@ -133,9 +133,9 @@ func (c *Core) appendPing(payload string) {
 func (c *Core) priority(f frame, p []byte) {
 	switch {
 	case f.id == 0:
-		c.fail(ProtocolError, "bad_priority", "PRIORITY came on no stream")
+		c.fail(ProtocolError, "bad_priority", "a PRIORITY frame came on stream 0")
 	case f.length != 5:
-		c.fail(FrameSizeError, "bad_priority", "PRIORITY has not 5 bytes")
+		c.fail(FrameSizeError, "bad_priority", "a PRIORITY frame does not have 5 bytes")
 	case binary.BigEndian.Uint32(p)&mostStreamID == f.id:
 		c.fail(ProtocolError, "bad_priority", "a stream depends on itself")
 	default:
@@ -143,7 +143,7 @@ func (c *Core) priority(f frame, p []byte) {
 	}
 }
 
-// idle says whether a stream was never opened.
+// idle reports whether a stream was never opened.
 func (c *Core) idle(id uint32) bool {
 	if c.own(id) {
 		return id >= c.nextOwn
@@ -151,22 +151,22 @@ func (c *Core) idle(id uint32) bool {
 	return id > c.lastPeer
 }
 
-// own says whether a stream's number is one of ours to give.
+// own reports whether a stream's number is one of ours to give.
 func (c *Core) own(id uint32) bool { return (id%2 == 1) == (c.config.Role == Client) }
 
 // resetByPeer handles RST_STREAM (RFC 9113, section 6.4).
 func (c *Core) resetByPeer(f frame, p []byte) {
 	switch {
 	case f.id == 0 || c.idle(f.id):
-		c.fail(ProtocolError, "bad_reset", "RST_STREAM came for no stream")
+		c.fail(ProtocolError, "bad_reset", "an RST_STREAM frame came for a stream that was never opened")
 		return
 	case f.length != 4:
-		c.fail(FrameSizeError, "bad_reset", "RST_STREAM has not 4 bytes")
+		c.fail(FrameSizeError, "bad_reset", "an RST_STREAM frame does not have 4 bytes")
 		return
 	}
 	s := c.table.find(f.id)
 	if s == nil {
-		c.spend(forIgnored)
+		c.ignore(f.length)
 		return
 	}
 	if c.config.Role == Server && !c.spend(forResets) {
@@ -181,7 +181,7 @@ func (c *Core) resetByPeer(f frame, p []byte) {
 // windowUpdate handles WINDOW_UPDATE (RFC 9113, section 6.9).
 func (c *Core) windowUpdate(f frame, p []byte) {
 	if f.length != 4 {
-		c.fail(FrameSizeError, "bad_window", "WINDOW_UPDATE has not 4 bytes")
+		c.fail(FrameSizeError, "bad_window", "a WINDOW_UPDATE frame does not have 4 bytes")
 		return
 	}
 	if !c.spend(forWindows) {
@@ -193,7 +193,7 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 		return
 	}
 	if c.idle(f.id) {
-		c.fail(ProtocolError, "bad_window", "WINDOW_UPDATE came for no stream")
+		c.fail(ProtocolError, "bad_window", "a WINDOW_UPDATE frame came for a stream that was never opened")
 		return
 	}
 	s := c.table.find(f.id)
@@ -202,9 +202,9 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 	}
 	switch s.sendWindow += n; {
 	case n == 0:
-		c.provoked(s, ProtocolError, "bad_window", "WINDOW_UPDATE enlarges by nothing")
+		c.provoked(s, ProtocolError, "bad_window", "a WINDOW_UPDATE frame has an increment of 0")
 	case s.sendWindow > mostWindow:
-		c.provoked(s, FlowControlError, "window_overflow", "WINDOW_UPDATE makes the stream's window overflow")
+		c.provoked(s, FlowControlError, "window_overflow", "a WINDOW_UPDATE frame makes the stream's window overflow")
 	default:
 		c.unstarve(s)
 		c.wake()
@@ -214,9 +214,9 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 func (c *Core) enlargeConnection(n int64) {
 	switch c.sendWindow += n; {
 	case n == 0:
-		c.fail(ProtocolError, "bad_window", "WINDOW_UPDATE enlarges by nothing")
+		c.fail(ProtocolError, "bad_window", "a WINDOW_UPDATE frame has an increment of 0")
 	case c.sendWindow > mostWindow:
-		c.fail(FlowControlError, "window_overflow", "WINDOW_UPDATE makes the connection's window overflow")
+		c.fail(FlowControlError, "window_overflow", "a WINDOW_UPDATE frame makes the connection's window overflow")
 	default:
 		c.wake()
 	}
@@ -226,10 +226,10 @@ func (c *Core) enlargeConnection(n int64) {
 func (c *Core) goAway(f frame, p []byte) {
 	switch {
 	case f.id != 0:
-		c.fail(ProtocolError, "bad_goaway", "GOAWAY came on a stream")
+		c.fail(ProtocolError, "bad_goaway", "a GOAWAY frame came on a stream")
 		return
 	case f.length < 8:
-		c.fail(FrameSizeError, "bad_goaway", "GOAWAY is too short")
+		c.fail(FrameSizeError, "bad_goaway", "a GOAWAY frame is too short")
 		return
 	case !c.spend(forSettings):
 		return
@@ -248,17 +248,20 @@ func (c *Core) goAway(f frame, p []byte) {
 		if s := c.table.streams[i]; c.own(s.id) && s.id > last {
 			c.close(s)
 			c.events.Reset(s, Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "goaway",
-				Detail: "the peer went away before it took the stream"})
+				Detail: "the peer sent GOAWAY and did not process the stream"})
 		}
 	}
 }
 
-// provoked resets a stream for the peer's fault.
+// provoked resets a stream because of the peer's fault. An endpoint cannot provoke more
+// resets than it gets requests, and one client whose requests it answers badly must not end
+// the connection for the others.
 func (c *Core) provoked(s *Stream, code Code, reason, detail string) {
-	if !c.spend(forProvoked) || s.closed {
+	if c.config.Role == Server && !c.spend(forProvoked) || s.closed {
 		return
 	}
 	c.appendReset(s.id, code)
+	c.excuse(s)
 	c.close(s)
 	c.events.Reset(s, Ending{Code: code, Reason: reason, Detail: detail})
 }

@@ -124,7 +124,7 @@ func TestRequestsRefused(t *testing.T) {
 	f("501 upgrade", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: h2c")
 	f("501 upgrade", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: a, b")
 	f("400 upgrade_with_body", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: websocket", "content-length: 1")
-	f("417 expectation", getLines("expect: x")...)
+	f("417 expectation", getLines("expect: x, 100-continue")...)
 	f("400 bad_length", getLines("content-length: x")...)
 	f("400 bad_length", getLines("content-length: +1")...)
 	f("400 two_lengths", getLines("content-length: 1", "content-length: 1")...)

@@ -10,13 +10,13 @@ import (
 // The errors of sending.
 var (
 	// ErrStreamOver: the stream was reset, by either side, or everything was sent.
-	ErrStreamOver = errors.New("http2: the stream is over")
+	ErrStreamOver = errors.New("http2: the stream has ended")
 	// ErrNoStream: the peer takes no further stream now, see Core.Capacity.
-	ErrNoStream = errors.New("http2: the peer takes no further stream on this connection")
+	ErrNoStream = errors.New("http2: the peer accepts no more streams on this connection")
 	// ErrHeadForPeer: the head is larger than the peer takes.
-	ErrHeadForPeer = errors.New("http2: the head is larger than the peer's SETTINGS_MAX_HEADER_LIST_SIZE")
+	ErrHeadForPeer = errors.New("http2: the headers are larger than the peer's SETTINGS_MAX_HEADER_LIST_SIZE")
 	// ErrNoConnectProtocol: the peer does not take requests to upgrade (RFC 8441).
-	ErrNoConnectProtocol = errors.New("http2: the peer has no extended CONNECT")
+	ErrNoConnectProtocol = errors.New("http2: the peer does not support extended CONNECT (RFC 8441)")
 )
 
 // Pending is how many bytes of output are there to be taken.
@@ -25,11 +25,17 @@ func (c *Core) Pending() int { return len(c.out) }
 // Take returns the output, which is the caller's then, and continues in spare.
 // Who waited for room is called.
 func (c *Core) Take(spare []byte) []byte {
-	out := c.out
-	c.out, c.control, c.tail = append(spare[:0], c.late...), 0, tail{}
+	out, _ := c.take(spare)
+	return out
+}
+
+// take is Take for a caller that gives back what the output was charged.
+func (c *Core) take(spare []byte) (out []byte, charged int) {
+	out, charged = c.out, c.outCharged
+	c.out, c.control, c.tail, c.outCharged = append(spare[:0], c.late...), 0, tail{}, 0
 	c.late = nil
 	c.wake()
-	return out
+	return out, charged
 }
 
 // mostControl bounds the control frames that wait: a peer that provokes them
@@ -41,13 +47,14 @@ const controlRoom, headRoom = 64, 1 << 10
 
 func (c *Core) countControl() {
 	if c.control++; c.control > mostControl {
-		c.fail(EnhanceYourCalm, "control_flood", "the peer does not read the answers that it provokes")
+		c.fail(EnhanceYourCalm, "control_flood", "the peer sends frames that weir must answer, and does not read the answers")
 	}
 }
 
 func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
 	c.countControl()
-	c.out = appendFrame(withRoom(c.out, controlRoom), length, kind, flags, id)
+	c.withRoom(controlRoom)
+	c.out = appendFrame(c.out, length, kind, flags, id)
 }
 
 func (c *Core) appendReset(id uint32, code Code) {
@@ -75,7 +82,8 @@ func (c *Core) appendWindow(id uint32, n int64) {
 }
 
 func (c *Core) appendGoAway(last uint32, code Code, reason string) {
-	c.out = appendFrame(withRoom(c.out, controlRoom), 8+len(reason), frameGoAway, 0, 0)
+	c.withRoom(controlRoom)
+	c.out = appendFrame(c.out, 8+len(reason), frameGoAway, 0, 0)
 	c.out = binary.BigEndian.AppendUint32(c.out, last)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 	c.out = append(c.out, reason...)
@@ -137,8 +145,9 @@ func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
 
 // beginHead makes room for the header of HEADERS and returns where it is.
 func (c *Core) beginHead(s *Stream) int {
+	c.withRoom(headRoom)
 	at := len(c.out)
-	c.out = appendFrame(withRoom(c.out, headRoom), 0, frameHeaders, flagEndHeaders, s.id)
+	c.out = appendFrame(c.out, 0, frameHeaders, flagEndHeaders, s.id)
 	if c.tableReset {
 		c.tableReset = false
 		c.out = append(c.out, noTable)
@@ -149,6 +158,7 @@ func (c *Core) beginHead(s *Stream) int {
 // endHead completes the frame at at. A block that is too large for one frame
 // is continued in others.
 func (c *Core) endHead(s *Stream, at int, end bool) {
+	defer func() { c.chargeOutput(cap(c.out)) }()
 	if end {
 		c.out[at+4] |= flagEndStream
 	}
@@ -182,8 +192,9 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 	}
 	c.queue.remove(s)
 	s.starved = false
+	limit := c.outputLimit()
 	for n < len(p) {
-		room := min(s.sendWindow, c.sendWindow, int64(c.config.Output-len(c.out)), leastFrameSize)
+		room := min(s.sendWindow, c.sendWindow, int64(limit-len(c.out)), leastFrameSize)
 		if room <= 0 {
 			c.wait(s)
 			c.wake() // where it is only the stream's own window
@@ -213,8 +224,9 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 	if end {
 		flags = flagEndStream
 	}
+	c.withRoom(frameHeaderSize + len(p))
 	at := len(c.out)
-	c.out = appendFrame(withRoom(c.out, frameHeaderSize+len(p)), len(p), frameData, flags, s.id)
+	c.out = appendFrame(c.out, len(p), frameData, flags, s.id)
 	c.out = append(c.out, p...)
 	c.tail = tail{id: s.id, at: at, end: len(c.out)}
 	s.written += int64(frameHeaderSize + len(p))
@@ -269,7 +281,7 @@ func (c *Core) Finish(s *Stream, trailers *message.Head) error {
 	return nil
 }
 
-// hasTrailers says whether there are trailers to send.
+// hasTrailers reports whether there are trailers to send.
 func hasTrailers(h *message.Head) bool {
 	for i := range h.Fields {
 		if f := &h.Fields[i]; !f.Dropped && f.ID == message.Other {
@@ -291,7 +303,35 @@ func (c *Core) Reset(s *Stream, code Code) {
 		return
 	}
 	c.appendReset(s.id, code)
+	c.excuse(s)
 	c.close(s)
+}
+
+// excuse is called when a client resets s. Until the endpoint learns of the reset, it may
+// send what the stream's window allows, and the heads of a response. That is not the
+// endpoint's fault, however many requests the client cancels.
+func (c *Core) excuse(s *Stream) {
+	if c.config.Role == Client && !s.recvEnd {
+		c.excused += max(0, s.recvWindow) + leastFrameSize
+	}
+}
+
+// excuses subtracts a frame of n bytes for an ended stream from the excused bytes. It returns false if they do not
+// suffice.
+func (c *Core) excuses(n int) bool {
+	cost := int64(max(1, n))
+	if cost > c.excused {
+		return false
+	}
+	c.excused -= cost
+	return true
+}
+
+// ignore accepts a frame of n bytes for an ended stream.
+func (c *Core) ignore(n int) {
+	if !c.excuses(n) {
+		c.spend(forIgnored)
+	}
 }
 
 // wait notes that s has something to send, and what it waits for.
@@ -315,7 +355,7 @@ func (c *Core) unstarve(s *Stream) {
 // It calls the next one by writing, or by ending.
 func (c *Core) wake() {
 	s := c.queue.first
-	if s == nil || c.err != nil || c.sendWindow <= 0 || len(c.out) >= c.config.Output {
+	if s == nil || c.err != nil || c.sendWindow <= 0 || c.Crowded() {
 		return
 	}
 	c.queue.remove(s)
@@ -352,7 +392,7 @@ func (c *Core) LeaveNow() {
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 
-// Leaving says whether no stream will be taken any more; with Working 0, the
+// Leaving reports whether no stream will be taken any more; with Working 0, the
 // connection can be closed.
 func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.config.Role == Client }
 

@@ -26,6 +26,7 @@ type Connection struct {
 	mu       sync.Mutex // guards all below, and the exchanges' state
 	core     Core
 	ready    []*Exchange // came with the bytes that are being received
+	heads    []*Exchange // they wait for room to write a head
 	resting  int         // of the exchanges that run: tunnels whose client says nothing
 	doing    Doing       // what watch was told last
 	flushing bool
@@ -133,8 +134,9 @@ func (c *Connection) receive(p []byte) error {
 	return err
 }
 
-// mostUnread bounds the output that a client does not read, in bytes: more is
-// not taken from it then. Bodies wait long before, heads do not.
+// mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads
+// nothing more from a client, and an endpoint gets no further calls on the connection.
+// Bodies wait much earlier, heads do not.
 const mostUnread = 512 << 10
 
 // startFlusher is called with the lock held, by whoever may have put something into the output.
@@ -150,7 +152,15 @@ func (c *Connection) flusher() { flush(&c.mu, &c.core, c.rw, (*outgoing)(c)) }
 // outgoing is what a Connection's flusher tells, with the lock held.
 type outgoing Connection
 
-func (c *outgoing) took() { c.drained.Broadcast() }
+func (c *outgoing) took() {
+	c.drained.Broadcast()
+	for _, x := range c.heads {
+		x.writable = true
+		x.changed.Broadcast()
+	}
+	clear(c.heads)
+	c.heads = c.heads[:0]
+}
 
 // broke ends everything. A panic is left for Err: here it would end the process.
 func (c *outgoing) broke(err error) {
@@ -183,7 +193,7 @@ func (c *Connection) Trim() {
 	c.locked(func() {
 		if c.core.Working() == 0 && !c.flushing {
 			c.core.Trim()
-			c.ready = nil
+			c.ready, c.heads = nil, nil
 		}
 	})
 }
@@ -203,7 +213,7 @@ func (c *Connection) Rest(f func() bool) bool {
 		return false // it is to be closed
 	}
 	c.core.Trim()
-	c.ready = nil
+	c.ready, c.heads = nil, nil
 	return f()
 }
 
@@ -239,7 +249,7 @@ func (c *Connection) CutTunnels() {
 	}
 }
 
-// Left says whether the connection can be closed: no exchange runs or will.
+// Left reports whether the connection can be closed: no exchange runs or will.
 func (c *Connection) Left() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +271,7 @@ func (c *Connection) HeadStarted() uint64 {
 	return c.core.Started()
 }
 
-// Greeted says whether the client has sent its preface and its first frame.
+// Greeted reports whether the client has sent its preface and its first frame.
 func (c *Connection) Greeted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +321,14 @@ func (e *events) Head(s *Stream, refusal *message.Refusal) {
 
 func (e *events) Data(s *Stream, p []byte) {
 	x := exchangeOf(s)
-	x.body.add(p)
+	if x.unwanted {
+		e.core.Consumed(s, len(p))
+		return
+	}
+	if !x.body.add(p) {
+		e.core.starve(s, EnhanceYourCalm)
+		return
+	}
 	x.wake()
 }
 

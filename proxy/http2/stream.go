@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -38,6 +39,9 @@ type Stream struct {
 
 	received, written int64 // bytes of its frames
 
+	memory  *memory.Account // of the client that the stream belongs to; nil: nothing is charged
+	charged int             // bytes charged for the stream until Release; bodies charge for themselves
+
 	req *message.Request
 	res *message.Response
 
@@ -46,16 +50,31 @@ type Stream struct {
 	next, prev *Stream
 }
 
+// account returns the account that is charged for the stream.
+func (s *Stream) account() *memory.Account {
+	if s == nil {
+		return nil
+	}
+	return s.memory
+}
+
+// lighten gives back what the stream took in addition to its body. It is for tunnels, which
+// may last long and need neither head nor worker.
+func (s *Stream) lighten() {
+	s.memory.Release(s.charged)
+	s.charged = 0
+}
+
 // ID is the stream's number on its connection.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Sent says whether everything was sent to the peer.
+// Sent reports whether everything was sent to the peer.
 func (s *Stream) Sent() bool { return s.sendEnd }
 
-// Closed says whether the stream is over, in whatever way: nothing can be sent any more.
+// Closed reports whether the stream is over, in whatever way: nothing can be sent any more.
 func (s *Stream) Closed() bool { return s.closed }
 
-// Tunnel says whether the stream is that of an extended CONNECT (RFC 8441).
+// Tunnel reports whether the stream is that of an extended CONNECT (RFC 8441).
 func (s *Stream) Tunnel() bool { return s.tunnel }
 
 // Held is how many bytes of the body the driver has not consumed yet.
@@ -193,6 +212,7 @@ func (c *Core) Release(s *Stream) {
 		c.Reset(s, Cancel)
 	}
 	c.working--
+	s.lighten()
 	*s = Stream{closed: true}
 	if len(c.free) < mostFree {
 		c.free = append(c.free, s)
@@ -213,6 +233,7 @@ func (c *Core) Trim() {
 	}
 	c.head.cookie = nil
 	c.recent.trim()
+	c.config.Account.Settle()
 }
 
 // end closes s where both sides have sent everything.

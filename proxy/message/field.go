@@ -1,5 +1,7 @@
 package message
 
+import "strings"
+
 // ID names a field that weir itself reads, writes or refuses to pass on. Zero
 // is every other field.
 type ID uint8
@@ -25,7 +27,10 @@ const (
 	XForwardedProto
 	XForwardedHost
 	XForwardedPort
-	XForwardedOther // any other X-Forwarded-*: Server, Prefix, Scheme, Ssl ...
+	XForwardedScheme // as ingress-nginx writes it, and XScheme
+	XScheme
+	XForwardedOther // all other X-Forwarded-*: Server, Prefix, Ssl ..., and other headers with a scheme or host
+	ClientAddress   // all other headers with the client's address, see others
 	XRealIP
 	XRequestID
 	ClientCert
@@ -34,10 +39,30 @@ const (
 	XClientCertSAN
 	XClientCertSHA256
 	ClientCertOther // any other field that backends take for a word on the client's certificate, see families
+	Proxy           // a CGI program gets it as HTTP_PROXY, which HTTP clients use as their proxy (CVE-2016-5385, "httpoxy")
+	OtherURL        // a URL that some frameworks use instead of the request's
 	StrictTransportSecurity
-	Misspelt // a name above but for "_" or "." where "-" belongs
+	CDNLoop
+	Authorization
+	WWWAuthenticate
+	PersistentAuth
+	Date
+	Misspelt // a name above with another separator instead of "-"
 	numIDs
 )
+
+// IDs is a set of ids.
+type IDs uint64
+
+const _ = uint(64 - numIDs) // every id has a bit
+
+// SetOf makes a set.
+func SetOf(ids ...ID) (s IDs) {
+	for _, id := range ids {
+		s |= 1 << id
+	}
+	return s
+}
 
 var names = [numIDs]string{
 	Host: "Host", Connection: "Connection", ContentLength: "Content-Length",
@@ -45,10 +70,61 @@ var names = [numIDs]string{
 	KeepAlive: "Keep-Alive", ProxyConnection: "Proxy-Connection", ProxyAuthenticate: "Proxy-Authenticate",
 	ProxyAuthorization: "Proxy-Authorization", HTTP2Settings: "HTTP2-Settings", Forwarded: "Forwarded",
 	XForwardedFor: "X-Forwarded-For", XForwardedProto: "X-Forwarded-Proto", XForwardedHost: "X-Forwarded-Host",
-	XForwardedPort: "X-Forwarded-Port", XRealIP: "X-Real-IP", XRequestID: "X-Request-Id",
+	XForwardedPort: "X-Forwarded-Port", XForwardedScheme: "X-Forwarded-Scheme", XScheme: "X-Scheme", XRealIP: "X-Real-IP", XRequestID: "X-Request-Id",
 	ClientCert: "Client-Cert", ClientCertChain: "Client-Cert-Chain", XClientCertSubject: "X-Client-Cert-Subject",
 	XClientCertSAN: "X-Client-Cert-SAN", XClientCertSHA256: "X-Client-Cert-SHA256",
-	StrictTransportSecurity: "Strict-Transport-Security",
+	Proxy: "Proxy", StrictTransportSecurity: "Strict-Transport-Security", CDNLoop: "CDN-Loop",
+	Authorization: "Authorization", WWWAuthenticate: "WWW-Authenticate", PersistentAuth: "Persistent-Auth",
+	Date: "Date",
+}
+
+// others are further names of ids that weir never writes, in lower case. Those of
+// ClientAddress are written by content delivery networks and other proxies, and backends
+// are often configured to trust them.
+var others = [...]struct {
+	name string
+	id   ID
+}{
+	{"true-client-ip", ClientAddress},      // Akamai, Cloudflare
+	{"cf-connecting-ip", ClientAddress},    // Cloudflare
+	{"cf-connecting-ipv6", ClientAddress},  // Cloudflare
+	{"cf-pseudo-ipv4", ClientAddress},      // Cloudflare
+	{"fastly-client-ip", ClientAddress},    // Fastly
+	{"fly-client-ip", ClientAddress},       // Fly.io
+	{"do-connecting-ip", ClientAddress},    // DigitalOcean
+	{"incap-client-ip", ClientAddress},     // Imperva
+	{"x-sucuri-clientip", ClientAddress},   // Sucuri
+	{"ali-cdn-real-ip", ClientAddress},     // Alibaba Cloud
+	{"cdn-src-ip", ClientAddress},          // Alibaba Cloud, Wangsu
+	{"x-azure-clientip", ClientAddress},    // Azure Front Door
+	{"x-azure-socketip", ClientAddress},    // Azure Front Door
+	{"x-appengine-user-ip", ClientAddress}, // Google App Engine
+	{"x-appengine-remote-addr", ClientAddress},
+	{"cloudfront-viewer-address", ClientAddress}, // Amazon CloudFront
+	{"x-vercel-forwarded-for", ClientAddress},
+	{"x-nf-client-connection-ip", ClientAddress}, // Netlify
+	{"x-envoy-external-address", ClientAddress},
+	{"x-original-forwarded-for", ClientAddress}, // ingress-nginx
+	{"x-original-for", ClientAddress},           // ASP.NET Core
+	{"x-cluster-client-ip", ClientAddress},      // Rackspace, Zeus, Google
+	{"x-proxyuser-ip", ClientAddress},           // Google services
+	{"wl-proxy-client-ip", ClientAddress},       // WebLogic
+	{"proxy-client-ip", ClientAddress},          // WebLogic
+	{"x-client-ip", ClientAddress},
+	{"client-ip", ClientAddress},
+	{"x-originating-ip", ClientAddress},
+	{"x-remote-ip", ClientAddress},
+	{"x-remote-addr", ClientAddress},
+	{"x-forwarded", ClientAddress},
+	{"x-forward-for", ClientAddress},
+	{"forwarded-for", ClientAddress},
+	{"forwarded-for-ip", ClientAddress},
+	{"front-end-https", XForwardedOther}, // Microsoft
+	{"x-url-scheme", XForwardedOther},
+	{"x-original-proto", XForwardedOther}, // ASP.NET Core
+	{"x-original-host", XForwardedOther},  // ASP.NET Core
+	{"x-original-url", OtherURL},          // IIS, Symfony
+	{"x-rewrite-url", OtherURL},           // IIS, Zend
 }
 
 // families are beginnings of names, in lower case, that stand for an id unless
@@ -79,37 +155,67 @@ var beginsFamily = [256]bool{'x': true, 's': true, 'c': true}
 // String is the name as weir writes it.
 func (id ID) String() string { return names[id] }
 
-// byLength holds the ids whose name has that many bytes.
-var byLength = func() (t [32][]ID) {
+// known is a name in lower case and its id.
+type known struct {
+	name string
+	id   ID
+}
+
+// longest is the length of the longest name that is compared completely.
+const longest = 31
+
+// groups are the known names with the same length and first letter, and groupOf is the
+// index: so most other names are compared with none. Group 0 is empty.
+var groups, groupOf = func() (groups [][]known, of [longest + 1][32]uint8) {
+	groups = [][]known{nil}
+	add := func(k known) {
+		at := &of[len(k.name)][k.name[0]&31]
+		if *at == 0 {
+			*at = uint8(len(groups))
+			groups = append(groups, nil)
+		}
+		groups[*at] = append(groups[*at], k)
+	}
 	for id, name := range names {
 		if name != "" {
-			t[len(name)] = append(t[len(name)], ID(id))
+			add(known{strings.ToLower(name), ID(id)})
 		}
 	}
-	return t
+	for _, o := range others {
+		add(known{o.name, o.id})
+	}
+	return groups, of
 }()
 
-// Lookup finds the id of a field name. Frameworks that hand fields over as
-// variables read "_" and "." as "-" (CVE-2026-39858), so such spellings of a
-// name that weir vouches for are found too, as Misspelt.
+// Lookup returns the id of a field name. CGI (RFC 3875, section 4.1.18) and frameworks pass
+// fields to programs as variables. Some servers replace every byte that is neither a letter
+// nor a digit by "_" in their names (lighttpd), others only some bytes (CVE-2026-39858). So
+// Lookup also finds a known name with such bytes instead of "-", and returns Misspelt. It
+// compares byte by byte: with one separator more or less, the variable differs.
 func Lookup(name []byte) ID {
-	if len(name) < len(byLength) {
-		for _, id := range byLength[len(name)] {
-			if same, exact := sameName(name, names[id]); same {
-				if exact {
-					return id
+	if len(name) == 0 {
+		return Other
+	}
+	if len(name) <= longest {
+		if group := groupOf[len(name)][name[0]&31]; group != 0 {
+			for i := range groups[group] {
+				k := &groups[group][i]
+				if same, exact := sameName(name, k.name); same {
+					if exact {
+						return k.id
+					}
+					return Misspelt
 				}
-				return Misspelt
 			}
 		}
 	}
-	if len(name) > 0 && beginsFamily[name[0]|0x20] {
+	if beginsFamily[name[0]|0x20] {
 		return lookupFamily(name)
 	}
 	return Other
 }
 
-// lookupFamily is Lookup for a name that is not in names.
+// lookupFamily is Lookup for a name that is not in groups.
 func lookupFamily(name []byte) ID {
 	for i := range families {
 		f := &families[i]
@@ -126,23 +232,31 @@ func lookupFamily(name []byte) ID {
 	return Other
 }
 
-// sameName compares a sent name with a known one of the same length. exact is
-// false where a separator differs.
+// sameName compares a received name with a known one of the same length in lower case.
+// exact is false if a separator differs.
 func sameName(name []byte, known string) (same, exact bool) {
 	exact = true
 	for i := range len(known) {
 		c, k := name[i], known[i]
-		if lower(c) == lower(k) {
+		if lower(c) == k {
 			continue
 		}
-		if k == '-' && (c == '_' || c == '.') {
-			exact = false
-			continue
+		if k != '-' || !separates[c] {
+			return false, false
 		}
-		return false, false
+		exact = false
 	}
 	return true, exact
 }
+
+// separates contains true for the bytes that are neither letters nor digits of ASCII.
+var separates = func() (t [256]bool) {
+	for c := range t {
+		l := lower(byte(c))
+		t[c] = (l < 'a' || 'z' < l) && (l < '0' || '9' < l)
+	}
+	return t
+}()
 
 func lower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
@@ -182,7 +296,7 @@ func EachToken(list []byte, f func(token []byte)) {
 	}
 }
 
-// HasToken says whether a comma-separated list contains a lower-case token.
+// HasToken reports whether a comma-separated list contains a lower-case token.
 func HasToken(list []byte, lowered string) bool {
 	found := false
 	EachToken(list, func(t []byte) { found = found || EqualFold(t, lowered) })

@@ -29,18 +29,39 @@ func TestLookup(t *testing.T) {
 		}
 		f(name+"x", longer)
 		if strings.Contains(name, "-") {
-			f(strings.ReplaceAll(name, "-", "_"), Misspelt)
-			f(strings.ReplaceAll(name, "-", "."), Misspelt)
-			f(strings.Replace(strings.ToUpper(name), "-", "_", 1), Misspelt)
+			for _, c := range separators {
+				f(strings.ReplaceAll(name, "-", string(c)), Misspelt)
+				f(strings.Replace(strings.ToUpper(name), "-", string(c), 1), Misspelt)
+			}
+			f(strings.Replace(name, "-", "--", 1), familyOf(strings.Replace(name, "-", "--", 1)))
 		}
 	}
+	for _, o := range others {
+		f(o.name, o.id)
+		f(strings.ToUpper(o.name), o.id)
+		for _, c := range separators {
+			f(strings.ReplaceAll(o.name, "-", string(c)), Misspelt)
+		}
+	}
+	f("X!Client!Cert!Subject", Misspelt)
+	f("X~Forwarded~For", Misspelt)
+	f("X-Forwarded'For", Misspelt)
+	f("X--Forwarded-For", Other) // HTTP_X__FORWARDED_FOR is another variable
+	f("X-Forwarded--For", XForwardedOther)
+	f("-X-Forwarded-For", Other)
+	f("Proxy", Proxy)
+	f("PROXY", Proxy)
+	f("Proxy-", Other)
+	f("X-Original-Url", OtherURL)
+	f("X_REWRITE_URL", Misspelt)
+	f("X-Client_IP", Misspelt)
 	f("", Other)
 	f("x", Other)
 	f("Cookie", Other)
 	f("Hos", Other)
 	f("X-Custom", Other)
 	f("X_Custom", Other)
-	f("X-Forwarded", Other)
+	f("X-Forwarded", ClientAddress)
 	f("X-Forwarded-", Other)
 	f("X-Forwarded-Server", XForwardedOther)
 	f("x-forwarded-p", XForwardedOther)
@@ -63,11 +84,37 @@ func TestLookup(t *testing.T) {
 	f("ssl-client-", Other)
 	f("X-SSL", Other)
 	f("\x18-ssl-client-cert", Other)
-	f("Cf-Connecting-IP", Other)
-	f("X\rForwarded\rFor", Other) // lower case is by letter, not by bit
+	f("Cf-Connecting-IP", ClientAddress)
+	f("Cf-Connecting", Other)
+	f("X\rForwarded\rFor", Misspelt) // such bytes cannot arrive in a name
+	f("X\x4dForwarded-For", Other)   // case is ignored for letters only, not for the bit
 	f("X-Real\x49IP", Other)
 	f("\x18-real-ip", Other)
 	f(strings.Repeat("x", 1000), Other)
+}
+
+// separators are the characters of a name that are neither letters, digits nor the hyphen.
+const separators = "!#$%&'*+.^_`|~"
+
+// familyOf is a simple implementation that finds the beginning of a name.
+func familyOf(name string) ID {
+	for i := range families {
+		if f := &families[i]; strings.HasPrefix(asciiLower(name), f.begins) && (len(name) > len(f.begins) || !strings.HasSuffix(f.begins, "-")) {
+			return f.id
+		}
+	}
+	return Other
+}
+
+// hyphened returns a name as a server passes it to a program, but with hyphens.
+func hyphened(name string) string {
+	b := []byte(asciiLower(name))
+	for i, c := range b {
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
+			b[i] = '-'
+		}
+	}
+	return string(b)
 }
 
 // FuzzLookup compares Lookup with the plain way to say the same.
@@ -79,28 +126,30 @@ func FuzzLookup(f *testing.F) {
 		f.Add(families[i].begins)
 		f.Add(strings.ToUpper(families[i].begins) + "x")
 	}
-	for _, name := range []string{"x_forwarded-For", "X-Forwarded-", "X.Forwarded.Any", "Content_Length", "cookie", "\x88ost", "hos\u0167"} {
+	for _, name := range []string{"x_forwarded-For", "X-Forwarded-", "X.Forwarded.Any", "Content_Length", "cookie", "\x88ost", "hos\u0167",
+		"X!Client!Cert!Subject", "X~Forwarded~For", "X--Forwarded-For", "Proxy", "True|Client|IP", "x`rewrite-url", "SSL*CLIENT*S*DN", "X-Forwarded-\x00"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		want := Other
-		plain := asciiLower(name)
-		hyphens := strings.NewReplacer("_", "-", ".", "-").Replace(plain)
-		known := slices.IndexFunc(names[:], func(n string) bool { return n != "" && asciiLower(n) == hyphens })
-		family := slices.IndexFunc(families[:], func(f struct {
-			begins string
-			id     ID
-		}) bool {
-			return strings.HasPrefix(hyphens, f.begins) && (len(name) > len(f.begins) || !strings.HasSuffix(f.begins, "-"))
-		})
+		plain, hyphens := asciiLower(name), hyphened(name)
+		whole := map[string]ID{}
+		for id, n := range names {
+			whole[asciiLower(n)] = ID(id)
+		}
+		for _, o := range others {
+			whole[o.name] = o.id
+		}
+		delete(whole, "")
+		family := familyOf(hyphens)
 		switch {
-		case known >= 0 && asciiLower(names[known]) == plain:
-			want = ID(known)
-		case known >= 0:
+		case whole[hyphens] != Other && hyphens == plain:
+			want = whole[hyphens]
+		case whole[hyphens] != Other:
 			want = Misspelt
-		case family >= 0 && strings.HasPrefix(plain, families[family].begins):
-			want = families[family].id
-		case family >= 0:
+		case family != Other && familyOf(plain) == family:
+			want = family
+		case family != Other:
 			want = Misspelt
 		}
 		if got := Lookup([]byte(name)); got != want {

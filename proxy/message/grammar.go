@@ -15,10 +15,10 @@ var tokenByte = func() (t [256]bool) {
 	return t
 }()
 
-// TokenByte says whether c may stand in a token (RFC 9110, section 5.6.2).
+// TokenByte reports whether c may stand in a token (RFC 9110, section 5.6.2).
 func TokenByte(c byte) bool { return tokenByte[c] }
 
-// ValidToken says whether b is a token: a method, or the name of a field.
+// ValidToken reports whether b is a token: a method, or the name of a field.
 func ValidToken(b []byte) bool {
 	for _, c := range b {
 		if !tokenByte[c] {
@@ -28,7 +28,7 @@ func ValidToken(b []byte) bool {
 	return len(b) > 0
 }
 
-// ValidProtocol says whether v is one protocol, with or without a version (RFC
+// ValidProtocol reports whether v is one protocol, with or without a version (RFC
 // 9110, section 7.8). What only resembles one, an endpoint might read as h2c.
 func ValidProtocol(v []byte) bool {
 	name, version, versioned := bytes.Cut(v, slash)
@@ -37,7 +37,7 @@ func ValidProtocol(v []byte) bool {
 
 var slash = []byte{'/'}
 
-// ValidValue says whether b has no control character but the tab (RFC 9110, section 5.5).
+// ValidValue reports whether b has no control character but the tab (RFC 9110, section 5.5).
 func ValidValue(b []byte) bool {
 	for len(b) >= 8 {
 		if hasControl(binary.LittleEndian.Uint64(b)) && !validBytes(b[:8]) {
@@ -57,7 +57,7 @@ func validBytes(b []byte) bool {
 	return true
 }
 
-// hasControl says whether any of eight bytes is below 0x20 or is 0x7f: the
+// hasControl reports whether any of eight bytes is below 0x20 or is 0x7f: the
 // subtraction borrows into a byte's top bit only where it was small, and bytes
 // that had the bit before are masked out.
 func hasControl(v uint64) bool {
@@ -81,7 +81,7 @@ func ParseLength(b []byte) (int64, bool) {
 	return n, true
 }
 
-// HexDigit says whether c is a hexadecimal digit of either case.
+// HexDigit reports whether c is a hexadecimal digit of either case.
 func HexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
 }

@@ -2,10 +2,15 @@ package message
 
 import "bytes"
 
+var hopByHop = SetOf(Connection, TransferEncoding, TE, Upgrade, KeepAlive, ProxyConnection, ProxyAuthenticate, ProxyAuthorization, HTTP2Settings)
+
 // DropHopByHop drops what was meant for weir and not for the other side: the
 // fields of RFC 9110, section 7.6.1, and those that Connection names. What
 // messages need of them, the codecs write anew.
 func (h *Head) DropHopByHop() {
+	if !h.HasAny(hopByHop) {
+		return
+	}
 	named := false
 	for i := range h.Fields {
 		switch h.Fields[i].ID {
@@ -29,14 +34,26 @@ func (h *Head) dropNominated(head *Head) {
 	}
 }
 
-// dropNamed drops the fields of a name that Connection lists. The length, the
-// host and what the client waits for are no sender's to take away from a message.
+// dropNamed drops the fields of a name that Connection lists. No sender may remove
+// Content-Length, Host, Expect, Date and CDN-Loop from a message (RFC 8586, section 2, for
+// the last).
 func (h *Head) dropNamed(name []byte) {
 	for i := range h.Fields {
 		switch f := &h.Fields[i]; f.ID {
-		case Host, ContentLength, Expect:
+		case Host, ContentLength, Expect, Date, CDNLoop:
 		default:
 			f.Dropped = f.Dropped || bytes.EqualFold(h.Name(i), name)
+		}
+	}
+}
+
+// Reclaim keeps the fields about the client that Connection dropped. A proxy may pass on
+// its client's Connection; without Reclaim, that client could remove what the proxy itself
+// wrote (CVE-2022-31813).
+func (h *Head) Reclaim() {
+	for i := range h.Fields {
+		if c := h.Fields[i].ID.Class(); c == Written || c == Claimed {
+			h.Fields[i].Dropped = false
 		}
 	}
 }
@@ -53,7 +70,7 @@ func KeepTrailers(trailers, head *Head) {
 	}
 }
 
-// FramesMessage says whether a Trailer field lists one that no trailer may be
+// FramesMessage reports whether a Trailer field lists one that no trailer may be
 // (RFC 9110, section 6.5.1). There are parsers that take such a message for none.
 func FramesMessage(list []byte) bool {
 	return HasToken(list, "transfer-encoding") || HasToken(list, "content-length") || HasToken(list, "trailer")

@@ -8,20 +8,21 @@ func refusal(status int, reason, detail string) *Refusal {
 
 // The refusals of messages that are the same on every wire.
 var (
-	ErrHeadTooLarge  = refusal(431, "head_too_large", "the head is larger than limits.head_size allows")
-	ErrTooManyFields = refusal(431, "too_many_fields", "the head has more fields than limits.head_fields allows")
-	ErrFieldValue    = refusal(400, "bad_field_value", "a field value contains a control character")
-	ErrTarget        = refusal(400, "bad_target", "the request target is neither a path nor an absolute http or https address")
-	ErrTargetBytes   = refusal(400, "bad_target", "the request target contains a character that must be encoded")
-	ErrPath          = refusal(400, "ambiguous_path", "the path contains a dot segment, a backslash or a null byte, plain or encoded, or a broken escape")
-	ErrMethod        = refusal(501, "method", "the method CONNECT or TRACE is not forwarded")
-	ErrNoHost        = refusal(400, "no_host", "an HTTP/1.1 request needs a Host")
-	ErrTwoHosts      = refusal(400, "two_hosts", "there is more than one Host, or it differs from the target's")
-	ErrBadHost       = refusal(400, "bad_host", "Host is not a host name or address with an optional port")
-	ErrExpectation   = refusal(417, "expectation", "Expect is something else than 100-continue")
-	ErrTwoLengths    = refusal(400, "two_lengths", "there is more than one Content-Length, or one beside a Transfer-Encoding")
+	ErrHeadTooLarge  = refusal(431, "head_too_large", "the headers are larger than limits.head_size allows")
+	ErrTooManyFields = refusal(431, "too_many_fields", "there are more headers than limits.head_fields allows")
+	ErrFieldValue    = refusal(400, "bad_field_value", "a header value contains a control character")
+	ErrTarget        = refusal(400, "bad_target", "the request target is neither a path nor an http or https URL")
+	ErrTargetBytes   = refusal(400, "bad_target", "the request target contains a character that must be percent-encoded")
+	ErrPath          = refusal(400, "ambiguous_path", "the path contains a dot segment, a backslash or a null byte (plain or percent-encoded), or a broken percent-encoding")
+	ErrMethod        = refusal(501, "method", "weir does not forward the methods CONNECT and TRACE")
+	ErrNoHost        = refusal(400, "no_host", "an HTTP/1.1 request must have a Host header")
+	ErrTwoHosts      = refusal(400, "two_hosts", "there is more than one Host header, or it differs from the host in the request target")
+	ErrBadHost       = refusal(400, "bad_host", "the Host header is not a host name or IP address with an optional port")
+	ErrExpectation   = refusal(417, "expectation", "the Expect header has 100-continue together with another value, or in another spelling")
+	ErrTwoLengths    = refusal(400, "two_lengths", "there is more than one Content-Length header, or one together with Transfer-Encoding")
 	ErrBadLength     = refusal(400, "bad_length", "Content-Length is not a number")
-	ErrTrailer       = refusal(400, "bad_trailer", "Trailer announces a field that frames the message")
+	ErrTrailer       = refusal(400, "bad_trailer", "the Trailer header lists a header that must not be a trailer, such as Content-Length")
+	ErrMemory        = refusal(503, "memory", "the connection, its client network or the whole process has used up its share of limits.memory")
 	ErrTooManyInfo   = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
 )
 
@@ -44,6 +45,8 @@ func (l Limits) OrDefault() Limits {
 	}
 	return l
 }
+
+var hundred, goOn = []byte("100"), []byte("continue")
 
 // SetMethod makes a token in r's arena its method, and refuses what is not forwarded.
 func (r *Request) SetMethod(method Span) error {
@@ -80,6 +83,7 @@ func (r *Request) SetTarget(target Span) error {
 		path.end = path.start + uint32(q)
 	}
 	if AmbiguousPath(r.Bytes(path)) {
+		r.Target = target // for the log; the request has no Path, and is never forwarded
 		return ErrPath
 	}
 	r.Target, r.Path = target, path
@@ -99,7 +103,7 @@ func (r *Request) SettleHost(needed bool) error {
 		}
 		seen = true
 		host := r.Value(i)
-		if r.Host.Len() > 0 && !bytes.EqualFold(r.Bytes(r.Host), host) {
+		if r.Host.Len() > 0 && !r.sameAuthority(r.Bytes(r.Host), host) {
 			return ErrTwoHosts
 		}
 		r.Host = r.ValueSpan(i)
@@ -113,11 +117,37 @@ func (r *Request) SettleHost(needed bool) error {
 	return nil
 }
 
-// SettleExpect reads field i, an Expect. The length must be known before. With
-// nothing to wait with, or before HTTP/1.1, the field is dropped.
+// sameAuthority compares two authorities. The port that the target's scheme has by
+// default may be left out (RFC 9110, section 4.2.3).
+func (r *Request) sameAuthority(a, b []byte) bool {
+	if bytes.EqualFold(a, b) {
+		return true
+	}
+	port := []byte(r.DefaultPort)
+	a, b = bytes.TrimSuffix(a, port), bytes.TrimSuffix(b, port)
+	return len(a) > 0 && bytes.EqualFold(a, b)
+}
+
+// SettleExpect reads field i, an Expect. The length of the body must be known. weir drops
+// the field if the request has no body, or a version before HTTP/1.1. weir also drops unknown
+// expectations (RFC 9110, section 10.1.1). It refuses values in which another parser might
+// find 100-continue.
 func (r *Request) SettleExpect(i int) error {
-	if !EqualFold(r.Value(i), "100-continue") {
-		return ErrExpectation
+	v := r.Value(i)
+	for j := range i { // several fields are one list
+		if r.Fields[j].ID == Expect {
+			if !bytes.EqualFold(r.Value(j), v) {
+				return ErrExpectation
+			}
+			break // later ones were compared with it
+		}
+	}
+	if !EqualFold(v, "100-continue") {
+		if lowered := bytes.ToLower(v); bytes.Contains(lowered, hundred) || bytes.Contains(lowered, goOn) {
+			return ErrExpectation
+		}
+		r.Fields[i].Dropped = true
+		return nil
 	}
 	if r.Minor == 1 && r.Length != 0 {
 		r.ExpectContinue = true

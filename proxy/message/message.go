@@ -11,6 +11,7 @@ import "strconv"
 type Head struct {
 	arena  []byte
 	Fields []Field
+	ids    IDs // of all Fields, and perhaps of fields that were removed
 }
 
 // Span is a range of bytes in a head's arena.
@@ -33,8 +34,24 @@ func (h *Head) Reset() {
 		h.arena = nil
 	}
 	h.arena = h.arena[:0]
-	h.Fields = h.Fields[:0]
+	h.Fields, h.ids = h.Fields[:0], 0
 }
+
+// Room returns how many bytes the arena can hold.
+func (h *Head) Room() int { return cap(h.arena) }
+
+// Spare returns how many bytes fit before the arena must grow.
+func (h *Head) Spare() int { return cap(h.arena) - len(h.arena) }
+
+// Grow makes room for n more bytes than the arena can hold now.
+func (h *Head) Grow(n int) {
+	grown := make([]byte, len(h.arena), cap(h.arena)+n)
+	copy(grown, h.arena)
+	h.arena = grown
+}
+
+// Free releases the arena. The head is empty after that.
+func (h *Head) Free() { h.arena, h.Fields, h.ids = nil, h.Fields[:0], 0 }
 
 // Load copies b into the arena and returns the copy and the offset of its first byte.
 func (h *Head) Load(b []byte) (in []byte, offset int) {
@@ -74,18 +91,23 @@ func (h *Head) ValueSpan(i int) Span { return h.Fields[i].value }
 
 // AddSpans adds a field whose bytes are in the arena already.
 func (h *Head) AddSpans(name, value Span) *Field {
-	h.Fields = append(h.Fields, Field{name: name, value: value, ID: Lookup(h.Bytes(name))})
+	h.add(Field{name: name, value: value, ID: Lookup(h.Bytes(name))})
 	return &h.Fields[len(h.Fields)-1]
+}
+
+func (h *Head) add(f Field) {
+	h.Fields = append(h.Fields, f)
+	h.ids |= 1 << f.ID
 }
 
 // Add adds a field of a name that weir itself writes.
 func (h *Head) Add(id ID, value []byte) {
-	h.Fields = append(h.Fields, Field{name: h.StoreString(id.String()), value: h.Store(value), ID: id})
+	h.add(Field{name: h.StoreString(id.String()), value: h.Store(value), ID: id})
 }
 
 // AddField adds a field of any name.
 func (h *Head) AddField(name, value string) {
-	h.Fields = append(h.Fields, Field{name: h.StoreString(name), value: h.StoreString(value), ID: Lookup([]byte(name))})
+	h.add(Field{name: h.StoreString(name), value: h.StoreString(value), ID: Lookup([]byte(name))})
 }
 
 // Append adds a field whose value write appends to the slice it is given.
@@ -93,14 +115,29 @@ func (h *Head) Append(id ID, write func([]byte) []byte) {
 	name := h.StoreString(id.String())
 	start := len(h.arena)
 	h.arena = write(h.arena)
-	h.Fields = append(h.Fields, Field{name: name, value: Span{uint32(start), uint32(len(h.arena))}, ID: id})
+	h.add(Field{name: name, value: Span{uint32(start), uint32(len(h.arena))}, ID: id})
 }
 
 // SetValue replaces the value of field i.
 func (h *Head) SetValue(i int, value []byte) { h.Fields[i].value = h.Store(value) }
 
+// Extend appends an element to the list that is the value of field i.
+func (h *Head) Extend(i int, element []byte) {
+	start := len(h.arena)
+	h.arena = append(h.arena, h.Value(i)...)
+	h.arena = append(append(h.arena, ", "...), element...)
+	h.Fields[i].value = Span{uint32(start), uint32(len(h.arena))}
+}
+
+// HasAny returns true if a field with one of these ids was added, even if it was dropped
+// since. For most messages this saves a search through all fields.
+func (h *Head) HasAny(ids IDs) bool { return h.ids&ids != 0 }
+
 // Find returns the index of the first field of that id that is not dropped, or -1.
 func (h *Head) Find(id ID) int {
+	if h.ids&(1<<id) == 0 {
+		return -1
+	}
 	for i := range h.Fields {
 		if h.Fields[i].ID == id && !h.Fields[i].Dropped {
 			return i
@@ -129,6 +166,9 @@ func (h *Head) GetName(lower string) []byte {
 
 // Drop drops every field of that id.
 func (h *Head) Drop(id ID) {
+	if h.ids&(1<<id) == 0 {
+		return
+	}
 	for i := range h.Fields {
 		if h.Fields[i].ID == id {
 			h.Fields[i].Dropped = true
@@ -151,6 +191,9 @@ type Request struct {
 	// Host is the authority the client wants, as sent: from the target in its
 	// absolute form, else the field.
 	Host Span
+	// DefaultPort is the default port of the scheme of a target in its absolute form,
+	// such as ":80"; empty: the target has none.
+	DefaultPort string
 	// Minor is the minor version of HTTP/1; 1 for every later version.
 	Minor int
 	// Length is the length of the body in bytes, or Unknown.
@@ -178,7 +221,7 @@ func (r *Request) Reset() {
 	*r = Request{Head: head, Trailers: trailers, Minor: 1}
 }
 
-// HasBody says whether a body follows the head.
+// HasBody reports whether a body follows the head.
 func (r *Request) HasBody() bool { return r.Length != 0 }
 
 // Response is a response: status, fields and how long its body is.
@@ -207,12 +250,12 @@ func (r *Response) Reset() {
 	*r = Response{Head: head, Trailers: trailers}
 }
 
-// Informational says whether another head follows this one.
+// Informational reports whether another head follows this one.
 func (r *Response) Informational() bool {
 	return r.Status >= 100 && r.Status < 200 && r.Status != 101
 }
 
-// BodyForbidden says whether a response of this status never has a body (RFC 9110, section 6.4.1).
+// BodyForbidden reports whether a response of this status never has a body (RFC 9110, section 6.4.1).
 func BodyForbidden(status int) bool { return status < 200 || status == 204 || status == 304 }
 
 // Refusal is a message that is not forwarded: what a client gets to hear and why.

@@ -2,7 +2,7 @@ package message
 
 import "bytes"
 
-// ValidTarget says whether a request target has only characters that may stand
+// ValidTarget reports whether a request target has only characters that may stand
 // in one unencoded, and no fragment.
 func ValidTarget(t []byte) bool {
 	for _, c := range t {
@@ -47,7 +47,7 @@ func AmbiguousPath(path []byte) bool {
 	return false
 }
 
-// validEscape says whether b begins with a byte in percent-encoding that is not null.
+// validEscape reports whether b begins with a byte in percent-encoding that is not null.
 func validEscape(b []byte) bool {
 	return len(b) > 2 && HexDigit(b[1]) && HexDigit(b[2]) && (b[1] != '0' || b[2] != '0')
 }

@@ -125,7 +125,7 @@ func (t *tunnel) rest(d *direction) bool {
 	return d.park()
 }
 
-// polled says whether the runtime's poller knows one of the connections.
+// polled reports whether the runtime's poller knows one of the connections.
 func (t *tunnel) polled() bool {
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
 		if s.Stream == nil && s.Conn.Polled() {
@@ -283,8 +283,13 @@ func (d *direction) count(n int64) {
 
 // finish passes the end of the source's stream on.
 func (d *direction) finish() {
-	dst := d.dst()
-	if err := dst.closeWrite(); err != nil {
+	src, dst := d.src(), d.dst()
+	truncated := src.truncated()
+	src.ended.Store(true)
+	dst.short.Store(truncated && dst.TLS != nil)
+	// An endpoint that has ended its own stream may be gone. Then it answers a close_notify
+	// with a reset, and nobody waits for the end of this direction.
+	if err := dst.closeWrite(truncated); err != nil && (!dst.ended.Load() || errors.Is(err, conn.ErrCut)) {
 		d.t.fail(dst, err)
 		return
 	}

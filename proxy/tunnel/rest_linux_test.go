@@ -191,7 +191,7 @@ func TestRestingTunnelEnds(t *testing.T) {
 	f("lifetime", ReasonLifetime, 1, Options{Lifetime: 2 * time.Second}, func(t *testing.T, b *bench) { wantReset(t, b.client) })
 }
 
-// parked says whether both directions of a tunnel are at rest, and leaves them there.
+// parked reports whether both directions of a tunnel are at rest, and leaves them there.
 func parked(b *bench) bool {
 	return b.ends[0].Conn.Parked() && b.ends[1].Conn.Parked() && !b.ends[0].Conn.Polled() && !b.ends[1].Conn.Polled()
 }

@@ -81,7 +81,7 @@ func (e *End) end() {
 	}
 }
 
-// parks says whether the end is a connection that can wait without a goroutine.
+// parks reports whether the end is a connection that can wait without a goroutine.
 func (e *End) parks() bool { return e.Stream == nil && e.Conn.CanPark() }
 
 // unpark takes the end back from who waits for it, and returns true. False: it
@@ -214,14 +214,21 @@ func (t *tunnel) moved(now time.Time) {
 type side struct {
 	End
 	whole atomic.Bool // it was given the whole stream of the other side, end included
+	short atomic.Bool // it got an end without close_notify, to which it may object
+	ended atomic.Bool // it has ended its own stream
 }
 
-// closeWrite passes an end of stream on.
-func (s *side) closeWrite() error {
+// truncated returns true if the stream ended without the close_notify of TLS. Anybody on
+// the network path can end a connection in this way, but clients that just close their
+// socket do so as well.
+func (s *side) truncated() bool { return s.TLS != nil && s.Conn.SawEnd() }
+
+// closeWrite passes on an end of stream. Over TLS, a truncated end stays truncated.
+func (s *side) closeWrite(truncated bool) error {
 	if s.Stream != nil {
 		return s.Stream.SendEnd()
 	}
-	if s.TLS != nil {
+	if s.TLS != nil && !truncated {
 		if err := s.TLS.CloseWrite(); err != nil {
 			return err
 		}
@@ -238,7 +245,21 @@ func (t *tunnel) failed(s *side) string {
 }
 
 // fail ends the tunnel because of an error at s.
-func (t *tunnel) fail(s *side, err error) { t.end(t.failed(s), err) }
+func (t *tunnel) fail(s *side, err error) {
+	if s.short.Load() && !errors.Is(err, conn.ErrCut) {
+		s, err = t.opposite(s), errTruncated // its reaction to that is not its fault
+	}
+	t.end(t.failed(s), err)
+}
+
+var errTruncated = errors.New("the connection ended without TLS close_notify, and the other side treated that as truncation")
+
+func (t *tunnel) opposite(s *side) *side {
+	if s == &t.client {
+		return &t.endpoint
+	}
+	return &t.client
+}
 
 // end ends the tunnel. The first failure gives the reason, those that follow
 // from it say nothing new.

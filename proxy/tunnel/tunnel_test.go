@@ -416,6 +416,8 @@ func TestIdleLimit(t *testing.T) {
 		r := <-result
 		if took := time.Since(start); r.Reason != ReasonIdle || r.Err == nil || !conn.Routine(r.Err) || took != 90*time.Second {
 			t.Errorf("ended with %q (%v) after %s, want idle after 1m30s", r.Reason, r.Err, took)
+		} else if text := r.Err.Error(); text != "the tunnel was idle for 10s (tunnel_idle of the route or listener)" {
+			t.Error(text)
 		}
 		wantEOF(t, client)
 	})
@@ -449,6 +451,8 @@ func TestLifetime(t *testing.T) {
 		r := <-result
 		if took := time.Since(start); r.Reason != ReasonLifetime || r.Err == nil || !conn.Routine(r.Err) || took != 25*time.Second {
 			t.Errorf("ended with %q (%v) after %s, want lifetime after 25s", r.Reason, r.Err, took)
+		} else if text := r.Err.Error(); text != "the tunnel was open for 25s (max_lifetime of the route)" {
+			t.Error(text)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"fmt"
 	"os"
 	"time"
 
@@ -55,9 +54,9 @@ func (t *tunnel) look() {
 	case left > 0:
 		t.watchFor(left)
 	case t.Lifetime > 0 && now >= t.Lifetime:
-		t.endLocked(ReasonLifetime, fmt.Errorf("tunnel reached its lifetime of %s (max_lifetime of the route): %w", t.Lifetime, os.ErrDeadlineExceeded))
+		t.endLocked(ReasonLifetime, conn.Explain(os.ErrDeadlineExceeded, "the tunnel was open for %s (max_lifetime of the route)", t.Lifetime))
 	default:
-		t.endLocked(ReasonIdle, fmt.Errorf("nothing went through the tunnel for %s (tunnel_idle of the route or listener): %w", t.Idle, os.ErrDeadlineExceeded))
+		t.endLocked(ReasonIdle, conn.Explain(os.ErrDeadlineExceeded, "the tunnel was idle for %s (tunnel_idle of the route or listener)", t.Idle))
 	}
 }
 

@@ -171,7 +171,7 @@ func (m *Manager) Prepare(entries []config.Certificate) (*Plan, error) {
 		if m.placeholder == nil {
 			var err error
 			if m.placeholder, err = newPlaceholder(); err != nil {
-				return nil, fmt.Errorf("%s: cannot get certificates by ACME: %w", c.Position, err)
+				return nil, fmt.Errorf("%s: cannot issue certificates through ACME: %w", c.Position, err)
 			}
 		}
 		key := settingsOf(c.ACME)
@@ -260,7 +260,7 @@ func newPlaceholder() (*placeholder, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		if ln, err = net.Listen("tcp", "[::1]:0"); err != nil {
-			return nil, fmt.Errorf("no port on loopback can be had: %w", err)
+			return nil, fmt.Errorf("cannot listen on a port of the loopback address: %w", err)
 		}
 	}
 	at := ln.Addr().(*net.TCPAddr)

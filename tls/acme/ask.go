@@ -44,7 +44,7 @@ func newAsker(at string) *asker {
 	return &asker{url: at, client: client, slots: make(chan struct{}, askAtOnce), answers: make(map[string]answer)}
 }
 
-// ask says whether a certificate for name may be got. news says whether an
+// ask reports whether a certificate for name may be got. news says whether an
 // error is worth telling of.
 func (a *asker) ask(ctx context.Context, name string) (ok, news bool, err error) {
 	if one, known := a.recall(name); known {
@@ -55,7 +55,7 @@ func (a *asker) ask(ctx context.Context, name string) (ok, news bool, err error)
 	select {
 	case a.slots <- struct{}{}:
 	case <-ctx.Done():
-		return false, false, fmt.Errorf("too many names have to be asked for at once: %w", ctx.Err())
+		return false, false, fmt.Errorf("too many names wait for an answer from %s (on_demand.ask)", a.url)
 	}
 	ok, err = a.get(ctx, name)
 	<-a.slots

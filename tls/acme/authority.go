@@ -86,7 +86,7 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	if len(c.CAPool) > 0 {
 		a.pool = x509.NewCertPool()
 		if !a.pool.AppendCertsFromPEM(c.CAPool) {
-			return nil, fmt.Errorf("acme.ca: %s holds no certificate", c.CAFile)
+			return nil, fmt.Errorf("the file of acme.ca, %s, contains no PEM certificate", c.CAFile)
 		}
 	}
 	if c.DNS != nil {
@@ -158,7 +158,7 @@ func (a *authority) closeStorage() {
 	}
 }
 
-var errRetired = errors.New("the entry is gone from the configuration")
+var errRetired = errors.New("the acme entry was removed from the configuration")
 
 // open returns the engine, and makes it first where that has not succeeded yet.
 func (a *authority) open() (*engine, error) {

@@ -53,8 +53,8 @@ func (m *Manager) TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 var (
-	errUnknown = errors.New("no certificate is being got for that name")
-	errBusy    = errors.New("too many challenges have to be looked up at once")
+	errUnknown = errors.New("no certificate is being requested for that name")
+	errBusy    = errors.New("too many ACME challenges came at the same time")
 )
 
 func resultOf(err error) string {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func newDemand(a *authority, c *config.OnDemand) *demand {
 	return d
 }
 
-// matches says whether a name is one that clients may ask for, as far as that
+// matches reports whether a name is one that clients may ask for, as far as that
 // can be said without asking.
 func (d *demand) matches(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(name, "*") || !certmagic.SubjectQualifiesForCert(name) {
@@ -84,10 +85,10 @@ func (d *demand) matches(name string) bool {
 }
 
 var (
-	errNotAllowed = errors.New("no certificate may be got for the name")
-	errTooMany    = errors.New("certificates for other names are being got, and no more are at once")
-	errSpent      = errors.New("certificates for many new names were got in the last hour")
-	errLate       = errors.New("the certificate is not there in time; it is being got on")
+	errNotAllowed = errors.New("on_demand allows no certificate for the name")
+	errTooMany    = errors.New("too many certificates are being requested at the same time (on_demand.concurrent)")
+	errSpent      = errors.New("too many certificates for new names were requested in the last hour")
+	errLate       = errors.New("issuance continues in the background")
 )
 
 // Demand returns the certificate for a name that clients may ask for, and waits
@@ -115,7 +116,7 @@ func (e *Entry) Demand(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		case <-done:
 			return w.outcome()
 		case <-timer.C:
-			return nil, errLate
+			return nil, fmt.Errorf("the certificate was not issued within %v (on_demand.timeout): %w", d.settings.Timeout, errLate)
 		case <-h.Context().Done():
 			return nil, h.Context().Err()
 		case <-d.a.ctx.Done():
@@ -265,7 +266,7 @@ func (w *wanted) firstLook(ctx context.Context, d *demand) (time.Duration, error
 	w.lastErr = nil
 	pause := w.look(ctx)
 	if w.certificate() == nil && w.lastErr == nil {
-		return pause, errors.New("there is no certificate")
+		return pause, errors.New("no certificate was issued")
 	}
 	return pause, w.lastErr
 }

@@ -163,6 +163,9 @@ func TestDemandIsBounded(t *testing.T) {
 		switch {
 		case errors.Is(err, errLate):
 			late++
+			if text := err.Error(); text != "the certificate was not issued within 1s (on_demand.timeout): issuance continues in the background" {
+				t.Error(text)
+			}
 		case errors.Is(err, errTooMany):
 			tooMany++
 		default:

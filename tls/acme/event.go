@@ -16,11 +16,11 @@ const (
 	Obtained     Kind = "a certificate was obtained"
 	Renewed      Kind = "a certificate was renewed"
 	Found        Kind = "a certificate was found in the storage" // another process or an earlier one got it
-	Failed       Kind = "a certificate could not be got"
-	Waiting      Kind = "a certificate is not asked for again yet: an earlier attempt failed, or is another process's and goes on"
-	StorageError Kind = "the storage of certificates does not work"
-	Refused      Kind = "a certificate on demand was refused, and perhaps more of them"
-	AskError     Kind = "it could not be asked whether a certificate may be got"
+	Failed       Kind = "a certificate could not be obtained"
+	Waiting      Kind = "a certificate is not requested again yet: an earlier attempt failed, or another process requests it"
+	StorageError Kind = "the certificate storage does not work"
+	Refused      Kind = "on_demand refused to request a certificate, and perhaps others in the last minute"
+	AskError     Kind = "the URL in on_demand.ask did not say whether a certificate is allowed"
 )
 
 // Event is what happened to the certificate of a name.
@@ -53,11 +53,11 @@ const (
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	issuances := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_acme_issuances_total",
-		Help: "Attempts to get a certificate by this process: obtained, renewed or failed.",
+		Help: "Attempts of this process to obtain a certificate, by result: obtained, renewed or failed.",
 	}, []string{"result"})
 	challenges := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_acme_challenges_total",
-		Help: "Challenges that came in: answered, unknown, refused (too many at once) or errored (the storage does not work).",
+		Help: "Incoming ACME challenges, by result: answered, unknown (no order is open for that name), refused (too many at the same time) or errored (the storage does not work).",
 	}, []string{"type", "result"})
 	reg.MustRegister(issuances, challenges)
 	m := &Metrics{obtained: issuances.WithLabelValues("obtained"), renewed: issuances.WithLabelValues("renewed"),

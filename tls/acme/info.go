@@ -21,7 +21,7 @@ const (
 	infoPause   = time.Hour // after a failure
 )
 
-// wantsInfo says whether it is time to ask, also where asking failed when the
+// wantsInfo reports whether it is time to ask, also where asking failed when the
 // certificate was new.
 func (k *keeper) wantsInfo(h *held) bool {
 	return outdated(h) && time.Now().After(k.nextInfo)

@@ -180,7 +180,7 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 	return h, news, nil
 }
 
-// readable says whether the parts of the certificate can be read.
+// readable reports whether the parts of the certificate can be read.
 func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	for _, key := range []string{certmagic.StorageKeys.SiteCert(e.issuer.IssuerKey(), k.name),
 		certmagic.StorageKeys.SitePrivateKey(e.issuer.IssuerKey(), k.name)} {

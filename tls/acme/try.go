@@ -63,7 +63,7 @@ func (t *try) cause(err error) error {
 	}
 	var p acme.Problem
 	if errors.As(err, &p) {
-		return fmt.Errorf("the authority says %s (%s)", detail(p), strings.TrimPrefix(p.Type, acme.ProblemTypeNamespace))
+		return fmt.Errorf("the certificate authority answered: %s (%s)", detail(p), strings.TrimPrefix(p.Type, acme.ProblemTypeNamespace))
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (t *try) begin(ctx context.Context) error {
 	}
 	r, err := t.a.loadRecord(ctx, t.engine, t.name)
 	if err != nil {
-		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read when to try next: %w", err)}
+		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot read the time of the next attempt: %w", err)}
 	}
 	if time.Now().Before(r.Next) {
 		return certmagic.ErrNoRetry{Err: &laterError{r.Next}}
@@ -177,7 +177,7 @@ func (t *try) begin(ctx context.Context) error {
 	t.record.UnderWay = true
 	t.record.Next = time.Now().Add(t.delay(t.record.Failures, nil))
 	if err := t.storeRecord(ctx, t.record); err != nil {
-		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot note the attempt: %w", err)}
+		return certmagic.ErrNoRetry{Err: fmt.Errorf("cannot store the attempt: %w", err)}
 	}
 	t.asked = true
 	return nil
@@ -228,9 +228,9 @@ func (t *try) heard(ctx context.Context) {
 }
 
 // errReplaced ends the renewal of a certificate that another process replaced.
-var errReplaced = errors.New("the certificate is another one already")
+var errReplaced = errors.New("the certificate was replaced in the meantime")
 
-// isReplaced says whether the storage has another certificate than the old one.
+// isReplaced reports whether the storage has another certificate than the old one.
 func (t *try) isReplaced(ctx context.Context) bool {
 	text, err := t.engine.config.Storage.Load(ctx, certmagic.StorageKeys.SiteCert(t.engine.issuer.IssuerKey(), t.name))
 	if err != nil {
@@ -290,7 +290,7 @@ func problemOf(err error) (p acme.Problem, is bool) {
 	return p, is
 }
 
-// isUnheard says whether err is that the authority could not be reached.
+// isUnheard reports whether err is that the authority could not be reached.
 func isUnheard(err error) bool {
 	var u *url.Error
 	return errors.As(err, &u)

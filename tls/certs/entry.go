@@ -48,6 +48,15 @@ func (e *entry) of(name string) []*candidate {
 	return []*candidate{{kind: k, name: name, get: func() (*tls.Certificate, error) { return e.managed.Certificate(name), nil }}}
 }
 
+// first returns the certificate that is offered first for name; nil: there is none yet.
+func (e *entry) first(name string) *tls.Certificate {
+	c, err := e.of(name)[0].get()
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
 // openManaged makes the entry for an ACME source. It has no certificates of its own.
 func openManaged(source config.Certificate, m Managed) *entry {
 	e := &entry{source: source, managed: m}
@@ -211,7 +220,7 @@ func kindOf(leaf *x509.Certificate) (kind, error) {
 	switch key := leaf.PublicKey.(type) {
 	case *ecdsa.PublicKey:
 		if key.Curve == elliptic.P224() {
-			return 0, errors.New("TLS has no signatures with P-224; make it with a P-256 key")
+			return 0, errors.New("TLS does not support P-224 keys; make the certificate with a P-256 key")
 		}
 		return kindECDSA, nil
 	case ed25519.PublicKey:
@@ -219,7 +228,7 @@ func kindOf(leaf *x509.Certificate) (kind, error) {
 	case *rsa.PublicKey:
 		return kindRSA, nil
 	}
-	return 0, fmt.Errorf("keys of type %T are not supported; make it with an ECDSA or RSA key", leaf.PublicKey)
+	return 0, fmt.Errorf("weir does not support keys of type %T; make the certificate with an ECDSA or RSA key", leaf.PublicKey)
 }
 
 // namesOf lists what a certificate is for. The common name counts only where

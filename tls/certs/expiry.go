@@ -15,15 +15,13 @@ type Ending struct {
 // warnBefore is from when on a certificate's end is warned of.
 const warnBefore = 14 * 24 * time.Hour
 
-// Ending lists the certificates that end within 14 days of now. One that lives
-// for 28 days or less counts in its last third, or from an authority in its
-// last quarter: it is renewed in its last third, so something is wrong by then.
+// Ending lists the certificates that should have been renewed before now.
 func (s *Store) Ending(now time.Time) (all []Ending) {
 	for _, e := range s.table.Load().entries {
 		switch {
 		case e.managed != nil:
 			for _, c := range e.managed.All() {
-				if endsSoon(c, now, 4) {
+				if now.After(dueOf(c, true)) {
 					all = append(all, Ending{namesOf(c.Leaf), "acme", c.Leaf.NotAfter})
 				}
 			}
@@ -35,7 +33,7 @@ func (s *Store) Ending(now time.Time) (all []Ending) {
 			case source == "":
 				source = "self-signed"
 			}
-			if c, err := e.candidates[0].get(); err == nil && c != nil && endsSoon(c, now, 3) {
+			if c := e.first(""); c != nil && now.After(dueOf(c, false)) {
 				all = append(all, Ending{e.names, source, e.notAfter})
 			}
 		}
@@ -43,10 +41,16 @@ func (s *Store) Ending(now time.Time) (all []Ending) {
 	return all
 }
 
-func endsSoon(c *tls.Certificate, now time.Time, part time.Duration) bool {
+// dueOf is when a certificate should have been renewed: 14 days before its end.
+// One that lives for 28 days or less is due in its last third, or from an
+// authority in its last quarter: weir renews it in its last third, so something
+// is wrong by then.
+func dueOf(c *tls.Certificate, managed bool) time.Time {
 	before := warnBefore
 	if life := c.Leaf.NotAfter.Sub(c.Leaf.NotBefore); life <= 2*warnBefore {
-		before = life / part
+		if before = life / 3; managed {
+			before = life / 4
+		}
 	}
-	return c.Leaf.NotAfter.Sub(now) < before
+	return c.Leaf.NotAfter.Add(-before)
 }

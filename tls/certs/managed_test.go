@@ -79,7 +79,7 @@ func load(t *testing.T, s *Store, by []*authority, entries ...config.Certificate
 	p.Commit()
 }
 
-// refused says whether a handshake for serverName ends with unrecognized_name.
+// refused reports whether a handshake for serverName ends with unrecognized_name.
 func refused(t *testing.T, s *Store, serverName string) bool {
 	t.Helper()
 	_, err := shake(t, allSuites(s), modern, serverName)
@@ -228,7 +228,8 @@ func TestExpiriesOfManagedCertificates(t *testing.T) {
 func TestEnding(t *testing.T) {
 	const day = 24 * time.Hour
 	d := newDir(t)
-	s := New(NewMetrics(prometheus.NewRegistry()))
+	reg := prometheus.NewRegistry()
+	s := New(NewMetrics(reg))
 	now := time.Now()
 	living := func(id string, life, left time.Duration) *x509.Certificate {
 		c := names(id, id+".example.org")
@@ -251,6 +252,15 @@ func TestEnding(t *testing.T) {
 		}
 		if want && len(got) == 1 && (got[0].Names[0] == "" || got[0].Source == "" || !got[0].NotAfter.Equal(now.Add(left).Truncate(time.Second))) {
 			t.Errorf("told is %+v", got[0])
+		}
+		due := gaugesOf(t, reg, "weir_tls_certificate_renewal_due_timestamp_seconds") // an alert and the log agree
+		for name, at := range due {
+			if (at < float64(now.Unix())) != want {
+				t.Errorf("managed %v, %s of %s left: %s is due in %v s", managed, left, life, name, at-float64(now.Unix()))
+			}
+		}
+		if len(due) != 1 {
+			t.Errorf("the series are %v", due)
 		}
 	}
 	f(false, 365*day, 15*day, false)

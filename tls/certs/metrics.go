@@ -1,72 +1,186 @@
 package certs
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // Metrics tells when certificates end, and how files are taken up. One Store uses it.
 type Metrics struct {
-	notAfter         *prometheus.Desc
-	replaced, failed prometheus.Counter // files that changed
+	notAfter, due, folded *prometheus.Desc
+	replaced, failed      prometheus.Counter // files that changed
 
 	store atomic.Pointer[Store] // nil until New has it
+	limit atomic.Int64          // number of names of one namespace's objects that may have series
 }
 
 // NewMetrics registers the metrics of this package with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		notAfter: prometheus.NewDesc("weir_tls_certificate_not_after_timestamp_seconds",
-			"When the certificate for a name ends; the earliest one where several serve it.", []string{"name"}, nil),
+			"Expiry of the certificate for a name, as Unix time; the earliest if there are several.", []string{"name"}, nil),
+		due: prometheus.NewDesc("weir_tls_certificate_renewal_due_timestamp_seconds",
+			"Time by which the certificate for a name should have been renewed, as Unix time: 14 days before its expiry, later for a short-lived one. The earliest if there are several.", []string{"name"}, nil),
+		folded: prometheus.NewDesc("weir_metrics_folded_certificate_names",
+			"Names of a namespace without weir_tls_certificate_not_after_timestamp_seconds, because there are more than kubernetes.metrics.certificate_names_per_namespace. The names whose certificates expire first have it.", []string{"namespace"}, nil),
 	}
+	m.SetLimit(config.DefaultObjectMetrics.CertificateNames)
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tls_certificate_reloads_total",
-		Help: "Certificate files that changed: taken up (success), or unusable so that what was read before stays in use (failure).",
+		Help: "Changed certificate files: now in use (success), or unusable, so that weir keeps the previous certificate (failure).",
 	}, []string{"result"})
 	reg.MustRegister(ends{m}, reloads)
 	m.replaced, m.failed = reloads.WithLabelValues("success"), reloads.WithLabelValues("failure")
 	return m
 }
 
+// SetLimit sets how many names of one namespace's objects may have series.
+func (m *Metrics) SetLimit(names int) { m.limit.Store(int64(names)) }
+
+// mostObjectNames limits the names of objects that have series, in all namespaces.
+const mostObjectNames = 10_000
+
 // ends collects when certificates end from those that are served at the moment.
 type ends struct{ *Metrics }
 
 // Describe implements prometheus.Collector.
-func (m ends) Describe(ch chan<- *prometheus.Desc) { ch <- m.notAfter }
+func (m ends) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.notAfter
+	ch <- m.due
+	ch <- m.folded
+}
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. Tenants of a cluster choose the number of their
+// names, so a limited number of each namespace has series, those whose certificates expire
+// first. The others are counted.
 func (m ends) Collect(ch chan<- prometheus.Metric) {
 	s := m.store.Load()
 	if s == nil {
 		return
 	}
-	for name, at := range s.table.Load().expiries() {
-		ch <- prometheus.MustNewConstMetric(m.notAfter, prometheus.GaugeValue, float64(at.Unix()), name)
+	shown, folded := choose(s.table.Load().expiries(), int(m.limit.Load()))
+	for _, e := range shown {
+		ch <- prometheus.MustNewConstMetric(m.notAfter, prometheus.GaugeValue, float64(e.at.Unix()), e.name)
+		ch <- prometheus.MustNewConstMetric(m.due, prometheus.GaugeValue, float64(e.due.Unix()), e.name)
+	}
+	for namespace, n := range folded {
+		ch <- prometheus.MustNewConstMetric(m.folded, prometheus.GaugeValue, float64(n), namespace)
 	}
 }
 
-// expiries returns for each listed name when the first certificate that serves it ends.
-func (t *table) expiries() map[string]time.Time {
-	all := make(map[string]time.Time)
+// expiry is when the first certificate for a name expires.
+type expiry struct {
+	name      string
+	namespace string // of the object that brought the name; empty: the configuration did
+	at        time.Time
+	due       time.Time // when the first of them should have been renewed
+}
+
+// sooner sorts by expiry.
+func sooner(a, b expiry) int {
+	return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name))
+}
+
+// choose decides which names have series: all names of the configuration, and up to limit
+// names of each namespace that expire first. If that is too many in all namespaces
+// together, the first name of each namespace comes before the second of any, and so on, so
+// that no namespace displaces another. folded counts the other names by namespace.
+func choose(all map[string]expiry, limit int) (shown []expiry, folded map[string]int) {
+	of := make(map[string][]expiry)
+	for _, e := range all {
+		if e.namespace == "" {
+			shown = append(shown, e)
+		} else {
+			of[e.namespace] = append(of[e.namespace], e)
+		}
+	}
+	type turn struct {
+		expiry
+		place int // position within its namespace
+	}
+	var turns []turn
+	folded = make(map[string]int)
+	for namespace, list := range of {
+		slices.SortFunc(list, sooner)
+		for i, e := range list[:min(limit, len(list))] {
+			turns = append(turns, turn{e, i})
+		}
+		if n := len(list) - limit; n > 0 {
+			folded[namespace] = n
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(a.place-b.place, sooner(a.expiry, b.expiry)) })
+	for i, t := range turns {
+		if i < mostObjectNames {
+			shown = append(shown, t.expiry)
+		} else {
+			folded[t.namespace]++
+		}
+	}
+	return shown, folded
+}
+
+// expiries returns, for each listed name, when the first certificate that serves it
+// expires. It ignores an entry that lists a name that another origin serves.
+func (t *table) expiries() map[string]expiry {
+	all := make(map[string]expiry)
 	for _, e := range t.entries {
+		whose := e.whose()
 		for _, name := range e.names {
-			at := e.notAfter
-			if e.managed != nil {
-				c := e.managed.Certificate(name)
-				if c == nil {
-					continue
-				}
-				at = c.Leaf.NotAfter
-			}
-			if at.IsZero() { // there is none yet
+			if from, served := t.owner[name]; !served || from != originOf(e) {
 				continue
 			}
-			if first, ok := all[name]; !ok || at.Before(first) {
-				all[name] = at
+			c := e.first(name)
+			if c == nil { // there is none yet
+				continue
 			}
+			next := expiry{name, whose(name), c.Leaf.NotAfter, dueOf(c, e.managed != nil)}
+			if known, ok := all[name]; ok {
+				if known.due.Before(next.due) {
+					next.due = known.due
+				}
+				if !next.at.Before(known.at) {
+					next.namespace, next.at = known.namespace, known.at
+				}
+			}
+			all[name] = next
 		}
 	}
 	return all
+}
+
+// whose returns a function for the namespace whose objects brought each of the entry's
+// names; empty: the configuration did. The configuration names the default certificate, and
+// so brought the names in it. Hosts of Ingresses that use it although it does not name them
+// count towards the namespace of its Secret.
+func (e *entry) whose() func(name string) (namespace string) {
+	p := e.source.Pair
+	if p == nil {
+		return func(string) string { return "" }
+	}
+	namespace, _, _ := strings.Cut(p.Name, "/")
+	if !p.Default {
+		return func(string) string { return namespace }
+	}
+	named := make(map[string]bool)
+	for _, c := range e.candidates {
+		if cert, err := c.get(); err == nil && cert != nil {
+			for _, name := range namesOf(cert.Leaf) {
+				named[name] = true
+			}
+		}
+	}
+	return func(name string) string {
+		if named[name] {
+			return ""
+		}
+		return namespace
+	}
 }

@@ -218,18 +218,18 @@ func (s *staples) fetch(ctx context.Context, c *tls.Certificate) ([]byte, *ocsp.
 	}
 	question, err := ocsp.CreateRequest(c.Leaf, issuer, nil)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot ask for the certificate's status: %w", err)
+		return nil, nil, fmt.Errorf("cannot request the certificate's OCSP status: %w", err)
 	}
 	raw, err := s.post(ctx, c.Leaf.OCSPServer[0], question)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot ask for the certificate's status: %w", err)
+		return nil, nil, fmt.Errorf("cannot request the certificate's OCSP status: %w", err)
 	}
 	answer, err := ocsp.ParseResponseForCert(raw, c.Leaf, issuer)
 	if err == nil {
 		err = acceptable(answer, issuer, time.Now())
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("the answer of %s is of no use: %w", c.Leaf.OCSPServer[0], err)
+		return nil, nil, fmt.Errorf("weir does not accept the OCSP response of %s: %w", c.Leaf.OCSPServer[0], err)
 	}
 	return raw, answer, nil
 }
@@ -239,13 +239,13 @@ func acceptable(answer *ocsp.Response, issuer *x509.Certificate, now time.Time) 
 	by := answer.Certificate
 	switch {
 	case by != nil && !by.Equal(issuer) && !slices.Contains(by.ExtKeyUsage, x509.ExtKeyUsageOCSPSigning):
-		return errors.New("it is signed by a certificate that is not for that")
+		return errors.New("its signing certificate is not for OCSP")
 	case answer.ThisUpdate.After(now.Add(ocspSkew)):
-		return fmt.Errorf("it is from the future, %s; is the clock right?", answer.ThisUpdate.UTC().Format(time.RFC3339))
+		return fmt.Errorf("its time, %s, is in the future; check the clock of this machine", answer.ThisUpdate.UTC().Format(time.RFC3339))
 	case !answer.NextUpdate.IsZero() && !now.Before(answer.NextUpdate):
-		return fmt.Errorf("it ended on %s", answer.NextUpdate.UTC().Format(time.RFC3339))
+		return fmt.Errorf("it expired on %s", answer.NextUpdate.UTC().Format(time.RFC3339))
 	case answer.NextUpdate.IsZero() && now.Sub(answer.ThisUpdate) > ocspNoEnd:
-		return fmt.Errorf("it is old, of %s", answer.ThisUpdate.UTC().Format(time.RFC3339))
+		return fmt.Errorf("it is too old, from %s", answer.ThisUpdate.UTC().Format(time.RFC3339))
 	case answer.Status != ocsp.Good && answer.Status != ocsp.Revoked:
 		return errors.New("the responder does not know the certificate")
 	}
@@ -280,7 +280,7 @@ func (s *staples) issuer(ctx context.Context, c *tls.Certificate) (*x509.Certifi
 		return x509.ParseCertificate(c.Certificate[1])
 	}
 	if len(c.Leaf.IssuingCertificateURL) == 0 {
-		return nil, errors.New("the certificate file has no chain, without which its status cannot be asked for; add the issuer's certificate to it, or set ocsp to false")
+		return nil, errors.New("the certificate file has no chain, and OCSP needs the issuer's certificate; add it to the file, or set ocsp to false")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Leaf.IssuingCertificateURL[0], nil)
 	if err != nil {

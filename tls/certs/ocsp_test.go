@@ -213,12 +213,12 @@ func TestStaples(t *testing.T) {
 		t.Errorf("a revoked certificate is told of as %+v", told)
 	}
 	bad(func(o *ocsp.Response) { o.Status = ocsp.Unknown }, "does not know")
-	bad(func(o *ocsp.Response) { o.NextUpdate = time.Now().Add(-time.Second) }, "ended on")
+	bad(func(o *ocsp.Response) { o.NextUpdate = time.Now().Add(-time.Second) }, "expired on")
 	bad(func(o *ocsp.Response) { o.ThisUpdate = time.Now().Add(time.Hour) }, "future")
 	bad(func(o *ocsp.Response) { o.ThisUpdate, o.NextUpdate = time.Now().Add(-24*time.Hour), time.Time{} }, "old")
-	bad(func(o *ocsp.Response) { o.SerialNumber = big.NewInt(42) }, "of no use")
+	bad(func(o *ocsp.Response) { o.SerialNumber = big.NewInt(42) }, "does not accept the OCSP response")
 	r.does(func(*ocsp.Request) ([]byte, int) { return []byte("hello"), http.StatusOK })
-	f(file, false, "of no use")
+	f(file, false, "does not accept the OCSP response")
 	r.does(func(*ocsp.Request) ([]byte, int) { return nil, http.StatusServiceUnavailable })
 	f(file, false, "503")
 
@@ -237,7 +237,7 @@ func TestStaples(t *testing.T) {
 		})
 	}
 	delegate(stranger)
-	f(file, false, "not for that")
+	f(file, false, "is not for OCSP")
 	delegate(r.sign(&x509.Certificate{SerialNumber: big.NewInt(8), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "responder"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageOCSPSigning}}, r.issuer, testKeys()["rsa"].Public()))
 	f(file, true, "")

@@ -1,9 +1,15 @@
 package certs
 
 import (
+	"crypto/x509"
+	"fmt"
+	"maps"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
 )
@@ -11,7 +17,13 @@ import (
 // given is a pair that comes without files, out of files.
 func (d dir) given(t *testing.T, id, keyType string, isDefault bool, hosts ...string) config.Certificate {
 	t.Helper()
-	c := d.write(id, keyType, names(id, id+".example.org"))
+	return d.givenAs(t, "ns/"+id, keyType, isDefault, names(id, id+".example.org"), hosts...)
+}
+
+// givenAs makes a pair with any name and certificate.
+func (d dir) givenAs(t *testing.T, name, keyType string, isDefault bool, template *x509.Certificate, hosts ...string) config.Certificate {
+	t.Helper()
+	c := d.write(strings.ReplaceAll(name, "/", "-"), keyType, template)
 	cert, err := os.ReadFile(c.CertFile)
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +32,7 @@ func (d dir) given(t *testing.T, id, keyType string, isDefault bool, hosts ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config.Certificate{Pair: &config.Pair{Name: "ns/" + id, Hosts: hosts, Default: isDefault, CertPEM: cert, KeyPEM: config.Secret(key)}}
+	return config.Certificate{Pair: &config.Pair{Name: name, Hosts: hosts, Default: isDefault, CertPEM: cert, KeyPEM: config.Secret(key)}}
 }
 
 // A pair is for the hosts that it was given for, whatever names it has, and for
@@ -137,5 +149,108 @@ func TestPlanPairsOpensNoFile(t *testing.T) {
 	}
 	if replaced, err := s.Reload(); err != nil || len(replaced) != 1 {
 		t.Errorf("the file was not read again: %v, %v", replaced, err)
+	}
+}
+
+// A tenant cannot choose the size of /metrics: of the names in one namespace's Secrets,
+// those that expire first have series, and the others are counted.
+func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
+	d := newDir(t)
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	m.SetLimit(10)
+	s := New(m)
+	soon, late := time.Unix(1900000000, 0), time.Unix(2000000000, 0)
+	until := func(at time.Time, c *x509.Certificate) *x509.Certificate { c.NotAfter = at; return c }
+	many := func(n int, above string) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%d.%s", i, above))
+		}
+		return all
+	}
+	file := d.write("file", "ecdsa", until(late, names("file", many(30, "file.example")...)))
+	tenant := d.givenAs(t, "tenant/many", "ecdsa", false, until(late, names("many")), many(3000, "tenant.example")...)
+	load := func(entries ...config.Certificate) (of, folded map[string]float64) {
+		t.Helper()
+		if err := s.Load(entries); err != nil {
+			t.Fatal(err)
+		}
+		of = map[string]float64{}
+		for name := range gauges(t, reg) {
+			_, above, _ := strings.Cut(name, ".")
+			of[above]++
+		}
+		return of, gaugesOf(t, reg, "weir_metrics_folded_certificate_names")
+	}
+	same := func(what string, got, want map[string]float64) {
+		t.Helper()
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	// All names of the file have series, and those of a namespace that expire first.
+	of, folded := load(file, tenant, d.givenAs(t, "tenant/soon", "ecdsa", false, until(soon, names("soon")), "z.soon.example"),
+		d.givenAs(t, "shop/shop", "ecdsa", false, until(late, names("shop")), many(10, "shop.example")...))
+	same("names", of, map[string]float64{"file.example": 30, "tenant.example": 9, "soon.example": 1, "shop.example": 10})
+	same("folded", folded, map[string]float64{"tenant": 2991})
+	if at := gauges(t, reg)["z.soon.example"]; at != 1.9e9 {
+		t.Errorf("the one that ends first has %v", at)
+	}
+	// Hosts without a certificate use the default one. Nobody can hide its own names.
+	of, folded = load(d.givenAs(t, "weir/default", "ecdsa", true, until(late, names("default", "z.default.example", "*.default.example")),
+		append(many(100, "default.example"), "z.default.example", "*.default.example")...))
+	same("names", of, map[string]float64{"default.example": 12})
+	same("folded", folded, map[string]float64{"weir": 90})
+	if g := gauges(t, reg); g["z.default.example"] == 0 || g["*.default.example"] == 0 {
+		t.Errorf("the default certificate's own names are not among %v", g)
+	}
+	of, folded = load()
+	same("names", of, nil)
+	same("folded", folded, nil)
+	m.SetLimit(5000)
+	of, folded = load(tenant)
+	same("names", of, map[string]float64{"tenant.example": 3000})
+	same("folded", folded, nil)
+}
+
+// There is also a limit for all namespaces together, and no namespace can use it up alone.
+func TestNamesOfAllNamespacesAreBounded(t *testing.T) {
+	all := map[string]expiry{}
+	add := func(namespace string, n int, at time.Time) {
+		for i := range n {
+			name := fmt.Sprintf("%d.%s", i, namespace)
+			all[name] = expiry{name: name, namespace: namespace, at: at.Add(time.Duration(i) * time.Hour)}
+		}
+	}
+	now := time.Unix(1900000000, 0)
+	for i := range 5 {
+		add(fmt.Sprint("large-", i), 4000, now)
+	}
+	add("small", 100, now.AddDate(10, 0, 0))
+	add("", 3, now)
+	shown, folded := choose(all, 3000)
+	of := map[string]int{}
+	for _, e := range shown {
+		of[e.namespace]++
+	}
+	if len(shown) != mostObjectNames+3 || of[""] != 3 || of["small"] != 100 || of["large-0"] != 1980 || folded["large-0"] != 2020 || folded["small"] != 0 {
+		t.Errorf("%d are shown, %v, and folded %v", len(shown), of, folded)
+	}
+}
+
+// A Secret that lists a name of the file is not used for it, so its expiry does not count
+// for the name.
+func TestExpiryIsOfWhatIsServed(t *testing.T) {
+	d := newDir(t)
+	reg := prometheus.NewRegistry()
+	s := New(NewMetrics(reg))
+	with := func(at int64, c *x509.Certificate) *x509.Certificate { c.NotAfter = time.Unix(at, 0); return c }
+	err := s.Load([]config.Certificate{d.write("f", "ecdsa", with(2000000000, names("f", "f.example"))),
+		d.givenAs(t, "tenant/t", "ecdsa", false, with(1900000000, names("t")), "f.example", "t.example")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := gauges(t, reg), map[string]float64{"f.example": 2e9, "t.example": 1.9e9}; !maps.Equal(got, want) {
+		t.Errorf("the series are %v, want %v", got, want)
 	}
 }

@@ -179,13 +179,19 @@ func TestMetrics(t *testing.T) {
 // gauges returns the values of the expiry metric by name.
 func gauges(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
+	return gaugesOf(t, reg, "weir_tls_certificate_not_after_timestamp_seconds")
+}
+
+// gaugesOf returns the values of a metric by its label.
+func gaugesOf(t *testing.T, reg *prometheus.Registry, metric string) map[string]float64 {
+	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	values := make(map[string]float64)
 	for _, family := range families {
-		if family.GetName() != "weir_tls_certificate_not_after_timestamp_seconds" {
+		if family.GetName() != metric {
 			continue
 		}
 		for _, m := range family.GetMetric() {

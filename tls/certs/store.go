@@ -144,7 +144,7 @@ func (p *Plan) Commit() {
 	p.store.publish(p.next)
 }
 
-// InUse says whether a pair of files is being served, and for which names.
+// InUse reports whether a pair of files is being served, and for which names.
 func (s *Store) InUse(certFile, keyFile string) (names []string, ok bool) {
 	for _, e := range s.table.Load().entries {
 		if e.source.CertFile == certFile && e.source.KeyFile == keyFile && certFile != "" {
@@ -227,6 +227,7 @@ type table struct {
 	entries  []*entry // in the configuration's order
 	exact    map[string]choice
 	wildcard map[string]choice // by what follows "*."
+	owner    map[string]origin // the origin that serves each name, wildcards as "*.parent"
 	first    choice            // for names that nobody lists
 	// Who has names on demand: by name, by what follows "*.", and for any.
 	demandExact, demandWildcard map[string]Managed
@@ -234,7 +235,7 @@ type table struct {
 }
 
 func newTable(entries []*entry) *table {
-	t := &table{entries: entries, exact: make(map[string]choice), wildcard: make(map[string]choice),
+	t := &table{entries: entries, exact: make(map[string]choice), wildcard: make(map[string]choice), owner: make(map[string]origin),
 		demandExact: make(map[string]Managed), demandWildcard: make(map[string]Managed)}
 	t.addNames(entries)
 	first := leader(entries)
@@ -279,18 +280,17 @@ func originOf(e *entry) origin {
 func (t *table) addNames(entries []*entry) {
 	byOrigin := slices.Clone(entries)
 	slices.SortStableFunc(byOrigin, func(a, b *entry) int { return int(originOf(a)) - int(originOf(b)) })
-	owner := make(map[string]origin)
 	for _, e := range byOrigin {
 		from := originOf(e)
 		for _, name := range e.names {
-			if other, taken := owner[name]; taken && other != from {
+			if other, taken := t.owner[name]; taken && other != from {
 				continue
 			}
 			_, above, _ := strings.Cut(name, ".")
-			if other, taken := owner["*."+above]; from == fromDefault && taken && other == fromFile {
+			if other, taken := t.owner["*."+above]; from == fromDefault && taken && other == fromFile {
 				continue // the file's wildcard serves it
 			}
-			owner[name] = from
+			t.owner[name] = from
 			if parent, ok := strings.CutPrefix(name, "*."); ok {
 				t.wildcard[parent] = t.wildcard[parent].with(e.of(name))
 			} else {
@@ -400,7 +400,7 @@ func (c choice) choose(h *tls.ClientHelloInfo) (best *tls.Certificate, err error
 	return best, nil
 }
 
-// supports says whether the client can use the key of cert. The name is not to
+// supports reports whether the client can use the key of cert. The name is not to
 // be looked at, as SupportsCertificate would: the table has decided on it, and
 // the first entry serves names that it does not list. h is crypto/tls's copy
 // for this one call, so changing it for a moment harms nobody and saves a copy.

@@ -170,7 +170,7 @@ type storedTicketKey struct {
 }
 
 // errTicketObject says nothing of what was there: it may be keys.
-var errTicketObject = errors.New("what the storage has there is not session ticket keys")
+var errTicketObject = errors.New("the object in the storage has no session ticket keys")
 
 func encodeTickets(keys []ticketKey) ([]byte, error) {
 	var object storedTickets
@@ -195,7 +195,7 @@ func decodeTickets(data []byte) ([]ticketKey, error) {
 	return keys, nil
 }
 
-// sameTickets says whether two sets of keys are the same in all respects.
+// sameTickets reports whether two sets of keys are the same in all respects.
 func sameTickets(a, b []ticketKey) bool {
 	equal := func(x, y ticketKey) bool {
 		return x.Key == y.Key && x.Created.Equal(y.Created) && x.From.Equal(y.From)

@@ -106,17 +106,14 @@ func (t *Tickets) report(err error) {
 // call that knows no contexts.
 func (t *Tickets) ask(ctx context.Context, sweep bool) error {
 	done := make(chan error, 1)
+	begun := time.Now()
 	go func() { done <- t.exchange(ctx, sweep) }()
-	var err error
 	select {
-	case err = <-done:
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		err = fmt.Errorf("the storage has not answered in time: %w", context.Cause(ctx))
+		return fmt.Errorf("the storage did not answer within %v", time.Since(begun).Round(100*time.Millisecond))
 	}
-	if err != nil {
-		return fmt.Errorf("session ticket keys are not shared with other replicas until this is over: %w", err)
-	}
-	return nil
 }
 
 // exchange brings the keys of all scopes and those in the storage together. One
@@ -238,7 +235,7 @@ func loadTickets(ctx context.Context, storage KeyStorage, object string) ([]tick
 	}
 	keys, err := decodeTickets(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s is replaced: %w", object, err)
+		return nil, fmt.Errorf("weir replaces %s: %w", object, err)
 	}
 	return keys, nil
 }

@@ -26,7 +26,7 @@ const DefaultMax = 64 << 10
 
 // ErrTooLong is what Read's error wraps when the limit was reached before the
 // ClientHello was complete.
-var ErrTooLong = errors.New("it is longer than is accepted")
+var ErrTooLong = errors.New("it is too long")
 
 // Info is what a client asks for before anything is proven or encrypted.
 type Info struct {
@@ -38,6 +38,8 @@ type Info struct {
 	Versions []uint16
 	// CipherSuites are the suite ids offered, in the client's order.
 	CipherSuites []uint16
+	// SSLv2 says that the hello has the format of SSLv2, see sslv2.go. All else is empty then.
+	SSLv2 bool
 }
 
 // Read reads r until a whole ClientHello was there, however it is cut into
@@ -45,8 +47,8 @@ type Info struct {
 // which may go beyond the hello. The caller owns both. It takes at most max
 // bytes; zero or less means DefaultMax.
 //
-// An error means that the stream does not begin with a ClientHello that
-// crypto/tls accepts, or that reading failed; there is no Info then, and the
+// An error means that the stream begins neither with a ClientHello that
+// crypto/tls accepts nor with one in the format of SSLv2, or that reading failed; there is no Info then, and the
 // caller closes the connection: it never goes on as if there had been no SNI.
 // Nothing is ever written, not even an alert. Deadlines are those of r, whose
 // reads have to wait (not conn.Conn inside Await).
@@ -58,6 +60,9 @@ func Read(r io.Reader, max int) (Info, []byte, error) {
 	err := tls.Server(rec, parse).Handshake()
 	if rec.seen {
 		return rec.info, rec.taken, nil
+	}
+	if err = rec.sslv2(err); err == nil {
+		return Info{SSLv2: true}, rec.taken, nil
 	}
 	return Info{}, nil, fmt.Errorf("reading the ClientHello: %w", err)
 }

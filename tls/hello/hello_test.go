@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -160,6 +161,7 @@ func TestReadRefuses(t *testing.T) {
 	f("SSH", strings.NewReader("SSH-2.0-OpenSSH_9.2\r\n"), 0, nil)
 	f("a late PROXY header", strings.NewReader("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 0, nil)
 	f("SSLv2", strings.NewReader("\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10"), 0, nil)
+	f("SSLv2 to the end of its fixed part", strings.NewReader("\x80\x09\x01\x03\x01\x00\x00\x00\x00\x00\x00"), 0, nil)
 	f("endless warnings", repeated("\x15\x03\x01\x00\x02\x01\x5a"), 0, nil)
 	f("endless empty records", repeated("\x16\x03\x01\x00\x00"), 0, nil)
 	f("a hello that claims 16 MiB", strings.NewReader("\x16\x03\x01\x00\x05\x01\xff\xff\xff\x03"), 0, nil)
@@ -251,6 +253,12 @@ func FuzzRead(f *testing.F) {
 	f.Add(clientHello(f, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}), 7)
 	f.Add(append([]byte("\x15\x03\x01\x00\x02\x01\x5a"), hello...), 9)
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), 2)
+	f.Add(sslv2Hello(3, 1, 0, 32, 0x2f, 0x05, 0x0a), 1)
+	f.Add(sslv2Hello(3, 1, 0, 16, make([]int, 80)...), 4)
+	f.Add(sslv2Hello(0, 2, 16, 16, 0x010080), 0)
+	f.Add(sslv2Hello(3, 1, 0, 32), 1)
+	f.Add(sslv2Hello(3, 1, 0, 0, 0x2f), 5)
+	f.Add([]byte("\x80\x00\x01\x03\x01"), 0)
 	f.Fuzz(func(t *testing.T, stream []byte, step int) {
 		if len(stream) > DefaultMax {
 			return
@@ -272,6 +280,17 @@ func FuzzRead(f *testing.F) {
 			return nil, io.EOF
 		}}
 		tls.Server(&recorder{r: bytes.NewReader(replay), max: len(replay) + 1}, server).Handshake()
+		if info.SSLv2 {
+			// crypto/tls refuses it, and nothing else of it is known.
+			if err != nil || seen != nil || !BeginsSSLv2(stream) || stream[0] == 0x16 || !reflect.DeepEqual(info, Info{SSLv2: true}) {
+				t.Fatalf("Read says %+v, %v, the handshake saw %v", info, err, seen)
+			}
+			length := 2 + int(binary.BigEndian.Uint16(stream)&0x7fff)
+			if length > len(stream) {
+				t.Fatalf("%d bytes are a hello of %d", len(stream), length)
+			}
+			return
+		}
 		if (seen != nil) != (err == nil) {
 			t.Fatalf("Read says %v, the handshake saw a hello: %v", err, seen != nil)
 		}

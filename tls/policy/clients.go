@@ -90,6 +90,9 @@ func (c *Clients) Note(h Handshake) {
 	var able abilities
 	if h.Hello != nil {
 		k.ja4, k.onlySHA1 = JA4(h.Hello), onlySHA1Offered(h.Hello)
+		if result == ResultNoCommonSuite {
+			k.missing = onlyMissing(h.Hello)
+		}
 		able = abilitiesOf(h.Hello)
 	}
 	c.mu.Lock()
@@ -137,6 +140,7 @@ type clientKey struct {
 	version, suite                 uint16
 	ja4                            string
 	onlySHA1                       bool
+	missing                        missing // of all that it offered for TLS 1.0 to 1.2
 	network                        netip.Prefix
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 )
 
 // Offer is what a ClientHello offered, in words for a log. Lists are in the
@@ -42,6 +43,15 @@ func OfferOf(h *tls.ClientHelloInfo) Offer {
 	return o
 }
 
+// OfferedVersions returns the oldest and the latest version that a ClientHello offers.
+func OfferedVersions(h *tls.ClientHelloInfo) (oldest, latest uint16) {
+	versions := withoutGREASE(h.SupportedVersions)
+	if len(versions) == 0 {
+		return versionSSL3, versionSSL3
+	}
+	return slices.Min(versions), slices.Max(versions)
+}
+
 // names returns at most limit names, and how many more there are.
 func names[T any](values []T, limit int, name func(T) string) (list []string) {
 	for i, v := range values {
@@ -53,7 +63,7 @@ func names[T any](values []T, limit int, name func(T) string) (list []string) {
 	return list
 }
 
-// onlySHA1Offered says whether TLS 1.2 is the newest version and SHA-1 the best
+// onlySHA1Offered reports whether TLS 1.2 is the newest version and SHA-1 the best
 // hash of signatures that the client offers.
 func onlySHA1Offered(h *tls.ClientHelloInfo) bool {
 	o := offered(h.SignatureSchemes)
@@ -66,39 +76,4 @@ func offeredSuiteName(id uint16) string {
 		return name
 	}
 	return tls.CipherSuiteName(id)
-}
-
-// suitesOfOthers are from the registry of IANA.
-var suitesOfOthers = map[uint16]string{
-	0x0003: "TLS_RSA_EXPORT_WITH_RC4_40_MD5",
-	0x0004: "TLS_RSA_WITH_RC4_128_MD5",
-	0x0006: "TLS_RSA_EXPORT_WITH_RC2_CBC_40_MD5",
-	0x0007: "TLS_RSA_WITH_IDEA_CBC_SHA",
-	0x0008: "TLS_RSA_EXPORT_WITH_DES40_CBC_SHA",
-	0x0009: "TLS_RSA_WITH_DES_CBC_SHA",
-	0x0013: "TLS_DHE_DSS_WITH_3DES_EDE_CBC_SHA",
-	0x0015: "TLS_DHE_RSA_WITH_DES_CBC_SHA",
-	0x0016: "TLS_DHE_RSA_WITH_3DES_EDE_CBC_SHA",
-	0x0032: "TLS_DHE_DSS_WITH_AES_128_CBC_SHA",
-	0x0033: "TLS_DHE_RSA_WITH_AES_128_CBC_SHA",
-	0x0038: "TLS_DHE_DSS_WITH_AES_256_CBC_SHA",
-	0x0039: "TLS_DHE_RSA_WITH_AES_256_CBC_SHA",
-	0x003d: "TLS_RSA_WITH_AES_256_CBC_SHA256",
-	0x0040: "TLS_DHE_DSS_WITH_AES_128_CBC_SHA256",
-	0x0041: "TLS_RSA_WITH_CAMELLIA_128_CBC_SHA",
-	0x0045: "TLS_DHE_RSA_WITH_CAMELLIA_128_CBC_SHA",
-	0x0067: "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256",
-	0x006a: "TLS_DHE_DSS_WITH_AES_256_CBC_SHA256",
-	0x006b: "TLS_DHE_RSA_WITH_AES_256_CBC_SHA256",
-	0x0084: "TLS_RSA_WITH_CAMELLIA_256_CBC_SHA",
-	0x0088: "TLS_DHE_RSA_WITH_CAMELLIA_256_CBC_SHA",
-	0x009e: "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256",
-	0x009f: "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
-	0x00a2: "TLS_DHE_DSS_WITH_AES_128_GCM_SHA256",
-	0x00ff: "TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
-	0x5600: "TLS_FALLBACK_SCSV",
-	0xc008: "TLS_ECDHE_ECDSA_WITH_3DES_EDE_CBC_SHA",
-	0xc024: "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384",
-	0xc028: "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384",
-	0xccaa: "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 }

@@ -33,8 +33,8 @@ type ModernClients struct {
 // Versions, suites and results are named as in metrics and logs.
 type SeenClients struct {
 	Listener string `json:"listener"`
-	// Host is as the routes have it: "*" of routes without hosts, empty where
-	// the client named no host, or one that no route has.
+	// Host is as the routes have it: "*" of the route without hosts, which clients without
+	// SNI are for; empty where there is none, and no other for the name.
 	Host   string `json:"host"`
 	Policy string `json:"policy"`
 	// Result is "ok", or why the handshake failed.
@@ -48,6 +48,9 @@ type SeenClients struct {
 	Suites []string `json:"offered_suites,omitempty"`
 	// OnlySHA1 says that the client verifies no better signatures than SHA-1.
 	OnlySHA1 bool `json:"only_sha1,omitempty"`
+	// OnlyMissing names the kinds of its suites ("DHE", "CAMELLIA", "others") where no policy
+	// can have any of them, and that is why there was no common one.
+	OnlyMissing []string `json:"only_suites_without_support,omitempty"`
 	// JA4 is empty where no ClientHello was read, and ManyJA4 where a network showed too many.
 	JA4 string `json:"ja4,omitempty"`
 	// Network is that of the clients' addresses, empty for a Unix socket.
@@ -56,6 +59,10 @@ type SeenClients struct {
 	First   time.Time `json:"first_seen"`
 	Last    time.Time `json:"last_seen"`
 }
+
+// NoSNI returns true if the clients sent no SNI. It reads that from their JA4, so it returns
+// false if there is none.
+func (s *SeenClients) NoSNI() bool { return len(s.JA4) > 3 && s.JA4[3] == 'i' }
 
 // Seen returns all that is remembered.
 func (c *Clients) Seen() Seen {
@@ -89,7 +96,7 @@ func (c *Clients) seenModern() []ModernClients {
 
 func (l *line) seen() SeenClients {
 	s := SeenClients{Listener: l.key.listener, Host: l.key.host, Policy: l.key.policy, Result: l.key.result,
-		Version: VersionName(l.key.version), Suite: SuiteName(l.key.suite), OnlySHA1: l.key.onlySHA1,
+		Version: VersionName(l.key.version), Suite: SuiteName(l.key.suite), OnlySHA1: l.key.onlySHA1, OnlyMissing: l.key.missing.names(),
 		JA4: l.key.ja4, Count: l.count, First: l.first, Last: l.last}
 	if l.key.network.IsValid() {
 		s.Network = l.key.network.String()

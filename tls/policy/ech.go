@@ -72,7 +72,7 @@ func parseECHFile(text []byte, retry bool) ([]tls.EncryptedClientHelloKey, error
 		switch block.Type {
 		case echKeyBlock:
 			if key != nil {
-				return nil, errors.New("it holds two private keys; write each with its ECHCONFIG to a file of its own")
+				return nil, errors.New("it has two private keys; put each with its ECHCONFIG into its own file")
 			}
 			parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 			if err != nil {
@@ -80,22 +80,22 @@ func parseECHFile(text []byte, retry bool) ([]tls.EncryptedClientHelloKey, error
 			}
 			var ok bool
 			if key, ok = parsed.(*ecdh.PrivateKey); !ok || key.Curve() != ecdh.X25519() {
-				return nil, fmt.Errorf("its private key is a %T and none for X25519", parsed)
+				return nil, fmt.Errorf("its private key is of the type %T; make an X25519 key with weir ech", parsed)
 			}
 		case echConfigBlock:
 			if list != nil {
-				return nil, errors.New("it holds two blocks ECHCONFIG; one may list several configurations")
+				return nil, errors.New("it has two ECHCONFIG blocks; put all configurations into one")
 			}
 			list = block.Bytes
 		default:
-			return nil, fmt.Errorf("it holds a block %q; what belongs there is one PRIVATE KEY and one ECHCONFIG", block.Type)
+			return nil, fmt.Errorf("it has a block %q; the file must have one PRIVATE KEY and one ECHCONFIG", block.Type)
 		}
 	}
 	switch {
 	case key == nil:
-		return nil, errors.New("it holds no PRIVATE KEY in PEM form; weir ech makes such files")
+		return nil, errors.New("it has no PRIVATE KEY in PEM; make the file with weir ech")
 	case list == nil:
-		return nil, errors.New("it holds no ECHCONFIG in PEM form; weir ech makes such files")
+		return nil, errors.New("it has no ECHCONFIG in PEM; make the file with weir ech")
 	}
 	return matchECH(key, list, retry)
 }
@@ -117,7 +117,7 @@ func matchECH(key *ecdh.PrivateKey, list []byte, retry bool) ([]tls.EncryptedCli
 		keys = append(keys, tls.EncryptedClientHelloKey{Config: c.raw, PrivateKey: key.Bytes(), SendAsRetry: retry})
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("its ECHCONFIG lists no configuration of RFC 9849")
+		return nil, errors.New("its ECHCONFIG has no configuration of RFC 9849")
 	}
 	return keys, nil
 }
@@ -194,15 +194,15 @@ func readECHConfig(raw []byte) (echConfig, error) {
 func (c *echConfig) check(publicKey []byte) error {
 	switch {
 	case c.kem != echKEM:
-		return fmt.Errorf("its ECHCONFIG wants the KEM %#04x; weir has X25519 with HKDF-SHA256 (%#04x)", c.kem, echKEM)
+		return fmt.Errorf("its ECHCONFIG has the KEM %#04x; weir supports only X25519 with HKDF-SHA256 (%#04x)", c.kem, echKEM)
 	case !bytes.Equal(c.publicKey, publicKey):
-		return errors.New("its ECHCONFIG and its PRIVATE KEY do not belong together")
+		return errors.New("its ECHCONFIG was made for another private key")
 	case len(c.suites) == 0:
 		return errors.New("its ECHCONFIG offers no cipher suite")
 	}
 	for _, s := range c.suites {
 		if s[0] != echKDF || s[1] < echAES128GCM || s[1] > echChaCha20 {
-			return fmt.Errorf("its ECHCONFIG offers the cipher suite %#04x, %#04x, which weir does not have", s[0], s[1])
+			return fmt.Errorf("its ECHCONFIG offers the cipher suite %#04x, %#04x, which weir does not support", s[0], s[1])
 		}
 	}
 	return checkPublicName(string(c.publicName))
@@ -212,25 +212,25 @@ func (c *echConfig) check(publicKey []byte) error {
 // can be for, and nothing that could be an IPv4 address (RFC 9849, section 4).
 func checkPublicName(name string) error {
 	bad := func(why string) error {
-		return fmt.Errorf("the public name %q is no host name: %s", name, why)
+		return fmt.Errorf("the public name %q is not a host name: %s", name, why)
 	}
 	if name == "" || len(name) > 253 {
-		return bad("it has to have 1 to 253 bytes")
+		return bad("it must have 1 to 253 bytes")
 	}
 	labels := strings.Split(name, ".")
 	for _, l := range labels {
 		switch {
 		case l == "" || len(l) > 63:
-			return bad("each label has to have 1 to 63 bytes")
+			return bad("each label must have 1 to 63 bytes")
 		case l[0] == '-' || l[len(l)-1] == '-':
 			return bad("a label begins or ends with a hyphen")
 		case strings.Trim(l, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "":
-			return bad("only letters, digits and hyphens may be in a label")
+			return bad("a label may have only letters, digits and hyphens")
 		}
 	}
 	last := strings.ToLower(labels[len(labels)-1])
 	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
-		return bad("clients would take it for an IPv4 address")
+		return bad("clients would read it as an IPv4 address")
 	}
 	return nil
 }

@@ -247,9 +247,9 @@ func TestParseECH(t *testing.T) {
 	f("no PRIVATE KEY", configBlock)
 	f("no ECHCONFIG", keyBlock)
 	f("two private keys", keyBlock, keyBlock, configBlock)
-	f("two blocks ECHCONFIG", keyBlock, configBlock, configBlock)
+	f("two ECHCONFIG blocks", keyBlock, configBlock, configBlock)
 	f("CERTIFICATE", keyBlock, &pem.Block{Type: "CERTIFICATE"}, configBlock)
-	f("do not belong together", otherKey, configBlock)
+	f("was made for another private key", otherKey, configBlock)
 	f("PKCS #8", &pem.Block{Type: echKeyBlock, Bytes: []byte("x")}, configBlock)
 	f("X25519", &pem.Block{Type: echKeyBlock, Bytes: p256DER}, configBlock)
 	f("malformed", keyBlock, configOf(func(l []byte) []byte { return l[:len(l)-1] }))
@@ -259,7 +259,7 @@ func TestParseECH(t *testing.T) {
 	f("malformed", keyBlock, configOf(func(l []byte) []byte { l[5]++; return l }))
 	f("no configuration of RFC 9849", keyBlock, configOf(func(l []byte) []byte { l[3] = 0x0c; return l }))
 	f("KEM", keyBlock, configOf(func(l []byte) []byte { l[8]++; return l }))
-	f("do not belong together", keyBlock, configOf(func(l []byte) []byte { l[20]++; return l }))
+	f("was made for another private key", keyBlock, configOf(func(l []byte) []byte { l[20]++; return l }))
 	f("cipher suite", keyBlock, configOf(func(l []byte) []byte { l[48] = 9; return l })) // the AEAD of the first
 	f("public name", keyBlock, configOf(func(l []byte) []byte { return bytes.Replace(l, []byte("cover.ex"), []byte("cov_r.ex"), 1) }))
 

@@ -66,7 +66,7 @@ func (p *Policy) version(offered []uint16) (best uint16) {
 	return best
 }
 
-// allowed12 says whether TLS 1.2 will end with a suite that HTTP/2 allows.
+// allowed12 reports whether TLS 1.2 will end with a suite that HTTP/2 allows.
 // crypto/tls prefers these to all others, as far as the certificate's key fits.
 func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	if !p.sharesCurve(h.SupportedCurves) {
@@ -92,7 +92,7 @@ func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	return ecdsa == ellipticKey(cert)
 }
 
-// ellipticKey says whether c proves itself in the suites that are named for ECDSA.
+// ellipticKey reports whether c proves itself in the suites that are named for ECDSA.
 func ellipticKey(c *tls.Certificate) bool {
 	if k, ok := c.PrivateKey.(crypto.Signer); ok {
 		switch k.Public().(type) {
@@ -103,7 +103,7 @@ func ellipticKey(c *tls.Certificate) bool {
 	return false
 }
 
-// sharesCurve says whether a key can be exchanged by ECDHE in TLS 1.2.
+// sharesCurve reports whether a key can be exchanged by ECDHE in TLS 1.2.
 func (p *Policy) sharesCurve(offered []tls.CurveID) bool {
 	ours := p.Config.CurvePreferences
 	for _, c := range offered {
@@ -117,7 +117,7 @@ func (p *Policy) sharesCurve(offered []tls.CurveID) bool {
 	return false
 }
 
-// common says whether one of suites is among ours and offered; nil: everything is offered.
+// common reports whether one of suites is among ours and offered; nil: everything is offered.
 func common(ours, suites, offered []uint16) bool {
 	for _, s := range suites {
 		if slices.Contains(ours, s) && (offered == nil || slices.Contains(offered, s)) {

@@ -111,7 +111,7 @@ func TestOfferHTTP2AllocatesNothing(t *testing.T) {
 		t.Error("HTTP/2 is offered to a client that does not ask for it")
 	}
 	hello.SupportedProtos = []string{"h2", "http/1.1"}
-	if got := p.OfferHTTP2(hello); !slices.Equal(got.Config.NextProtos, []string{"h2", "http/1.1"}) || got.Scope != p.Scope {
+	if got := p.OfferHTTP2(hello); !slices.Equal(got.Config.NextProtos, []string{"h2", "http/1.1", "http/1.0"}) || got.Scope != p.Scope {
 		t.Errorf("%q is offered", got.Config.NextProtos)
 	}
 	if n := testing.AllocsPerRun(100, func() { p.OfferHTTP2(hello) }); n != 0 {

@@ -38,7 +38,7 @@ func JA4(h *tls.ClientHelloInfo) string {
 	return head + "_" + ja4Hash(suites, nil) + "_" + ja4Hash(extensions, withoutGREASE(h.SignatureSchemes))
 }
 
-// isGREASE says whether v is one of the values that clients send so that nobody
+// isGREASE reports whether v is one of the values that clients send so that nobody
 // gets used to knowing them all (RFC 8701): 0x0a0a, 0x1a1a and so on.
 func isGREASE[T ~uint16](v T) bool { return v&0x0f0f == 0x0a0a && v>>8 == v&0xff }
 

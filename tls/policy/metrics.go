@@ -31,8 +31,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_tls_handshakes_total",
-			Help: "TLS handshakes by listener, policy, version, cipher suite and result; " +
-				"version and suite are empty where the handshake failed before they were agreed on.",
+			Help: "TLS handshakes by listener, policy, version, cipher suite and result. " +
+				"Version and suite are empty if the handshake failed before they were negotiated.",
 		}, []string{"listener", "policy", "version", "cipher_suite", "result"}),
 	}
 	m.handles.Store(&map[labels]prometheus.Counter{})

@@ -26,15 +26,20 @@ type Policy struct {
 	Config *tls.Config
 	// From lists the client networks that get the policy; empty: everyone.
 	From []netip.Prefix
-	// ClientAuth says whether client certificates are asked for.
+	// ClientAuth reports whether client certificates are asked for.
 	ClientAuth config.ClientAuthMode
+	// SHA1 reports whether weir signs with SHA-1 for clients that accept nothing else.
+	SHA1 bool
 	// Forward says what backends are told of a verified client certificate.
 	Forward []config.ClientCertField
 	// Scope names all that a connection under this policy was asked to prove: a
 	// session resumes, and a connection carries a host's requests, only where it is the same.
 	Scope string
 
-	http2 *Policy // the same with HTTP/2 offered; nil: it never can be
+	revoked *revocation // nil: client certificates cannot be revoked
+
+	http2  *Policy // the variant with HTTP/2; nil: there is none
+	others *offers // the variants with other protocols
 }
 
 // New makes the policy p. certificate chooses the server certificate
@@ -51,24 +56,28 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		MaxVersion:     p.MaxVersion,
 		// Go drops suites from its defaults one by one, never from explicit lists.
 		CipherSuites: slices.Clone(p.CipherSuites),
-		NextProtos:   []string{"http/1.1"},
+		// The last one is for clients that offer nothing else; they are spoken to all the same.
+		NextProtos: []string{"http/1.1", "http/1.0"},
 		// Small first records help browsers on slow links and cost everyone system calls.
 		DynamicRecordSizingDisabled: true,
 	}
 	for _, id := range p.Curves {
 		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
 	}
-	if p.ClientAuth != config.ClientAuthNone {
-		if err := authenticate(c, p); err != nil {
-			return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
-		}
+	revoked, err := newRevocation(p)
+	if err == nil && p.ClientAuth != config.ClientAuthNone {
+		err = authenticate(c, p, revoked)
 	}
-	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth,
-		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p)}
+	if err != nil {
+		return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
+	}
+	made := &Policy{Name: p.Name, Config: c, From: slices.Clone(p.From), ClientAuth: p.ClientAuth, SHA1: p.SHA1,
+		Forward: slices.Clone(p.ClientAuthForward), Scope: scope(p), revoked: revoked}
+	made.others = &offers{attach: func(c *tls.Config) { attach(made.Scope, c) }, made: make(map[string]*Policy)}
 	made.prepareHTTP2()
-	attach(made.Scope, c)
+	made.others.attach(c)
 	if made.http2 != nil {
-		attach(made.Scope, made.http2.Config)
+		made.others.attach(made.http2.Config)
 	}
 	return made, nil
 }
@@ -77,10 +86,10 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 func check(p config.TLSPolicy) error {
 	switch {
 	case p.MinVersion < tls.VersionTLS10 || p.MaxVersion > tls.VersionTLS13 || p.MinVersion > p.MaxVersion:
-		return fmt.Errorf("min_version %s and max_version %s leave no version that weir speaks",
+		return fmt.Errorf("no TLS version that weir supports is between min_version %s and max_version %s",
 			tls.VersionName(p.MinVersion), tls.VersionName(p.MaxVersion))
 	case len(p.CipherSuites) == 0:
-		return errors.New("cipher_suites is empty; leave it out to get the secure ones")
+		return errors.New("cipher_suites is empty; remove it to use the secure ones")
 	}
 	for _, id := range p.CipherSuites {
 		if !implemented(id) {
@@ -99,10 +108,10 @@ func implemented(id uint16) bool {
 }
 
 // authenticate makes c ask for client certificates.
-func authenticate(c *tls.Config, p config.TLSPolicy) error {
+func authenticate(c *tls.Config, p config.TLSPolicy, revoked *revocation) error {
 	c.ClientCAs = x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(p.ClientAuthPool) {
-		return fmt.Errorf("client_auth: the file %s named by ca holds no certificate in PEM form; without a CA nobody can be verified", p.ClientAuthCA)
+		return fmt.Errorf("client_auth: the file %s named by ca contains no PEM certificate; without a CA weir cannot verify client certificates", p.ClientAuthCA)
 	}
 	switch p.ClientAuth {
 	case config.ClientAuthRequest:
@@ -114,7 +123,7 @@ func authenticate(c *tls.Config, p config.TLSPolicy) error {
 	}
 	required := p.ClientAuth == config.ClientAuthRequire
 	roots := c.ClientCAs
-	c.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, roots, required) }
+	c.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, roots, required, revoked) }
 	return nil
 }
 
@@ -124,16 +133,17 @@ var ErrClientCertificate = errors.New("the client certificate is not acceptable"
 
 // verify looks at the client certificate of a session that is resumed as a full
 // handshake would have: expired since, or from a CA that is trusted no more,
-// it is refused (CVE-2025-68121 was about resumption that skipped this).
-func verify(s tls.ConnectionState, roots *x509.CertPool, required bool) error {
+// it is refused (CVE-2025-68121 was about resumption that skipped this). Revoked
+// certificates are refused in both.
+func verify(s tls.ConnectionState, roots *x509.CertPool, required bool, revoked *revocation) error {
 	if len(s.PeerCertificates) == 0 {
 		if required {
-			return fmt.Errorf("%w: none was given and client_auth requires one", ErrClientCertificate)
+			return fmt.Errorf("%w: the client sent none, and client_auth requires one", ErrClientCertificate)
 		}
 		return nil
 	}
 	if !s.DidResume {
-		return nil // crypto/tls has just verified it
+		return revoked.check(s.VerifiedChains, time.Now()) // crypto/tls has just verified it
 	}
 	options := x509.VerifyOptions{
 		Roots:         roots,
@@ -144,19 +154,22 @@ func verify(s tls.ConnectionState, roots *x509.CertPool, required bool) error {
 	for _, c := range s.PeerCertificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	if _, err := s.PeerCertificates[0].Verify(options); err != nil {
+	chains, err := s.PeerCertificates[0].Verify(options)
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrClientCertificate, err)
 	}
-	return nil
+	return revoked.check(chains, options.CurrentTime)
 }
 
 // scope names all that a resumed session takes over from the handshake it was
 // made in: sessions resume only where it is the same.
 func scope(p config.TLSPolicy) string {
-	return fmt.Sprintf("%q %q %x", p.Name, p.ClientAuth, sha256.Sum256(p.ClientAuthPool))
+	// The content of revocation lists is not part of it: when a list changes, clients that
+	// are not revoked keep connection and session, see Standing.
+	return fmt.Sprintf("%q %q %x %q", p.Name, p.ClientAuth, sha256.Sum256(p.ClientAuthPool), p.ClientAuthCRL)
 }
 
-// Allows says whether a client may have the policy. A client address that is
+// Allows reports whether a client may have the policy. A client address that is
 // not known (a Unix socket's) is in no network.
 func (p *Policy) Allows(client netip.Addr) bool {
 	if len(p.From) == 0 {

@@ -53,7 +53,7 @@ func newAuthority(t testing.TB, name string) authority {
 	t.Helper()
 	key := newKey(false)
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -305,7 +305,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	f(func(p *config.TLSPolicy) { p.MinVersion = 0 }, "min_version")
 	f(func(p *config.TLSPolicy) { p.MaxVersion = 0 }, "max_version")
-	f(func(p *config.TLSPolicy) { p.MinVersion, p.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 }, "no version")
+	f(func(p *config.TLSPolicy) { p.MinVersion, p.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 }, "no TLS version")
 	f(func(p *config.TLSPolicy) { p.CipherSuites = nil }, "cipher_suites")
 	f(func(p *config.TLSPolicy) { p.CipherSuites = []uint16{0x0001} }, "cipher_suites")
 	f(func(p *config.TLSPolicy) { p.CipherSuites = []uint16{tls.TLS_AES_128_GCM_SHA256} }, "cipher_suites")
@@ -367,7 +367,8 @@ func TestPlainTextOnATLSPort(t *testing.T) {
 			if len(answer) > 0 && !alert {
 				t.Errorf("%q is answered with %q, want at most a TLS alert", sent, answer)
 			}
-			if r := HandshakeResult(<-result); r != ResultBadRecord && r != ResultClientRefused {
+			r, sslv2 := HandshakeResult(<-result), sent[0] == 0x80
+			if sslv2 != (r == ResultSSLv2Hello) || !sslv2 && r != ResultBadRecord && r != ResultPlainHTTP && r != ResultProxyHeader && r != ResultClientRefused {
 				t.Errorf("%q: the result is %s, want %s", sent, r, ResultBadRecord)
 			}
 		}
@@ -392,7 +393,7 @@ func TestServerFailsClosed(t *testing.T) {
 	bare := newPolicy(t, config.TLSPolicy{}, cert, func(string, *tls.Config) {})
 	f(func(h *tls.ClientHelloInfo) (*Policy, error) { return bare, nil }, "session ticket keys unavailable")
 
-	if !slices.Equal(good.Config.NextProtos, []string{"http/1.1"}) {
+	if !slices.Equal(good.Config.NextProtos, []string{"http/1.1", "http/1.0"}) {
 		t.Errorf("offered by ALPN is %q", good.Config.NextProtos)
 	}
 }

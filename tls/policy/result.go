@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"strings"
@@ -16,14 +17,25 @@ const (
 	ResultTimeout           = "timeout"
 	ResultClientClosed      = "client_closed"       // ended, or reset, by the client without a word
 	ResultClientRefused     = "client_refused"      // by an alert: it does not trust our certificate, mostly
-	ResultBadRecord         = "bad_record"          // not TLS, or not as TLS has it; plain HTTP too
+	ResultBadRecord         = "bad_record"          // not TLS, or TLS that violates the protocol
+	ResultPlainHTTP         = "plain_http"          // an HTTP request without TLS
+	ResultSSLv2Hello        = "sslv2_hello"         // a ClientHello in the format of SSLv2
+	ResultProxyHeader       = "proxy_header"        // a PROXY header that the listener does not expect
 	ResultNoCommonVersion   = "no_common_version"   // nothing in min_version to max_version
 	ResultNoCommonSuite     = "no_common_suite"     // nothing in cipher_suites that fits the certificates, or no curve
 	ResultNoCommonSignature = "no_common_signature" // SHA-1 alone, mostly
 	ResultNoCommonProtocol  = "no_common_protocol"  // ALPN
 	ResultUnknownName       = "unknown_name"        // no certificate
 	ResultClientCertificate = "client_certificate"  // missing where required, or not verified
-	ResultCut               = "cut"                 // by weir: it drains
+	// Client certificates that crypto/tls or crypto/x509 cannot use, whoever issued them.
+	ResultClientCertificateSHA1      = "client_certificate_sha1"      // it, or a CA's in its chain, is signed with SHA-1 or MD5
+	ResultClientCertificateSignature = "client_certificate_signature" // or with RSA-PSS of unusual parameters, DSA and the like
+	ResultClientCertificateKey       = "client_certificate_key"       // weir does not support the key type: RSA-PSS, DSA
+	ResultClientCertificateSerial    = "client_certificate_serial"    // is negative
+
+	ResultRevoked           = "revoked"            // the certificate of the client, or of a CA in its chain
+	ResultRevocationUnknown = "revocation_unknown" // a CA in the chain has no valid list
+	ResultCut               = "cut"                // by weir: it drains
 	ResultOther             = "other"
 )
 
@@ -45,9 +57,15 @@ func HandshakeResult(err error) string {
 		return ResultCut
 	case errors.Is(err, ErrNoCertificate): // before a timeout, which may be why
 		return ResultUnknownName
+	case errors.Is(err, ErrRevoked):
+		return ResultRevoked
+	case errors.Is(err, ErrRevocationUnknown):
+		return ResultRevocationUnknown
 	case errors.As(err, &verification), errors.Is(err, ErrClientCertificate):
-		return ResultClientCertificate
-	case errors.As(err, &record), errors.Is(err, hello.ErrTooLong):
+		return resultOfVerification(err)
+	case errors.As(err, &record):
+		return resultOfRecord(string(record.RecordHeader[:]))
+	case errors.Is(err, hello.ErrTooLong), errors.Is(err, hello.ErrBadSSLv2):
 		return ResultBadRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return ResultTimeout
@@ -66,6 +84,37 @@ func HandshakeResult(err error) string {
 	return resultOfText(err.Error())
 }
 
+// resultOfRecord returns the result for a connection that begins with these five bytes
+// instead of a TLS record.
+func resultOfRecord(begin string) string {
+	switch begin {
+	case "PROXY", "\r\n\r\n\x00":
+		return ResultProxyHeader
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO", "CONNE", "TRACE", "PRI *":
+		return ResultPlainHTTP
+	}
+	if hello.BeginsSSLv2(begin) {
+		return ResultSSLv2Hello
+	}
+	return ResultBadRecord
+}
+
+// resultOfVerification looks whether all is well with a client certificate but the
+// algorithm of a signature on its way. crypto/x509 hints at that in words alone.
+func resultOfVerification(err error) string {
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		return ResultClientCertificate
+	}
+	switch hint := unknown.Error(); {
+	case strings.Contains(hint, "cannot verify signature: insecure algorithm"):
+		return ResultClientCertificateSHA1
+	case strings.Contains(hint, x509.ErrUnsupportedAlgorithm.Error()):
+		return ResultClientCertificateSignature
+	}
+	return ResultClientCertificate
+}
+
 // causes are what crypto/tls says where it has no type or value for a cause.
 // A test provokes each of them, so that a change in Go does not go unnoticed.
 var causes = []struct{ text, result string }{
@@ -81,6 +130,9 @@ var causes = []struct{ text, result string }{
 	{"tls: client requested unsupported application protocols", ResultNoCommonProtocol},
 	{"tls: no certificates configured", ResultUnknownName},
 	{"tls: client didn't provide a certificate", ResultClientCertificate},
+	{"tls: failed to parse client certificate: x509: negative serial number", ResultClientCertificateSerial},
+	{"tls: failed to parse client certificate: x509: unsupported elliptic curve", ResultClientCertificateKey},
+	{"tls: client certificate contains an unsupported public key", ResultClientCertificateKey},
 	{"tls: failed to parse client certificate", ResultClientCertificate},
 	{"tls: client sent certificate containing RSA key larger than", ResultClientCertificate},
 	{"tls: client certificate ", ResultClientCertificate},

@@ -38,13 +38,18 @@ func TestHandshakeResultOfErrors(t *testing.T) {
 	f(conn.ErrCut, ResultCut)
 	f(fmt.Errorf("shaking hands: %w", tls.RecordHeaderError{Msg: "no"}), ResultBadRecord)
 	f(fmt.Errorf("%w: over 5 bytes", hello.ErrTooLong), ResultBadRecord)
+	f(fmt.Errorf("reading: %w", hello.ErrBadSSLv2), ResultBadRecord)
 	f(&net.OpError{Op: "remote error", Err: tls.AlertError(48)}, ResultClientRefused)
 	f(&net.OpError{Op: "local error", Err: tls.AlertError(20)}, ResultBadRecord)
 	f(fmt.Errorf("%w: no", ErrClientCertificate), ResultClientCertificate)
 	f(errors.New("something else"), ResultOther)
 	f(&net.OpError{Op: "read", Err: errors.New("something else")}, ResultOther)
-	_, _, err := hello.Read(strings.NewReader("GET / HTTP/1.1\r\n\r\n"), 0)
-	f(err, ResultBadRecord)
+	for begin, want := range map[string]string{"GET / HTTP/1.1\r\n\r\n": ResultPlainHTTP, "PRI * HTTP/2.0\r\n": ResultPlainHTTP,
+		"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n": ResultProxyHeader, "\r\n\r\n\x00\r\nQUIT\n\x21": ResultProxyHeader, "SSH-2.0-x\r\n": ResultBadRecord,
+		"\x80\x09\x01\x03\x01\x00\x00\x00\x00\x00\x00": ResultBadRecord, "\x80\x09\x02\x03\x01\x00\x00\x00\x00\x00\x00": ResultBadRecord} {
+		_, _, err := hello.Read(strings.NewReader(begin), 0)
+		f(err, want)
+	}
 }
 
 // crypto/tls names most causes in words alone; real handshakes provoke them here.
@@ -105,7 +110,9 @@ func TestHandshakeResultOfHandshakes(t *testing.T) {
 		old[i] = 0xfe
 	}
 	f2("signatures", old, ResultNoCommonSignature)
-	f2("plain HTTP", []byte("GET / HTTP/1.1\r\n\r\n"), ResultBadRecord)
+	f2("plain HTTP", []byte("GET / HTTP/1.1\r\n\r\n"), ResultPlainHTTP)
+	f2("SSLv2", []byte("\x80\x2e\x01\x03\x01\x00\x03\x00\x00\x00\x20\x00\x00\x2f"), ResultSSLv2Hello)
+	f2("SSLv2, longer than 255 bytes", []byte("\x81\x2e\x01\x03\x01\x00\x03\x00\x00\x00\x20\x00\x00\x2f"), ResultSSLv2Hello)
 	f2("a hello with its length wrong", append([]byte{22, 3, 1, 0, 6, 1, 0, 0, 2, 9, 9}, sent...), ResultBadRecord)
 	f2("a hello too long", []byte("\x16\x03\x01\x00\x04\x01\xff\xff\xff"), ResultBadRecord)
 	f2("another message first", []byte("\x16\x03\x01\x00\x04\x0e\x00\x00\x00"), ResultBadRecord)

@@ -182,7 +182,7 @@ func TestVerify(t *testing.T) {
 		if leaf != nil {
 			s.PeerCertificates = []*x509.Certificate{leaf, other.cert}
 		}
-		err := verify(s, roots, required)
+		err := verify(s, roots, required, nil)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrClientCertificate) {
 			t.Errorf("leaf %v, resumed %v, required %v: %v", leaf != nil, resumed, required, err)
 		}

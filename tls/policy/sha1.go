@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -19,17 +20,17 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// crypto/tls signs nothing with SHA-1 in TLS 1.2 (RFC 9155) unless GODEBUG says
-// tlssha1=1, and that holds for the whole process. So it is switched on only
-// while some policy wants it, and every policy says with each certificate what
-// that may sign with: those that do not want SHA-1 are as without the switch.
-// TLS 1.0 and 1.1 know no other signatures and TLS 1.3 never takes these.
+// In TLS 1.2, crypto/tls neither makes nor accepts signatures with SHA-1 (RFC 9155), unless
+// GODEBUG has tlssha1=1. This setting is for the whole process. weir sets it only while a
+// policy or a backend has sha1_signatures. Each policy lists the signature algorithms of its
+// certificates, so the setting does not affect the other policies. TLS 1.0 and 1.1 have only
+// SHA-1, and TLS 1.3 never uses it.
 
-// AdmitSHA1 lets crypto/tls sign with SHA-1 in TLS 1.2, or not; it does not
-// until it is told to. It is for the whole process and goes by what the policies
-// in use want (config.TLSPolicy.SHA1): none gains anything by it that does not.
-// What the process does as a client of TLS 1.2 changes, too, and so does what
-// clients may sign with: see CheckSHA1.
+// AdmitSHA1 turns signatures with SHA-1 in TLS 1.2 on or off, for the whole process. They are
+// off at the start. Turn them on if a policy or a backend in use has them (WantsSHA1). The
+// other policies do not change. All backends then accept such signatures, because crypto/tls
+// has no setting for one connection. All policies accept them from clients, unless CheckSHA1
+// refuses them.
 func AdmitSHA1(on bool) {
 	settings := strings.Split(os.Getenv("GODEBUG"), ",")
 	settings = slices.DeleteFunc(settings, func(s string) bool { return s == "" || strings.HasPrefix(s, "tlssha1=") })
@@ -41,20 +42,29 @@ func AdmitSHA1(on bool) {
 	}
 }
 
-// CheckSHA1 says whether policies may be used together. While one of them
-// admits SHA-1, a client's CertificateVerify in TLS 1.2 may be signed with it
-// under every policy: crypto/tls offers no means to refuse that for one of them.
+// CheckSHA1 returns an error if these policies and backends cannot be used together. While
+// one of them admits SHA-1, a client's CertificateVerify in TLS 1.2 may be signed with
+// it under every policy: crypto/tls offers no means to refuse that for one of them.
 // So a policy with client_auth has to admit SHA-1 itself, or leave TLS 1.2 out.
-func CheckSHA1(policies []config.TLSPolicy) error {
-	wants := slices.IndexFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 })
-	if wants < 0 {
+func CheckSHA1(policies []config.TLSPolicy, backends []config.Backend) error {
+	wanted := "" // by whom
+	if i := slices.IndexFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }); i >= 0 {
+		wanted = "the policy " + policies[i].Name
+	}
+	if i := slices.IndexFunc(backends, backendSHA1); i >= 0 {
+		if err := sha1Possible(); err != nil {
+			return fmt.Errorf("backend %s: tls.%w", backends[i].Name, err)
+		}
+		wanted = cmp.Or(wanted, "the backend "+backends[i].Name)
+	}
+	if wanted == "" {
 		return nil
 	}
 	for _, p := range policies {
 		if p.ClientAuth != config.ClientAuthNone && !p.SHA1 && p.MinVersion <= tls.VersionTLS12 && p.MaxVersion >= tls.VersionTLS12 {
-			err := fmt.Errorf("TLS policy %s: client_auth with TLS 1.2 cannot stand beside the policy %s with sha1_signatures, "+
-				"because clients could prove their certificates with SHA-1 signatures here, too; "+
-				"set min_version: \"1.3\", or sha1_signatures: true if that is acceptable", p.Name, policies[wants].Name)
+			err := fmt.Errorf("TLS policy %s: client_auth with TLS 1.2 cannot be combined with sha1_signatures of %s, "+
+				"because weir would then accept SHA-1 signatures of client certificates here as well; "+
+				"set min_version: \"1.3\", or sha1_signatures: true if that is acceptable", p.Name, wanted)
 			if p.Position.Line > 0 {
 				err = fmt.Errorf("%s: %w", p.Position, err)
 			}
@@ -64,7 +74,14 @@ func CheckSHA1(policies []config.TLSPolicy) error {
 	return nil
 }
 
-// sha1Possible says whether the switch is there: Go keeps such settings for two
+// WantsSHA1 reports whether some policy or backend admits SHA-1: see AdmitSHA1.
+func WantsSHA1(policies []config.TLSPolicy, backends []config.Backend) bool {
+	return slices.ContainsFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }) || slices.ContainsFunc(backends, backendSHA1)
+}
+
+func backendSHA1(b config.Backend) bool { return b.UsesTLS() && b.TLS.SHA1 }
+
+// sha1Possible reports whether the switch is there: Go keeps such settings for two
 // years or more (this one came with Go 1.25), and FIPS 140 mode overrides it.
 func sha1Possible() error {
 	const counter = "/godebug/non-default-behavior/tlssha1:events"
@@ -72,7 +89,7 @@ func sha1Possible() error {
 	case fips140.Enabled():
 		return errors.New("sha1_signatures: SHA-1 signatures are not possible in FIPS 140 mode")
 	case !slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == counter }):
-		return errors.New("sha1_signatures: the Go that this weir was built with cannot sign with SHA-1 any more; use a weir built with an older one for these clients")
+		return errors.New("sha1_signatures: the Go version of this weir cannot sign with SHA-1 any more; use a weir built with an older Go version for these clients")
 	}
 	return nil
 }

@@ -252,9 +252,10 @@ func TestCheckSHA1(t *testing.T) {
 	mtls := func(min, max uint16, sha1 bool) config.TLSPolicy {
 		return config.TLSPolicy{Name: "partners", MinVersion: min, MaxVersion: max, ClientAuth: config.ClientAuthRequest, SHA1: sha1}
 	}
+	var backends []config.Backend
 	f := func(want bool, policies ...config.TLSPolicy) {
 		t.Helper()
-		if err := CheckSHA1(policies); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "TLS policy partners") {
+		if err := CheckSHA1(policies, backends); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "TLS policy partners") {
 			t.Errorf("%+v: %v", policies, err)
 		}
 	}
@@ -266,6 +267,23 @@ func TestCheckSHA1(t *testing.T) {
 	f(true, sha1, mtls(tls.VersionTLS13, tls.VersionTLS13, false))
 	f(true, sha1, mtls(tls.VersionTLS10, tls.VersionTLS11, false)) // where SHA-1 is all there is
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
+	old := config.NewBackend("old")
+	old.TLS.SHA1 = true
+	backends = append(backends, config.NewBackend("app"), old)
+	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, false)) // it speaks no TLS
+	if WantsSHA1(nil, backends) {
+		t.Error("a backend without TLS wants SHA-1")
+	}
+	backends[1].Protocol = config.ProtocolHTTPS
+	f(true, mtls(tls.VersionTLS13, tls.VersionTLS13, false))
+	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
+	f(false, mtls(tls.VersionTLS12, tls.VersionTLS13, false))
+	if err := CheckSHA1([]config.TLSPolicy{mtls(tls.VersionTLS12, tls.VersionTLS13, false)}, backends); !strings.Contains(err.Error(), "the backend old") {
+		t.Error(err)
+	}
+	if !WantsSHA1(nil, backends) || !WantsSHA1([]config.TLSPolicy{sha1}, nil) || WantsSHA1(nil, backends[:1]) {
+		t.Error("the switch does not go by who wants it")
+	}
 }
 
 func TestSHA1WithOpenSSL(t *testing.T) {

@@ -37,7 +37,7 @@ func openDirectory(path string, log *zap.Logger) (Storage, error) {
 	}
 	d := &directory{files: certmagic.FileStorage{Path: path}, locks: make(map[string]*os.File)}
 	if err := makeFolders(path); err != nil {
-		return nil, fmt.Errorf("storage %s: cannot make the directory: %w", path, err)
+		return nil, fmt.Errorf("storage %s: cannot create the directory: %w", path, err)
 	}
 	if err := d.checkMode(log); err != nil {
 		return nil, err
@@ -65,9 +65,9 @@ func (d *directory) checkMode(log *zap.Logger) error {
 	case !info.IsDir():
 		return fmt.Errorf("storage %s: it is not a directory", d)
 	case mode&0o002 != 0:
-		return fmt.Errorf("storage %s: everybody can write to it (mode %04o), and so replace private keys; chmod it to 0700 or name a directory below it", d, mode)
+		return fmt.Errorf("storage %s: all users can write to it (mode %04o), and could replace private keys; chmod it to 0700 or name a directory below it", d, mode)
 	case mode&0o077 != 0:
-		log.Warn("others than its owner have access to the storage directory, where private keys are; chmod it to 0700 (systemd: StateDirectoryMode=0700)",
+		log.Warn("other users than its owner can access the storage directory with the private keys; chmod it to 0700 (systemd: StateDirectoryMode=0700)",
 			zap.String("storage", d.String()), zap.String("mode", fmt.Sprintf("%04o", mode)))
 	}
 	return nil

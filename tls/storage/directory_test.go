@@ -124,7 +124,7 @@ func TestDirectoriesThatOthersReach(t *testing.T) {
 	f(0o750, true, "")
 	f(0o755, true, "")
 	f(0o770, true, "") // a volume of Kubernetes with fsGroup
-	f(0o777, false, "everybody can write to it (mode 0777)")
+	f(0o777, false, "all users can write to it (mode 0777)")
 }
 
 func TestDirectoriesThatAreNone(t *testing.T) {

@@ -128,7 +128,7 @@ func (r *remote) keep(ctx context.Context, l *lease) {
 			until = asked.Add(r.lease)
 			continue
 		case err == nil:
-			err = errors.New("somebody else has it, or the storage forgot it")
+			err = errors.New("another process holds it, or the storage lost it")
 		case time.Now().Before(until):
 			continue
 		}
@@ -176,7 +176,7 @@ func (r *remote) RenewLockLease(ctx context.Context, name string, _ time.Duratio
 	}
 	ok, err := r.ask(ctx, take, name, l.token)
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: somebody else has it", ErrLockLost)
+		err = fmt.Errorf("%w: another process holds it", ErrLockLost)
 	}
 	if err != nil {
 		return failed(r, "renew the lock", name, err)

@@ -94,7 +94,8 @@ func (d *directory) tryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// reserve says whether nobody in this process has or is taking a lock, and makes the caller the one.
+// reserve reserves a lock for the caller. It returns false if another goroutine of this
+// process has the lock or has reserved it.
 func (d *directory) reserve(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +149,7 @@ func lockFile(path string) (*os.File, error) {
 		return nil, nil
 	case err != nil:
 		f.Close()
-		return nil, fmt.Errorf("the file system gives no lock on %s: %w; name another storage", path, err)
+		return nil, fmt.Errorf("cannot lock the file %s: %w; let storage name a directory on a file system with locks", path, err)
 	}
 	// The one who had it has removed the file before the lock: what is locked now may be a file that nobody will find.
 	mine, err := f.Stat()
@@ -175,7 +176,7 @@ func unlockFile(f *os.File) error {
 	}
 	there, err := os.Stat(f.Name())
 	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
-		return fmt.Errorf("%w: somebody removed %s", ErrLockLost, f.Name())
+		return fmt.Errorf("%w: another process removed %s", ErrLockLost, f.Name())
 	}
 	if err == nil {
 		err = os.Remove(f.Name())

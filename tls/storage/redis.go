@@ -109,7 +109,7 @@ func redisOptions(address string) (*redis.Options, string, error) {
 	o.Password, _ = u.User.Password()
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
-			return nil, "", fmt.Errorf("storage at redis %s: its path is not the number of a database", o.Addr)
+			return nil, "", fmt.Errorf("storage at redis %s: the path of the URL is not a database number", o.Addr)
 		}
 	}
 	if u.Scheme == "rediss" {

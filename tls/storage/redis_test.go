@@ -215,7 +215,7 @@ func TestURLsThatAreNone(t *testing.T) {
 	}
 	f("redis://user:hunter2@[::1/", "not the URL of a Redis")
 	f("redis://:hunter2@/1", "not the URL of a Redis")
-	f("redis://:hunter2@example.org/one", "example.org:6379: its path is not the number")
+	f("redis://:hunter2@example.org/one", "example.org:6379: the path of the URL is not a database number")
 	f("consul://:hunter2@example.org", "neither an absolute directory nor")
 }
 

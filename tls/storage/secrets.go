@@ -74,7 +74,7 @@ func newSecretStorage(c *api.Client, namespace, prefix string, log *zap.Logger) 
 
 // lock does something to a lock.
 func (s *secretStorage) lock(ctx context.Context, what deed, name, token string) (bool, error) {
-	c := api.Claim{Name: s.objectName("lock/" + name), Holder: token, Duration: s.lease, Labels: map[string]string{storageLabel: s.prefix},
+	c := api.Bid{Name: s.objectName("lock/" + name), Holder: token, Duration: s.lease, Labels: map[string]string{storageLabel: s.prefix},
 		Annotations: map[string]string{keyAnnotation: name}}
 	switch what {
 	case take:
@@ -113,7 +113,7 @@ func (s *secretStorage) refused(verb, name string, err error) error {
 func (s *secretStorage) Store(ctx context.Context, key string, value []byte) error {
 	return s.on(ctx, "store", key, false, func(ctx context.Context, key string) error {
 		if len(value) > maxValue {
-			return fmt.Errorf("%d bytes are more than the %d that a Secret takes", len(value), maxValue)
+			return fmt.Errorf("the value has %d bytes, and a Secret can hold %d", len(value), maxValue)
 		}
 		o := s.secret(key, value)
 		for range 2 { // somebody else may make or delete it in between
@@ -126,7 +126,7 @@ func (s *secretStorage) Store(ctx context.Context, key string, value []byte) err
 				return s.orFailed("create", o.Name, err)
 			}
 		}
-		return errors.New("others make and delete it at the same time")
+		return errors.New("other processes create and delete the Secret at the same time")
 	})
 }
 

@@ -87,7 +87,7 @@ func TestSecretFailures(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	_, err = open("secrets://weir", zap.NewNop())
-	isSentence(t, err, "cannot reach an API server as Pods do")
+	isSentence(t, err, "cannot connect to an API server with the service account of a Pod")
 }
 
 // A lock is extended while it is held, so nobody takes it over.

@@ -42,7 +42,7 @@ type Storage interface {
 
 // ErrLockLost is in the error of Unlock when the lock could not be kept for all
 // of the time, so that somebody else may have had it, too.
-var ErrLockLost = errors.New("the lock was lost while it was held")
+var ErrLockLost = errors.New("this process lost the lock")
 
 // errClosed is what a closed storage answers.
 var errClosed = errors.New("the storage was closed")
@@ -124,7 +124,7 @@ func (h *handle) forget() {
 	}
 }
 
-// leave says whether that was the last user.
+// leave reports whether that was the last user.
 func (h *handle) leave() bool {
 	shared.Lock()
 	defer shared.Unlock()
@@ -167,7 +167,7 @@ func (o *once) Close() error { return o.close() }
 func clean(key string) (string, error) {
 	k := path.Clean(strings.Trim(key, "/"))
 	if !fs.ValidPath(k) || strings.ContainsRune(k, 0) {
-		return "", fmt.Errorf("%q is no key: %w", key, fs.ErrInvalid)
+		return "", fmt.Errorf("%q is not a key: %w", key, fs.ErrInvalid)
 	}
 	return k, nil
 }

@@ -1,9 +1,9 @@
-// Package api reaches a cluster's API server: for what is watched (config/kube),
-// for what is written to it (config/kube/control), and for what replicas keep in
-// it (tls/storage). It is made of client-go's parts, for the kinds that weir has
-// to do with: the whole of client-go knows every kind there is, and is larger
-// than all of weir. Leader election and event recorders of client-go need that
-// whole, which is why Leases are taken here.
+// Package api connects to the API server of a cluster: to watch objects
+// (config/kube), to write to them (config/kube/control), and to store the state of
+// replicas (tls/storage). It uses parts of client-go, for the kinds that weir needs:
+// the whole of client-go registers every kind, and is larger than all of weir.
+// client-go's leader election and event recorders need the whole, so this package
+// has its own Leases.
 package api
 
 import (
@@ -33,18 +33,18 @@ import (
 // Client reaches an API server, group by group.
 type Client struct {
 	Core, Networking, Discovery, Coordination rest.Interface
-	// Namespace is the one that this process is in, or that the kubeconfig names.
+	// Namespace is the namespace of this process, or the one in the kubeconfig.
 	Namespace string
 }
 
-// inPod is the file that says which namespace a Pod is in.
+// inPod is the file with the namespace of a Pod.
 const inPod = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// silence switches off what client-go logs, for the whole process: what fails is returned.
+// silence turns client-go's log off for the whole process; errors are returned instead.
 var silence = sync.OnceFunc(func() { klog.SetLogger(logr.Discard()) })
 
-// Connect makes a Client as the file kubeconfig says, or as Pods do where it is
-// empty. It does not wait for the API server.
+// Connect makes a Client from the file kubeconfig, or from the service account of the
+// Pod if kubeconfig is empty. It does not wait for the API server.
 func Connect(kubeconfig string) (*Client, error) {
 	silence()
 	settings, namespace, err := clientSettings(kubeconfig)
@@ -58,14 +58,14 @@ func Connect(kubeconfig string) (*Client, error) {
 	settings.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	settings.AcceptContentTypes, settings.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
 	settings.UserAgent = "weir"
-	settings.QPS, settings.Burst = 1000, 1000 // no more than a fuse: who writes has a pace
+	settings.QPS, settings.Burst = 1000, 1000 // a safety limit only: package control has a pace of its own
 	c := &Client{Namespace: namespace}
 	for gv, to := range map[schema.GroupVersion]*rest.Interface{
 		corev1.SchemeGroupVersion: &c.Core, networkingv1.SchemeGroupVersion: &c.Networking,
 		discoveryv1.SchemeGroupVersion: &c.Discovery, coordinationv1.SchemeGroupVersion: &c.Coordination,
 	} {
 		if *to, err = forGroup(*settings, gv); err != nil {
-			return nil, fmt.Errorf("preparing the client of the API server at %s: %w; look at the kubeconfig", settings.Host, err)
+			return nil, fmt.Errorf("cannot make a client for the API server at %s: %w; check the kubeconfig", settings.Host, err)
 		}
 	}
 	return c, nil
@@ -77,13 +77,13 @@ func newScheme() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme,
 		coordinationv1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("preparing the kinds of the API server: %w", err)
+			return nil, fmt.Errorf("cannot register the kinds of the API server: %w", err)
 		}
 	}
 	return scheme, nil
 }
 
-// clientSettings are those of a file, or of the service account in a Pod.
+// clientSettings are the settings of a kubeconfig, or of the service account of a Pod.
 func clientSettings(kubeconfig string) (settings *rest.Config, namespace string, err error) {
 	if kubeconfig != "" {
 		file := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, nil)
@@ -96,12 +96,18 @@ func clientSettings(kubeconfig string) (settings *rest.Config, namespace string,
 		return settings, namespace, nil
 	}
 	if settings, err = rest.InClusterConfig(); err != nil {
-		return nil, "", fmt.Errorf("cannot reach an API server as Pods do: %w; run weir in a Pod with a service account, or set kubernetes.kubeconfig", err)
+		return nil, "", fmt.Errorf("cannot connect to an API server with the service account of a Pod: %w; run weir in a Pod with a service account, or set kubernetes.kubeconfig", err)
 	}
-	if data, err := os.ReadFile(inPod); err == nil {
-		namespace = strings.TrimSpace(string(data))
+	return settings, OwnNamespace(), nil
+}
+
+// OwnNamespace is the namespace of the Pod of this process; empty outside of a Pod.
+func OwnNamespace() string {
+	data, err := os.ReadFile(inPod)
+	if err != nil {
+		return ""
 	}
-	return settings, namespace, nil
+	return strings.TrimSpace(string(data))
 }
 
 func forGroup(settings rest.Config, gv schema.GroupVersion) (rest.Interface, error) {
@@ -112,12 +118,12 @@ func forGroup(settings rest.Config, gv schema.GroupVersion) (rest.Interface, err
 	return rest.RESTClientFor(&settings)
 }
 
-// Timeout bounds one request that is no watch.
+// Timeout limits each request except watches.
 const Timeout = 10 * time.Second
 
-// Failure makes a sentence of what a request failed with: what was to be done
-// (a verb), to what (a resource and maybe a name), and in which namespace. It
-// tells rights that are missing from an API server that does not answer.
+// Failure makes an error for a failed request, with its verb, its resource (and maybe
+// the name of the object) and its namespace. It distinguishes a missing right from an
+// API server that does not answer.
 func Failure(verb, what, namespace string, err error) error {
 	where := ""
 	if namespace != "" {
@@ -126,22 +132,26 @@ func Failure(verb, what, namespace string, err error) error {
 	if IsDenied(err) {
 		return fmt.Errorf("weir has no right to %s %s%s: give its service account the verb %q on %q (%w)", verb, what, where, verb, resource(what), err)
 	}
-	return fmt.Errorf("the API server does not let weir %s %s%s: %w", verb, what, where, err)
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return fmt.Errorf("weir cannot reach the API server to %s %s%s: %w", verb, what, where, err)
+	}
+	return fmt.Errorf("the API server failed to %s %s%s: %w", verb, what, where, err)
 }
 
-// resource is what of Failure without a name.
+// resource returns the resource in "resource name", the form that Failure takes.
 func resource(what string) string {
 	name, _, _ := strings.Cut(what, " ")
 	return name
 }
 
-// IsDenied says whether a right is missing, so that asking again soon is of no use.
+// IsDenied reports whether a right is missing, so that it is useless to try again soon.
 func IsDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
 
-// IsAway says whether the API server failed, and did not merely say no: the same
-// request may succeed later. Who breaks off a request learns nothing of it.
+// IsAway reports whether the API server failed, rather than refused the request: the same
+// request may succeed later. A canceled request says nothing about the API server.
 func IsAway(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -154,7 +164,7 @@ func IsAway(err error) bool {
 	return code >= 500 || code == 429 || code == 401
 }
 
-// bounded is ctx for one request.
+// bounded is ctx with the Timeout of one request.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, Timeout)
 }

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Leases are the Lease objects of a namespace, as locks that one of many
-// processes holds, and that another may take over when their holder has died.
+// Leases are the Lease objects of a namespace, used as locks: one process holds a
+// Lease, and another may take it over when the holder has died.
 //
-// Clocks of machines are not compared: a Lease is stale when it was seen here
-// not to change for as long as it says. So who comes new waits for that long
-// once, or since the API server last failed: nobody could extend anything then.
-// What one holds it has to extend well before; what two do at the same time, one
-// wins, by the object's resource version.
+// Clocks of machines are not compared: a Lease is stale if this process has seen no
+// change of it for its duration. So a new process waits for that time once. The time
+// starts again when the API server fails, because then no holder can extend its
+// Lease. A holder must extend its Lease well before it expires. If two processes
+// change a Lease at the same time, its resource version decides which one succeeds.
 type Leases struct {
 	client    rest.Interface
 	namespace string
@@ -28,22 +28,22 @@ type Leases struct {
 	seen map[string]sighting
 }
 
-// sighting is since when a Lease has been as it is, and for how long it lasts.
+// sighting is when this process saw the last change of a Lease, and its duration.
 type sighting struct {
 	version string
 	since   time.Time
 	lasts   time.Duration
 }
 
-// NewLeases are the Leases of a namespace.
+// NewLeases returns the Leases of a namespace.
 func NewLeases(c *Client, namespace string) *Leases {
 	return &Leases{client: c.Coordination, namespace: namespace, seen: make(map[string]sighting)}
 }
 
-// Claim is what one who wants a Lease writes into it.
-type Claim struct {
+// Bid is what a process writes into a Lease that it takes.
+type Bid struct {
 	Name        string
-	Holder      string        // of no other process, ever
+	Holder      string        // no other process ever has the same
 	Duration    time.Duration // whole seconds
 	Labels      map[string]string
 	Annotations map[string]string
@@ -51,10 +51,10 @@ type Claim struct {
 
 const leases = "leases"
 
-// Take takes a Lease that is free, stale or held by the same holder already,
-// and extends it. False: somebody else has it.
-func (l *Leases) Take(ctx context.Context, c Claim) (bool, error) {
-	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+// Take takes a Lease that is free, stale or already held by the same holder, and
+// extends it. False: another process holds it.
+func (l *Leases) Take(ctx context.Context, c Bid) (bool, error) {
+	return l.modify(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
 		if held == nil {
 			l.forget(c.Name)
 			return l.create(ctx, c)
@@ -66,10 +66,10 @@ func (l *Leases) Take(ctx context.Context, c Claim) (bool, error) {
 	})
 }
 
-// Extend makes a Lease last for its duration from now. False: somebody else has
-// it, or nobody.
-func (l *Leases) Extend(ctx context.Context, c Claim) (bool, error) {
-	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+// Extend makes a Lease last for its duration from now. False: this holder does not
+// hold it.
+func (l *Leases) Extend(ctx context.Context, c Bid) (bool, error) {
+	return l.modify(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
 		if held == nil || holderOf(held) != c.Holder {
 			return false, nil
 		}
@@ -77,9 +77,9 @@ func (l *Leases) Extend(ctx context.Context, c Claim) (bool, error) {
 	})
 }
 
-// Drop gives a Lease back: it deletes the object. False: somebody else has it, or nobody.
-func (l *Leases) Drop(ctx context.Context, c Claim) (bool, error) {
-	return l.settle(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
+// Drop gives a Lease up by deleting the object. False: this holder does not hold it.
+func (l *Leases) Drop(ctx context.Context, c Bid) (bool, error) {
+	return l.modify(ctx, c, func(held *coordinationv1.Lease) (bool, error) {
 		if held == nil || holderOf(held) != c.Holder {
 			return false, nil
 		}
@@ -87,13 +87,13 @@ func (l *Leases) Drop(ctx context.Context, c Claim) (bool, error) {
 	})
 }
 
-// errMoved says that a Lease is no longer as it was found.
-var errMoved = errors.New("the Lease has changed meanwhile")
+// errMoved is returned if a Lease has changed since it was read.
+var errMoved = errors.New("another process changed the Lease")
 
-// settle calls f with what there is, nil for nothing. What changes in between is
-// looked at anew: it may have been a request of this very holder, that was given
-// up and arrives late.
-func (l *Leases) settle(ctx context.Context, c Claim, f func(*coordinationv1.Lease) (bool, error)) (ok bool, err error) {
+// modify calls f with the Lease, or nil if there is none. If the Lease changes
+// meanwhile, modify begins again: the change may be a request of this holder that
+// was given up and arrived late.
+func (l *Leases) modify(ctx context.Context, c Bid, f func(*coordinationv1.Lease) (bool, error)) (ok bool, err error) {
 	for range 3 {
 		held, err := l.get(ctx, c.Name)
 		switch {
@@ -106,11 +106,11 @@ func (l *Leases) settle(ctx context.Context, c Claim, f func(*coordinationv1.Lea
 			return ok, err
 		}
 	}
-	return false, nil // somebody else is at it
+	return false, nil // another process changes it
 }
 
-// Alive lists the Leases that a label selector finds and that are not stale.
-// Those that are, and have been for as long again, are deleted.
+// Alive lists the Leases with a label that are not stale. It deletes those that have
+// been stale for as long as their duration.
 func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.Lease, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -127,15 +127,15 @@ func (l *Leases) Alive(ctx context.Context, selector string) ([]coordinationv1.L
 		case age <= durationOf(one)/2, age <= durationOf(one) && !longGone(one):
 			alive = append(alive, *one)
 		case age > 2*durationOf(one):
-			l.remove(ctx, one) // or the next time
+			l.remove(ctx, one) // on an error, the next call tries again
 		}
 	}
 	return alive, nil
 }
 
-// longGone is what clocks are good enough for: a Lease that nobody has extended
-// for some times its duration, by who was not there to see it. The API server may
-// have been away as long, so there is time for the living to extend theirs.
+// longGone reports whether a Lease that this process has just seen for the first time
+// was not extended for several durations; clocks are exact enough for that. The API
+// server may have been away as long, so the check waits for holders to extend theirs.
 func longGone(held *coordinationv1.Lease) bool {
 	renewed := held.Spec.RenewTime
 	return renewed != nil && time.Since(renewed.Time) > 3*durationOf(held)+time.Minute
@@ -148,7 +148,7 @@ func (l *Leases) get(ctx context.Context, name string) (*coordinationv1.Lease, e
 	return held, l.told(l.client.Get().Namespace(l.namespace).Resource(leases).Name(name).Do(ctx).Into(held))
 }
 
-func (l *Leases) create(ctx context.Context, c Claim) (bool, error) {
+func (l *Leases) create(ctx context.Context, c Bid) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	wanted := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: l.namespace}}
@@ -163,8 +163,8 @@ func (l *Leases) create(ctx context.Context, c Claim) (bool, error) {
 	return true, nil
 }
 
-// put writes the claim over what was found, if that is still what is there.
-func (l *Leases) put(ctx context.Context, found *coordinationv1.Lease, c Claim) (bool, error) {
+// put writes the bid into a Lease that has not changed since it was read.
+func (l *Leases) put(ctx context.Context, found *coordinationv1.Lease, c Bid) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	c.fill(found)
@@ -179,7 +179,7 @@ func (l *Leases) put(ctx context.Context, found *coordinationv1.Lease, c Claim) 
 	return true, nil
 }
 
-// remove deletes a Lease if it is still as it was found.
+// remove deletes a Lease that has not changed since it was read.
 func (l *Leases) remove(ctx context.Context, found *coordinationv1.Lease) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -195,8 +195,8 @@ func (l *Leases) remove(ctx context.Context, found *coordinationv1.Lease) (bool,
 	return true, nil
 }
 
-// fill writes a claim into a Lease.
-func (c Claim) fill(held *coordinationv1.Lease) {
+// fill writes a bid into a Lease.
+func (c Bid) fill(held *coordinationv1.Lease) {
 	now := metav1.NowMicro()
 	if holderOf(held) != c.Holder {
 		if held.Spec.AcquireTime != nil {
@@ -229,7 +229,7 @@ func durationOf(held *coordinationv1.Lease) time.Duration {
 
 func (l *Leases) stale(held *coordinationv1.Lease) bool { return l.age(held) > durationOf(held) }
 
-// age is for how long a Lease was seen not to change.
+// age is the time since this process saw the last change of a Lease.
 func (l *Leases) age(held *coordinationv1.Lease) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,9 +241,8 @@ func (l *Leases) age(held *coordinationv1.Lease) time.Duration {
 	return time.Since(s.since)
 }
 
-// told passes on what a request ended with. One that the API server did not
-// answer, or failed at, makes all Leases as old as if they were seen anew: who
-// lives could not extend them either.
+// told returns the error of a request. If the API server did not answer, or failed,
+// the age of all Leases starts again: their holders could not extend them either.
 func (l *Leases) told(err error) error {
 	if IsAway(err) {
 		l.mu.Lock()
@@ -253,8 +252,8 @@ func (l *Leases) told(err error) error {
 	return err
 }
 
-// FreeIn is how long it takes until a Lease that another was seen to hold is
-// stale, if nobody extends it; 0 where nobody was seen.
+// FreeIn is the time until a Lease of another holder is stale if the holder does not
+// extend it; 0 if no other holder was seen.
 func (l *Leases) FreeIn(name string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

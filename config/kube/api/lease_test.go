@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,8 +28,8 @@ func newLeases(t *testing.T, f *fake.API) *api.Leases {
 func TestLeases(t *testing.T) {
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
-	mine := api.Claim{Name: "x", Holder: "a", Duration: time.Minute}
-	theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Minute}
+	mine := api.Bid{Name: "x", Holder: "a", Duration: time.Minute}
+	theirs := api.Bid{Name: "x", Holder: "b", Duration: time.Minute}
 	check := func(what string, want bool) func(bool, error) {
 		return func(got bool, err error) {
 			t.Helper()
@@ -61,7 +62,7 @@ func TestLeases(t *testing.T) {
 // Of many who find a Lease stale at once one gets it.
 func TestStaleLeaseIsTakenOnce(t *testing.T) {
 	f := fake.New(t)
-	dead := api.Claim{Name: "x", Holder: "dead", Duration: time.Second}
+	dead := api.Bid{Name: "x", Holder: "dead", Duration: time.Second}
 	if ok, err := newLeases(t, f).Take(t.Context(), dead); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -70,9 +71,9 @@ func TestStaleLeaseIsTakenOnce(t *testing.T) {
 	for i := range 5 {
 		l := newLeases(t, f)
 		all.Go(func() {
-			claim := api.Claim{Name: "x", Holder: fmt.Sprint(i), Duration: time.Hour}
+			bid := api.Bid{Name: "x", Holder: fmt.Sprint(i), Duration: time.Hour}
 			for deadline := time.Now().Add(20 * time.Second); got.Load() == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-				if ok, err := l.Take(t.Context(), claim); ok {
+				if ok, err := l.Take(t.Context(), bid); ok {
 					got.Add(1)
 				} else if err != nil {
 					t.Error(err)
@@ -90,13 +91,13 @@ func TestStaleLeaseIsTakenOnce(t *testing.T) {
 func TestExtendedLeaseIsNotTaken(t *testing.T) {
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
-	mine := api.Claim{Name: "x", Holder: "a", Duration: time.Second}
+	mine := api.Bid{Name: "x", Holder: "a", Duration: time.Second}
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; {
 		asked := time.Now()
 		if ok, err := a.Take(t.Context(), mine); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		got, err := b.Take(t.Context(), api.Claim{Name: "x", Holder: "b", Duration: time.Second})
+		got, err := b.Take(t.Context(), api.Bid{Name: "x", Holder: "b", Duration: time.Second})
 		if err != nil || got && time.Since(asked) < time.Second {
 			t.Fatalf("a Lease that is extended was taken: %v, %v", got, err)
 		}
@@ -120,8 +121,8 @@ func outage(t *testing.T) bool {
 	t.Helper()
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
-	mine := api.Claim{Name: "x", Holder: "a", Duration: 2 * time.Second, Labels: map[string]string{"a": "b"}}
-	theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Second}
+	mine := api.Bid{Name: "x", Holder: "a", Duration: 2 * time.Second, Labels: map[string]string{"a": "b"}}
+	theirs := api.Bid{Name: "x", Holder: "b", Duration: time.Second}
 	if ok, err := a.Take(t.Context(), mine); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -164,11 +165,11 @@ func outage(t *testing.T) bool {
 func TestRefusalIsNoOutage(t *testing.T) {
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
-	if ok, err := a.Take(t.Context(), api.Claim{Name: "x", Holder: "a", Duration: time.Hour}); !ok || err != nil {
+	if ok, err := a.Take(t.Context(), api.Bid{Name: "x", Holder: "a", Duration: time.Hour}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	for code, want := range map[int]bool{403: true, 500: false, 503: false} {
-		theirs := api.Claim{Name: "x", Holder: "b", Duration: time.Hour}
+		theirs := api.Bid{Name: "x", Holder: "b", Duration: time.Hour}
 		if got, err := b.Take(t.Context(), theirs); got || err != nil {
 			t.Fatal(got, err)
 		}
@@ -182,14 +183,18 @@ func TestRefusalIsNoOutage(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	refused := api.Failure("list", "ingresses", "", errors.New("dial tcp 192.0.2.1:6443: connect: connection refused"))
+	if want := "weir cannot reach the API server to list ingresses: dial tcp"; !strings.HasPrefix(refused.Error(), want) {
+		t.Errorf("without an API server it says %v", refused)
+	}
 	f := fake.New(t)
 	l := newLeases(t, f)
 	for code, want := range map[int]string{
 		403: `weir has no right to get leases x in namespace weir: give its service account the verb "get" on "leases"`,
-		500: `the API server does not let weir get leases x in namespace weir: `,
+		500: `the API server failed to get leases x in namespace weir: `,
 	} {
 		f.Refuse(func(fake.Request) int { return code })
-		_, err := l.Take(t.Context(), api.Claim{Name: "x", Holder: "a", Duration: time.Second})
+		_, err := l.Take(t.Context(), api.Bid{Name: "x", Holder: "a", Duration: time.Second})
 		if err == nil || !strings.HasPrefix(err.Error(), want) || api.IsDenied(err) != (code == 403) {
 			t.Errorf("%d is %v", code, err)
 		}

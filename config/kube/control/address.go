@@ -14,23 +14,23 @@ import (
 	"github.com/weirproxy/weir/config/kube/api"
 )
 
-// addresses finds out what to publish. It is for one goroutine.
+// addresses finds the addresses to publish. Only one goroutine may use it.
 type addresses struct {
-	balancer *balancer // nil: no object of kind Service is watched
+	balancer *balancer // nil: no Service is watched
 }
 
-// look returns the addresses that every Ingress has to have, in order. Not
-// known: nothing is to be changed at the moment.
+// look returns the addresses that every Ingress must have, in order. If they are not
+// known, no status may change.
 func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []string, known bool) {
 	p := w.Publish
 	if !p.Any() {
 		a.stop()
 		return nil, false
 	}
-	// Looked at whatever is published: so those of the dead are known for it, and go away.
+	// This happens whatever is published, because it also deletes the Leases of dead replicas.
 	replicas, err := c.leases.Alive(ctx, c.replicas())
 	if ctx.Err() == nil {
-		c.outcome("know the replicas", "", err)
+		c.outcome("list the replicas", "", err)
 	}
 	if a.balancer != nil && a.balancer.name != p.Balancer {
 		a.stop()
@@ -40,7 +40,7 @@ func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []strin
 		all, known = slices.Clone(p.Addresses), true
 	case p.Nodes != "":
 		all = nodeAddresses(replicas, p.Nodes)
-		known = err == nil && len(all) > 0 // none is what is not known yet, or may not be looked at
+		known = err == nil && len(all) > 0 // without an address it is not known yet, or a right is missing
 	case p.Balancer != (config.ObjectName{}):
 		if a.balancer == nil {
 			a.balancer = watchBalancer(c, p.Balancer)
@@ -53,16 +53,16 @@ func (a *addresses) look(ctx context.Context, c *Control, w Wanted) (all []strin
 
 func (a *addresses) stop() {
 	if a.balancer != nil {
-		a.balancer.worker.stop()
+		a.balancer.background.stop()
 		a.balancer = nil
 	}
 }
 
-// balancer is the object of kind Service whose addresses are published.
+// balancer is the Service whose addresses are published.
 type balancer struct {
-	name     config.ObjectName
-	informer cache.SharedIndexInformer
-	worker   worker
+	name       config.ObjectName
+	informer   cache.SharedIndexInformer
+	background background
 }
 
 func watchBalancer(c *Control, name config.ObjectName) *balancer {
@@ -70,15 +70,15 @@ func watchBalancer(c *Control, name config.ObjectName) *balancer {
 	b := &balancer{name: name, informer: cache.NewSharedIndexInformer(list, &corev1.Service{}, 0, cache.Indexers{})}
 	b.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil && !b.informer.HasSynced() {
-			c.outcome("know the Service", "", api.Failure("list", "services", name.Namespace, err))
+			c.outcome("read the published Service", "", api.Failure("list", "services", name.Namespace, err))
 		}
 	})
 	b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { wake(c.statuses) }, UpdateFunc: func(_, _ any) { wake(c.statuses) }, DeleteFunc: func(any) { wake(c.statuses) }})
-	b.worker.start(context.Background(), func(ctx context.Context) {
+	b.background.start(context.Background(), func(ctx context.Context) {
 		var running sync.WaitGroup
 		defer running.Wait()
-		running.Go(func() { // nobody tells of an object that is not there
+		running.Go(func() { // there is no event for an object that does not exist
 			if cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced) {
 				wake(c.statuses)
 			}
@@ -88,22 +88,23 @@ func watchBalancer(c *Control, name config.ObjectName) *balancer {
 	return b
 }
 
-// addresses are those of the object, once it is known.
+// addresses are the addresses of the Service, once it is known.
 func (b *balancer) addresses(c *Control) (all []string, known bool) {
 	if !b.informer.HasSynced() {
 		return nil, false
 	}
+	c.outcome("read the published Service", "", nil)
 	o, there, _ := b.informer.GetStore().GetByKey(b.name.String())
 	if !there {
-		c.outcome("know the Service", "", fmt.Errorf("there is no Service %s, which kubernetes.publish names; statuses stay as they are", b.name))
+		c.outcome("find the published Service", "", fmt.Errorf("kubernetes.publish names the Service %s, which does not exist; weir leaves the statuses unchanged", b.name))
 		return nil, false
 	}
-	c.outcome("know the Service", "", nil)
+	c.outcome("find the published Service", "", nil)
 	return addressesOfService(o.(*corev1.Service)), true
 }
 
-// addressesOfService are where clients reach a Service from outside; from inside
-// where there is no other way.
+// addressesOfService are the external addresses of a Service, or its cluster IP if
+// there are none.
 func addressesOfService(s *corev1.Service) (all []string) {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:

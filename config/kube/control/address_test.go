@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -23,11 +24,54 @@ func TestPublishedService(t *testing.T) {
 	w := Wanted{Publish: config.Publish{Balancer: config.ObjectName{Namespace: "weir", Name: "weir"}}, Ingresses: names("a")}
 	r.Want(w)
 	until(t, "a word about the Service", func() bool {
-		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.Contains(s, "there is no Service weir/weir") })
+		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.Contains(s, "names the Service weir/weir, which does not exist") })
 	})
 	cluster.Change("weir", "services", "weir", &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
 		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}}}})
 	until(t, "its address", func() bool { return statuses(t, cluster) == "a=192.0.2.9" })
+}
+
+// A Service that does not exist is reported after a failure to read Services, too.
+func TestPublishedServiceAfterFailure(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Resource == "services" {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	r := newReplica(t, cluster, "r1")
+	r.Want(Wanted{Publish: config.Publish{Balancer: config.ObjectName{Namespace: "weir", Name: "weir"}}})
+	until(t, "an error of the list", func() bool {
+		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.HasPrefix(s, "read the published Service: ") })
+	})
+	cluster.Refuse(nil)
+	until(t, "the missing Service", func() bool {
+		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.Contains(s, "weir/weir, which does not exist") })
+	})
+}
+
+// A node that does not exist is reported after a failure to read it, too.
+func TestMissingNodeAfterFailure(t *testing.T) {
+	t.Parallel()
+	cluster := fake.New(t)
+	cluster.Refuse(func(r fake.Request) int {
+		if r.Resource == "nodes" {
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	r := newReplica(t, cluster, "r1")
+	r.Want(Wanted{Publish: config.Publish{Nodes: "external"}, Node: "n1"})
+	until(t, "an error of the read", func() bool {
+		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.HasPrefix(s, "read the addresses of the node: ") })
+	})
+	cluster.Refuse(nil)
+	until(t, "the missing node", func() bool {
+		wake(r.presence)
+		return slices.ContainsFunc(r.troubles(), func(s string) bool { return strings.Contains(s, "has no node n1") })
+	})
 }
 
 func TestAddressesOfServices(t *testing.T) {
@@ -83,7 +127,7 @@ func TestReplicasDie(t *testing.T) {
 	mine, theirs := api.NewLeases(client, "weir"), api.NewLeases(client, "weir")
 	labels := map[string]string{"a": "b"}
 	for i, d := range []time.Duration{time.Second, time.Hour} {
-		if ok, err := theirs.Take(t.Context(), api.Claim{Name: fmt.Sprint("r", i), Holder: "x", Duration: d, Labels: labels}); !ok || err != nil {
+		if ok, err := theirs.Take(t.Context(), api.Bid{Name: fmt.Sprint("r", i), Holder: "x", Duration: d, Labels: labels}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}

@@ -1,10 +1,10 @@
-// Package control is what weir writes to a cluster: events on objects that are
-// wrong, and the addresses in the status of Ingresses. One of all replicas does,
-// which has a Lease for it; each that serves has one more, so that the last to
-// leave knows that it is.
+// Package control writes to a cluster: events on objects with errors, and the
+// addresses in the status of Ingresses. Only one replica writes, the leader, which
+// holds a Lease. Each replica that serves also holds a Lease of its own, so that the
+// last one to leave knows that it is the last.
 //
-// Everything here goes by what is wanted and what is there, and not by what
-// changed: what was missed is caught up with, and nothing is written twice.
+// Package control compares the wanted state with the state in the cluster, and does not
+// follow single changes. So it catches up after an outage, and writes nothing twice.
 package control
 
 import (
@@ -27,66 +27,68 @@ import (
 // Options are what a Control needs from its surroundings.
 type Options struct {
 	Client *api.Client
-	// Lease is what replicas agree by on who writes.
+	// Lease is the Lease of the leader.
 	Lease config.ObjectName
-	// Formerly are the Leases that this replica went by before. Addresses that
-	// were written then stay as they are, and are withdrawn all the same.
+	// Formerly are the Leases that this replica used before. Addresses that were
+	// written under them stay, and are removed at the end like all others.
 	Formerly []config.ObjectName
-	// Holder names this process, and no other at any time.
+	// Holder identifies this process. No other process ever has the same Holder.
 	Holder string
-	// Ingresses returns all that are known, whoever's they are. None is changed.
+	// Ingresses returns all known Ingresses of all classes. None is changed.
 	Ingresses func() []*networkingv1.Ingress
-	// Leading is told that this replica writes from now on, or no more.
+	// Leading is called when this replica becomes the leader, or ends to be it.
 	Leading func(bool)
-	// Trouble is told once what cannot be done, in a sentence, and with nil that it can be again.
+	// Trouble is called once with the error when something fails, and with nil when it works again.
 	Trouble func(what string, err error)
 	Metrics *Metrics
 }
 
-// Wanted is what has to be true in the cluster.
+// Wanted is the wanted state of the cluster.
 type Wanted struct {
 	Publish   config.Publish
-	Node      string              // that this replica is on; empty: not known
-	Ingresses []config.ObjectName // that have the published addresses
-	Events    []Event             // that have to be there
+	Node      string              // the node of this replica; empty: not known
+	Ingresses []config.ObjectName // that must have the published addresses
+	Events    []Event             // that must exist
 }
 
-// Event says what is wrong with an object.
+// Event reports an error of an object.
 type Event struct {
 	Object  corev1.ObjectReference
 	Reason  string
 	Message string
+	Served  bool // weir serves the object all the same: the event is not a fault of an Ingress
 }
 
-// Control writes what is wanted to a cluster, from New to Leave.
+// Control writes the wanted state to a cluster, from New to Leave.
 type Control struct {
 	opts    Options
 	leases  *api.Leases
-	manager string // of the fields that are written
+	manager string // the field manager of the statuses that weir writes
 
 	mu       sync.Mutex
-	wanted   *Wanted                    // nil: nothing is known yet
-	troubled map[string]map[string]bool // what cannot be done, and in which namespaces
-	denied   map[string]time.Time       // until then there is no use in trying
+	wanted   *Wanted                    // nil: Want was not called yet
+	troubled map[string]map[string]bool // what fails, and in which namespaces
+	denied   map[string]time.Time       // no attempt before this time, because a right is missing
+	faults   map[corev1.ObjectReference]*fault
 
-	events, statuses, presence chan struct{} // wake who writes those
+	events, statuses, presence chan struct{} // wake the goroutines that write them
 
 	started, left     bool
-	electing, present worker
-	leading           worker // guarded by what electing does
+	electing, present background
+	leading           background // guarded by term.mu
 }
 
-// New makes a Control that writes nothing before it is told what is wanted.
+// New makes a Control that writes nothing before the first Want.
 func New(o Options) *Control {
 	return &Control{opts: o, leases: api.NewLeases(o.Client, o.Lease.Namespace), manager: managerOf(o.Lease),
-		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time),
+		troubled: make(map[string]map[string]bool), denied: make(map[string]time.Time), faults: make(map[corev1.ObjectReference]*fault),
 		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1)}
 }
 
-// managerOf names who owns fields in the eyes of the API server.
+// managerOf is the name of the field manager, by which the API server knows who wrote a field.
 func managerOf(lease config.ObjectName) string {
 	manager := "weir/" + lease.String()
-	if len(manager) > 128 { // is what it takes
+	if len(manager) > 128 { // the maximum of the API server
 		return "weir/" + hashOf(manager)
 	}
 	return manager
@@ -97,12 +99,13 @@ func hashOf(s string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// Want says what has to be true from now on. With the first Want this replica
-// begins to compete for the Lease. It does not wait.
+// Want sets the wanted state. After the first Want this replica competes for the
+// Lease. Want does not wait.
 func (c *Control) Want(w Wanted) {
 	c.mu.Lock()
 	before := c.wanted
 	c.wanted = &w
+	c.noteFaults(w.Events, time.Now())
 	if !c.started && !c.left {
 		c.started = true
 		c.electing.start(context.Background(), c.elect)
@@ -121,7 +124,7 @@ func (c *Control) Want(w Wanted) {
 	}
 }
 
-// want is what is wanted; before that is known, nothing.
+// want is the wanted state, if it is known.
 func (c *Control) want() (w Wanted, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +141,7 @@ func wake(ch chan struct{}) {
 	}
 }
 
-// pause waits, and says whether ctx goes on.
+// pause waits for d or for sooner. It returns false if ctx has ended.
 func pause(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -151,8 +154,10 @@ func pause(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// outcome tells of a trouble that begins, or that is over. One that there is in
-// many namespaces is told once, and is over when it is in all.
+// outcome reports a trouble when it begins and when it is over. A trouble in many
+// namespaces is reported once, and is over when it is over in all of them. While a trouble
+// lasts, its further errors are not reported. So each error that an operator corrects in
+// another way needs a name of its own in what.
 func (c *Control) outcome(what, namespace string, err error) {
 	c.mu.Lock()
 	before := len(c.troubled[what]) > 0
@@ -171,17 +176,17 @@ func (c *Control) outcome(what, namespace string, err error) {
 	}
 }
 
-// deniedFor is how long a right that is missing is not tried for.
+// deniedFor is the time without attempts after a right was missing.
 const deniedFor = time.Minute
 
-// mayTry says whether a right was not missing lately.
+// mayTry reports whether no right was missing within the last deniedFor.
 func (c *Control) mayTry(what, namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Now().After(c.denied[what+"\x00"+namespace])
 }
 
-// deny keeps everybody from trying for a while if a right is missing.
+// deny prevents attempts for deniedFor if a right is missing.
 func (c *Control) deny(what, namespace string, err error) bool {
 	if !api.IsDenied(err) {
 		return false
@@ -193,13 +198,13 @@ func (c *Control) deny(what, namespace string, err error) bool {
 	return true
 }
 
-// Leave gives up the Lease and what says that this replica is there. The last
-// one withdraws the addresses first. It returns when ctx ends at the latest.
+// Leave gives up both Leases of this replica. The last replica removes the published
+// addresses first. Leave returns when ctx ends at the latest.
 func (c *Control) Leave(ctx context.Context) { c.HandOver(ctx, nil) }
 
-// HandOver is Leave where another Control goes on with these Ingresses: they keep
-// their addresses. That one finds them as they have to be, and would not write
-// them again before long.
+// HandOver is Leave when another Control takes over the Ingresses in kept: they keep
+// their addresses. The other Control would not write the addresses again soon,
+// because it has seen them as they must be.
 func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
 	c.mu.Lock()
 	started := c.started && !c.left
@@ -212,12 +217,12 @@ func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
 	go func() {
 		defer close(done)
 		c.electing.stop()
-		c.present.stop() // gives its Lease back
+		c.present.stop() // it drops its Lease
 		w, known := c.want()
 		if known && w.Publish.Any() && !w.Publish.Keep {
-			c.outcome("withdraw", "", c.withdrawAsLast(ctx, kept))
+			c.outcome("remove published addresses", "", c.withdrawAsLast(ctx, kept))
 		}
-		c.leases.Drop(ctx, c.claim()) // what is not given back ends by itself
+		c.leases.Drop(ctx, c.bid()) // a Lease that is not dropped expires
 	}()
 	select {
 	case <-done:
@@ -225,16 +230,16 @@ func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
 	}
 }
 
-// withdrawAsLast takes the addresses out of all other Ingresses if no other replica is there.
+// withdrawAsLast removes the addresses from all Ingresses except kept, if there is no other replica.
 func (c *Control) withdrawAsLast(ctx context.Context, kept []config.ObjectName) error {
 	others, err := c.leases.Alive(ctx, c.replicas())
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	// Who has the Lease is leaving as well, and thought that others stay, or
-	// withdraws the addresses itself.
+	// The leader is leaving as well. It either believed that other replicas stay, or
+	// removes the addresses itself.
 	for deadline := time.Now().Add(leavePatience); time.Now().Before(deadline); {
-		mine, err := c.leases.Take(ctx, c.claim())
+		mine, err := c.leases.Take(ctx, c.bid())
 		if err != nil {
 			return err
 		}
@@ -248,27 +253,27 @@ func (c *Control) withdrawAsLast(ctx context.Context, kept []config.ObjectName) 
 	return nil
 }
 
-// How long who leaves waits for the Lease of another who does.
+// How long a replica that leaves waits for the Lease of another one that leaves.
 const (
 	leavePatience = 5 * time.Second
 	leavePause    = 200 * time.Millisecond
 )
 
-// worker is a goroutine that can be ended.
-type worker struct {
+// background is a goroutine that can be stopped.
+type background struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func (w *worker) start(ctx context.Context, f func(context.Context)) {
+func (w *background) start(ctx context.Context, f func(context.Context)) {
 	ctx, w.cancel = context.WithCancel(ctx)
 	done := make(chan struct{})
 	w.done = done
 	go func() { defer close(done); f(ctx) }()
 }
 
-// stop ends it, and waits for that. It may be stopped already.
-func (w *worker) stop() {
+// stop ends the goroutine and waits for its end. It may be stopped already.
+func (w *background) stop() {
 	if w.cancel != nil {
 		w.cancel()
 		<-w.done

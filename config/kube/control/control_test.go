@@ -363,13 +363,13 @@ func TestAPIServerGoesAway(t *testing.T) {
 	until(t, "a leader", r.leads)
 	cluster.Refuse(func(fake.Request) int { return 500 })
 	until(t, "nobody who leads", func() bool { return !r.leads() })
-	got := slices.DeleteFunc(r.troubles(), func(s string) bool { return !strings.HasPrefix(s, "lead: ") })
-	if len(got) != 1 || !strings.Contains(got[0], "the API server does not let weir get leases weir in namespace weir") {
+	got := slices.DeleteFunc(r.troubles(), func(s string) bool { return !strings.HasPrefix(s, "acquire the leader-election Lease: ") })
+	if len(got) != 1 || !strings.Contains(got[0], "the API server failed to get leases weir in namespace weir") {
 		t.Errorf("what was told is %q", got)
 	}
 	cluster.Refuse(nil)
 	until(t, "a leader again", r.leads)
-	if got := r.troubles(); got[len(got)-1] != "lead: <nil>" {
+	if got := r.troubles(); got[len(got)-1] != "acquire the leader-election Lease: <nil>" {
 		t.Errorf("what was told is %q", got)
 	}
 }
@@ -412,8 +412,8 @@ func TestRightsAreMissing(t *testing.T) {
 	}
 	got := r.troubles()
 	slices.Sort(got)
-	if len(got) != 2 || !strings.Contains(got[0], `publish: weir has no right to patch ingresses/status`) ||
-		!strings.Contains(got[1], `tell: weir has no right to create events in namespace shop: give its service account the verb "create" on "events"`) {
+	if len(got) != 2 || !strings.Contains(got[1], `write statuses: weir has no right to patch ingresses/status`) ||
+		!strings.Contains(got[0], `write events: weir has no right to create events in namespace shop: give its service account the verb "create" on "events"`) {
 		t.Errorf("what was told is\n%s", strings.Join(got, "\n"))
 	}
 }

@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// leaseFor is for how long a dead replica keeps the others from writing.
+	// leaseFor is how long the Lease of a dead leader prevents other replicas from writing.
 	leaseFor = 15 * time.Second
-	// renewFor is for how long one that hears nothing of the API server takes the Lease for its own.
+	// renewFor is how long a leader without an answer of the API server may still write.
 	renewFor = 10 * time.Second
-	// tryEvery is how often who has it renews it, and who has not looks whether it is free.
+	// tryEvery is how often the leader renews the Lease, and others look whether it is free.
 	tryEvery = 3 * time.Second
-	// soon is when one that is stale is taken.
+	// soon is the time after which a replica takes a stale Lease.
 	soon = 50 * time.Millisecond
 )
 
-func (c *Control) claim() api.Claim {
-	return api.Claim{Name: c.opts.Lease.Name, Holder: c.opts.Holder, Duration: leaseFor}
+func (c *Control) bid() api.Bid {
+	return api.Bid{Name: c.opts.Lease.Name, Holder: c.opts.Holder, Duration: leaseFor}
 }
 
-// elect takes the Lease when it is free and writes while it is held. It keeps
-// the Lease when ctx ends.
+// elect takes the Lease when it is free, and writes while it holds the Lease. When
+// ctx ends, it keeps the Lease.
 func (c *Control) elect(ctx context.Context) {
 	t := &term{c: c}
 	defer t.end()
 	for ctx.Err() == nil {
 		asked := time.Now()
 		limited, cancel := whole(ctx)
-		got, err := c.leases.Take(limited, c.claim())
+		got, err := c.leases.Take(limited, c.bid())
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		c.outcome("lead", "", err)
+		c.outcome("acquire the leader-election Lease", "", err)
 		switch {
 		case err != nil:
-			c.opts.Metrics.leaseFailures.Inc() // and the term ends when it is over
+			c.opts.Metrics.leaseFailures.Inc() // the term goes on until it expires
 		case got:
 			t.extend(asked.Add(renewFor))
 		default:
@@ -54,17 +54,17 @@ func (c *Control) elect(ctx context.Context) {
 	}
 }
 
-// writeFor bounds what is written to the cluster. It ends before another may
-// begin to write, who takes this one for dead.
+// writeFor limits each write to the cluster. It ends before another replica, which
+// considers this one dead, may begin to write.
 const writeFor = (leaseFor - renewFor) * 4 / 5
 
-// whole is a context for a request that is not broken off when ctx ends: nobody
-// would know what became of it, and it could arrive after the one that takes it back.
+// whole is a context for a request that goes on when ctx ends. The outcome of a
+// canceled request is unknown, and it could arrive after the request that reverts it.
 func whole(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), writeFor)
 }
 
-// term is the time in which this replica writes.
+// term is the time in which this replica is the leader.
 type term struct {
 	c *Control
 
@@ -72,7 +72,7 @@ type term struct {
 	timer *time.Timer // nil: this replica does not write
 }
 
-// extend begins a term, or has it end later.
+// extend begins a term, or extends it.
 func (t *term) extend(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (t *term) extend(until time.Time) {
 	t.c.leading.start(context.Background(), t.c.lead)
 }
 
-// end ends the term, if there is one, and waits for what is being written.
+// end ends the term, if there is one, and waits for the current write.
 func (t *term) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +104,7 @@ func (t *term) end() {
 	}
 }
 
-// lead is what the one replica does that has the Lease.
+// lead is the work of the leader.
 func (c *Control) lead(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -2,7 +2,7 @@ package control
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics tell what is written to a cluster.
+// Metrics count what weir writes to a cluster.
 type Metrics struct {
 	leader           prometheus.Gauge
 	leaseFailures    prometheus.Counter
@@ -13,13 +13,13 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_kubernetes_leader",
-			Help: "1 where this replica is the one that writes events and statuses, else 0."}),
+			Help: "1 on the leader, the replica that writes events and statuses; 0 on the others."}),
 		leaseFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_kubernetes_lease_failures_total",
-			Help: "Attempts to take or renew the Lease of who writes that the API server refused or did not answer."}),
+			Help: "Failed attempts to acquire or renew the leader-election Lease."}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_kubernetes_event_writes_total",
-			Help: "Events written on objects that are wrong, by result: success or failure."}, []string{"result"}),
+			Help: "Events that weir wrote on objects, by result: success or failure."}, []string{"result"}),
 		statuses: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_kubernetes_status_writes_total",
-			Help: "Statuses of Ingresses written, by result: success or failure."}, []string{"result"}),
+			Help: "Statuses of Ingresses that weir wrote, by result: success or failure."}, []string{"result"}),
 	}
 	reg.MustRegister(m.leader, m.leaseFailures, m.events, m.statuses)
 	for _, v := range []*prometheus.CounterVec{m.events, m.statuses} {

@@ -15,13 +15,13 @@ import (
 	"github.com/weirproxy/weir/config/kube/api"
 )
 
-// Each replica that serves says so by a Lease of its own, and what addresses its
-// node has. So nobody needs to know of Pods, and weir may run outside of them.
+// Each replica that serves holds a Lease of its own, which also has the addresses of
+// its node. So weir needs no knowledge of Pods, and may run outside of them.
 
 const (
 	presentFor = 90 * time.Second
 	renewEvery = 30 * time.Second
-	// lookEvery is how often a replica looks which addresses its node has.
+	// lookEvery is how often a replica reads the addresses of its node.
 	lookEvery = 10 * time.Minute
 
 	replicaLabel       = "weirproxy.github.io/replica-of"
@@ -32,28 +32,28 @@ const (
 // replicas is the selector of their Leases.
 func (c *Control) replicas() string { return replicaLabel + "=" + hashOf(c.opts.Lease.Name) }
 
-// bePresent has a Lease while there is something to publish.
+// bePresent holds the Lease of this replica while there is something to publish.
 func (c *Control) bePresent(ctx context.Context) {
-	claim := api.Claim{Name: "weir-replica-" + hashOf(c.opts.Lease.Name+"\x00"+c.opts.Holder), Holder: c.opts.Holder, Duration: presentFor,
+	bid := api.Bid{Name: "weir-replica-" + hashOf(c.opts.Lease.Name+"\x00"+c.opts.Holder), Holder: c.opts.Holder, Duration: presentFor,
 		Labels: map[string]string{replicaLabel: hashOf(c.opts.Lease.Name)}}
 	taken := false
 	for node := new(nodeLook); ; {
 		w, known := c.want()
 		if known && w.Publish.Any() {
-			before := claim.Annotations
-			claim.Annotations = c.nodeAnnotations(ctx, node, w)
+			before := bid.Annotations
+			bid.Annotations = c.nodeAnnotations(ctx, node, w)
 			limited, cancel := whole(ctx)
-			_, err := c.leases.Take(limited, claim)
+			_, err := c.leases.Take(limited, bid)
 			cancel()
 			if ctx.Err() == nil {
-				c.outcome("be present", "", err)
+				c.outcome("renew the Lease of this replica", "", err)
 			}
-			if !taken || !maps.Equal(before, claim.Annotations) {
-				wake(c.statuses) // which may be the nodes'
+			if !taken || !maps.Equal(before, bid.Annotations) {
+				wake(c.statuses) // the published addresses may be those of the nodes
 			}
 			taken = true
 		} else if taken {
-			c.leases.Drop(ctx, claim)
+			c.leases.Drop(ctx, bid)
 			taken = false
 		}
 		if !pause(ctx, renewEvery, c.presence) {
@@ -63,18 +63,18 @@ func (c *Control) bePresent(ctx context.Context) {
 	if taken {
 		limited, cancel := whole(ctx)
 		defer cancel()
-		c.leases.Drop(limited, claim) // or it ends by itself
+		c.leases.Drop(limited, bid) // otherwise it expires
 	}
 }
 
-// nodeLook is what was seen of the node last.
+// nodeLook is the last look at the node.
 type nodeLook struct {
 	name        string
 	at          time.Time
 	annotations map[string]string
 }
 
-// nodeAnnotations are the addresses of this replica's node, where nodes are published.
+// nodeAnnotations are the addresses of this replica's node, if addresses of nodes are published.
 func (c *Control) nodeAnnotations(ctx context.Context, last *nodeLook, w Wanted) map[string]string {
 	if w.Publish.Nodes == "" || w.Node == "" {
 		return nil
@@ -86,17 +86,18 @@ func (c *Control) nodeAnnotations(ctx context.Context, last *nodeLook, w Wanted)
 	limited, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
 	if err := c.opts.Client.Core.Get().Resource("nodes").Name(w.Node).Do(limited).Into(node); err != nil {
-		if ctx.Err() == nil {
-			if apierrors.IsNotFound(err) {
-				err = fmt.Errorf("the cluster has no node %s, so its addresses are not published; set node from the downward API", w.Node)
-			} else {
-				err = api.Failure("get", "nodes "+w.Node, "", err)
-			}
-			c.outcome("know the node", "", err)
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsNotFound(err):
+			c.outcome("read the addresses of the node", "", nil)
+			c.outcome("find the node", "", fmt.Errorf("the cluster has no node %s, so its addresses are not published; set node from the downward API", w.Node))
+		default:
+			c.outcome("read the addresses of the node", "", api.Failure("get", "nodes "+w.Node, "", err))
 		}
 		return last.annotations
 	}
-	c.outcome("know the node", "", nil)
+	c.outcome("read the addresses of the node", "", nil)
+	c.outcome("find the node", "", nil)
 	*last = nodeLook{w.Node, time.Now(), map[string]string{
 		internalAnnotation: addressesOf(node, corev1.NodeInternalIP), externalAnnotation: addressesOf(node, corev1.NodeExternalIP)}}
 	return last.annotations
@@ -113,7 +114,7 @@ func addressesOf(node *corev1.Node, kind corev1.NodeAddressType) string {
 	return string(text)
 }
 
-// nodeAddresses are those of the nodes that replicas are on.
+// nodeAddresses are the addresses of all nodes on which replicas run.
 func nodeAddresses(replicas []coordinationv1.Lease, kind string) (all []string) {
 	annotation := map[string]string{"internal": internalAnnotation, "external": externalAnnotation}[kind]
 	for i := range replicas {

@@ -22,14 +22,14 @@ import (
 const (
 	// statusPace is the time between two statuses.
 	statusPace = 20 * time.Millisecond
-	// lookAtStatuses is how often all are looked at: what others change in them is no change of ours.
+	// lookAtStatuses is how often weir checks all statuses: others may change them without a change of ours.
 	lookAtStatuses = 30 * time.Second
-	// lookAtNodes is how often it is looked on which nodes replicas are, where those are published.
+	// lookAtNodes is how often weir checks on which nodes replicas run, if their addresses are published.
 	lookAtNodes = 10 * time.Second
-	// retryStatuses is when those are tried again that could not be written.
+	// retryStatuses is the time after which a failed write is repeated.
 	retryStatuses = 10 * time.Second
-	// settleStatus is for how long what was written may not be seen yet.
-	settleStatus = 20 * time.Second
+	// statusLag is how long the informer may not show a status that was written.
+	statusLag = 20 * time.Second
 )
 
 // published is what was written into a status.
@@ -57,7 +57,7 @@ func (c *Control) publish(ctx context.Context) {
 			continue
 		}
 		for uid, p := range wrote {
-			if time.Since(p.at) > settleStatus {
+			if time.Since(p.at) > statusLag {
 				delete(wrote, uid)
 			}
 		}
@@ -67,8 +67,8 @@ func (c *Control) publish(ctx context.Context) {
 	}
 }
 
-// writeStatuses writes those that are not as they have to be. It ends early when
-// something else is wanted.
+// writeStatuses writes the statuses that differ from the wanted ones. It ends early
+// when the wanted state changes.
 func (c *Control) writeStatuses(ctx context.Context, w Wanted, wanted []string, wrote map[types.UID]published) error {
 	ours := setOf(w.Ingresses)
 	for _, i := range c.opts.Ingresses() {
@@ -108,14 +108,14 @@ func setOf(names []config.ObjectName) map[config.ObjectName]bool {
 	return set
 }
 
-// wroteLast says whether one of these was the last to write an Ingress's status.
+// wroteLast reports whether one of these managers was the last to write the status.
 func wroteLast(i *networkingv1.Ingress, managers ...string) bool {
 	return slices.ContainsFunc(i.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Subresource == "status" && slices.Contains(managers, m.Manager)
 	})
 }
 
-// shown are the addresses in an Ingress's status.
+// shown are the addresses in the status of an Ingress.
 func shown(i *networkingv1.Ingress) (all []string) {
 	for _, a := range i.Status.LoadBalancer.Ingress {
 		for _, s := range []string{a.IP, a.Hostname} {
@@ -128,14 +128,14 @@ func shown(i *networkingv1.Ingress) (all []string) {
 	return all
 }
 
-// writeStatus gives an Ingress these addresses. It is a merge of one field, so
-// it conflicts with nothing that others write; the object has to be the same one.
-// With a version it has to be as it was then: somebody else may have the Ingress
-// now, and have written addresses of its own before this.
+// writeStatus writes these addresses into the status of an Ingress. It merges one
+// field, so it does not conflict with other writers; the object must have the same
+// UID. With a version the object must be unchanged: another controller may serve the
+// Ingress by now, and may have written addresses of its own.
 func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string, version string) error {
 	limited, cancel := whole(ctx)
 	defer cancel()
-	var balancers []networkingv1.IngressLoadBalancerIngress // nil takes the field out
+	var balancers []networkingv1.IngressLoadBalancerIngress // nil removes the field
 	for _, a := range addresses {
 		if ip, err := netip.ParseAddr(a); err == nil {
 			balancers = append(balancers, networkingv1.IngressLoadBalancerIngress{IP: ip.String()})
@@ -155,21 +155,21 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 	err = c.opts.Client.Networking.Patch(types.MergePatchType).Namespace(i.Namespace).Resource("ingresses").Name(i.Name).SubResource("status").
 		Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
 	if apierrors.IsNotFound(err) || version != "" && apierrors.IsConflict(err) {
-		return nil // gone meanwhile, or another one; what is still there is seen the next time
+		return nil // the Ingress is gone or has changed; the next check sees the rest
 	}
 	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
 	if err != nil {
 		err = api.Failure("patch", "ingresses/status "+i.Name, i.Namespace, err)
 	}
-	c.outcome("publish", i.Namespace, err)
+	c.outcome("write statuses", i.Namespace, err)
 	c.deny("statuses", i.Namespace, err)
 	return err
 }
 
-// atOnce is how many statuses are written at once by who ends, and has little time.
+// atOnce is the number of parallel writes of a replica that ends, which has little time.
 const atOnce = 8
 
-// withdraw takes the addresses out of all Ingresses that have them from here, but those kept.
+// withdraw removes the addresses from all Ingresses that have them from weir, except kept.
 func (c *Control) withdraw(ctx context.Context, kept []config.ObjectName) error {
 	left := make(chan *networkingv1.Ingress)
 	errs := make([]error, atOnce)
@@ -189,14 +189,14 @@ func (c *Control) withdraw(ctx context.Context, kept []config.ObjectName) error 
 	close(left)
 	running.Wait()
 	if ctx.Err() != nil {
-		return errors.New("there was no time to take the addresses out of the status of all Ingresses; the next weir will see to those that are left")
+		return errors.New("there was no time to remove the addresses from the status of all Ingresses; the next weir will remove the rest")
 	}
 	return cmp.Or(errs...)
 }
 
-// toWithdraw are the Ingresses whose addresses are from here. Of those that were
-// written under another Lease only what is served still: the others may be of
-// somebody who has that Lease by now.
+// toWithdraw are the Ingresses whose addresses weir wrote. Of those that were written
+// under a former Lease, it returns only the ones that weir still serves: another
+// installation may hold that Lease by now.
 func (c *Control) toWithdraw(kept []config.ObjectName) (all []*networkingv1.Ingress) {
 	w, _ := c.want()
 	ours, stay := setOf(w.Ingresses), setOf(kept)

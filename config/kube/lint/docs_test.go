@@ -18,20 +18,24 @@ var samples = map[string][]struct {
 	words, value string
 	hasTLS       bool
 }{
-	"backend-protocol":       {{"`HTTP`, `HTTPS`, `GRPC`, `GRPCS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
-	"whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"networks", "10.0.0.0/8", false}},
-	"allowlist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"networks", "10.0.0.0/8", false}},
-	"ssl-redirect":           {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`", "false", true}},
+	"backend-protocol":       {{"`HTTP`, `GRPC`, `GRPCS`", "GRPC", false}, {"`HTTPS`", "HTTPS", false}, {"`AUTO_HTTP`", "AUTO_HTTP", false}, {"`FCGI`", "FCGI", false}},
+	"whitelist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
+	"allowlist-source-range": {{"`0.0.0.0/0,::/0`", "0.0.0.0/0,::/0", false}, {"`0.0.0.0/0`", "0.0.0.0/0", false}, {"other lists", "10.0.0.0/8", false}},
+	"ssl-redirect":           {{"`true`", "true", true}, {"`false`, without `tls`", "false", false}, {"`false`, with `tls`", "false", true}},
 	"force-ssl-redirect":     {{"`false`", "false", false}, {"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}},
-	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"more", "128k", false}},
-	"configuration-snippet":  {{"fields of responses, those of requests that weir sets as well, compression, sizes, times and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
-	"server-snippet":         {{"fields of responses, those of requests that weir sets as well, compression, sizes, times and logs alone", "add_header A b;", false}, {"others", "deny all;", false}},
-	"router.entrypoints":     {{"`web`, `websecure`, `http`, `https`", "web,websecure", false}, {"others", "internal", false}},
-	"frontend-entry-points":  {{"`web`, `websecure`, `http`, `https`", "http", false}, {"others", "internal", false}},
-	"router.pathmatcher":     {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"others", "PathRegexp", false}},
-	"router.tls":             {{"`true`, with `tls`", "true", true}, {"`true`, without `tls`", "true", false}, {"`false`", "false", false}},
+	"proxy-buffer-size":      {{"up to `64k`", "16k", false}, {"larger", "128k", false}},
+	"configuration-snippet":  {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
+	"server-snippet":         {{"only HTTP headers of responses, HTTP headers of requests that weir also sets, compression, sizes, timeouts and logs", "add_header A b;", false}, {"other values", "deny all;", false}},
+	"router.entrypoints":     {{"`web`, `http`, with or without `websecure`, `https`", "web,websecure", false}, {"only `websecure`, `https`", "websecure", false}, {"other values", "internal", false}},
+	"frontend-entry-points":  {{"`web`, `http`, with or without `websecure`, `https`", "http", false}, {"only `websecure`, `https`", "https", false}, {"other values", "internal", false}},
+	"use-regex":              {{"`false`", "false", false}, {"`true`, with paths of special characters", "true", false}, {"`true`, with paths without special characters", "true", false}, {"`true`, with the path `/` alone", "true", false}},
+	"router.pathmatcher":     {{"`PathPrefix`", "PathPrefix", false}, {"`Path`", "Path", false}, {"other values", "PathRegexp", false}},
+	"router.tls":             {{"`true`", "true", false}, {"`false`", "false", false}},
 	"service.serversscheme":  {{"`http`", "http", false}, {"`https`", "https", false}, {"`h2c`", "h2c", false}},
 }
+
+// pathsCalled are the paths of the Ingress in samples.
+var pathsCalled = map[string]paths{"`true`, with paths without special characters": onlyPlain, "`true`, with the path `/` alone": onlyRoot}
 
 var ratingWords = map[Rating]string{Exact: "exact", Near: "near", No: "not yet", guard: "not yet: 503"}
 
@@ -48,7 +52,7 @@ func rowsOf(t *testing.T, name string, j judge) (rows []row) {
 	}
 	if j.look == nil {
 		if len(j.exact) > 0 {
-			add(": "+strings.ReplaceAll("`"+strings.Join(j.exact, "`, `")+"`", "``", "nothing"), Exact, "")
+			add(": "+strings.ReplaceAll("`"+strings.Join(j.exact, "`, `")+"`", "``", "empty"), Exact, "")
 		}
 		add("", j.rating, j.why)
 		return rows
@@ -57,7 +61,7 @@ func rowsOf(t *testing.T, name string, j judge) (rows []row) {
 		t.Errorf("%s is looked at closely, and this test has no samples of its values", name)
 	}
 	for _, s := range samples[name] {
-		r, why := j.look(s.value, context{s.hasTLS})
+		r, why := j.look(s.value, context{s.hasTLS, pathsCalled[s.words]})
 		add(": "+s.words, r, why)
 	}
 	return rows

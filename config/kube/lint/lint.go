@@ -1,6 +1,6 @@
-// Package lint says of the annotations that ingress-nginx and Traefik read
-// whether weir does what they ask for. It looks at values, not at names alone:
-// what asks for a default of weir's is done, though weir does not read it.
+// Package lint rates the annotations of ingress-nginx and Traefik by how well weir
+// supports them. It looks at values as well as names: an annotation that asks for a
+// default of weir is supported, although weir does not read it.
 package lint
 
 import (
@@ -13,47 +13,48 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Rating is how near weir comes to what an annotation asks for.
+// Rating is how well weir supports an annotation.
 type Rating string
 
 // The ratings, from best to worst.
 const (
 	Exact Rating = "exact" // weir does exactly that
-	Near  Rating = "near"  // weir does something near; the finding says how it differs
-	No    Rating = "no"    // weir does not do that, or not yet
+	Near  Rating = "near"  // weir does something similar; the finding says how it differs
+	No    Rating = "no"    // weir does not support it, or not yet
 )
 
-// guard is No of what keeps clients out, or may: weir refuses everybody there.
+// guard is No for an annotation that restricts access, or may: weir answers 503.
 const guard Rating = "guard"
 
-// Finding is what there is to say of one annotation.
+// Finding is the rating of one annotation.
 type Finding struct {
 	Annotation string `json:"annotation"`
 	Value      string `json:"value"`
 	Rating     Rating `json:"rating"`
-	// Refused says that weir answers 503 where the annotation is, or everybody would get in.
+	// Refused says that weir answers 503 because of the annotation; otherwise everybody would have access.
 	Refused bool `json:"refused,omitempty"`
-	// Why says how it differs, or what to do instead; mostly empty where it is exact.
+	// Why says how weir differs, or what to do instead; usually empty if the rating is exact.
 	Why string `json:"why,omitempty"`
 }
 
-// The prefixes of annotations that are looked at.
+// The prefixes of the annotations.
 const (
 	nginxPrefix   = "nginx.ingress.kubernetes.io/"
 	traefikPrefix = "traefik.ingress.kubernetes.io/"
 )
 
-// Object rates the annotations of an object, in their alphabetical order. Those
-// that neither ingress-nginx nor Traefik reads are passed over.
+// Object rates the annotations of an object, in alphabetical order. It skips
+// annotations without one of the prefixes.
 func Object(o metav1.Object) (all []Finding) {
 	c := context{}
 	if i, ok := o.(*networkingv1.Ingress); ok {
 		c.hasTLS = len(i.Spec.TLS) > 0
+		c.paths = pathsOf(i)
 	}
 	_, isService := o.(*corev1.Service)
 	for name, value := range o.GetAnnotations() {
 		switch rating, why, ok := rate(name, value, c); {
-		case !ok, isService && strings.HasPrefix(name, nginxPrefix): // ingress-nginx reads those of Ingresses alone
+		case !ok, isService && strings.HasPrefix(name, nginxPrefix): // ingress-nginx reads only annotations of Ingresses
 		case rating == guard:
 			all = append(all, Finding{name, value, No, true, why})
 		default:
@@ -64,8 +65,8 @@ func Object(o metav1.Object) (all []Finding) {
 	return all
 }
 
-// Undone names the annotations that ask for what weir does not do: those for
-// which it refuses everybody, and all others.
+// Undone names the annotations that weir does not support: the guards, for which it
+// answers 503, and all others.
 func Undone(o metav1.Object) (guards, others []string) {
 	for _, f := range Object(o) {
 		switch {
@@ -78,16 +79,46 @@ func Undone(o metav1.Object) (guards, others []string) {
 	return guards, others
 }
 
-// context is what else of an object decides.
-type context struct{ hasTLS bool }
+// context is the rest of the object that a rating depends on.
+type context struct {
+	hasTLS bool
+	paths  paths
+}
 
-// A judge rates the values of one annotation. docs/migrate-*.md are made of
-// them, by a test.
+// paths is the kind of regular expressions that the paths of an Ingress would be.
+type paths int
+
+const (
+	special   paths = iota // a path has special characters of regular expressions
+	onlyPlain              // none has
+	onlyRoot               // all are "/"
+)
+
+func pathsOf(i *networkingv1.Ingress) paths {
+	kind := onlyRoot
+	for _, rule := range i.Spec.Rules {
+		if rule.HTTP == nil {
+			continue
+		}
+		for _, p := range rule.HTTP.Paths {
+			switch {
+			case strings.ContainsAny(p.Path, `.*+?()[]{}|^$\`):
+				return special
+			case p.Path != "/" && p.Path != "":
+				kind = onlyPlain
+			}
+		}
+	}
+	return kind
+}
+
+// A judge rates the values of one annotation. A test generates the tables in
+// docs/migrate-*.md from the judges.
 type judge struct {
-	exact  []string // values that ask for what weir does anyway, in upper case or lower
+	exact  []string // values that ask for a default of weir, in upper or lower case
 	rating Rating   // of all others
 	why    string
-	look   func(value string, c context) (Rating, string) // in the place of all that
+	look   func(value string, c context) (Rating, string) // replaces the fields above
 }
 
 func (j judge) rate(value string, c context) (Rating, string) {
@@ -100,7 +131,7 @@ func (j judge) rate(value string, c context) (Rating, string) {
 	return j.rating, j.why
 }
 
-const unknown = "weir does not know this annotation, and neither does the documentation of whoever it is for; take it out, or look for a misspelling"
+const unknown = "neither weir nor the documentation of the controller knows this annotation; check its spelling, or remove it"
 
 func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	judges := nginx
@@ -115,7 +146,7 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	value = strings.TrimSpace(value)
 	switch {
 	case value == "" && strings.HasPrefix(key, "auth-"):
-		rating, why = Exact, "" // as templates leave it: nobody is asked for anything
+		rating, why = Exact, "" // templates leave it empty: it has no effect
 	case known:
 		rating, why = judge.rate(value, c)
 	case strings.HasPrefix(key, "auth-"):
@@ -126,8 +157,7 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	return rating, why, true
 }
 
-// general is a name with n in the place of a number, as Traefik's lists have
-// it, and in lower case, as Traefik reads it.
+// general is the name in lower case, as Traefik reads it, with n in place of a number.
 func general(name string) string {
 	parts := strings.Split(strings.ToLower(name), ".")
 	for i, p := range parts {
@@ -138,13 +168,13 @@ func general(name string) string {
 	return strings.Join(parts, ".")
 }
 
-// always is the same for every value.
+// always has the same rating for every value.
 func always(r Rating, why string) judge { return judge{rating: r, why: why} }
 
-// unless is what the first values ask for exactly, and else what follows.
+// unless rates the given values (separated by a bar) as exact, and all others as r.
 func unless(values string, r Rating, why string) judge {
 	return judge{exact: strings.Split(values, "|"), rating: r, why: why}
 }
 
-// looking is for what more than the value decides, or parts of it.
+// looking rates by a function, which sees the value and the object.
 func looking(f func(string, context) (Rating, string)) judge { return judge{look: f} }

@@ -29,7 +29,7 @@ func TestEveryAnnotation(t *testing.T) {
 			for _, value := range []string{"", "true", "false", "off", "1", "anything at all\nof it"} {
 				for _, c := range []context{{}, {hasTLS: true}} {
 					rating, why, ok := rate(prefix+name, value, c)
-					if !ok || strings.Contains(why, "does not know this annotation") {
+					if !ok || why == unknown {
 						t.Errorf("%s has no rating", name)
 					}
 					if (rating != Exact) != (why != "") || rating != Exact && rating != Near && rating != No && rating != guard {
@@ -56,9 +56,9 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"ssl-redirect", "true", false, Exact, "")
 	f(nginxPrefix+"ssl-redirect", "false", false, Exact, "")
 	f(nginxPrefix+"ssl-redirect", "false", true, No, "https_redirect")
-	f(nginxPrefix+"force-ssl-redirect", "true", false, No, "under tls")
+	f(nginxPrefix+"force-ssl-redirect", "true", false, No, "under spec.tls")
 	f(nginxPrefix+"force-ssl-redirect", "true", true, Near, "")
-	f(nginxPrefix+"force-ssl-redirect", "True", false, No, "under tls") // as strconv.ParseBool has it
+	f(nginxPrefix+"force-ssl-redirect", "True", false, No, "under spec.tls") // as strconv.ParseBool has it
 	f(nginxPrefix+"ssl-redirect", "1", true, Exact, "")
 	f(nginxPrefix+"force-ssl-redirect", "false", false, Exact, "")
 	f(nginxPrefix+"backend-protocol", "HTTP", false, Exact, "")
@@ -66,10 +66,10 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"backend-protocol", " grpcs ", false, Exact, "")
 	f(nginxPrefix+"backend-protocol", "AUTO_HTTP", false, No, "write HTTP or HTTPS")
 	f(nginxPrefix+"backend-protocol", "FCGI", false, No, "FastCGI")
-	f(nginxPrefix+"backend-protocol", "SPDY", false, No, "ingress-nginx knows")
+	f(nginxPrefix+"backend-protocol", "SPDY", false, No, "ingress-nginx does not support")
 	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0, ::/0", false, Exact, "")
 	f(nginxPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
-	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0", false, No, "write 0.0.0.0/0,::/0 where everybody")
+	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0", false, No, "write 0.0.0.0/0,::/0 if everybody")
 	f(nginxPrefix+"whitelist-source-range", "", false, No, "503") // ingress-nginx lets nobody in
 	f(nginxPrefix+"auth-url", " ", false, Exact, "")              // as templates leave it
 	f(nginxPrefix+"auth-tls-secret", "", false, Exact, "")
@@ -81,11 +81,12 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"proxy-read-timeout", " 60 ", false, Exact, "")
 	f(nginxPrefix+"proxy-read-timeout", "3600", false, Near, "60 seconds")
 	f(nginxPrefix+"rewrite-target", "/$2", false, No, "rewrite")
-	f(nginxPrefix+"rewrite-targt", "/", false, No, "misspelling")
+	f(nginxPrefix+"rewrite-targt", "/", false, No, "spelling")
 	f(traefikPrefix+"frontend-entry-points", "http", false, Near, "")
+	f(nginxPrefix+"use-regex", "true", false, Exact, "") // the Ingress has no path but "/"
 	f(traefikPrefix+"router.entrypoints", "web, websecure", false, Near, "listeners")
 	f(traefikPrefix+"router.entrypoints", "websecure,internal", false, No, "503")
-	f(traefikPrefix+"router.entrypoints", "websecure,", false, Near, "")
+	f(traefikPrefix+"router.entrypoints", "websecure,", false, Near, "redirects")
 	f(traefikPrefix+"router.middlewares", " ", false, Exact, "") // as templates leave it
 	f(traefikPrefix+"router.middlewares", "default-auth@kubernetescrd", false, No, "503")
 	f(nginxPrefix+"configuration-snippet", "", false, Exact, "")

@@ -8,21 +8,27 @@ import (
 
 // Reasons that several annotations have.
 const (
-	noYet       = "weir does not do this yet"
-	noSnippet   = "these are lines for nginx's configuration, which weir does not have; what they do has to be said in weir's own words"
-	noSatisfy   = "it chooses among annotations for each of which weir answers 503; without them it asks for nothing"
-	refusedRaw  = "it may keep clients out, and weir reads no lines for nginx's configuration, so it answers 503 for an Ingress that has it; have the application or weir's configuration do what it does, and take it out"
-	refused     = "weir does not do this yet, and answers 503 for an Ingress that has it; keep this Ingress where it is until then, or have the application do it and take this out"
-	refusedSix  = "it leaves out whoever comes by IPv6, which weir does not do yet, so it answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 where everybody is meant, or take it out"
+	noYet       = "weir does not support this yet"
+	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
+	noSatisfy   = "it combines other annotations, each of which makes weir answer 503; without them it has no effect"
+	refusedRaw  = "the snippet may restrict access, and weir does not read nginx configuration, so weir answers 503 for an Ingress that has it; do the same in the application or in weir's configuration, and remove the annotation"
+	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
+	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
-	noLimit     = "weir does not do this yet, so nobody is held back by it"
-	noAffinity  = "weir does not do this yet; clients are spread over all endpoints"
-	noCanary    = "weir does not do this yet; a canary is left out, with an event, and the main Ingress has all requests"
-	noCORS      = "weir does not do this yet; the application has to answer for itself"
-	clientCerts = "weir has this for a host in its configuration: a policy under tls_policies with client_auth, and a route that names it"
-	buffers     = "weir passes bodies on as they come and needs no such buffer"
-	toBackend   = "weir says nothing of the kind to Services; an https backend in its configuration has these settings"
-	alias       = "weir does not read it; add a rule with the same paths for each host"
+	noLimit     = "weir does not support this yet, and applies no limit"
+	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
+	noCanary    = "weir does not support this yet; it ignores canaries, with an event, and the main Ingress gets all requests"
+	noCORS      = "weir does not support this yet; let the application answer CORS requests"
+	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
+	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
+	toBackend   = "weir does not support this for Services; an https backend in weir's configuration has these settings"
+	alias       = "weir does not support this; add a rule with the same paths for each host"
+	noFastCGI   = "weir does not support FastCGI"
+	noTraces    = "weir creates no traces"
+	oneHost     = "weir's configuration can set this for a host: a policy under tls_policies, and a route that names the policy"
+	ownHost     = "weir forwards the client's Host; a backend in weir's configuration can set another one (host)"
+	allLogged   = "weir logs all requests, or none without access_log"
+	onlyPaths   = "weir supports only prefixes and exact paths; use these instead"
 )
 
 // nginx has every annotation that ingress-nginx reads, without its prefix.
@@ -31,15 +37,15 @@ var nginx = map[string]judge{
 	"session-cookie-name": always(No, noAffinity), "session-cookie-path": always(No, noAffinity), "session-cookie-domain": always(No, noAffinity),
 	"session-cookie-secure": always(No, noAffinity), "session-cookie-expires": always(No, noAffinity), "session-cookie-max-age": always(No, noAffinity),
 	"session-cookie-samesite": always(No, noAffinity), "session-cookie-conditional-samesite-none": always(No, noAffinity), "session-cookie-change-on-failure": always(No, noAffinity),
-	"upstream-hash-by":             always(No, "weir does not do this for Services yet; a backend of its configuration has balance: hash, by client address"),
+	"upstream-hash-by":             always(No, "weir does not support this for Services yet; a backend in weir's configuration has balance: hash, by client address"),
 	"upstream-hash-by-subset":      always(No, noAffinity),
 	"upstream-hash-by-subset-size": always(No, noAffinity),
-	"load-balance":                 always(Near, "weir sends each request to the less busy of two endpoints that it draws"),
-	"service-upstream":             unless("false", Near, "weir sends requests to Pods, never to the Service's address; Pods that are about to end, or not ready, get none"),
+	"load-balance":                 always(Near, "weir selects two endpoints at random, and sends the request to the less busy one"),
+	"service-upstream":             unless("false", Near, "weir sends requests to ready Pods, never to the Service's address"),
 	"backend-protocol":             looking(backendProtocol),
-	"secure-backends":              unless("false", No, "weir does not read it; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
-	"grpc-backend":                 unless("false", No, "weir does not read this old name; write backend-protocol: GRPC"),
-	"fastcgi-index":                always(No, "weir does not speak FastCGI"), "fastcgi-params-configmap": always(No, "weir does not speak FastCGI"),
+	"secure-backends":              unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: HTTPS"),
+	"grpc-backend":                 unless("false", No, "weir does not support this old name; write nginx.ingress.kubernetes.io/backend-protocol: GRPC"),
+	"fastcgi-index":                always(No, noFastCGI), "fastcgi-params-configmap": always(No, noFastCGI),
 
 	"auth-type": always(guard, refused), "auth-secret": always(guard, refused), "auth-secret-type": always(guard, refused), "auth-realm": always(guard, refused),
 	"auth-url": always(guard, refused), "auth-method": always(guard, refused), "auth-signin": always(guard, refused), "auth-signin-redirect-param": always(guard, refused),
@@ -49,8 +55,8 @@ var nginx = map[string]judge{
 	"auth-snippet": always(guard, refused), "satisfy": always(No, noSatisfy),
 	"enable-global-auth": unless("false", guard, refused),
 	"auth-tls-secret":    always(guard, refusedTLS), "auth-tls-verify-client": unless("off", guard, refusedTLS), "auth-tls-verify-depth": always(guard, refusedTLS),
-	"auth-tls-error-page": always(guard, refusedTLS+"; it ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
-	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; it tells backends of the certificate"),
+	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
+	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
 	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(guard, refused),
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
@@ -63,46 +69,46 @@ var nginx = map[string]judge{
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
-	"rewrite-target": always(No, "weir does not rewrite paths yet; the application has to serve the path that clients ask for"),
-	"use-regex":      unless("false", No, "weir matches paths by their text; write prefixes, or exact paths"),
+	"rewrite-target": always(No, "weir does not rewrite paths yet; the application must serve the paths that clients request"),
+	"use-regex":      looking(useRegex),
 	"app-root":       always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
 	"temporal-redirect": always(No, noYet), "temporal-redirect-code": always(No, noYet), "from-to-www-redirect": unless("false", No, noYet),
-	"relative-redirects": unless("false", Near, "weir's own redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's own redirects lead to port 443"),
+	"relative-redirects": unless("false", Near, "weir's redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
 	"ssl-redirect": looking(sslRedirect), "force-ssl-redirect": looking(forceRedirect),
-	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL as it is, the slash at its end included"),
-	"server-alias":            always(No, alias), "upstream-vhost": always(No, "weir sends the Host that the client sent; a backend in its configuration has another with host"),
-	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open and sets Connection itself"),
+	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL unchanged, with a trailing slash"),
+	"server-alias":            always(No, alias), "upstream-vhost": always(No, ownHost),
+	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
-	"default-backend":    always(No, "weir answers 503 by itself where no endpoint is ready; spec.defaultBackend is for requests that no path has"),
-	"custom-http-errors": always(No, "weir passes on what Services answer"), "disable-proxy-intercept-errors": always(Exact, ""),
+	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
+	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
-	"proxy-body-size":           unless("0", Near, "weir takes bodies of any size, so nothing is refused"),
-	"proxy-connect-timeout":     unless("5|5s", Near, "weir gives a connection 5 seconds"),
-	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for more of its body; tunnels such as WebSockets may be quiet for an hour"),
-	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to take more of a request"),
-	"proxy-next-upstream":       unless("error timeout|error", Near, "weir tries another endpoint where the request cannot have had an effect, and never after a response began"),
-	"proxy-next-upstream-tries": unless("3", Near, "weir makes three attempts in all; endpoints that refuse the connection do not count"), "proxy-next-upstream-timeout": unless("0", Near, "attempts are bounded in number, and each in time"),
+	"proxy-body-size":           unless("0", Near, "weir accepts bodies of any size"),
+	"proxy-connect-timeout":     unless("5|5s", Near, "weir waits 5 seconds for a connection"),
+	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for each next part of its body; tunnels such as WebSockets may be idle for an hour"),
+	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to read more of a request"),
+	"proxy-next-upstream":       unless("error timeout|error", Near, "weir tries another endpoint if the request cannot have had an effect, and never after a response has begun"),
+	"proxy-next-upstream-tries": unless("3", Near, "weir makes three attempts in total; endpoints that refuse the connection do not count"), "proxy-next-upstream-timeout": unless("0", Near, "weir limits the number of attempts, and the time of each"),
 	"proxy-buffering":         unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-request-buffering": unless("off", Near, buffers+", so a slow client keeps its Pod busy"),
 	"proxy-buffer-size":       looking(headSize), "proxy-buffers-number": always(Near, buffers), "proxy-busy-buffers-size": always(Near, buffers),
 	"proxy-max-temp-file-size": unless("0", Near, buffers), "client-body-buffer-size": always(Near, buffers),
-	"proxy-http-version":  unless("1.1", No, "weir speaks HTTP/1.1 to Services, or HTTP/2 where they say so"),
+	"proxy-http-version":  unless("1.1", No, "weir uses HTTP/1.1 for Services, or HTTP/2 if the Service's port says so (appProtocol)"),
 	"proxy-cookie-domain": unless("off", No, noYet), "proxy-cookie-path": unless("off", No, noYet), "proxy-redirect-from": unless("off", No, noYet), "proxy-redirect-to": unless("off", No, noYet),
 	"proxy-ssl-secret": always(No, toBackend), "proxy-ssl-ciphers": always(No, toBackend), "proxy-ssl-name": always(No, toBackend), "proxy-ssl-protocols": always(No, toBackend),
 	"proxy-ssl-verify": unless("off", No, toBackend), "proxy-ssl-verify-depth": always(No, toBackend), "proxy-ssl-server-name": unless("off", No, toBackend),
 
-	"ssl-passthrough":           unless("false", No, "weir does not read it; a route of its configuration with tls: passthrough does this"),
-	"ssl-ciphers":               always(No, "weir has this for a host in its configuration: a policy under tls_policies, and a route that names it"),
-	"ssl-prefer-server-ciphers": unless("true", Near, "the order of suites is always weir's"),
-	"http2-push-preload":        unless("false", Near, "browsers take no pushes any more, so nothing is lost"),
-	"enable-access-log":         unless("true", No, "weir logs all requests, or with no access_log none"), "enable-rewrite-log": unless("false", Near, "there are no rewrites to log"),
-	"enable-opentelemetry": unless("false", No, "weir makes no traces"), "opentelemetry-trust-incoming-span": always(No, "weir makes no traces; fields of clients' traces reach Services as they are"),
-	"opentelemetry-operation-name": always(No, "weir makes no traces"),
+	"ssl-passthrough":           unless("false", No, "weir does not support this for an Ingress; a route in weir's configuration with tls: passthrough does it"),
+	"ssl-ciphers":               always(No, oneHost),
+	"ssl-prefer-server-ciphers": unless("true", Near, "weir always uses its own order of cipher suites"),
+	"http2-push-preload":        unless("false", Near, "browsers no longer support HTTP/2 push, so this has no effect"),
+	"enable-access-log":         unless("true", No, allLogged), "enable-rewrite-log": unless("false", Near, "weir has no rewrites to log"),
+	"enable-opentelemetry": unless("false", No, noTraces), "opentelemetry-trust-incoming-span": always(No, noTraces+"; it forwards the trace headers of clients unchanged"),
+	"opentelemetry-operation-name": always(No, noTraces),
 	"enable-modsecurity":           unless("false", guard, refused), "enable-owasp-core-rules": unless("false", guard, refused), "modsecurity-transaction-id": always(No, noYet), "modsecurity-snippet": always(guard, refused),
 }
 
-// openly are the directives that leave nobody out: of responses, of sizes and
-// times, and of logs.
+// openly are the directives that restrict no access: they set responses, sizes,
+// timeouts and logs.
 var openly = []string{
 	"access_log", "add_header", "charset", "error_log", "expires", "more_clear_headers", "more_set_headers", "proxy_hide_header", "server_tokens",
 	"gzip", "gzip_buffers", "gzip_comp_level", "gzip_disable", "gzip_http_version", "gzip_min_length", "gzip_proxied", "gzip_types", "gzip_vary",
@@ -111,8 +117,8 @@ var openly = []string{
 	"client_body_timeout", "client_header_timeout", "keepalive_timeout", "proxy_connect_timeout", "proxy_read_timeout", "proxy_send_timeout", "send_timeout",
 }
 
-// snippet: lines for nginx's configuration may ask for passwords or list
-// networks, and fields of requests that they set may be what an application trusts.
+// snippet rates nginx configuration: it may require passwords or list networks, and
+// the application may trust HTTP headers that it sets.
 func snippet(value string, _ context) (Rating, string) {
 	if value == "" {
 		return Exact, ""
@@ -127,8 +133,8 @@ func snippet(value string, _ context) (Rating, string) {
 	return No, noSnippet
 }
 
-// own are the fields of requests that weir sets itself, or that are the client's
-// connection alone, and the values that mean the same as weir's.
+// own are the HTTP headers of requests that weir sets itself, or that apply only to
+// the client's connection, and the values with the same meaning as weir's.
 var own = map[string][]string{
 	"connection": {"upgrade", "$connection_upgrade", "$http_connection", "keep-alive", ""},
 	"upgrade":    {"$http_upgrade"},
@@ -136,10 +142,11 @@ var own = map[string][]string{
 
 	"x-real-ip": {"$remote_addr"}, "x-forwarded-for": {"$remote_addr", "$proxy_add_x_forwarded_for"},
 	"x-forwarded-proto": {"$scheme", "$pass_access_scheme", "https"}, "x-forwarded-host": {"$host", "$http_host", "$best_http_host"},
-	"x-forwarded-port": {"$server_port", "$pass_server_port", "443"}, "x-request-id": {"$req_id", "$request_id"},
+	"x-forwarded-port":   {"$server_port", "$pass_server_port", "443"},
+	"x-forwarded-scheme": {"$scheme", "$pass_access_scheme", "https"}, "x-scheme": {"$scheme", "$pass_access_scheme", "https"}, "x-request-id": {"$req_id", "$request_id"},
 }
 
-// setsOwn says whether a directive sets a field of requests to what weir sets it to.
+// setsOwn reports whether a directive sets an HTTP header to the value that weir sets.
 func setsOwn(directive string) bool {
 	words := strings.Fields(strings.TrimSuffix(directive, ";"))
 	if len(words) != 3 || words[0] != "proxy_set_header" {
@@ -149,8 +156,8 @@ func setsOwn(directive string) bool {
 	return known && slices.Contains(values, strings.Trim(words[2], `"'`))
 }
 
-// directive is the first word of the first directive, and what comes behind
-// that one. What has a block, or a comment within, is called by its brace or #.
+// directive returns the first word of the first directive, and the text after that
+// directive. A directive with a block or a comment inside returns the brace or #.
 func directive(text string) (first, rest string) {
 	const space = " \t\r\n"
 	for text = strings.TrimSpace(text); strings.HasPrefix(text, "#"); text = strings.TrimSpace(text) {
@@ -162,10 +169,10 @@ func directive(text string) (first, rest string) {
 	}
 	quote, before := rune(0), ' '
 	for i, r := range text {
-		begins := strings.ContainsRune(space, before) // a word, which alone may be quoted
+		begins := strings.ContainsRune(space, before) // of a word; only whole words may be quoted
 		switch {
 		case before == '\\':
-			r = 0 // it means itself
+			r = 0 // an escaped character has no special meaning
 		case quote != 0:
 			if r == quote {
 				quote = 0
@@ -182,22 +189,22 @@ func directive(text string) (first, rest string) {
 	return first, ""
 }
 
-// backendProtocol: weir reads it, and where it is not there what Services say of themselves.
+// backendProtocol rates an annotation that weir reads; without it weir uses the appProtocol of the Service.
 func backendProtocol(value string, _ context) (Rating, string) {
 	switch strings.ToUpper(strings.TrimSpace(value)) {
 	case "HTTP", "GRPC", "GRPCS":
 		return Exact, ""
 	case "HTTPS":
-		return Near, "weir offers HTTP/2 to the Service as well, and speaks HTTP/1.1 where it does not take that"
+		return Near, "weir also offers HTTP/2 to the Service, and uses HTTP/1.1 if the Service does not support it"
 	case "AUTO_HTTP":
-		return No, "weir speaks the same to a Service whatever its client speaks; write HTTP or HTTPS"
+		return No, "weir uses one protocol for a Service, whatever the client uses; write HTTP or HTTPS"
 	case "FCGI":
-		return No, "weir does not speak FastCGI"
+		return No, noFastCGI
 	}
-	return No, "this is not a protocol that ingress-nginx knows either"
+	return No, "ingress-nginx does not support this protocol either; write HTTP, HTTPS, GRPC or GRPCS"
 }
 
-// everybody: a list that leaves nobody out asks for nothing. Solvers of cert-manager have it.
+// everybody rates lists of networks: a list of all networks restricts nothing. Solvers of cert-manager have it.
 func everybody(value string, _ context) (Rating, string) {
 	four, six := false, false
 	for _, network := range strings.Split(value, ",") {
@@ -217,6 +224,17 @@ func everybody(value string, _ context) (Rating, string) {
 	return guard, refused
 }
 
+// useRegex rates use-regex: an expression without special characters is a prefix.
+func useRegex(value string, c context) (Rating, string) {
+	switch {
+	case !isTrue(value) || c.paths == onlyRoot:
+		return Exact, ""
+	case c.paths == onlyPlain:
+		return Near, "weir treats a path without special characters as a prefix, and its comparison is case-sensitive"
+	}
+	return No, onlyPaths
+}
+
 // isTrue reads a value as ingress-nginx does.
 func isTrue(value string) bool {
 	is, _ := strconv.ParseBool(value)
@@ -228,7 +246,7 @@ func sslRedirect(value string, c context) (Rating, string) {
 	case isTrue(value) || !c.hasTLS:
 		return Exact, ""
 	default:
-		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false ends it for all Ingresses"
+		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false turns this off for all Ingresses"
 	}
 }
 
@@ -237,12 +255,12 @@ func forceRedirect(value string, c context) (Rating, string) {
 	case !isTrue(value):
 		return Exact, ""
 	case c.hasTLS:
-		return Near, "weir redirects the hosts that this Ingress has TLS for"
+		return Near, "weir redirects the hosts for which this Ingress has TLS"
 	}
-	return No, "weir redirects only hosts that the Ingress has TLS for; add them under tls. A secretName is not needed there"
+	return No, "weir redirects only hosts for which the Ingress has TLS; add them under spec.tls, with or without a secretName"
 }
 
-// headSize: ingress-nginx needs it for large response heads.
+// headSize rates proxy-buffer-size, which ingress-nginx needs for large response heads.
 func headSize(value string, _ context) (Rating, string) {
 	unit := 1
 	number := strings.ToLower(value)
@@ -254,5 +272,5 @@ func headSize(value string, _ context) (Rating, string) {
 	if n, err := strconv.Atoi(number); err == nil && n >= 0 && n <= (64<<10)/unit {
 		return Exact, "" // the default of limits.head_size
 	}
-	return Near, "weir takes heads of 64 KiB; limits.head_size in its configuration changes that"
+	return Near, "weir accepts heads of up to 64 KiB; limits.head_size in weir's configuration changes this"
 }

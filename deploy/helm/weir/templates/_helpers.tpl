@@ -44,3 +44,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 subjects:
   - {kind: ServiceAccount, name: {{ include "weir.serviceAccount" . }}, namespace: {{ .Release.Namespace }}}
 {{- end -}}
+
+{{- /* The port of config.metrics.address. */ -}}
+{{- define "weir.metricsPort" -}}
+{{- dig "metrics" "address" ":8088" .Values.config | splitList ":" | last -}}
+{{- end -}}
+
+{{- /* The port in the address of a listener, or of another port of weir. */ -}}
+{{- define "weir.port" -}}
+{{- with . }}{{ .address | splitList ":" | last }}{{ end -}}
+{{- end -}}
+
+{{- /* A duration of weir's such as 1m30s, in whole seconds. */ -}}
+{{- define "weir.seconds" -}}
+{{- sub (mustToDate "15:04:05" "00:00:00" | mustDateModify (printf "+%s" .) | unixEpoch | int64) (mustToDate "15:04:05" "00:00:00" | unixEpoch | int64) -}}
+{{- end -}}

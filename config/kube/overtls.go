@@ -1,0 +1,96 @@
+package kube
+
+import (
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// findTLS finds the hosts for which an Ingress has TLS. weir redirects all paths of
+// such a host to https, whichever Ingress has them, because a browser sends the
+// cookies of the host to each path. An Ingress counts only for hosts of its own rules.
+func (v *conversion) findTLS() {
+	v.overTLS = map[string]bool{}
+	for _, i := range v.ingresses {
+		for _, host := range i.hosts {
+			if i.hasTLS(host) {
+				v.overTLS[host] = true
+			}
+		}
+	}
+}
+
+// redirects reports whether weir redirects requests without TLS to https.
+func (v *conversion) redirects(w *want) bool {
+	if v.protection(w.host).below {
+		return true
+	}
+	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !isChallenge(w.path) &&
+		(w.by.hasTLS(w.host) || w.host != "" && v.overTLS[w.host]) // Ingresses of different tenants share the host ""
+}
+
+// httpsPort is the port that clients use for https.
+func (v *conversion) httpsPort() int {
+	for _, l := range v.secure {
+		if l.PublicPort != 0 {
+			return l.PublicPort
+		}
+	}
+	return 443
+}
+
+// hasTLS reports whether the Ingress has TLS for the host.
+func (i *ingress) hasTLS(host string) bool {
+	return i.tls[""] || i.tls[host] || i.tls[wildcardOf(host)]
+}
+
+// tlsHosts are the hosts for which the Ingress has TLS. An entry without hosts, and
+// an annotation of Traefik, apply to all hosts.
+func tlsHosts(o *networkingv1.Ingress) map[string]bool {
+	all := map[string]bool{"": traefikTLS(o.Annotations)}
+	for n := range o.Spec.TLS {
+		hosts := o.Spec.TLS[n].Hosts
+		all[""] = all[""] || len(hosts) == 0
+		for _, h := range hosts {
+			if host, err := config.ParseHost(h); err == nil {
+				all[host] = true
+			}
+		}
+	}
+	return all
+}
+
+// traefikTLS reports whether Traefik would serve the Ingress only over TLS: because
+// annotations set TLS or one of its options, or name only entry points for https.
+func traefikTLS(annotations map[string]string) bool {
+	for name, value := range annotations {
+		name, ours := strings.CutPrefix(name, traefikPrefix)
+		switch {
+		case !ours:
+		case name == "router.tls" && strings.EqualFold(strings.TrimSpace(value), "true"):
+			return true
+		case strings.HasPrefix(name, "router.tls.") && strings.TrimSpace(value) != "":
+			return true
+		case (name == "router.entrypoints" || name == "frontend-entry-points") && onlyHTTPS(value):
+			return true
+		}
+	}
+	return false
+}
+
+// onlyHTTPS reports whether a list has entry points for https, and no others.
+func onlyHTTPS(list string) bool {
+	found := false
+	for name := range strings.SplitSeq(list, ",") {
+		switch strings.TrimSpace(name) {
+		case "":
+		case "websecure", "https":
+			found = true
+		default:
+			return false
+		}
+	}
+	return found
+}

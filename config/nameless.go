@@ -1,0 +1,67 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+)
+
+// Clients that send no SNI (RFC 6066) name no host before the handshake, so one policy
+// is for all of them on a listener: that of the route without hosts, or the listener's.
+
+// checkNameless reports a policy of clients without SNI that cannot be.
+func (v *draft) checkNameless(l *Listener) {
+	switch {
+	case !v.given(&l.TLSPolicy), l.Protocol == "":
+	case l.Protocol != ProtocolTLS:
+		v.failAt(v.places[&l.TLSPolicy], "is the policy of clients without SNI, and an http or tcp listener has no TLS; take this out")
+	case l.TLSPolicy != DefaultTLSPolicy:
+		checkName(v, &l.TLSPolicy, "TLS policy", v.policies, func(t *TLSPolicy) string { return t.Name })
+	}
+}
+
+// warnNameless warns of a policy that clients without SNI do not get: the one that the
+// listener names for them, or one that some of them are likely to need.
+func (v *draft) warnNameless(l *Listener) {
+	if l.Protocol != ProtocolTLS {
+		return
+	}
+	g := v.groups[hostOn{l.Name, ""}]
+	policy, mode := g.effective()
+	if mode == TLSPassthrough {
+		if v.given(&l.TLSPolicy) {
+			v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: %s has no hosts and passes TLS through unopened, that of clients without SNI too; take this out", lineOf(g.modeBy))
+		}
+		return
+	}
+	switch {
+	case !v.given(&l.TLSPolicy):
+		v.warnUnreachable(l, g, policy)
+	case g == nil, policy == l.TLSPolicy:
+	case policy != DefaultTLSPolicy:
+		v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: clients without SNI have that of %s, which has no hosts; take this out, or tls_policy out of the route", lineOf(g.policyBy))
+	case v.given(&v.policyNamed(DefaultTLSPolicy).ClientAuth):
+		v.warnAt(v.places[&l.TLSPolicy], "no client gets this policy: a route without hosts has the policy default, whose client_auth clients could get around by sending no SNI; name another tls_policy in that route, or take this out")
+	}
+}
+
+// warnUnreachable warns of policies for old clients, which are the ones that send no SNI,
+// where these have another policy and the listener does not say that this is meant.
+func (v *draft) warnUnreachable(l *Listener, g *group, policy string) {
+	warned := []string{policy}
+	for _, r := range v.routes {
+		if r.TLSPolicy == "" || len(r.Hosts) == 0 || !slices.Contains(r.Listeners, l.Name) || slices.Contains(warned, r.TLSPolicy) {
+			continue
+		}
+		if t := v.policyNamed(r.TLSPolicy); t == nil || t.MinVersion >= tls.VersionTLS12 && !t.SHA1 {
+			continue
+		}
+		warned = append(warned, r.TLSPolicy)
+		have, to := "the policy default", fmt.Sprintf("listeners.%s.tls_policy", l.Name)
+		if policy != DefaultTLSPolicy {
+			have, to = "that of "+lineOf(g.policyBy), "tls_policy of that route"
+		}
+		v.warnAt(v.places[&r.TLSPolicy], "clients without SNI never get this policy on listener %q: they have %s, and get 421 for these hosts. Many old clients send no SNI; to serve them, set %s to this policy. "+
+			"If all clients of these hosts send SNI, confirm it by setting listeners.%s.tls_policy to the policy that clients without SNI have now", l.Name, have, to, l.Name)
+	}
+}

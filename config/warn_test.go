@@ -1,0 +1,176 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWarningOfRequireLocal: without health checks a backend never makes the node
+// unhealthy.
+func TestWarningOfRequireLocal(t *testing.T) {
+	f := func(check string, want ...string) {
+		t.Helper()
+		c := mustParse(t, `listeners: {web: {address: ":80", protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ["127.0.0.1:9001"]`+check+`}}
+health: {address: ":8086", require_local: [app]}
+`)
+		var got []string
+		for _, w := range c.Warnings {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f("", `weir.yaml:4:44: health.require_local[0]: backend "app" has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check`)
+	f(", health_check: {tcp: {}}")
+}
+
+func TestWarnings(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, w := range mustParse(t, text).Warnings {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	f(`listeners:
+  web: {address: ":80", protocol: http}
+  idle: {address: ":81", protocol: http}
+  secure: {address: ":443", protocol: tls}
+  raw: {address: ":22", protocol: tcp, proxy_protocol: p}
+proxy_protocol:
+  p: {rules: [{from: [10.0.0.0/8], header: optional}]}
+  q: {rules: [{from: [10.0.0.0/8], header: optional}]}
+certificates: [{self_signed: {hosts: [a.example, "*.b.example"]}}]
+tls_policies: {unused: {}, default: {}}
+routes:
+  - {listeners: [web], paths: [/api/*], backend: app}
+  - {listeners: [secure], hosts: [a.example, b.example, x.b.example, "*.b.example", "*.example"], backend: app}
+  - {listeners: [raw], backend: raw}
+backends:
+  app: {endpoints: ["a:1"], protocol: https, tls: {insecure_skip_verify: true}}
+  raw: {endpoints: ["a:1"], protocol: tcp, queue: {size: 5}}
+  spare: {endpoints: ["a:1"]}
+admin: {address: ":8087", token: 0123456789abcdef}
+`,
+		`weir.yaml:3:3: listeners.idle: no route names this listener, so it answers everything with 404`,
+		`weir.yaml:7:44: proxy_protocol.p.rules[0].header: on the tcp listener "raw", clients without a PROXY header must send the first bytes; a server that sends first, such as SSH, gets no connection before that`,
+		`weir.yaml:8:3: proxy_protocol.q: nothing uses this policy`,
+		`weir.yaml:10:16: tls_policies.unused: nothing uses this policy`,
+		`weir.yaml:12:32: routes[0].paths[0]: the star is an ordinary character here; a prefix matches everything below it without a star`,
+		`weir.yaml:13:46: routes[1].hosts[1]: no certificate names this host, so its clients get the first certificate`,
+		`weir.yaml:13:85: routes[1].hosts[4]: no certificate names this host, so its clients get the first certificate`,
+		`weir.yaml:16:74: backends.app.tls.insecure_skip_verify: an attacker who impersonates the endpoint can read and change everything`,
+		`weir.yaml:17:51: backends.raw.queue: the queue is never used, because max_connections is not set`,
+		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
+		`weir.yaml:19:18: admin.address: the token goes over the network unencrypted, and a machine that reads it can drain this node; set admin.tls, or keep the admin port on loopback`,
+	)
+}
+
+func TestWarningsOfTrust(t *testing.T) {
+	f := func(listener string, want ...string) {
+		t.Helper()
+		c := mustParse(t, strings.Replace(`listeners: {web: {address: ":80", protocol: http}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ["127.0.0.1:9001"]}}
+`, "protocol: http", "protocol: http"+listener, 1))
+		var got []string
+		for _, w := range c.Warnings {
+			got = append(got, w.Error())
+		}
+		ok := len(got) == len(want)
+		for i := range got {
+			ok = ok && strings.Contains(got[i], want[i])
+		}
+		if !ok {
+			t.Errorf("%s: got\n%s\nwant\n%s", listener, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		reloads(t, c)
+	}
+	f("")
+	f(", trust_forwarded: [10.0.0.0/8], trust: [for, proto]")
+	f(", trust_forwarded: [10.0.0.0/8], trust: [client_cert], drop_headers: [X-User, Proxy, True-Client-IP], keep_headers: [x-original-url]")
+	// A file from a version without the key trust.
+	f(", trust_forwarded: [10.0.0.0/8]", `trust_forwarded: weir now keeps only X-Forwarded-For and X-Forwarded-Proto of these senders`)
+	f(", trust: [for]", "trust: it has no effect, because trust_forwarded is not set")
+	f(`, trust_forwarded: [10.0.0.0/8, "::/0"], trust: [for]`, "trust_forwarded[1]: weir trusts every client")
+}
+
+// TestWarningOfDiscard: clients behind a sender whose PROXY headers are discarded share a limit that the file does
+// not set.
+func TestWarningOfDiscard(t *testing.T) {
+	f := func(limits, header string, want string) {
+		t.Helper()
+		c := mustParse(t, `listeners: {web: {address: ":80", protocol: http, proxy_protocol: p}}
+proxy_protocol: {p: {rules: [{from: [10.0.0.0/8], header: `+header+`}]}}
+routes: [{listeners: [web], backend: app}]
+backends: {app: {endpoints: ["127.0.0.1:9001"]}}
+`+limits)
+		got := ""
+		if len(c.Warnings) > 0 {
+			got = c.Warnings.Error()
+		}
+		if got == "" != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s, %s: %q, want %q", header, limits, got, want)
+		}
+	}
+	f("", "discard", "proxy_protocol.p.rules[0].header: all clients behind such a sender count as one client network now")
+	f("limits: {pending: 100}", "discard", "at most 1024 of their connections may be pending")
+	f("limits: {pending_per_source: 1024}", "discard", "")
+	f("", "require", "")
+}
+
+func TestWarningsOfCertificates(t *testing.T) {
+	f := func(listeners, rest string, want ...string) {
+		t.Helper()
+		var got []string
+		text := "listeners: " + listeners + "\nbackends: {app: {endpoints: ['a:1']}, raw: {endpoints: ['a:1'], protocol: tcp}}\n" + rest
+		for _, w := range mustParse(t, text).Warnings {
+			if !strings.Contains(w.Message, "nothing uses this backend") && !strings.Contains(w.Message, "no route names this listener") {
+				got = append(got, w.Error())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	const (
+		web    = "{w: {address: ':80', protocol: http}}"
+		secure = "{s: {address: ':443', protocol: tls}}"
+		both   = "{w: {address: ':80', protocol: http}, s: {address: ':443', protocol: tls}}"
+		raw    = "{r: {address: ':22', protocol: tcp}}\nroutes: [{listeners: [r], backend: raw}]"
+		hosts  = "certificates: [{acme: {hosts: [a.example.org], "
+	)
+	f(both, hosts+"}}]\n")
+	f(secure, hosts+"}}]\n")
+	f(web, hosts+"}}]\n")
+	f(both, hosts+"challenges: [http-01]}}]\n")
+	f(raw, hosts+"dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}}]\n")
+	f(secure, hosts+"challenges: [http-01]}}]\n",
+		"weir.yaml:3:60: certificates[0].acme.challenges: the authority sends http-01 to port 80, and no listener has protocol http, so only another weir with the same storage could answer it")
+	f(web, hosts+"challenges: [tls-alpn-01]}}]\n",
+		"weir.yaml:3:60: certificates[0].acme.challenges: no listener has the protocol (http or tls) that the challenges need, so only another weir with the same storage could answer them")
+	f(raw, hosts+"}}]\n",
+		"weir.yaml:4:23: certificates[0].acme: no listener has the protocol (http or tls) that the challenges need, so only another weir with the same storage could answer them")
+	f(both, hosts+"}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n",
+		`weir.yaml:3:32: certificates[0].acme.hosts[0]: the route on line 4 passes this host's TLS through on listener "s", so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01`)
+	f(both, hosts+"challenges: [http-01]}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n")
+	// Names that are got on demand are certified.
+	f(both, "certificates: [{acme: {on_demand: {hosts: ['*.example.org']}, directory: 'https://ca/'}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
+	f(both, "certificates: [{acme: {on_demand: {ask: 'http://[::1]/'}}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
+	f(both, "certificates: [{acme: {hosts: [a.example.org], on_demand: {hosts: ['*.example.org']}}}]\nroutes: [{listeners: [s], hosts: [b.example], backend: app}]\n",
+		"weir.yaml:4:35: routes[0].hosts[0]: no certificate names this host, so its clients get the first certificate")
+
+	const storage = "private keys go to this storage over the network unencrypted; use rediss:// unless the network is yours alone"
+	f(both, hosts+"storage: 'redis://:hunter2@redis.example.org'}}]\n", "weir.yaml:3:57: certificates[0].acme.storage: "+storage)
+	f(both, "storage: redis://redis.example.org\n"+hosts+"}}]\n", "weir.yaml:3:10: storage: "+storage)
+	f(both, "storage: redis://localhost:6379\n"+hosts+"storage: 'rediss://redis.example.org'}}]\n")
+	f(both, hosts+"}}]\ntls_policies: {default: {sha1_signatures: true}}\n",
+		"weir.yaml:4:43: tls_policies.default.sha1_signatures: this policy applies to all hosts without another, so weir uses SHA-1 signatures with every client that offers nothing better; give the hosts that need SHA-1 a policy of their own")
+}

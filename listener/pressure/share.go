@@ -1,0 +1,431 @@
+package pressure
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// maxNetworks limits the client networks that are counted separately, so that counting
+// needs limited memory. A network that holds less than 1/maxNetworks of all never has to
+// make room.
+const maxNetworks = 1024
+
+// holdings are the amounts of a resource that the client networks hold: separately for the largest networks, and
+// for all together. A network that holds more than a 1024th of all is counted separately (the heavy hitters
+// algorithm of Misra and Gries, with a second walk for exact counts).
+type holdings struct {
+	of     map[conn.Network]int64
+	total  int64
+	going  int64 // held by connections that were cut and are not closed yet; not part of the other sums
+	other  int64 // further amounts to be shared, see unheld
+	exact  bool  // every network is counted separately
+	sorted []holding
+}
+
+type holding struct {
+	network conn.Network
+	held    int64
+}
+
+// add counts what one connection holds.
+func (h *holdings) add(n conn.Network, held int64) {
+	h.total += held
+	if _, known := h.of[n]; known || len(h.of) < maxNetworks {
+		h.of[n] += held
+		return
+	}
+	h.exact = false
+	least := held
+	for _, v := range h.of {
+		least = min(least, v)
+	}
+	for n, v := range h.of { // as in Misra and Gries, each loses as much as the newcomer
+		if v -= least; v > 0 {
+			h.of[n] = v
+		} else {
+			delete(h.of, n)
+		}
+	}
+	if held > least {
+		h.of[n] = held - least
+	}
+}
+
+// recount computes exact numbers for the networks that are counted separately.
+func (h *holdings) recount(walk func(func(conn.Network, int64))) {
+	for n := range h.of {
+		h.of[n] = 0
+	}
+	walk(func(n conn.Network, held int64) {
+		if v, known := h.of[n]; known {
+			h.of[n] = v + held
+		}
+	})
+}
+
+// take counts what walk reports. It calls walk again if one walk is not enough.
+func (h *holdings) take(walk func(func(conn.Network, int64))) {
+	if h.of == nil {
+		h.of = make(map[conn.Network]int64)
+	}
+	clear(h.of)
+	h.total, h.exact = 0, true
+	walk(h.add)
+	if !h.exact {
+		h.recount(walk)
+	}
+	h.sorted = h.sorted[:0]
+	for n, held := range maps.All(h.of) {
+		h.sorted = append(h.sorted, holding{n, held})
+	}
+	slices.SortFunc(h.sorted, func(a, b holding) int { return cmp.Compare(b.held, a.held) })
+}
+
+// fair returns the fair share of one more network: networks that hold less than it keep
+// what they have, and all others get the same amount. Connections that were cut will be
+// free soon, so what they hold is shared, too, and so is other.
+func (h *holdings) fair(other int64) int64 {
+	free := h.going + other
+	share := free
+	for k, one := range h.sorted {
+		if one.held <= share {
+			break
+		}
+		free += one.held
+		share = free / int64(k+2)
+	}
+	return share
+}
+
+// level returns how much each of the largest networks may keep if all together must hold
+// less by amount.
+func (h *holdings) level(amount int64) int64 {
+	sum, level := int64(0), int64(0)
+	for k, one := range h.sorted {
+		if k > 0 && one.held <= level {
+			break
+		}
+		sum += one.held
+		level = (sum - amount) / int64(k+1)
+	}
+	return max(0, level)
+}
+
+// excess returns what each of the largest networks holds beyond the level. No network has to give up more than
+// what it holds beyond least.
+func (h *holdings) excess(amount, least int64) map[conn.Network]int64 {
+	level, over := max(least, h.level(amount)), make(map[conn.Network]int64)
+	for _, one := range h.sorted {
+		if one.held <= level {
+			break
+		}
+		over[one.network] = one.held - level
+	}
+	return over
+}
+
+// alone returns true if there is only one network.
+func (h *holdings) alone() bool { return len(h.sorted) == 0 || h.sorted[0].held >= h.total }
+
+// shares decides which new connections are let in although there is no room, at the expense
+// of the networks that hold most. Listeners ask it; the Watch sets it, and makes the room.
+type shares struct {
+	mu      sync.Mutex
+	on      bool
+	each    int64 // what a new connection will hold
+	share   int64 // the fair share at the last look
+	of      map[conn.Network]int64
+	owed    int64 // what new connections were let in for, before room was made
+	refused int   // new connections since on
+	news    chan struct{}
+}
+
+// entitled returns true if a new connection of n is let in: with it, n holds at most half
+// of its fair share. With the whole share, networks of about the same size would close each
+// other's connections in turn.
+func (s *shares) entitled(n conn.Network) bool { return 2*(s.of[n]+s.each) <= s.share }
+
+// May decides about a new connection.
+func (s *shares) May(n conn.Network) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.on:
+		return true
+	case !s.entitled(n):
+		s.refused++
+		return false
+	}
+	s.of[n] += s.each
+	s.owed += s.each
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// set replaces the holdings, and returns what is owed since the last call.
+func (s *shares) set(on bool, h *holdings, each int64) (owed int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owed, s.owed = s.owed, 0
+	s.on, s.each = on, each
+	if on {
+		s.share = h.fair(h.other)
+		s.of = maps.Clone(h.of)
+	} else {
+		s.share, s.of = 0, nil
+	}
+	return owed
+}
+
+// takeRefused returns the number of refused connections since the last call.
+func (s *shares) takeRefused() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, s.refused = s.refused, 0
+	return n
+}
+
+// held returns how much of g's resource a connection holds, or will hold. Descriptors: its
+// own, and one to an endpoint if it is not idle.
+func (g *gauge) held(c *conn.Conn) int64 {
+	switch {
+	case g.Holds != nil:
+		return g.Holds(c)
+	case c.State() == conn.Idle:
+		return 1
+	}
+	return 2
+}
+
+// newcomer returns what another connection takes, in the unit of held.
+func (g *gauge) newcomer() int64 {
+	if g.Holds != nil {
+		return max(1, g.last.Each)
+	}
+	return 2
+}
+
+// holdings counts what the client networks hold of g's resource.
+func (w *Watch) holdings(g *gauge) *holdings {
+	began, h := time.Now(), &w.held
+	h.take(func(add func(conn.Network, int64)) {
+		h.going = 0
+		count := func(c *conn.Conn, held int64) {
+			if c.WasCut() {
+				h.going += held
+			} else {
+				add(c.Network(), held)
+			}
+		}
+		w.o.Connections.Each(func(c *conn.Conn) { count(c, g.held(c)) })
+		w.further(g, count)
+	})
+	h.other = g.unheld(h.total + h.going)
+	w.walk = max(w.walk, time.Since(began))
+	return h
+}
+
+// unheld returns the part of the resource that connections do not hold and that is shared,
+// too. After client connections close, their connections to endpoints may stay open for a
+// moment and belong to no client. At least half of all descriptors is for clients.
+func (g *gauge) unheld(held int64) int64 {
+	if g.Holds != nil || !g.Bounds {
+		return 0
+	}
+	return max(0, g.last.Full/2-held)
+}
+
+// further calls f for the HTTP/2 connections with more than one exchange, with the
+// descriptors that the additional exchanges hold.
+func (w *Watch) further(g *gauge, f func(*conn.Conn, int64)) {
+	if g.Holds != nil || w.o.Exchanges == nil {
+		return
+	}
+	w.o.Exchanges(func(c *conn.Conn, running int) {
+		if running > 1 {
+			f(c, int64(running-1))
+		}
+	})
+}
+
+// patience is how long new connections must wait in turn until weir refuses new connections
+// of the largest networks, and closes open ones, for others.
+const patience = 400 * time.Millisecond
+
+// crowd records since when new connections have waited at every look.
+func (w *Watch) crowd(now time.Time) {
+	if w.o.Gate.Left() >= 0 {
+		w.crowdedSince = time.Time{}
+	} else if w.crowdedSince.IsZero() {
+		w.crowdedSince = now
+	}
+}
+
+// share decides whether the resource without room is divided among client networks, and closes connections for
+// those that were let in. short is the resource; nil: there is room.
+func (w *Watch) share(short *gauge, now time.Time) {
+	g := w.sharing
+	if g == nil {
+		g = short
+	}
+	if g == nil || w.sharing == nil && (w.crowdedSince.IsZero() || now.Sub(w.crowdedSince) < patience) {
+		return
+	}
+	h := w.holdings(g)
+	if short != nil && !w.crowdedSince.IsZero() && w.othersWait(h, g, now) {
+		w.beginSharing(g, now)
+	}
+	on := !g.began[Share].IsZero()
+	owed := w.shares.set(on, h, g.newcomer())
+	if !on {
+		w.sharing = nil
+		w.o.Gate.Share(0, nil)
+		return
+	}
+	g.refused += w.shares.takeRefused()
+	w.endBusy(g, h, owed)
+	w.o.Gate.Share(g.places(), w.shares.May)
+}
+
+// othersWait returns true if an entitled connection waits to be accepted, as far as weir
+// can know. The check takes long if there are very many sockets.
+func (w *Watch) othersWait(h *holdings, g *gauge, now time.Time) bool {
+	if w.o.Waiting == nil {
+		return true
+	}
+	if now.Before(w.askAgain) {
+		return w.others
+	}
+	began := time.Now()
+	// Without h.other: if endpoints hold most, a network that is alone shares with nobody.
+	s := shares{of: h.of, share: h.fair(0), each: g.newcomer()}
+	w.others = w.o.Waiting(s.entitled)
+	w.askAgain = now.Add(min(max(patience/4, 10*time.Since(began)), interval/2))
+	return w.others
+}
+
+func (w *Watch) beginSharing(g *gauge, now time.Time) {
+	w.sharing, g.needed[Share] = g, now
+	if g.began[Share].IsZero() {
+		g.began[Share], g.refused, g.endedBusy = now, 0, 0
+		w.tell(g, Event{Step: Share, Begins: true, Largest: w.held.largest()})
+	}
+}
+
+// largest returns the network that holds most, of those that are counted separately.
+func (h *holdings) largest() conn.Network {
+	for _, one := range h.sorted {
+		if one.network.IsValid() {
+			return one.network
+		}
+	}
+	return conn.Network{}
+}
+
+// places returns how many new connections may be there that are neither judged nor have
+// room yet: a part of the reserve.
+func (g *gauge) places() int64 {
+	return min(256, max(1, g.last.Reserve/max(1, 2*g.last.Each)))
+}
+
+// overrun returns how much must be freed so that admitted connections do not use up the
+// reserve. Their exchanges may grow, for example with HTTP/2 streams.
+func (g *gauge) overrun() int64 {
+	r := g.last
+	if !g.Bounds || r.Full <= 0 || r.Used <= r.Full+r.Reserve/4*3 {
+		return 0
+	}
+	return r.Used + g.expected - (r.Full + r.Reserve/2)
+}
+
+// curb closes connections of the largest networks if the reserve is nearly used up. If
+// there is only one network, it does so only while another one waits.
+func (w *Watch) curb(now time.Time) {
+	for _, g := range w.gauges {
+		over := g.overrun()
+		if over == 0 {
+			continue
+		}
+		if h := w.holdings(g); over > h.going && (!h.alone() || w.othersWait(h, g, now)) {
+			w.beginSharing(g, now)
+			w.endBusy(g, h, over-h.going)
+		}
+	}
+}
+
+// endBusy closes connections that are not idle, until the largest networks hold less by amount. Idle connections
+// were closed before, see shed.
+//
+// Within a network, the newest are closed first: they have done least so far, and the clients that used the
+// network before it grew so large keep theirs. Speed does not matter: a slow client need not be hostile, and a
+// hostile one could just be faster.
+//
+// A network that holds no more than a new connection may (see entitled) loses nothing. The amount may be more than
+// the largest networks hold, because connections to endpoints stay open longer than those of their clients.
+func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
+	if amount <= 0 {
+		return
+	}
+	over := h.excess(amount, h.fair(h.other)/2)
+	running := make(map[*conn.Conn]int64) // of HTTP/2 connections
+	w.further(g, func(c *conn.Conn, more int64) {
+		if over[c.Network()] > 0 {
+			running[c] = more
+		}
+	})
+	found := make(map[conn.Network]*newest)
+	w.o.Connections.Each(func(c *conn.Conn) {
+		n := c.Network()
+		if most := over[n]; most > 0 && c.State() != conn.Idle && !c.WasCut() {
+			all := found[n]
+			if all == nil {
+				all = new(newest)
+				found[n] = all
+			}
+			all.add(busyConn{c, g.held(c) + running[c]}, int(most))
+		}
+	})
+	ended := Ended{}
+	for n, all := range found {
+		for _, one := range *all {
+			if over[n] <= 0 {
+				break
+			}
+			one.conn.Cut()
+			over[n] -= one.held
+			if ended.Busy++; ended.Busy%batch == 0 {
+				time.Sleep(pause)
+			}
+		}
+	}
+	g.endedBusy += ended.Busy
+	w.o.Metrics.count(ended)
+}
+
+// busyConn is a connection that may be closed, and what it holds.
+type busyConn struct {
+	conn *conn.Conn
+	held int64
+}
+
+// newest keeps the newest of all added connections, the newest first.
+type newest []busyConn
+
+func (n *newest) add(c busyConn, most int) {
+	at, _ := slices.BinarySearchFunc(*n, c, func(a, b busyConn) int { return b.conn.Accepted.Compare(a.conn.Accepted) })
+	if at >= most {
+		return
+	}
+	if len(*n) >= most {
+		*n = (*n)[:most-1]
+	}
+	*n = slices.Insert(*n, at, c)
+}

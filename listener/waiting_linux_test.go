@@ -1,0 +1,111 @@
+package listener
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+func TestAcceptQueueLine(t *testing.T) {
+	const tail = " 00000000:00000000 00:00000000 00000000     0        0 "
+	f := func(line, local, peer string) {
+		t.Helper()
+		c, ok := readTableLine(line)
+		waits, gotLocal, gotPeer := ok && c.state == established && !c.accepted, c.local, c.peer
+		if waits != (local != "") || waits && (gotLocal.String() != local || gotPeer.String() != peer) {
+			t.Errorf("%q: %v, %v, %t", line, gotLocal, gotPeer, waits)
+		}
+	}
+	f("   0: 0100007F:1F90 0200007F:D431 01"+tail+"0 1 0000", "127.0.0.1:8080", "127.0.0.2:54321")
+	f("   0: 0100007F:1F90 0200007F:D431 01"+tail+"4711 1 0000", "", "") // accepted
+	f("   0: 0100007F:1F90 00000000:0000 0A"+tail+"0 1 0000", "", "")    // listens
+	f("   0: B80D0120000000000000000001000000:1F90 0000000000000000FFFF00000200007F:D431 01"+tail+"0 1", "[2001:db8::1]:8080", "127.0.0.2:54321")
+	f("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode", "", "")
+	f("   0: 01:1F90 0200007F:D431 01"+tail+"0 1 0000", "", "")
+	f("   0: 0100007F 0200007F:D431 01"+tail+"0 1 0000", "", "")
+	f("", "", "")
+}
+
+// The kernel reports which clients wait to be accepted. Behind a PROXY header any client
+// may wait.
+func TestWaiting(t *testing.T) {
+	limits := NewLimits(config.Limits{Clients: config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}})
+	listen := func(mode config.HeaderMode) net.Listener {
+		ln, err := Bind("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := new(Tracker)
+		l := New(ln, Options{Name: string(mode), Limits: limits, Tracker: tr, Metrics: NewMetrics(prometheus.NewRegistry(), tr),
+			Settings: Settings{Policy: NewPolicy(config.HeaderPolicy{Rules: []config.HeaderRule{{From: prefixes("127.0.0.0/8"), Mode: mode}}})}})
+		t.Cleanup(func() { ln.Close() })
+		limits.listen(l) // without Serve, connections stay in its queue
+		return l.ln
+	}
+	come := func(ln net.Listener, from string) {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	f := func(what, network string, want bool) {
+		t.Helper()
+		if got := limits.Waiting(func(n conn.Network) bool { return n.String() == network }); got != want {
+			t.Errorf("%s: that one of %s waits is %t", what, network, got)
+		}
+	}
+	direct := listen(config.HeaderNone)
+	f("nobody has come", "127.0.0.2/32", false)
+	come(direct, "127.0.0.3")
+	f("somebody else has come", "127.0.0.2/32", false)
+	come(direct, "127.0.0.2")
+	f("it has come", "127.0.0.2/32", true)
+	f("a third has not", "127.0.0.4/32", false)
+	come(listen(config.HeaderDeny), "127.0.0.4")
+	f("one that is denied", "127.0.0.4/32", false)
+	come(listen(config.HeaderDiscard), "127.0.0.5")
+	f("one whose header is discarded", "127.0.0.5/32", true)
+	f("which is nobody else", "127.0.0.4/32", false)
+	come(listen(config.HeaderRequire), "127.0.0.6")
+	f("a load balancer has brought somebody", "127.0.0.4/32", true)
+	limits.Set(config.Limits{})
+	f("all are one network, which has its share", "127.0.0.4/32", false)
+	f("all are one network, which is entitled", "0.0.0.0/0", true)
+}
+
+// weir can read the kernel's tables when no descriptor is left, which is when it needs
+// them.
+func TestAcceptQueuesWithoutDescriptor(t *testing.T) {
+	readyQueues()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open("/proc/self/net/tcp")
+	known := accepting(func(netip.AddrPort, netip.AddrPort) bool { return true })
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		file.Close()
+		t.Fatal("a file can be opened all the same")
+	}
+	if !known {
+		t.Error("the tables cannot be read")
+	}
+}

@@ -1,0 +1,55 @@
+package backend
+
+import (
+	"context"
+	"net"
+
+	"github.com/weirproxy/weir/health"
+	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// checkHTTP1 is a check's connection of HTTP/1.1. It reads the response as an exchange does,
+// with what the backend's lenient accepts.
+type checkHTTP1 struct {
+	net.Conn
+	codec   http1.Client
+	backend string
+}
+
+func newCheckHTTP1(nc net.Conn, backend string, lenient http1.Lenient) *checkHTTP1 {
+	a := &checkHTTP1{Conn: nc, backend: backend}
+	a.codec.Init(nc, message.Limits{})
+	a.codec.Tolerate(lenient)
+	return a
+}
+
+// Close ends the connection.
+func (a *checkHTTP1) Close() error {
+	a.codec.Close()
+	return a.Conn.Close()
+}
+
+// Ask makes the check's request. Only the head of the response counts: the answer is the
+// same if the body is cut, or if it does not end before the check does.
+func (a *checkHTTP1) Ask(ctx context.Context, q *health.Question) (*health.Answer, error) {
+	var req message.Request
+	var res message.Response
+	req.Reset()
+	if err := question(&req, q); err != nil {
+		return nil, err
+	}
+	req.AddField("connection", "close")
+	if err := ask(&a.codec, &req, &res, q.Body); err != nil {
+		return nil, cause(ctx, http1.Explain(err, a.backend))
+	}
+	// Closing now would reset the connection under a server that still sends.
+	for n := 0; !a.codec.BodyEnded() && n < mostAnswer; {
+		p, err := a.codec.ReadBody(&res)
+		if err != nil {
+			break
+		}
+		n += len(p)
+	}
+	return &health.Answer{Status: res.Status, Field: func(name string) string { return string(res.GetName(name)) }}, nil
+}

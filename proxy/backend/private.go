@@ -1,0 +1,100 @@
+package backend
+
+import "time"
+
+// A private session is a connection that the endpoint authenticated for one client
+// connection. No other client connection may use it. Between its exchanges the pool of the
+// endpoint keeps it, like an idle one, but gives it to no other client connection.
+
+// MakePrivate binds the session permanently to the client connection whose exchange uses
+// it. It does nothing if the session is an HTTP/2 stream: HTTP/2 has no credentials for
+// connections. A client that sends such credentials anyway gets, by Need.Private, a
+// connection that ends with its only stream.
+func (s *Session) MakePrivate() { s.private = s.Stream == nil }
+
+// Private returns true after MakePrivate.
+func (s *Session) Private() bool { return s.private }
+
+// Hold keeps a private session for its client connection until Reclaim or Drop, for at most
+// keep_alive. It closes the session and returns false if the endpoint was removed, if it is
+// terminating while others serve, or if its TLS or PROXY header settings changed.
+func (e *Endpoint) Hold(s *Session) bool {
+	e.mu.Lock()
+	if e.removed.Load() || e.resting.Load() || !e.dial.Load().takes(s.made) {
+		e.mu.Unlock()
+		s.Close()
+		return false
+	}
+	if e.held == nil {
+		e.held = make(map[*Session]struct{})
+	}
+	s.idleSince = e.ticks
+	e.held[s] = struct{}{}
+	e.mu.Unlock()
+	return true
+}
+
+// Reclaim takes back a session from Hold. It returns false if the session has ended; then
+// the caller must not use it any more.
+func (s *Session) Reclaim() bool {
+	e := s.endpoint
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, held := e.held[s]; !held {
+		return false
+	}
+	delete(e.held, s)
+	s.Reused = true
+	return true
+}
+
+// Drop closes a session from Hold, if it has not ended.
+func (s *Session) Drop() {
+	if s.Reclaim() {
+		s.Close()
+	}
+}
+
+// HeldCount counts the private sessions that no exchange uses now.
+func (e *Endpoint) HeldCount() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.held)
+}
+
+// sweepHeld returns the sessions that were idle for keepAlive seconds. It also checks some
+// of the others, and returns those that the endpoint has closed. The caller holds e.mu.
+func (e *Endpoint) sweepHeld(keepAlive uint32) (closing []*Session) {
+	looks := 0
+	for s := range e.held {
+		late := e.ticks-s.idleSince >= keepAlive || s.endsSoon(e.ticks)
+		if !late {
+			if looks++; looks > looksPerTick || !s.ended() { // the order of the map differs each time
+				continue
+			}
+		}
+		delete(e.held, s)
+		closing = append(closing, s)
+	}
+	return closing
+}
+
+// SpeaksHTTP1 returns true if weir may use HTTP/1.1 with the endpoint.
+func (e *Endpoint) SpeaksHTTP1() bool { return e.dial.Load().http2 != always }
+
+// AcquireAt is Acquire for one given endpoint. It returns ErrNoReady if the endpoint may
+// not be used now.
+func (b *Backend) AcquireAt(e *Endpoint) error {
+	if !e.up.Load() {
+		return ErrNoReady
+	}
+	if !b.queue.take() {
+		cfg := b.Settings()
+		if err := b.queue.wait(cfg.Queue.Size, cfg.Queue.Timeout, time.Time{}); err != nil {
+			return err
+		}
+	}
+	e.inFlight.Add(1)
+	b.budget.attempts.Add(1)
+	return nil
+}

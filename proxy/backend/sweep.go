@@ -1,0 +1,135 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+)
+
+// looksPerTick bounds the system calls that a sweep makes under the pool's lock.
+const looksPerTick = 16
+
+// sweep is called once a second. It closes the connections that were idle for keepAlive
+// seconds, and those that the endpoint is about to close. Of the oldest ones it also closes
+// those that the endpoint has closed: requests take the newest, so the oldest would
+// otherwise stay half closed.
+func (e *Endpoint) sweep(keepAlive uint32) {
+	e.mu.Lock()
+	e.ticks++
+	var closing []*Session
+	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
+	for cut < len(e.idle) && e.ticks-e.idle[cut].idleSince >= keepAlive {
+		cut++
+	}
+	closing = append(closing, e.idle[:cut]...)
+	e.idle = slices.Delete(e.idle, 0, cut)
+	looks := 0
+	var seen ends
+	e.idle = slices.DeleteFunc(e.idle, func(s *Session) bool {
+		if !s.endsSoon(e.ticks) {
+			if looks++; looks > looksPerTick || !s.ended() {
+				return false
+			}
+			seen.add(e.ticks - s.idleSince)
+		}
+		closing = append(closing, s)
+		return true
+	})
+	closing = append(closing, e.sweepHeld(keepAlive)...)
+	after, learned := e.closes.learn(seen)
+	e.mu.Unlock()
+	closeAll(closing)
+	e.sweepTrunks(keepAlive)
+	if learned {
+		e.backend.tellCloses(e, after)
+	}
+}
+
+// ended reports whether the endpoint has closed an idle connection, or has sent bytes on it
+// without a request. Over TLS such bytes may be session tickets, and do not count.
+func (s *Session) ended() bool {
+	ended := false
+	err := s.Conn.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EAGAIN || err == syscall.EINTR:
+		case err != nil || n == 0:
+			ended = true
+		default:
+			ended = s.TLS == nil || peerEnded(fd) // a close_notify comes before the end
+		}
+	})
+	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
+}
+
+// endsSoon reports whether the endpoint closes an idle session within about a second, by
+// the Keep-Alive header of its last response. A request could meet that. A session that
+// ends after one second may be used within the same tick.
+func (s *Session) endsSoon(ticks uint32) bool {
+	announced := s.http1.AnnouncedIdle()
+	return announced > 0 && ticks-s.idleSince >= max(1, announced-1) // it is idle for up to a second more than the ticks say
+}
+
+// ends are the idle times, in seconds, of the connections that the endpoint had closed
+// when one sweep looked.
+type ends struct{ n, least, most uint32 }
+
+func (s *ends) add(seconds uint32) {
+	if s.n++; s.n == 1 {
+		s.least, s.most = seconds, seconds
+		return
+	}
+	s.least, s.most = min(s.least, seconds), max(s.most, seconds)
+}
+
+// closes is the time after which an endpoint seems to close idle connections. An endpoint
+// that restarts closes connections, too, so several sweeps must see about the same time.
+type closes struct {
+	after uint32 // seconds; 0: not known
+	times uint8  // sweeps in a row that saw it
+}
+
+// closesSeen is the number of sweeps that must see the same idle time.
+const closesSeen = 3
+
+// learn counts the result of a sweep. It returns true once for each idle time that closesSeen
+// sweeps in a row have seen.
+func (c *closes) learn(seen ends) (after uint32, learned bool) {
+	if seen.n == 0 {
+		return 0, false
+	}
+	if c.times == 0 || seen.most-seen.least > 1 || seen.most > c.after+1 || seen.most+1 < c.after {
+		*c = closes{after: seen.most, times: 1}
+		return 0, false
+	}
+	if c.times >= closesSeen {
+		return 0, false
+	}
+	c.times++
+	return c.after, c.times == closesSeen
+}
+
+// tellCloses reports the endpoint that closes idle connections before weir does. A request
+// that weir sends at the same moment is lost, unless it may be repeated.
+func (b *Backend) tellCloses(e *Endpoint, after uint32) {
+	b.mu.Lock()
+	defer b.unlock()
+	if b.removed || e.removed.Load() {
+		return
+	}
+	// A sweep counts from the sweep before the connection became idle, and sees the end up to a
+	// second late. So the endpoint may close up to two seconds earlier than it seems to.
+	const late = 2
+	when := fmt.Sprintf("within %ds", max(1, after))
+	if after > late {
+		when = fmt.Sprintf("after %d to %ds", after-late, after)
+	}
+	advice := fmt.Sprintf("let the endpoint keep idle connections for longer than %v", b.cfg.Timeouts.KeepAlive)
+	if b.cfg.Namespace == "" && after > late { // keep_alive is at least one second
+		advice = fmt.Sprintf("set backends.%s.timeouts.keep_alive to %ds, or %s", b.cfg.Name, after-late, advice)
+	}
+	b.notify(Event{Kind: EndpointClosesIdle, Endpoint: e.address,
+		Reason: fmt.Sprintf("%s; POST requests that weir sends at that moment are answered 502; %s", when, advice)})
+}

@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Responses that weir generates are counted by route and reason, in a limited number of
+// series, which are removed together with the route.
+func TestGeneratedResponsesAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	m.SetLimit(1)
+	p := &Proxy{Metrics: m}
+	table := objectTable(t, m, map[string]int{"tenant": 3})
+	p.Swap(table)
+	answer := func(reason string) {
+		x := &exchange{clientSide: clientSide{proxy: p}}
+		x.generate(reason)
+		table.edges["web"].each(func(r *Route) {
+			x.route = r
+			x.generate(reason)
+		})
+	}
+	answer("no_endpoint_ready")
+	answer("no_endpoint_ready")
+	answer("redirect")
+	text := exposed(t, reg)
+	for _, want := range []string{
+		`weir_http_generated_responses_total{no_endpoint_ready} 2`,
+		`weir_http_generated_responses_total{no_endpoint_ready tenant/other} 4`,
+		`weir_http_generated_responses_total{redirect tenant/other} 2`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "weir_http_generated_responses_total{app"); n != 2 { // the route that has series of its own
+		t.Errorf("%d series of the first route, want 2:\n%s", n, text)
+	}
+	if n := testing.AllocsPerRun(100, func() { m.none.get().generated("redirect").Inc() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for i := range 100 {
+		answer(fmt.Sprintf("reason_%d", i))
+	}
+	if n := strings.Count(exposed(t, reg), "weir_http_generated_responses_total{"); n != 3*(mostReasons+1) {
+		t.Errorf("%d series, want %d", n, 3*(mostReasons+1))
+	}
+	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
+	answer("late")
+	if text := exposed(t, reg); strings.Contains(text, "tenant") || strings.Count(text, "weir_http_generated_responses_total{") != mostReasons+1 {
+		t.Errorf("series of routes that are gone:\n%s", text)
+	}
+}

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// NTLM and Negotiate authenticate a connection instead of a request: an endpoint treats
+// every later request on it as one of the same user. From then on weir makes such a
+// connection to an endpoint private: one client connection uses it for all its exchanges
+// with that backend, and it ends with that client connection.
+
+// mostPrivate limits the private connections of one client connection, each to another
+// backend.
+const mostPrivate = 4
+
+// privates are the private connections of one HTTP/1.1 client connection that no exchange
+// uses now, with the most recently used one at the end. nil is for clients that have none.
+type privates []*backend.Session
+
+// take removes the connection to a backend from the list and returns it; nil: there is
+// none.
+func (p *privates) take(b *backend.Backend) *backend.Session {
+	for i, s := range *p {
+		if s.Endpoint().Backend() == b {
+			*p = slices.Delete(*p, i, i+1)
+			return s
+		}
+	}
+	return nil
+}
+
+// keep holds s for the client's next exchange.
+func (p *privates) keep(s *backend.Session) {
+	if len(*p) == mostPrivate {
+		(*p)[0].Drop()
+		*p = slices.Delete(*p, 0, 1)
+	}
+	if s.Endpoint().Hold(s) {
+		*p = append(*p, s)
+	}
+}
+
+// drop closes all of them.
+func (p *privates) drop() {
+	for _, s := range *p {
+		s.Drop()
+	}
+	*p = nil
+}
+
+var (
+	refuseSharedAuth = &message.Refusal{Status: 403, Reason: "connection_auth_shared",
+		Detail: "NTLM and Negotiate authenticate a connection, but a connection from a sender in trust_forwarded may carry the requests of many users"}
+	refuseHTTP2Auth = &message.Refusal{Status: 421, Reason: "connection_auth_http2",
+		Detail: "NTLM and Negotiate authenticate a connection, which HTTP/2 does not support; weir reset the stream with HTTP_1_1_REQUIRED, so that the client uses HTTP/1.1"}
+)
+
+// shared returns true if the client's connection carries the requests of many users.
+func (x *exchange) shared() bool { return x.trusts&trustSender != 0 }
+
+// authenticates records whether the request authenticates its connection. It returns false
+// if it refused the request: because several users share the client's connection, or
+// because it is an HTTP/2 connection.
+func (x *exchange) authenticates() bool {
+	if x.privates != nil && x.shared() {
+		x.privates.drop() // from the time before a reload added the sender to trust_forwarded
+	}
+	if !x.req.AuthenticatesConnection() {
+		return true
+	}
+	switch {
+	case x.shared():
+		x.reply(refuseSharedAuth)
+	case x.wire.RequireHTTP1():
+		x.status, x.reason, x.err = refuseHTTP2Auth.Status, refuseHTTP2Auth.Reason, refuseHTTP2Auth
+	default:
+		x.private = true
+		return true
+	}
+	x.proxy.Metrics.refused(x.edge.name, x.reason)
+	return false
+}
+
+// acquire is Backend.Acquire, but chooses the endpoint to which the client has a private
+// connection, and returns that connection as well.
+func (x *exchange) acquire(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+	if x.privates != nil && len(*x.privates) > 0 {
+		if e, own, err := x.acquireOwn(b); e != nil || err != nil {
+			return e, own, err
+		}
+	}
+	e, err := b.Acquire(x.client.Addr(), tried, time.Time{})
+	return e, nil, err
+}
+
+// acquireOwn returns nil if there is no private connection to b, or if it has ended.
+func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.Session, error) {
+	own := x.privates.take(b)
+	if own == nil {
+		return nil, nil, nil
+	}
+	e := own.Endpoint()
+	err := b.AcquireAt(e)
+	switch {
+	case err != nil:
+		own.Drop()
+		if err == backend.ErrNoReady { // another endpoint may be ready
+			err = nil
+		}
+		return nil, nil, err
+	case !own.Reclaim():
+		own = nil
+	}
+	return e, own, nil
+}
+
+// keep gives back a connection that another exchange may use: a private one to the client
+// connection, if that can have one, otherwise to the endpoint's pool.
+func (x *exchange) keep(link *backend.Session) {
+	switch {
+	case !link.Private():
+		x.endpoint.Keep(link)
+	case x.privates != nil && !x.shared():
+		x.privates.keep(link)
+	default:
+		link.Close()
+	}
+}
+
+// wantsHTTP1 returns true if the endpoint reset the stream because it requires HTTP/1.1 for
+// the request, as IIS does if a user must authenticate.
+func (x *exchange) wantsHTTP1(err error) bool {
+	return x.phase != relayingBody && !x.http1Only && http2.RequiresHTTP1(err) && x.endpoint.SpeaksHTTP1()
+}

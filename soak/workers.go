@@ -1,0 +1,196 @@
+package soak
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A job is what a worker is told, as one line of JSON. It works until its
+// standard input ends, or the job does.
+type job struct {
+	Options     Options
+	Resolved    []netip.AddrPort // all processes use the same addresses
+	Part, Parts int
+}
+
+// A word is what a worker says, twice a second and at its end, as a line of JSON.
+type word struct {
+	Targets []*Snapshot
+	Done    bool
+}
+
+// Work is a worker's part of a run.
+func Work(in io.Reader, out io.Writer) error {
+	read := bufio.NewReader(in)
+	line, err := read.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("cannot read the instructions: %w", err)
+	}
+	var j job
+	if err := json.Unmarshal(line, &j); err != nil {
+		return fmt.Errorf("cannot parse the instructions: %w", err)
+	}
+	if err := j.Options.Prepare(); err != nil {
+		return err
+	}
+	if len(j.Resolved) != len(j.Options.plans) {
+		return errors.New("cannot use the instructions: they do not have one address for each target")
+	}
+	for i, p := range j.Options.plans {
+		p.resolved = j.Resolved[i]
+		if err := p.checkAddresses(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		io.Copy(io.Discard, read)
+		cancel()
+	}()
+	say := json.NewEncoder(out)
+	last := runPart(ctx, &j.Options, j.Part, j.Parts, func(all []*Snapshot) { say.Encode(word{all, false}) })
+	return say.Encode(word{last, true})
+}
+
+func newJob(o *Options, part, parts int) job {
+	j := job{Options: *o, Part: part, Parts: parts}
+	for _, p := range o.plans {
+		j.Resolved = append(j.Resolved, p.resolved)
+	}
+	return j
+}
+
+// runWorkers has so many processes do their parts, and adds up what they say.
+func runWorkers(ctx context.Context, o *Options, parts int, command []string, show func(*Snapshot)) ([]*Snapshot, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ws := make([]*worker, parts)
+	var all sync.WaitGroup
+	for i := range ws {
+		ws[i] = &worker{}
+		all.Go(func() {
+			if ws[i].err = ws[i].run(ctx, newJob(o, i, parts), command); ws[i].err != nil {
+				cancel() // a part of a run is none
+			}
+		})
+	}
+	gone := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(gone)
+	}()
+	look := time.NewTicker(tick)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if all := sum(ws); all != nil {
+				show(total(all))
+			}
+		case <-gone:
+			for i, w := range ws {
+				if w.err != nil {
+					return nil, processError(i, parts, w.err)
+				}
+			}
+			return sum(ws), nil
+		}
+	}
+}
+
+// processError is the error of one process. Each takes a few descriptors of ours.
+func processError(part, parts int, err error) error {
+	if errors.Is(err, syscall.EMFILE) {
+		err = fmt.Errorf("%w: raise the limit of open files (ulimit -n), or hold fewer connections (--connections)", err)
+	}
+	return fmt.Errorf("process %d of %d: %w", part+1, parts, err)
+}
+
+// A worker is one process of several, as its parent sees it.
+type worker struct {
+	err  error
+	lock sync.Mutex
+	last []*Snapshot // for each target
+}
+
+// run starts the process and hears it out. When ctx ends it is told so by the
+// end of its input, and when we die it hears the same.
+func (w *worker) run(ctx context.Context, j job, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = os.Stderr
+	// Ctrl-C is for us: a process that ended by it would not count up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start it: %w", err)
+	}
+	// What hangs beyond all limits is ended, so that the report comes.
+	lost := time.AfterFunc(j.Options.length()+3*j.Options.Timeout+6*grace, func() { cmd.Process.Kill() })
+	defer lost.Stop()
+	defer context.AfterFunc(ctx, func() { in.Close() })()
+	json.NewEncoder(in).Encode(j) // who cannot read it says so by ending
+	done, said := w.hear(out)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("it ended early: %w", err)
+	}
+	if !done {
+		return fmt.Errorf("it ended before it sent its results: %w", said)
+	}
+	return nil
+}
+
+func (w *worker) hear(out io.Reader) (done bool, err error) {
+	hear := json.NewDecoder(out)
+	for {
+		var said word
+		if err := hear.Decode(&said); err != nil {
+			return false, err
+		}
+		w.lock.Lock()
+		w.last = said.Targets
+		w.lock.Unlock()
+		if said.Done {
+			return true, nil
+		}
+	}
+}
+
+// sum adds the last snapshots of all processes for each target. It returns nil if a process
+// has sent none yet.
+func sum(ws []*worker) []*Snapshot {
+	var all []*Snapshot
+	for _, w := range ws {
+		w.lock.Lock()
+		last := w.last
+		w.lock.Unlock()
+		if last == nil {
+			return nil
+		}
+		for i, s := range last {
+			if i == len(all) {
+				all = append(all, emptySnapshot())
+			}
+			all[i].merge(s)
+		}
+	}
+	return all
+}
