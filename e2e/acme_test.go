@@ -180,13 +180,20 @@ func TestWildcardByNameServer(t *testing.T) {
 func TestRenewalBreaksNoConnection(t *testing.T) {
 	long(t)
 	t.Parallel()
-	ca := newPebble(t, pebbleOptions{validity: 3 * time.Minute})
-	g := newGate(t, ca, false)
-	ca.run()
-	w := newACMEWeir(t, ca)
-	w.start(acmeConfig(entries(ca.entry("app.example.org", "storage: '@@dir/acme'")), routesTo("app.example.org")))
-	roots := ca.roots()
-	first := served(t, ca.front.secure, "app.example.org", roots)
+	var ca *pebble
+	var g *gate
+	var w *weir
+	var roots *x509.CertPool
+	var first *x509.Certificate
+	for first == nil || !renewable(first) {
+		ca = newPebble(t, pebbleOptions{validity: 3 * time.Minute})
+		g = newGate(t, ca, false)
+		ca.run()
+		w = newACMEWeir(t, ca)
+		w.start(acmeConfig(entries(ca.entry("app.example.org", "storage: '@@dir/acme'")), routesTo("app.example.org")))
+		roots = ca.roots()
+		first = served(t, ca.front.secure, "app.example.org", roots)
+	}
 
 	// Clients that stay, clients that come, and all of them verify.
 	stop, running := make(chan struct{}), sync.WaitGroup{}
@@ -217,9 +224,9 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 			}
 		})
 	}
-	seen := []string{serial(first)}
-	for range 2 {
-		last := seen[len(seen)-1]
+	seen := []*x509.Certificate{first}
+	for len(seen) < 3 && renewable(seen[len(seen)-1]) {
+		last := serial(seen[len(seen)-1])
 		g.renew(last)
 		within(t, 2*time.Minute, "the certificate is renewed", func() error { // an attempt that fails is repeated after a minute
 			c, leaf, err := shake(t, ca.front.secure, "app.example.org", roots)
@@ -230,7 +237,7 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 			if serial(leaf) == last {
 				return fmt.Errorf("not yet; %v attempts failed", w.metric("weir_acme_issuances_total", "result", "failed"))
 			}
-			seen = append(seen, serial(leaf))
+			seen = append(seen, leaf)
 			return nil
 		})
 	}
@@ -242,11 +249,17 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 	})
 	close(stop)
 	running.Wait()
-	if got := ca.issued(); len(got) != 3 {
-		t.Errorf("%d certificates were issued, and 3 were wanted", len(got))
+	if got := ca.issued(); len(got) != len(seen) {
+		t.Errorf("%d certificates were issued, and %d were wanted", len(got), len(seen))
 	}
-	w.wantMetric(2, "weir_acme_issuances_total", "result", "renewed")
+	w.wantMetric(float64(len(seen)-1), "weir_acme_issuances_total", "result", "renewed")
 }
+
+// renewable says whether pebble renews a certificate. It knows each by the digits of
+// its serial number, and a client names it by the bytes of the certificate, which
+// begin with a zero byte where the number's first bit is set. pebble does not find
+// such a certificate and answers 500 to its renewal. One in 256 is of that kind.
+func renewable(leaf *x509.Certificate) bool { return leaf.SerialNumber.BitLen()%8 != 0 }
 
 // An authority that cannot be reached must keep no edge from starting, and must
 // not need a hand when it is back.
