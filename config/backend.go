@@ -67,9 +67,9 @@ type Endpoint struct {
 	// Terminating says that the endpoint serves, and is about to go away: it is
 	// used where no other is ready, and counts for no verdict.
 	Terminating bool
-	// Foreign says that the address is somebody's who may not name machines of
-	// ours, so it is used only where it is, or resolves to, another machine's: no
-	// loopback, link-local, multicast or unspecified address.
+	// Foreign is set if a tenant of a cluster chose the address. weir then never
+	// connects to a loopback, link-local, multicast or unspecified address, also if a
+	// DNS name resolves to one.
 	Foreign bool
 }
 
@@ -109,7 +109,7 @@ type Ejection struct {
 // DefaultEjectionFailures is the default of ejection.failures.
 const DefaultEjectionFailures = 5
 
-// Queue bounds what waits when MaxConnections are in flight.
+// Queue limits the requests that wait while MaxConnections are in use.
 type Queue struct {
 	Size    int
 	Timeout time.Duration

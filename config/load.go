@@ -39,8 +39,8 @@ type InUse struct {
 }
 
 // Reload is Load for a process that already serves. A file that is in use and cannot be
-// used now is only a warning. So a valid change of the configuration does not have to wait
-// until somebody repairs another file.
+// used now is only a warning. So an unrelated broken file
+// does not block a valid change of the configuration.
 func Reload(path string, env func(string) (string, bool), inUse InUse) (*Config, error) {
 	c, _, err := load(path, env, inUse)
 	return c, err

@@ -20,8 +20,8 @@ func (v *draft) checkNameless(l *Listener) {
 	}
 }
 
-// warnNameless warns of a policy that clients without SNI do not get: the one that the
-// listener names for them, or one that some of them are likely to need.
+// warnNameless warns if clients without SNI do not get the policy that the listener names
+// for them, or a policy that such clients probably need.
 func (v *draft) warnNameless(l *Listener) {
 	if l.Protocol != ProtocolTLS {
 		return

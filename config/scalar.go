@@ -186,8 +186,8 @@ func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
 // longUnits are units that Go's durations do not have, in hours.
 var longUnits = map[string]float64{"w": 7 * 24, "y": 365 * 24}
 
-// durationHint returns the end of an error about s, which is not a duration: what is wrong, and
-// a valid value from lo to hi.
+// durationHint returns the end of an error message about the invalid duration s. It
+// explains the mistake and suggests a value from lo to hi.
 func durationHint(s string, lo, hi time.Duration) string {
 	unit := strings.TrimLeft(s, "0123456789.")
 	count, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
@@ -279,8 +279,8 @@ func digitsOf(s string) (digits, rest string) {
 	return digits, s[len(digits):]
 }
 
-// sizeHint returns the end of an error about s, which is not a size: what is wrong, and a valid
-// value from lo to hi.
+// sizeHint returns the end of an error message about the invalid size s. It explains the
+// mistake and suggests a value from lo to hi.
 func sizeHint(s string, lo, hi int64) string {
 	digits, unit := digitsOf(s)
 	if _, err := strconv.ParseInt(digits, 10, 64); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// People who may not see secrets can read the metric weir_config_hash, and could try a list
-// of passwords on it. This test sets every field of a Config, so it also covers the secrets
+// The metric weir_config_hash is readable without access to secrets. If secrets counted,
+// a reader of the metric could try a list of passwords. This test sets every field of a Config, so it also covers the secrets
 // of keys that are added later.
 func TestSecretsAreNeitherHashedNorShown(t *testing.T) {
 	f := filler{}

@@ -23,7 +23,7 @@ backends:
 
 // A POST request is lost if the endpoint closes the idle connection at that moment. For an
 // endpoint that announces when it closes idle connections, as Node.js does, weir closes
-// them first. For one that does not, as nginx, the log says what to set.
+// them first. nginx announces nothing, so the log names the setting.
 func TestEndpointClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx")

@@ -61,7 +61,7 @@ func relay(t *testing.T, address func() string) string {
 	return serve(t, func(c net.Conn) { pass(c, c, address()) })
 }
 
-// pass connects to address, and forwards what comes from r there, and the answers to c.
+// pass connects to address, copies r to that connection, and copies the responses to c.
 func pass(c net.Conn, r io.Reader, address string) {
 	to, err := net.Dial("tcp", address)
 	if err != nil {

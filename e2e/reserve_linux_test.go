@@ -36,7 +36,7 @@ routes: [{listeners: [web], backend: app}]
 backends: {app: {endpoints: ['127.0.0.1:1']}}
 metrics: {address: '@metrics'}
 `)
-	w.metrics() // the runtime and the ports have opened what they need
+	w.metrics() // afterwards the runtime and the ports have their descriptors
 	largest := w.largestDescriptor()
 	limit := unix.Rlimit{}
 	if err := unix.Prlimit(w.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {

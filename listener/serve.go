@@ -38,10 +38,10 @@ func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
 // admit finds out who the client is, and counts the connection under its network. If it
 // returns false the connection is closed.
 //
-// A peer that has to send headers is a load balancer and is never counted
-// against itself; behind a header the client counts. Where the header is
-// discarded the peer is the client, and counts: a discarded address is nobody's,
-// and must neither use up another client's limit nor hide the sender's.
+// A peer that must send PROXY headers is a load balancer, and the limit does not apply to
+// it. If a PROXY header is used, the client in it counts. If it is discarded, the peer
+// counts: an unverified address must neither use up another client's limit nor hide the
+// sender from its own.
 func (l *Listener) admit(a *admission, p *Policy) bool {
 	mode := p.mode(a.c.Peer.Addr())
 	switch mode {

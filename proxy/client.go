@@ -74,8 +74,8 @@ type wire interface {
 	WriteEnd(res *message.Response)
 	Flush() error
 	MustClose() bool
-	// Accepts reports whether a response is one that the client can take: not a
-	// 101 that does not fulfil what it asked for, nor what it would take for one.
+	// Accepts reports whether the client can receive a response. It refuses a 101 that
+	// the request did not ask for, and a response that the client would read as a 101.
 	Accepts(req *message.Request, res *message.Response) bool
 
 	// RequireHTTP1 makes the client repeat the request over HTTP/1.1, and ends the exchange
@@ -89,7 +89,7 @@ type wire interface {
 	// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, until Resume.
 	Interrupt()
 	Resume()
-	// Gone reports whether nobody waits for the response any more.
+	// Gone reports whether the client has left and does not wait for the response.
 	Gone() bool
 	// Link makes the client's end the end of other's waits, too; nil undoes it.
 	Link(other conn.Linked)

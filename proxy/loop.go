@@ -147,7 +147,7 @@ type ways struct {
 	mu      sync.Mutex
 	made    map[way]int            // number of visits of the tunnel on this connection
 	dialing map[netip.AddrPort]int // destinations of pending connections
-	waiting chan struct{}          // closes when a pending connection was made, or failed; nil: nobody waits
+	waiting chan struct{}          // closes when a pending connection was made, or failed; nil: no goroutine waits
 }
 
 // way is a TCP connection as the kernel identifies it. The addresses have no zones.

@@ -68,7 +68,7 @@ func TestEmptyLineInPieces(t *testing.T) {
 	s.write(ok("two"))
 	c.wantResponse(200, "two")
 
-	// A byte that a head follows, and one that nothing follows, have their own time.
+	// The time limit of each empty line is its own, with and without a head behind it.
 	c.write("\r")
 	other.write("G")
 	c.wantResponse(408, "*")

@@ -106,7 +106,7 @@ func TestHTTP2EndThatDoesNotCome(t *testing.T) {
 	s.wantRead("hello")
 	s.write(ok("yes"))
 	c.want2(id, 200, "yes")
-	r.kept() // the client keeps nobody else waiting
+	r.kept() // the endpoint's connection is free for other clients
 	c.until("the reset", func() bool { return c.on(id).reset == "NO_ERROR" })
 	reset := time.Since(begun)
 	rec := r.record()

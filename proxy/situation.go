@@ -57,7 +57,7 @@ func (e *edge) explain(tc *tls.Conn, err error) error {
 		return conn.Explain(err, "the client sent a malformed SSLv2-format ClientHello: its lengths are invalid, or there is no cipher suite")
 	case errors.As(err, &record):
 		return e.explainRecord(policy.HandshakeResult(err), err)
-	case unusable[policy.HandshakeResult(err)] != "": // its text stays: it says what it is
+	case unusable[policy.HandshakeResult(err)] != "": // the text in unusable already names the cause
 		return fmt.Errorf("%s: %w", unusable[policy.HandshakeResult(err)], err)
 	case errors.As(err, &op) && op.Op == "local error" && tc != nil && tc.ConnectionState().Version == tls.VersionTLS13:
 		if alert, ok := conn.PlainAlert(tc); ok {

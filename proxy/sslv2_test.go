@@ -33,8 +33,8 @@ var sslv2Hellos = []string{
 	"\x81\x55\x01\x03\x01\x01\x2c\x00\x00\x00\x20" + strings.Repeat("\x00\x00\x2f", 100) + strings.Repeat("\x25", 32),
 }
 
-// A ClientHello in the format of SSLv2 goes, byte for byte, where a route takes TLS
-// without SNI through. Elsewhere it is refused as what it is.
+// A ClientHello in the format of SSLv2 is forwarded byte for byte by a passthrough route for
+// clients without SNI. Other routes refuse it, and the error names the format.
 func TestSSLv2Hello(t *testing.T) {
 	old, app := newEndpoint(t), newEndpoint(t)
 	r := newRig(t, sslv2Listeners, nil, "@app", app.address, "@old", old.address)

@@ -184,8 +184,8 @@ func (h *host) add(e *edge, r *Route, p *policy.Policy) {
 // isRaw returns true if the host's connections are tunnels, so that it has no requests.
 func (h *host) isRaw() bool { return h.passthrough != nil || h.tunnel != nil }
 
-// chooseNameless finds the policy of clients without SNI. listeners is the one that the
-// listener names for them; nil: none.
+// chooseNameless finds the policy of clients without SNI. listeners is the policy that the
+// listener names for such clients, or nil.
 func (e *edge) chooseNameless(listeners *policy.Policy) {
 	h := e.opened()
 	switch {

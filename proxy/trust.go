@@ -86,9 +86,9 @@ const maxHops = 32
 
 // findClient finds the client that sent the request. If the other end of the connection is
 // trusted, that is the rightmost address in X-Forwarded-For that is not trusted; if all are
-// trusted, the leftmost. The search ends at an element that is not an address, because then
-// nobody knows who wrote the rest, and after maxHops elements: the client then is the last
-// trusted address.
+// trusted, the leftmost. The search ends at an element that is not an address, because the
+// sender of the rest is then unknown, and after maxHops elements. The client then is the
+// last trusted address.
 func (x *exchange) findClient() netip.AddrPort {
 	client := x.conn.Client
 	if x.trusts&trustFor == 0 {

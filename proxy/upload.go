@@ -166,7 +166,7 @@ func (u *upload) running() bool { return u != nil && !u.read.Load() }
 // delivered reports whether the endpoint was sent the whole request.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
-// repeatable reports whether what was read of the client's body can be sent again.
+// repeatable reports whether weir can send the received part of the client's body again.
 func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }

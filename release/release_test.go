@@ -331,8 +331,8 @@ func TestDeb(t *testing.T) {
 	}
 }
 
-// Purging deletes the keys, whoever made their folder; removing does not. The
-// service is disabled also where systemd does not run.
+// Purging the package deletes the keys, also in a folder that the package did not make.
+// Removing it keeps them. The service is disabled also where systemd does not run.
 func TestDebScripts(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -21,8 +21,8 @@ type seat struct {
 	wake    func()
 }
 
-// A queue assigns arrivals to free connections. On both sides, the one that has waited for
-// longest comes first.
+// A queue assigns arrivals to free connections. The arrival and the connection that have
+// waited longest come first.
 type queue struct {
 	lock     sync.Mutex
 	arrivals []arrival // empty if a connection is free

@@ -296,7 +296,7 @@ func TestNames(t *testing.T) {
 	f(func(o *Options) { o.Host, o.SNI = "app.example.org", NoSNI }, "", "app.example.org")
 }
 
-// TestVerdict: the exit status is the first one that applies.
+// TestVerdict: several exit statuses can apply, and the first one in order is used.
 func TestVerdict(t *testing.T) {
 	f := func(name string, want int, wantText string, change func(*Options, *Snapshot)) {
 		t.Helper()
@@ -396,8 +396,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestNeverAnswered: a target that refuses connections, one that is silent, and one that
-// closes them.
+// TestNeverAnswered: three targets refuse connections, stay silent, and close connections.
 func TestNeverAnswered(t *testing.T) {
 	noLeaks(t)
 	f := func(target string, change func(*Options)) {

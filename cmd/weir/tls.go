@@ -152,7 +152,7 @@ func askTLSClients(ctx context.Context, address string, o adminOptions) (n tlsCl
 		if advice := tlsAdvice(err); advice != "" {
 			return n, fmt.Errorf("cannot query the admin port %s: %w; %s", address, err, advice)
 		}
-		return n, fmt.Errorf("cannot query the admin port %s: %w; check that weir runs with this admin.address, and that this machine can connect to it (by default the admin port listens only on loopback; admin.address: off turns it off)", address, err)
+		return n, fmt.Errorf("cannot query the admin port %s: %w; compare the address with admin.address in the configuration of the running weir. By default the admin port listens only on loopback, and admin.address: off turns it off", address, err)
 	}
 	defer res.Body.Close()
 	switch res.StatusCode {

@@ -172,7 +172,7 @@ func TestReportSaysWhatIsWrong(t *testing.T) {
 	f("http://", "is not the URL")
 	f("http://a b:1", "is not the URL")
 	f(nobody, "cannot query the admin port "+nobody)
-	f("http://"+nobody, "check that weir runs with this admin.address")
+	f("http://"+nobody, "compare the address with admin.address")
 	f("unix:/nowhere", "cannot query the admin port unix:/nowhere")
 	f(other.URL, "it answers 404")
 	status = http.StatusOK

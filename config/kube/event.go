@@ -14,7 +14,7 @@ import (
 type Event struct {
 	Object corev1.ObjectReference
 	Reason Reason
-	// Message says what is wrong, how weir treats it, and what to change.
+	// Message names the error, its effect and the correction.
 	Message string
 }
 

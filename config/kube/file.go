@@ -146,7 +146,7 @@ func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 // protection is how client certificates protect a host.
 type protection struct {
 	policy string // the policy with client certificates; empty: none
-	below  bool   // the host, or one that it covers, is behind client certificates
+	below  bool   // the host requires client certificates, or a wildcard covers a host that does
 }
 
 // protection looks at all tls listeners. weir serves nothing of a protected host

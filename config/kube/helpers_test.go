@@ -20,7 +20,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// server stands in for an API server: what it holds, by kind and selection.
+// server is a fake API server. It keeps objects by kind and selector.
 type server struct {
 	t    testing.TB
 	mu   sync.Mutex

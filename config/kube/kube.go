@@ -1,7 +1,7 @@
 // Package kube converts the objects of a Kubernetes cluster into weir's
-// configuration. The functions are pure: they take objects, and return the same
-// immutable values that a configuration file gives, and events that say what is
-// wrong with an object. An error in one object affects no other object.
+// configuration. The functions are pure: they take objects, and return events and the
+// same immutable values as the package config. An event describes an error in one object.
+// An error in one object affects no other object.
 //
 // Routes and endpoints are separate. Converter.Convert makes everything except
 // endpoints from Ingresses and the objects that they name. Endpoints makes the

@@ -199,8 +199,8 @@ func (m *Manifests) one(kind string, object []byte) error {
 	return nil
 }
 
-// decode adds the object to all. An object without a namespace gets the one that
-// kubectl would choose.
+// decode appends the object to all. If the object has no namespace, decode sets the
+// namespace that kubectl would choose.
 func decode[T any, P interface {
 	*T
 	metav1.Object

@@ -279,8 +279,8 @@ func (after glance) since(before glance) sample {
 	return sample{Micros: float64(cpu.Nanoseconds()) / 1e3 / n, PerSecond: n / d.Seconds(), Busy: cpu.Seconds() / d.Seconds()}
 }
 
-// check reports whether the load was the one that was meant: connections kept
-// alive on both sides of the proxy, or one for each request on the client's.
+// check returns an error if the load was not as intended: either all connections on both
+// sides of the proxy stay open, or the client opens one for each request.
 func (after glance) check(before glance, r row) error {
 	n := after.requests - before.requests
 	if n < 20 {

@@ -289,8 +289,8 @@ func TestRefusedPathFallsThrough(t *testing.T) {
 	w.wantApp("http://api.example/api/v1/x", "a")
 }
 
-// TestOldIngressIsGivenAnothersHost: with the policy in the manifests nobody can add
-// another namespace's host to an existing Ingress.
+// TestOldIngressIsGivenAnothersHost: the policy in the manifests refuses to add another
+// namespace's host to an existing Ingress.
 func TestOldIngressIsGivenAnothersHost(t *testing.T) {
 	s := newStage(t)
 	text, err := os.ReadFile("../../deploy/kustomize/components/fixed-hosts/policy.yaml")

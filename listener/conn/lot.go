@@ -93,7 +93,7 @@ func (c *Conn) Woken(why park.Reason) error {
 	return nil
 }
 
-// hasUnread reports whether bytes have come that nobody has read.
+// hasUnread reports whether the socket has received bytes that were not read.
 func (c *Conn) hasUnread() (yes bool) {
 	c.Control(func(fd uintptr) {
 		var b [1]byte

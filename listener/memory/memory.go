@@ -278,8 +278,8 @@ func (p *Process) extend(a *Account, force bool) bool {
 }
 
 // allows returns true if a, which has granted, may have need more; otherwise also the share
-// that refuses it. In a shortage, connections below their fair share still get what they
-// need, while the largest holders are being closed.
+// that refuses it. In a shortage, connections below their fair share still get memory,
+// while weir closes the largest holders.
 func (p *Process) allows(a *Account, granted, need int64) (Share, bool) {
 	limit := p.limit.Load()
 	switch {

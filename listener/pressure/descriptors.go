@@ -9,8 +9,8 @@ import (
 // Descriptors are the open files of the process against their limit. estimate
 // says about how many are open where the kernel does not; a little too many is fine.
 //
-// inFlight says how many exchanges and tunnels have an endpoint and the descriptor of its
-// connection, and so what they need.
+// inFlight returns how many exchanges and tunnels have an endpoint and the descriptor of
+// its connection. They need no further descriptor.
 func Descriptors(estimate, inFlight func() int) Resource {
 	read := func() Reading {
 		used, known := openDescriptors()

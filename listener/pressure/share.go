@@ -86,9 +86,9 @@ func (h *holdings) take(walk func(func(conn.Network, int64))) {
 	slices.SortFunc(h.sorted, func(a, b holding) int { return cmp.Compare(b.held, a.held) })
 }
 
-// fair returns the fair share of one more network: networks that hold less than it keep
-// what they have, and all others get the same amount. Connections that were cut will be
-// free soon, so what they hold is shared, too, and so is other.
+// fair returns the share of each network if one more network comes. Networks that hold
+// less than the share keep their holdings, and all others get the same amount. Connections
+// that were cut will be free soon, so their holdings are shared as well, and so is other.
 func (h *holdings) fair(other int64) int64 {
 	free := h.going + other
 	share := free
@@ -116,8 +116,8 @@ func (h *holdings) level(amount int64) int64 {
 	return max(0, level)
 }
 
-// excess returns what each of the largest networks holds beyond the level. No network has to give up more than
-// what it holds beyond least.
+// excess returns how much each of the largest networks holds above the level. Every
+// network keeps at least the amount least.
 func (h *holdings) excess(amount, least int64) map[conn.Network]int64 {
 	level, over := max(least, h.level(amount)), make(map[conn.Network]int64)
 	for _, one := range h.sorted {
@@ -170,7 +170,7 @@ func (s *shares) May(n conn.Network) bool {
 	return true
 }
 
-// set replaces the holdings, and returns what is owed since the last call.
+// set replaces the holdings, and returns the amount that is owed since the last call.
 func (s *shares) set(on bool, h *holdings, each int64) (owed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func (w *Watch) othersWait(h *holdings, g *gauge, now time.Time) bool {
 		return w.others
 	}
 	began := time.Now()
-	// Without h.other: if endpoints hold most, a network that is alone shares with nobody.
+	// h.other is left out: if endpoints hold most, a single network is not limited.
 	s := shares{of: h.of, share: h.fair(0), each: g.newcomer()}
 	w.others = w.o.Waiting(s.entitled)
 	w.askAgain = now.Add(min(max(patience/4, 10*time.Since(began)), interval/2))
@@ -410,7 +410,7 @@ func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
 	w.o.Metrics.count(ended)
 }
 
-// busyConn is a connection that may be closed, and what it holds.
+// busyConn is a connection that may be closed, with the size of its holdings.
 type busyConn struct {
 	conn *conn.Conn
 	held int64

@@ -120,8 +120,8 @@ func full(t *testing.T) (h *house, theirs []*conn.Conn) {
 	return h, theirs
 }
 
-// somebody sets the networks whose connections wait.
-func (h *house) somebody(waits ...int) {
+// waitFrom sets the networks whose connections wait.
+func (h *house) waitFrom(waits ...int) {
 	h.set(func() {
 		h.left = -1
 		h.waits = nil
@@ -146,14 +146,14 @@ func TestSharedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
 		after(5 * time.Second)
-		h.somebody(1)
+		h.waitFrom(1)
 		after(5 * time.Second)
 		h.want("more of the same network wait", "shed begins", "pause begins")
 		if n := len(cutOf(theirs)); n != 0 || h.sharing() != 0 {
 			t.Errorf("alone, it lost %d connections, and %d places are given", n, h.sharing())
 		}
 
-		h.somebody(1, 2)
+		h.waitFrom(1, 2)
 		after(2 * patience)
 		h.want("somebody else waits", "shed begins", "pause begins", "share begins")
 		if n := len(cutOf(theirs)); n != 0 || h.sharing() == 0 {
@@ -190,7 +190,7 @@ func TestSharedOut(t *testing.T) {
 func TestShareHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
-		h.somebody(2)
+		h.waitFrom(2)
 		after(2 * patience)
 		let := 0
 		for h.may(network(2)) {
@@ -215,7 +215,7 @@ func TestAloneBesideOtherThings(t *testing.T) {
 			h.from(1, conn.Active, -1)
 		}
 		h.start(0.9, 0.8)
-		h.somebody(1)
+		h.waitFrom(1)
 		after(5 * time.Second)
 		h.want("more of the same network wait", "shed begins", "pause begins")
 		if h.sharing() != 0 {
@@ -234,7 +234,7 @@ func TestEqualsAreLeftAlone(t *testing.T) {
 			all = append(all, h.from([]int{1, 1, 2, 2, 3}[i%5], conn.Active, -1))
 		}
 		h.start(0.9, 0.8)
-		h.somebody(1, 2, 3)
+		h.waitFrom(1, 2, 3)
 		after(5 * time.Second)
 		if n := len(cutOf(all)); n != 0 || h.sharing() != 0 {
 			t.Errorf("%d were cut, and %d places are given", n, h.sharing())
@@ -248,7 +248,7 @@ func TestShareHasPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := full(t)
 		for range 20 {
-			h.somebody(2)
+			h.waitFrom(2)
 			after(patience / 2)
 			h.set(func() { h.left = 0 })
 			after(shedInterval)
@@ -305,7 +305,7 @@ func TestExchangesOfHTTP2Count(t *testing.T) {
 		h.running[two] = 90
 		h.set(func() { h.base = 89 })
 		h.start(0.9, 0.8)
-		h.somebody(3)
+		h.waitFrom(3)
 		after(2 * patience)
 		if !h.may(network(3)) {
 			t.Fatal("another network is not let in")

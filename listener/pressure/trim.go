@@ -37,7 +37,8 @@ func (t *trim) look(now time.Time) {
 	}
 }
 
-// due reports whether to give memory back, by what was allocated since the start and what is in use.
+// due reports whether to return memory to the kernel. allocated is the number of bytes
+// since the start, and live the number of bytes in use.
 func (t *trim) due(allocated, live uint64) bool {
 	if allocated-t.allocated > worth(live)/32 {
 		t.calm = 0

@@ -238,7 +238,8 @@ func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error, after
 	return len(tried)-*excused < most && b.AllowRetry()
 }
 
-// absent reports whether a connection failed because nobody is there.
+// absent reports whether a connect failed because no process listens at the address, or
+// the address cannot be reached.
 func absent(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
 }

@@ -84,8 +84,8 @@ func handshakeMessage(kind byte, body ...byte) []byte {
 	return slices.Concat([]byte{kind, 0, byte(len(body) >> 8), byte(len(body))}, body)
 }
 
-// What Go's server never sends: TLS 1.0 to a client that does not offer it, and a
-// signature with SHA-1 in TLS 1.2 to one that did not ask for it.
+// Go's server sends neither TLS 1.0 to a client that does not offer it, nor a signature
+// with SHA-1 in TLS 1.2 to a client that does not accept one. Here a server does both.
 func TestOldEndpointsByHand(t *testing.T) {
 	der := rsaPair(t).Certificate[0]
 	f := func(want string, version byte, suite uint16, more ...byte) {

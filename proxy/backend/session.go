@@ -18,9 +18,9 @@ import (
 // request, and reads the response, in turn or at once from two goroutines.
 // *http1.Client and *http2.Call fit; the methods of the first say what each of these does.
 type Codec interface {
-	// ChargeTo makes the codec charge a client's memory account for what it holds for the
-	// exchange. The exchange calls it before WriteHead, and with nil when the codec holds
-	// nothing for it any more.
+	// ChargeTo sets the account of a client that the codec charges for the memory of the
+	// exchange. The exchange calls it before WriteHead, and with nil after the codec has
+	// released that memory.
 	ChargeTo(*memory.Account)
 	Quiet(wouldBlock error) bool
 	WriteHead(req *message.Request)

@@ -2,8 +2,8 @@ package backend
 
 import "golang.org/x/sys/unix"
 
-// peerEnded reports whether the peer has closed the connection, even if there are bytes
-// before that which nobody has read.
+// peerEnded reports whether the peer has closed the connection, even if unread bytes
+// precede the end.
 func peerEnded(fd uintptr) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, _ := unix.Poll(p, 0)

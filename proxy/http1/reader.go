@@ -176,8 +176,9 @@ func (r *reader) skipEmptyLines(rules Lenient) error {
 	}
 }
 
-// truncated reports whether the end that was read may be somebody else's than the
-// peer's. A body that only the end ends is not whole then (RFC 9112, section 9.8).
+// truncated reports whether an attacker may have caused the end of the stream, because
+// TLS ended without a close_notify. A body that is delimited by the end is then incomplete
+// (RFC 9112, section 9.8).
 func (r *reader) truncated() bool {
 	src, can := r.src.(interface{ Truncated() bool })
 	return can && src.Truncated()

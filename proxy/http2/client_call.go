@@ -108,7 +108,7 @@ func (x *Call) End() {
 func (x *Call) ChargeTo(a *memory.Account) { x.account, x.body.account = a, a }
 
 // Lighten is for a call that became a tunnel. It gives back what the call took in addition
-// to its body, and charges the body to a from now on; nil: to nobody.
+// to its body, and charges the body to a from now on. With nil no account is charged.
 func (x *Call) Lighten(a *memory.Account) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()

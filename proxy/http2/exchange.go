@@ -249,7 +249,7 @@ func (x *Exchange) BodyEnded() bool {
 // MustClose is false: no exchange of HTTP/2 needs the connection's end.
 func (x *Exchange) MustClose() bool { return false }
 
-// Gone reports whether nobody waits for the response any more.
+// Gone reports whether the client has left and does not wait for the response.
 func (x *Exchange) Gone() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()

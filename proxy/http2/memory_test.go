@@ -209,7 +209,7 @@ func TestHeadsWaitForRoom(t *testing.T) {
 	}
 }
 
-// A body that nobody reads is charged. If there is no more memory, weir resets its stream,
+// weir charges a body until it is read. If there is no more memory, weir resets its stream,
 // and the other streams continue.
 func TestBodiesRefusedForMemory(t *testing.T) {
 	w := &stalled{gate: make(chan struct{})}

@@ -49,7 +49,7 @@ func (c *Core) outputLimit() int {
 // Crowded returns true if so much output waits that a head must wait, too.
 func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
 
-// dropOutput discards output that nobody will receive.
+// dropOutput discards output that cannot be sent any more.
 func (c *Core) dropOutput() {
 	out, charged := c.take(nil)
 	putOutput(out)

@@ -9,8 +9,8 @@ import (
 
 // A header list of a few bytes on the wire may be large after decoding: one byte refers to
 // an entry of HPACK's table, which may have 4 KB, and any number of fields may refer to the
-// same entry. So a head stores the bytes of an entry once for all its fields, and is
-// charged for what it stores before it stores it.
+// same entry. So a head stores the bytes of an entry once for all its fields, and the
+// account is charged for these bytes before they are stored.
 
 const (
 	// leastPacked is the length from which strings are compared with earlier ones, in

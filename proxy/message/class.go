@@ -15,7 +15,7 @@ const (
 	// Claimed headers contain information about the client that weir does not send. weir
 	// keeps them only from trusted senders.
 	Claimed
-	// Refused headers are never forwarded, whoever sends them.
+	// Refused headers are never forwarded, not even from trusted senders.
 	Refused
 )
 

@@ -70,8 +70,8 @@ func KeepTrailers(trailers, head *Head) {
 	}
 }
 
-// FramesMessage reports whether a Trailer field lists one that no trailer may be
-// (RFC 9110, section 6.5.1). There are parsers that take such a message for none.
+// FramesMessage reports whether a Trailer header lists a header that controls framing,
+// which must not be a trailer (RFC 9110, section 6.5.1). Some parsers misread such messages.
 func FramesMessage(list []byte) bool {
 	return HasToken(list, "transfer-encoding") || HasToken(list, "content-length") || HasToken(list, "trailer")
 }

@@ -288,7 +288,7 @@ func (d *direction) finish() {
 	src.ended.Store(true)
 	dst.short.Store(truncated && dst.TLS != nil)
 	// An endpoint that has ended its own stream may be gone. Then it answers a close_notify
-	// with a reset, and nobody waits for the end of this direction.
+	// with a reset, and the end of this direction does not matter.
 	if err := dst.closeWrite(truncated); err != nil && (!dst.ended.Load() || errors.Is(err, conn.ErrCut)) {
 		d.t.fail(dst, err)
 		return

@@ -74,8 +74,8 @@ func newDemand(a *authority, c *config.OnDemand) *demand {
 	return d
 }
 
-// matches reports whether a name is one that clients may ask for, as far as that
-// can be said without asking.
+// matches reports whether a client may request a certificate for a name. It decides
+// without a query to the ask endpoint.
 func (d *demand) matches(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(name, "*") || !certmagic.SubjectQualifiesForCert(name) {
 		return false

@@ -38,8 +38,8 @@ func JA4(h *tls.ClientHelloInfo) string {
 	return head + "_" + ja4Hash(suites, nil) + "_" + ja4Hash(extensions, withoutGREASE(h.SignatureSchemes))
 }
 
-// isGREASE reports whether v is one of the values that clients send so that nobody
-// gets used to knowing them all (RFC 8701): 0x0a0a, 0x1a1a and so on.
+// isGREASE reports whether v is a reserved value (0x0a0a, 0x1a1a and so on) that clients
+// send to test that servers ignore unknown values (RFC 8701).
 func isGREASE[T ~uint16](v T) bool { return v&0x0f0f == 0x0a0a && v>>8 == v&0xff }
 
 // withoutGREASE returns a copy of values.

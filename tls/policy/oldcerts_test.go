@@ -120,7 +120,7 @@ func TestOldClientCertificates(t *testing.T) {
 	}
 }
 
-// client12 sends a certificate, whoever has its key.
+// client12 sends a certificate with a key that need not belong to it.
 func client12(t *testing.T, text []byte) *tls.Config {
 	t.Helper()
 	block, _ := pem.Decode(text)

@@ -27,11 +27,11 @@ const (
 	ResultNoCommonProtocol  = "no_common_protocol"  // ALPN
 	ResultUnknownName       = "unknown_name"        // no certificate
 	ResultClientCertificate = "client_certificate"  // missing where required, or not verified
-	// Client certificates that crypto/tls or crypto/x509 cannot use, whoever issued them.
-	ResultClientCertificateSHA1      = "client_certificate_sha1"      // it, or a CA's in its chain, is signed with SHA-1 or MD5
-	ResultClientCertificateSignature = "client_certificate_signature" // or with RSA-PSS of unusual parameters, DSA and the like
+	// Client certificates that crypto/tls or crypto/x509 cannot use, even from a trusted CA.
+	ResultClientCertificateSHA1      = "client_certificate_sha1"      // the certificate, or a CA in its chain, has a signature with SHA-1 or MD5
+	ResultClientCertificateSignature = "client_certificate_signature" // the signature's algorithm is not supported: RSA-PSS with unusual parameters, DSA
 	ResultClientCertificateKey       = "client_certificate_key"       // weir does not support the key type: RSA-PSS, DSA
-	ResultClientCertificateSerial    = "client_certificate_serial"    // is negative
+	ResultClientCertificateSerial    = "client_certificate_serial"    // the serial number is negative
 
 	ResultRevoked           = "revoked"            // the certificate of the client, or of a CA in its chain
 	ResultRevocationUnknown = "revocation_unknown" // a CA in the chain has no valid list

@@ -253,7 +253,8 @@ func (c *Control) withdrawAsLast(ctx context.Context, kept []config.ObjectName) 
 	return nil
 }
 
-// How long a replica that leaves waits for the Lease of another one that leaves.
+// A replica that shuts down waits up to leavePatience for the Lease while another replica
+// that shuts down holds it. It tries again after each leavePause.
 const (
 	leavePatience = 5 * time.Second
 	leavePause    = 200 * time.Millisecond
