@@ -43,6 +43,7 @@ var spoofed = []string{
 // A backend that trusts what it is told of client certificates must hear it from
 // weir alone.
 func TestClientCertificateReachesTheBackend(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address

@@ -85,6 +85,7 @@ func TestOldNode(t *testing.T) {
 }
 
 func TestWebSocketEcho(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: anyCertificate("app.example.org")}}
 	for _, url := range []string{"ws://" + w.at("web") + "/ws", "wss://" + w.at("secure") + "/ws"} {
@@ -118,6 +119,7 @@ func TestWebSocketEcho(t *testing.T) {
 
 // A client that resumes its sessions gets the same answers, and a reload does not forget them.
 func TestSessionsAreResumedAcrossReloads(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	config := anyCertificate("app.example.org")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)

@@ -66,6 +66,7 @@ func TestDrainWaitsForARunningRequest(t *testing.T) {
 }
 
 func TestDrainOfNothingEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	w, _ := startDrain(t, "0s", "120s")
 	if status := w.terminate(); status != 0 {
 		t.Errorf("exit status %d", status)
@@ -177,6 +178,7 @@ func TestDrainEndsWithTheLastTunnel(t *testing.T) {
 }
 
 func TestSecondSIGTERMEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	w, app := startDrain(t, "1h", "1h")
 	answer := hold(t, w, app)
 	w.signal(syscall.SIGTERM)
@@ -213,6 +215,7 @@ func (w *weir) stillRunning(d time.Duration) {
 
 // Drained through the admin port, weir goes on as before after undrain.
 func TestDrainAndUndrainByHand(t *testing.T) {
+	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")
 	w.post("/drain")
 	w.wantVerdict(503)

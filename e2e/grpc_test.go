@@ -162,6 +162,7 @@ func startGRPC(t *testing.T, test func(t *testing.T, w *weir, b *grpcBackend, c 
 }
 
 func TestGRPCUnary(t *testing.T) {
+	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
 		out := metadata.AppendToOutgoingContext(ctx, "x-header", "one", "x-header", "two", "x-trailer", "three", "x-raw-bin", "\x00\xff")
 		var header, trailer metadata.MD
@@ -186,6 +187,7 @@ func TestGRPCUnary(t *testing.T) {
 
 // Statuses, trailers-only answers among them, pass as they are.
 func TestGRPCStatuses(t *testing.T) {
+	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
 		for _, code := range []codes.Code{codes.NotFound, codes.ResourceExhausted, codes.Unauthenticated, 77} {
 			const text = "tab\tline\nunicode \u2713 percent %41"
@@ -201,6 +203,7 @@ func TestGRPCStatuses(t *testing.T) {
 }
 
 func TestGRPCStreams(t *testing.T) {
+	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
 		// Many small messages at once, in either direction: the PINGs with
 		// which grpc-go measures the path are no flood.
@@ -324,6 +327,7 @@ func TestGRPCHealthAndFailures(t *testing.T) {
 
 // An endpoint that goes away softly takes no more calls, and fails none.
 func TestGRPCEndpointGoesAway(t *testing.T) {
+	t.Parallel()
 	first, second := newGRPCBackend(t), newGRPCBackend(t)
 	w := newWeir(t)
 	w.address["api"], w.address["other"] = first.address, second.address
@@ -370,6 +374,7 @@ func TestGRPCEndpointGoesAway(t *testing.T) {
 
 // Towards an endpoint with TLS, HTTP/2 is what is offered, and required.
 func TestGRPCOverTLSToTheEndpoint(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	made := writeCertificate(t, w.dir, "api", false, "api.internal")
 	pair, err := tls.LoadX509KeyPair(made.cert, made.key)

@@ -53,6 +53,7 @@ backends:
 `
 
 func TestBehindHAProxy(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	need(t, "haproxy")
 	w := newWeir(t)
@@ -134,6 +135,7 @@ func TestBehindHAProxy(t *testing.T) {
 // Where HAProxy opens TLS, what it sends by plain HTTP is not redirected to https
 // again; it says so in a field, or in the PROXY header.
 func TestRedirectBehindHAProxy(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	need(t, "haproxy")
 	w := newWeir(t)

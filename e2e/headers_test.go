@@ -19,6 +19,7 @@ var forgeable = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Ho
 // In the variables that lighttpd makes for CGI programs, every byte that is neither a
 // letter nor a digit becomes "_". weir drops all spellings that become the same variable.
 func TestForgedHeadersBehindLighttpd(t *testing.T) {
+	t.Parallel()
 	lighttpd := need(t, "lighttpd")
 	w := newWeir(t)
 	root := t.TempDir()
@@ -88,6 +89,7 @@ backends: {app: {endpoints: ['@app']}}
 // clients. HAProxy and nginx append to X-Forwarded-For, set X-Forwarded-Proto, and pass on
 // all others.
 func TestClientsOfTrustedProxiesForgeNothing(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	for _, proxy := range []string{"haproxy", "nginx"} {
 		t.Run(proxy, func(t *testing.T) {
@@ -172,6 +174,7 @@ listen %s
 // The PROXY header of a load balancer names a proxy, and that proxy names the client.
 // Nothing else that the proxy passes on changes which client weir uses.
 func TestClientBehindALoadBalancerAndACDN(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address

@@ -36,6 +36,7 @@ func startNghttpd(t *testing.T, secure bool, options ...string) *weir {
 
 // Clients of every kind get what nghttpd has, whatever it allows.
 func TestNghttpdAsBackend(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		for _, options := range [][]string{{"--echo-upload"}, {"--echo-upload", "-m", "3", "-w", "14", "-W", "14"}} {
 			t.Run(fmt.Sprint(secure, len(options)), func(t *testing.T) {
@@ -90,6 +91,7 @@ func askNghttpd(t *testing.T, client *http.Client, base string, n int) {
 
 // Streams share few connections to an endpoint.
 func TestStreamsShareConnectionsToTheEndpoint(t *testing.T) {
+	t.Parallel()
 	app := &webBackend{name: "app", address: freePort(t), held: make(chan struct{}, 1000), release: make(chan struct{})}
 	l, err := net.Listen("tcp", app.address)
 	if err != nil {

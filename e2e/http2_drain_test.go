@@ -60,6 +60,7 @@ func (r *requests) client(kind int) {
 // Reloads and a drain under load lose no request: running streams end, and
 // clients take their new ones elsewhere.
 func TestNoRequestOfHTTP2IsLost(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address

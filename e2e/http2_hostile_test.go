@@ -293,6 +293,7 @@ func TestHeadsThatNeverEndByHTTP2(t *testing.T) {
 // HTTP/1.1 are refused before anything of them reaches a backend, or break the
 // request off; nothing of them is read as another request there.
 func TestSmugglingByHTTP2(t *testing.T) {
+	t.Parallel()
 	raw := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = raw.address

@@ -16,6 +16,7 @@ import (
 // clients whose responses use the same connection to the endpoint get them complete. An
 // older weir ended that connection, because the endpoint sent frames on cancelled streams.
 func TestCancelledRequestsSpareOtherClients(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	l, err := net.Listen("tcp", freePort(t))
 	if err != nil {

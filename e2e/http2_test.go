@@ -49,6 +49,7 @@ func (w *weir) byHTTP2(target string) entry {
 
 // The suite of h2spec passes completely, by ALPN and by prior knowledge.
 func TestH2spec(t *testing.T) {
+	t.Parallel()
 	h2spec := need(t, "h2spec")
 	w, _ := startHTTP2(t)
 	for listener, options := range map[string][]string{"web": nil, "secure": {"-t", "-k"}} {
@@ -63,6 +64,7 @@ func TestH2spec(t *testing.T) {
 }
 
 func TestCurlByHTTP2(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	w, _ := startHTTP2(t)
 	payload := pattern(5 << 20)
@@ -138,6 +140,7 @@ func TestCurlByHTTP2(t *testing.T) {
 
 // h2 is offered where the client can use it, and nowhere else.
 func TestALPN(t *testing.T) {
+	t.Parallel()
 	w, _ := startHTTP2(t)
 	f := func(what, want string, change func(c *tls.Config)) {
 		t.Helper()
@@ -179,6 +182,7 @@ certificates:`, 1)
 
 // curl --http1.0 offers http/1.0 and no other protocol.
 func TestCurlHTTP10(t *testing.T) {
+	t.Parallel()
 	w, _ := startHTTP2(t)
 	out := curl(t, "--http1.0", "--write-out", "%{http_version}", "--output", filepath.Join(w.dir, "body"), "https://"+w.at("secure")+"/bytes/100")
 	body, err := os.ReadFile(filepath.Join(w.dir, "body"))
@@ -189,6 +193,7 @@ func TestCurlHTTP10(t *testing.T) {
 
 // Without prior_knowledge, the preface of HTTP/2 is a request that is refused.
 func TestPriorKnowledgeHasToBeAllowed(t *testing.T) {
+	t.Parallel()
 	w, _ := startHTTP2(t)
 	w.reload(strings.Replace(http2Config, ", http2: {prior_knowledge: true}", "", 1))
 	c := dialWith(t, w.at("web"), []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
@@ -228,6 +233,7 @@ func TestH2load(t *testing.T) {
 }
 
 func TestNghttp(t *testing.T) {
+	t.Parallel()
 	nghttp := need(t, "nghttp")
 	w, _ := startHTTP2(t)
 	for _, base := range []string{"http://" + w.at("web"), "https://" + w.at("secure")} {
@@ -241,6 +247,7 @@ func TestNghttp(t *testing.T) {
 }
 
 func TestNodeByHTTP2(t *testing.T) {
+	t.Parallel()
 	node := need(t, "node")
 	w, app := startHTTP2(t)
 	for _, base := range []string{"http://" + w.at("web"), "https://" + w.at("secure")} {
@@ -303,6 +310,7 @@ func goHTTP2(t testing.TB, prior bool) *http.Client {
 
 // Both directions of an exchange flow at once, and trailers pass both ways.
 func TestBothWaysAtOnceByHTTP2(t *testing.T) {
+	t.Parallel()
 	echo := newHalfwayBackend(t)
 	w := newWeir(t)
 	w.address["app"] = echo
@@ -367,6 +375,7 @@ func serveHTTP(t *testing.T, handle http.HandlerFunc) string {
 
 // A reader that is slow slows its own stream, and no other.
 func TestSlowReaderByHTTP2(t *testing.T) {
+	t.Parallel()
 	w, _ := startHTTP2(t)
 	client := goHTTP2(t, false)
 	slow, err := client.Get("https://" + w.at("secure") + "/bytes/50000000")
@@ -393,6 +402,7 @@ func TestSlowReaderByHTTP2(t *testing.T) {
 
 // A connection that was made for one host is not used for one that has another policy.
 func TestMisdirectedByHTTP2(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address

@@ -11,6 +11,7 @@ import (
 
 // A WebSocket over HTTP/2 (RFC 8441) reaches a backend that speaks HTTP/1.1.
 func TestWebSocketByHTTP2(t *testing.T) {
+	t.Parallel()
 	w, _ := startHTTP2(t)
 	for _, listener := range []string{"web", "secure"} {
 		h := dialH2(t, w, listener)
@@ -67,6 +68,7 @@ func TestWebSocketByHTTP2(t *testing.T) {
 
 // A browser loads a page and opens a WebSocket, both by HTTP/2.
 func TestChromium(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	chromium := need(t, "chromium-headless-shell")
 	w := newWeir(t)

@@ -115,6 +115,7 @@ func told(head string) string {
 // One request by HTTP/1.1 and by HTTP/2 reaches the backend as the same
 // message, or is refused by both, with the same status and for the same reason.
 func TestOneRequestByBothWires(t *testing.T) {
+	t.Parallel()
 	raw := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = raw.address

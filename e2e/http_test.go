@@ -64,6 +64,7 @@ func curlSeen(t *testing.T, args ...string) seen {
 }
 
 func TestCurl(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	w, _ := startWeb(t)
 	payload := pattern(5 << 20)
@@ -168,6 +169,7 @@ func TestCurl(t *testing.T) {
 // An answer to a request whose body was not read has to arrive, though the
 // client is still sending: the reset must not eat it.
 func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	for range 20 {
 		c := dial(t, w.at("web"))
@@ -181,6 +183,7 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 }
 
 func TestPipeliningInOrder(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	c := dial(t, w.at("web"))
 	var requests strings.Builder
@@ -208,6 +211,7 @@ func TestPipeliningInOrder(t *testing.T) {
 }
 
 func TestTrailersGoThrough(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	c := dial(t, w.at("web"))
 	c.Write([]byte("POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n" +
@@ -224,6 +228,7 @@ func TestTrailersGoThrough(t *testing.T) {
 
 // A trailer must not say what only a head may: length, host, or where the client is.
 func TestTrailersThatAreForbidden(t *testing.T) {
+	t.Parallel()
 	backend := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = backend.address
@@ -244,6 +249,7 @@ func TestTrailersThatAreForbidden(t *testing.T) {
 // A client that goes away mid-upload must not look to the backend like one that
 // has sent everything, and one that is gone must not hold anything.
 func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
 	w, app := startWeb(t)
 	for _, body := range []string{"Content-Length: 100\r\n\r\nonly a part", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"} {
 		c := dial(t, w.at("web"))
@@ -337,6 +343,7 @@ var smuggleBody = map[string]string{
 const second = "GET /second HTTP/1.1\r\nHost: a\r\n\r\n"
 
 func TestSmuggling(t *testing.T) {
+	t.Parallel()
 	backend := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = backend.address
@@ -402,6 +409,7 @@ func smuggled(t *testing.T, w *weir, request string) (status string, err error) 
 }
 
 func TestSmugglingInTheBody(t *testing.T) {
+	t.Parallel()
 	backend := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = backend.address
@@ -426,6 +434,7 @@ func TestSmugglingInTheBody(t *testing.T) {
 
 // The backend may not smuggle either: what it sends after an answer belongs to nobody.
 func TestBackendThatSaysTooMuch(t *testing.T) {
+	t.Parallel()
 	backend := newRawBackend(t)
 	backend.answer = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nrawHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
 	w := newWeir(t)
@@ -443,6 +452,7 @@ func TestBackendThatSaysTooMuch(t *testing.T) {
 
 // Field order, case, the target and unknown fields go through byte for byte.
 func TestRequestGoesThroughUnchanged(t *testing.T) {
+	t.Parallel()
 	backend := newRawBackend(t)
 	w := newWeir(t)
 	w.address["app"] = backend.address
@@ -490,6 +500,7 @@ func TestBackendIsDown(t *testing.T) {
 
 // A backend that closes its idle connections races with their reuse; clients must not notice.
 func TestBackendClosesIdleConnections(t *testing.T) {
+	t.Parallel()
 	address := serve(t, func(c net.Conn) {
 		r := bufio.NewReader(c)
 		if _, err := http.ReadRequest(r); err == nil {

@@ -204,6 +204,7 @@ var demoCommand = regexp.MustCompile(`(?m)^\s*(?:\$ )?(curl .*|ssh .*|openssl .*
 
 // weir demo needs no file, and each command that it prints works as printed.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	cmd := exec.Command(executable(t), "demo")
 	cmd.Dir = t.TempDir()
@@ -262,6 +263,7 @@ func TestDemo(t *testing.T) {
 
 // What check refuses, run refuses, with every error at once.
 func TestCheckAndRunRefuseTheSame(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	w.write(strings.Replace(webConfig, "protocol: http}", "protokol: http}", 1) + "nonsense: 1\n")
 	for _, command := range []string{"check", "run"} {

@@ -98,6 +98,7 @@ func (w *weir) mostOpen() (stop func() int) {
 // weir answers a request on its fourth visit, and resets a connection, by whatever path
 // they come back. Until then they use only a few descriptors, and tunnels leave none open.
 func TestRoutingLoop(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	h1 := func(listener, host string, fields ...string) func(*testing.T, *weir) error {
 		return func(t *testing.T, w *weir) error {
@@ -208,6 +209,7 @@ func TestRoutingLoop(t *testing.T) {
 
 // A gRPC call in a loop gets a status that clients do not retry.
 func TestRoutingLoopOfGRPC(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	w.address["relay"] = freePort(t)
 	w.start(loopConfig)
@@ -242,6 +244,7 @@ limits: {loop: 2}
 // limits.loop sets the number of visits: some routes lead back on purpose. A process does
 // not count the visits of another process.
 func TestRoutingLoopLimit(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	last, first := newWeir(t), newWeir(t)
 	last.address["app"] = app.address

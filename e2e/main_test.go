@@ -3,6 +3,7 @@ package e2e
 import (
 	"debug/buildinfo"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,6 +23,12 @@ import (
 var scratch string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", "4") // the tests mostly wait, whatever the number of CPUs is
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "weir-e2e"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

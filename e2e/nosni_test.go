@@ -82,6 +82,7 @@ const (
 // A client of TLS 1.0 without SNI is served by the policy for such clients, and
 // default is as strict as ever.
 func TestOpenSSLWithoutSNI(t *testing.T) {
+	t.Parallel()
 	n := startNameless(t)
 	_, port, _ := strings.Cut(n.at("listener"), ":")
 	old := []string{"-tls1", "-cipher", "ALL:@SECLEVEL=0"}
@@ -111,6 +112,7 @@ func TestOpenSSLWithoutSNI(t *testing.T) {
 // Who leaves SNI out does not get around the client certificates of another host, nor
 // around those of the route without hosts.
 func TestClientCertificatesWithoutSNI(t *testing.T) {
+	t.Parallel()
 	n := startNameless(t)
 	with := []string{"-cert", n.client.cert, "-key", n.client.key}
 	for _, options := range [][]string{nil, {"-tls1_2"}, {"-tls1", "-cipher", "ALL:@SECLEVEL=0"}} {
@@ -132,6 +134,7 @@ func TestClientCertificatesWithoutSNI(t *testing.T) {
 
 // curl sends no SNI to an address.
 func TestCurlToAnAddress(t *testing.T) {
+	t.Parallel()
 	n := startNameless(t)
 	for _, listener := range []string{"listener", "route"} {
 		for _, version := range []string{"--http1.1", "--http2"} {
@@ -145,6 +148,7 @@ func TestCurlToAnAddress(t *testing.T) {
 
 // nginx (proxy_ssl_server_name off) and HAProxy (no sni) send none by default.
 func TestProxiesWithoutSNI(t *testing.T) {
+	t.Parallel()
 	n := startNameless(t)
 	for _, name := range []string{"nginx", "haproxy"} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +191,7 @@ listen route
 
 // What a listener says of clients without SNI changes with a reload, for open connections too.
 func TestReloadOfThePolicyWithoutSNI(t *testing.T) {
+	t.Parallel()
 	n := startNameless(t)
 	c := tls.Client(dial(t, n.at("listener")), anyCertificate(""))
 	r := bufio.NewReader(c)

@@ -263,6 +263,7 @@ func (b ntlmServers) wantOpen(t *testing.T, n int64) {
 // No other user uses a connection that one user authenticated, on whatever path the request
 // comes. It ends with the user's connection to weir.
 func TestNTLMConnectionIsNotShared(t *testing.T) {
+	t.Parallel()
 	w, b := startNTLM(t)
 	alice, bob := newNTLMClient(t, w.at("web")), newNTLMClient(t, w.at("web"))
 	strangers := func() {
@@ -311,6 +312,7 @@ func TestNTLMConnectionIsNotShared(t *testing.T) {
 // Credentials with such a scheme are enough to make a connection private, whatever the
 // endpoint answers and however the scheme is spelled.
 func TestNegotiateConnectionIsNotShared(t *testing.T) {
+	t.Parallel()
 	for _, credentials := range []string{"Negotiate YIIabc=", "negotiate YIIabc=", "Kerberos YIIabc=", "NTLM\tYIIabc="} {
 		address := serve(t, func(c net.Conn) { // the first user owns all later requests on the connection
 			r := bufio.NewReader(c)
@@ -351,6 +353,7 @@ backends: {app: {endpoints: ['@app']}}
 // send_proxy. They end after keep_alive, and weir notices while the client is idle that the
 // endpoint has closed one.
 func TestNTLMConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	w, b := startNTLM(t)
 	alice := newNTLMClient(t, w.at("web"))
 	for _, path := range []string{"/", "/1", "/2", "/3", "/announced"} {
@@ -392,6 +395,7 @@ func TestNTLMConnectionsAreBounded(t *testing.T) {
 // A reload that removes an endpoint also closes its private connections, and the users
 // continue at another endpoint.
 func TestNTLMConnectionsBeyondReload(t *testing.T) {
+	t.Parallel()
 	w, b := startNTLM(t)
 	alice := newNTLMClient(t, w.at("web"))
 	if status, body := alice.logIn("/", "alice"); status != 200 {
@@ -418,6 +422,7 @@ func TestNTLMConnectionsBeyondReload(t *testing.T) {
 // If a sender carries the requests of many users, weir does not let it authenticate a
 // connection.
 func TestNTLMIsRefusedFromTrustedSenders(t *testing.T) {
+	t.Parallel()
 	w, b := startNTLM(t)
 	cdn := newNTLMClient(t, w.at("trusting"))
 	if status, body := cdn.get("/"); status != 401 {
@@ -437,6 +442,7 @@ func TestNTLMIsRefusedFromTrustedSenders(t *testing.T) {
 // Over HTTP/2, weir resets a stream with such credentials, so that the client repeats the
 // request over HTTP/1.1. Other streams continue.
 func TestNTLMOverHTTP2(t *testing.T) {
+	t.Parallel()
 	w, _ := startNTLM(t)
 	for _, listener := range []string{"web", "secure"} {
 		h := dialH2(t, w, listener)
@@ -479,6 +485,7 @@ func TestNTLMOverHTTP2(t *testing.T) {
 // curl can log in whichever HTTP version it tries first, also at an endpoint that offers
 // HTTP/2 but requires HTTP/1.1 for authentication.
 func TestCurlLogsInByNTLM(t *testing.T) {
+	t.Parallel()
 	out, _ := exec.Command(need(t, "curl"), "--version").Output()
 	if !strings.Contains(string(out), "NTLM") {
 		lacking(t, "this curl has no NTLM")
@@ -511,6 +518,7 @@ func TestCurlLogsInByNTLM(t *testing.T) {
 // If an endpoint requires HTTP/1.1, weir repeats the request with its body, if it still has
 // the whole body.
 func TestEndpointRequiresHTTP1(t *testing.T) {
+	t.Parallel()
 	w, b := startNTLM(t)
 	alice := newNTLMClient(t, w.at("web"))
 	body := strings.Repeat("x", 10_000)

@@ -51,6 +51,7 @@ func (w *weir) oldCertificate(name, algorithm string, options ...string) {
 }
 
 func TestClientsThatGoCannotServe(t *testing.T) {
+	t.Parallel()
 	need(t, "openssl")
 	need(t, "gnutls-cli")
 	w := newWeir(t)

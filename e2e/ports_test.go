@@ -41,6 +41,7 @@ func (w *weir) sendTo(method, name, path, host string, header ...string) (status
 // A web page can neither read from the admin port nor change anything there: neither by DNS
 // rebinding nor by a script of another site.
 func TestAttackDNSRebinding(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t).start(`
 listeners: {web: {address: '@web', protocol: http}}
 routes: [{listeners: [web], backend: app}]
@@ -95,6 +96,7 @@ metrics: {address: '@metrics'}
 // If other machines can reach the admin port, it authenticates its clients, or weir does
 // not start.
 func TestAttackOpenAdminPort(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.yaml")
 	base := "listeners: {web: {address: '127.0.0.1:1', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\n"
@@ -150,6 +152,7 @@ metrics: {address: '@metrics'}
 // A list of guessed passwords finds nothing in weir_config_hash: the hash is the same for
 // every secret.
 func TestAttackWordListOnHash(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	hashes := map[string]bool{}
 	for _, token := range []string{"first-0123456789abcdef", "second-0123456789abcdef"} {
@@ -180,6 +183,7 @@ metrics: {address: '@metrics'}
 // requests.
 func TestProfileOfManySeconds(t *testing.T) {
 	long(t)
+	t.Parallel()
 	w := newWeir(t).start("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\n")
 	begun := time.Now()
 	resp, err := (&http.Client{Timeout: time.Minute}).Post("http://"+w.at("admin")+"/debug/pprof/profile?seconds=12", "", nil)

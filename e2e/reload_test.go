@@ -330,6 +330,7 @@ func checkServed(t *testing.T, w *weir) {
 }
 
 func TestReloadOfABadFileChangesNothing(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	hash := w.hash()
 	bad := func(what, config string) {
@@ -380,6 +381,7 @@ func TestReloadOfABadFileChangesNothing(t *testing.T) {
 
 // A changed file is loaded without a signal too.
 func TestReloadOfAChangedFile(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	w, _ := startWeb(t)
 	hash := w.hash()
@@ -394,6 +396,7 @@ func TestReloadOfAChangedFile(t *testing.T) {
 
 // So is a mounted ConfigMap, where a link moves.
 func TestReloadOfAMountedConfigMap(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
@@ -432,6 +435,7 @@ func (w *weir) rehashed(before string) (now string) {
 }
 
 func TestReloadThroughTheAdminPort(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	hash := w.hash()
 	w.write(webConfig + "limits: {pending: 4003}\n")
@@ -441,6 +445,7 @@ func TestReloadThroughTheAdminPort(t *testing.T) {
 
 // The access log goes on in a new file after it was moved away and SIGHUP was sent.
 func TestAccessLogIsReopened(t *testing.T) {
+	t.Parallel()
 	w, _ := startWeb(t)
 	get := func(path string) {
 		t.Helper()

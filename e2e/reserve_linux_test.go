@@ -30,6 +30,7 @@ func (w *weir) largestDescriptor() (largest int) {
 // If the process has no descriptor left, the health, metrics and admin ports answer at once: each
 // keeps a few in reserve.
 func TestPortsAnswerWithoutDescriptors(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t).start(`
 listeners: {web: {address: '@web', protocol: http}}
 routes: [{listeners: [web], backend: app}]

@@ -121,6 +121,7 @@ func TestSoakFindsNothingAtPeers(t *testing.T) {
 
 // TestSoakFindsPlaintext: a plain port is taken for one with TLS.
 func TestSoakFindsPlaintext(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	web, _ := startSoaked(t, "nginx", soakedNginx)
 	s := soakFor(t, []string{"plaintext_on_tls"}, "--tls", web)

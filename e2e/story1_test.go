@@ -87,6 +87,7 @@ func all(t *testing.T, fs []func() error) {
 }
 
 func TestStory1HeaderLateAtEveryByte(t *testing.T) {
+	t.Parallel()
 	w, app := startEdge(t)
 	var late []func() error
 	for version, h := range theHeaders {
@@ -132,6 +133,7 @@ func TestStory1ThousandLateHeadersAtOnce(t *testing.T) {
 }
 
 func TestStory1HeaderInPiecesInTime(t *testing.T) {
+	t.Parallel()
 	w, _ := startEdgeWith(t, 10*time.Second) // more than all these take together on a busy machine
 	var split []func() error
 	for version, h := range theHeaders {
@@ -178,6 +180,7 @@ func askInPieces(address string, pieces ...[]byte) (seen, error) {
 }
 
 func TestStory1WhatIsNoHeader(t *testing.T) {
+	t.Parallel()
 	w, app := startEdge(t)
 	v1, v2 := theHeaders["v1"], theHeaders["v2"]
 	for name, c := range map[string]struct {

@@ -54,6 +54,7 @@ func startPartners(t *testing.T) *weir {
 }
 
 func TestStory2OldTLSOnlyWhereItIsNeeded(t *testing.T) {
+	t.Parallel()
 	openssl := need(t, "openssl")
 	w := startPartners(t)
 	direct := w.at("secure")
@@ -116,6 +117,7 @@ func openSSL(path, address, host string, options []string) error {
 }
 
 func TestStory2TripleDES(t *testing.T) {
+	t.Parallel()
 	w := startPartners(t)
 	config := &tls.Config{
 		InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS12,
@@ -137,6 +139,7 @@ func TestStory2TripleDES(t *testing.T) {
 // A connection that was opened under one policy must not carry requests for a
 // host of another.
 func TestStory2HostOfAnotherPolicy(t *testing.T) {
+	t.Parallel()
 	w := startPartners(t)
 	f := func(sni, host string, want int) {
 		t.Helper()

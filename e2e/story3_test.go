@@ -29,6 +29,7 @@ health: {address: '@health', require_local: [app], from: [127.0.0.0/8]}
 `
 
 func TestStory3VerdictOfThisNode(t *testing.T) {
+	t.Parallel()
 	local, local2, remote := newWebBackend(t, "local"), newWebBackend(t, "local2"), newWebBackend(t, "remote")
 	w := newWeir(t)
 	w.address["local"], w.address["local2"], w.address["remote"] = local.address, local2.address, remote.address
@@ -87,6 +88,7 @@ func wantWeight(t *testing.T, w *weir, status, endpoints int) {
 }
 
 func TestStory3CordonAndDrain(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["local"], w.address["local2"], w.address["remote"] = app.address, freePort(t), freePort(t)
@@ -118,6 +120,7 @@ func TestStory3CordonAndDrain(t *testing.T) {
 }
 
 func TestStory3EveryKindOfProbe(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["local"], w.address["local2"], w.address["remote"] = app.address, freePort(t), freePort(t)
@@ -169,6 +172,7 @@ func TestStory3EveryKindOfProbe(t *testing.T) {
 
 // A check with HTTP keep-alive or HEAD is answered like any other.
 func TestStory3ProbesThatStay(t *testing.T) {
+	t.Parallel()
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["local"], w.address["local2"], w.address["remote"] = app.address, freePort(t), freePort(t)

@@ -103,6 +103,7 @@ func startSSHAndWeb(t *testing.T) (*weir, sshServer) {
 
 func TestStory4SSHAndHTTPSOnOneAddress(t *testing.T) {
 	long(t)
+	t.Parallel()
 	w, s := startSSHAndWeb(t)
 	// A client of its own address, announced by a load balancer that asks for SSH on the HTTPS port.
 	partner := shim(t, w.at("secure"), v2Header("203.0.113.77:2222", "192.0.2.1:443"))
@@ -175,6 +176,7 @@ func (s sshServer) transfer(t *testing.T, address string, payload []byte) {
 
 // A server that speaks first is heard at once, though the client says nothing.
 func TestStory4ServerSpeaksFirst(t *testing.T) {
+	t.Parallel()
 	greeter := serve(t, func(c net.Conn) {
 		c.Write([]byte("220 welcome\r\n"))
 		c.SetDeadline(time.Now().Add(patience))

@@ -14,6 +14,7 @@ import (
 
 // systemd accepts the shipped unit without warnings, and rates its exposure as low.
 func TestSystemdUnit(t *testing.T) {
+	t.Parallel()
 	analyze := need(t, "systemd-analyze")
 	text, err := os.ReadFile("../deploy/systemd/weir.service")
 	if err != nil {

@@ -83,6 +83,7 @@ func startTunnels(t *testing.T) *weir {
 }
 
 func TestTunnelUnderEveryHeaderRule(t *testing.T) {
+	t.Parallel()
 	needLinux(t)
 	w := startTunnels(t)
 	v2 := theHeaders["v2"]
@@ -120,6 +121,7 @@ func TestTunnelUnderEveryHeaderRule(t *testing.T) {
 }
 
 func TestTunnelPassesTLVsOn(t *testing.T) {
+	t.Parallel()
 	w := startTunnels(t)
 	c := dialWith(t, w.at("raw"), theHeaders["v2"])
 	c.(*net.TCPConn).CloseWrite()
@@ -135,6 +137,7 @@ func TestTunnelPassesTLVsOn(t *testing.T) {
 // Half close: a client that has said all still gets all of the answer, and the
 // other way round.
 func TestTunnelHalfClose(t *testing.T) {
+	t.Parallel()
 	payload := pattern(3 << 20)
 	w := newWeir(t)
 	w.address["app"], w.address["vault"] = freePort(t), freePort(t)
@@ -178,6 +181,7 @@ func TestTunnelHalfClose(t *testing.T) {
 }
 
 func TestTunnelEndsWhenIdle(t *testing.T) {
+	t.Parallel()
 	w := startTunnels(t)
 	w.reload(strings.Replace(tunnelConfig, "protocol: tcp, proxy", "protocol: tcp, timeouts: {tunnel_idle: 2s}, proxy", 1))
 	c := dialWith(t, w.at("raw"), theHeaders["v1"])
@@ -190,6 +194,7 @@ func TestTunnelEndsWhenIdle(t *testing.T) {
 // TLS that is passed through reaches the endpoint byte for byte, however the
 // ClientHello is cut up.
 func TestPassthroughBySNI(t *testing.T) {
+	t.Parallel()
 	w := startTunnels(t)
 	hello := clientHello(t)
 	// The same ClientHello for another host of the same length.

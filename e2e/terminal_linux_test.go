@@ -126,6 +126,7 @@ admin: {address: '%s'}
 
 // run and check take the file as an argument, and one file only.
 func TestFileAsArgument(t *testing.T) {
+	t.Parallel()
 	w := newWeir(t)
 	w.address["app"] = "127.0.0.1:1"
 	w.write(webConfig)

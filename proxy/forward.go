@@ -532,6 +532,8 @@ func troubleText(status int, reason string, err error) string {
 		return "the request's body did not arrive in time (timeouts.body_idle and body_min_rate of the listener)"
 	case (status < http.StatusInternalServerError || status == http.StatusNotImplemented) && errors.As(err, &refusal):
 		return refusal.Detail // the request's own fault
+	case reason == message.ErrMemory.Reason:
+		return message.ErrMemory.Detail
 	case status == http.StatusServiceUnavailable:
 		return "the endpoint refused the request"
 	}

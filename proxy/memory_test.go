@@ -64,8 +64,8 @@ func TestLargeHeadsRefusedForMemory(t *testing.T) {
 	c = r.dial("web")
 	for range 8 { // it is not the endpoint's fault, so the endpoint stays in use
 		c.write("GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-		if resp, _ := c.response("GET"); resp.StatusCode != 503 {
-			t.Errorf("a response with a large head became %d", resp.StatusCode)
+		if resp, body := c.response("GET"); resp.StatusCode != 503 || !strings.Contains(body, "limits.memory") {
+			t.Errorf("a response with a large head became %d %q", resp.StatusCode, body)
 		}
 		r.record().want(t, "status", 503, "reason", "memory")
 	}

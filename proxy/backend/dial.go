@@ -354,7 +354,7 @@ func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 	var badCert *tls.CertificateVerificationError
 	switch {
 	case conn.TimedOut(err):
-		return conn.Explain(err, "%s %s took longer than %v (timeouts.connect)", doing, e.describe(), d.connect)
+		return conn.Explain(err, "%s %s took longer than %v (backends.%s.timeouts.connect)", doing, e.describe(), d.connect, e.backend.name)
 	case errors.As(err, &badCert):
 		return fmt.Errorf("%s %s: %w (check tls.ca and tls.server_name of the backend)", doing, e.describe(), err)
 	}

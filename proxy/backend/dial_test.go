@@ -351,7 +351,7 @@ func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
 	cfg.Timeouts.Connect = 50 * time.Millisecond
 	_, err := dialOnce(t, cfg, nil)
 	if !errors.Is(err, context.DeadlineExceeded) ||
-		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 50ms (timeouts.connect)` {
+		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 50ms (backends.app.timeouts.connect)` {
 		t.Errorf("error %v", err)
 	}
 }

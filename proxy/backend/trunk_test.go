@@ -212,7 +212,7 @@ func TestWaitForConnectionIsBounded(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			_, err := e.Connect(context.Background(), nil, Need{})
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), " took longer than 50ms (timeouts.connect)") {
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), " took longer than 50ms (backends.app.timeouts.connect)") {
 				t.Error(err)
 			}
 		})
