@@ -76,14 +76,15 @@ func newChallenged(t *testing.T) challengedRig {
 		c.certs[name+".example.org"] = &cert
 	}
 	r.pending = c
-	// Nothing of the Proxy may change once a connection may use it.
-	r.proxy.Challenges = c
-	r.proxy.Panicked = func(listener string, value any, stack []byte) {
-		if !strings.Contains(string(stack), "_test.go:") {
-			t.Errorf("the stack does not show where it happened:\n%s", stack)
+	r.adjust(func(p *Proxy) {
+		p.Challenges = c
+		p.Panicked = func(listener string, value any, stack []byte) {
+			if !strings.Contains(string(stack), "_test.go:") {
+				t.Errorf("the stack does not show where it happened:\n%s", stack)
+			}
+			r.told <- fmt.Sprint(listener, ": ", value)
 		}
-		r.told <- fmt.Sprint(listener, ": ", value)
-	}
+	})
 	r.load(challenged, nil, "@ca", ca.file, "@app", app.address, "@raw", raw.address)
 	return r
 }

@@ -235,6 +235,14 @@ func (r *rig) listen(name, network, address string) {
 	})
 }
 
+// adjust changes the proxy before the first client comes. serve takes the same lock, so every
+// connection sees the change.
+func (r *rig) adjust(change func(*Proxy)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.proxy)
+}
+
 func (r *rig) serve(c *conn.Conn, listener string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

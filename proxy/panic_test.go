@@ -74,7 +74,7 @@ func TestPanicsGiveBackWhatTheyHold(t *testing.T) {
 		app := newEndpoint(t)
 		r := newRig(t, plain, nil, "@app", app.address)
 		told := make(chan string, 1)
-		r.proxy.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } // no client came yet
+		r.adjust(func(p *Proxy) { p.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } })
 		client, ours := net.Pipe()
 		defer client.Close()
 		r.serve(conn.New(&faulty{Conn: ours, first: strings.NewReader(request), onRead: onRead}), "web")
@@ -112,12 +112,13 @@ routes: [{listeners: [raw], backend: app}]
 backends: {app: {protocol: tcp, endpoints: ['@app']}}
 `, nil, "@app", app.address)
 		told := make(chan string, 1)
-		r.proxy.Panicked = func(_ string, value any, stack []byte) { // no client came yet
+		panicked := func(_ string, value any, stack []byte) {
 			if !strings.Contains(string(stack), "direction") {
 				t.Errorf("not where it happened: %s", stack)
 			}
 			told <- fmt.Sprint(value)
 		}
+		r.adjust(func(p *Proxy) { p.Panicked = panicked })
 		client, ours := net.Pipe()
 		defer client.Close()
 		r.serve(conn.New(&faulty{Conn: ours, first: strings.NewReader("x"), onRead: onRead}), "raw")

@@ -160,12 +160,13 @@ func TestTunnelPanics(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	told := make(chan any, 2)
-	r.proxy.Panicked = func(listener string, value any, stack []byte) {
+	panicked := func(listener string, value any, stack []byte) {
 		if listener != "tcp" || len(stack) == 0 {
 			t.Errorf("listener %s, stack %q", listener, stack)
 		}
 		told <- value
 	}
+	r.adjust(func(p *Proxy) { p.Panicked = panicked })
 	c := r.dial("tcp")
 	s := e.accept()
 	r.wantParked()

@@ -58,7 +58,7 @@ func newRedirected(t testing.TB, block chan struct{}) (*rig, *endpoint, *challen
 	app := newEndpoint(t)
 	r := newRig(t, plain, nil, "@app", app.address)
 	c := &challengesByToken{known: map[string]string{"app.example.org tok-EN_1": "tok-EN_1.thumb", "unrouted.example.org tok": "tok.thumb"}, block: block}
-	r.proxy.Challenges = c
+	r.adjust(func(p *Proxy) { p.Challenges = c })
 	r.load(redirected, nil, "@app", app.address)
 	return r, app, c
 }

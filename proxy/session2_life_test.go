@@ -321,7 +321,9 @@ func TestHTTP2States(t *testing.T) {
 func TestHTTP2Panics(t *testing.T) {
 	r, e := newRig2(t, nil)
 	told := make(chan string, 1)
-	r.proxy.Panicked = func(listener string, value any, _ []byte) { told <- fmt.Sprint(listener, ": ", value) }
+	r.adjust(func(p *Proxy) {
+		p.Panicked = func(listener string, value any, _ []byte) { told <- fmt.Sprint(listener, ": ", value) }
+	})
 	c, other := r.dial2("tls"), r.dial2("tls")
 	beside := c.request(true, "/beside")
 	s := e.accept()
@@ -371,7 +373,7 @@ func (c faulty2) Write(p []byte) (int, error) { panic("a fault in Write") }
 func TestHTTP2PanicsInWriting(t *testing.T) {
 	r, _ := newRig2(t, nil)
 	told := make(chan string, 1)
-	r.proxy.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) }
+	r.adjust(func(p *Proxy) { p.Panicked = func(_ string, value any, _ []byte) { told <- fmt.Sprint(value) } })
 	client, ours := net.Pipe()
 	defer client.Close()
 	go client.Write(make([]byte, 9))

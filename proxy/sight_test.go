@@ -31,7 +31,7 @@ backends: {app: {endpoints: ['127.0.0.1:1']}, raw: {protocol: tcp, endpoints: ['
 
 func newSighted(t *testing.T) *rig {
 	r := newRig(t, plain, nil, "@app", "127.0.0.1:1")
-	r.proxy.Clients = policy.NewClients() // before a listener with TLS is there
+	r.adjust(func(p *Proxy) { p.Clients = policy.NewClients() })
 	r.load(sighted, nil)
 	return r
 }

@@ -38,7 +38,7 @@ var sslv2Hellos = []string{
 func TestSSLv2Hello(t *testing.T) {
 	old, app := newEndpoint(t), newEndpoint(t)
 	r := newRig(t, sslv2Listeners, nil, "@app", app.address, "@old", old.address)
-	r.proxy.Clients = policy.NewClients()
+	r.adjust(func(p *Proxy) { p.Clients = policy.NewClients() })
 	for _, hello := range sslv2Hellos {
 		for _, listener := range []string{"through", "raw"} {
 			c := r.dial(listener)

@@ -497,7 +497,7 @@ func TestTunnelOrphanedAtBirth(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	orphans := make(chan conn.Linked, 1)
-	r.proxy.Orphaned = func(c conn.Linked) { orphans <- c }
+	r.adjust(func(p *Proxy) { p.Orphaned = func(c conn.Linked) { orphans <- c } })
 	r.load(plain, nil, "@app", e.address) // the listener's socket takes connections as before
 	c := r.dial("tcp")
 	s := e.accept()
