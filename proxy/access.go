@@ -20,11 +20,9 @@ import (
 type Record struct {
 	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel", "challenge" or "refused"
 	Listener string
-	Conn     *conn.Conn
+	Origin   *conn.Origin
 	Client   netip.AddrPort // the client that sent the request; zero: the other end of the connection
-	TLS      *tls.Conn      // nil: plain or passed through
-	SNI      string
-	Policy   string
+	Security Security
 	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
 	Result   string               // of a handshake that failed, as the metrics name it
 
@@ -53,10 +51,9 @@ func (r *Record) route(to *Route) {
 
 // newRecord describes the exchange.
 func (x *exchange) newRecord(now time.Time) Record {
-	r := Record{Kind: "http", Listener: x.edge.name, Conn: x.conn, Client: x.client, TLS: x.tls, SNI: x.sni,
+	r := Record{Kind: "http", Listener: x.edge.name, Origin: x.origin, Client: x.client, Security: x.security,
 		Started: x.started, Duration: now.Sub(x.started), Connect: x.connect, ResponseHead: x.waited,
-		Attempts: x.attempts, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err,
-		Policy: x.policyName()}
+		Attempts: x.attempts, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err}
 	r.Received, r.Sent = x.wire.Transferred()
 	if r.Version = x.wire.Version(); x.req.Minor == 0 {
 		r.Version = "1.0"
@@ -68,13 +65,6 @@ func (x *exchange) newRecord(now time.Time) Record {
 		r.Endpoint = x.endpoint.Address()
 	}
 	return r
-}
-
-func (c *clientSide) policyName() string {
-	if c.policy == nil {
-		return ""
-	}
-	return c.policy.Name
 }
 
 // statusClientGone is what an exchange counts as whose client went away before
@@ -105,8 +95,8 @@ func (x *exchange) record(now time.Time) {
 // the client resets did not.
 func (c *clientSide) lost(reason string, err error) {
 	if c.proxy.Refused != nil {
-		c.proxy.Refused(&Record{Kind: "refused", Listener: c.edge.name, Conn: c.conn, TLS: c.tls, SNI: c.sni,
-			Policy: c.policyName(), Reason: reason, Err: err})
+		c.proxy.Refused(&Record{Kind: "refused", Listener: c.edge.name, Origin: c.origin, Security: c.security,
+			Reason: reason, Err: err})
 	}
 }
 
@@ -125,7 +115,7 @@ func (p *Proxy) tunnelEnded(r *Record) {
 func (r *Record) Fields() []zap.Field {
 	f := make([]zap.Field, 0, 48)
 	f = append(f, zap.String("kind", r.Kind), zap.String("listener", r.Listener))
-	f = appendConn(f, r.Conn, r.Client)
+	f = appendOrigin(f, r.Origin, r.Client)
 	f = r.appendTLS(f)
 	text := func(key, value string) {
 		if value != "" {
@@ -164,9 +154,9 @@ func (r *Record) Fields() []zap.Field {
 	return append(f, zap.Int64("bytes_in", r.Received), zap.Int64("bytes_out", r.Sent), zap.Int("retries", max(0, r.Attempts-1)))
 }
 
-// appendConn adds the client that sent the request, the addresses of its connection, and
+// appendOrigin adds the client that sent the request, the addresses of its connection, and
 // the content of the connection's PROXY header.
-func appendConn(f []zap.Field, c *conn.Conn, client netip.AddrPort) []zap.Field {
+func appendOrigin(f []zap.Field, c *conn.Origin, client netip.AddrPort) []zap.Field {
 	switch {
 	case client.IsValid() && client != c.Client:
 		f = append(appendClient(f, client, addressText(client)), zap.String("sender", c.Client.String()))
@@ -235,19 +225,19 @@ func appendTLVs(f []zap.Field, t *header.TLVs) []zap.Field {
 }
 
 func (r *Record) appendTLS(f []zap.Field) []zap.Field {
-	if r.SNI != "" {
-		f = append(f, zap.String("sni", r.SNI))
+	if r.Security.SNI != "" {
+		f = append(f, zap.String("sni", r.Security.SNI))
 	}
-	if r.TLS == nil {
+	if !r.Security.Terminated() {
 		return f
 	}
-	if r.Policy != "" {
-		f = append(f, zap.String("tls_policy", r.Policy))
+	if name := r.Security.PolicyName(); name != "" {
+		f = append(f, zap.String("tls_policy", name))
 	}
 	if r.Hello != nil {
 		f = appendHello(f, r.Hello)
 	}
-	state := r.TLS.ConnectionState()
+	state := r.Security.State()
 	if state.Version == 0 {
 		return f // the handshake ended before one was agreed on
 	}

@@ -64,7 +64,7 @@ func (p *Proxy) answered(h *handshake, tc *tls.Conn) {
 	tc.Close()
 	h.conn.Close()
 	if log := p.log.Load(); log != nil {
-		(*log)(&Record{Kind: "challenge", Listener: h.edge.name, Conn: h.conn, TLS: tc, SNI: h.sni, Policy: h.name(),
+		(*log)(&Record{Kind: "challenge", Listener: h.edge.name, Origin: &h.conn.Origin, Security: newSecurity(tc, h.sni, h.policy),
 			Started: h.conn.Accepted, Duration: time.Since(h.conn.Accepted)})
 	}
 }

@@ -16,17 +16,17 @@ import (
 // different tables.
 type clientSide struct {
 	proxy *Proxy
-	conn  *conn.Conn
-	tls   *tls.Conn // nil: plain
+	cuts  cutter // the connection; over HTTP/2 the exchanges share it
+
+	origin   *conn.Origin
+	security Security
 
 	account *memory.Account // the account of the connection
 
 	table *Table
 	edge  *edge
 
-	sni     string
 	sniHost *host // of the table that the connection began with
-	policy  *policy.Policy
 	trusts  trust // the information about clients that weir accepts from the other end
 
 	certified  bool // the client proved a certificate, under client_auth
@@ -34,11 +34,23 @@ type clientSide struct {
 	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
 }
 
+// cutter is a connection that other goroutines may cut.
+type cutter interface {
+	// WasCut reports whether the connection was cut.
+	WasCut() bool
+}
+
+// secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
+// of that header.
+func (c *clientSide) secure() bool {
+	return c.security.Terminated() || c.origin.Header.TLVs.SSL != nil && c.origin.Header.TLVs.SSL.TLS
+}
+
 // newClientSide describes a connection that is about to speak HTTP. h is nil where it is plain.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
-	cl := clientSide{proxy: p, conn: c, tls: tc, table: t, edge: e, trusts: e.believes(c.Client.Addr())}
+	cl := clientSide{proxy: p, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.believes(c.Client.Addr())}
 	if h != nil {
-		cl.sni, cl.sniHost, cl.policy = h.sni, h.host, h.policy
+		cl.security, cl.sniHost = newSecurity(tc, h.sni, h.policy), h.host
 		cl.certify()
 	}
 	return cl
@@ -52,7 +64,7 @@ func (c *clientSide) follow(t *Table) bool {
 		return false
 	}
 	c.table, c.edge, c.sniHost = t, e, nil
-	c.trusts = e.believes(c.conn.Client.Addr())
+	c.trusts = e.believes(c.origin.Client.Addr())
 	return true
 }
 

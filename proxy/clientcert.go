@@ -22,16 +22,16 @@ type certField struct {
 // backends are told of it. crypto/tls, and policy for resumed sessions, has
 // verified what a connection under client_auth presents.
 func (c *clientSide) certify() {
-	if c.policy.ClientAuth == config.ClientAuthNone {
+	if c.security.Policy.ClientAuth == config.ClientAuthNone {
 		return
 	}
-	state := c.tls.ConnectionState()
+	state := c.security.State()
 	if len(state.PeerCertificates) == 0 {
 		return
 	}
 	c.certified = true
-	c.certFields = certFields(&state, c.policy.Forward)
-	c.standing = c.policy.Stand(state.VerifiedChains)
+	c.certFields = certFields(&state, c.security.Policy.Forward)
+	c.standing = c.security.Policy.Stand(state.VerifiedChains)
 }
 
 // certFields puts the fields together that forward lists. One that would be

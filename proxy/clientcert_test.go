@@ -306,8 +306,8 @@ func TestClientCertAsInTheRFC(t *testing.T) {
 func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
-	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
-		policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}, certified: true}}
+	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
+		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}}, certified: true}}
 	s.certFields = certFields(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})
 	n := testing.AllocsPerRun(100, func() {

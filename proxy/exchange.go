@@ -111,7 +111,7 @@ func (x *exchange) serve() {
 // begin starts an exchange: the clock, and the table that is current now.
 func (x *exchange) begin() {
 	x.reset(time.Now())
-	x.client = x.conn.Client
+	x.client = x.origin.Client
 	if t := x.proxy.table.Load(); t != x.table && !x.follow(t) {
 		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}

@@ -37,7 +37,7 @@ func setHost(req *message.Request, host []byte) {
 // trusted sender it appends; it keeps single values of a trusted sender.
 func (x *exchange) addForwarding(req *message.Request) {
 	var buf [64]byte
-	x.addForwardedFor(appendAddr(buf[:0], x.conn.Client.Addr()))
+	x.addForwardedFor(appendAddr(buf[:0], x.origin.Client.Addr()))
 	x.addSingle(message.XForwardedProto, []byte(x.scheme()))
 	x.addSingle(message.XForwardedHost, req.Bytes(req.Host))
 	if x.client.IsValid() { // the client of a Unix socket has no address
@@ -137,8 +137,8 @@ func (x *exchange) appendPort(b []byte, scheme string) []byte {
 	if x.edge.publicPort != 0 {
 		return strconv.AppendUint(b, uint64(x.edge.publicPort), 10)
 	}
-	if h := x.conn.Header; h.Version != 0 && !h.Local && x.conn.Local.Port() != 0 {
-		return strconv.AppendUint(b, uint64(x.conn.Local.Port()), 10)
+	if h := x.origin.Header; h.Version != 0 && !h.Local && x.origin.Local.Port() != 0 {
+		return strconv.AppendUint(b, uint64(x.origin.Local.Port()), 10)
 	}
 	if port := portOf(x.forwardedHost()); len(port) > 0 {
 		return append(b, port...)
@@ -204,7 +204,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 
 // scheme is how the client came: by our own TLS, or by that of the sender of the header.
 func (x *exchange) scheme() string {
-	if x.tls != nil || x.conn.Header.TLVs.SSL != nil && x.conn.Header.TLVs.SSL.TLS {
+	if x.secure() {
 		return "https"
 	}
 	return "http"

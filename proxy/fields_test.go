@@ -114,10 +114,10 @@ func TestRequestIDsDiffer(t *testing.T) {
 // rewritten is what rewrite makes of a request from client.
 func rewritten(t *testing.T, client, override, request string, h header.Header) *message.Request {
 	t.Helper()
-	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	if client != "" {
-		s.conn.Client = netip.MustParseAddrPort(client)
-		s.client = s.conn.Client
+		s.origin.Client = netip.MustParseAddrPort(client)
+		s.client = s.origin.Client
 	}
 	host, rest, _ := strings.Cut(request, "\n")
 	if host != "" {
@@ -171,8 +171,8 @@ func TestForwardedPort(t *testing.T) {
 	f := func(public int, h header.Header, trusts trust, request, port, scheme string) {
 		t.Helper()
 		x := &exchange{clientSide: clientSide{edge: &edge{publicPort: public}, trusts: trusts,
-			conn: &conn.Conn{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:8443"), Client: netip.MustParseAddrPort("192.0.2.1:1")}}}
-		x.client = x.conn.Client
+			origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:8443"), Client: netip.MustParseAddrPort("192.0.2.1:1")}}}
+		x.client = x.origin.Client
 		for line := range strings.SplitSeq(request, "\n") {
 			name, value, _ := strings.Cut(line, ": ")
 			x.req.AddField(name, value)
@@ -207,7 +207,7 @@ func TestForwardedPort(t *testing.T) {
 }
 
 func TestRewriteAllocatesNothing(t *testing.T) {
-	s := &exchange{clientSide: clientSide{edge: &edge{}, conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString("app.example.org")

@@ -106,7 +106,7 @@ func (x *exchange) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
 	c := newCancelable()
 	x.wire.Link(c)
-	link, err := e.Connect(c.ctx, x.proxy.outgoing(x.conn, x.client, x.tls, x.sni, x.policy), x.need())
+	link, err := e.Connect(c.ctx, outgoing(x.origin, x.client, &x.security), x.need())
 	x.wire.Link(nil)
 	x.connect = time.Since(begun)
 	return link, c.end(err)
@@ -121,7 +121,7 @@ func (x *exchange) lostDial(e *backend.Endpoint, err error) {
 	case !errors.Is(err, errClientCut):
 		e.Failed(err)
 		x.fail(unsent, dialStatus(err), connectFailed, err)
-	case x.conn.WasCut():
+	case x.cuts.WasCut():
 		x.fail(clientGone, http.StatusServiceUnavailable, x.cutBy(), err)
 	default:
 		x.fail(clientGone, 0, "client_gone", err) // it reset the stream
@@ -347,7 +347,7 @@ func (x *exchange) flush() error {
 func (x *exchange) lostClient(err error) {
 	reason := "client_gone"
 	switch {
-	case x.conn.WasCut():
+	case x.cuts.WasCut():
 		reason = x.cutBy()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)
@@ -374,7 +374,7 @@ func (x *exchange) lostEndpoint(err error) {
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
 	switch {
-	case errors.Is(err, conn.ErrCut) && !x.conn.WasCut():
+	case errors.Is(err, conn.ErrCut) && !x.cuts.WasCut():
 		x.fail(clientGone, x.status, "client_gone", errClientGone) // it was the client's reset that cut it
 		return
 	case errors.Is(err, message.ErrMemory):

@@ -21,7 +21,7 @@ const maxToken = 256
 // nobody but this client, within Await too: a cut only ends the wait that follows.
 func (x *exchange) answerChallenge() bool {
 	req := &x.req
-	if x.tls != nil || x.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+	if x.security.Terminated() || x.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
 		return false
 	}
 	if method := req.Bytes(req.Method); string(method) != "GET" && !req.IsHead {

@@ -38,7 +38,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	c.Established()
-	serveHTTP1(newClientSide(p, c, t, e, nil, nil))
+	serveHTTP1(newClientSide(p, c, t, e, nil, nil), c, nil)
 }
 
 // beginsAsSSH waits for no more bytes than it takes to tell.
@@ -87,7 +87,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 		c.Unread(raw) // in the format of SSLv2 as well: it names no host, and terminate refuses it
 		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
-			p.tunnelTo(c, e, h.passthrough, &security{sni: info.ServerName})
+			p.tunnelTo(c, nil, e, h.passthrough, Security{SNI: info.ServerName})
 			return
 		}
 	}
@@ -102,7 +102,7 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	if p.Clients != nil {
 		p.Clients.Note(policy.Handshake{Listener: e.name, Client: c.Client.Addr(), Err: err})
 	}
-	p.refuseAs(&Record{Listener: e.name, Conn: c, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
+	p.refuseAs(c, &Record{Listener: e.name, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
 // handshakeReason is reason unless there was no TLS at all.
@@ -173,7 +173,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	p.handshakeEnded(h, &state, err)
 	switch {
 	case err != nil:
-		p.refuseAs(&Record{Listener: e.name, Conn: c, TLS: tc, SNI: h.sni, Policy: h.name(), Hello: h.hello,
+		p.refuseAs(c, &Record{Listener: e.name, Security: newSecurity(tc, h.sni, h.policy), Hello: h.hello,
 			Reason: handshakeReason(noHandshake, err), Result: policy.HandshakeResult(err), Err: err})
 	case h.challenge:
 		p.answered(h, tc)
@@ -181,13 +181,13 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 		h.hello = nil // it is of no use any more, and larger than the rest
 		c.Established()
 		if h.tunnel != nil {
-			p.tunnelTo(c, e, h.tunnel, &security{tls: tc, sni: h.sni, policy: h.policy})
+			p.tunnelTo(c, tc, e, h.tunnel, newSecurity(tc, h.sni, h.policy))
 			return
 		}
 		if side := newClientSide(p, c, t, e, tc, h); state.NegotiatedProtocol == policy.HTTP2 {
-			serveHTTP2(side)
+			serveHTTP2(side, c, tc)
 		} else {
-			serveHTTP1(side)
+			serveHTTP1(side, c, tc)
 		}
 	}
 }

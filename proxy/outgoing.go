@@ -14,21 +14,20 @@ import (
 
 // outgoing returns what the PROXY header to an endpoint says about the client: what the
 // client's own PROXY header said, and what weir knows better from its own TLS. client is
-// the client that sent the request, or the other end of the connection. tc and under are
-// nil if weir terminated no TLS.
-func (p *Proxy) outgoing(c *conn.Conn, client netip.AddrPort, tc *tls.Conn, sni string, under *policy.Policy) *backend.Outgoing {
+// the client that sent the request, or the other end of the connection.
+func outgoing(c *conn.Origin, client netip.AddrPort, sec *Security) *backend.Outgoing {
 	out := &backend.Outgoing{Client: client, Local: c.Local, TLVs: c.Header.TLVs}
 	if client != c.Client && client.Addr().Is4() != c.Local.Addr().Unmap().Is4() {
 		out.Local = netip.AddrPortFrom(unspecified(client.Addr()), c.Local.Port()) // both must be of one family, or the PROXY header has neither
 	}
-	if sni != "" {
-		out.TLVs.Authority = sni
+	if sec.SNI != "" {
+		out.TLVs.Authority = sec.SNI
 	}
 	out.TLVs.UniqueID = uniqueID(out.TLVs.UniqueID)
-	if tc != nil {
-		state := tc.ConnectionState()
+	if sec.Terminated() {
+		state := sec.State()
 		out.TLVs.ALPN = state.NegotiatedProtocol
-		out.TLVs.SSL = sslTLV(&state, under)
+		out.TLVs.SSL = sslTLV(&state, sec.Policy)
 	}
 	return out
 }

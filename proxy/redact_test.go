@@ -61,7 +61,7 @@ func TestClientFields(t *testing.T) {
 	f := func(client, address string, port any) {
 		t.Helper()
 		a := netip.MustParseAddrPort(client)
-		e := entry(fieldsOf(appendConn(nil, &conn.Conn{Header: new(header.Header), Client: a}, a)))
+		e := entry(fieldsOf(appendOrigin(nil, &conn.Origin{Header: new(header.Header), Client: a}, a)))
 		e.want(t, "client", client, "client_address", address, "client_port", port)
 		e = entry(fieldsOf(RefusedFields(a, a, "web", "late", nil)))
 		e.want(t, "client", client, "client_address", address, "client_port", port)
@@ -72,7 +72,7 @@ func TestClientFields(t *testing.T) {
 	f("192.0.2.1:0", "192.0.2.1", nil)
 	for _, text := range []string{"192.0.2.1", "2001:db8::1"} { // without a port, as in X-Forwarded-For
 		a := netip.AddrPortFrom(netip.MustParseAddr(text), 0)
-		e := entry(fieldsOf(appendConn(nil, &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.9:1")}, a)))
+		e := entry(fieldsOf(appendOrigin(nil, &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.9:1")}, a)))
 		e.want(t, "client", text, "client_address", text, "client_port", nil, "sender", "192.0.2.9:1")
 	}
 }

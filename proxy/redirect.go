@@ -21,7 +21,7 @@ var (
 // TLS itself: by the PROXY header, or by a field of a sender that the listener
 // trusts, if that can be read in one way. Traefik says wss of WebSockets.
 func (x *exchange) cameByHTTPS() bool {
-	if x.scheme() == "https" {
+	if x.secure() {
 		return true
 	}
 	if x.trusts&trustProto == 0 {

@@ -335,7 +335,7 @@ func TestHSTS(t *testing.T) {
 }
 
 func TestHSTSAllocatesNothing(t *testing.T) {
-	s := &exchange{clientSide: clientSide{tls: new(tls.Conn)}}
+	s := &exchange{clientSide: clientSide{security: newSecurity(new(tls.Conn), "", nil)}}
 	s.route = &Route{hsts: hstsValue(&config.HSTS{})}
 	n := testing.AllocsPerRun(100, func() {
 		s.res.Reset()

@@ -58,7 +58,7 @@ func (x *exchange) writeHead(res *message.Response) {
 // whatever the endpoint says of that. Over anything else nobody would heed it
 // (RFC 6797, section 7.2).
 func (x *exchange) promise(res *message.Response) {
-	if x.tls == nil || x.route == nil || x.route.hsts == nil {
+	if !x.security.Terminated() || x.route == nil || x.route.hsts == nil {
 		return
 	}
 	res.Drop(message.StrictTransportSecurity)

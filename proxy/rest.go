@@ -38,7 +38,7 @@ func (s *session) park() bool {
 		r = new(resting)
 	}
 	*r = resting{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
-		sni: s.sni, policy: s.policy, certified: s.certified, certFields: s.certFields, standing: s.standing,
+		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, certFields: s.certFields, standing: s.standing,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
 		own := s.own // another session will use s soon
@@ -78,8 +78,9 @@ func (r *resting) fits(e *edge) bool {
 // wake makes s the session of a connection that was parked. Like begin, it
 // leaves nothing on the stack.
 func (s *session) wake(r *resting, t *Table, e *edge) {
-	s.begin(&clientSide{proxy: r.proxy, conn: r.conn, tls: r.tls, table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),
-		sni: r.sni, policy: r.policy, certified: r.certified, certFields: r.certFields, standing: r.standing})
+	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
+		table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),
+		certified: r.certified, certFields: r.certFields, standing: r.standing}, r.conn, r.tls)
 	if r.own != nil {
 		s.own, r.own = *r.own, nil
 	}

@@ -164,14 +164,14 @@ func (e *edge) policyOf(h *host, sni string) *policy.Policy {
 
 // carries returns true if the connection may have requests of the host.
 func (x *exchange) carries(h *host) bool {
-	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.sni, x.conn.Client.Addr()).Scope == x.policy.Scope)
+	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.security.SNI, x.origin.Client.Addr()).Scope == x.security.Policy.Scope)
 }
 
 // misdirected ends the connection with this exchange if the connection was opened for the host:
 // of a client without SNI, for the route without hosts. A reload has changed the host since. Many
 // clients open no other connection because of a 421, and would get 421 for each request.
 func (x *exchange) misdirected(h *host) {
-	if h == x.edge.lookup([]byte(x.sni)) {
+	if h == x.edge.lookup([]byte(x.security.SNI)) {
 		x.ended, x.outlived = true, true
 	}
 }
@@ -182,7 +182,7 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 	if h == nil {
 		return nil, refuseNoRoute
 	}
-	if x.tls != nil && !x.carries(h) {
+	if x.security.Terminated() && !x.carries(h) {
 		x.misdirected(h)
 		return nil, refuseMisdirected
 	}

@@ -67,13 +67,14 @@ func (p *Proxy) departedEdge(listener string) (*Table, *edge) {
 
 // refuse ends a connection that cannot be served. Nothing is written to it.
 func (p *Proxy) refuse(c *conn.Conn, e *edge, reason string, err error) {
-	p.refuseAs(&Record{Listener: e.name, Conn: c, Reason: reason, Err: err})
+	p.refuseAs(c, &Record{Listener: e.name, Reason: reason, Err: err})
 }
 
-func (p *Proxy) refuseAs(r *Record) {
-	r.Conn.Close()
+// refuseAs closes c, and reports r, which it completes.
+func (p *Proxy) refuseAs(c *conn.Conn, r *Record) {
+	c.Close()
 	if p.Refused != nil {
-		r.Kind = "refused"
+		r.Kind, r.Origin = "refused", &c.Origin
 		p.Refused(r)
 	}
 }

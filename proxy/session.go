@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"os"
@@ -17,6 +18,8 @@ import (
 // comes for a moment: then a resting is all that is left of the session.
 type session struct {
 	exchange
+	conn    *conn.Conn
+	tls     *tls.Conn // nil: plain
 	http1   http1Wire
 	own     privates
 	resting *resting // what it was while it was parked last; nil: it was not
@@ -46,9 +49,9 @@ var sessions = sync.Pool{New: func() any {
 
 // serveHTTP1 serves exchanges on a connection until one side has enough, and
 // closes it, or until it is parked. Then Wake goes on.
-func serveHTTP1(cl clientSide) {
+func serveHTTP1(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s := sessions.Get().(*session)
-	s.begin(&cl)
+	s.begin(&cl, c, tc)
 	s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
 	s.serveAll(nil)
 }
@@ -82,16 +85,17 @@ func (s *session) serveAll(err error) {
 func (s *session) becomeHTTP2() {
 	s.conn.Unread(s.http1.TakeBuffered())
 	s.http1.Close()
-	side := s.clientSide
+	side, c, tc := s.clientSide, s.conn, s.tls
 	s.forget()
 	sessions.Put(s)
-	serveHTTP2(side)
+	serveHTTP2(side, c, tc)
 }
 
 // begin makes s the session of a connection. Like forget, it leaves nothing on
 // serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
 // goroutine starts with under load, or else each connection has its stack copied.
-func (s *session) begin(cl *clientSide) {
+func (s *session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
+	s.conn, s.tls = c, tc
 	s.clientSide, s.wire, s.privates = *cl, &s.http1, &s.own
 	var rw io.ReadWriter = s.conn
 	if s.tls != nil {
@@ -311,7 +315,7 @@ func (s *session) forget() {
 	s.holding.Close()
 	s.exchange.forget()
 	s.http1 = http1Wire{}
-	s.resting, s.own = nil, nil
+	s.conn, s.tls, s.resting, s.own = nil, nil, nil, nil
 	s.linesTimed, s.idleUntil = 0, time.Time{}
 	s.served, s.headTimed, s.pending, s.lingering, s.http2, s.charged = false, false, false, false, false, false
 }

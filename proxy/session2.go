@@ -52,8 +52,8 @@ const (
 
 // serveHTTP2 serves exchanges on a connection until one side has enough, and
 // closes it, or until it is parked. Then Wake goes on.
-func serveHTTP2(cl clientSide) {
-	s := &session2{proxy: cl.proxy, conn: cl.conn, tls: cl.tls, began: time.Now(), greeting: true}
+func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
+	s := &session2{proxy: cl.proxy, conn: c, tls: tc, began: time.Now(), greeting: true}
 	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
 	cl.account = &s.holding
 	s.side.Store(&cl)

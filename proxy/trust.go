@@ -90,7 +90,7 @@ const maxHops = 32
 // sender of the rest is then unknown, and after maxHops elements. The client then is the
 // last trusted address.
 func (x *exchange) findClient() netip.AddrPort {
-	client := x.conn.Client
+	client := x.origin.Client
 	if x.trusts&trustFor == 0 {
 		return client
 	}

@@ -28,9 +28,9 @@ var proxies = prefixes("10.0.0.0/8", "2001:db8:1::/48", "fe80::/10")
 // sentBy makes an exchange from sender, with these X-Forwarded-For fields.
 func sentBy(sender string, lists ...string) *exchange {
 	e := &edge{trusted: proxies, trust: trustSender | trustFor | trustProto}
-	x := &exchange{clientSide: clientSide{edge: e, conn: &conn.Conn{Header: new(header.Header), Client: netip.MustParseAddrPort(sender),
+	x := &exchange{clientSide: clientSide{edge: e, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort(sender),
 		Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
-	x.trusts = e.believes(x.conn.Client.Addr())
+	x.trusts = e.believes(x.origin.Client.Addr())
 	for _, list := range lists {
 		x.req.AddField("X-Forwarded-For", list)
 	}
@@ -87,13 +87,13 @@ func TestClientOfARequest(t *testing.T) {
 
 	x := sentBy(cdn, "6.6.6.6")
 	x.trusts &^= trustFor
-	if got := x.findClient(); got != x.conn.Client {
+	if got := x.findClient(); got != x.origin.Client {
 		t.Errorf("without for in trust, the client is %s", got)
 	}
 	x = sentBy(cdn)
 	x.req.AddField("x_forwarded-for", "6.6.6.6")
 	x.req.AddField("Forwarded", "for=6.6.6.6")
-	if got := x.findClient(); got != x.conn.Client {
+	if got := x.findClient(); got != x.origin.Client {
 		t.Errorf("by another field, the client is %s", got)
 	}
 }
@@ -113,7 +113,7 @@ func FuzzClientOfARequest(f *testing.F) {
 		// Without that proxy, the list is at best what a trusted proxy would have written.
 		x := sentBy("10.0.0.1:5", forged)
 		got := x.findClient()
-		for rest, element := []byte(forged), []byte(nil); got != x.conn.Client; {
+		for rest, element := []byte(forged), []byte(nil); got != x.origin.Client; {
 			if len(rest) == 0 {
 				t.Fatalf("%q is of %s, which is not in it", forged, got)
 			}
@@ -211,7 +211,7 @@ func TestSingleValuesAreSingle(t *testing.T) {
 		t.Helper()
 		x := sentBy("10.0.0.1:5")
 		x.trusts |= trustHost | trustPort
-		x.client = x.conn.Client
+		x.client = x.origin.Client
 		x.req.Host = x.req.StoreString("a")
 		for line := range strings.SplitSeq(request, "\n") {
 			n, v, _ := strings.Cut(line, ": ")

@@ -14,28 +14,16 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// security is how TLS protects a client's connection; the zero value: no TLS.
-type security struct {
-	tls    *tls.Conn // terminated by weir; nil: none
-	sni    string
-	policy *policy.Policy // of tls
-}
+// tunnel connects a client with an endpoint of a route's backend, and closes both
+// connections after both streams have ended.
+func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, Security{}) }
 
-func (s *security) policyName() string {
-	if s.policy == nil {
-		return ""
-	}
-	return s.policy.Name
-}
-
-// tunnel connects a client with an endpoint of a route's backend. Both are closed
-// when they have no more to say, by whoever finds that.
-func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, e, r, &security{}) }
-
-func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sec *security) {
-	rec := Record{Kind: "tunnel", Listener: e.name, Conn: c, TLS: sec.tls, SNI: sec.sni, Policy: sec.policyName(), Started: time.Now()}
+// tunnelTo is tunnel for a client whose TLS is known. tc is the TLS that weir terminates, or
+// nil.
+func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
+	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
-	link, err := p.connect(c, r, sec, &rec)
+	link, err := p.connect(c, r, &rec)
 	if err != nil {
 		c.Abort() // the client must not take this for the end of a stream
 		c.Close()
@@ -46,13 +34,13 @@ func (p *Proxy) tunnelTo(c *conn.Conn, e *edge, r *Route, sec *security) {
 		}
 		return
 	}
-	o := &openTunnel{clientEnd: tunnel.End{Conn: c, TLS: sec.tls}, listener: e.name, sni: sec.sni, policy: rec.Policy,
+	o := &openTunnel{clientEnd: tunnel.End{Conn: c, TLS: tc}, listener: e.name, sni: sec.SNI, policy: sec.Policy,
 		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
 	p.runTunnel(o, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
 }
 
 // connect finds an endpoint that takes a connection, within the bounds for retries.
-func (p *Proxy) connect(c *conn.Conn, r *Route, sec *security, rec *Record) (*backend.Session, error) {
+func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, error) {
 	b := r.backend
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
@@ -72,7 +60,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, sec *security, rec *Record) (*ba
 		cut := newCancelable()
 		c.Link(cut)
 		link, err := p.ways.dial(e.AddrPort(), visits+1, func(w backend.Watch) (*backend.Session, error) {
-			return e.DialWatched(cut.ctx, p.outgoing(c, c.Client, sec.tls, sec.sni, sec.policy), w)
+			return e.DialWatched(cut.ctx, outgoing(&c.Origin, c.Client, &rec.Security), w)
 		})
 		c.Link(nil)
 		err = cut.end(err)
@@ -111,7 +99,7 @@ type openTunnel struct {
 	series      *routeSeries  // that counts it
 
 	listener, sni string
-	policy        string // of the TLS that weir terminated
+	policy        *policy.Policy // of the TLS that weir terminates; nil: none
 	started       time.Time
 	connect       time.Duration
 	attempts      int
@@ -185,7 +173,8 @@ func (o *openTunnel) log(r tunnel.Result) {
 	rec := o.upgrade
 	if rec == nil {
 		key := o.metrics.key
-		rec = &Record{Kind: "tunnel", Listener: o.listener, Conn: o.clientEnd.Conn, TLS: o.clientEnd.TLS, SNI: o.sni, Policy: o.policy, Route: key.route, Backend: key.backend,
+		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.clientEnd.Conn.Origin, Route: key.route, Backend: key.backend,
+			Security: newSecurity(o.clientEnd.TLS, o.sni, o.policy),
 			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
 	}
 	rec.Duration = time.Since(o.started)

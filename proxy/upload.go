@@ -257,7 +257,7 @@ func (x *exchange) clientFailed(err error) {
 		trouble, status, reason = failed, refusal.Status, refusal.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		trouble, status, reason, err = failed, http.StatusRequestTimeout, "slow_body", slowBody(x.edge, err)
-	case errors.Is(err, conn.ErrCut), x.conn.WasCut():
+	case errors.Is(err, conn.ErrCut), x.cuts.WasCut():
 		status, reason = http.StatusServiceUnavailable, x.cutBy()
 	}
 	if x.answered {

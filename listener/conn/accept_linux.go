@@ -97,8 +97,8 @@ func (a *Acceptor) AcceptConn() (*Conn, error) {
 	if a.err != nil {
 		return nil, os.NewSyscallError("accept4", a.err)
 	}
-	c := &Conn{fd: a.fd, tcp: true, Header: &noHeader, Accepted: time.Now(), Peer: peerOf(&a.from), Local: a.local}
-	c.Client = c.Peer
+	peer := peerOf(&a.from)
+	c := &Conn{fd: a.fd, tcp: true, Accepted: time.Now(), Origin: Origin{Header: &noHeader, Client: peer, Peer: peer, Local: a.local}}
 	if !c.Local.IsValid() {
 		c.Local = localOf(a.fd)
 	}

@@ -18,23 +18,30 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
+// Origin describes where a connection comes from. It does not change after the PROXY
+// header was read.
+type Origin struct {
+	// Client is the client's address: the source in the PROXY header, or else Peer.
+	Client netip.AddrPort
+	// Peer is the other end of the socket; the zero value for Unix sockets.
+	Peer netip.AddrPort
+	// Local is the address that the client connected to: the destination in the PROXY
+	// header, or else the socket's own address.
+	Local netip.AddrPort
+	// Header is the PROXY header. Its Version is 0 if the connection had none. The content
+	// of Header never changes.
+	Header *header.Header
+}
+
 // Conn is a connection with one owner at a time: the goroutine that serves it, or
-// while it is parked the Waiter. Others may use the plain address fields, once the
-// header is through, and the methods that say so. The owner closes it, and never
+// while it is parked the Waiter. Others may use the Origin, once the PROXY
+// header was read, and the methods that say so. The owner closes it, and never
 // from inside Await (the poller would wait for the read that Await is in).
 //
 // One goroutine may write while another reads, as in a tunnel; Await and Read
 // belong to the reading one.
 type Conn struct {
-	// Client is where the connection came from in truth: the header's source, else Peer.
-	Client netip.AddrPort
-	// Peer is the other end of the socket. The zero value for Unix sockets.
-	Peer netip.AddrPort
-	// Local is the address the client wanted: the header's destination, else the socket's own.
-	Local netip.AddrPort
-	// Header is what the PROXY header said; Version 0 where there was none. What
-	// it points to never changes.
-	Header *header.Header
+	Origin
 	// Accepted is when the socket was accepted or dialled.
 	Accepted time.Time
 	// WriteTimeout bounds the wait for the other end to take bytes, counted
@@ -137,7 +144,7 @@ type socket interface {
 
 // New wraps nc, which it owns from now on. Peer, Client and Local are the socket's.
 func New(nc net.Conn) *Conn {
-	c := &Conn{sock: nc, Accepted: time.Now(), Header: &noHeader}
+	c := &Conn{sock: nc, Accepted: time.Now(), Origin: Origin{Header: &noHeader}}
 	c.polled.Store(true)
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
@@ -151,7 +158,7 @@ func New(nc net.Conn) *Conn {
 
 // Closed returns a connection that was closed, to stand where one was that is
 // somebody else's now.
-func Closed() *Conn { return &Conn{closed: true, fd: -1, Header: &noHeader} }
+func Closed() *Conn { return &Conn{closed: true, fd: -1, Origin: Origin{Header: &noHeader}} }
 
 func addrPort(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {

@@ -49,7 +49,7 @@ func TestNetworksAreComparable(t *testing.T) {
 }
 
 func TestIdentify(t *testing.T) {
-	c := &Conn{Client: netip.MustParseAddrPort("[2001:db8::1]:80")}
+	c := &Conn{Origin: Origin{Client: netip.MustParseAddrPort("[2001:db8::1]:80")}}
 	if c.Network() != (Network{}) {
 		t.Errorf("before it was identified: %v", c.Network())
 	}
