@@ -91,7 +91,7 @@ func TestAdminRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(zap.NewNop(), zap.NewAtomicLevel())
 			defer s.close()
-			s.config.Store(&config.Config{Node: "n"})
+			s.effect.Store(&inEffect{config: &config.Config{Node: "n"}})
 			if c.access != nil {
 				s.access.Store(c.access)
 			}

@@ -110,7 +110,7 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
-	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.config.Load().Hash)
+	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.configInEffect().Hash)
 }
 
 // status is what GET /status shows.
@@ -125,7 +125,7 @@ type status struct {
 }
 
 func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
-	cfg := s.config.Load()
+	cfg := s.configInEffect()
 	st := status{Version: buildVersion(), Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
 		Draining: s.node.Draining(), Connections: make(map[string]int), Backends: s.backends.Status()}
 	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
@@ -159,7 +159,7 @@ type tlsPolicy struct {
 }
 
 func (s *server) showTLSClients(w http.ResponseWriter, _ *http.Request) {
-	cfg := s.config.Load()
+	cfg := s.configInEffect()
 	c := tlsClients{Version: buildVersion(), Node: cfg.Node, ConfigHash: cfg.Hash, Hosts: s.proxy.Hosts(), Seen: s.proxy.Clients.Seen()}
 	for _, p := range cfg.TLSPolicies {
 		t := tlsPolicy{Name: p.Name, MinVersion: policy.VersionName(p.MinVersion), MaxVersion: policy.VersionName(p.MaxVersion), SHA1: p.SHA1}
@@ -172,9 +172,9 @@ func (s *server) showTLSClients(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {
-	file := s.file.Load()
+	e := s.effect.Load()
 	w.Header().Set("Content-Type", "application/yaml")
-	w.Header().Set("X-Config-Hash", file.Hash)
-	w.Write(file.Effective())
-	w.Write(s.effectiveObjects())
+	w.Header().Set("X-Config-Hash", e.file.Hash)
+	w.Write(e.file.Effective())
+	w.Write(s.effectiveObjects(e))
 }

@@ -180,7 +180,7 @@ routes: [{listeners: [secure], backend: app}]
 backends: {app: {endpoints: ['127.0.0.1:1']}}
 `, "DIR", dir), "secure")
 	r.path = "-"
-	r.watch(r.config.Load(), nil)
+	r.watch(r.configInEffect(), nil)
 	issue(t, dir, "a", "a.example.org", "a2", 90*24*time.Hour)
 	eventually(t, "the new certificate is served", func() error {
 		if got := r.servedAs("secure", "a.example.org"); got != "a2" {

@@ -29,7 +29,7 @@ var errCutNow = errors.New("active requests or tunnels aborted by the second sig
 // serves for lame_duck. Then all sockets close, so that another process can bind them, and
 // open requests and tunnels may run until timeout. now ends both waits.
 func (s *server) shutdown(now <-chan struct{}) error {
-	cfg := s.config.Load()
+	cfg := s.configInEffect()
 	s.tracker.SetDraining()
 	s.setDraining(true)
 	s.endWaits()

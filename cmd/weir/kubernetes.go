@@ -136,20 +136,20 @@ func (s *server) current() *cluster {
 // applyBeside puts file into effect with the objects of the cluster that it
 // names. Another cluster, or other objects of it, is waited for; only at the
 // start weir serves without, and is not ready.
-func (s *server) applyBeside(file *config.Config) error {
+func (s *server) applyBeside(file *config.Config, a *ahead) error {
 	c := s.current()
 	if c != nil && c.source.Fits(file) {
-		return c.try(file, false)
+		return c.try(file, a)
 	}
 	next, err := s.newCluster(file)
 	if err != nil {
 		return err
 	}
-	if s.file.Load() != nil {
+	if s.fileInEffect() != nil {
 		err = next.await()
 	}
 	if err == nil {
-		err = next.try(file, false)
+		err = next.try(file, a)
 	}
 	if err != nil {
 		next.leave()
@@ -174,11 +174,11 @@ func (c *cluster) await() error {
 	}
 }
 
-// try puts file into effect with what the Source knows. again: it is the one in effect.
-func (c *cluster) try(file *config.Config, again bool) error {
+// try puts file into effect with the objects that the Source knows.
+func (c *cluster) try(file *config.Config, a *ahead) error {
 	return c.source.Try(file, func(ch kube.Change) error {
 		o := c.newObjects(ch)
-		if err := c.put(file, o, again); err != nil {
+		if err := c.put(file, o, a); err != nil {
 			return err
 		}
 		c.objects = o
@@ -188,9 +188,13 @@ func (c *cluster) try(file *config.Config, again bool) error {
 	})
 }
 
-// put puts objects into effect beside file.
-func (c *cluster) put(file *config.Config, o *objects, again bool) error {
-	p := &plan{file: file, cfg: o.routing.Merge(file, o.endpoints), objects: o, again: again}
+// put puts objects into effect beside file. If a is nil, file is already in effect.
+func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
+	p := &plan{file: file, cfg: o.routing.Merge(file, o.endpoints), objects: o, again: a == nil}
+	if a != nil {
+		p.ofFile, p.answers = a.ofFile, a.answers
+	}
+	p.answers = c.s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
 	if err := c.s.put(p); err != nil {
 		return err
 	}
@@ -213,7 +217,7 @@ func (c *cluster) changed(ch kube.Change) {
 	switch {
 	case ch.Routing != nil:
 		c.objects = c.newObjects(ch)
-		if err := c.put(c.s.file.Load(), c.objects, true); err != nil {
+		if err := c.put(c.s.fileInEffect(), c.objects, nil); err != nil {
 			c.failed(err)
 			return
 		}
@@ -311,11 +315,11 @@ func (c *cluster) tryAgain() {
 	if c.s.current() != c {
 		return
 	}
-	file := c.s.file.Load()
+	file := c.s.fileInEffect()
 	c.source.Try(file, func(ch kube.Change) error {
 		c.retrying = false
 		o := c.newObjects(ch)
-		if err := c.put(file, o, true); err != nil {
+		if err := c.put(file, o, nil); err != nil {
 			c.failed(err)
 			return err
 		}
@@ -364,7 +368,7 @@ func (s *server) tellRefusals() {
 	s.change.Lock()
 	defer s.change.Unlock()
 	if c := s.cluster; c != nil && !s.ended {
-		c.tellEffect(s.file.Load())
+		c.tellEffect(s.fileInEffect())
 	}
 }
 

@@ -87,10 +87,10 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if p.commit, err = s.prepareCertificates(p); err != nil {
 		return err
 	}
-	if err := s.prepareTLS(p); err != nil {
+	if p.ofFile, err = s.prepareTLS(file); err != nil {
 		return err
 	}
-	backends, err := s.backends.UpdateObjects(p.cfg.Backends, backend.NodeInfo{})
+	backends, err := s.backends.UpdateObjects(p.cfg.Backends, backend.NodeInfo{}, nil)
 	if err != nil {
 		return err
 	}

@@ -85,13 +85,13 @@ func (s *server) showObjects(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, st)
 }
 
-// effectiveObjects is what the objects of the cluster come to, as comments: the
-// text loads without them, and the cluster adds them.
-func (s *server) effectiveObjects() []byte {
-	file, cfg := s.file.Load(), *s.config.Load()
-	if file.Kubernetes == nil || len(cfg.Backends) < len(file.Backends) {
+// effectiveObjects returns the configuration that weir made from the objects of the cluster,
+// as comments: the text loads without them, and the cluster adds them.
+func (s *server) effectiveObjects(e *inEffect) []byte {
+	if e.file.Kubernetes == nil {
 		return nil
 	}
+	cfg := *e.config
 	backends := cfg.Backends
 	cfg.Backends = make([]config.Backend, len(backends))
 	for i := range backends { // endpoints come and go by themselves
@@ -100,7 +100,7 @@ func (s *server) effectiveObjects() []byte {
 			cfg.Backends[i].Endpoints = b.Settings().Endpoints
 		}
 	}
-	return commented("The configuration generated from the cluster, besides the above:", cfg.EffectiveBeside(file))
+	return commented("The configuration generated from the cluster, besides the above:", cfg.EffectiveBeside(e.file))
 }
 
 func commented(title string, text []byte) []byte {

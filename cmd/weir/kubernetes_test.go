@@ -65,7 +65,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	c.untilEndpoints("192.0.2.1:8080")
 	c.untilReady(true)
 	c.now("other.example", "/", 404)
-	effective := c.config.Load()
+	effective := c.configInEffect()
 	told, _ := c.times()
 	c.put(pods("192.0.2.2", "192.0.2.3"))
 	c.untilEndpoints("192.0.2.2:8080", "192.0.2.3:8080")
@@ -75,7 +75,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	c.put(pods())
 	c.untilEndpoints()
 	c.now("shop.example", "/", 503)
-	if again, _ := c.times(); c.config.Load() != effective || again != told {
+	if again, _ := c.times(); c.configInEffect() != effective || again != told {
 		t.Error("routes were made anew")
 	}
 	c.put(pods("192.0.2.4"))
@@ -466,7 +466,7 @@ func TestCheckObjects(t *testing.T) {
 	var out, warnings strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(&warnings)
-	if err := checkObjects(cmd, c.file.Load(), c.connect); err != nil {
+	if err := checkObjects(cmd, c.fileInEffect(), c.connect); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"- name: default/shop/shop.example/", "address: 192.0.2.1:8080", "# cluster: 2 Ingresses, 2 routes, 2 backends, 1 warning\n"} {
@@ -477,7 +477,7 @@ func TestCheckObjects(t *testing.T) {
 	if !strings.HasPrefix(warnings.String(), "Ingress default/broken: warning: The backend of path / of broken.example") {
 		t.Errorf("warnings are %s", warnings.String())
 	}
-	without := *c.file.Load()
+	without := *c.fileInEffect()
 	without.Kubernetes = nil
 	if err := checkObjects(cmd, &without, c.connect); err == nil {
 		t.Error("a configuration without a cluster is checked beside one")

@@ -41,7 +41,7 @@ func (s *server) limitMemory() {
 	if limit > math.MaxInt64/200*shareOfLimit {
 		limit = machineMemory() / 100 * shareOfMachine
 	}
-	if cfg := s.config.Load(); cfg != nil && cfg.Limits.Memory > 0 {
+	if cfg := s.configInEffect(); cfg != nil && cfg.Limits.Memory > 0 {
 		limit = cfg.Limits.Memory
 	}
 	s.memory.SetLimit(limit)

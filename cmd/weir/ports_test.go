@@ -41,7 +41,7 @@ func TestAdminPort(t *testing.T) {
 	core, lines := observer.New(zapcore.InfoLevel)
 	s := newServer(zap.New(core), zap.NewAtomicLevel())
 	defer s.stop()
-	s.config.Store(&config.Config{Node: "n"})
+	s.effect.Store(&inEffect{config: &config.Config{Node: "n"}})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -170,12 +170,12 @@ func (s *server) reload(because string) error {
 		}
 		return err
 	}
-	if n := s.file.Load().KeptFiles(); n > 0 {
+	if n := s.fileInEffect().KeptFiles(); n > 0 {
 		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
-			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.config.Load().Hash))
+			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.configInEffect().Hash))
 		return nil
 	}
-	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.config.Load().Hash))
+	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.configInEffect().Hash))
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (s *server) loadAndApply() error {
 	s.loading.Lock() // or an older file could take effect after a newer one
 	defer s.loading.Unlock()
 	var read config.Contents // the watch notices changes from here on
-	if file := s.file.Load(); file != nil {
+	if file := s.fileInEffect(); file != nil {
 		read = config.ContentsOf(file.Files())
 	}
 	s.reloadCertificates()
@@ -197,10 +197,10 @@ func (s *server) loadAndApply() error {
 	for _, w := range cfg.Warnings {
 		s.log.Warn(w.Error())
 	}
-	if old := s.config.Load(); old != nil && old.Log.Format != cfg.Log.Format {
+	if old := s.configInEffect(); old != nil && old.Log.Format != cfg.Log.Format {
 		s.log.Warn("a changed log.format takes effect only after a restart")
 	}
-	if old := s.config.Load(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
+	if old := s.configInEffect(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
 		s.log.Warn("a changed user, landlock or seccomp takes effect only after a restart")
 	}
 	if err := s.confined.permits(cfg); err != nil {

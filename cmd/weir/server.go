@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,10 +57,11 @@ type server struct {
 	faults     *listener.Repeats // of objects
 
 	certificates
-	shared     sharedTickets // guarded by change
+	shared     sharedTickets // guarded by loading
 	cluster    *cluster      // whose objects are served; nil: none; guarded by change
 	objects    *kube.Metrics
 	written    *writer.Metrics
+	lookup     func(ctx context.Context, host string) ([]netip.Addr, error) // of backends' names
 	connect    func(*config.Kubernetes) (listing, error)
 	begin      func(*config.Config) (control, error) // newControl
 	patience   time.Duration                         // with a cluster that was not served before
@@ -81,11 +83,34 @@ type server struct {
 
 	change    sync.Mutex // held while a configuration is applied
 	ended     bool       // nothing is applied any more
-	file      atomic.Pointer[config.Config]
-	config    atomic.Pointer[config.Config] // the file's, with what the cluster has
-	ofFile    ofFile                        // what was made of the file's configuration alone
+	effect    atomic.Pointer[inEffect]
+	ofFile    ofFile // what was made of the file's configuration alone
 	listeners map[string]*boundListener
 	ports     map[string]*boundPort // "health", "metrics" and "admin"
+}
+
+// inEffect is the configuration in effect. It is replaced as a whole, so that its two parts
+// always fit each other.
+type inEffect struct {
+	file   *config.Config // the configuration file
+	config *config.Config // file with the objects of the cluster
+}
+
+// fileInEffect returns the configuration file in effect, or nil before the first.
+func (s *server) fileInEffect() *config.Config {
+	if e := s.effect.Load(); e != nil {
+		return e.file
+	}
+	return nil
+}
+
+// configInEffect returns the configuration in effect, with the objects of the cluster, or
+// nil before the first.
+func (s *server) configInEffect() *config.Config {
+	if e := s.effect.Load(); e != nil {
+		return e.config
+	}
+	return nil
 }
 
 // boundListener is a listener and the address that it was bound for.
@@ -105,7 +130,9 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s.access.Store(new(access))
 
 	s.checks = health.NewChecker()
-	s.backends = backend.NewSet(backend.Options{StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
+	s.lookup = backend.SystemLookup
+	s.backends = backend.NewSet(backend.Options{Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return s.lookup(ctx, host) },
+		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
 	s.shown = backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
@@ -139,7 +166,8 @@ type plan struct {
 	file, cfg *config.Config // cfg has what the cluster has beside file
 	objects   *objects       // of the cluster; nil: none
 	again     bool           // the file is the one in effect, and nothing of it is looked at again
-	commit    func()         // certificates
+	answers   *backend.Answers
+	commit    func() // certificates
 	lines     *accessLog
 	ofFile
 	headers map[string]*listener.Policy
@@ -157,14 +185,39 @@ type ofFile struct {
 	access   *access // rules of the admin port
 }
 
-// apply puts the configuration of a file into effect, and beside it what the
-// cluster has that it names. On an error nothing has changed.
+// ahead is the part of a plan that is made before the other parts, without the lock change:
+// it needs the file alone, and waits for name servers and for the storage of ticket keys.
+// Changes of a cluster's endpoints take effect meanwhile.
+type ahead struct {
+	ofFile
+	answers *backend.Answers
+}
+
+// apply puts the configuration of a file into effect, together with the objects of the
+// cluster that it names. On an error nothing has changed. The caller holds loading, if the
+// server may apply other files.
 func (s *server) apply(file *config.Config) error {
+	of, err := s.prepareTLS(file)
+	if err != nil {
+		return err
+	}
+	shared := s.shareAhead(file)
+	a := &ahead{ofFile: of, answers: s.backends.Resolve(file.Backends, backend.FilePatience, nil)}
+	if err := s.applyAhead(file, a); err != nil {
+		return err
+	}
+	if !shared {
+		s.syncTickets()
+	}
+	return nil
+}
+
+func (s *server) applyAhead(file *config.Config, a *ahead) error {
 	if file.Kubernetes != nil {
-		return s.applyBeside(file)
+		return s.applyBeside(file, a)
 	}
 	before := s.current()
-	if err := s.put(&plan{file: file, cfg: file}); err != nil {
+	if err := s.put(&plan{file: file, cfg: file, answers: a.answers, ofFile: a.ofFile}); err != nil {
 		return err
 	}
 	if before != nil {
@@ -201,10 +254,8 @@ func (s *server) prepare(p *plan) (err error) {
 	if p.commit, err = s.prepareCertificates(p); err != nil {
 		return err
 	}
-	if p.ofFile = s.ofFile; !p.again {
-		if err := s.prepareTLS(p); err != nil {
-			return err
-		}
+	if p.again {
+		p.ofFile = s.ofFile
 	}
 	p.headers = make(map[string]*listener.Policy)
 	for _, c := range p.cfg.HeaderPolicies {
@@ -217,11 +268,11 @@ func (s *server) prepare(p *plan) (err error) {
 		return err
 	}
 	s.backends.SetOwn(s.sockets(p)) // before backends get endpoints that may lead there
-	update := s.backends.Update
+	update := s.backends.UpdateResolved
 	if p.again {
 		update = s.backends.UpdateObjects
 	}
-	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone})
+	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}, p.answers)
 	if err != nil {
 		return err
 	}
@@ -229,25 +280,26 @@ func (s *server) prepare(p *plan) (err error) {
 	return err
 }
 
-func (s *server) prepareTLS(p *plan) (err error) {
-	if p.access, err = newAccess(p.file.Admin, s.access.Load()); err != nil {
-		return err
+// prepareTLS makes the TLS policies of a file and the access rules of its admin port.
+func (s *server) prepareTLS(file *config.Config) (of ofFile, err error) {
+	if of.access, err = newAccess(file.Admin, s.access.Load()); err != nil {
+		return of, err
 	}
-	if p.ech, err = checkTLS(p.file); err != nil {
-		return err
+	if of.ech, err = checkTLS(file); err != nil {
+		return of, err
 	}
-	if p.crls, err = s.crls.Plan(p.file.TLSPolicies); err != nil {
-		return err
+	if of.crls, err = s.crls.Plan(file.TLSPolicies); err != nil {
+		return of, err
 	}
-	p.policies = make(map[string]*policy.Policy)
-	for _, c := range p.file.TLSPolicies {
-		if p.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
-			return err
+	of.policies = make(map[string]*policy.Policy)
+	for _, c := range file.TLSPolicies {
+		if of.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
+			return of, err
 		}
-		p.policies[c.Name].RetryECH(p.ech)
-		p.policies[c.Name].Revoke(p.crls, c.ClientAuthCRL)
+		of.policies[c.Name].RetryECH(of.ech)
+		of.policies[c.Name].Revoke(of.crls, c.ClientAuthCRL)
 	}
-	return nil
+	return of, nil
 }
 
 // bind binds new addresses; unchanged ones keep their sockets. The error names all
@@ -321,8 +373,7 @@ func (s *server) adopt(p *plan) {
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile = p.ofFile
-	s.file.Store(p.file)
-	s.config.Store(p.cfg) // before a port can be asked for it
+	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can be asked for it
 	s.access.Store(p.access)
 	s.limitMemory()
 	s.adoptObjects(p)
@@ -413,7 +464,7 @@ func (s *server) endpointGone(_ *backend.Endpoint, tunnels []conn.Linked) { s.tu
 // tunnelsGone drains tunnels as the configuration in effect wants.
 func (s *server) tunnelsGone(tunnels []conn.Linked) {
 	after := 2 * time.Minute
-	if cfg := s.config.Load(); cfg != nil {
+	if cfg := s.configInEffect(); cfg != nil {
 		after = cfg.Drain.Timeout
 	}
 	s.retire(tunnels, after)

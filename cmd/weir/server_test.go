@@ -40,7 +40,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	defer taken.Close()
 	c := r.dial("web")
 	c.ask("/")
-	hash := r.config.Load().Hash
+	hash := r.configInEffect().Hash
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	changed := strings.ReplaceAll(web, "@app", other.address)
 	for name, text := range map[string]string{
@@ -66,7 +66,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 			if !r.refused("new") {
 				t.Error("the new listener was left open")
 			}
-			if r.config.Load().Hash != hash {
+			if r.configInEffect().Hash != hash {
 				t.Error("it is shown as the one in effect")
 			}
 		})
@@ -185,7 +185,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != 200 || !bytes.Contains(body, []byte(r.config.Load().Hash)) {
+		if resp.StatusCode != 200 || !bytes.Contains(body, []byte(r.configInEffect().Hash)) {
 			t.Errorf("%d, %s", resp.StatusCode, body)
 		}
 	}
@@ -225,7 +225,7 @@ func TestChangesInQuickSuccession(t *testing.T) {
 		}
 	}
 	eventually(t, "the last one is in effect", func() error {
-		if now := r.config.Load(); now.Node != cfg.Node {
+		if now := r.configInEffect(); now.Node != cfg.Node {
 			return fmt.Errorf("%s is", now.Node)
 		}
 		return nil

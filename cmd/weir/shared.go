@@ -13,8 +13,7 @@ import (
 	"github.com/weirproxy/weir/tls/storage"
 )
 
-// syncTimeout bounds what a configuration waits for other replicas' ticket keys
-// before it takes effect.
+// syncTimeout limits how long a configuration waits for the ticket keys of other replicas.
 const syncTimeout = 3 * time.Second
 
 // closeTimeout bounds what is waited for a storage that is closed: giving a
@@ -27,25 +26,44 @@ type sharedTickets struct {
 	storage *lateStorage // nil: nowhere
 }
 
-// shareTickets has the ticket keys of a configuration that is about to take
-// effect where other replicas have theirs. What they have is asked for at once,
-// so that their sessions resume here from the first handshake on.
-func (s *server) shareTickets(cfg *config.Config) {
-	if cfg.Storage != s.shared.url {
-		before := s.shared.storage
-		s.shared = sharedTickets{url: cfg.Storage}
-		if cfg.Storage == "" {
-			s.tickets.Share(nil, nil)
-		} else {
-			s.shared.storage = &lateStorage{open: func() (storage.Storage, error) {
-				return storage.Open(string(cfg.Storage), s.log.Named("storage"))
-			}}
-			s.tickets.Share(s.shared.storage, s.ticketsShared)
-		}
-		if before != nil {
-			go before.close()
-		}
+// shareAhead exchanges ticket keys with other replicas before a file takes effect, so that
+// their sessions resume from the first handshake on. It returns false if the file names
+// another storage than the file in effect: then shareTickets and syncTickets follow after
+// the change, since an error must change nothing.
+func (s *server) shareAhead(file *config.Config) bool {
+	if s.effect.Load() == nil {
+		s.shareTickets(file)
 	}
+	if file.Storage != s.shared.url {
+		return false
+	}
+	s.syncTickets()
+	return true
+}
+
+// shareTickets makes the storage of a configuration the place where ticket keys are shared.
+// It does not wait for the storage.
+func (s *server) shareTickets(cfg *config.Config) {
+	if cfg.Storage == s.shared.url {
+		return
+	}
+	before := s.shared.storage
+	s.shared = sharedTickets{url: cfg.Storage}
+	if cfg.Storage == "" {
+		s.tickets.Share(nil, nil)
+	} else {
+		s.shared.storage = &lateStorage{open: func() (storage.Storage, error) {
+			return storage.Open(string(cfg.Storage), s.log.Named("storage"))
+		}}
+		s.tickets.Share(s.shared.storage, s.ticketsShared)
+	}
+	if before != nil {
+		go before.close()
+	}
+}
+
+// syncTickets exchanges ticket keys with other replicas.
+func (s *server) syncTickets() {
 	if s.shared.storage == nil {
 		return
 	}

@@ -36,7 +36,8 @@ type name struct {
 	failing error // the error of the last look-up; nil: it succeeded
 }
 
-func systemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
+// SystemLookup resolves a host name as the system does.
+func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
@@ -117,8 +118,9 @@ func (b *Backend) members() []member {
 	return list
 }
 
-// planNames keeps the names that stay and starts looking up those that are new.
-func (b *Backend) planNames(p *plan) {
+// planNames keeps the names that stay, and starts look-ups of names that are new, with the
+// answers that exist.
+func (b *Backend) planNames(p *plan, answers *Answers) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.names = make(map[string]*name)
@@ -132,20 +134,24 @@ func (b *Backend) planNames(p *plan) {
 			ctx, stop := context.WithCancel(context.Background())
 			n = &name{address: e.Address, host: host, foreign: e.Foreign, first: make(chan struct{}), stop: stop}
 			n.interval.Store(int64(p.cfg.ResolveInterval))
-			p.fresh = append(p.fresh, n)
-			go b.resolve(ctx, n)
+			l := answers.lookup(host)
+			if l.ended() {
+				p.fresh = append(p.fresh, n)
+			}
+			go b.resolve(ctx, n, l)
 		}
 		p.names[e.Address] = n
 	}
 }
 
-// resolve looks n up at once and then at its interval, a little off it each
-// time so that many names do not come due together.
-func (b *Backend) resolve(ctx context.Context, n *name) {
-	for {
-		lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
-		addrs, err := b.opts.Lookup(lookup, n.host)
-		cancel()
+// resolve looks n up at once, or takes the result of the look-up l, and repeats that at the
+// interval of n. Each interval varies a little, so that the look-ups of many names spread.
+func (b *Backend) resolve(ctx context.Context, n *name, l *lookup) {
+	for ; ; l = nil {
+		if l == nil {
+			l = beginLookup(ctx, b.opts.Lookup, n.host)
+		}
+		addrs, err := l.wait(ctx)
 		if ctx.Err() != nil {
 			b.answer(n, nil, nil)
 			return

@@ -89,14 +89,6 @@ type NodeInfo struct {
 	Zone string
 }
 
-// firstLookupWait bounds how long Update waits for the first answers for names
-// that are new: long enough that a reload to a new name does not answer 503
-// meanwhile, short enough that dead name servers do not keep weir from starting.
-const firstLookupWait = 2 * time.Second
-
-// objectLookupWait is that of UpdateObjects.
-const objectLookupWait = 200 * time.Millisecond
-
 // Set is all backends. It lives across reloads. Close ends it.
 type Set struct {
 	opts     Options
@@ -104,7 +96,8 @@ type Set struct {
 
 	mu     sync.Mutex // one Update at a time
 	closed bool
-	zone   string // what SetZone said
+	zone   string          // what SetZone said
+	life   context.Context // ends with Close; look-ups end with it
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -112,7 +105,7 @@ type Set struct {
 // NewSet makes an empty set and starts its clock.
 func NewSet(opts Options) *Set {
 	if opts.Lookup == nil {
-		opts.Lookup = systemLookup
+		opts.Lookup = SystemLookup
 	}
 	if opts.InterfaceAddrs == nil {
 		opts.InterfaceAddrs = interfaceAddrs
@@ -122,7 +115,7 @@ func NewSet(opts Options) *Set {
 	}
 	opts.own, opts.waiting = newOwn(opts.OnThisHost), new(atomic.Int64)
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Set{opts: opts, stop: stop, done: make(chan struct{})}
+	s := &Set{opts: opts, life: ctx, stop: stop, done: make(chan struct{})}
 	s.backends.Store(&map[string]*Backend{})
 	go s.run(ctx)
 	return s
@@ -166,18 +159,22 @@ func (s *Set) LocalReady(name string) int {
 // Update makes the set that of a new configuration, in which nothing changes
 // any more, and returns its backends by name. What stays by name and address
 // keeps its state. With an error, which names every backend that cannot be,
-// nothing has changed. It may wait up to two seconds for the first answers of
-// name servers for names that are new.
+// nothing has changed. It resolves names that are new, for up to FilePatience.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
-	return s.update(backends, node, firstLookupWait, newDialSettings)
+	return s.UpdateResolved(backends, node, s.Resolve(backends, FilePatience, nil))
 }
 
-// UpdateObjects is Update where only what comes without files changed: files of
-// backends whose TLS stayed are not read again. It waits less for name servers,
-// for names that do not resolve may be somebody's whom the others have nothing to do with.
-func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+// UpdateResolved is Update with the result of Resolve. It waits for no name server. A name
+// without an answer gets its addresses later.
+func (s *Set) UpdateResolved(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
+	return s.update(backends, node, answers, newDialSettings)
+}
+
+// UpdateObjects is UpdateResolved after changes in a cluster: it does not read the files of
+// backends again if their TLS settings are unchanged.
+func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
 	old := *s.backends.Load()
-	return s.update(backends, node, objectLookupWait, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+	return s.update(backends, node, answers, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 		t := cfg.TLS
 		if b := old[cfg.Name]; before != nil && b != nil && reflect.DeepEqual(b.Settings().TLS, t) && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
 			return before.withHosts(cfg)
@@ -189,18 +186,18 @@ func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo) (map[strin
 // dialling makes what connecting to the endpoints of a backend needs.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-func (s *Set) update(backends []config.Backend, node NodeInfo, wait time.Duration, dial dialling) (map[string]*Backend, error) {
+func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling) (map[string]*Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, fmt.Errorf("updating the backends: the set is closed")
 	}
 	old := *s.backends.Load()
-	plans, err := s.plan(backends, old, dial)
+	plans, err := s.plan(backends, old, answers, dial)
 	if err != nil {
 		return nil, err
 	}
-	awaitFirst(plans, wait)
+	awaitAnswered(plans)
 
 	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
 	next := make(map[string]*Backend, len(plans))
@@ -241,7 +238,7 @@ func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("updating the endpoints of backend %q: %w", name, err)
 	}
-	b.planNames(p)
+	b.planNames(p, nil)
 	b.install(p, b.locality)
 	return nil
 }
@@ -262,10 +259,10 @@ type plan struct {
 	cfg   *config.Backend
 	dial  *dialSettings
 	names map[string]*name
-	fresh []*name
+	fresh []*name // new names whose first look-up has ended
 }
 
-func (s *Set) plan(backends []config.Backend, old map[string]*Backend, dial dialling) ([]*plan, error) {
+func (s *Set) plan(backends []config.Backend, old map[string]*Backend, answers *Answers, dial dialling) ([]*plan, error) {
 	plans := make([]*plan, 0, len(backends))
 	var problems []error
 	for i := range backends {
@@ -290,24 +287,17 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend, dial dial
 		return nil, errors.Join(problems...)
 	}
 	for _, p := range plans {
-		p.b.planNames(p)
+		p.b.planNames(p, answers)
 	}
 	return plans, nil
 }
 
-// awaitFirst waits for the first answers, but no longer than patience.
-func awaitFirst(plans []*plan, patience time.Duration) {
-	var timeout <-chan time.Time
+// awaitAnswered waits until the answers that exist have reached their backends. No name
+// server is waited for.
+func awaitAnswered(plans []*plan) {
 	for _, p := range plans {
 		for _, n := range p.fresh {
-			if timeout == nil {
-				timeout = time.After(patience)
-			}
-			select {
-			case <-n.first:
-			case <-timeout:
-				return
-			}
+			<-n.first
 		}
 	}
 }
