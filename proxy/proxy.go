@@ -54,7 +54,7 @@ type Proxy struct {
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
 	ways     ways
-	http2    sessions2
+	http2    http2Sessions
 }
 
 // Swap puts a table in place. Exchanges that run go on by the old one; the next
@@ -63,7 +63,7 @@ type Proxy struct {
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.departed.Store(p.departing(t)) // first: there is always one that knows a connection's listener
 	p.table.Store(t)
-	p.http2.leave(func(s *session2) bool { return !s.follow(t) })
+	p.http2.leave(func(s *http2Session) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
@@ -116,7 +116,7 @@ func (p *Proxy) SetLog(f func(*Record)) {
 func (p *Proxy) SetDraining(on bool) {
 	p.draining.Store(on)
 	if on {
-		p.http2.leave(func(*session2) bool { return true })
+		p.http2.leave(func(*http2Session) bool { return true })
 	}
 }
 

@@ -32,7 +32,7 @@ type resting struct {
 
 // park leaves the connection without a goroutine, and returns true, unless that
 // cannot be done. From then on it is Wake's, and s is to be forgotten.
-func (s *session) park() bool {
+func (s *http1Session) park() bool {
 	r := s.resting
 	if r == nil {
 		r = new(resting)
@@ -65,7 +65,7 @@ func (r *resting) resume(why park.Reason) {
 		return
 	}
 	r.conn.WriteTimeout = e.timeouts.BodyIdle
-	s := sessions.Get().(*session)
+	s := http1Sessions.Get().(*http1Session)
 	s.wake(r, t, e)
 	s.serveAll(r.conn.Woken(why))
 }
@@ -77,7 +77,7 @@ func (r *resting) fits(e *edge) bool {
 
 // wake makes s the session of a connection that was parked. Like begin, it
 // leaves nothing on the stack.
-func (s *session) wake(r *resting, t *Table, e *edge) {
+func (s *http1Session) wake(r *resting, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
 		table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),
 		certified: r.certified, certFields: r.certFields, standing: r.standing}, r.conn, r.tls)

@@ -35,7 +35,7 @@ const (
 
 // otherProtocol returns the refusal for the bytes that have arrived, or nil if they may be
 // HTTP.
-func (s *session) otherProtocol() *message.Refusal {
+func (s *http1Session) otherProtocol() *message.Refusal {
 	switch {
 	case s.served || s.tls != nil:
 	case s.http1.Begins(headerV1 + "TCP"), s.http1.Begins(headerV1 + "UNKNOWN"), s.http1.Begins(headerV2):

@@ -195,7 +195,7 @@ func (o *openTunnel) Panicked(value any, stack []byte) {
 
 // tunnelUpgraded runs the tunnel that an exchange became by a 101. From then on
 // the connection is the tunnel's, which needs nothing else of the session.
-func (s *session) tunnelUpgraded() {
+func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
 	o := s.openTunnel(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
 	s.conn, s.tls = conn.Closed(), nil

@@ -24,8 +24,8 @@ type certificates struct {
 	certs   *certs.Store
 	crls    *policy.CRLs
 	acme    *acme.Manager
-	ending  lately // certificates that were warned of
-	missing lately // names without a certificate that a handshake was refused for
+	ending  recentlyLogged // certificates that were warned of
+	missing recentlyLogged // names without a certificate that a handshake was refused for
 }
 
 // expiryRound is how often certificates that end soon are warned of.
@@ -103,12 +103,12 @@ func parts(err error) []error {
 	return []error{err}
 }
 
-// maxLately limits the names that are remembered, because tenants of a cluster choose their
+// maxRecentlyLogged limits the names that are remembered, because tenants of a cluster choose their
 // number.
-const maxLately = 10_000
+const maxRecentlyLogged = 10_000
 
-// lately remembers when a message about a name was last logged.
-type lately struct {
+// recentlyLogged remembers when a message about a name was last logged.
+type recentlyLogged struct {
 	mu    sync.Mutex
 	said  map[string]time.Time
 	swept time.Time // when old entries were last removed
@@ -116,19 +116,19 @@ type lately struct {
 
 // first returns true if no message about name was logged for a while, and records one. If
 // the list is full, a new name is not logged until old names were removed. Every call of
-// one lately has the same while.
-func (l *lately) first(name string, while time.Duration) bool {
+// one recentlyLogged has the same while.
+func (l *recentlyLogged) first(name string, while time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if at, said := l.said[name]; said && now.Sub(at) < while {
 		return false
 	}
-	if len(l.said) >= maxLately && now.Sub(l.swept) >= while/10 { // the list is full: remove old names, but not on each call
+	if len(l.said) >= maxRecentlyLogged && now.Sub(l.swept) >= while/10 { // the list is full: remove old names, but not on each call
 		l.swept = now
 		maps.DeleteFunc(l.said, func(_ string, at time.Time) bool { return now.Sub(at) >= while })
 	}
-	if _, known := l.said[name]; !known && len(l.said) >= maxLately {
+	if _, known := l.said[name]; !known && len(l.said) >= maxRecentlyLogged {
 		return false
 	}
 	if l.said == nil {

@@ -221,23 +221,23 @@ func TestEndingsAreLogged(t *testing.T) {
 // limited number.
 func TestNamesToldOfAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lately
+		var l recentlyLogged
 		told := func(prefix string) (n int) {
-			for i := range 3 * maxLately {
+			for i := range 3 * maxRecentlyLogged {
 				if l.first(fmt.Sprint(prefix, i), time.Hour) {
 					n++
 				}
 			}
 			return n
 		}
-		if a, b := told("a"), told("b"); a != maxLately || b != 0 || len(l.said) != maxLately {
+		if a, b := told("a"), told("b"); a != maxRecentlyLogged || b != 0 || len(l.said) != maxRecentlyLogged {
 			t.Errorf("%d are told of, then %d, and %d remembered", a, b, len(l.said))
 		}
 		time.Sleep(time.Hour)
 		if !l.first("a0", time.Hour) || l.first("a0", time.Hour) {
 			t.Error("after an hour it is told of again, once")
 		}
-		if n := told("c"); n != maxLately-1 || len(l.said) != maxLately {
+		if n := told("c"); n != maxRecentlyLogged-1 || len(l.said) != maxRecentlyLogged {
 			t.Errorf("%d are told of, and %d remembered", n, len(l.said))
 		}
 	})

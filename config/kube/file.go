@@ -153,7 +153,7 @@ type protection struct {
 // without TLS, where clients have no certificate.
 func (v *conversion) protection(host string) protection {
 	p, known := v.protected[host]
-	if known || !v.asking {
+	if known || !v.clientCerts {
 		return p
 	}
 	for _, l := range v.file.Listeners {
@@ -172,7 +172,7 @@ func (v *conversion) protection(host string) protection {
 	return p
 }
 
-// asks reports whether any policy of the file requests client certificates.
-func asks(file *config.Config) bool {
+// requestsClientCerts reports whether any policy of the file requests client certificates.
+func requestsClientCerts(file *config.Config) bool {
 	return slices.ContainsFunc(file.TLSPolicies, func(p config.TLSPolicy) bool { return p.ClientAuth != config.ClientAuthNone })
 }

@@ -100,8 +100,8 @@ type conversion struct {
 	secrets  map[config.ObjectName]*corev1.Secret
 	classes  map[string]*networkingv1.IngressClass
 
-	asking    bool                  // a policy requests client certificates
-	protected map[string]protection // hosts behind client certificates, computed on demand
+	clientCerts bool                  // a policy requests client certificates
+	protected   map[string]protection // hosts behind client certificates, computed on demand
 
 	ingresses []*ingress              // the Ingresses that weir serves, the oldest first
 	owners    map[string]*ingress     // by host, if each host belongs to one namespace
@@ -123,7 +123,7 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
 		classes: map[string]*networkingv1.IngressClass{}, claims: map[claim]*want{}, shut: map[claim]bool{},
-		backends: map[string]*Backend{}, events: map[Event]bool{}, asking: asks(file), protected: map[string]protection{},
+		backends: map[string]*Backend{}, events: map[Event]bool{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
 		l := &file.Listeners[i]

@@ -20,18 +20,18 @@ const (
 	Unused State = "unused" // no other object names it, or weir does not serve it
 )
 
-// sight is the last conversion, for metrics and the admin port.
-type sight struct {
+// published is the last conversion, for metrics and the admin port.
+type published struct {
 	routing *Routing
 	at      time.Time // when it took effect
 }
 
 // show publishes the last conversion to metrics and the admin port. s.work is held.
-func (s *Source) show() { s.sight.Store(&sight{s.routing, time.Now()}) }
+func (s *Source) show() { s.published.Store(&published{s.routing, time.Now()}) }
 
 // LastSync is the time of the last change of routes, or when they became known.
 func (s *Source) LastSync() time.Time {
-	if v := s.sight.Load(); v != nil {
+	if v := s.published.Load(); v != nil {
 		return v.at
 	}
 	return time.Time{}
@@ -39,7 +39,7 @@ func (s *Source) LastSync() time.Time {
 
 // Events are the current errors of objects.
 func (s *Source) Events() []Event {
-	if v := s.sight.Load(); v != nil && v.routing != nil {
+	if v := s.published.Load(); v != nil && v.routing != nil {
 		return v.routing.Events
 	}
 	return nil
@@ -50,7 +50,7 @@ var kindOf = map[string]Kind{"IngressClass": IngressClasses, "Ingress": Ingresse
 
 // Objects counts the watched objects.
 func (s *Source) Objects() map[Kind]map[State]int {
-	v := s.sight.Load()
+	v := s.published.Load()
 	if v == nil || v.routing == nil {
 		return nil
 	}

@@ -71,7 +71,7 @@ type Source struct {
 	opts      Options
 	informers map[Kind][]informer
 	synced    atomic.Bool
-	sight     atomic.Pointer[sight] // for metrics
+	published atomic.Pointer[published] // for metrics
 
 	mu        sync.Mutex
 	dirty     dirt

@@ -16,7 +16,7 @@ type pulse struct {
 	last   time.Time // when the last PING was sent
 	pings  int       // since an answer of the endpoint's to anything else
 
-	asking   bool // a PING is out
+	pinged   bool // a PING is out
 	doubtful bool // and for some time: nothing new should begin here
 }
 
@@ -35,18 +35,18 @@ func (p *pulse) said(now time.Time) {
 	}
 }
 
-func (p *pulse) heard(time.Time) { p.spoken, p.asking = time.Time{}, false }
+func (p *pulse) heard(time.Time) { p.spoken, p.pinged = time.Time{}, false }
 
 func (p *pulse) answered() { p.pings = 0 }
 
 // due reports whether a PING should be sent now.
 func (p *pulse) due(now time.Time) bool {
-	return !p.asking && !p.spoken.IsZero() && now.Sub(p.spoken) >= askAfter &&
+	return !p.pinged && !p.spoken.IsZero() && now.Sub(p.spoken) >= askAfter &&
 		(p.pings < freePings || now.Sub(p.last) >= pingsApart)
 }
 
 func (p *pulse) ask(now time.Time) {
-	p.asking, p.last = true, now
+	p.pinged, p.last = true, now
 	p.pings++
 }
 
@@ -59,7 +59,7 @@ func (t *Trunk) Look(now time.Time) {
 	p := &t.pulse
 	switch {
 	case t.lost != nil:
-	case p.asking && now.Sub(p.last) >= deadAfter:
+	case p.pinged && now.Sub(p.last) >= deadAfter:
 		t.lose(errSilent)
 		t.conn.Cut()
 	case p.due(now):
@@ -68,7 +68,7 @@ func (t *Trunk) Look(now time.Time) {
 		t.core.Ping()
 		t.startFlusher()
 	}
-	if doubtful := p.asking && now.Sub(p.last) >= doubtAfter; doubtful != p.doubtful {
+	if doubtful := p.pinged && now.Sub(p.last) >= doubtAfter; doubtful != p.doubtful {
 		p.doubtful = doubtful
 		t.measure()
 	}

@@ -106,7 +106,7 @@ func (s *Store) staple(ctx context.Context) {
 	known := *s.staples.known.Load()
 	next := make(map[*x509.Certificate]*staple, len(certs))
 	var mu sync.Mutex
-	var asking sync.WaitGroup
+	var queries sync.WaitGroup
 	slots := make(chan struct{}, ocspAtOnce)
 	for _, c := range certs {
 		old := known[c.Leaf]
@@ -117,7 +117,7 @@ func (s *Store) staple(ctx context.Context) {
 			continue
 		}
 		slots <- struct{}{}
-		asking.Go(func() {
+		queries.Go(func() {
 			defer func() { <-slots }()
 			one := s.ask(ctx, c, old)
 			mu.Lock()
@@ -125,7 +125,7 @@ func (s *Store) staple(ctx context.Context) {
 			next[c.Leaf] = one
 		})
 	}
-	asking.Wait()
+	queries.Wait()
 	s.staples.known.Store(&next)
 }
 

@@ -41,7 +41,7 @@ const (
 type sharing struct {
 	storage KeyStorage    // nil: the keys stay in the process
 	epoch   int           // counts the storages: what an earlier one says comes too late
-	asking  chan struct{} // holds one while somebody asks the storage
+	turn    chan struct{} // holds one while somebody asks the storage
 	notify  func(error)
 	failing bool // what notify was told last
 }
@@ -56,7 +56,7 @@ type sharing struct {
 func (t *Tickets) Share(storage KeyStorage, notify func(error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sharing = sharing{storage: storage, epoch: t.epoch + 1, asking: make(chan struct{}, 1), notify: notify}
+	t.sharing = sharing{storage: storage, epoch: t.epoch + 1, turn: make(chan struct{}, 1), notify: notify}
 }
 
 // Sync exchanges the keys of all scopes with other replicas, and returns at the
@@ -120,14 +120,14 @@ func (t *Tickets) ask(ctx context.Context, sweep bool) error {
 // at a time does, so that a storage that hangs has one goroutine hanging.
 func (t *Tickets) exchange(ctx context.Context, sweep bool) error {
 	t.mu.Lock()
-	storage, epoch, asking := t.storage, t.epoch, t.asking
+	storage, epoch, turn := t.storage, t.epoch, t.turn
 	t.mu.Unlock()
 	if storage == nil {
 		return nil
 	}
 	select {
-	case asking <- struct{}{}:
-		defer func() { <-asking }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

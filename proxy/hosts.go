@@ -30,7 +30,7 @@ func (p *Proxy) Hosts() []HostRoutes {
 		}
 		for _, h := range e.all() {
 			if h.passthrough == nil {
-				list = append(list, h.sight(e))
+				list = append(list, h.shown(e))
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (e *edge) all() (list []*host) {
 	return list
 }
 
-func (h *host) sight(e *edge) HostRoutes {
+func (h *host) shown(e *edge) HostRoutes {
 	p := h.policy
 	if p == nil {
 		p = e.fallback

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-const sighted = `
+const reported = `
 listeners:
   tls: {address: '@0', protocol: tls}
   web: {address: '@1', protocol: http}
@@ -29,15 +29,15 @@ routes:
 backends: {app: {endpoints: ['127.0.0.1:1']}, raw: {protocol: tcp, endpoints: ['127.0.0.1:1']}}
 `
 
-func newSighted(t *testing.T) *rig {
+func newReported(t *testing.T) *rig {
 	r := newRig(t, plain, nil, "@app", "127.0.0.1:1")
 	r.adjust(func(p *Proxy) { p.Clients = policy.NewClients() })
-	r.load(sighted, nil)
+	r.load(reported, nil)
 	return r
 }
 
 func TestHosts(t *testing.T) {
-	r := newSighted(t)
+	r := newReported(t)
 	want := []HostRoutes{
 		{"tls", "*", "default", []string{"rest"}},
 		{"tls", "*.b.example.org", "old", []string{"one"}},
@@ -54,7 +54,7 @@ func TestHosts(t *testing.T) {
 
 // Every handshake is remembered under the host and policy that it was for.
 func TestClientsAreRemembered(t *testing.T) {
-	r := newSighted(t)
+	r := newReported(t)
 	f := func(sni string, version uint16, host, policyName, result string) {
 		t.Helper()
 		tc := tls.Client(r.dial("tls").Conn, &tls.Config{ServerName: sni, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: version})
@@ -99,7 +99,7 @@ func TestClientsAreRemembered(t *testing.T) {
 		}
 		return fmt.Errorf("it is not")
 	})
-	r.load(strings.ReplaceAll(sighted, "old", "new"), nil) // a reload forgets nothing
+	r.load(strings.ReplaceAll(reported, "old", "new"), nil) // a reload forgets nothing
 	if n := len(r.proxy.Clients.Seen().Clients); n < 7 {
 		t.Errorf("%d lines are left after a reload", n)
 	}
@@ -107,7 +107,7 @@ func TestClientsAreRemembered(t *testing.T) {
 
 // The line of a handshake that failed says what the client could have done.
 func TestOffersAreLogged(t *testing.T) {
-	r := newSighted(t)
+	r := newReported(t)
 	f := func(change func(*tls.Config), want ...any) {
 		t.Helper()
 		c := &tls.Config{ServerName: "z.example.org", InsecureSkipVerify: true}
@@ -133,8 +133,8 @@ func TestOffersAreLogged(t *testing.T) {
 // The error says what the client offers, what the policy accepts, and which setting to change.
 func TestVersionsAreExplained(t *testing.T) {
 	const unsupported = ": tls: client offered only unsupported versions: "
-	r := newSighted(t)
-	r.load(sighted, nil, "tls_policies:\n", "tls_policies:\n  late: {min_version: \"1.3\"}\n  early: {max_version: \"1.2\"}\n",
+	r := newReported(t)
+	r.load(reported, nil, "tls_policies:\n", "tls_policies:\n  late: {min_version: \"1.3\"}\n  early: {max_version: \"1.2\"}\n",
 		"c.example.org], tls_policy: near, backend: app}\n", "c.example.org], tls_policy: near, backend: app}\n"+
 			"  - {listeners: [tls], hosts: [e.example.org], tls_policy: late, backend: app}\n"+
 			"  - {listeners: [tls], hosts: [f.example.org], tls_policy: early, backend: app}\n")
@@ -161,7 +161,7 @@ func TestVersionsAreExplained(t *testing.T) {
 // If a client accepts only SHA-1 signatures, the error names the setting that allows them.
 func TestSHA1IsExplained(t *testing.T) {
 	const unsupported = "tls: peer doesn't support any of the certificate's signature algorithms"
-	r := newSighted(t)
+	r := newReported(t)
 	f := func(sni string, scheme tls.SignatureScheme, want string) {
 		t.Helper()
 		a, b := net.Pipe()

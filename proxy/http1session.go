@@ -13,10 +13,10 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// session is a client connection that speaks HTTP/1.1: one exchange after the
+// http1Session is a client connection that speaks HTTP/1.1: one exchange after the
 // other, each routed anew. Between them the connection is parked where none
 // comes for a moment: then a resting is all that is left of the session.
-type session struct {
+type http1Session struct {
 	exchange
 	conn    *conn.Conn
 	tls     *tls.Conn // nil: plain
@@ -41,8 +41,8 @@ type session struct {
 	charged   bool // the running exchange, or the head that arrives, is in the memory account
 }
 
-var sessions = sync.Pool{New: func() any {
-	s := new(session)
+var http1Sessions = sync.Pool{New: func() any {
+	s := new(http1Session)
 	s.step, s.mayRest, s.relay = s.serveReady, s.idle, s.relayReady
 	return s
 }}
@@ -50,14 +50,14 @@ var sessions = sync.Pool{New: func() any {
 // serveHTTP1 serves exchanges on a connection until one side has enough, and
 // closes it, or until it is parked. Then Wake goes on.
 func serveHTTP1(cl clientSide, c *conn.Conn, tc *tls.Conn) {
-	s := sessions.Get().(*session)
+	s := http1Sessions.Get().(*http1Session)
 	s.begin(&cl, c, tc)
 	s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
 	s.serveAll(nil)
 }
 
 // serveAll is serveHTTP1 from where a wait for a request begins, or has ended with err.
-func (s *session) serveAll(err error) {
+func (s *http1Session) serveAll(err error) {
 	whole := false
 	defer func() {
 		if !whole {
@@ -78,23 +78,23 @@ func (s *session) serveAll(err error) {
 	}
 	whole = true // from the next line on s may be another connection's
 	s.forget()
-	sessions.Put(s)
+	http1Sessions.Put(s)
 }
 
 // becomeHTTP2 begins anew with a connection that speaks HTTP/2 unasked.
-func (s *session) becomeHTTP2() {
+func (s *http1Session) becomeHTTP2() {
 	s.conn.Unread(s.http1.TakeBuffered())
 	s.http1.Close()
 	side, c, tc := s.clientSide, s.conn, s.tls
 	s.forget()
-	sessions.Put(s)
+	http1Sessions.Put(s)
 	serveHTTP2(side, c, tc)
 }
 
 // begin makes s the session of a connection. Like forget, it leaves nothing on
 // serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
 // goroutine starts with under load, or else each connection has its stack copied.
-func (s *session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
+func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.conn, s.tls = c, tc
 	s.clientSide, s.wire, s.privates = *cl, &s.http1, &s.own
 	var rw io.ReadWriter = s.conn
@@ -111,7 +111,7 @@ func (s *session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 
 // charge charges the memory account for an exchange, from the time when its head has begun
 // to arrive until it is finished. It returns false if the account refuses.
-func (s *session) charge() bool {
+func (s *http1Session) charge() bool {
 	s.charged = s.charged || s.account.Charge(memory.Exchange)
 	return s.charged
 }
@@ -121,7 +121,7 @@ const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
 
 // isNotHTTP1 takes a connection that may begin as HTTP/2 does (RFC 9113, section
 // 3.3) for one, or refuses it. What begins as neither is not answered in either.
-func (s *session) isNotHTTP1(r *message.Refusal) {
+func (s *http1Session) isNotHTTP1(r *message.Refusal) {
 	switch {
 	case s.http1.Begins(prefaceHead):
 		s.http2 = true
@@ -136,7 +136,7 @@ func (s *session) isNotHTTP1(r *message.Refusal) {
 // whose body has arrived with the head. The others may have to wait for the
 // client while they are served, which only works outside. It returns true when
 // the connection is parked. With err, a wait has ended.
-func (s *session) run(err error) (parked bool) {
+func (s *http1Session) run(err error) (parked bool) {
 	for !s.ended {
 		if err == nil {
 			err = s.conn.AwaitOrRest(s.step, s.mayRest)
@@ -165,11 +165,11 @@ func (s *session) run(err error) (parked bool) {
 }
 
 // idle reports whether nothing of a next request has come.
-func (s *session) idle() bool { return !s.http1.HeadStarted() }
+func (s *http1Session) idle() bool { return !s.http1.HeadStarted() }
 
 // serveReady is called within Await, when bytes may be there. It returns true
 // to leave.
-func (s *session) serveReady() bool {
+func (s *http1Session) serveReady() bool {
 	for !s.ended && !s.upgraded {
 		if err := s.http1.ReadHead(&s.req); err != nil {
 			return s.noHead(err)
@@ -190,7 +190,7 @@ func (s *session) serveReady() bool {
 }
 
 // noHead says what follows from there being no request: true to leave Await.
-func (s *session) noHead(err error) bool {
+func (s *http1Session) noHead(err error) bool {
 	other := s.otherProtocol()
 	if err == conn.ErrWouldBlock && other == nil {
 		s.http1.Release()
@@ -224,7 +224,7 @@ func (s *session) noHead(err error) bool {
 // timeHead sets the deadline for the next request's head once its first byte is there. That byte
 // may turn out to be the first of an empty line, which begins no request. Then the
 // connection is idle as before, and until the same time.
-func (s *session) timeHead() {
+func (s *http1Session) timeHead() {
 	lines := s.http1.EmptyLines()
 	if s.headTimed && s.served && lines != s.linesTimed {
 		s.headTimed = false
@@ -238,7 +238,7 @@ func (s *session) timeHead() {
 
 // waitEnded ends a connection whose wait for a request ended: silently where
 // none had begun, as the client knows about idle connections (RFC 9112, section 9.3).
-func (s *session) waitEnded(err error) {
+func (s *http1Session) waitEnded(err error) {
 	s.ended = true
 	if s.http1.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
 		s.refuseHead(s.edge.slowHead())
@@ -249,21 +249,21 @@ func (s *session) waitEnded(err error) {
 
 // refuseHead answers a request whose head could not be read: whatever comes
 // after it belongs to nobody.
-func (s *session) refuseHead(r *message.Refusal) {
+func (s *http1Session) refuseHead(r *message.Refusal) {
 	s.conn.SetState(conn.Active)
 	s.answer(r)
 	s.finish()
 }
 
 // serve serves the request that was read, to its end.
-func (s *session) serve() {
+func (s *http1Session) serve() {
 	s.conn.SetState(conn.Active)
 	s.exchange.serve()
 	s.finish()
 }
 
 // finish ends the exchange, and what has to end with it.
-func (s *session) finish() {
+func (s *http1Session) finish() {
 	if s.upgraded {
 		return // it ends with its tunnel
 	}
@@ -286,13 +286,13 @@ func (s *session) finish() {
 
 // lost tells of a connection that ended in the middle of a request's head, or
 // out of the ordinary.
-func (s *session) lost(err error) {
+func (s *http1Session) lost(err error) {
 	if s.http1.HeadStarted() || !conn.Routine(err) {
 		s.clientSide.lost("request_head", err)
 	}
 }
 
-func (s *session) close() {
+func (s *http1Session) close() {
 	s.own.drop()
 	s.http1.Close()
 	switch {
@@ -311,7 +311,7 @@ func (s *session) close() {
 }
 
 // forget makes s fit for the pool, as exchange.forget does.
-func (s *session) forget() {
+func (s *http1Session) forget() {
 	s.holding.Close()
 	s.exchange.forget()
 	s.http1 = http1Wire{}

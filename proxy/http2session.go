@@ -19,10 +19,10 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// session2 is a client connection that speaks HTTP/2. Its own goroutine reads,
+// http2Session is a client connection that speaks HTTP/2. Its own goroutine reads,
 // unless it is parked; each exchange is routed anew and runs in a worker's,
 // beside the others.
-type session2 struct {
+type http2Session struct {
 	http2   http2.Connection
 	proxy   *Proxy
 	conn    *conn.Conn
@@ -53,7 +53,7 @@ const (
 // serveHTTP2 serves exchanges on a connection until one side has enough, and
 // closes it, or until it is parked. Then Wake goes on.
 func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
-	s := &session2{proxy: cl.proxy, conn: c, tls: tc, began: time.Now(), greeting: true}
+	s := &http2Session{proxy: cl.proxy, conn: c, tls: tc, began: time.Now(), greeting: true}
 	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
 	cl.account = &s.holding
 	s.side.Store(&cl)
@@ -73,7 +73,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 
 // drive serves the connection until it is parked or has ended. With err, a wait
 // for bytes has ended.
-func (s *session2) drive(err error) {
+func (s *http2Session) drive(err error) {
 	whole := false
 	defer func() {
 		if !whole {
@@ -93,7 +93,7 @@ func (s *session2) drive(err error) {
 
 // run reads until the connection is parked or has ended, and says how: nil where
 // it was left. With err, a wait has ended.
-func (s *session2) run(err error) (parked bool, _ error) {
+func (s *http2Session) run(err error) (parked bool, _ error) {
 	for ; ; err = nil {
 		if err == nil {
 			err = s.conn.AwaitOrRest(s.step, s.mayRest)
@@ -132,7 +132,7 @@ func (s *session2) run(err error) (parked bool, _ error) {
 // idle reports whether the connection may be parked: no exchange runs but tunnels at
 // rest, nothing has begun to come, and nobody is about to end it. One that is
 // left has to wait for its tunnels, which wake it when they end.
-func (s *session2) idle() bool {
+func (s *http2Session) idle() bool {
 	since := s.idleSince.Load()
 	return (since == quiet || since != busy && s.leaving.Load() == nil) && !s.timed()
 }
@@ -140,7 +140,7 @@ func (s *session2) idle() bool {
 // park leaves the connection without a goroutine, and returns true, unless that
 // cannot be done. From then on it is Wake's. What weir has to say meanwhile,
 // GOAWAY, is written by who says it.
-func (s *session2) park() bool {
+func (s *http2Session) park() bool {
 	return s.http2.Rest(func() bool {
 		if s.idleSince.Load() == quiet { // tunnels have limits of their own
 			s.conn.SetReadDeadline(time.Time{})
@@ -155,9 +155,9 @@ func (s *session2) park() bool {
 }
 
 // Wake goes on with a parked connection.
-func (s *session2) Wake(why park.Reason) { go s.resume(why) }
+func (s *http2Session) Wake(why park.Reason) { go s.resume(why) }
 
-func (s *session2) resume(why park.Reason) {
+func (s *http2Session) resume(why park.Reason) {
 	defer s.proxy.rescue(s.conn, s.side.Load().edge.name)
 	s.conn.JoinPoller()
 	s.drive(s.conn.Woken(why))
@@ -165,14 +165,14 @@ func (s *session2) resume(why park.Reason) {
 
 // slowHead is what ends the connection of a client that does not send a whole
 // head, frame or preface.
-func (s *session2) slowHead() error {
+func (s *http2Session) slowHead() error {
 	return &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: "slow_head", Detail: fmt.Sprintf(
 		"the client did not complete the HTTP/2 preface, or a frame or header list that it had begun, within %v (timeouts.request_head of the listener)",
 		s.side.Load().edge.timeouts.RequestHead)}
 }
 
 // read is called within Await, when bytes may be there. It returns true to leave.
-func (s *session2) read() bool {
+func (s *http2Session) read() bool {
 	s.err = s.http2.Step()
 	if s.err != conn.ErrWouldBlock {
 		return true
@@ -188,12 +188,12 @@ func (s *session2) read() bool {
 }
 
 // timed reports whether the client has begun something that has its own deadline.
-func (s *session2) timed() bool {
+func (s *http2Session) timed() bool {
 	return s.greeting && !s.http2.Greeted() || s.http2.HeadStarted() != 0
 }
 
 // time sets the deadline of what the client has begun, or that of an idle connection.
-func (s *session2) time() {
+func (s *http2Session) time() {
 	now := time.Now()
 	if s.greeting {
 		if !s.http2.Greeted() {
@@ -221,7 +221,7 @@ func (s *session2) time() {
 
 // wait sets the deadline of an idle connection, and leaves one that was idle for
 // too long. What an exchange does that runs has deadlines of its own.
-func (s *session2) wait(now time.Time) {
+func (s *http2Session) wait(now time.Time) {
 	if until, idle := s.idleUntil(); idle {
 		if now.Before(until) {
 			s.conn.SetReadDeadline(until)
@@ -233,14 +233,14 @@ func (s *session2) wait(now time.Time) {
 }
 
 // idleUntil is when the connection will have been idle for too long; false: it is not idle.
-func (s *session2) idleUntil() (time.Time, bool) {
+func (s *http2Session) idleUntil() (time.Time, bool) {
 	since := s.idleSince.Load()
 	return s.began.Add(time.Duration(since) + s.side.Load().edge.timeouts.KeepAlive), since >= 0
 }
 
 // follow makes the exchanges to come go by t, so that no older table is kept for
 // them, and returns false if t does not have the connection's listener.
-func (s *session2) follow(t *Table) bool {
+func (s *http2Session) follow(t *Table) bool {
 	side := s.side.Load()
 	next := *side
 	if !next.follow(t) {
@@ -251,17 +251,17 @@ func (s *session2) follow(t *Table) bool {
 }
 
 // Over wakes the goroutine that reads.
-func (s *session2) Over() { s.conn.Interrupt() }
+func (s *http2Session) Over() { s.conn.Interrupt() }
 
 // Fault counts a stream that was reset for the client's fault.
-func (s *session2) Fault(reason string) {
+func (s *http2Session) Fault(reason string) {
 	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
 }
 
 // Does is told when exchanges begin and end, and when tunnels come to rest. A
 // connection that does nothing has an idle limit, which it may have been parked
 // without.
-func (s *session2) Does(d http2.Doing) {
+func (s *http2Session) Does(d http2.Doing) {
 	if d == http2.Exchanges {
 		s.idleSince.Store(busy)
 		s.conn.SetState(conn.Active)
@@ -287,7 +287,7 @@ func (s *session2) Does(d http2.Doing) {
 
 // leave begins to end the connection without losing anything: the client is
 // told, and what it sends before it must know is served. Anyone may call it.
-func (s *session2) leave() {
+func (s *http2Session) leave() {
 	t := time.AfterFunc(timeout, s.http2.LeaveNow)
 	if !s.leaving.CompareAndSwap(nil, t) {
 		t.Stop()
@@ -297,7 +297,7 @@ func (s *session2) leave() {
 }
 
 // close ends what still runs, and the connection.
-func (s *session2) close(err error) {
+func (s *http2Session) close(err error) {
 	if t := s.leaving.Load(); t != nil {
 		t.Stop()
 	}
@@ -344,7 +344,7 @@ var streams = sync.Pool{New: func() any {
 }}
 
 // serve serves one exchange, in a worker's goroutine.
-func (s *session2) serve(h *http2.Exchange) {
+func (s *http2Session) serve(h *http2.Exchange) {
 	x := streams.Get().(*exchange)
 	var end *streamEnd // of a tunnel, whose h is from then on; nil: it became none
 	defer func() {
@@ -461,7 +461,7 @@ func (e *streamEnd) close() {
 
 // panicked ends a connection in one of whose exchanges there was a panic, as Proxy.rescue does.
 // The exchange's stream is left to its caller.
-func (s *session2) panicked(x *exchange, value any) {
+func (s *http2Session) panicked(x *exchange, value any) {
 	stack := debug.Stack()
 	x.abandon()
 	s.conn.Abort()
@@ -471,36 +471,36 @@ func (s *session2) panicked(x *exchange, value any) {
 	}
 }
 
-// sessions2 are the connections that speak HTTP/2, which are told when they have to end.
-type sessions2 struct {
+// http2Sessions are the connections that speak HTTP/2, which are told when they have to end.
+type http2Sessions struct {
 	mu   sync.Mutex
-	open map[*session2]struct{}
+	open map[*http2Session]struct{}
 }
 
-func (t *sessions2) add(s *session2) {
+func (t *http2Sessions) add(s *http2Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {
-		t.open = make(map[*session2]struct{})
+		t.open = make(map[*http2Session]struct{})
 	}
 	t.open[s] = struct{}{}
 }
 
-func (t *sessions2) remove(s *session2) {
+func (t *http2Sessions) remove(s *http2Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, s)
 }
 
 // leave leaves those for which f returns true.
-func (t *sessions2) leave(f func(*session2) bool) {
+func (t *http2Sessions) leave(f func(*http2Session) bool) {
 	for _, s := range t.those(f) {
 		s.leave()
 	}
 }
 
 // those are the ones for which f returns true.
-func (t *sessions2) those(f func(*session2) bool) (all []*session2) {
+func (t *http2Sessions) those(f func(*http2Session) bool) (all []*http2Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.open {

@@ -10,7 +10,7 @@ import (
 // forget, nothing is set but the functions that are bound to it, and of the
 // messages nothing is left but empty memory.
 func TestForget(t *testing.T) {
-	s := sessions.New().(*session)
+	s := http1Sessions.New().(*http1Session)
 	fill(reflect.ValueOf(s).Elem())
 	step, mayRest, relay := s.step, s.mayRest, s.relay
 	s.step, s.mayRest, s.relay = func() bool { return true }, func() bool { return true }, func() bool { return true }
