@@ -9,8 +9,8 @@ import (
 )
 
 // The metric weir_config_hash is readable without access to secrets. If secrets counted,
-// a reader of the metric could try a list of passwords. This test sets every field of a Config, so it also covers the secrets
-// of keys that are added later.
+// a reader of the metric could try a list of passwords. This test sets every field of a
+// Config, so it also covers the secrets of keys that are added later.
 func TestSecretsAreNeitherHashedNorShown(t *testing.T) {
 	f := filler{}
 	var c Config
