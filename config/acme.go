@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// checkHosts reports names that two entries make or get certificates for. ACME
-// entries may share one if they get keys of different kinds, and any may be in
-// files as well.
+// checkHosts reports names for which two entries make or get certificates. Two ACME
+// entries may have the same name if they get keys of different kinds. Any name may also
+// be in certificate files.
 func (v *draft) checkHosts() {
 	type key struct{ host, kind string }
 	type first struct {
@@ -41,7 +41,7 @@ func (v *draft) checkHosts() {
 	}
 }
 
-// KeyKind says what clients have to be able to use: "ecdsa" or "rsa".
+// KeyKind is the kind of signature that clients must support: "ecdsa" or "rsa".
 func (a *ACME) KeyKind() string {
 	if strings.HasPrefix(a.KeyType, "rsa") {
 		return "rsa"
@@ -49,8 +49,8 @@ func (a *ACME) KeyKind() string {
 	return "ecdsa"
 }
 
-// checkACME reports hosts that the entry's authority never certifies, and the
-// second entry that leaves its hosts to the routes.
+// checkACME reports hosts that the entry's authority never certifies, and a second entry
+// without hosts: only one entry may take its hosts from the routes.
 func (v *draft) checkACME() {
 	var open *Certificate
 	for _, c := range v.certificates {
@@ -73,10 +73,10 @@ func (v *draft) checkACME() {
 	}
 }
 
-// local are the ends of names that no public authority certifies.
+// local are the suffixes of names that no public authority certifies.
 var local = []string{".localhost", ".local", ".internal", ".home.arpa"}
 
-// refuses says why no certificate for host can be had.
+// refuses returns the reason why weir cannot get a certificate for host, or nil.
 func (a *ACME) refuses(host string) error {
 	name, wildcard := strings.CutPrefix(host, "*.")
 	_, err := netip.ParseAddr(name)
@@ -103,8 +103,9 @@ func (a *ACME) refuses(host string) error {
 	return nil
 }
 
-// routeHosts fills in the hosts of the ACME entry that wrote none: those that
-// routes open TLS for, and that no other entry is for. It needs the names in files.
+// routeHosts fills in the hosts of the ACME entry that lists none: the hosts for which
+// routes open TLS and that no other entry covers. It needs the names in certificate
+// files.
 func (v *draft) routeHosts() {
 	i := slices.IndexFunc(v.certificates, func(c *Certificate) bool { return c.ACME != nil && !v.given(&c.ACME.Hosts) })
 	if i < 0 {
@@ -118,7 +119,7 @@ func (v *draft) routeHosts() {
 			continue
 		}
 		for _, host := range v.hostsOf(r) {
-			oneByOne := a.OnDemand != nil && strings.HasPrefix(host, "*.") // the names below it are got when they are asked for
+			oneByOne := a.OnDemand != nil && strings.HasPrefix(host, "*.") // weir gets the certificates of the names below it on demand
 			if seen[host] || oneByOne || !v.isOpened(r, host) || v.isCertified(host) {
 				continue
 			}
@@ -137,7 +138,7 @@ func (v *draft) routeHosts() {
 	v.certified(a.Hosts)
 }
 
-// warnACME warns of challenges that nobody can answer.
+// warnACME warns of challenges that weir cannot answer.
 func (v *draft) warnACME(a *ACME) {
 	speaks := func(p Protocol) bool {
 		return slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.Protocol == p })

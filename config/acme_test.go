@@ -13,7 +13,7 @@ import (
 
 const oneRoute = "routes: [{listeners: [secure], hosts: [app.example.org], backend: app}]\n"
 
-// certified is small with other certificates.
+// certified returns the configuration small with other certificates.
 func certified(certificates string) string {
 	return strings.Replace(small, "certificates: [{self_signed: {hosts: [a.example, b.example, c.example]}}]\n", "certificates:\n"+certificates, 1)
 }
@@ -82,8 +82,8 @@ func TestACMEValues(t *testing.T) {
 	reloads(t, c)
 }
 
-// The hosts of an entry that names none: of routes that open TLS, and for which
-// there is no other certificate.
+// An entry without hosts gets the hosts of routes that open TLS and for which there is no
+// other certificate.
 func TestRouteHosts(t *testing.T) {
 	f := func(certificates, routes string, want ...string) {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestRouteHosts(t *testing.T) {
 	f("- acme: {}\n- self_signed: {hosts: ['*.example.org', x.example]}\n- acme: {hosts: [app.example]}\n",
 		"- {listeners: [secure], hosts: [app.example.org, app.example, a.b.example.org], backend: app}\n", "a.b.example.org")
 	f("- acme: {key_type: rsa2048}\n- acme: {hosts: [www.example.org]}\n", routes, "app.example.org", "old.example.org")
-	// Wildcards with DNS-01, and one by one on demand.
+	// Wildcards with DNS-01, and single names on demand.
 	const wild = "- {listeners: [secure], hosts: ['*.example.org', app.example.org], backend: app}\n"
 	f("- acme: {dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}\n", wild, "*.example.org", "app.example.org")
 	f("- acme: {on_demand: {hosts: ['*.example.org']}}\n", wild, "app.example.org")
@@ -176,7 +176,7 @@ func TestWithoutPassword(t *testing.T) {
 	f("redis://redis?prefix=a:b@c", "redis://redis?prefix=a:b@c")
 }
 
-// Secrets count in the hash, and are in nothing that is shown.
+// Secrets count in the hash, but no output shows them.
 func TestSecrets(t *testing.T) {
 	text := certified(`- acme:
     hosts: [a.example.org]
@@ -203,7 +203,7 @@ func TestSecrets(t *testing.T) {
 	if strings.Contains(string(mustParse(t, small+"storage: state\n").Effective()), "hidden") {
 		t.Error("something is hidden where there is no secret")
 	}
-	// What is shown says itself why it does not load, once for each secret.
+	// The output itself explains why it does not load, once for each secret.
 	_, err := Parse("effective.yaml", c.Effective(), environment)
 	errs, _ := err.(Errors)
 	if len(errs) != 4 || strings.Count(err.Error(), "(hidden)") != 4 {
@@ -227,7 +227,7 @@ func marshal(t *testing.T, v any) string {
 	return string(data)
 }
 
-// The hash depends neither on where the machine keeps things, nor on the folder.
+// The hash depends neither on the machine's default storage, nor on the folder.
 func TestHashOfStorages(t *testing.T) {
 	text := []byte(certified("- acme: {}\n") + oneRoute + "storage: state\n")
 	other := strings.Replace(string(text), "storage: state\n", "", 1)
@@ -300,7 +300,7 @@ func TestClientCertFields(t *testing.T) {
 	}
 }
 
-// Secrets are in the cluster that the section kubernetes is about, or in another.
+// Secrets are in the cluster of the section kubernetes, or in another cluster.
 func TestStorageInSecrets(t *testing.T) {
 	f := func(storage, section, want string) {
 		t.Helper()

@@ -24,7 +24,8 @@ func (d *decoder) listenAddress(network, address *string) setter {
 	}
 }
 
-// maxSocketPath is what fits into a sockaddr_un on macOS, the smaller one.
+// maxSocketPath is the longest path in a sockaddr_un on macOS; Linux allows a few bytes
+// more.
 const maxSocketPath = 103
 
 func checkSocketPath(file string) error {
@@ -59,7 +60,7 @@ func parseListenAddress(s string) (string, error) {
 	return net.JoinHostPort(addr.Unmap().String(), port), nil
 }
 
-// splitPort cuts host:port and checks the port; the host comes without brackets.
+// splitPort splits host:port and checks the port; the host is returned without brackets.
 func splitPort(s, example string) (host, port string, err error) {
 	if strings.Contains(s, "://") {
 		return "", "", fmt.Errorf("is a URL; write only host and port, and set protocol in place of the scheme")
@@ -108,11 +109,11 @@ func parseEndpoint(s string) (string, error) {
 	if err != nil || strings.HasPrefix(name, "*") {
 		return "", fmt.Errorf("has no host name or IP address before the port; write one such as %q", "app.internal:"+port)
 	}
-	return host + ":" + port, nil // with its trailing dot, which keeps resolvers from searching
+	return host + ":" + port, nil // the trailing dot stays: it keeps resolvers from trying search domains
 }
 
-// parseHost brings a host of a route or certificate into the form that is
-// compared: lower case, no trailing dot, IPv6 addresses without brackets.
+// parseHost normalizes a host of a route or certificate for comparison: lower case, no
+// trailing dot, IPv6 addresses without brackets.
 func parseHost(s string) (string, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Zone() == "" {
 		return a.Unmap().String(), nil
@@ -142,7 +143,8 @@ func parseHost(s string) (string, error) {
 	return host, nil
 }
 
-// isLabel takes underscores as well: they are in use, if not in host names by the book.
+// isLabel also accepts underscores: they are in use, although host names must not have
+// them.
 func isLabel(s string) bool {
 	for _, c := range []byte(s) {
 		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
@@ -152,7 +154,8 @@ func isLabel(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// parseHostField checks what a Host field can say: a name or IP address, with a port or without.
+// parseHostField checks a value for the Host header: a name or IP address, with or
+// without a port.
 func parseHostField(s string) (string, error) {
 	wrong := fmt.Errorf("cannot be sent as Host; write a name, with a port if need be, such as %q", "app.internal")
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && a.Is6() && a.Zone() == "" {
@@ -174,8 +177,8 @@ func parseHostField(s string) (string, error) {
 	return s, nil
 }
 
-// sameAddress reports whether two sockets cannot listen on both: an address that
-// names no host takes all of them.
+// sameAddress reports whether two sockets cannot both listen: an address without a host
+// uses the port on all addresses.
 func sameAddress(networkA, a, networkB, b string) bool {
 	if networkA != networkB || a == "" || b == "" {
 		return false
@@ -193,7 +196,7 @@ func everyHost(host string) bool {
 	return host == "" || err == nil && a.IsUnspecified()
 }
 
-// portOfAddress is the port of a TCP address to listen on.
+// portOfAddress returns the port of a TCP address to listen on.
 func portOfAddress(address string) int {
 	_, text, _ := net.SplitHostPort(address)
 	port, _ := strconv.Atoi(text)

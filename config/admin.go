@@ -14,8 +14,8 @@ type Admin struct {
 	Position Position
 	Network  string
 	Address  string // empty: no admin port
-	// Hosts are the names that the Host header may have beside IP addresses and localhost.
-	// Lower case, without ports.
+	// Hosts are the names that the Host header may have, in addition to IP addresses and
+	// localhost. Lower case, without ports.
 	Hosts []string
 	// Token must be in every request; empty: no token is required. The file has the token
 	// itself, or the name of a file, which is read when the configuration is loaded.

@@ -1,7 +1,7 @@
-// Package config holds weir's configuration as plain immutable values: types,
-// defaults, a strict loader that reports every error at once with its position,
-// and a watcher. Of weir it imports proxy/message alone; docs/configuration.md is its
-// contract and names every key.
+// Package config holds weir's configuration as plain immutable values: types, defaults, a
+// strict loader that reports every error at once with its position, and a watcher.
+// proxy/message is the only package of weir that it imports. docs/configuration.md
+// specifies the configuration and names every key.
 package config
 
 import (
@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
-// Config is one whole, validated configuration. Nothing in it changes after
-// Load returned it, so it may be shared without a lock.
+// Config is one whole, validated configuration. Nothing changes it after Load returns it,
+// so goroutines may share it without a lock.
 type Config struct {
 	// Node is the name of the machine weir runs on. It is never empty.
 	Node string
-	// NodeExplicit says that the configuration named the node. Then endpoints
-	// are local by their node name alone; else by loopback and interface address.
+	// NodeExplicit reports whether the configuration names the node. If true, only the
+	// node name decides which endpoints are local; if false, loopback and interface
+	// addresses do.
 	NodeExplicit bool
-	// Zone is where the node is; empty: not known, or what the cluster says of it.
+	// Zone is the zone of the node. Empty: unknown, or the zone that the cluster reports
+	// for the node.
 	Zone string
 
 	// User is the user that weir becomes if it was started as root: NAME, UID, NAME:GROUP
@@ -46,30 +48,32 @@ type Config struct {
 	// Storage is where replicas share session ticket keys: a directory, or a
 	// redis:// or rediss:// URL. Empty: ticket keys stay in the process.
 	Storage Secret
-	// Kubernetes is the cluster whose objects are served beside this; nil: none.
+	// Kubernetes is the cluster whose objects weir serves in addition to this file; nil:
+	// none.
 	Kubernetes *Kubernetes
 
-	// Hash identifies the effective configuration: the same text after
-	// environment replacement has the same hash on every node. Secrets have no
-	// part in it, so it may be shown to everybody. 16 hex digits.
+	// Hash identifies the effective configuration: the same text after environment
+	// replacement has the same hash on every node. Secrets are not part of the hash, so
+	// anybody may see it. 16 hex digits.
 	Hash string
 
-	// Warnings is what is allowed and probably not meant, sorted by position.
+	// Warnings are settings that are allowed but probably not intended, sorted by
+	// position.
 	Warnings Errors
 
-	source [sha256.Size]byte // of the text that it was loaded from
+	source [sha256.Size]byte // hash of the text that the configuration was loaded from
 }
 
-// DefaultTLSPolicy is the name of the policy that a host gets when no route
-// names another one for it, and that clients without SNI get when neither the route
-// without hosts nor the listener names another one.
+// DefaultTLSPolicy is the name of the policy that weir applies to a host if no route
+// names another policy for the host. weir also applies it to clients without SNI, unless
+// the route without hosts or the listener names another policy.
 const DefaultTLSPolicy = "default"
 
-// Protocol says what a listener or backend speaks.
+// Protocol is the protocol of a listener or backend.
 type Protocol string
 
-// The protocols. A listener speaks http, tls or tcp; a backend http, https, h2c,
-// grpc or tcp.
+// The protocols. http, tls and tcp are for listeners; http, https, h2c, grpc and tcp are
+// for backends.
 const (
 	ProtocolHTTP  Protocol = "http"
 	ProtocolHTTPS Protocol = "https"
@@ -79,8 +83,8 @@ const (
 	ProtocolTCP   Protocol = "tcp"
 )
 
-// Position is where in a file something was written; Line and Column count from 1.
-// The zero value means a default that nobody wrote.
+// Position is a position in a file; Line and Column count from 1. The zero value means a
+// default that is not in any file.
 type Position struct {
 	File         string
 	Line, Column int
@@ -98,62 +102,66 @@ type Listener struct {
 	// PublicPort is the port that clients connect to, if it differs from the port in
 	// Address, for example the port of a Service; 0: unknown.
 	PublicPort int
-	// TLSPolicy is that of clients without SNI, unless the route without hosts has
-	// another one than DefaultTLSPolicy; empty: DefaultTLSPolicy.
+	// TLSPolicy is the policy for clients without SNI, unless the route without hosts has
+	// a policy other than DefaultTLSPolicy; empty: DefaultTLSPolicy.
 	TLSPolicy string
-	// HeaderPolicy names an entry of HeaderPolicies; empty: headers are not looked for.
+	// HeaderPolicy names an entry of HeaderPolicies; empty: weir does not look for PROXY
+	// headers.
 	HeaderPolicy string
-	// MaxConnections bounds the connections open at once; 0: only by Limits.
+	// MaxConnections limits the open connections of the listener; 0: only Limits applies.
 	MaxConnections int
-	// TrustForwarded lists the networks of proxies before weir, by the address of the
-	// connection. weir accepts from them what Trust lists.
+	// TrustForwarded lists the networks of trusted proxies in front of weir. weir
+	// compares them with the address of the connection. weir accepts from these proxies
+	// the information that Trust lists.
 	TrustForwarded []netip.Prefix
 	// Trust is nil if TrustForwarded is empty.
 	Trust []Trust
-	// DropHeaders are HTTP headers of requests that weir drops from every sender, and
-	// KeepHeaders are those that it keeps although it would drop them by default. They are
-	// spelled as in the file.
+	// DropHeaders are the HTTP headers that weir drops from the requests of every sender.
+	// KeepHeaders are the HTTP headers that weir keeps although it would drop them by
+	// default. They are spelled as in the file.
 	DropHeaders, KeepHeaders []string
 	// HTTP2 is the zero value on tcp listeners.
 	HTTP2    ListenerHTTP2
 	Timeouts ListenerTimeouts
 }
 
-// HearsOfHTTPS reports whether the listener may hear that a client came by https to
-// whoever is before it: in a trusted X-Forwarded-Proto, or in a PROXY header.
+// HearsOfHTTPS reports whether a proxy in front of the listener may report that a client
+// used https: in a trusted X-Forwarded-Proto, or in a PROXY header.
 func (l *Listener) HearsOfHTTPS() bool { return l.Trusts(TrustProto) || l.HeaderPolicy != "" }
 
-// ListenerHTTP2 says how clients may speak HTTP/2.
+// ListenerHTTP2 sets how clients may use HTTP/2.
 type ListenerHTTP2 struct {
-	// Offer: on tls listeners, by ALPN, where TLS 1.2 or later and a suite that
-	// HTTP/2 allows will be negotiated.
+	// Offer: on tls listeners, weir offers HTTP/2 by ALPN, if the handshake will
+	// negotiate TLS 1.2 or later and a suite that HTTP/2 allows.
 	Offer bool
-	// PriorKnowledge: on http listeners, a client may begin with HTTP/2's preface.
+	// PriorKnowledge: on http listeners, a client may begin with the HTTP/2 preface.
 	PriorKnowledge bool
-	// MaxStreams bounds the exchanges of one connection at once.
+	// MaxStreams limits the concurrent exchanges of one connection.
 	MaxStreams int
 }
 
-// ListenerTimeouts are the waits for a client. None is ever zero.
+// ListenerTimeouts limit how long weir waits for a client. None is ever zero.
 type ListenerTimeouts struct {
-	// Handshake bounds ClientHello and TLS handshake together, and the wait
-	// for the first bytes where they have to be looked at. Counted from the end of the header.
+	// Handshake limits ClientHello and TLS handshake together. It also limits the wait
+	// for the first bytes if weir has to look at them. It counts from the end of the
+	// PROXY header.
 	Handshake time.Duration
-	// RequestHead bounds a request head, counted from its first byte
-	// (from the end of the handshake for a connection's first request).
+	// RequestHead limits a request head. It counts from the first byte of the head, and
+	// for the first request of a connection from the end of the handshake.
 	RequestHead time.Duration
-	// BodyIdle bounds the wait for more of a request body, or for the client to take more of a response.
+	// BodyIdle limits the wait for more bytes of a request body, or for the client to
+	// read more of a response.
 	BodyIdle time.Duration
-	// BodyMinRate is how many bytes a second of a request body have to come, over
-	// a time of BodyIdle; 0: any.
+	// BodyMinRate is the minimum rate of a request body in bytes per second, measured
+	// over BodyIdle; 0: any rate.
 	BodyMinRate int64
-	// KeepAlive bounds the wait for the next request on a connection.
+	// KeepAlive limits the wait for the next request on a connection.
 	KeepAlive time.Duration
-	// TunnelIdle ends a tunnel over which nothing went either way for this long.
+	// TunnelIdle ends a tunnel that carried no bytes in either direction for this time.
 	TunnelIdle time.Duration
 }
 
-// HeaderMode says what a rule demands of connections from its networks.
+// HeaderMode is how a rule treats connections from its networks.
 type HeaderMode string
 
 // The header modes; DESIGN.md section 5 defines them.
@@ -165,20 +173,21 @@ const (
 	HeaderDeny     HeaderMode = "deny"
 )
 
-// DefaultHeaderTimeout is by when a header has to be there unless a policy says otherwise.
+// DefaultHeaderTimeout is the HeaderTimeout of a policy that sets none.
 const DefaultHeaderTimeout = 5 * time.Second
 
-// HeaderPolicy is one entry of proxy_protocol: who may or must send a PROXY header, and by when.
+// HeaderPolicy is one entry of proxy_protocol: which peers may or must send a PROXY
+// header, and within which time.
 type HeaderPolicy struct {
 	Name     string
 	Position Position
-	// HeaderTimeout is counted from accept. At least one second.
+	// HeaderTimeout counts from accept. At least one second.
 	HeaderTimeout time.Duration
 	Rules         []HeaderRule
 }
 
-// HeaderRule applies Mode to the peers in From. Over all rules of a policy the
-// longest matching prefix decides; a peer that none matches is denied.
+// HeaderRule applies Mode to the peers in From. The longest matching prefix of all rules
+// of a policy decides. weir denies a peer that no rule matches.
 type HeaderRule struct {
 	From []netip.Prefix
 	Mode HeaderMode
@@ -192,50 +201,55 @@ type Certificate struct {
 	SelfSigned []string // hosts
 	ACME       *ACME
 	Pair       *Pair
-	// NoOCSP keeps weir from asking the responder that the certificate names for a staple.
+	// NoOCSP: weir does not request a staple from the OCSP responder that the certificate
+	// names.
 	NoOCSP bool
 }
 
-// Pair is a certificate and its key that did not come from files, but from an object of a cluster.
+// Pair is a certificate and its key that come from an object of a cluster, not from
+// files.
 type Pair struct {
 	Name string // namespace/name
-	// Hosts are those that it is served for, whatever names are in it.
+	// Hosts are the hosts for which weir serves the certificate, whatever names it
+	// contains.
 	Hosts []string
-	// Default makes it that of clients without SNI, and of names that no entry lists.
+	// Default: weir also serves the certificate to clients without SNI, and for names
+	// that no entry lists.
 	Default bool
-	// CertPEM and KeyPEM are empty where there is no certificate that could be
-	// served: then handshakes for Hosts are refused.
+	// CertPEM and KeyPEM are empty if there is no usable certificate. weir then refuses
+	// handshakes for Hosts.
 	CertPEM []byte
 	KeyPEM  Secret
 }
 
-// ACME says how certificates are got from a certificate authority (RFC 8555).
+// ACME sets how weir gets certificates from a certificate authority (RFC 8555).
 type ACME struct {
-	// Hosts are the names that are got at once, wildcards only with DNS-01. An
-	// entry that wrote none has those of all routes that open TLS and that no
-	// other entry lists. Empty only with OnDemand.
+	// Hosts are the names for which weir gets a certificate at once; wildcards only with
+	// DNS-01. An entry of the file that lists no hosts has the hosts of all routes for
+	// which weir opens TLS, except hosts that another entry lists. Empty only with
+	// OnDemand.
 	Hosts []string
 	Email string
 	// Directory is the URL of the authority's directory, never empty.
 	Directory string
-	// CAFile and CAPool are what the directory's own certificate has to descend
-	// from, the file and its PEM bytes as loaded; empty: the system's.
+	// CAFile and CAPool are the CAs that weir trusts for the directory's own certificate:
+	// the file, and its PEM bytes as loaded. Empty: the CAs of the system.
 	CAFile string
 	CAPool []byte
 	// KeyType is p256, p384, rsa2048 or rsa4096.
 	KeyType         string
 	ExternalAccount *ExternalAccount // nil: none
-	// Challenges are those that may be used; never empty. DNS is set if and only
-	// if DNS-01 is among them, and then it is the only one.
+	// Challenges are the challenges that weir may use; never empty. DNS is set if and
+	// only if DNS-01 is in the list, and then DNS-01 is the only challenge.
 	Challenges []Challenge
 	DNS        *DNSChallenge
 	OnDemand   *OnDemand // nil: only Hosts
-	// Storage is where keys, certificates and accounts are kept, and shared by
-	// replicas: an absolute directory, or a redis:// or rediss:// URL. Never empty.
+	// Storage is where weir keeps keys, certificates and accounts, and where replicas
+	// share them: an absolute directory, or a redis:// or rediss:// URL. Never empty.
 	Storage Secret
 }
 
-// Challenge is a way to prove that one has a name.
+// Challenge is a way to prove the control of a name.
 type Challenge string
 
 // The challenges of RFC 8555, section 8, and RFC 8737.
@@ -245,39 +259,44 @@ const (
 	ChallengeDNS01     Challenge = "dns-01"
 )
 
-// ExternalAccount binds the ACME account to one that the authority knows (RFC 8555, section 7.3.4).
+// ExternalAccount binds the ACME account to an account that the authority knows (RFC
+// 8555, section 7.3.4).
 type ExternalAccount struct {
 	KeyID  string
 	MACKey Secret // base64url, as authorities hand it out
 }
 
-// DNSChallenge says how TXT records are set for DNS-01.
+// DNSChallenge sets how weir writes TXT records for DNS-01.
 type DNSChallenge struct {
 	RFC2136 RFC2136
-	// Resolvers are host:port of name servers that are asked whether a record is there; empty: the system's.
+	// Resolvers are host:port of the name servers that weir asks whether a record exists;
+	// empty: the system's.
 	Resolvers []string
-	// PropagationDelay is waited before the first look, 0 or more;
-	// PropagationTimeout is how long to look, and negative where nobody looks.
+	// PropagationDelay is how long weir waits before the first look, 0 or more.
+	// PropagationTimeout is how long weir looks for the record; negative: weir does not
+	// look.
 	PropagationDelay, PropagationTimeout time.Duration
 }
 
-// RFC2136 is a name server that takes dynamic updates, signed by a TSIG key (RFC 8945).
+// RFC2136 is a name server that accepts dynamic updates, signed by a TSIG key (RFC 8945).
 type RFC2136 struct {
 	Server       string // host:port
 	KeyName      string
-	KeyAlgorithm string // hmac-sha256 and the like
+	KeyAlgorithm string // for example hmac-sha256
 	Key          Secret // base64
 }
 
-// OnDemand lets certificates be got when a client first asks for a name. At least one of Ask and Hosts is set.
+// OnDemand: weir gets a certificate when a client first asks for its name. At least one
+// of Ask and Hosts is set.
 type OnDemand struct {
-	// Ask is a URL that is asked with ?domain=NAME; 200 allows the name.
+	// Ask is the URL that weir requests with ?domain=NAME; status 200 allows the name.
 	Ask string
-	// Hosts are patterns; a name has to match one if there are any.
+	// Hosts are patterns. If there are any, a name must match one of them.
 	Hosts []string
-	// Timeout bounds how long a handshake waits; the certificate is got on in the background.
+	// Timeout limits how long a handshake waits. weir continues to get the certificate in
+	// the background.
 	Timeout time.Duration
-	// Concurrent bounds how many certificates are being got at once, at least 1.
+	// Concurrent limits how many certificates weir gets at the same time, at least 1.
 	Concurrent int
 }
 
@@ -285,23 +304,24 @@ type OnDemand struct {
 type ECHKey struct {
 	Position Position
 	File     string
-	PEM      []byte // the file's content as it was when the configuration was loaded
+	PEM      []byte // the content of the file when the configuration was loaded
 }
 
-// ClientAuthMode reports whether a client certificate is asked for or demanded.
+// ClientAuthMode is whether weir requests or requires a client certificate.
 type ClientAuthMode string
 
-// The client authentication modes. A certificate that is given is verified in both.
+// The client authentication modes. In both, weir verifies a certificate that the client
+// sends.
 const (
 	ClientAuthNone    ClientAuthMode = ""
 	ClientAuthRequest ClientAuthMode = "request"
 	ClientAuthRequire ClientAuthMode = "require"
 )
 
-// ClientCertField is a part of a client certificate that can be passed on.
+// ClientCertField is a part of a client certificate that weir can pass to backends.
 type ClientCertField string
 
-// The parts of a client certificate, and the fields that carry them.
+// The parts of a client certificate, and the HTTP headers that carry them.
 const (
 	ClientCertSubject     ClientCertField = "subject"     // X-Client-Cert-Subject, RFC 4514
 	ClientCertSAN         ClientCertField = "san"         // X-Client-Cert-SAN
@@ -310,7 +330,8 @@ const (
 	ClientCertChain       ClientCertField = "chain"       // Client-Cert-Chain, RFC 9440
 )
 
-// TLSPolicy says which versions, suites and client certificates are accepted, and from whom.
+// TLSPolicy is the accepted versions, suites and client certificates, and the clients to
+// which this applies.
 type TLSPolicy struct {
 	Name     string
 	Position Position
@@ -322,19 +343,22 @@ type TLSPolicy struct {
 	Curves         []uint16
 	ClientAuth     ClientAuthMode
 	ClientAuthCA   string // file; set whenever ClientAuth is
-	ClientAuthPool []byte // the PEM bytes of ClientAuthCA as they were when the configuration was loaded
+	ClientAuthPool []byte // the PEM bytes of ClientAuthCA when the configuration was loaded
 	// ClientAuthCRL are files of revocation lists. If there are any, weir refuses a client
 	// certificate unless a list of each CA in its chain shows that it is not revoked.
 	ClientAuthCRL []string
-	// ClientAuthForward says which fields tell a backend of a verified client certificate.
+	// ClientAuthForward lists the HTTP headers in which weir passes a verified client
+	// certificate to a backend.
 	ClientAuthForward []ClientCertField
-	// SHA1 admits clients that offer only SHA-1 signatures; all others get better ones.
+	// SHA1 accepts clients that offer only SHA-1 signatures; all other clients get better
+	// signatures.
 	SHA1 bool
-	// From limits the policy to these client networks; all others get the default policy. Empty: everyone.
+	// From limits the policy to these client networks; all other clients get the default
+	// policy. Empty: all clients.
 	From []netip.Prefix
 }
 
-// TLSMode reports whether weir opens a host's TLS.
+// TLSMode is whether weir decrypts the TLS of a host.
 type TLSMode string
 
 // The TLS modes of a host on a tls listener.
@@ -346,51 +370,54 @@ const (
 // Path is a pattern of a route: an exact path, or a prefix that ends at a segment border.
 type Path struct {
 	Exact bool
-	// Closed marks a path that weir closes for everybody. It matches all paths that an
-	// endpoint may treat as the same: with escapes, with doubled slashes, and in any case.
-	// Begins matches every path that begins with the text, also within a segment. Only
-	// paths of objects have these two, never paths of the file.
+	// Closed marks a path that weir closes for all clients. It matches all paths that an
+	// endpoint may treat as the same: with escapes, with doubled slashes, and in any
+	// case. Begins matches every path that begins with the text, also within a segment.
+	// Only paths from Kubernetes objects have Closed or Begins, never paths of the file.
 	Closed, Begins bool
 	Value          string // begins with a slash
 }
 
-// Route sends what matches to a backend.
+// Route sends matching requests or connections to a backend.
 type Route struct {
-	// Name is never empty; the default is listener/host/path. A route of the file
-	// whose hosts inherit different TLSPolicy or TLS values is several Routes of one name.
+	// Name is never empty; the default is listener/host/path. If the hosts of a route of
+	// the file inherit different values of TLSPolicy or TLS, the route becomes several
+	// Routes with the same name.
 	Name      string
 	Position  Position
-	Namespace string // of the object that the route was made from; empty: none
+	Namespace string // namespace of the object from which the route was made; empty: none
 	Listeners []string
-	// Hosts are lower case, without port and trailing dot; "*." is exactly one
+	// Hosts are lower case, without port and trailing dot; "*." stands for exactly one
 	// leftmost label. Empty: every host.
 	Hosts []string
-	// Paths is empty for every path.
+	// Paths; empty: every path.
 	Paths []Path
-	// TLSPolicy and TLS are resolved: a route that names none has what its
-	// host has through other routes on the same listener, else the defaults.
+	// TLSPolicy and TLS are resolved: a route that sets none inherits the value that
+	// other routes on the same listener set for its host, else the default.
 	TLSPolicy string
 	TLS       TLSMode
-	// ALPN has the protocols that weir offers clients if it opens the TLS of a tunnel, the
-	// preferred one first. Empty: no protocol is negotiated, whatever a client offers.
+	// ALPN lists the protocols that weir offers clients if it decrypts the TLS of a
+	// tunnel, the preferred protocol first. Empty: weir negotiates no protocol, whatever
+	// a client offers.
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string    // empty: all is redirected
-	Redirect   *Redirect // nil: nothing is; with a Backend, what did not come by https to a trusted sender
-	HSTS       *HSTS     // nil: responses say nothing of it
-	// MaxBody bounds a request body in bytes (413 beyond); 0: no bound.
+	Backend    string    // empty: weir redirects all requests
+	Redirect   *Redirect // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS       *HSTS     // nil: weir adds no HTTP header for it
+	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
-	// MaxLifetime ends a tunnel of this route however busy it is; 0: no bound.
+	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
+	// limit.
 	MaxLifetime time.Duration
-	// TunnelIdle overrides the listener's; 0: the listener's.
+	// TunnelIdle overrides the TunnelIdle of the listener; 0: no override.
 	TunnelIdle time.Duration
-	// Closure is the reason why the route answers every request with 503; nil: the route is
-	// open. Only routes made from Kubernetes objects can be closed.
+	// Closure is the reason why the route answers every request with 503; nil: the route
+	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure
 }
 
-// Closure is why a route is closed. weir answers its requests with 503.
+// Closure is the reason why a route is closed. weir answers its requests with 503.
 type Closure struct {
 	Reason string // for metrics and the access log, such as closed_by_annotation
 	Why    string // for the access log: which annotation of which object
@@ -399,15 +426,15 @@ type Closure struct {
 // OnlyRedirects reports whether no request of the route reaches a backend.
 func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
 
-// Redirect answers requests with the same URL over https.
+// Redirect answers a request with a redirect to the same URL over https.
 type Redirect struct {
-	Port   int // 443 is left out of the URL
+	Port   int // weir omits 443 from the URL
 	Status int // 301, 302, 307 or 308
 }
 
-// HSTS is what Strict-Transport-Security says in responses over TLS (RFC 6797).
+// HSTS is the content of Strict-Transport-Security in responses over TLS (RFC 6797).
 type HSTS struct {
-	MaxAge            time.Duration // 0 ends what was promised before
+	MaxAge            time.Duration // 0 ends an earlier promise
 	IncludeSubdomains bool
 	Preload           bool
 }
@@ -418,14 +445,15 @@ type Health struct {
 	Network      string
 	Address      string
 	RequireLocal []string // backends
-	// From lists who may send a PROXY header to the port; nil: anyone.
+	// From lists the networks whose peers may send a PROXY header to the port; nil: any
+	// peer.
 	From []netip.Prefix
 }
 
-// Drain says how weir ends.
+// Drain sets how weir shuts down.
 type Drain struct {
-	LameDuck time.Duration // unhealthy, still taking connections
-	Timeout  time.Duration // then running work may take this long
+	LameDuck time.Duration // weir reports unhealthy, and still accepts connections
+	Timeout  time.Duration // then open connections have this time to finish
 }
 
 // ClientLimits define the client networks.
@@ -437,9 +465,11 @@ type ClientLimits struct {
 
 // Limits protect the process as a whole.
 type Limits struct {
-	// MaxConnections bounds client connections over all listeners; 0: by descriptors alone.
+	// MaxConnections limits client connections over all listeners; 0: only descriptors
+	// limit them.
 	MaxConnections int
-	// Pending limits connections whose PROXY header or handshake is not complete, in total and per client network.
+	// Pending limits connections whose PROXY header or handshake is not complete, in
+	// total and per client network.
 	Pending          int
 	PendingPerSource int
 	// Clients defines the client networks.
@@ -447,10 +477,10 @@ type Limits struct {
 	// Memory limits the memory that client connections make weir hold, in bytes; 0: a share
 	// of the available memory.
 	Memory int64
-	// HeadBytes and HeadFields bound a request or response head.
+	// HeadBytes and HeadFields limit a request or response head.
 	HeadBytes  int
 	HeadFields int
-	// Loop is how often a request or a tunnel's connection may pass this process, at least
-	// 1.
+	// Loop is how often a request or a tunnel's connection may visit this process, at
+	// least 1.
 	Loop int
 }

@@ -41,8 +41,8 @@ type RevocationList struct {
 	List *x509.RevocationList
 	// Serials are the serial numbers of revoked certificates, big endian, sorted.
 	Serials []string
-	// Names are the distribution points that the list is for. It covers only certificates that name one of them.
-	// Empty: all.
+	// Names are the distribution points that the list is for. It covers only certificates
+	// that name one of them. Empty: all.
 	Names []string
 	// OnlyUsers and OnlyCAs mean that the list covers only certificates of that kind.
 	OnlyUsers, OnlyCAs bool

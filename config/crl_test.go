@@ -64,7 +64,7 @@ func idp(der ...byte) pkix.Extension {
 	return pkix.Extension{Id: oidDistribution, Critical: true, Value: append([]byte{0x30, byte(len(der))}, der...)}
 }
 
-// A list that cannot say for every certificate whether it is revoked must be refused.
+// weir refuses a list that does not show for every certificate whether it is revoked.
 func TestRevocationLists(t *testing.T) {
 	ca := newListMaker(t, "ca")
 	now := time.Now()

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A draft is a configuration while it is decoded and validated. Everything in
-// it is held by pointer: its places are keyed by them.
+// A draft is a configuration during decoding and validation. Its elements are pointers,
+// because the map of their places uses the pointers as keys.
 type draft struct {
 	*decoder
 	inUse        InUse // see Reload
@@ -34,23 +34,23 @@ type draft struct {
 	accessLog    *AccessLog
 	limits       Limits
 	headSize     int64
-	shared       Secret // the top level's storage
+	shared       Secret // the storage of the top level
 	echKeys      []*ECHKey
 	kubernetes   *Kubernetes
 
-	groups map[hostOn]*group      // TLS settings that routes name, by listener and host
+	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files
-	unread bool                   // a certificate file could not be read, so that its names are unknown
+	unread bool                   // weir could not read a certificate file, so its names are unknown
 }
 
 const (
 	day         = 24 * time.Hour
 	maxNumber   = 10_000_000
-	defaultNode = "localhost" // where the machine cannot say its own name
+	defaultNode = "localhost" // if the machine has no name
 )
 
-// decode fills v from the document's root; defaults first.
+// decode fills v from the document's root, and sets defaults first.
 func (v *draft) decode(root *yaml.Node) {
 	v.landlock, v.seccomp = true, true
 	v.admin = &Admin{Network: "tcp", Address: "127.0.0.1:8087"}
@@ -87,12 +87,12 @@ func (v *draft) decode(root *yaml.Node) {
 		{"kubernetes", v.kubernetesSource},
 	}...)
 	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
-		v.drain.LameDuck = 0 // neither a load balancer nor the cluster learns of the drain
+		v.drain.LameDuck = 0 // neither a load balancer nor the cluster sees the drain
 	}
 	v.require(there, root, path{}, "listeners", `"listeners: {web: {address: \":8080\", protocol: http}}"`)
 }
 
-// parseUser checks the form only; whether the user exists depends on the machine.
+// parseUser checks only the form: whether the user exists depends on the machine.
 func parseUser(s string) (string, error) {
 	name, group, withGroup := strings.Cut(s, ":")
 	if name == "" || withGroup && group == "" || strings.ContainsAny(s, " \t/") || strings.Contains(group, ":") {
@@ -115,7 +115,7 @@ func (v *draft) every(one setter) setter {
 	}
 }
 
-// NewListener is a listener with the defaults of the file, and no address.
+// NewListener returns a listener with the defaults of the file, and without an address.
 func NewListener(name string) Listener {
 	return Listener{Name: name, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{
 		Handshake:   10 * time.Second,
@@ -191,7 +191,7 @@ func (d *decoder) listenerProtocol(dst *Protocol) setter {
 	}
 }
 
-// listenerHTTP2 takes a truth value for one of "offer".
+// listenerHTTP2 accepts a boolean as a short form of "offer".
 func (v *draft) listenerHTTP2(l *Listener) setter {
 	return func(n *yaml.Node, p path) {
 		v.mark(&l.HTTP2, n, p)

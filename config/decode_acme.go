@@ -44,7 +44,7 @@ func (v *draft) acme(c *Certificate) setter {
 			v.failAt(v.places[staging], "stands for Let's Encrypt's staging directory, and directory names another; keep one")
 		case *staging:
 			a.Directory = letsEncryptStaging
-		case !there["directory"]: // a wrong one stays empty, so that no rules of Let's Encrypt are held against the hosts
+		case !there["directory"]: // a wrong directory stays empty, so that weir does not check the hosts by the rules of Let's Encrypt
 			a.Directory = letsEncrypt
 		}
 		v.settleChallenges(a)
@@ -55,8 +55,8 @@ func (d *decoder) challenge(dst *Challenge) setter {
 	return choice(d, dst, ChallengeHTTP01, ChallengeTLSALPN01, ChallengeDNS01)
 }
 
-// settleChallenges fills in the default, and reports challenges that do not go
-// together: the library uses DNS-01 alone where it may use it.
+// settleChallenges fills in the default, and reports challenges that cannot be combined:
+// the ACME library uses only DNS-01 if DNS-01 is allowed.
 func (v *draft) settleChallenges(a *ACME) {
 	byDNS := slices.Contains(a.Challenges, ChallengeDNS01)
 	at := v.places[&a.Challenges]
@@ -65,7 +65,7 @@ func (v *draft) settleChallenges(a *ACME) {
 		a.Challenges = []Challenge{ChallengeDNS01}
 	case !v.given(&a.Challenges):
 		a.Challenges = []Challenge{ChallengeHTTP01, ChallengeTLSALPN01}
-	case len(a.Challenges) == 0 || slices.Contains(a.Challenges, ""): // was reported
+	case len(a.Challenges) == 0 || slices.Contains(a.Challenges, ""): // already reported
 	case byDNS && len(a.Challenges) > 1:
 		v.failAt(at, "dns-01 cannot be combined with other challenges; take it out, or split this into two entries")
 	case byDNS && a.DNS == nil:
@@ -155,8 +155,8 @@ func parseNameServer(s string) (string, error) {
 	return parseEndpoint(s)
 }
 
-// parseKeyName brings the name of a TSIG key, which has the form of a host name,
-// into its canonical form (RFC 8945, section 4.3.3), without the dot at the end.
+// parseKeyName converts the name of a TSIG key, which has the form of a host name, to its
+// canonical form (RFC 8945, section 4.3.3), without the dot at the end.
 func parseKeyName(s string) (string, error) {
 	name := strings.TrimSuffix(strings.ToLower(s), ".")
 	for label := range strings.SplitSeq(name, ".") {
@@ -175,7 +175,8 @@ func parseEmail(s string) (string, error) {
 	return s, nil
 }
 
-// webURL decodes an http or https URL without a password, which would be shown.
+// webURL decodes an http or https URL without a password, because errors and logs show
+// the URL.
 func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error) setter {
 	parse := func(s string) (string, error) {
 		u, err := url.Parse(s)
@@ -197,7 +198,7 @@ func (d *decoder) webURL(dst *string, example string, check func(*url.URL) error
 	}
 }
 
-// checkDirectory demands https, but for tests on one machine.
+// checkDirectory requires https, except for tests on one machine.
 func checkDirectory(u *url.URL) error {
 	if u.Scheme == "http" && !isLoopbackHost(u.Hostname()) {
 		return errors.New("is not encrypted, so an attacker in the network could impersonate the authority; write https://")
@@ -217,11 +218,11 @@ func isLoopbackHost(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// placeholder is what stands in the place of a secret.
+// placeholder replaces a secret in output.
 const placeholder = "(hidden)"
 
-// secret decodes text that no error shows, wherever it came from. The errors of
-// parse say nothing of the text.
+// secret decodes text that no error shows, wherever the text came from. The errors of
+// parse must not quote the text.
 func (d *decoder) secret(dst *Secret, parse func(string) (string, error)) setter {
 	return func(n *yaml.Node, p path) {
 		s, ok := d.str(dst, n, p)
@@ -241,7 +242,7 @@ func (d *decoder) secret(dst *Secret, parse func(string) (string, error)) setter
 	}
 }
 
-// parseMACKey takes base64url with padding and without, and returns it without.
+// parseMACKey accepts base64url with or without padding, and returns it without padding.
 func parseMACKey(s string) (string, error) {
 	s = strings.TrimRight(s, "=")
 	key, err := base64.RawURLEncoding.DecodeString(s)

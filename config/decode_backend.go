@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// NewBackend is a backend with the defaults of the file, and no endpoints.
+// NewBackend returns a backend with the defaults of the file, and without endpoints.
 func NewBackend(name string) Backend {
 	return Backend{
 		Name:     name,
@@ -63,15 +63,15 @@ func (d *decoder) backendProtocol(dst *Protocol) setter {
 		d.mark(dst, n, p)
 		before := len(d.errs)
 		if known(n, p); len(d.errs) != before {
-			*dst = "" // unknown: no other error may build on it
+			*dst = "" // unknown: it must not cause other errors
 		}
 	}
 }
 
-// Leniency names a fault of HTTP/1.1 responses.
+// Leniency is a fault of HTTP/1.1 responses that a backend may accept.
 type Leniency string
 
-// The faults of HTTP/1.1 responses that a backend may accept.
+// The faults of HTTP/1.1 responses.
 const (
 	BareLF            Leniency = "bare_lf"
 	ChunkedHTTP10     Leniency = "chunked_http10"
@@ -120,7 +120,8 @@ func (v *draft) endpoint(e *Endpoint, n *yaml.Node, p path) {
 	v.require(there, n, p, "address", `"10.0.0.1:8080"`)
 }
 
-// inherit stands for the backend's send_proxy until the whole backend is decoded.
+// inherit means the backend's send_proxy, which is known when the whole backend is
+// decoded.
 const inherit = -1
 
 func (d *decoder) sendProxy(dst *int) setter {
@@ -173,7 +174,7 @@ func (v *draft) healthCheck(b *Backend) setter {
 			}
 		}
 		switch {
-		case n.Kind != yaml.MappingNode: // was reported
+		case n.Kind != yaml.MappingNode: // already reported
 		case kinds > 1:
 			v.fail(n, p, "has more than one of http, grpc and tcp; keep one, an http or grpc check opens the connection as well")
 		case kinds == 0:

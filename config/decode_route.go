@@ -38,7 +38,7 @@ func (v *draft) route(n *yaml.Node, p path) {
 	}
 }
 
-// maxCombinations bounds listeners times hosts times paths of one route.
+// maxCombinations limits the product of listeners, hosts and paths of one route.
 const maxCombinations = 100_000
 
 func (d *decoder) host(dst *string) setter {
@@ -49,8 +49,8 @@ func (d *decoder) path(dst *Path) setter {
 	return parsed(d, dst, "a path that begins with a slash", parsePath)
 }
 
-// parsePath refuses what could never match: weir answers 400 to dot segments
-// and backslashes, and a target has neither blanks nor bytes beyond ASCII.
+// parsePath refuses paths that can never match: weir answers 400 to dot segments and
+// backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
 func parsePath(s string) (Path, error) {
 	value, exact := strings.CutPrefix(s, "=")
 	lower := strings.ToLower(value)

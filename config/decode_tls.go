@@ -28,7 +28,7 @@ func (v *draft) certificate(n *yaml.Node, p path) {
 	c.NoOCSP = !*ocsp
 	files := there["cert"] || there["key"]
 	switch {
-	case n.Kind != yaml.MappingNode: // was reported
+	case n.Kind != yaml.MappingNode: // already reported
 	case files && there["self_signed"]:
 		v.fail(n, p, "has both files and self_signed; split it into two entries")
 	case files && there["acme"]:
@@ -61,7 +61,8 @@ func (v *draft) ech(n *yaml.Node, p path) {
 	}
 }
 
-// clientCertFields decodes a list that may be empty: then nothing is passed on.
+// clientCertFields decodes a list that may be empty: then weir passes nothing to the
+// backend.
 func (v *draft) clientCertFields(dst *[]ClientCertField) setter {
 	one := func(dst *ClientCertField) setter {
 		return choice(v.decoder, dst, ClientCertSubject, ClientCertSAN, ClientCertFingerprint, ClientCertCertificate, ClientCertChain)
@@ -76,7 +77,8 @@ func (v *draft) clientCertFields(dst *[]ClientCertField) setter {
 	}
 }
 
-// challengePolicy is no policy's name: package proxy has it in the place of one.
+// challengePolicy is not allowed as a policy name: package proxy uses it in place of a
+// policy.
 const challengePolicy = "acme-tls-alpn-01"
 
 func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
@@ -106,12 +108,12 @@ func (v *draft) tlsPolicy(name string, key, n *yaml.Node, p path) {
 	}...)...)
 }
 
-// versionNames are the versions by the number behind "1.".
+// versionNames are the versions, by the number after "1.".
 var versionNames = []string{"1.0", "1.1", "1.2", "1.3"}
 
 func versionName(v uint16) string { return versionNames[v-tls.VersionTLS10] }
 
-// version takes a number as well: 1.0 reads as "1.0" either way.
+// version also accepts a number: 1.0 has the text "1.0" with and without quotes.
 func (d *decoder) version(dst *uint16) setter {
 	return func(n *yaml.Node, p path) {
 		s, ok := d.scalar(dst, n, p, `a TLS version such as "1.2"`, "!!str", "!!float")
@@ -139,12 +141,12 @@ func suiteByID(id uint16) *tls.CipherSuite {
 	return nil
 }
 
-// worksWith reports whether s can be negotiated in version.
+// worksWith reports whether a handshake with version can negotiate s.
 func worksWith(s *tls.CipherSuite, version uint16) bool {
 	return slices.Contains(s.SupportedVersions, version)
 }
 
-// secureSuites are the suites of a policy that names none.
+// secureSuites are the suites of a policy that sets none.
 func secureSuites() (ids []uint16) {
 	for _, s := range tls.CipherSuites() {
 		if worksWith(s, tls.VersionTLS12) {
@@ -180,7 +182,7 @@ func parseSuite(s string) (uint16, error) {
 	return 0, fmt.Errorf(`is not a cipher suite that weir has; write an IANA name such as "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"`)
 }
 
-// curves by the names that this configuration and IANA give them.
+// curves has the names of curves in this configuration and at IANA.
 var curves = []struct {
 	name, iana string
 	id         tls.CurveID

@@ -7,28 +7,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A decoder turns YAML nodes into values and collects every error on the way.
-// What could not be decoded stays at its default, so that the rest can still be
-// looked at.
+// A decoder converts YAML nodes to values and collects all errors. A value that it cannot
+// decode keeps its default, so that the rest can still be checked.
 type decoder struct {
 	file  string
 	env   func(string) (string, bool)
 	errs  Errors
 	warns Errors
 
-	// hidden are the scalars that came from the environment: never printed.
-	// broken are those that could not be replaced: reported, not decoded.
+	// hidden are the scalars that came from the environment: never printed. broken are
+	// the scalars whose variables could not be replaced: reported, not decoded.
 	hidden, broken map[*yaml.Node]bool
 
-	// places says where a value was written, by the pointer to where it went.
+	// places maps the pointer to a decoded value to the place where the file has the
+	// value.
 	places map[any]place
 
-	// known collects the keys of each section that was decoded, for the test
-	// that holds docs/configuration.md against them.
+	// known collects the keys of each decoded section. A test compares them with
+	// docs/configuration.md.
 	known map[string][]string
 }
 
-// place is where something was written.
+// place is the place of a value in a file.
 type place struct {
 	Position
 	path   path
@@ -43,8 +43,8 @@ func newDecoder(file string, env func(string) (string, bool)) *decoder {
 	}
 }
 
-// path is where in the tree a value is: as errors show it
-// (listeners.web.address) and as the documentation does (listeners.NAME.address).
+// path is the path of a value in the tree: in the form of errors (listeners.web.address)
+// and in the form of the documentation (listeners.NAME.address).
 type path struct{ shown, pattern string }
 
 func (p path) key(k string) path {
@@ -87,18 +87,18 @@ func (at place) say(format string, args ...any) Error {
 	return Error{at.Position, message}
 }
 
-// mark remembers that what dst points to was written at n.
+// mark records that the value at dst was written at n.
 func (d *decoder) mark(dst any, n *yaml.Node, p path) {
 	d.places[dst] = place{d.at(n), p, d.hidden[n]}
 }
 
-// given reports whether the file has the key that dst was read for, with a valid value or not.
+// given reports whether the file has the key of dst, even with an invalid value.
 func (d *decoder) given(dst any) bool {
 	_, ok := d.places[dst]
 	return ok
 }
 
-// quote is a value as errors show it.
+// quote returns a value in the form in which errors show it.
 func (d *decoder) quote(dst any, value string) string {
 	if d.places[dst].hidden {
 		return "the value from the environment"
@@ -129,7 +129,7 @@ type field struct {
 	set setter
 }
 
-// section decodes a mapping with the given keys, and returns those that are there.
+// section decodes a mapping with the given keys, and returns the keys that it contains.
 func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[string]bool) {
 	there = map[string]bool{}
 	keys := make([]string, len(fields))
@@ -148,7 +148,7 @@ func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[stri
 		right := fmt.Sprintf("; known here: %s", strings.Join(keys, ", "))
 		if near := nearest(key.Value, keys); near != "" {
 			right = fmt.Sprintf("; did you mean %q?", near)
-			there[near] = true // misspelt is not missing
+			there[near] = true // a misspelled key is not reported as missing, too
 		} else if len(keys) == 0 {
 			right = "; nothing belongs here, write {}"
 		}
@@ -157,10 +157,10 @@ func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[stri
 	return there
 }
 
-// set calls s unless there is nothing to decode.
+// set calls s, unless the key has no value to decode.
 func (d *decoder) set(s setter, key, value *yaml.Node, p path) {
 	switch value = follow(value); {
-	case d.broken[value]: // was reported
+	case d.broken[value]: // already reported
 	case isNull(value):
 		d.fail(key, p, "has no value; give it one, or take the key out")
 	default:
@@ -204,7 +204,7 @@ var mappings = map[string]string{
 	"kubernetes":                      `"kubernetes: {}"`,
 }
 
-// mapping calls each for every pair, once per key.
+// mapping calls each for every pair, and reports repeated keys.
 func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		example := mappings[p.pattern]
@@ -231,7 +231,7 @@ func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)
 	}
 }
 
-// list decodes a list whose elements may not repeat. Elements that are wrong stay zero.
+// list decodes a list whose elements must differ. Elements with an error stay zero.
 func list[T comparable](d *decoder, dst *[]T, one func(dst *T) setter) setter {
 	return func(n *yaml.Node, p path) {
 		d.mark(dst, n, p)
@@ -258,7 +258,7 @@ func list[T comparable](d *decoder, dst *[]T, one func(dst *T) setter) setter {
 	}
 }
 
-// elements returns the elements of the list n, aliases followed.
+// elements returns the elements of the list n, with aliases resolved.
 func (d *decoder) elements(n *yaml.Node, p path) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode {
 		d.fail(n, p, "has to be a list, not %s; write [...]", d.kind(n))
@@ -278,15 +278,16 @@ func (d *decoder) elements(n *yaml.Node, p path) []*yaml.Node {
 	return elements
 }
 
-// require reports that a key is missing from the section that begins at n.
-// example is a value that would be right.
+// require reports that a key is missing from the section that begins at n. example is a
+// valid value.
 func (d *decoder) require(there map[string]bool, n *yaml.Node, p path, key, example string) {
 	if !there[key] && n.Kind == yaml.MappingNode {
 		d.fail(n, p, "%s is missing; give it, such as %s", key, example)
 	}
 }
 
-// follow returns what an alias stands for. The expander made sure that it ends.
+// follow returns the node to which an alias refers. The expander made sure that aliases
+// form no loop.
 func follow(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -296,7 +297,7 @@ func follow(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// kind says what n is, for errors.
+// kind names the kind of n, for errors.
 func (d *decoder) kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// everyKey is a configuration that visits every section there is.
+// everyKey is a configuration with every section.
 const everyKey = `listeners:
   web: {address: ":80", protocol: http, http2: {max_streams: 5}, timeouts: {handshake: 5s}}
 proxy_protocol: {p: {rules: [{from: [10.0.0.0/8], header: require}]}}
@@ -52,7 +52,7 @@ limits: {pending: 1, clients: {prefix: {ipv4: 24}}}
 kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}}
 `
 
-// knownKeys are the keys that the loader knows, as listeners.NAME.address.
+// knownKeys returns the keys that the loader knows, in the form listeners.NAME.address.
 func knownKeys(t *testing.T) []string {
 	t.Helper()
 	d := newDecoder("weir.yaml", environment)
@@ -81,7 +81,8 @@ var (
 const documentation = "../docs/configuration.md"
 
 // TestDocumentation: every key that the loader knows is in the documentation,
-// with a type, a default where there is one, a meaning and an example; and the reverse.
+// with a type, a default if there is one, a meaning and an example. The documentation has
+// no other keys.
 func TestDocumentation(t *testing.T) {
 	data, err := os.ReadFile(documentation)
 	if err != nil {
@@ -139,7 +140,7 @@ func TestDocumentedFilesLoad(t *testing.T) {
 	}
 }
 
-// TestExamples: every example loads as it stands and makes no warnings.
+// TestExamples: every example loads unchanged, and without warnings.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < 5 {

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Effective is the configuration as it takes effect, as YAML: defaults filled
-// in, the environment replaced. It names key files and shows nothing of what is
-// in them, and "(hidden)" stands in the place of secrets, as its first line then
-// says; but for those it loads again. The default of node is left out.
+// Effective returns the configuration in effect as YAML: defaults are filled in, and
+// variables of the environment are replaced. It names key files but does not show their
+// content. "(hidden)" replaces secrets; the first line then says so. Without secrets,
+// weir can load the text again. Effective omits the default of node.
 func (c *Config) Effective() []byte {
 	s := shower{}
 	text := c.render(&s)
@@ -27,8 +27,9 @@ func (c *Config) Effective() []byte {
 	return text
 }
 
-// EffectiveBeside is what c has beside the file that it was merged with, in the
-// words of a file: what a cluster's objects come to. It is no part of any file.
+// EffectiveBeside returns what c has in addition to the file that it was merged with: the
+// configuration made from a cluster's objects, in the format of a file. It is not part of
+// any file.
 func (c *Config) EffectiveBeside(file *Config) []byte {
 	root, s := tree{}, shower{}
 	putNames(&root, "listeners", c.Listeners[len(file.Listeners):], func(v Listener) string { return v.Name }, Listener.tree)
@@ -48,18 +49,18 @@ func (c *Config) EffectiveBeside(file *Config) []byte {
 	return root.yaml()
 }
 
-// A shower writes secrets, or only the part that others may see.
+// A shower writes secrets, or only the part that others are allowed to see.
 type shower struct {
 	reveal reveal
-	hid    bool // something was left out
+	hid    bool // it left out a part of a secret
 }
 
-// reveal says how much of a secret is written.
+// reveal is how much of a secret the shower writes.
 type reveal uint8
 
 const (
 	revealPublic  reveal = iota // what operators may see: the user of a storage, but not its password
-	revealNothing               // nothing from which a stranger could guess a secret
+	revealNothing               // nothing that helps a stranger to guess a secret
 	revealAll                   // the secrets themselves
 )
 
@@ -93,7 +94,7 @@ func (s *shower) url(text string) string {
 	return text
 }
 
-// render is the configuration with the secrets as s writes them.
+// render returns the configuration as YAML; s decides how it writes secrets.
 func (c *Config) render(s *shower) []byte {
 	root := tree{}
 	root.text("node", c.Node, c.NodeExplicit)
@@ -296,8 +297,8 @@ func (p TLSPolicy) tree() (t tree) {
 	return t
 }
 
-// routeTrees joins the Routes that one route of the file was split into: what
-// differs between them is inherited again when it is left out.
+// routeTrees joins the Routes that were made from one route of the file. It omits
+// settings in which they differ: Load lets the hosts inherit these again.
 func (c *Config) routeTrees(routes []Route) (all []tree) {
 	for i := 0; i < len(routes); {
 		r := routes[i]
@@ -320,7 +321,7 @@ func (c *Config) routeTrees(routes []Route) (all []tree) {
 	return all
 }
 
-// hasTLS reports whether one of r's listeners has TLS that r's keys speak of.
+// hasTLS reports whether one of r's listeners has TLS to which the TLS keys of r apply.
 func (c *Config) hasTLS(r Route) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool {
 		return l.Protocol == ProtocolTLS && slices.Contains(r.Listeners, l.Name)
@@ -457,7 +458,7 @@ func (b BackendTLS) fill(t *tree) {
 
 func proxyVersion(v int) string { return []string{"none", "v1", "v2"}[v] }
 
-// address is how an address is written in the file.
+// address returns an address as the file has it.
 func address(network, a string) string {
 	if network == "unix" {
 		return "unix:" + a
@@ -467,7 +468,7 @@ func address(network, a string) string {
 
 func prefixTexts(all []netip.Prefix) []string { return trees(all, netip.Prefix.String) }
 
-// trees applies one to all.
+// trees calls one for each element.
 func trees[T, R any](all []T, one func(T) R) (out []R) {
 	for _, v := range all {
 		out = append(out, one(v))
@@ -482,8 +483,8 @@ func (t *tree) put(key string, value *yaml.Node) {
 	t.content = append(t.content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
-// text writes s if there is something to write. A $ is doubled, or the loader
-// would take it for the beginning of a name.
+// text writes s if written is true. It doubles each $: otherwise the loader would take it
+// for the beginning of a variable.
 func (t *tree) text(key, s string, written bool) {
 	if written {
 		t.put(key, textNode(s))
@@ -504,7 +505,7 @@ func textsNode(all []string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: trees(all, textNode)}
 }
 
-// plain writes a number or a truth value.
+// plain writes a number or a boolean.
 func (t *tree) plain(key, s string) {
 	t.put(key, &yaml.Node{Kind: yaml.ScalarNode, Value: s})
 }
@@ -527,7 +528,8 @@ func (t *tree) items(key string, all []tree) {
 	}
 }
 
-// putNames writes a mapping of names in their alphabetical order: the file's has no meaning.
+// putNames writes a mapping of names in alphabetical order, because the order in the file
+// has no meaning.
 func putNames[T any](t *tree, key string, all []T, name func(T) string, one func(T) tree) {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b T) int { return strings.Compare(name(a), name(b)) })
 	var inner tree

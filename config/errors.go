@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// String is FILE:LINE:COLUMN as editors and terminals understand it.
+// String returns FILE:LINE:COLUMN, which editors and terminals understand.
 func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Error is one thing that is wrong with a configuration, and where.
+// Error is one error of a configuration, and its position.
 type Error struct {
 	Position Position
-	// Message says what is wrong and what would be right. It never contains a
-	// value that came from the environment.
+	// Message names the error and the correction. It never contains a value that came
+	// from the environment.
 	Message string
 }
 
-// Error is FILE:LINE:COLUMN: message.
+// Error returns FILE:LINE:COLUMN: message.
 func (e Error) Error() string { return e.Position.String() + ": " + e.Message }
 
-// Errors is everything that is wrong with a configuration, sorted by position.
+// Errors are all errors of a configuration, sorted by position.
 type Errors []Error
 
-// Error has one line for each error.
+// Error returns one line for each error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i := range e {
@@ -35,8 +35,8 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns e by position, without repetitions (a value behind an alias is
-// looked at once for each use).
+// sorted returns e by position, without duplicates (a value behind an alias is checked
+// once for each use).
 func (e Errors) sorted() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column))

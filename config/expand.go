@@ -7,21 +7,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxAliased bounds the values that aliases may stand for, all of them
-// together: a few nested aliases can otherwise mean billions.
+// maxAliased limits the total number of values that aliases expand to: a few nested
+// aliases can otherwise expand to billions.
 const maxAliased = 100_000
 
-// expander walks the tree once before it is decoded: it replaces what comes
-// from the environment and makes sure that aliases end.
+// expander walks the tree once before decoding. It replaces variables of the environment,
+// and makes sure that aliases do not form a loop.
 type expander struct {
 	*decoder
-	open    map[*yaml.Node]bool // the mappings and lists around the current node
+	open    map[*yaml.Node]bool // the mappings and lists that contain the current node
 	done    map[*yaml.Node]bool
 	aliased int
 }
 
-// expand reports whether the tree at n may be decoded: false for aliases
-// without an end.
+// expand reports whether the tree at n may be decoded. It returns false for aliases that
+// form a loop.
 func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
 	if inAlias {
 		if x.aliased++; x.aliased > maxAliased {
@@ -72,9 +72,9 @@ func (x *expander) scalar(n *yaml.Node) {
 	}
 }
 
-// replace puts values of the environment in the place of ${NAME} and
-// ${NAME:-default}, and $ in the place of $$. replaced says whether anything
-// came from the environment, be it a default. Errors contain no value.
+// replace replaces ${NAME} and ${NAME:-default} by values of the environment, and $$ by
+// $. replaced is true if the text contains a variable, even if its default was used.
+// Errors contain no value.
 func replace(s string, env func(string) (string, bool)) (text string, replaced bool, err error) {
 	var b strings.Builder
 	for {

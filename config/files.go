@@ -18,13 +18,15 @@ import (
 	"time"
 )
 
-// maxPEM bounds a certificate, key or CA file in bytes. The CA bundles of operating systems have a quarter of that.
+// maxPEM limits a certificate, key or CA file in bytes. The CA bundles of operating
+// systems have a quarter of that.
 const maxPEM = 1 << 20
 
-// renewBefore is from when on a certificate file's end is warned of.
+// renewBefore is how long before the end of a certificate in a file weir begins to warn.
 const renewBefore = 14 * day
 
-// Files lists the certificate, key, CA, revocation list, ECH and token files of the configuration, each once.
+// Files lists the certificate, key, CA, revocation list, ECH and token files of the
+// configuration, each file once.
 func (c *Config) Files() []string {
 	var all []string
 	for _, cert := range c.Certificates {
@@ -52,7 +54,8 @@ func (c *Config) Files() []string {
 	return slices.Compact(all)
 }
 
-// files makes the paths of files start at folder and checks what the files hold.
+// files makes relative file paths absolute, starting at folder, and checks the content of
+// the files.
 func (v *draft) files(folder string) {
 	resolve := func(paths ...*string) {
 		for _, p := range paths {
@@ -113,7 +116,8 @@ func (v *draft) files(folder string) {
 	}
 }
 
-// checkLogFolder reports that the folder of the access log is missing: weir creates the file, but not its folder.
+// checkLogFolder reports a missing folder of the access log: weir creates the file, but
+// not its folder.
 func (v *draft) checkLogFolder(file *string) {
 	folder := filepath.Dir(*file)
 	info, err := os.Stat(folder)
@@ -133,7 +137,7 @@ func (v *draft) certified(names []string) {
 	}
 }
 
-// acmeFiles reads the CA of a and settles its storage.
+// acmeFiles reads the CA file of a and sets its storage.
 func (v *draft) acmeFiles(a *ACME, folder string) {
 	if a.CAFile != "" {
 		a.CAPool = v.authorities(&a.CAFile)
@@ -147,8 +151,8 @@ func (v *draft) acmeFiles(a *ACME, folder string) {
 	}
 }
 
-// echKey checks that a file holds what nginx, HAProxy and OpenSSL read as an
-// ECH key as well, and returns its content.
+// echKey checks that a file contains an ECH key in the form that nginx, HAProxy and
+// OpenSSL also read, and returns its content.
 func (v *draft) echKey(file *string) []byte {
 	data, ok := v.read(file)
 	if !ok {
@@ -160,7 +164,8 @@ func (v *draft) echKey(file *string) []byte {
 	return data
 }
 
-// servedPair is pair, but that files which are in use already may be unusable.
+// servedPair is pair, except that it only warns of unusable files that are already in
+// use.
 func (v *draft) servedPair(cert, key *string) (names, kinds []string) {
 	before := len(v.errs)
 	if leaf := v.pair(cert, key); leaf != nil {
@@ -181,11 +186,11 @@ func (v *draft) servedPair(cert, key *string) (names, kinds []string) {
 	return names, nil
 }
 
-// keptFile is the end of the warning that a file cannot be used and that its former content
-// stays in use.
+// keptFile is the end of the warning that weir cannot use a file and keeps its former
+// content in use.
 const keptFile = "; its previous content stays in use"
 
-// KeptFiles counts the files that cannot be used, and whose former content stays in use.
+// KeptFiles counts the unusable files whose former content stays in use.
 func (c *Config) KeptFiles() (n int) {
 	for _, w := range c.Warnings {
 		if strings.HasSuffix(w.Message, keptFile) {
@@ -195,11 +200,11 @@ func (c *Config) KeptFiles() (n int) {
 	return n
 }
 
-// pair checks that certificate and key can be read and fit. It returns the
-// leaf, nil after an error.
+// pair checks that certificate and key can be read and belong together. It returns the
+// leaf certificate, or nil after an error.
 func (v *draft) pair(cert, key *string) *x509.Certificate {
 	if *cert == "" || *key == "" {
-		return nil // was reported
+		return nil // already reported
 	}
 	certPEM, okCert := v.read(cert)
 	keyPEM, okKey := v.read(key)
@@ -225,8 +230,9 @@ func (v *draft) pair(cert, key *string) *x509.Certificate {
 	return leaf
 }
 
-// CheckPair says what keeps a chain and its private key, both in PEM, from
-// being served; a KeyError if it is the key. Else it returns the chain's leaf.
+// CheckPair returns an error if weir cannot serve a chain and its private key, both in
+// PEM. The error is a KeyError if the key is the cause. Without an error it returns the
+// leaf.
 func CheckPair(certPEM, keyPEM []byte) (leaf *x509.Certificate, err error) {
 	all, err := certificatesOf(certPEM)
 	if err != nil {
@@ -238,19 +244,19 @@ func CheckPair(certPEM, keyPEM []byte) (leaf *x509.Certificate, err error) {
 	return all[0], usable(all[0])
 }
 
-// KeyError says that a private key cannot be used with its certificate.
+// KeyError means that a private key cannot be used with its certificate.
 type KeyError struct{ Err error }
 
-// Error says why, and what to give.
+// Error names the cause and the correction.
 func (e KeyError) Error() string {
 	return fmt.Sprintf("cannot be used with its certificate: %s; give the private key in PEM that the certificate was made for",
 		strings.TrimPrefix(e.Err.Error(), "tls: "))
 }
 
-// Unwrap returns what crypto/tls says.
+// Unwrap returns the error of crypto/tls.
 func (e KeyError) Unwrap() error { return e.Err }
 
-// usable refuses certificates that no handshake can succeed with.
+// usable returns an error for certificates with which every handshake would fail.
 func usable(leaf *x509.Certificate) error {
 	switch key := leaf.PublicKey.(type) {
 	case *ecdsa.PublicKey:
@@ -293,8 +299,8 @@ func (v *draft) authorities(file *string) []byte {
 	return data
 }
 
-// read returns what is in the file whose path is at dst. Only regular files
-// are read: a pipe or device might never end.
+// read returns the content of the file whose path is at dst. It reads only regular files:
+// a pipe or device might never end.
 func (v *draft) read(dst *string) ([]byte, bool) {
 	data, err := readRegular(*dst, maxPEM)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// folder is a temporary folder with certificates and keys in it.
+// folder is a temporary folder with certificates and keys.
 type folder struct {
 	*testing.T
 	path string
@@ -52,7 +52,7 @@ func (f folder) certificate(name string, curve elliptic.Curve, until time.Time, 
 	f.write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// parse parses text as a file in the folder, with the folder's name taken out of errors.
+// parse parses text as a file in the folder, and removes the folder's name from errors.
 func (f folder) parse(text string) (*Config, string) {
 	c, err := Parse(filepath.Join(f.path, "weir.yaml"), []byte(text), environment)
 	if err == nil {
@@ -127,7 +127,7 @@ func TestCertificateFiles(t *testing.T) {
 	reloads(t, c)
 }
 
-// Hosts of an ACME entry without any are those that the files are not for.
+// An ACME entry without hosts gets the hosts that the certificate files do not cover.
 func TestRouteHostsBesideFiles(t *testing.T) {
 	dir := folder{t, t.TempDir()}
 	dir.certificate("a", elliptic.P256(), time.Now().Add(20*day), "a.example.org", "*.dev.example.org")
@@ -197,7 +197,7 @@ func TestECHFiles(t *testing.T) {
 	reloads(t, c)
 }
 
-// Everything that is read from disk is watched.
+// weir watches every file that it reads.
 func TestFilesOfTLS(t *testing.T) {
 	dir := folder{t, t.TempDir()}
 	ca, err := os.ReadFile("testdata/ca.pem")

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// FuzzParse: nothing makes Parse panic or hang; every error has a position and a
-// message on one line; what is accepted has no zero timeout, and its effective
-// configuration is accepted too and has the same effect.
+// FuzzParse: no input makes Parse panic or hang; every error has a position and a message
+// on one line; an accepted configuration has no zero timeout, and its effective
+// configuration loads too and has the same effect.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("../examples/*.yaml")
 	for _, name := range append(files, "testdata/acceptance.yaml") {
@@ -105,7 +105,8 @@ func noZero(t *testing.T, what string, timeouts any) {
 	}
 }
 
-// wellCertified: each entry has one source, and what package tls/acme relies on.
+// wellCertified: each entry has one source, and satisfies the assumptions of package
+// tls/acme.
 func wellCertified(t *testing.T, c Certificate) {
 	t.Helper()
 	sources := 0

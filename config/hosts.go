@@ -10,16 +10,17 @@ import (
 // hostOn is a host on a listener; the host "" is every host.
 type hostOn struct{ listener, host string }
 
-// group has the TLS settings that the routes of one host on one tls listener name; "": no
-// route names one. policyBy and modeBy are these routes. http is the first route of the host
-// to a backend with HTTP, or without a backend; tunnel is the first one to a tcp backend.
+// group has the TLS settings that the routes of one host set on one tls listener; "": no
+// route sets the value. policyBy and modeBy are the routes that set them. http is the
+// first route of the host to a backend with HTTP, or without a backend; tunnel is the
+// first route to a tcp backend.
 type group struct {
 	policy, mode     string
 	policyBy, modeBy *Route
 	http, tunnel     *Route
 }
 
-// effective is what holds after the defaults.
+// effective returns the settings after the defaults are applied.
 func (g *group) effective() (policy string, mode TLSMode) {
 	policy, mode = DefaultTLSPolicy, TLSTerminate
 	if g != nil && g.policy != "" {
@@ -31,7 +32,8 @@ func (g *group) effective() (policy string, mode TLSMode) {
 	return policy, mode
 }
 
-// group collects what the routes say of each host's TLS and reports contradictions.
+// group collects the TLS settings of the routes for each host, and reports
+// contradictions.
 func (v *draft) group() {
 	v.groups = map[hostOn]*group{}
 	for _, r := range v.routes {
@@ -75,10 +77,10 @@ func (v *draft) join(r *Route, on hostOn) {
 	}
 }
 
-// lineOf names a route without its name, which may hold values of the environment.
+// lineOf names a route by its line: its name may contain values of the environment.
 func lineOf(r *Route) string { return fmt.Sprintf("the route on line %d", r.Position.Line) }
 
-// checkPassthrough reports hosts that are passed through and opened at once.
+// checkPassthrough reports hosts that have both passthrough and decrypted TLS.
 func (v *draft) checkPassthrough(r *Route) {
 	if r.FirstBytes != "" {
 		return
@@ -103,9 +105,9 @@ func (v *draft) checkPassthrough(r *Route) {
 	}
 }
 
-// checkClientAuth reports hosts that demand client certificates on a tls
-// listener and are served on an http listener, where nobody can show one. A
-// host that is only redirected there is not served.
+// checkClientAuth reports hosts that require client certificates on a tls listener and
+// that an http listener serves, where clients cannot send a certificate. A host is not
+// served there if its requests are only redirected.
 func (v *draft) checkClientAuth() {
 	plain := map[hostOn]*Route{}
 	for _, r := range v.routes {
@@ -121,19 +123,20 @@ func (v *draft) checkClientAuth() {
 	}
 	for _, r := range v.routes {
 		if r.FirstBytes != "" {
-			continue // tunnels, which no client certificate protects anywhere
+			continue // a tunnel; client certificates protect no tunnel on any listener
 		}
 		for _, l := range v.listenersOf(r) {
 			for _, h := range v.hostsOf(r) {
 				if v.reportPlain(plain, r, l, h) {
-					return // one is enough to tell what is wrong
+					return // one error is enough
 				}
 			}
 		}
 	}
 }
 
-// reportPlain looks both ways, as either side may name the host more precisely.
+// reportPlain checks both directions, because either side may name the host more
+// precisely.
 func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host string) bool {
 	for _, other := range v.listeners {
 		described := v.describeHost(r, host)
@@ -155,7 +158,8 @@ func (v *draft) reportPlain(plain map[hostOn]*Route, r *Route, l *Listener, host
 	return false
 }
 
-// asksForCertificates returns the name of the policy by which g is behind client_auth, or "".
+// asksForCertificates returns the name of the policy with client_auth that protects g, or
+// "".
 func (v *draft) asksForCertificates(g *group) string {
 	name, mode := g.effective()
 	if mode == TLSPassthrough || g.tunnel != nil {
@@ -163,7 +167,7 @@ func (v *draft) asksForCertificates(g *group) string {
 	}
 	t := v.policyNamed(name)
 	if t != nil && len(t.From) > 0 {
-		t = v.policyNamed(DefaultTLSPolicy) // for everybody else
+		t = v.policyNamed(DefaultTLSPolicy) // for all other clients
 	}
 	if t == nil || !v.given(&t.ClientAuth) {
 		return ""
@@ -171,7 +175,8 @@ func (v *draft) asksForCertificates(g *group) string {
 	return t.Name
 }
 
-// find looks a host up as a request would: itself, then its wildcard, then every host.
+// find looks up a host in the order of a request: the host itself, its wildcard, every
+// host.
 func find[T any](all map[hostOn]*T, listener, host string) *T {
 	if t := all[hostOn{listener, host}]; t != nil {
 		return t
@@ -184,8 +189,8 @@ func find[T any](all map[hostOn]*T, listener, host string) *T {
 	return all[hostOn{listener, ""}]
 }
 
-// split makes of r the routes whose hosts have one TLS policy and mode each.
-// What an http or tcp listener serves goes with the first of them.
+// split splits r into routes whose hosts all have one TLS policy and mode. http and tcp
+// listeners belong to the first of these routes.
 func (v *draft) split(r *Route) []Route {
 	type effect struct {
 		policy string

@@ -8,42 +8,48 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kubernetes says which of a cluster's objects weir serves beside the file.
+// Kubernetes selects the objects of a cluster that weir serves in addition to the file.
 type Kubernetes struct {
 	Position Position
-	// Kubeconfig is a file that says how to reach the API server; empty: as Pods do.
+	// Kubeconfig is a file with the settings for the API server; empty: the service
+	// account of the Pod.
 	Kubeconfig string
-	// Class is the name of the one IngressClass that is served; empty: all that name Controller.
+	// Class is the name of the only IngressClass that weir serves; empty: all that name
+	// Controller.
 	Class string
-	// Controller is what an IngressClass names in spec.controller to be served. Never empty.
+	// Controller is the value of spec.controller of the IngressClasses that weir serves.
+	// Never empty.
 	Controller string
-	// Namespaces are the only ones that are looked at, and NamespaceLabels the
-	// labels that a namespace has to have; one of both at most. Empty: all.
+	// Namespaces are the only namespaces that weir reads. NamespaceLabels are the labels
+	// that a namespace must have. At most one of both is set. Empty: all namespaces.
 	Namespaces      []string
 	NamespaceLabels []Label
 	// Listeners serve Ingresses; never empty after Load.
 	Listeners []string
-	// DefaultCertificate is the Secret of hosts without one of their own; empty: the file's first entry.
+	// DefaultCertificate is the Secret for hosts without their own Secret; empty: the
+	// file's first entry.
 	DefaultCertificate ObjectName
-	// HTTPSRedirect sends requests without TLS to https where an Ingress has TLS for the host.
+	// HTTPSRedirect redirects requests without TLS to https if an Ingress has TLS for the
+	// host.
 	HTTPSRedirect bool
-	// PreferLocal makes endpoints on the same node, then in the same zone, go
-	// first for every backend whose object does not say otherwise.
+	// PreferLocal prefers endpoints on the same node, then endpoints in the same zone. It
+	// applies to every backend whose object does not set the preference itself.
 	PreferLocal bool
-	// RequireLocal are the objects of kind Service that need a ready endpoint on this node.
+	// RequireLocal are the Services that need a ready endpoint on this node.
 	RequireLocal []ObjectName
 	// HostOwnership decides whether Ingresses of several namespaces may share a host.
 	HostOwnership HostOwnership
-	// OperatorNamespaces are the namespaces whose annotations may decide whether a node is
-	// healthy; AllNamespaces in the list means all of them. Empty: the file has no list,
-	// and all may.
+	// OperatorNamespaces are the namespaces whose annotations may decide whether a node
+	// is healthy; AllNamespaces in the list means all of them. Empty: the file has no
+	// list, and all namespaces may.
 	OperatorNamespaces []string
-	TCP                *KubernetesTCP // nil: no ConfigMap is read
+	TCP                *KubernetesTCP // nil: weir reads no ConfigMap
 	Publish            Publish
 	// Metrics limits the time series for the objects of one namespace.
 	Metrics ObjectMetrics
-	// Lease is the object of that kind by which replicas agree on who writes to
-	// the cluster; empty: one in weir's own namespace, with a name by Class and the choice of namespaces.
+	// Lease is the Lease by which replicas agree which of them writes to the cluster.
+	// Empty: a Lease in weir's own namespace; its name depends on Class and the selection
+	// of namespaces.
 	Lease ObjectName
 }
 
@@ -77,7 +83,7 @@ type ObjectMetrics struct {
 // DefaultObjectMetrics are the limits if the file has none.
 var DefaultObjectMetrics = ObjectMetrics{Routes: 200, Backends: 200, Endpoints: 2000, CertificateNames: 200}
 
-// DefaultController is what an IngressClass names in spec.controller to be weir's.
+// DefaultController is the spec.controller of IngressClasses that weir serves by default.
 const DefaultController = "weirproxy.github.io/ingress"
 
 // Label is a label and its value.
@@ -95,25 +101,25 @@ func (o ObjectName) String() string {
 	return o.Namespace + "/" + o.Name
 }
 
-// KubernetesTCP is raw TCP as ingress-nginx has it: a ConfigMap of ports.
+// KubernetesTCP is raw TCP in the format of ingress-nginx: a ConfigMap of ports.
 type KubernetesTCP struct {
 	ConfigMap ObjectName
-	// HeaderPolicy names who has to send a PROXY header to ports with the
-	// suffix PROXY; empty: the policy of the listeners that serve Ingresses.
+	// HeaderPolicy names the policy for PROXY headers on ports with the suffix PROXY;
+	// empty: the policy of the listeners that serve Ingresses.
 	HeaderPolicy string
 }
 
-// Publish says which addresses an Ingress's status has. At most one is set;
-// none: the status is left alone.
+// Publish sets which addresses weir writes to the status of an Ingress. At most one is
+// set; none: weir does not change the status.
 type Publish struct {
-	Balancer  ObjectName // the object of kind Service whose addresses are taken
+	Balancer  ObjectName // the Service whose addresses weir publishes
 	Addresses []string   // IP addresses and names
-	Nodes     string     // "internal" or "external": the addresses of the nodes that weir runs on
-	// Keep leaves the addresses in the statuses when the last weir ends.
+	Nodes     string     // "internal" or "external": the addresses of the nodes on which weir runs
+	// Keep leaves the addresses in the statuses when the last replica ends.
 	Keep bool
 }
 
-// Any reports whether something is published.
+// Any reports whether weir publishes addresses.
 func (p Publish) Any() bool {
 	return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != ""
 }
@@ -237,7 +243,7 @@ func parseSubdomain(s string) (string, error) {
 	return s, nil
 }
 
-// parseController takes what the API server takes: a domain and a path.
+// parseController accepts the values that the API server accepts: a domain and a path.
 func parseController(s string) (string, error) {
 	domain, rest, ok := strings.Cut(s, "/")
 	if !ok || !isSubdomain(domain) || rest == "" || len(s) > 250 || strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > 0x7e }) {
@@ -246,7 +252,7 @@ func parseController(s string) (string, error) {
 	return s, nil
 }
 
-// isSubdomain reports whether s can be an object's name (RFC 1123).
+// isSubdomain reports whether s can be the name of an object (RFC 1123).
 func isSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isDNSLabel(label) {
@@ -258,7 +264,8 @@ func isSubdomain(s string) bool {
 
 func isDNSLabel(s string) bool { return isLabel(s) && !strings.Contains(s, "_") }
 
-// checkKubernetes is what the section's values alone cannot tell.
+// checkKubernetes checks the keys of the section that depend on each other or on other
+// sections.
 func (v *draft) checkKubernetes() {
 	k := v.kubernetes
 	if k == nil {
@@ -302,17 +309,19 @@ func (v *draft) operatorNamespaces(dst *[]string) setter {
 	}
 }
 
-// servesIngress reports whether l has routes that only the cluster knows.
+// servesIngress reports whether l serves Ingresses, so that the file does not show all
+// its routes.
 func (v *draft) servesIngress(l *Listener) bool {
 	return v.kubernetes != nil && slices.Contains(v.kubernetes.Listeners, l.Name)
 }
 
-// uses reports whether ports of the cluster have the policy.
+// uses reports whether ports of the cluster use the policy.
 func (k *Kubernetes) uses(h *HeaderPolicy) bool {
 	return k != nil && k.TCP != nil && k.TCP.HeaderPolicy == h.Name
 }
 
-// warnKubernetes warns if tenants may make nodes unhealthy, and of settings that need the name of the node.
+// warnKubernetes warns if tenants may make nodes unhealthy, and about settings that need
+// the name of the node.
 func (v *draft) warnKubernetes() {
 	k := v.kubernetes
 	if k == nil {

@@ -20,17 +20,18 @@ import (
 // Standard input is named "-" on the command line and in errors.
 const standardInput = "-"
 
-// maxFile bounds a configuration file in bytes, so that a wrong path cannot eat the memory.
+// maxFile limits a configuration file in bytes, so that a wrong path cannot use up the
+// memory.
 const maxFile = 16 << 20
 
-// Load reads and validates the configuration file at path; "-" is standard
-// input. env looks up a name in the environment, as os.LookupEnv does. The
-// error is an Errors with everything that is wrong.
+// Load reads and validates the configuration file at path; "-" is standard input. env
+// looks up a name in the environment, as os.LookupEnv does. The error is an Errors with
+// all errors of the file.
 func Load(path string, env func(string) (string, bool)) (*Config, error) {
 	return Reload(path, env, InUse{})
 }
 
-// InUse tells which files the process already uses. Without functions: none.
+// InUse reports which files the process already uses. Without functions: none.
 type InUse struct {
 	// Pair returns the names that weir serves with a certificate and key from two files.
 	Pair func(cert, key string) (names []string, ok bool)
@@ -38,9 +39,9 @@ type InUse struct {
 	CRL func(file string) bool
 }
 
-// Reload is Load for a process that already serves. A file that is in use and cannot be
-// used now is only a warning. So an unrelated broken file
-// does not block a valid change of the configuration.
+// Reload is Load for a process that already serves. A file that is in use and that weir
+// cannot use now is only a warning. So an unrelated broken file does not block a valid
+// change of the configuration.
 func Reload(path string, env func(string) (string, bool), inUse InUse) (*Config, error) {
 	c, _, err := load(path, env, inUse)
 	return c, err
@@ -76,7 +77,7 @@ func readAll(path string) ([]byte, error) {
 	return data, err
 }
 
-// reason is err without the path, which the caller names (or must not name).
+// reason is err without the path. The caller names the path, or must not name it.
 func reason(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -85,8 +86,9 @@ func reason(err error) error {
 	return err
 }
 
-// Parse validates the configuration in data. name stands for it in errors, and
-// relative file paths in it start at name's folder. The error is an Errors.
+// Parse validates the configuration in data. Errors contain name as the name of the file,
+// and relative file paths in the configuration start at name's folder. The error is an
+// Errors.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	c, _, err := parse(name, data, env, InUse{})
 	return c, err
@@ -104,7 +106,7 @@ func parse(name string, data []byte, env func(string) (string, bool), inUse InUs
 	v.validate()
 	hash := ""
 	if len(d.errs) == 0 {
-		hash = v.config().hash() // while file paths are as they were written
+		hash = v.config().hash() // before file paths are made absolute
 	}
 	v.files(filepath.Dir(name))
 	if !v.unread {
@@ -121,8 +123,8 @@ func parse(name string, data []byte, env func(string) (string, bool), inUse InUs
 	return c, warnings, nil
 }
 
-// document parses data as the one YAML document that it has to be, and makes
-// it ready for decoding. It returns nil after an error.
+// document parses data, which must be one YAML document, and prepares it for decoding. It
+// returns nil after an error.
 func (d *decoder) document(data []byte) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -152,13 +154,13 @@ func (d *decoder) document(data []byte) *yaml.Node {
 
 var (
 	yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
-	// The parser counts lines from zero in these, and from one in all others.
+	// The parser counts lines from zero in these errors, and from one in all others.
 	countedFromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
 	unknownAnchor   = regexp.MustCompile(`^unknown anchor '([^']*)' referenced`)
 )
 
-// syntax reports what the YAML parser said. It knows lines, not columns, and of
-// an unknown anchor not even that.
+// syntax reports an error of the YAML parser. The parser reports a line but no column,
+// and for an unknown anchor no line either.
 func (d *decoder) syntax(data []byte, err error) {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	message := err.Error()[len(m[0]):]
@@ -237,7 +239,7 @@ func indentedByTab(data []byte, at Position) (Position, bool) {
 	return at, false
 }
 
-// firstOf is where text is first in data.
+// firstOf returns the position where text first occurs in data.
 func firstOf(data []byte, text string, at Position) Position {
 	if i := bytes.Index(data, []byte(text)); i >= 0 {
 		before := data[:i]

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// small is the beginning of a configuration that is right as it stands.
+// small is the beginning of a valid configuration.
 const small = `listeners:
   web: {address: ":80", protocol: http}
   secure: {address: ":443", protocol: tls}
@@ -35,7 +35,7 @@ func mustParse(t *testing.T, text string) *Config {
 	return c
 }
 
-// The file that the project promises to load; its copy here is never edited.
+// The project promises to load this file; its copy here is never edited.
 func TestAcceptance(t *testing.T) {
 	c, err := Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -161,7 +161,8 @@ func TestListenerHTTP2(t *testing.T) {
 	f("http", ", http2: {prior_knowledge: true}", ListenerHTTP2{false, true, 100})
 }
 
-// Routes that name no policy have what their host has, host by host and listener by listener.
+// A route without a policy has the policy of its host, for each host and listener
+// separately.
 func TestInheritance(t *testing.T) {
 	f := func(routes string, want ...string) {
 		t.Helper()
@@ -178,14 +179,14 @@ func TestInheritance(t *testing.T) {
 		"- {listeners: [secure], hosts: [a.example], paths: [/x], backend: app}\n",
 		"secure/a.example secure a.example old terminate",
 		"secure/a.example/x secure a.example old terminate")
-	// One route, two policies: two Routes of one name.
+	// One route with two policies becomes two Routes of one name.
 	f("- {listeners: [web, secure], hosts: [a.example, b.example, c.example], paths: [/x], backend: app, name: x}\n"+
 		"- {listeners: [secure], hosts: [a.example, c.example], tls_policy: old, backend: app, name: y}\n",
 		"x web a.example+b.example+c.example default terminate",
 		"x secure a.example+c.example old terminate",
 		"x secure b.example default terminate",
 		"y secure a.example+c.example old terminate")
-	// A wildcard and every host are hosts of their own.
+	// A wildcard and every host count as separate hosts.
 	f("- {listeners: [secure], hosts: ['*.example'], tls_policy: old, backend: app}\n"+
 		"- {listeners: [secure], hosts: [a.example], backend: app}\n"+
 		"- {listeners: [secure], tls_policy: new, backend: app}\n",
@@ -200,7 +201,7 @@ func TestInheritance(t *testing.T) {
 		"web/first_bytes=ssh web+secure  default terminate")
 }
 
-// What looks odd and is right.
+// Unusual but valid configurations.
 func TestAccepted(t *testing.T) {
 	f := func(text string) {
 		t.Helper()
@@ -243,7 +244,7 @@ func TestEnvironment(t *testing.T) {
 	f("$$", "$")
 	f("$${PORT}", "${PORT}")
 	f("$$${PORT}$$", "$9009$")
-	f("${NOBODY:-$}", "$") // a default is taken as it is
+	f("${NOBODY:-$}", "$") // a default is not expanded
 
 	c := mustParse(t, small+"limits: {pending: '${PORT}', head_fields: \"${PORT}\"}\nnode: ${PORT}\n")
 	if c.Limits.Pending != 9009 || c.Limits.HeadFields != 9009 || c.Node != "9009" {
@@ -280,7 +281,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// reloads checks that the effective configuration is a configuration, with the same effect.
+// reloads checks that the effective configuration loads again with the same effect.
 func reloads(t *testing.T, c *Config) {
 	t.Helper()
 	text := c.render(&shower{reveal: revealAll})
@@ -390,7 +391,7 @@ func TestNearest(t *testing.T) {
 	f("lsiteners", "listeners", "listeners", "limits")
 	f("wbe", "web", "web")
 	f("app", "", "vault", "api-gateway")
-	f("x", "a", "a") // one letter is always near
+	f("x", "a", "a") // one letter is always similar
 	f("", "", "address")
 	f("backend", "backends", "backends", "backs")
 	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
@@ -425,8 +426,8 @@ func TestKubernetes(t *testing.T) {
 	f(`{operator_namespaces: []}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
 }
 
-// weir warns if the file does not say whose annotations may make a node unhealthy, and the health port depends on
-// it.
+// weir warns if the file does not set which namespaces may make a node unhealthy, and the
+// health port depends on it.
 func TestOperatorNamespaces(t *testing.T) {
 	f := func(section, health string, warned bool, operators ...string) {
 		t.Helper()
@@ -442,13 +443,13 @@ func TestOperatorNamespaces(t *testing.T) {
 	}
 	const health = "health: {address: ':8086'}\n"
 	f("{}", health, true, "weir", "shop")
-	f("{}", "", false, "weir", "shop") // without a health port nothing can be unhealthy
+	f("{}", "", false, "weir", "shop") // without a health port no node can be unhealthy
 	f("{operator_namespaces: [weir]}", health, false, "weir")
 	f("{operator_namespaces: []}", health, false)
 	f("{operator_namespaces: ['*']}", health, false, "weir", "shop")
 }
 
-// A cluster may have what the file has not: certificates, and routes to listeners.
+// A cluster may have certificates, and routes to listeners, that the file does not have.
 func TestKubernetesServesListeners(t *testing.T) {
 	c := mustParse(t, `listeners:
   web: {address: ":80", protocol: http}

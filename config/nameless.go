@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// Clients that send no SNI (RFC 6066) name no host before the handshake, so one policy
-// is for all of them on a listener: that of the route without hosts, or the listener's.
+// Clients without SNI (RFC 6066) name no host before the handshake. So a listener has one
+// policy for all of them: the policy of the route without hosts, or the policy of the
+// listener.
 
-// checkNameless reports a policy of clients without SNI that cannot be.
+// checkNameless reports a listener's policy for clients without SNI if the policy is impossible.
 func (v *draft) checkNameless(l *Listener) {
 	switch {
 	case !v.given(&l.TLSPolicy), l.Protocol == "":
@@ -45,8 +46,9 @@ func (v *draft) warnNameless(l *Listener) {
 	}
 }
 
-// warnUnreachable warns of policies for old clients, which are the ones that send no SNI,
-// where these have another policy and the listener does not say that this is meant.
+// warnUnreachable warns of policies for old clients, because these clients usually send
+// no SNI. It warns if clients without SNI have another policy, and the listener does not
+// set that policy explicitly.
 func (v *draft) warnUnreachable(l *Listener, g *group, policy string) {
 	warned := []string{policy}
 	for _, r := range v.routes {

@@ -23,7 +23,8 @@ routes:
 backends: {app: {endpoints: ["a:1"]}, raw: {protocol: tcp, endpoints: ["a:1"]}}
 `
 
-// weir warns of a legacy policy that clients without SNI cannot get, and of a listener's policy that no client gets.
+// weir warns of a legacy policy that clients without SNI cannot get, and of a listener's
+// policy that no client gets.
 func TestWarningsWithoutSNI(t *testing.T) {
 	f := func(policy, listener, byDefault, any string, want ...string) {
 		t.Helper()
@@ -79,7 +80,7 @@ func TestWarningsWithoutSNI(t *testing.T) {
 	f("new", "new", auth, "")
 }
 
-// A policy that only a listener names is used.
+// A policy that only a listener names counts as used.
 func TestListenersPolicyIsUsed(t *testing.T) {
 	c := mustParse(t, strings.Replace(small, "secure: {", "secure: {tls_policy: old, ", 1))
 	for _, w := range c.Warnings {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// certificatesOf parses every certificate in data. Other blocks are passed
-// over, as files that hold certificate and key together are common.
+// certificatesOf parses every certificate in data. It skips other blocks, because files
+// with certificate and key together are common.
 func certificatesOf(data []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
@@ -31,9 +31,9 @@ func certificatesOf(data []byte) (all []*x509.Certificate, err error) {
 	return all, nil
 }
 
-// checkECHKey looks for the two blocks of a file with an ECH key, a private key
-// in PKCS #8 and a list of configurations: the form that OpenSSL, nginx and
-// HAProxy have. What is in the configurations package tls/policy looks at.
+// checkECHKey looks for the two blocks of a file with an ECH key: a private key in PKCS
+// #8 and a list of configurations. OpenSSL, nginx and HAProxy use this form. Package
+// tls/policy checks the content of the configurations.
 func checkECHKey(data []byte) error {
 	keys, lists := 0, 0
 	for {

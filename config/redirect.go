@@ -15,7 +15,7 @@ func (v *draft) redirect(r *Route) setter {
 	return func(n *yaml.Node, p path) {
 		v.mark(&r.Redirect, n, p)
 		r.Redirect = &Redirect{Port: 443, Status: 308}
-		var scheme string // there is only one
+		var scheme string // redirects have no other scheme than https
 		https := choice(v.decoder, &scheme, "https")
 		if n.Kind == yaml.ScalarNode {
 			https(n, p)
@@ -63,7 +63,7 @@ func (v *draft) hsts(r *Route) setter {
 	}
 }
 
-// checkRedirect reports what does not go with a redirect.
+// checkRedirect reports settings that contradict a redirect.
 func (v *draft) checkRedirect(r *Route) {
 	if r.Redirect == nil {
 		return
@@ -99,7 +99,7 @@ func (v *draft) checkRedirect(r *Route) {
 	}
 }
 
-// checkHSTS reports promises that browsers pass over, or that are never made.
+// checkHSTS reports values of HSTS that browsers ignore, or that weir never sends.
 func (v *draft) checkHSTS(r *Route) {
 	h := r.HSTS
 	if h == nil {

@@ -9,7 +9,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the loader says into testdata/rejected.txt; read the difference before committing it")
 
-// environment is what ${NAME} finds in the tests.
+// environment returns the values of ${NAME} in the tests.
 func environment(name string) (string, bool) {
 	value, ok := map[string]string{
 		"SECRET": "hunter2",
@@ -23,8 +23,8 @@ func environment(name string) (string, bool) {
 	return value, ok
 }
 
-// TestRejected holds the loader against testdata/rejected.txt: cases of a
-// name, a configuration, and exactly the errors that it has.
+// TestRejected compares the loader with testdata/rejected.txt. Each case has a name, a
+// configuration, and all its errors.
 func TestRejected(t *testing.T) {
 	const file = "testdata/rejected.txt"
 	data, err := os.ReadFile(file)

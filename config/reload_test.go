@@ -58,7 +58,7 @@ backends: {app: {endpoints: ['a:1']}}
 	}
 }
 
-// Without a health port and a cluster, no load balancer learns of a drain, so waiting is
+// Without a health port and a cluster, no load balancer notices a drain, so waiting is
 // useless.
 func TestLameDuckDefault(t *testing.T) {
 	const listeners = "listeners: {web: {address: ':80', protocol: http}}\n"

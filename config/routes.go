@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// hostsOf are the hosts of r, "" for every host. Those that could not be decoded are left out.
+// hostsOf returns the hosts of r, "" for every host. It omits hosts that could not be
+// decoded.
 func (v *draft) hostsOf(r *Route) []string {
 	if !v.given(&r.Hosts) {
 		return []string{""}
@@ -14,7 +15,7 @@ func (v *draft) hostsOf(r *Route) []string {
 	return slices.DeleteFunc(slices.Clone(r.Hosts), func(h string) bool { return h == "" })
 }
 
-// listenersOf are the listeners of r that exist and whose protocol is known.
+// listenersOf returns the listeners of r that exist and whose protocol is known.
 func (v *draft) listenersOf(r *Route) (found []*Listener) {
 	for _, name := range r.Listeners {
 		if l := v.listenerNamed(name); l != nil && l.Protocol != "" {
@@ -51,7 +52,7 @@ func (v *draft) policyNamed(name string) *TLSPolicy {
 	return nil
 }
 
-// checkRoutes is everything that concerns one route, or several together.
+// checkRoutes makes all checks of one route, and of several routes together.
 func (v *draft) checkRoutes() {
 	for _, r := range v.routes {
 		v.checkNames(r)
@@ -71,7 +72,7 @@ func (v *draft) checkRoutes() {
 	v.checkClientAuth()
 }
 
-// checkNames reports names that nothing has.
+// checkNames reports names in r that do not exist.
 func (v *draft) checkNames(r *Route) {
 	for i := range r.Listeners {
 		checkName(v, &r.Listeners[i], "listener", v.listeners, func(l *Listener) string { return l.Name })
@@ -82,7 +83,7 @@ func (v *draft) checkNames(r *Route) {
 	}
 }
 
-// checkName reports that nothing among all has the name that dst points to.
+// checkName reports an error if no element of all has the name that dst points to.
 func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) string) {
 	names := make([]string, len(all))
 	for i, one := range all {
@@ -102,7 +103,7 @@ func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) 
 	v.failAt(at, "%s is not the name of a %s; %s", v.quote(dst, *dst), what, right)
 }
 
-// checkShape reports keys that do not go together, or not with the listeners.
+// checkShape reports keys that contradict each other or the listeners.
 func (v *draft) checkShape(r *Route) {
 	refuse := func(dst any, why string) {
 		if v.given(dst) {
@@ -151,11 +152,11 @@ func (v *draft) checkDuplicates() {
 	for _, r := range v.routes {
 		paths := r.Paths
 		if !v.given(&r.Paths) {
-			paths = []Path{{Value: "/"}} // what a route without paths matches
+			paths = []Path{{Value: "/"}} // a route without paths matches every path
 		}
 		for _, l := range v.listenersOf(r) {
 			if l.Protocol == ProtocolTCP {
-				continue // checkTCPListeners says more
+				continue // checkTCPListeners reports a better error
 			}
 			for _, m := range matches(v.hostsOf(r), paths, r.FirstBytes != "") {
 				key := match{hostOn{l.Name, m.host}, m.path, r.FirstBytes}
@@ -188,7 +189,7 @@ func matches(hosts []string, paths []Path, firstBytes bool) (all []hostPath) {
 	return all
 }
 
-// describe names what m matches, unless it came from the environment.
+// describe names the host and path of m, unless they came from the environment.
 func (v *draft) describe(r *Route, m hostPath) string {
 	path := "every path"
 	if i := slices.Index(r.Paths, m.path); i >= 0 {
@@ -214,7 +215,7 @@ func (v *draft) mention(what string, dst any, value string) string {
 	return what + " " + value
 }
 
-// nameRoutes fills in default names and reports names given twice.
+// nameRoutes fills in default names and reports duplicate names.
 func (v *draft) nameRoutes() {
 	named := map[string]*Route{}
 	for _, r := range v.routes {
@@ -231,7 +232,7 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		r.Name = v.defaultName(r)
-		// Two equal default names come from equal matches, which were reported.
+		// Two equal default names come from equal matches, which were already reported.
 		if other := named[r.Name]; other != nil && v.given(&other.Name) {
 			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
 		}
@@ -239,7 +240,7 @@ func (v *draft) nameRoutes() {
 	}
 }
 
-// defaultName is listener/host/path, of the first of each.
+// defaultName is listener/host/path, with the first listener, host and path.
 func (v *draft) defaultName(r *Route) string {
 	name := r.Listeners[0]
 	switch l := v.listenerNamed(name); {
@@ -261,7 +262,7 @@ func (v *draft) defaultName(r *Route) string {
 	return name + r.Paths[0].String()
 }
 
-// checkBackend reports a backend that does not speak what the route carries.
+// checkBackend reports a backend whose protocol does not fit the route.
 func (v *draft) checkBackend(r *Route) {
 	b := v.backendNamed(r.Backend)
 	broken := v.given(&r.FirstBytes) && r.FirstBytes == "" || v.given(&r.TLS) && r.TLS == ""
@@ -283,11 +284,12 @@ func (v *draft) checkBackend(r *Route) {
 	}
 }
 
-// isTunnel says why connections of r are passed on unread, or "".
+// isTunnel returns the reason why weir forwards connections of r without reading them, or
+// "".
 func (v *draft) isTunnel(r *Route, l *Listener, host string) string {
 	_, mode := v.groups[hostOn{l.Name, host}].effective()
 	if r.TLS != "" {
-		mode = r.TLS // wherever that is an error, it is one of another kind
+		mode = r.TLS // if this is an error, another check reports it
 	}
 	switch {
 	case r.FirstBytes != "":
@@ -300,7 +302,7 @@ func (v *draft) isTunnel(r *Route, l *Listener, host string) string {
 	return ""
 }
 
-// checkTCPListeners reports tcp listeners that have not exactly one route.
+// checkTCPListeners reports tcp listeners that do not have exactly one route.
 func (v *draft) checkTCPListeners() {
 	for _, l := range v.listeners {
 		if l.Protocol != ProtocolTCP {

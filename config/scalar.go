@@ -12,11 +12,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Every setter here marks where the value was written, also when it is wrong:
-// what was given wrongly is not missing as well. A nil node was reported before.
+// Every setter in this file marks where the value was written, even if the value is
+// wrong: a key with a wrong value must not be reported as missing as well. A nil node was
+// already reported.
 
-// scalar marks dst and returns the text of a scalar that has one of the tags.
-// What came from the environment has every tag: its text decides.
+// scalar marks dst and returns the text of a scalar that has one of the tags. A value
+// from the environment matches every tag: only its text matters.
 func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...string) (string, bool) {
 	d.mark(dst, n, p)
 	if n.Kind == yaml.ScalarNode {
@@ -37,7 +38,7 @@ func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...str
 	return "", false
 }
 
-// str decodes text that is neither empty nor has control characters.
+// str decodes text that is not empty and has no control characters.
 func (d *decoder) str(dst any, n *yaml.Node, p path) (string, bool) {
 	s, ok := d.scalar(dst, n, p, "text", "!!str")
 	switch {
@@ -61,13 +62,13 @@ func (d *decoder) text(dst *string) setter {
 	}
 }
 
-// parsed decodes text with a function that returns what is wrong with it and
-// what would be right. The reason may quote the text: it is not shown for
-// values from the environment.
+// parsed decodes text with a function that may return an error; the parameter what names
+// the valid values. The error may quote the text: weir does not show it for values from
+// the environment.
 func parsed[T any](d *decoder, dst *T, what string, parse func(string) (T, error)) setter {
 	return func(n *yaml.Node, p path) {
-		// A number or true may be wrong with quotes as well; then the error says which
-		// values are valid.
+		// A number or true may also be wrong when it is quoted; then the error names the
+		// valid values.
 		if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && !d.hidden[n] {
 			if _, err := parse(n.Value); err != nil {
 				d.mark(dst, n, p)
@@ -91,7 +92,7 @@ func parsed[T any](d *decoder, dst *T, what string, parse func(string) (T, error
 	}
 }
 
-// choice decodes one of a few words.
+// choice decodes one of the given words.
 func choice[T ~string](d *decoder, dst *T, words ...T) setter {
 	all := make([]string, len(words))
 	for i, w := range words {
@@ -107,7 +108,7 @@ func choice[T ~string](d *decoder, dst *T, words ...T) setter {
 	})
 }
 
-// notOneOf says what would be right instead of s.
+// notOneOf returns an error that suggests one of words instead of s.
 func notOneOf(s string, words []string) error {
 	if near := nearest(s, words); near != "" {
 		return fmt.Errorf("is not known here; did you mean %q?", near)
@@ -169,7 +170,7 @@ func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
 			return
 		}
 		v, err := time.ParseDuration(s)
-		bare, errBare := time.ParseDuration(s + "s") // as if it were seconds; 0 needs no unit in Go
+		bare, errBare := time.ParseDuration(s + "s") // as if it were in seconds; Go accepts 0 without a unit
 		switch {
 		case err == nil && v >= lo && v <= hi && s != "0":
 			*dst = v
@@ -217,7 +218,7 @@ func durationHint(s string, lo, hi time.Duration) string {
 	return `is not a duration; write one such as "500ms", "5s" or "1m30s"`
 }
 
-// short is v without the zero units that Duration.String has at the end.
+// short returns v without the zero units at the end of Duration.String.
 func short(v time.Duration) string {
 	s := v.String()
 	if strings.HasSuffix(s, "m0s") {

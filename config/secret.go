@@ -11,8 +11,8 @@ func (s Secret) String() string {
 	return placeholder
 }
 
-// GoString hides it from %#v.
+// GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalText hides it from encoders, those of logs included.
+// MarshalText hides the secret from encoders, including the encoders of logs.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -74,7 +74,7 @@ var known = map[string]bool{
 	"Config.Kubernetes.NamespaceLabels[].Key":             true, // a label's name
 }
 
-// A filler sets everything in a value, and records where texts are.
+// A filler sets every field of a value, and records where texts are.
 type filler struct {
 	secrets map[string]reflect.Value
 	texts   map[string]bool

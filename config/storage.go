@@ -10,8 +10,8 @@ import (
 
 func (v *draft) storage(dst *Secret) setter { return v.secret(dst, parseStorage) }
 
-// parseStorage checks a directory, or the URL of a Redis or of a namespace. Its
-// errors say nothing of the text, as there may be a password in it.
+// parseStorage checks a directory, or the URL of a Redis or of a namespace. Its errors do
+// not quote the text, because it may contain a password.
 func parseStorage(s string) (string, error) {
 	if !isURL(s) {
 		if strings.HasPrefix(s, "~") {
@@ -58,11 +58,11 @@ func parseStorage(s string) (string, error) {
 	return s, nil
 }
 
-// secretsScheme begins the URL of a storage in the Secrets of a cluster.
+// secretsScheme is the scheme of URLs of a storage in the Secrets of a cluster.
 const secretsScheme = "secrets"
 
-// parseSecrets checks secrets://NAMESPACE, with the parameters prefix, which
-// names of objects begin with, and kubeconfig.
+// parseSecrets checks secrets://NAMESPACE with its parameters: prefix, the beginning of
+// the names of objects, and kubeconfig.
 func parseSecrets(s string, u *url.URL) (string, error) {
 	wrong := func(why string) (string, error) {
 		return "", errors.New(why + "; write the namespace, such as secrets://weir or secrets://weir?prefix=edge")
@@ -85,8 +85,8 @@ func parseSecrets(s string, u *url.URL) (string, error) {
 	return s, nil
 }
 
-// reach completes the URL of a storage in Secrets: the API server is that of the
-// section kubernetes unless it says another.
+// reach completes the URL of a storage in Secrets: it uses the API server of the section
+// kubernetes, unless the URL names another.
 func (v *draft) reach(storage string, folder string) string {
 	u, err := url.Parse(storage)
 	if err != nil || u.Scheme != secretsScheme {
@@ -110,8 +110,8 @@ func (v *draft) reach(storage string, folder string) string {
 
 func isURL(storage string) bool { return strings.Contains(storage, "://") }
 
-// split splits a storage's URL. user includes the password, and is empty if there is none; rest begins with the
-// host. ok is false for a path.
+// split splits the URL of a storage. user includes the password, and is empty if there is
+// none; rest begins with the host. ok is false for a path.
 func (s Secret) split() (scheme, user, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(string(s), "://")
 	end := len(rest)
@@ -143,14 +143,14 @@ func (s Secret) withoutUser() string {
 	return scheme + "://" + rest
 }
 
-// isOpenToNetwork reports whether a storage is asked over a network without TLS.
+// isOpenToNetwork reports whether weir reaches a storage over a network without TLS.
 func (s Secret) isOpenToNetwork() bool {
 	u, err := url.Parse(string(s))
 	return err == nil && u.Scheme == "redis" && !isLoopbackHost(u.Hostname())
 }
 
-// absolute makes a directory start at folder. URLs stay as they are, but that
-// those of Secrets say how the cluster is reached.
+// absolute makes the path of a directory start at folder. URLs stay unchanged, except
+// that URLs of Secrets get the kubeconfig of the cluster.
 func (v *draft) absolute(storage *Secret, folder string) {
 	if *storage == "" || isURL(string(*storage)) {
 		*storage = Secret(v.reach(string(*storage), folder))
@@ -168,9 +168,9 @@ func (v *draft) absolute(storage *Secret, folder string) {
 	*storage = Secret(dir)
 }
 
-// storageFor is where an ACME entry keeps things that names no place: the top
-// level's storage, else what systemd gives a unit with StateDirectory=, else the
-// user's folder for data. It is "" where there is none.
+// storageFor is the storage of ACME entries that name none: the storage of the top level,
+// else the directory that systemd gives a unit with StateDirectory=, else the user's
+// folder for data. It is "" if there is none of these.
 func (v *draft) storageFor() Secret {
 	if v.shared != "" {
 		return v.shared
@@ -184,7 +184,7 @@ func (v *draft) storageFor() Secret {
 			break
 		}
 		dir, _ := v.env(place.name)
-		dir, _, _ = strings.Cut(dir, ":") // systemd lists several
+		dir, _, _ = strings.Cut(dir, ":") // systemd may list several directories
 		if filepath.IsAbs(dir) {
 			return Secret(filepath.Join(dir, place.below))
 		}

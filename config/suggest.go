@@ -1,7 +1,7 @@
 package config
 
-// nearest returns the candidate that s was probably meant to be, or "" if none
-// is near: a third of its letters may be wrong.
+// nearest returns the candidate that s was probably meant to be, or "" if none is
+// similar: at most a third of the letters may be wrong.
 func nearest(s string, candidates []string) string {
 	best, limit := "", max(1, len(s)/3)
 	if len(s) > 100 {
@@ -18,8 +18,8 @@ func nearest(s string, candidates []string) string {
 	return best
 }
 
-// distance counts the letters to insert, delete, change or swap with their
-// neighbour to make b of a (optimal string alignment).
+// distance counts the letters to insert, delete, change or swap with their neighbor to
+// turn a into b (optimal string alignment).
 func distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

@@ -115,7 +115,8 @@ func (o tlsOffer) carriesHTTP2() bool {
 	}))
 }
 
-// checkBackendOffer is checkOffer for a backend that speaks TLS, and for the HTTP/2 in it.
+// checkBackendOffer is checkOffer for a backend that uses TLS, and checks that its HTTP/2
+// is possible.
 func (v *draft) checkBackendOffer(b *Backend) {
 	o := b.TLS.offer()
 	if !v.checkOffer(o) || o.carriesHTTP2() {

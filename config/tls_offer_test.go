@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A backend has the keys of a policy. HTTP/2 is offered only where its TLS may carry it.
+// A backend has the TLS keys of a policy. weir offers HTTP/2 only if its TLS supports
+// HTTP/2.
 func TestBackendOffers(t *testing.T) {
 	f := func(keys string, min, max uint16, http2 bool, suites ...uint16) {
 		t.Helper()

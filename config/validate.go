@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// validate is what one value alone cannot tell. It works on what could be
-// decoded, so that every error comes at once.
+// validate checks everything that a single value does not show. It uses the values that
+// could be decoded, so that weir reports all errors at once.
 func (v *draft) validate() {
 	v.addDefaultPolicy()
 	for _, l := range v.listeners {
@@ -41,8 +41,8 @@ func (v *draft) validate() {
 	v.checkAddresses()
 }
 
-// checkHTTP2 reports ways to HTTP/2 that a listener's protocol does not have,
-// and takes out the defaults of those.
+// checkHTTP2 reports HTTP/2 settings that the listener's protocol does not support, and
+// clears their defaults.
 func (v *draft) checkHTTP2(l *Listener) {
 	h := &l.HTTP2
 	switch l.Protocol {
@@ -139,7 +139,7 @@ func (v *draft) checkBackendKeys(b *Backend) {
 	}
 }
 
-// checkCertificates reports tls listeners that open TLS and have nothing to open it with.
+// checkCertificates reports tls listeners that open TLS but have no certificate.
 func (v *draft) checkCertificates() {
 	if len(v.certificates) > 0 {
 		return
@@ -164,7 +164,7 @@ func (v *draft) opensTLS(l *Listener) bool {
 	return !passed
 }
 
-// checkAddresses reports two sockets that cannot listen at once.
+// checkAddresses reports two sockets that cannot both listen.
 func (v *draft) checkAddresses() {
 	type socket struct {
 		what, network, address string
@@ -176,7 +176,7 @@ func (v *draft) checkAddresses() {
 			if !sameAddress(s.network, s.address, other.network, other.address) {
 				continue
 			}
-			if s.at.Line == 0 { // a default that collides with something written
+			if s.at.Line == 0 { // a default that collides with an address in the file
 				v.failAt(other.at, "is the default address of %s; use another address here, or set admin.address", s.what)
 			} else {
 				v.failAt(s.at, "is taken by %s (line %d); use another address", other.what, other.at.Line)
@@ -197,7 +197,7 @@ func (v *draft) checkAddresses() {
 	add(socket{what: "the admin port", network: v.admin.Network, address: v.admin.Address, at: v.places[&v.admin.Address]})
 }
 
-// config is the configuration as its consumers see it.
+// config returns the finished configuration.
 func (v *draft) config() *Config {
 	c := &Config{
 		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp,

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// warn collects what is allowed and probably not meant.
+// warn collects settings that are allowed but probably not intended.
 func (v *draft) warn() {
 	if len(v.errs) == 0 { // a line with an error may use it
 		v.warnUnused()
@@ -46,7 +46,7 @@ func (v *draft) warn() {
 	v.warnRequireLocal()
 }
 
-// warnStorage warns of keys that go over a network in the clear.
+// warnStorage warns of keys that cross a network without encryption.
 func (v *draft) warnStorage(storage *Secret) {
 	if v.given(storage) && storage.isOpenToNetwork() {
 		v.warnAt(v.places[storage], "private keys go to this storage over the network unencrypted; use rediss:// unless the network is yours alone")
@@ -132,13 +132,14 @@ func (v *draft) isOpened(r *Route, host string) bool {
 	})
 }
 
-// isCertified reports whether a certificate is for host; one for *.example.org is for each of its labels.
+// isCertified reports whether there is a certificate for host; *.example.org covers each
+// name one label below it.
 func (v *draft) isCertified(host string) bool {
 	_, rest, _ := strings.Cut(host, ".")
 	return v.names[host] || v.names["*."+rest]
 }
 
-// isOnDemand reports whether a certificate for host may be got when it is asked for.
+// isOnDemand reports whether weir may get a certificate for host on demand.
 func (v *draft) isOnDemand(host string) bool {
 	return slices.ContainsFunc(v.certificates, func(c *Certificate) bool {
 		if c.ACME == nil || c.ACME.OnDemand == nil {

@@ -102,8 +102,8 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 	f(`, trust_forwarded: [10.0.0.0/8, "::/0"], trust: [for]`, "trust_forwarded[1]: weir trusts every client")
 }
 
-// TestWarningOfDiscard: clients behind a sender whose PROXY headers are discarded share a limit that the file does
-// not set.
+// TestWarningOfDiscard: weir discards the PROXY headers of a sender. So all clients
+// behind it share one limit, which the file does not set.
 func TestWarningOfDiscard(t *testing.T) {
 	f := func(limits, header string, want string) {
 		t.Helper()
@@ -161,7 +161,7 @@ func TestWarningsOfCertificates(t *testing.T) {
 	f(both, hosts+"}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n",
 		`weir.yaml:3:32: certificates[0].acme.hosts[0]: the route on line 4 passes this host's TLS through on listener "s", so weir does not answer tls-alpn-01 for it there; use http-01 or dns-01`)
 	f(both, hosts+"challenges: [http-01]}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], tls: passthrough, backend: raw}]\n")
-	// Names that are got on demand are certified.
+	// Names with on-demand certificates count as certified.
 	f(both, "certificates: [{acme: {on_demand: {hosts: ['*.example.org']}, directory: 'https://ca/'}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
 	f(both, "certificates: [{acme: {on_demand: {ask: 'http://[::1]/'}}}]\nroutes: [{listeners: [s], hosts: ['*.example.org'], backend: app}]\n")
 	f(both, "certificates: [{acme: {hosts: [a.example.org], on_demand: {hosts: ['*.example.org']}}}]\nroutes: [{listeners: [s], hosts: [b.example], backend: app}]\n",

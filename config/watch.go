@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// settle is how long nothing may happen before files are looked at: an
-	// editor or a copying tool needs several steps for one change.
+	// settle is how long there must be no event before weir reads the files: an editor or
+	// a copying tool needs several steps for one change.
 	settle = 200 * time.Millisecond
-	// patience bounds settle where files change all the time.
+	// patience limits settle if files change all the time.
 	patience = 2 * time.Second
-	// lookAnyway is how often files are looked at without any event. Network
-	// and FUSE file systems raise none, and folders can be replaced unseen.
+	// lookAnyway is how often weir reads the files without any event. Network and FUSE
+	// file systems send no events, and a folder can be replaced without an event.
 	lookAnyway = time.Minute
 )
 
-// NewWatch begins to watch the file at path, out of which c was loaded, and the
-// files that c names. It watches folders, those of symbolic links on the way
-// included, so that it sees files replaced by a rename and the swapped links of
-// a mounted ConfigMap. Standard input ("-") is not watched. What changes after
-// NewWatch is noticed as soon as Run runs, and so is a path that was written
-// since c was loaded. Run ends the watch; without it, the caller has to Close.
+// NewWatch begins to watch the file at path, from which c was loaded, and the files that
+// c names. It watches folders, including the folders of symbolic links on the way. So it
+// notices files that are replaced by a rename, and the changed links of a mounted
+// ConfigMap. It does not watch standard input ("-"). Run reports changes since NewWatch
+// as soon as it runs, and also a change of path since c was loaded. Run ends the watch;
+// if the caller does not call Run, the caller must call Close.
 //
 // If the caller used files before NewWatch, read has their contents from before that use.
 // The watch also notices a file that has changed since then.
@@ -52,7 +52,7 @@ func NewWatch(path string, c *Config, read Contents) (*Watch, error) {
 	return w, nil
 }
 
-// newWatch begins to watch files, and takes what is in them for known.
+// newWatch begins to watch files, and records their current contents.
 func newWatch(files []string) (*Watch, error) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -63,7 +63,7 @@ func newWatch(files []string) (*Watch, error) {
 		w.Close()
 		return nil, err
 	}
-	w.look() // after follow: a change in between raises an event
+	w.look() // after follow: a later change causes an event
 	return w, nil
 }
 
@@ -75,12 +75,12 @@ type Watch struct {
 	news   bool // something changed before Run
 }
 
-// Close ends a watch that does not run.
+// Close ends a watch for which Run was not called.
 func (w *Watch) Close() error { return w.notify.Close() }
 
-// Run calls changed whenever the content of a file is another than before;
-// events that change no content, and files that cannot be read at the moment,
-// are passed over. changed is called on Run's goroutine. Run returns when ctx ends.
+// Run calls changed each time the content of a file has changed. It ignores events
+// without a change of content, and files that it cannot read at the moment. It calls
+// changed on its own goroutine. Run returns when ctx ends.
 func (w *Watch) Run(ctx context.Context, changed func()) {
 	defer w.Close()
 	if w.news {
@@ -88,21 +88,21 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 	}
 	timer := time.NewTimer(lookAnyway)
 	defer timer.Stop()
-	var since time.Time // the first event that was not acted on yet
+	var since time.Time // the first event after the last look
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 			since = time.Time{}
-			w.follow() // a folder that is gone now may be back at the next look
+			w.follow() // a folder that is missing now may exist again at the next look
 			if w.look() {
 				changed()
 			}
 			timer.Reset(lookAnyway)
 			continue
 		case <-w.notify.Events:
-		case <-w.notify.Errors: // events were lost: look
+		case <-w.notify.Errors: // events were lost, so weir reads the files
 		}
 		if since.IsZero() {
 			since = time.Now()
@@ -111,12 +111,13 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 	}
 }
 
-// follow watches every folder that can change what the files are.
+// follow watches every folder whose change can change one of the files.
 func (w *Watch) follow() error {
 	var first error
 	for _, f := range w.files {
 		for _, folder := range folders(f) {
-			// Adding a folder again does nothing, unless another one has its name now.
+			// Adding a folder again has no effect, unless its name belongs to another
+			// folder now.
 			if err := w.notify.Add(folder); err != nil && first == nil {
 				first = err
 			}
@@ -125,13 +126,13 @@ func (w *Watch) follow() error {
 	return first
 }
 
-// look reports whether the content of a file is another than when it was last read.
+// look reports whether the content of a file has changed since the last look.
 func (w *Watch) look() (news bool) { return w.sums.update(w.files) }
 
 // Contents has a checksum of each file, taken when the file was last read.
 type Contents map[string][sha256.Size]byte
 
-// ContentsOf reads files. Those that cannot be read are left out.
+// ContentsOf reads files. It omits files that it cannot read.
 func ContentsOf(files []string) Contents {
 	c := Contents{}
 	c.update(files)
@@ -142,11 +143,11 @@ func ContentsOf(files []string) Contents {
 func (c Contents) update(files []string) (news bool) {
 	for _, f := range files {
 		if info, err := os.Stat(f); err != nil || !info.Mode().IsRegular() {
-			continue // in the middle of a replacement, or a pipe that might never end
+			continue // the file is being replaced, or is a pipe that might never end
 		}
 		data, err := os.ReadFile(f)
 		if err != nil {
-			continue // an event will come
+			continue // an event will follow
 		}
 		sum := sha256.Sum256(data)
 		if last, known := c[f]; !known || last != sum {
@@ -157,7 +158,7 @@ func (c Contents) update(files []string) (news bool) {
 	return news
 }
 
-// maxLinks bounds the symbolic links on the way to a file, as the kernel does.
+// maxLinks limits the symbolic links on the way to a file, as the kernel does.
 const maxLinks = 40
 
 // folders returns the folder of path and of each symbolic link on the way to it.
@@ -171,12 +172,12 @@ func folders(path string) (all []string) {
 		name, after, _ := strings.Cut(rest, "/")
 		rest = after
 		if name == "" || name == "." || name == ".." {
-			done = filepath.Join(done, name) // done holds no links: .. is the folder above
+			done = filepath.Join(done, name) // done contains no links, so .. is the folder above
 			continue
 		}
 		at := filepath.Join(done, name)
 		target, err := os.Readlink(at)
-		if err != nil { // no link
+		if err != nil { // not a link
 			if strings.Trim(rest, "/") == "" {
 				all = append(all, done)
 			}

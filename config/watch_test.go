@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// put writes a file in one step, as a tool that replaces it does.
+// put replaces a file in one step, with a rename.
 func put(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -26,7 +26,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// watching runs a watch over files until the test ends. Its result waits for news.
+// watching runs a watch over files until the test ends. The returned function waits for a
+// change.
 func watching(t *testing.T, files ...string) (wait func(of string)) {
 	t.Helper()
 	w, err := newWatch(files)
@@ -70,8 +71,8 @@ func TestWatchFiles(t *testing.T) {
 	wait("a file that was removed and made anew")
 }
 
-// A ConfigMap's files are links to ..data/NAME, ..data a link to a folder of
-// its own for each version, and one rename changes them all.
+// The files of a ConfigMap are links to ..data/NAME. ..data is a link to a separate
+// folder for each version, so one rename changes all files.
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	swap := func(version string) {
@@ -92,7 +93,7 @@ func TestWatchConfigMap(t *testing.T) {
 	}
 }
 
-// The file is a link into a folder elsewhere, below a folder that is a link.
+// The file is a link into another folder, which is below a folder that is a link.
 func TestWatchLinkedFolders(t *testing.T) {
 	dir, real1, real2 := t.TempDir(), t.TempDir(), t.TempDir()
 	put(t, filepath.Join(real1, "weir.yaml"), "1")
@@ -109,7 +110,8 @@ func TestWatchLinkedFolders(t *testing.T) {
 	wait("a file in the new folder")
 }
 
-// Events that change no content are no news, and neither is a file that is gone for the moment.
+// Neither an event without a change of content nor a file that is missing for a moment is
+// reported.
 func TestWatchLooksAtContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	put(t, file, "1")
@@ -156,8 +158,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// What was written after a file was loaded and before its watch began would
-// stay unnoticed until the next change.
+// A change after a file was loaded, and before its watch began, would otherwise stay
+// unnoticed until the next change.
 func TestWatchNoticesWhatChangedBeforeIt(t *testing.T) {
 	const text = "listeners: {a: {address: '127.0.0.1:1', protocol: tcp}}\nroutes: [{listeners: [a], backend: b}]\nbackends: {b: {protocol: tcp, endpoints: ['127.0.0.1:2']}}\n"
 	file := filepath.Join(t.TempDir(), "weir.yaml")

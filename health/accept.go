@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// maxConnections bounds what is open on the port. Beyond it the oldest goes:
-	// a check is over in milliseconds, what stays is not one.
+	// maxConnections limits the open connections of the port. When there are more, weir
+	// closes the oldest: a check takes milliseconds, so a connection that stays open is
+	// not a check.
 	maxConnections = 1024
-	// reserved is how many descriptors are kept back.
+	// reserved is the number of reserved descriptors.
 	reserved = 8
 )
 
-// acceptor accepts for the health port: it reads nothing itself, bounds what
-// is open, and accepts with a reserved descriptor when there is no other.
+// acceptor accepts for the health port. It reads nothing itself, limits the open
+// connections, and accepts with a reserved descriptor when no other is left.
 type acceptor struct {
 	*conn.Reserve
 	from *atomic.Pointer[[]netip.Prefix]
@@ -69,9 +70,10 @@ func (a *acceptor) closeOldest() bool {
 	return true
 }
 
-// portConn reads the PROXY header, if one comes, within its first Read, which
-// net/http does in the connection's own goroutine and under readHeadTimeout.
-// Its addresses stay the socket's: nothing here depends on the client.
+// portConn reads an optional PROXY header within its first Read, which net/http calls in
+// the goroutine of the connection and under readHeadTimeout. The addresses of the
+// connection stay the addresses of the socket, because no answer of the port depends on
+// the client.
 type portConn struct {
 	net.Conn
 	acceptor *acceptor
@@ -79,7 +81,7 @@ type portConn struct {
 	closed   atomic.Bool
 
 	begun bool
-	ahead []byte // read together with the header
+	ahead []byte // bytes that were read together with the header
 	err   error
 }
 
@@ -99,9 +101,9 @@ func (c *portConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// readHeader returns the bytes behind a header, or all of them where there is
-// none. A bad header is an io.EOF, which makes net/http close without a word;
-// other errors would make it answer 400.
+// readHeader returns the bytes after a PROXY header, or all bytes if there is no header.
+// For a bad header it returns io.EOF, so that net/http closes the connection without an
+// answer. For other errors net/http would answer 400.
 func (c *portConn) readHeader() ([]byte, error) {
 	buf := make([]byte, 0, 512)
 	for {
@@ -122,12 +124,12 @@ func (c *portConn) readHeader() ([]byte, error) {
 			}
 			return buf[end:], err
 		case err != nil:
-			return nil, err // a check that connects and says nothing ends here
+			return nil, err // a check that connects and sends nothing ends here
 		}
 	}
 }
 
-// mayVouch reports whether the peer may send a header.
+// mayVouch reports whether the peer may send a PROXY header.
 func (c *portConn) mayVouch() bool {
 	from := *c.acceptor.from.Load()
 	if from == nil {
@@ -148,8 +150,8 @@ func (c *portConn) mayVouch() bool {
 
 func (c *portConn) Close() error { return c.closeKeeping(true) }
 
-// closeKeeping closes the connection; its descriptor goes back to the reserve
-// unless the caller wants to accept with it.
+// closeKeeping closes the connection. With refill its descriptor goes back to the
+// reserve; without, the caller accepts with it.
 func (c *portConn) closeKeeping(refill bool) error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return nil

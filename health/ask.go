@@ -31,12 +31,13 @@ type Answer struct {
 	Field func(name string) string
 }
 
-// servingStatus is what grpc.health.v1.HealthCheckResponse calls SERVING.
+// servingStatus is the value SERVING of grpc.health.v1.HealthCheckResponse.
 const servingStatus = 1
 
 var servingStatuses = map[uint64]string{0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 
-// askGRPC asks whether a service is SERVING, as grpc/health/v1/health.proto has it.
+// askGRPC asks whether a service is SERVING, by the protocol of
+// grpc/health/v1/health.proto.
 func askGRPC(ctx context.Context, nc net.Conn, service, address string) error {
 	c, ok := nc.(Asker)
 	if !ok {
@@ -61,9 +62,9 @@ func askGRPC(ctx context.Context, nc net.Conn, service, address string) error {
 	return err
 }
 
-const grpcPrefix = 5 // whether a message is compressed, and its length
+const grpcPrefix = 5 // one byte that says whether the message is compressed, and four for its length
 
-// healthRequest is a HealthCheckRequest, whose field 1 is the service.
+// healthRequest returns a HealthCheckRequest; its field 1 is the service.
 func healthRequest(service string) []byte {
 	var m []byte
 	if service != "" {
@@ -74,7 +75,7 @@ func healthRequest(service string) []byte {
 
 var errHealthResponse = errors.New("the response is not a HealthCheckResponse")
 
-// healthStatus is field 1 of a HealthCheckResponse; 0 where it is not there.
+// healthStatus returns field 1 of a HealthCheckResponse, or 0 if the field is absent.
 func healthStatus(body []byte) (status uint64, err error) {
 	if len(body) < grpcPrefix || body[0] != 0 || uint64(binary.BigEndian.Uint32(body[1:])) != uint64(len(body)-grpcPrefix) {
 		return 0, errHealthResponse
@@ -95,7 +96,7 @@ func healthStatus(body []byte) (status uint64, err error) {
 			if tag>>3 == 1 {
 				status = value
 			}
-		case 2: // bytes, of a field that we do not know
+		case 2: // bytes of an unknown field
 			if value > uint64(len(m)) {
 				return 0, errHealthResponse
 			}

@@ -15,21 +15,21 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Target is one endpoint to be checked.
+// Target is one endpoint that a check tests.
 type Target interface {
-	// Address is what the check connects to, ip:port or unix:/path.
+	// Address is the address to which the check connects, ip:port or unix:/path.
 	Address() string
-	// Dial connects for one check, PROXY header and (for a check by HTTP or gRPC
-	// where the endpoint speaks TLS) handshake included. For a check by HTTP the
-	// connection is an Asker; for one by gRPC it is one if it speaks HTTP/2. The check
-	// closes it.
+	// Dial connects for one check. It sends the PROXY header, and does the TLS handshake
+	// of a check by HTTP or gRPC if the endpoint uses TLS. For a check by HTTP the
+	// connection is an Asker. For a check by gRPC it is an Asker if it uses HTTP/2. The
+	// check closes the connection.
 	Dial(ctx context.Context, forHTTP bool) (net.Conn, error)
-	// SetReady is told after each check whether the endpoint counts as ready,
-	// and why the last check failed (empty when it did not).
+	// SetReady is called after each check. ready means that the endpoint counts as ready.
+	// why is the reason why the last check failed, empty if it succeeded.
 	SetReady(ready bool, why string)
 }
 
-// Checker runs active checks, one goroutine each.
+// Checker runs active checks, each in its own goroutine.
 type Checker struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -45,10 +45,10 @@ func NewChecker() *Checker {
 	return c
 }
 
-// Start checks t at once and then at the interval until stop is called, which
-// does not wait. wasReady says that t is in use already: then settings.Fall
-// failures in a row are needed to take it out, where else the first check
-// alone decides at first.
+// Start checks t at once, and then at the interval until the caller calls stop, which
+// does not wait. wasReady means that t is already in use: then only settings.Fall
+// consecutive failures make it unready. Without wasReady the first check alone is the
+// first verdict.
 func (c *Checker) Start(t Target, settings config.HealthCheck, wasReady bool) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *Checker) Start(t Target, settings config.HealthCheck, wasReady bool) (s
 	return cancel
 }
 
-// Close ends all checks and waits for them, no longer than a check's timeout.
+// Close ends all checks and waits for them, at most for the timeout of a check.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.stop()
@@ -69,8 +69,8 @@ func (c *Checker) Close() {
 
 func run(ctx context.Context, t Target, s *config.HealthCheck, wasReady bool) {
 	streak := streak{ready: wasReady, judged: wasReady}
-	// The second check falls anywhere within the interval, so that checks which
-	// began together at a start or reload do not stay together.
+	// The second check starts at a random time within the interval. Otherwise checks that
+	// started together, at a start or reload, would stay together.
 	spread := time.Duration(rand.Float64() * float64(s.Interval))
 	for {
 		next := time.Now().Add(spread)
@@ -78,8 +78,8 @@ func run(ctx context.Context, t Target, s *config.HealthCheck, wasReady bool) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Out of descriptors, weir knows nothing of the endpoint; what it knew
-		// holds, or every endpoint would seem to fail at once.
+		// If weir has no descriptor left, the check shows nothing about the endpoint. The
+		// old verdict stays; otherwise all endpoints would seem to fail at the same time.
 		if !conn.Exhausted(err) {
 			why := ""
 			if err != nil {
@@ -98,12 +98,12 @@ func run(ctx context.Context, t Target, s *config.HealthCheck, wasReady bool) {
 	}
 }
 
-// streak turns single results into a verdict: rise successes in a row make an
-// endpoint ready, fall failures in a row unready. The first result of all is a
-// verdict by itself, so that a start does not take rise intervals.
+// streak turns single results into a verdict: rise consecutive successes make an endpoint
+// ready, fall consecutive failures make it unready. The very first result is a verdict by
+// itself, so that a start does not take rise intervals.
 type streak struct {
 	ready, judged bool
-	against       int // results in a row that contradict the verdict
+	against       int // consecutive results that contradict the verdict
 }
 
 func (k *streak) add(well bool, rise, fall int) bool {
@@ -121,7 +121,7 @@ func (k *streak) add(well bool, rise, fall int) bool {
 	return k.ready
 }
 
-// try is one check: the error says what is wrong with the endpoint.
+// try runs one check. The error names the problem of the endpoint.
 func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -142,7 +142,7 @@ func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	return nil
 }
 
-// failed is the error of a check that ended with err; nil: none.
+// failed returns the error of a check that ended with err; nil: no error.
 func failed(ctx context.Context, s *config.HealthCheck, doing string, err error) error {
 	switch {
 	case err == nil:
@@ -153,8 +153,8 @@ func failed(ctx context.Context, s *config.HealthCheck, doing string, err error)
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// tryHTTP is try for a check by HTTP. It follows no redirect, and sends path and host as
-// the configuration has them.
+// tryHTTP is try for a check by HTTP. It follows no redirect, and sends path and host
+// exactly as configured.
 func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address string) error {
 	host := hostOf(h.Host, address)
 	if strings.ContainsAny(h.Path+host, " \r\n") {
@@ -172,7 +172,7 @@ func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address stri
 	return err
 }
 
-// hostOf is the Host to send: the one that was configured, or else the address.
+// hostOf returns the Host to send: the configured one, or else the address.
 func hostOf(host, address string) string {
 	switch {
 	case host != "":

@@ -17,10 +17,10 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// target is an endpoint whose answers the test decides.
+// target is an endpoint whose results the test sets.
 type target struct {
 	mu     sync.Mutex
-	err    error  // of Dial
+	err    error  // the error of Dial
 	asker  *asker // the connection, for a check by HTTP
 	dialed []time.Time
 	told   []bool
@@ -84,7 +84,7 @@ func TestRiseAndFall(t *testing.T) {
 			t.Errorf("was ready %t, results %v: %v, want %v", wasReady, results, got, want)
 		}
 	}
-	f(false, []bool{up}, []bool{up}) // the first decides at once
+	f(false, []bool{up}, []bool{up}) // the first result decides at once
 	f(false, []bool{down, up, up}, []bool{down, down, up})
 	f(false, []bool{up, down, down, down}, []bool{up, up, up, down})
 	f(false, []bool{up, down, down, up, down, down}, []bool{up, up, up, up, up, up})
@@ -148,14 +148,14 @@ func TestChecksAreSpread(t *testing.T) {
 			}
 		}
 		for i, n := range tenths {
-			if n < 4 || n > 50 { // 20 in the mean
+			if n < 4 || n > 50 { // 20 on average
 				t.Errorf("%d of 200 second checks in second %d: %v", n, i, tenths)
 			}
 		}
 	})
 }
 
-// Out of descriptors weir must not take its endpoints for dead.
+// Without free descriptors, weir must not treat its endpoints as failed.
 func TestExhaustionIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewChecker()
@@ -172,7 +172,8 @@ func TestExhaustionIsNoVerdict(t *testing.T) {
 	})
 }
 
-// asker is a connection that answers with a status or an error, or not before its deadline.
+// asker is a connection that answers with a status or an error, or waits until its
+// deadline.
 type asker struct {
 	net.Conn
 	status int

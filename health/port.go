@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Port answers load balancers. Every path gives the verdict but /livez and
-// /readyz. One Port may serve several listeners, one after the other, as
-// reloads move it.
+// Port answers load balancers. Every path except /livez and /readyz returns the verdict.
+// One Port may serve several listeners, one after the other, because a reload may move
+// it.
 type Port struct {
 	node *Node
 	from atomic.Pointer[[]netip.Prefix]
 }
 
-// The waits of the port. A check takes milliseconds; what takes longer is none.
+// The timeouts of the port. A check takes milliseconds; a longer exchange is not a check.
 const (
 	readHeadTimeout  = 5 * time.Second // PROXY header and request head together
 	exchangeTimeout  = 10 * time.Second
@@ -30,20 +30,20 @@ const (
 	maxHead          = 16 << 10
 )
 
-// NewPort makes a port for the verdicts of n, with PROXY headers taken from anyone.
+// NewPort makes a port for the verdicts of n. It accepts PROXY headers from all peers.
 func NewPort(n *Node) *Port {
 	p := &Port{node: n}
 	p.SetFrom(nil)
 	return p
 }
 
-// SetFrom limits who may send a PROXY header to the port, where it is always
-// optional; nil: anyone. A header from elsewhere ends the connection.
+// SetFrom sets the peers that may send a PROXY header to the port; nil: all peers. The
+// header is always optional. A header from another peer ends the connection.
 func (p *Port) SetFrom(from []netip.Prefix) { p.from.Store(&from) }
 
-// Serve answers on ln, which it closes, until ctx is done; then it returns nil
-// after at most a second. It keeps a few descriptors back, so that it
-// answers while none are left for anything else.
+// Serve answers on ln until ctx is done, and then returns nil after at most a second. It
+// closes ln. It reserves a few descriptors, so that it can answer when weir has no other
+// descriptor left.
 func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	a := newAcceptor(ln, &p.from)
 	defer a.Close()
@@ -54,8 +54,8 @@ func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:                 exchangeTimeout,
 		IdleTimeout:                  keepAliveTimeout,
 		MaxHeaderBytes:               maxHead,
-		DisableGeneralOptionsHandler: true,                       // OPTIONS * is asked for the verdict, too
-		ErrorLog:                     log.New(io.Discard, "", 0), // checks that break off are routine
+		DisableGeneralOptionsHandler: true,                       // OPTIONS * returns the verdict, too
+		ErrorLog:                     log.New(io.Discard, "", 0), // aborted checks are routine
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -75,7 +75,8 @@ func (p *Port) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// report is what kube-proxy's healthCheckNodePort answers, and why.
+// report is the answer: the fields of kube-proxy's healthCheckNodePort, the verdict, and
+// the reasons.
 type report struct {
 	Service struct {
 		Namespace string `json:"namespace"`

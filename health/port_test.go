@@ -51,7 +51,7 @@ func start(t *testing.T, p *Port) string {
 	return ln.Addr().String()
 }
 
-// talk sends each piece by itself and returns all that comes back.
+// talk sends each piece separately and returns all bytes that come back.
 func talk(t *testing.T, address string, pieces ...string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -146,7 +146,7 @@ func TestPathsAndStates(t *testing.T) {
 	n.SetDraining(true)
 	f("draining", 503, 503)
 	n.SetDraining(false)
-	n.SetRequireLocal([]string{""}) // has none
+	n.SetRequireLocal([]string{""}) // this backend has no endpoint
 	f("without a local endpoint", 503, 200)
 	if r := ask("GET", "/"); r.Header.Get("X-Load-Balancing-Endpoint-Weight") != "0" {
 		t.Errorf("fields %v", r.Header)
@@ -169,8 +169,8 @@ func TestOldClientsAreAnswered(t *testing.T) {
 	}
 }
 
-// The header that a network load balancer's probe really sends: LOCAL, TCP over
-// IPv4, and TLVs where the addresses would be (kubernetes issue 57250).
+// The PROXY header of a real health check by a network load balancer: LOCAL, TCP over
+// IPv4, and TLVs at the place of the addresses (kubernetes issue 57250).
 var nlbProbe, _ = hex.DecodeString("0d0a0d0a000d0a515549540a20110054" + "030004bce5951f" + "04004a" + strings.Repeat("00", 74))
 
 func headers() map[string]string {
@@ -199,7 +199,7 @@ func TestHeadersAreOptional(t *testing.T) {
 					t.Errorf("from %v, %s in %d pieces: %q", from, name, len(pieces), got)
 				}
 			}
-			if got := talk(t, address, h); got != "" { // a check that sends its header and goes
+			if got := talk(t, address, h); got != "" { // a check that sends its header and closes
 				t.Errorf("%s alone: %q", name, got)
 			}
 		}
@@ -332,7 +332,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// A process of its own takes every descriptor that there is, and is asked.
+// A separate process opens as many descriptors as it can, and must still answer.
 func TestAnswersWithoutDescriptors(t *testing.T) {
 	if os.Getenv("WEIR_TEST_EXHAUSTED") != "" {
 		exhausted(t)
@@ -384,7 +384,7 @@ func exhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := start(t, NewPort(servingNode()))
-	talk(t, address, get11) // it serves, so the reserve is there
+	talk(t, address, get11) // it answers, so the reserve is there
 	var hoard []int
 	for {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)

@@ -1,8 +1,8 @@
-// Package health finds out whether endpoints are well, says whether this node
-// should get traffic, and answers load balancers that ask.
+// Package health checks endpoints, decides whether this node should get traffic, and
+// answers load balancers that ask for this verdict.
 //
-// It knows no backend: a Checker is given Targets, a Node is given a function
-// that counts ready local endpoints, and a Port asks the Node.
+// The package does not know backends: a Checker gets Targets, a Node gets a function that
+// counts ready local endpoints, and a Port asks the Node.
 package health
 
 import (
@@ -12,20 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// State is all that the verdict depends on.
+// State is everything on which the verdict depends.
 type State struct {
 	Loaded   bool // a configuration is in effect
 	Bound    bool // its listeners are bound
 	Draining bool // from the first moment of a drain
-	Synced   bool // all objects of the cluster that is served are known; true without one
-	Cordoned bool // the node is taken out of service by hand
-	// Leaving says in words why Kubernetes takes the node out of service.
+	Synced   bool // all objects of the watched cluster are known; true without a cluster
+	Cordoned bool // an operator has taken the node out of service
+	// Leaving holds the reasons, in words, why Kubernetes takes the node out of service.
 	Leaving []string
 	// RequireLocal are the backends that must have a ready endpoint on this node.
 	RequireLocal []LocalBackend
 }
 
-// LocalBackend is a backend of require_local.
+// LocalBackend is a backend in require_local.
 type LocalBackend struct {
 	Name  string
 	Ready int // endpoints on this node that are ready
@@ -34,19 +34,20 @@ type LocalBackend struct {
 // Verdict reports whether this node should get traffic.
 type Verdict struct {
 	Healthy bool `json:"healthy"`
-	// Ready says that weir itself can serve: configured, bound, not draining.
+	// Ready means that weir itself can serve: configured, bound, not draining.
 	Ready bool `json:"ready"`
-	// Reasons are sentences, empty when healthy.
+	// Reasons are sentences; empty if Healthy.
 	Reasons []string `json:"reasons,omitempty"`
-	// LocalEndpoints are the ready endpoints on this node over RequireLocal.
+	// LocalEndpoints is the number of ready endpoints on this node, summed over
+	// RequireLocal.
 	LocalEndpoints int `json:"local_endpoints"`
-	// Weighted says that LocalEndpoints means something: RequireLocal is not empty.
+	// Weighted means that LocalEndpoints is meaningful: RequireLocal is not empty.
 	Weighted bool `json:"weighted"`
-	// Cordoned says that the node is taken out of service, by whomever.
+	// Cordoned means that an operator or Kubernetes has taken the node out of service.
 	Cordoned bool `json:"cordoned"`
 }
 
-// Evaluate is the verdict of a state.
+// Evaluate returns the verdict of a state.
 func Evaluate(s State) Verdict {
 	v := Verdict{Weighted: len(s.RequireLocal) > 0, Cordoned: s.Cordoned || len(s.Leaving) > 0}
 	because := func(bad bool, why string) {
@@ -69,8 +70,8 @@ func Evaluate(s State) Verdict {
 	return v
 }
 
-// Node holds the state of this node. All methods may be called by anyone at
-// any time; none takes a lock.
+// Node holds the state of this node. Any goroutine may call its methods at any time. No
+// method takes a lock.
 type Node struct {
 	localReady func(backend string) int
 
@@ -78,8 +79,8 @@ type Node struct {
 	requireLocal, leaving                     atomic.Pointer[[]string]
 }
 
-// NewNode makes a node that is not ready yet. localReady counts the ready
-// endpoints of a backend on this node; it must be quick and take no lock.
+// NewNode makes a node that is not ready yet. localReady returns the number of ready
+// endpoints of a backend on this node. It must be fast and take no lock.
 func NewNode(localReady func(backend string) int) *Node {
 	n := &Node{localReady: localReady}
 	n.requireLocal.Store(new([]string))
@@ -88,34 +89,34 @@ func NewNode(localReady func(backend string) int) *Node {
 	return n
 }
 
-// SetLoaded reports whether a configuration is in effect.
+// SetLoaded records whether a configuration is in effect.
 func (n *Node) SetLoaded(yes bool) { n.loaded.Store(yes) }
 
-// SetBound reports whether the listeners are bound.
+// SetBound records whether the listeners are bound.
 func (n *Node) SetBound(yes bool) { n.bound.Store(yes) }
 
-// SetSynced reports whether all objects of the cluster that is served are known.
-// Without a cluster they are.
+// SetSynced records whether all objects of the watched cluster are known. Without a
+// cluster this is always true.
 func (n *Node) SetSynced(yes bool) { n.synced.Store(yes) }
 
-// SetLeaving says why Kubernetes takes the node out of service, in words for the
-// verdict; none: it does not. The caller does not change the slice afterwards.
+// SetLeaving sets the reasons, in words for the verdict, why Kubernetes takes the node
+// out of service; none: it does not. The caller must not change the slice afterwards.
 func (n *Node) SetLeaving(why []string) { n.leaving.Store(&why) }
 
 // SetDraining begins or ends a drain.
 func (n *Node) SetDraining(yes bool) { n.draining.Store(yes) }
 
-// SetCordoned takes the node out of service by hand, or puts it back.
+// SetCordoned takes the node out of service for an operator, or puts it back.
 func (n *Node) SetCordoned(yes bool) { n.cordoned.Store(yes) }
 
-// Draining reports whether a drain runs.
+// Draining reports whether weir is draining.
 func (n *Node) Draining() bool { return n.draining.Load() }
 
-// SetRequireLocal sets the backends that must have a ready endpoint on this
-// node. The caller does not change the slice afterwards.
+// SetRequireLocal sets the backends that must have a ready endpoint on this node. The
+// caller must not change the slice afterwards.
 func (n *Node) SetRequireLocal(backends []string) { n.requireLocal.Store(&backends) }
 
-// State is the state of this moment.
+// State returns the current state.
 func (n *Node) State() State {
 	s := State{
 		Loaded: n.loaded.Load(), Bound: n.bound.Load(),
@@ -127,7 +128,7 @@ func (n *Node) State() State {
 	return s
 }
 
-// Verdict is the verdict of this moment.
+// Verdict returns the current verdict.
 func (n *Node) Verdict() Verdict { return Evaluate(n.State()) }
 
 // Metrics are the series of a node.

@@ -12,22 +12,23 @@ import (
 	"time"
 )
 
-// Keep-alive probes find clients that are gone without a word: three minutes
-// after their last byte at the latest. Idle lies below the 350 seconds after
-// which common load balancers forget a silent connection.
+// Keep-alive probes find clients that disappeared without closing the connection, at most
+// three minutes after their last byte. Idle is below 350 seconds: after that time common
+// load balancers forget a silent connection.
 const (
 	keepAliveIdle     = 2 * time.Minute
 	keepAliveInterval = 15 * time.Second
 	keepAliveCount    = 4
 )
 
-// Bind opens the socket for a listener: network "tcp" with host:port (without
-// host for IPv4 and IPv6), or "unix" with a path. The socket file of a process
-// that is gone is replaced; that of one that answers is an error. The backlog
-// is what the kernel allows.
+// Bind opens the socket for a listener: network "tcp" with host:port (without host for
+// IPv4 and IPv6), or "unix" with a path. It replaces the socket file of a process that
+// has ended. If a process still answers on the socket file, Bind returns an error. The
+// backlog is the largest that the kernel allows.
 func Bind(network, address string) (net.Listener, error) {
 	lc := listenConfig()
-	// A multipath socket costs every connection, and few clients of a proxy use it.
+	// A multipath socket adds cost to every connection, and few clients of a proxy use
+	// it.
 	lc.SetMultipathTCP(false)
 	ln, err := lc.Listen(context.Background(), network, address)
 	if network == "unix" && errors.Is(err, syscall.EADDRINUSE) {
@@ -41,8 +42,8 @@ func Bind(network, address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// bindError returns an error with the reason why an address could not be bound, and what to
-// change.
+// bindError returns an error that contains the reason why weir could not bind the
+// address, and what to change.
 func bindError(network, address string, err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -58,7 +59,8 @@ func bindError(network, address string, err error) error {
 	return fmt.Errorf("cannot bind %s: %w", address, err)
 }
 
-// lowPorts are the ports below this one, which most systems give to root only.
+// lowPorts is the first port that needs no privileges: most systems give lower ports only
+// to root.
 const lowPorts = 1024
 
 func bindHelp(network, address string, err error) string {
@@ -77,7 +79,7 @@ func bindHelp(network, address string, err error) string {
 	return ""
 }
 
-// removeStale removes a socket file that nobody answers on.
+// removeStale removes a socket file on which no process answers.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

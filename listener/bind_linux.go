@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenConfig sets keep-alive once on the listening socket, whose options
-// accepted ones inherit on Linux, and tells net not to set it on each.
+// listenConfig sets keep-alive once, on the listening socket. On Linux accepted sockets
+// inherit its options. With KeepAlive -1 the package net does not set it on each socket.
 func listenConfig() net.ListenConfig {
 	return net.ListenConfig{KeepAlive: -1, Control: setKeepAlive}
 }
@@ -37,12 +37,12 @@ func setKeepAlive(network, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// settleTime is for the last packets of handshakes that are under way.
+// settleTime is the wait for the last packets of handshakes that have begun.
 const settleTime = 100 * time.Millisecond
 
-// dropSYN is a socket filter (classic BPF): drop segments with SYN and without
-// ACK, take all others. The filter of a TCP socket sees the TCP header first;
-// its byte 13 has the flags.
+// dropSYN is a socket filter (classic BPF) that drops segments with SYN and without ACK,
+// and passes all others. The filter of a TCP socket gets the packet from the TCP header
+// on. Byte 13 of this header holds the flags.
 var dropSYN = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
 	{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x12},
@@ -51,9 +51,9 @@ var dropSYN = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
 }
 
-// refuseNew keeps connections from being begun, as far as the kernel lets us,
-// and returns how long to wait for those that are. Without it, one whose
-// handshake ends between the last accept and close would be reset.
+// refuseNew prevents new connections, as far as the kernel allows it, and returns how
+// long to wait for handshakes that have begun. Without it the kernel would reset a
+// connection whose handshake ends between the last accept and close.
 func refuseNew(ln net.Listener) time.Duration {
 	if unlink(ln) {
 		return 0
@@ -77,20 +77,21 @@ func refuseNew(ln net.Listener) time.Duration {
 	return settleTime
 }
 
-// ignoreSYN drops the SYN of new connections. The client sends it again after a
-// second, and reaches the next process or gets an error.
+// ignoreSYN drops the SYN of new connections. The client sends it again after a second,
+// and then reaches the next process or gets an error.
 func ignoreSYN(fd int) error {
 	program := unix.SockFprog{Len: uint16(len(dropSYN)), Filter: &dropSYN[0]}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
 }
 
-// answerSYN makes the kernel refuse new connections at once, as on a closed port. It binds
-// the socket to a network interface that does not exist. Handshakes that have begun go
-// on, because they keep the interface from their start. Linux 5.7 and later allow this
-// without capabilities, once for each socket.
+// answerSYN makes the kernel refuse new connections at once, as on a closed port. It
+// binds the socket to a network interface that does not exist. Handshakes that have begun
+// continue, because they keep the interface from their start. Linux 5.7 and later allow
+// this without capabilities, once for each socket.
 func answerSYN(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, noInterface)
 }
 
-// noInterface is the index of no network interface: the kernel counts them up from 1.
+// noInterface is an index that no network interface has: the kernel counts indexes from
+// 1.
 const noInterface = 1<<31 - 1

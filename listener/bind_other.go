@@ -13,7 +13,7 @@ func listenConfig() net.ListenConfig {
 	}}
 }
 
-// refuseNew keeps connections from being begun where that is possible.
+// refuseNew prevents new connections where the system allows it.
 func refuseNew(ln net.Listener) time.Duration {
 	unlink(ln)
 	return 0

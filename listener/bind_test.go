@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The error of an address that cannot be bound names it once, and says what to change.
+// The error of Bind names the address once, and says what to change.
 func TestBindErrors(t *testing.T) {
 	f := func(network, address string, cause syscall.Errno, want string) {
 		t.Helper()

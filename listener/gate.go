@@ -8,21 +8,21 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// gate lets all listeners wait together, before they accept, once as many
-// connections have come as there was room for. Connections that wait are in the
-// kernel's queue.
+// gate makes all listeners wait together before they accept, after as many connections
+// were accepted as there was room for. Waiting connections stay in the kernel's queue.
 //
-// weir cannot see whose connections are in the queue, so one client could fill it. Share
-// therefore lets connections in although there is no room, a few at a time, to find out
-// their client networks, and closes those that may not stay.
+// weir cannot see which clients the connections in the queue belong to, so one client
+// could fill the queue. Therefore Share lets a few connections in at a time although
+// there is no room. weir finds out their client networks, and closes the connections that
+// may not stay.
 type gate struct {
-	left    atomic.Int64  // how many may still come; none wait above 0
-	crowded chan struct{} // told when somebody begins to wait
+	left    atomic.Int64  // how many may still be accepted; above 0 no listener waits
+	crowded chan struct{} // gets a value when a listener begins to wait
 
 	mu      sync.Mutex
 	moved   chan struct{} // closed by the next Admit, and when there are places again
-	places  int64         // for connections that there is no room for
-	judging int64         // of these, those whose client network is not known yet
+	places  int64         // for connections without room
+	judging int64         // the part of these whose client network is not known yet
 	may     func(conn.Network) bool
 }
 
@@ -32,8 +32,8 @@ func newGate() *gate {
 	return g
 }
 
-// Admit makes all listeners together accept that many further connections, and
-// then wait until it is called again. Until it is called first, none waits.
+// Admit lets all listeners together accept this many further connections. Then they wait
+// until the next Admit. Before the first Admit no listener waits.
 func (l *Limits) Admit(most int64) {
 	g := l.gate
 	g.left.Store(most)
@@ -46,9 +46,10 @@ func (l *Limits) Admit(most int64) {
 // listener has begun to wait since Admit was called.
 func (l *Limits) Left() int64 { return l.gate.left.Load() }
 
-// Share lets listeners accept up to most connections although Admit makes them wait. It counts those whose network
-// is not known yet, and those for which may has returned true since Share was called. If may returns false, the
-// listener closes the connection. With most 0 the listeners wait again.
+// Share lets listeners accept up to most connections although Admit makes them wait. The
+// number includes connections whose network is not known yet, and connections for which
+// may has returned true since Share was called. If may returns false, the listener closes
+// the connection. If most is 0, the listeners wait again.
 func (l *Limits) Share(most int64, may func(conn.Network) bool) {
 	g := l.gate
 	g.mu.Lock()
@@ -80,7 +81,7 @@ func (g *gate) changed() (moved <-chan struct{}, place bool) {
 func (g *gate) pass(stop <-chan struct{}) (judge bool) {
 	for g.left.Add(-1) < 0 {
 		moved, place := g.changed()
-		if g.left.Load() > 0 { // it moved before that
+		if g.left.Load() > 0 { // Admit was called meanwhile
 			continue
 		}
 		g.tellCrowded()
@@ -96,7 +97,7 @@ func (g *gate) pass(stop <-chan struct{}) (judge bool) {
 	return false
 }
 
-// tellCrowded makes the Watch look at the resources soon.
+// tellCrowded makes the Watch check the resources soon.
 func (g *gate) tellCrowded() {
 	select {
 	case g.crowded <- struct{}{}:
@@ -113,8 +114,8 @@ func (g *gate) take() {
 	g.judging++
 }
 
-// judge returns true if the connection may stay. If not, its place is free again; if so,
-// only when there is room for it, which Share reports.
+// judge returns true if the connection may stay. If not, its place is free again at once.
+// If it stays, its place becomes free when there is room, which Share reports.
 func (g *gate) judge(n conn.Network) bool {
 	g.mu.Lock()
 	may := g.may

@@ -74,8 +74,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// If there is no room, a few connections are accepted, and judge decides by their client
-// network. Those that may not stay are closed, and free their place for the next.
+// If there is no room, the listener accepts a few connections, and judge decides by their
+// client networks. It closes those that may not stay, and their places are free again.
 func TestGateShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()

@@ -39,10 +39,10 @@ func unhex(s string) string {
 	return string(b)
 }
 
-// The rule table: whom what is asked of, and what becomes of what they send.
+// The rule table: which peers must send a header, and what happens with their bytes.
 func TestHeaderPolicy(t *testing.T) {
-	// f dials from peer, sends, and then ends its stream, or else is silent.
-	// Empty version and result: nothing is counted. Client empty: refused.
+	// f dials from peer and sends. Then it ends its stream if ends is true, else it stays
+	// silent. Empty version and result: not counted. Empty client: refused.
 	f := func(peer, send string, ends bool, version, result, client, read string) {
 		t.Helper()
 		name := fmt.Sprintf("%s sends %.20q %v", peer, send, ends)
@@ -115,7 +115,7 @@ func TestHeaderPolicy(t *testing.T) {
 	tls := "\x16\x03\x01\x02\x00\x01\x00"
 
 	for _, peer := range []string{balancer, "[fd00::1]:1000", "[fe80::1]:1000", "[::ffff:10.200.0.1]:1000"} {
-		if peer[1] == ':' { // peers are never mapped
+		if peer[1] == ':' { // peer addresses are never mapped
 			peer = "10.200.0.1:1000"
 		}
 		f(peer, headerV1+request, open, "v1", "accepted", client, request)
@@ -173,7 +173,7 @@ func TestHeaderPolicy(t *testing.T) {
 	}
 }
 
-// What a header said is the connection's, except to those who do not believe it.
+// A connection gets the content of its PROXY header, unless the mode discards it.
 func TestHeaderIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -196,7 +196,7 @@ func TestHeaderIsKept(t *testing.T) {
 	})
 }
 
-// Peers on a Unix socket fit no rule: a policy means that they need a header.
+// Peers on a Unix socket match no rule: with a policy they must send a header.
 func TestUnixPeers(t *testing.T) {
 	if m := NewPolicy(edge).mode(netip.Addr{}); m != config.HeaderRequire {
 		t.Error(m)
@@ -209,9 +209,10 @@ func TestUnixPeers(t *testing.T) {
 	}
 }
 
-// The story that weir began with: a header that comes in two pieces with a
-// pause between them, at every byte. Shorter than the deadline the connection
-// is served, however many pauses; else it ends with not a byte written.
+// The problem that was the reason for weir: a PROXY header arrives in two pieces, split
+// at any byte, with a pause between them. If the pieces arrive before the deadline, weir
+// serves the connection, with any number of pauses. Otherwise weir closes it without
+// writing a byte.
 func TestHeaderInPieces(t *testing.T) {
 	for _, h := range []string{headerV1, headerV2, nlbProbe} {
 		for at := range len(h) {
@@ -297,7 +298,7 @@ func TestThousandLateHeaders(t *testing.T) {
 	})
 }
 
-// A cut while the header is waited for is nobody's fault and counted nowhere.
+// A cut during the wait for the PROXY header is no error of the peer, and is not counted.
 func TestCutBeforeHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -313,7 +314,7 @@ func TestCutBeforeHeader(t *testing.T) {
 	})
 }
 
-// The same over real sockets, where a connection waits in the poller.
+// The same over real sockets, for a connection that waits in the poller.
 func TestHeaderOverTCP(t *testing.T) {
 	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
@@ -327,7 +328,7 @@ func TestHeaderOverTCP(t *testing.T) {
 		for at := range len(h) {
 			c := dial(t, ln)
 			io.WriteString(c, h[:at])
-			if at%8 == 0 { // let it be read alone now and then
+			if at%8 == 0 { // now and then weir reads this part alone
 				eventually(t, "the connection waits", func() bool { return w.tracker.Open() > 0 })
 			}
 			io.WriteString(c, h[at:]+request)
@@ -353,7 +354,7 @@ func TestHeaderOverTCP(t *testing.T) {
 	w.close()
 }
 
-// A header that ends too early is truncated, not late, however its end arrives.
+// A header that ends too early is truncated, not late, in whatever way the end arrives.
 func TestTruncatedOverTCP(t *testing.T) {
 	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
@@ -383,7 +384,7 @@ func TestTruncatedOverTCP(t *testing.T) {
 	w.close()
 }
 
-// A thousand at once that say nothing hold no buffers and end in time.
+// A thousand silent connections at the same time hold no buffers, and end in time.
 func TestThousandSilentOverTCP(t *testing.T) {
 	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
@@ -441,7 +442,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// With mode none, and without a policy, nothing is read: a server may speak first.
+// With mode none, and without a policy, weir reads nothing: a server may send first.
 func TestServerSpeaksFirst(t *testing.T) {
 	checkLeaks(t)
 	ln, err := Bind("tcp", "127.0.0.1:0")
@@ -453,7 +454,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 		c.Close()
 	}})
 	wantEcho(t, dial(t, ln), "SSH-2.0-server\r\n")
-	// A header ends where it ends: what a server says next does not wait for more.
+	// weir does not wait for bytes after the header: a server may send first.
 	w.l.Update(Settings{Policy: NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: time.Minute, Rules: []config.HeaderRule{
 		{From: prefixes("0.0.0.0/0"), Mode: config.HeaderRequire}}}), Handle: w.l.settings.Load().Handle})
 	for _, h := range []string{headerV1, headerV2} {

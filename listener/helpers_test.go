@@ -43,7 +43,7 @@ func prefixes(list ...string) (p []netip.Prefix) {
 	return p
 }
 
-// world is a listener with all that it needs.
+// world is a listener with everything that it needs.
 type world struct {
 	t       *testing.T
 	l       *Listener
@@ -68,7 +68,7 @@ func newWorld(t *testing.T) *world {
 // start makes the listener w.l accept.
 func (w *world) start() { go func() { w.served <- w.l.Serve() }() }
 
-// serve starts a listener of ln. Without a Handle, connections go to handled.
+// serve starts a listener on ln. Without a Handle, connections go to handled.
 func serve(t *testing.T, ln net.Listener, limits config.Limits, s Settings) *world {
 	w := newWorld(t)
 	if limits.Clients == (config.ClientLimits{}) {
@@ -95,7 +95,7 @@ func (w *world) trouble(err error) {
 	w.troubles = append(w.troubles, err)
 }
 
-// close closes the listener and wants every count back at nothing.
+// close closes the listener and checks that every count is zero again.
 func (w *world) close() {
 	w.t.Helper()
 	if err := w.l.Close(); err != nil {
@@ -136,7 +136,8 @@ func (w *world) wantOpen(state string, want float64) {
 	w.want("weir_connections_open", want, "test", state)
 }
 
-// want looks at the series whose labels, in the order of their names, have the given values.
+// want checks the series whose labels, in the order of their names, have the given
+// values.
 func (w *world) want(name string, want float64, labels ...string) {
 	w.t.Helper()
 	families, err := w.reg.Gather()
@@ -214,15 +215,16 @@ type addressed struct {
 func (a addressed) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.peer) }
 func (a addressed) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
 
-// checkLeaks wants as many goroutines and descriptors at the end of the test as now.
+// checkLeaks checks that the end of the test has as many goroutines and descriptors as
+// now.
 func checkLeaks(t *testing.T) {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		if a, taken, err := conn.NewAcceptor(ln); taken && err == nil { // the pollers have their own descriptors from now on
+		if a, taken, err := conn.NewAcceptor(ln); taken && err == nil { // opens descriptors of the pollers
 			a.Close()
 		}
 		ln.Close()
 	}
-	readyQueues() // opens the kernel's tables of connections, too
+	readyQueues() // also opens the kernel's tables of connections
 	routines, files := runtime.NumGoroutine(), descriptors()
 	t.Cleanup(func() {
 		for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > routines || descriptors() > files; runtime.Gosched() {
@@ -235,7 +237,7 @@ func checkLeaks(t *testing.T) {
 	})
 }
 
-// descriptors counts the open ones, where the system says.
+// descriptors returns the number of open descriptors, on systems that report it.
 func descriptors() int {
 	list, _ := os.ReadDir("/proc/self/fd")
 	return len(list)

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// What is set on the listening socket has to hold on those it accepts.
+// Accepted sockets must have the options that are set on the listening socket.
 func TestKeepAliveIsInherited(t *testing.T) {
 	ln, err := Bind("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,8 @@ func TestKeepAliveIsInherited(t *testing.T) {
 	f(unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 }
 
-// New handshakes stop before the queue is emptied, with a packet filter and without.
+// New handshakes stop before the listener empties the queue, with a packet filter and
+// without one.
 func TestNewHandshakesAreRefused(t *testing.T) {
 	f := func(name string, refuse func(net.Listener) bool) {
 		t.Run(name, func(t *testing.T) {
@@ -101,9 +102,9 @@ func TestCloseWithoutCapabilities(t *testing.T) {
 	}
 }
 
-// A client whose handshake has begun when the listener closes is served. With
-// TCP_DEFER_ACCEPT the kernel calls a handshake incomplete until data arrives: so the test can
-// delay its end.
+// The listener serves a client whose handshake has begun when it closes. With
+// TCP_DEFER_ACCEPT the kernel treats a handshake as incomplete until data arrives, so the
+// test can delay its end.
 func TestCloseWaitsForHandshakes(t *testing.T) {
 	checkLeaks(t)
 	usual := queueTime
@@ -142,8 +143,8 @@ func TestCloseWaitsForHandshakes(t *testing.T) {
 	}
 }
 
-// Connections in the accept queue are served when the listener closes, even if the machine is so busy that the
-// time for that is over before the first one is accepted, or if Serve has not begun.
+// A closing listener serves the connections in its accept queue, even if Serve has not
+// begun, or if the machine is so busy that the time limit passes before the first accept.
 func TestCloseServesTheQueueHoweverLate(t *testing.T) {
 	checkLeaks(t)
 	usual := queueTime

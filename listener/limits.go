@@ -9,23 +9,23 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Limits bound the connections of all listeners together: all that are open,
-// and those that are pending (header or handshake is not through), in all and
-// per client network. A bound of 0 is none.
+// Limits limit the connections of all listeners together: all open connections, and the
+// pending ones (PROXY header or handshake is not complete), in total and per client
+// network. 0: no limit.
 type Limits struct {
 	maxConnections, maxPending, maxPerSource atomic.Int64
 
-	prefixes atomic.Pointer[conn.Prefixes] // what a client network is
+	prefixes atomic.Pointer[conn.Prefixes] // the size of a client network
 
 	connections, pending atomic.Int64
 	gate                 *gate
 
 	mu        sync.Mutex
-	listeners map[*Listener]struct{} // that accept
-	sources   map[conn.Network]int64 // pending connections; no value is 0
+	listeners map[*Listener]struct{} // the listeners that accept
+	sources   map[conn.Network]int64 // numbers of pending connections; no value is 0
 }
 
-// NewLimits makes Limits of their configuration.
+// NewLimits makes Limits from their configuration.
 func NewLimits(c config.Limits) *Limits {
 	l := &Limits{sources: make(map[conn.Network]int64), gate: newGate(), listeners: make(map[*Listener]struct{})}
 	l.Set(c)
@@ -33,7 +33,7 @@ func NewLimits(c config.Limits) *Limits {
 	return l
 }
 
-// Set changes the bounds for the connections to come.
+// Set changes the limits for later connections.
 func (l *Limits) Set(c config.Limits) {
 	l.maxConnections.Store(int64(c.MaxConnections))
 	l.maxPending.Store(int64(c.Pending))
@@ -41,7 +41,7 @@ func (l *Limits) Set(c config.Limits) {
 	l.prefixes.Store(&conn.Prefixes{IPv4: uint8(c.Clients.PrefixIPv4), IPv6: uint8(c.Clients.PrefixIPv6)})
 }
 
-// open counts a connection as open and pending, or names the limit that is reached.
+// open counts a connection as open and pending, or returns the limit that is reached.
 func (l *Limits) open() (Reason, bool) {
 	if n, most := l.connections.Add(1), l.maxConnections.Load(); most > 0 && n > most {
 		l.connections.Add(-1)
@@ -58,8 +58,8 @@ func (l *Limits) open() (Reason, bool) {
 // network returns the client network of an address, with the current prefix lengths.
 func (l *Limits) network(a netip.Addr) conn.Network { return conn.NetworkOf(a, *l.prefixes.Load()) }
 
-// countSource counts a pending connection of key, unless key has as many as it
-// may. Unix sockets have no address and are not counted.
+// countSource counts a pending connection of key, unless key has reached its limit.
+// Connections of Unix sockets have no address and are not counted.
 func (l *Limits) countSource(key conn.Network) bool {
 	if !key.IsValid() {
 		return true

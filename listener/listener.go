@@ -1,11 +1,10 @@
-// Package listener accepts connections, holds them to limits, reads the PROXY
-// header of each under its policy and deadline, and knows every connection that
-// is open so that a drain can wait for it.
+// Package listener accepts connections, applies limits to them, and reads the PROXY
+// header of each under its policy and deadline. It knows every open connection, so that a
+// drain can wait for it.
 //
-// Every connection has one goroutine of its own from the moment it was
-// accepted. The goroutine reads the header and then runs Settings.Handle, which
-// owns the connection and closes it. Nothing is ever written to a connection
-// that is refused.
+// Every connection has its own goroutine from accept on. The goroutine reads the PROXY
+// header and then runs Settings.Handle, which owns the connection and closes it. weir
+// writes nothing to a connection that it refuses.
 package listener
 
 import (
@@ -22,47 +21,50 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Options make a Listener. All but the callbacks have to be set.
+// Options are the parameters of a Listener. All are required except the callbacks.
 type Options struct {
-	// Name is the listener's in the configuration, and its label in metrics.
+	// Name is the name of the listener in the configuration, and its label in metrics.
 	Name string
 	// Limits, Tracker and Metrics are shared by all listeners.
 	Limits  *Limits
 	Tracker *Tracker
 	Metrics *Metrics
-	// Refused, if set, is told of every connection that is closed before Handle.
-	// It is called by many goroutines and must not block.
+	// Refused, if set, is called for every connection that is closed before Handle. Many
+	// goroutines call it, and it must not block.
 	Refused func(Refusal)
-	// Trouble, if set, is told that connections cannot be accepted, and what to
-	// change, at most once in troubleInterval.
+	// Trouble, if set, is called if connections cannot be accepted, at most once in
+	// troubleInterval. The error names what to change.
 	Trouble func(error)
 	Settings
 }
 
-// Settings are what a reload may change while the socket stays. They hold for
-// connections accepted from then on.
+// Settings are the options that a reload may change while the socket stays open. They
+// apply to connections that are accepted after the change.
 type Settings struct {
-	// Policy says who has to send a PROXY header; nil: headers are not looked for.
+	// Policy decides which peers have to send a PROXY header; nil: weir looks for no
+	// header.
 	Policy *Policy
-	// MaxConnections bounds the listener's open connections; 0: by Limits alone.
+	// MaxConnections limits the open connections of the listener; 0: only Limits apply.
 	MaxConnections int
-	// Handle serves a connection whose header is through. It runs in the
-	// connection's goroutine, owns the connection, calls its Established when
-	// the handshake is through (at once where there is none) and closes it.
+	// Handle serves a connection after its PROXY header was read. It runs in the
+	// goroutine of the connection, and owns the connection. It calls Established when the
+	// handshake is complete (at once if there is no handshake), and closes the
+	// connection.
 	Handle func(*conn.Conn)
 }
 
 // Refusal is a connection that was closed before Handle, without a byte written.
 type Refusal struct {
 	Listener string
-	// Peer is the other end of the socket, Client the header's source or else Peer.
+	// Peer is the other end of the socket. Client is the source in the PROXY header, or
+	// else Peer.
 	Peer, Client netip.AddrPort
 	// Reason is the label in weir_connections_rejected_total.
 	Reason Reason
-	// Silent says that a header was waited for and not one byte came, as with a
-	// load balancer's TCP check.
+	// Silent means that weir waited for a PROXY header and not one byte arrived, as with
+	// a TCP check of a load balancer.
 	Silent bool
-	// Err says what was wrong and which setting decided it.
+	// Err names the problem, and the setting that decided.
 	Err error
 }
 
@@ -76,23 +78,23 @@ type Listener struct {
 	count   *counters
 	refused func(Refusal)
 	trouble func(error)
-	// limitErrors are made once: a flood meets them.
+	// limitErrors are made once, because a flood of connections would need one each.
 	limitErrors [ReasonFairShare + 1]error
 
 	settings   atomic.Pointer[Settings]
 	open       atomic.Int64
 	handedOver atomic.Bool
 
-	troubled time.Time // when trouble was last told; Serve's own
+	troubled time.Time // when trouble was last called; only Serve uses it
 
 	mu      sync.Mutex
 	serving bool
 	closed  bool
 	closing chan struct{} // closed by Close
-	done    chan struct{} // closed when the socket is
+	done    chan struct{} // closed when the socket is closed
 }
 
-// New makes a Listener of ln, which it owns from now on. Serve starts it.
+// New makes a Listener that owns ln from now on. Serve starts it.
 func New(ln net.Listener, o Options) *Listener {
 	l := &Listener{
 		name: o.Name, ln: ln, limits: o.Limits, tracker: o.Tracker,
@@ -111,7 +113,7 @@ func New(ln net.Listener, o Options) *Listener {
 	return l
 }
 
-// acceptNet accepts where the Acceptor does not know how.
+// acceptNet accepts from listeners that an Acceptor does not support.
 func (l *Listener) acceptNet() (*conn.Conn, error) {
 	nc, err := l.ln.Accept()
 	if err != nil {
@@ -126,14 +128,14 @@ func (l *Listener) Name() string { return l.name }
 // Addr is the address that the socket is bound to.
 func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
-// Open is the number of the listener's open connections.
+// Open returns the number of the listener's open connections.
 func (l *Listener) Open() int { return int(l.open.Load()) }
 
-// Update makes s the settings of the connections to come.
+// Update makes s the settings of later connections.
 func (l *Listener) Update(s Settings) { l.settings.Store(&s) }
 
-// Serve accepts connections until Close, and closes the socket then. An error
-// means that the socket failed for good. Call it once.
+// Serve accepts connections until Close, and then closes the socket. An error means that
+// the socket has failed permanently. Call it once.
 func (l *Listener) Serve() error {
 	if !l.begin() {
 		return nil
@@ -158,9 +160,9 @@ func (l *Listener) begin() bool {
 	return true
 }
 
-// Close stops accepting and closes the socket. Connections that the kernel has already accepted are served first,
-// not reset, even if Serve has not begun. Connections that are open stay so: see Tracker.Drain. It returns when
-// the socket is closed.
+// Close stops accepting and closes the socket. It first serves the connections that the
+// kernel has already accepted, instead of resetting them, even if Serve has not begun.
+// Open connections stay open: see Tracker.Drain. Close returns when the socket is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	first, serving := !l.closed, l.serving
@@ -179,10 +181,11 @@ func (l *Listener) Close() error {
 	return l.ln.Close()
 }
 
-// Handover returns the socket once more, with its accept queue, for another
-// Listener: where a reload gives an address to a listener of another name, no
-// connection may find it closed. The caller owns what it gets. Once the other
-// one takes over, Detach has to follow, else it is closed and nothing has happened.
+// Handover returns a duplicate of the socket, with its accept queue, for another
+// Listener. A reload uses it to give an address to a listener of another name, so that no
+// client finds the address closed. The caller owns the duplicate. When the other Listener
+// takes over, the caller must call Detach. If the caller closes the duplicate instead,
+// nothing has happened.
 func (l *Listener) Handover() (net.Listener, error) {
 	a, ok := l.ln.(*conn.Acceptor)
 	if !ok {
@@ -191,13 +194,14 @@ func (l *Listener) Handover() (net.Listener, error) {
 	return a.Duplicate()
 }
 
-// Detach is Close for a socket that another Listener has: what is in its queue is left to that one.
+// Detach is Close for a socket that another Listener also has. It leaves the accept queue
+// to that Listener.
 func (l *Listener) Detach() error {
 	l.handedOver.Store(true)
 	return l.Close()
 }
 
-// wake ends Accept; Serve empties the queue then.
+// wake ends Accept. Serve then empties the queue.
 func (l *Listener) wake() {
 	if d, ok := l.ln.(deadliner); ok {
 		d.SetDeadline(longAgo)
@@ -219,7 +223,7 @@ func (l *Listener) isClosing() bool {
 	}
 }
 
-// acceptAll is the accept loop. It does nothing that could wait for a client.
+// acceptAll is the accept loop. It never waits for a client.
 func (l *Listener) acceptAll() error {
 	var wait backoff
 	for {
@@ -243,8 +247,8 @@ func (l *Listener) acceptAll() error {
 	}
 }
 
-// routine reports whether an error of accept belongs to the one connection that
-// went away meanwhile. Linux hands such errors of the new socket to accept (accept(2)).
+// routine reports whether an error of accept concerns only one connection, which has
+// ended meanwhile. Linux returns such errors of the new socket from accept (accept(2)).
 func routine(err error) bool {
 	for _, e := range [...]syscall.Errno{
 		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EINTR, syscall.EPROTO, syscall.ENETDOWN,
@@ -271,7 +275,7 @@ func (b *backoff) wait(stop, sooner <-chan struct{}) {
 	}
 }
 
-// troubleInterval is how often Trouble may be told the same.
+// troubleInterval is the shortest time between two calls of Trouble.
 const troubleInterval = 5 * time.Second
 
 func (l *Listener) tellTrouble(err error) {
@@ -320,7 +324,7 @@ func (l *Listener) emptyQueue() {
 	var wait backoff
 	for l.somebodyComes(until, settle) && !(endless && time.Now().After(until)) {
 		l.mu.Lock()                                // Close sets the deadline that ended this Accept
-		d.SetDeadline(time.Now().Add(time.Second)) // there is a connection, unless the client has just closed it
+		d.SetDeadline(time.Now().Add(time.Second)) // a connection waits, unless the client has just closed it
 		l.mu.Unlock()
 		c, err := l.accept()
 		switch {
@@ -363,7 +367,7 @@ func (l *Listener) somebodyComes(until time.Time, settle time.Duration) bool {
 // handshakeLook is how often the listener looks for incomplete handshakes.
 const handshakeLook = 20 * time.Millisecond
 
-// accepted counts a new connection and gives it a goroutine, or closes it where
+// accepted counts a new connection and starts its goroutine, or closes the connection if
 // a limit is reached. judge: see gate.pass.
 func (l *Listener) accepted(c *conn.Conn, judge bool) {
 	s := l.settings.Load()
@@ -385,8 +389,8 @@ func (l *Listener) accepted(c *conn.Conn, judge bool) {
 	go l.serve(c, s, judge)
 }
 
-// refuseAccepted closes a connection that was never admitted. It is what a
-// flood comes down to, and does little.
+// refuseAccepted closes a connection that was never admitted. It does little work,
+// because in a flood it runs for most connections.
 func (l *Listener) refuseAccepted(c *conn.Conn, reason Reason) {
 	l.count.rejected[reason].Inc()
 	c.Close()
@@ -395,7 +399,7 @@ func (l *Listener) refuseAccepted(c *conn.Conn, reason Reason) {
 	}
 }
 
-// limitErrors says for every limit which setting it is.
+// limitErrors returns an error for every limit, which names the setting.
 func limitErrors(name string) (errs [ReasonFairShare + 1]error) {
 	for reason, setting := range [...]string{
 		ReasonMaxConnections:    "listeners." + name + ".max_connections",

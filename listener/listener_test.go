@@ -38,7 +38,7 @@ func TestAcceptErrors(t *testing.T) {
 		}
 		(<-w.handled).Close()
 		client.Close()
-		ln.next <- syscall.EMFILE // the wait begins anew
+		ln.next <- syscall.EMFILE // the wait begins again
 		begin = time.Now()
 		ln.next <- syscall.ECONNABORTED
 		if waited := time.Since(begin); waited != 5*time.Millisecond {
@@ -122,7 +122,7 @@ func TestLimits(t *testing.T) {
 	f("source established", config.Limits{PendingPerSource: 3}, 0, ReasonPendingPerSource, establish)
 }
 
-// A load balancer is not counted against itself; behind it, its clients are.
+// The limit does not count a load balancer itself, but the clients behind it.
 func TestPendingPerSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -161,7 +161,7 @@ func TestPendingPerSource(t *testing.T) {
 			held = append(held, accepted(open(peer, from6("2001:db8:0:1::1"))), accepted(open(peer, from6("2001:db8:0:1:f::1"))))
 			refused(open(peer, from6("2001:db8:0:1::2")))
 			held = append(held, accepted(open(peer, from6("2001:db8:0:2::2"))))
-			if peer != neighbor { // whose own connections count as any client's
+			if peer != neighbor { // the connections of neighbor itself count like those of a client
 				for range 5 {
 					held = append(held, accepted(open(peer, "PROXY UNKNOWN\r\n")))
 				}
@@ -203,7 +203,7 @@ func TestDiscardedAddressDoesNotCount(t *testing.T) {
 		header := "PROXY TCP4 " + owner.String() + " 203.0.113.7 1 443\r\n"
 		open(oddOne, header) // two at the limit: the PROXY header of one is complete,
 		open(oddOne, "PROXY")
-		open(oddOne, header) // and a third
+		open(oddOne, header) // a third connection
 		w.wantRejected(ReasonPendingPerSource, 1)
 		open(insider, "") // the owner of that address still has its whole limit
 		open(insider, "")
@@ -353,7 +353,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	})
 }
 
-// An owner that does not notice holds a drain up for a moment only.
+// An owner that does not notice the cut delays a drain only for a moment.
 func TestDrainOfTheDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()

@@ -8,12 +8,12 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Reason is why a connection was refused.
+// Reason is the reason why a connection was refused.
 type Reason uint8
 
-// The reasons. Those that begin with header are results of reading the PROXY
-// header. ReasonDescriptors counts attempts to accept that had to wait for a
-// descriptor; the connection stays in the kernel's queue meanwhile.
+// The reasons. Reasons that begin with ReasonHeader are results of reading the PROXY
+// header. ReasonDescriptors counts attempts to accept that had to wait for a descriptor;
+// meanwhile the connection stays in the kernel's queue.
 const (
 	ReasonMaxConnections Reason = iota
 	ReasonMaxConnectionsAll
@@ -38,20 +38,20 @@ var reasonNames = [numReasons]string{
 // String is the label in weir_connections_rejected_total.
 func (r Reason) String() string { return reasonNames[r] }
 
-// result is how reading a header ended, as weir_proxy_headers_total has it.
+// result is the result of reading a PROXY header, a label in weir_proxy_headers_total.
 type result uint8
 
 const (
 	resultAccepted result = iota
 	resultLocal
 	resultAbsent
-	resultMissing // from here on refused
+	resultMissing // this and the following ones refuse the connection
 	resultLate
 	resultTruncated
 	resultMalformed
 	resultChecksum
 	resultDenied
-	resultCut  // the process ends; counted nowhere
+	resultCut  // the process ends; not counted
 	numResults = resultCut
 )
 
@@ -63,10 +63,10 @@ func (r result) refused() bool { return r >= resultMissing && r <= resultDenied 
 
 func (r result) reason() Reason { return ReasonHeaderMissing + Reason(r-resultMissing) }
 
-// versionNames are the label version; none where no header was begun.
+// versionNames are the values of the label version; none: no PROXY header began.
 var versionNames = [3]string{"none", "v1", "v2"}
 
-// possible lists the versions that a result can be counted under.
+// possible lists the versions for each result.
 var possible = [numResults][]int{
 	resultAccepted:  {1, 2},
 	resultLocal:     {1, 2},
@@ -90,7 +90,7 @@ type Metrics struct {
 	listeners map[string]*counters
 }
 
-// counters are one listener's, resolved once.
+// counters are the counters of one listener, looked up once.
 type counters struct {
 	accepted prometheus.Counter
 	rejected [numReasons]prometheus.Counter
@@ -125,7 +125,7 @@ func (t *Tracker) remaining() float64 {
 	return float64(t.open.Load())
 }
 
-// listener resolves the counters of a listener; the same ones for the same name.
+// listener returns the counters of a listener, always the same for the same name.
 func (m *Metrics) listener(name string) *counters {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +145,7 @@ func (m *Metrics) listener(name string) *counters {
 	return c
 }
 
-// Forget removes the series of a listener that is closed and gone from the configuration.
+// Forget removes the series of a listener that is closed and no longer configured.
 func (m *Metrics) Forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,8 +156,8 @@ func (m *Metrics) Forget(name string) {
 	m.headers.DeletePartialMatch(of)
 }
 
-// openConnections counts states when it is asked, so that a connection that
-// changes its state pays nothing for it.
+// openConnections counts the states at each scrape, so that a change of state costs
+// nothing.
 type openConnections struct{ m *Metrics }
 
 func (o openConnections) Describe(ch chan<- *prometheus.Desc) {
@@ -165,7 +165,7 @@ func (o openConnections) Describe(ch chan<- *prometheus.Desc) {
 	ch <- o.m.parkedDesc
 }
 
-// openNow counts a listener's connections.
+// openNow holds the counts of a listener's connections.
 type openNow struct {
 	states [conn.NumStates]int
 	parked int

@@ -10,12 +10,12 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// woken is told of the end of a parked connection's wait.
+// woken receives the end of a parked connection's wait.
 type woken chan park.Reason
 
 func (w woken) Wake(why park.Reason) { w <- why }
 
-// A parked connection is open, counted as such, and waited for by a drain.
+// A parked connection is open, counts as parked, and a drain waits for it.
 func TestParkedConnectionsAreCounted(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Policy says which peers have to, may and must not send a PROXY header. It
-// never changes. A nil Policy does not look for headers.
+// Policy decides which peers have to, may or must not send a PROXY header. It never
+// changes. With a nil Policy weir looks for no header.
 type Policy struct {
 	name    string
 	timeout time.Duration
@@ -21,7 +21,7 @@ type rule struct {
 	mode config.HeaderMode
 }
 
-// NewPolicy makes a Policy of its configuration.
+// NewPolicy makes a Policy from its configuration.
 func NewPolicy(p config.HeaderPolicy) *Policy {
 	c := &Policy{name: p.Name, timeout: p.HeaderTimeout}
 	for _, r := range p.Rules {
@@ -33,8 +33,8 @@ func NewPolicy(p config.HeaderPolicy) *Policy {
 	return c
 }
 
-// unmapPrefix turns a prefix of IPv4 addresses mapped into IPv6 into one of IPv4,
-// as peers are never mapped.
+// unmapPrefix converts a prefix of IPv4 addresses that are mapped into IPv6 to a prefix
+// of IPv4, because peer addresses are never mapped.
 func unmapPrefix(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -42,10 +42,10 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// mode decides for a peer: the longest prefix that holds it, or deny. Peers on
-// Unix sockets have no address that a rule could name; who may open the socket
-// is up to its file's mode, and a policy on such a listener means that a header
-// is required.
+// mode returns the mode for a peer: the mode of the longest prefix that contains it, or
+// deny. Peers on Unix sockets have no address that a rule could name. The mode of the
+// socket file decides which processes may connect, and a policy on such a listener means
+// that a PROXY header is required.
 func (p *Policy) mode(peer netip.Addr) config.HeaderMode {
 	switch {
 	case p == nil:
@@ -53,7 +53,7 @@ func (p *Policy) mode(peer netip.Addr) config.HeaderMode {
 	case !peer.IsValid():
 		return config.HeaderRequire
 	}
-	peer = peer.Unmap().WithZone("") // no prefix holds an address with a zone
+	peer = peer.Unmap().WithZone("") // no prefix contains an address with a zone
 	for _, r := range p.rules {
 		if r.from.Contains(peer) {
 			return r.mode

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unlink removes a Unix listener's socket file, so that nobody else connects,
-// and reports whether it was one.
+// unlink removes the socket file of a Unix listener, so that no further client connects.
+// It reports whether ln is a Unix listener.
 func unlink(ln net.Listener) bool {
 	u, ok := ln.(*net.UnixListener)
 	if !ok {
@@ -23,8 +23,8 @@ func unlink(ln net.Listener) bool {
 	return true
 }
 
-// somebodyWaits reports whether a connection is in the socket's accept queue, or
-// gets there within the given time.
+// somebodyWaits reports whether a connection is in the accept queue of the socket, or
+// arrives there within the given time.
 func somebodyWaits(ln net.Listener, within time.Duration) bool {
 	s, ok := ln.(syscall.Conn)
 	if !ok {

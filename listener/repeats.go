@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// Repeats keeps lines that repeat from flooding a log: of each key it lets a
-// few through in a second, and afterwards says how many more there were. Keys
-// are few, such as a listener and a reason; they are remembered for a second.
+// Repeats prevents a log from being flooded by repeated lines. It allows a few lines per
+// key and second, and then reports how many more there were. Keys are few, for example a
+// listener and a reason. Repeats keeps each key for one second.
 type Repeats struct {
-	// PerSecond is how many lines of a key may be written in a second; 0: one.
+	// PerSecond is the number of lines per key and second; 0: one.
 	PerSecond int
-	// More is told once, at the end of a second, how many lines of key were held back in it.
+	// More is called at the end of a second in which lines of key were held back, once,
+	// with their number.
 	More func(key string, held int)
 
 	mu   sync.Mutex
 	keys map[string]*second
 }
 
-// second is what a key did in the current second.
+// second counts the lines of a key in the current second.
 type second struct{ written, held int }
 
 // Allow reports whether a line of key may be written now.
@@ -42,7 +43,7 @@ func (r *Repeats) Allow(key string) bool {
 	return true
 }
 
-// end ends the key's second.
+// end ends the current second of key.
 func (r *Repeats) end(key string) {
 	r.mu.Lock()
 	held := r.keys[key].held

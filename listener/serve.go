@@ -11,20 +11,20 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// admission is one connection between accept and close, and the counts it is
-// part of. All but the links belongs to the goroutine that owns the connection.
+// admission is one connection from accept to close, and the counts that include it. All
+// fields except the links belong to the goroutine that owns the connection.
 type admission struct {
 	l       *Listener
 	c       *conn.Conn
 	pending bool
-	judge   bool         // there was no room for it: its client network decides whether it stays
-	source  conn.Network // the network under which it counts as pending; invalid: it does not count
+	judge   bool         // there was no room: the client network decides whether the connection stays
+	source  conn.Network // the network that counts it as pending; invalid: it does not count
 
 	shard      *shard
 	next, prev *admission
 }
 
-// serve is a connection's goroutine: admission, header, Handle.
+// serve is the goroutine of a connection: admission, PROXY header, Handle.
 func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
 	a := &admission{l: l, c: c, pending: true, judge: judge}
 	c.OnClose = a.close
@@ -35,8 +35,8 @@ func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
 	}
 }
 
-// admit finds out who the client is, and counts the connection under its network. If it
-// returns false the connection is closed.
+// admit finds the client address, and counts the connection under its network. If it
+// returns false, the connection is closed.
 //
 // A peer that must send PROXY headers is a load balancer, and the limit does not apply to
 // it. If a PROXY header is used, the client in it counts. If it is discarded, the peer
@@ -75,15 +75,16 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 	}
 	l.count.headers[o.result][o.version].Inc()
 	if o.result != resultAccepted || mode == config.HeaderDiscard {
-		return a.identified() // its socket is all that is known of it
+		return a.identified() // only the address of the socket is known
 	}
 	a.c.Header = o.header
 	a.c.Client, a.c.Local = o.header.Source, o.header.Destination
 	return a.identified() && a.countSource()
 }
 
-// judgeTimeout is how long a connection without room may take for its PROXY header. There are few places for
-// those, and a load balancer sends the header at once, or with the client's first bytes.
+// judgeTimeout is the time for the PROXY header of a connection for which there is no
+// room. There are few places for such connections. A load balancer sends the header at
+// once, or with the first bytes of the client.
 const judgeTimeout = 250 * time.Millisecond
 
 // identified is called when the client's address is final. If it returns false, the
@@ -101,7 +102,8 @@ func (a *admission) identified() bool {
 	return false
 }
 
-// countSource counts the connection under its client's network, instead of another one.
+// countSource counts the connection under the network of its client, and no longer under
+// the previous one.
 func (a *admission) countSource() bool {
 	a.dropSource()
 	key := a.l.limits.network(a.c.Client.Addr())
@@ -135,10 +137,10 @@ func (a *admission) close() {
 	}
 	a.l.limits.connections.Add(-1)
 	a.l.open.Add(-1)
-	a.l.tracker.remove(a) // the last: a drain waits for it
+	a.l.tracker.remove(a) // last, because a drain waits for it
 }
 
-// refuseHeader counts and refuses a connection for its header.
+// refuseHeader counts and refuses a connection because of its PROXY header.
 func (a *admission) refuseHeader(o outcome, p *Policy) {
 	a.l.count.headers[o.result][o.version].Inc()
 	var err error
@@ -165,26 +167,26 @@ func (a *admission) refuse(reason Reason, silent bool, err error) {
 	}
 }
 
-// outcome is how reading a header ended.
+// outcome is the result of reading a PROXY header.
 type outcome struct {
 	result  result
-	version int            // 0 where none was begun
-	header  *header.Header // nil where there is none; the connection keeps it, and nothing else of the outcome
+	version int            // 0: no PROXY header began
+	header  *header.Header // nil: none; the connection keeps only this part of the outcome
 	silent  bool
 	err     error
 }
 
-// reading is a header that is being read. While nothing came it holds no buffer.
+// reading is a PROXY header that is being read. Before the first byte it holds no buffer.
 type reading struct {
 	c    *conn.Conn
 	buf  *conn.Buffer
 	have int // bytes in buf
-	size int // of the header, once it is whole
+	size int // length of the header when it is complete
 	err  error
 }
 
-// read reads a header under the one deadline, in whatever pieces it comes.
-// What came after it is the connection's next bytes.
+// read reads a PROXY header, in any number of pieces, before the deadline. The bytes
+// after the header become the next bytes of the connection.
 func read(c *conn.Conn, mode config.HeaderMode, deadline time.Time) outcome {
 	r := reading{c: c}
 	c.SetReadDeadline(deadline)
@@ -197,7 +199,8 @@ func read(c *conn.Conn, mode config.HeaderMode, deadline time.Time) outcome {
 	return o
 }
 
-// step reads once and says whether reading is over. It is called with news of the socket.
+// step reads once, and returns true if reading is over. Await calls it when bytes may be
+// there.
 func (r *reading) step() bool {
 	if r.buf == nil {
 		r.buf = conn.GetBuffer()
@@ -253,8 +256,8 @@ func (r *reading) outcome(mode config.HeaderMode) outcome {
 	return o
 }
 
-// settle leaves the connection at its first byte after the header, and says in
-// it what the header was where that is not for admit to say.
+// settle makes the first byte after the PROXY header the next byte of the connection. It
+// sets c.Header for discarded and local headers; admit sets it for accepted ones.
 func (r *reading) settle(o outcome, mode config.HeaderMode) {
 	if o.result.refused() || o.result == resultCut {
 		return

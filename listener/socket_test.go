@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// What the kernel has accepted is served though the listener closes.
+// The listener serves the connections that the kernel has accepted before it closes.
 func TestCloseEmptiesTheQueue(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
@@ -26,7 +26,8 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The accept loop tells of a refusal itself: while it does, every connection stays in the queue.
+			// The accept loop itself calls Refused. Meanwhile every connection stays in
+			// the queue.
 			refusing, goOn := make(chan struct{}), make(chan struct{})
 			w := newWorld(t)
 			w.l = New(ln, Options{Name: "test", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics,
@@ -67,8 +68,8 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 	}
 }
 
-// Clients that connect while the listener closes are served or refused at once or
-// later, never reset after they were accepted.
+// Clients that connect while the listener closes are served or refused, at once or later.
+// They are never reset after the kernel accepted them.
 func TestNobodyIsResetByClose(t *testing.T) {
 	checkLeaks(t)
 	for range 2 {

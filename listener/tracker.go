@@ -9,16 +9,16 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// shards keep a scrape that walks a hundred thousand connections from holding
-// up those that come and go.
+// shards divide the connections, so that a scrape of a hundred thousand connections does
+// not delay new and ending ones.
 const shards = 32
 
-// Tracker knows every open connection of all listeners. Its zero value is ready.
+// Tracker knows every open connection of all listeners. The zero value is ready for use.
 type Tracker struct {
 	open     atomic.Int64
 	next     atomic.Uint32
 	draining atomic.Bool
-	none     atomic.Pointer[chan struct{}] // told that no connection is left, while draining
+	none     atomic.Pointer[chan struct{}] // gets a value when no connection is left, while draining
 	shards   [shards]shard
 }
 
@@ -69,11 +69,11 @@ func (s *shard) unlink(a *admission) {
 	a.next, a.prev = nil, nil
 }
 
-// Open is the number of open connections.
+// Open returns the number of open connections.
 func (t *Tracker) Open() int { return int(t.open.Load()) }
 
-// Each calls f with every connection that is open, without holding up others.
-// A connection may end while f looks at it.
+// Each calls f with every open connection, and does not delay other connections. A
+// connection may end while f uses it.
 func (t *Tracker) Each(f func(*conn.Conn)) {
 	var some []*conn.Conn
 	for i := range t.shards {
@@ -99,10 +99,10 @@ func (t *Tracker) SetDraining() { t.draining.Store(true) }
 // cutTime is how long a drain waits for the owners of connections that were cut.
 const cutTime = 2 * time.Second
 
-// Drain waits until no connection is open. When ctx ends it cuts those that are
-// left, waits a moment for their owners to close them, and returns how many of
-// them ran an exchange or a tunnel: idle and pending ones lose nothing.
-// Listeners have to be closed before. Call it once at a time.
+// Drain waits until no connection is open. When ctx ends, it cuts the remaining
+// connections and waits a moment until their owners close them. It returns how many of
+// them ran an exchange or a tunnel; idle and pending connections lose nothing. The caller
+// must close the listeners first, and must not call Drain twice at the same time.
 func (t *Tracker) Drain(ctx context.Context) (cut int) {
 	none := make(chan struct{}, 1)
 	t.none.Store(&none)
@@ -123,7 +123,7 @@ func (t *Tracker) Drain(ctx context.Context) (cut int) {
 	return cut
 }
 
-// wait returns true when no connection is open, false when stop came first.
+// wait returns true when no connection is open, or false if stop closes first.
 func (t *Tracker) wait(stop <-chan struct{}, none <-chan struct{}) bool {
 	for t.open.Load() > 0 {
 		select {

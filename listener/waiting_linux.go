@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// queues are the kernel's tables of connections. They are read when no descriptor is left,
-// so they are opened before and stay open.
+// queues are the kernel's tables of connections. weir reads them when no descriptor is
+// left, so it opens them early and keeps them open.
 var queues connectionTables
 
 type connectionTables struct {
@@ -63,7 +63,7 @@ func handshaking(at netip.AddrPort) (begun, known bool) {
 type tableLine struct {
 	local, peer netip.AddrPort
 	state       string
-	accepted    bool // a process has the connection, as it has an inode
+	accepted    bool // a process has accepted the connection: it has an inode
 }
 
 // TCP states, as numbered in /proc/net/tcp.

@@ -33,7 +33,7 @@ func TestAcceptQueueLine(t *testing.T) {
 	f("", "", "")
 }
 
-// The kernel reports which clients wait to be accepted. Behind a PROXY header any client
+// The kernel reports which clients wait to be accepted. Behind a PROXY header, any client
 // may wait.
 func TestWaiting(t *testing.T) {
 	limits := NewLimits(config.Limits{Clients: config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}})

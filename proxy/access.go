@@ -15,16 +15,17 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// Record is the access log's line of an exchange or a tunnel. Who gets one may
-// use it until it returns.
+// Record is the data of one line of the access log, for an exchange or a tunnel. The receiver
+// may use the record until the call returns. Received and Sent of a connection's first exchange
+// include the TLS handshake.
 type Record struct {
 	Kind     string // "http", "upgrade" (a tunnel that was an exchange), "tunnel", "challenge" or "refused"
 	Listener string
 	Origin   *conn.Origin
 	Client   netip.AddrPort // the client that sent the request; zero: the other end of the connection
 	Security Security
-	Hello    *tls.ClientHelloInfo // of a handshake that failed; nil: none was read
-	Result   string               // of a handshake that failed, as the metrics name it
+	Hello    *tls.ClientHelloInfo // of a failed handshake; nil: weir read none
+	Result   string               // of a failed handshake, as in the metrics
 
 	Route, Backend, Endpoint string
 	Attempts                 int
@@ -32,14 +33,14 @@ type Record struct {
 	Started        time.Time
 	Duration       time.Duration
 	Connect        time.Duration // zero: an idle connection was reused
-	ResponseHead   time.Duration // until the endpoint's response head
-	Received, Sent int64         // bytes from and to the client: on the wire for http (the TLS handshake's with the first exchange), delivered for tunnels
+	ResponseHead   time.Duration // until the endpoint's response head arrived
+	Received, Sent int64         // bytes from and to the client: on the wire for http, delivered for tunnels
 	Request        *message.Request
 	Version        string // of HTTP: "1.0", "1.1" or "2"
 	Status         int
-	Reason         string // why weir answered itself, or how a tunnel ended
+	Reason         string // why weir generated the response, or how a tunnel ended
 	Err            error
-	Redaction      *Redaction // applied to what Fields returns; nil: none
+	Redaction      *Redaction // applied to the result of Fields; nil: none
 }
 
 func (r *Record) route(to *Route) {
@@ -67,11 +68,11 @@ func (x *exchange) newRecord(now time.Time) Record {
 	return r
 }
 
-// statusClientGone is what an exchange counts as whose client went away before
-// there was a response: nobody saw a status.
+// statusClientGone is the status of an exchange whose client closed the connection before there
+// was a response. No client receives it.
 const statusClientGone = 499
 
-// record counts the exchange that ended, and logs it.
+// record counts the exchange, which has ended, and logs it.
 func (x *exchange) record(now time.Time) {
 	if x.status == 0 {
 		x.status = statusClientGone
@@ -91,8 +92,8 @@ func (x *exchange) record(now time.Time) {
 	}
 }
 
-// lost tells of a connection that ended out of the ordinary. An idle one that
-// the client resets did not.
+// lost reports a connection that ended with an unusual error. The reset of an idle connection
+// by the client is not unusual.
 func (c *clientSide) lost(reason string, err error) {
 	if c.proxy.Refused != nil {
 		c.proxy.Refused(&Record{Kind: "refused", Listener: c.edge.name, Origin: c.origin, Security: c.security,
@@ -100,7 +101,7 @@ func (c *clientSide) lost(reason string, err error) {
 	}
 }
 
-// tunnelEnded counts a tunnel and hands its record over.
+// tunnelEnded counts and logs a tunnel.
 func (p *Proxy) tunnelEnded(r *Record) {
 	p.Metrics.tunnelEnded(r.Route, r.Reason)
 	if r.Duration == 0 {
@@ -111,7 +112,7 @@ func (p *Proxy) tunnelEnded(r *Record) {
 	}
 }
 
-// Fields is the record as the access log's line has it; empty values are left out.
+// Fields returns the fields of the access log's line, without empty values.
 func (r *Record) Fields() []zap.Field {
 	f := make([]zap.Field, 0, 48)
 	f = append(f, zap.String("kind", r.Kind), zap.String("listener", r.Listener))
@@ -239,7 +240,7 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	}
 	state := r.Security.State()
 	if state.Version == 0 {
-		return f // the handshake ended before one was agreed on
+		return f // the handshake ended before a version was agreed on
 	}
 	f = append(f, zap.String("tls_version", policy.VersionName(state.Version)))
 	if state.CipherSuite != 0 {
@@ -257,7 +258,7 @@ func (r *Record) appendTLS(f []zap.Field) []zap.Field {
 	return f
 }
 
-// appendHello adds what a client offered.
+// appendHello adds the offer of the client's ClientHello.
 func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
 	o := policy.OfferOf(h)
 	f = append(f, zap.Strings("tls_offered_versions", o.Versions), zap.Strings("tls_offered_suites", o.Suites))
@@ -270,7 +271,7 @@ func appendHello(f []zap.Field, h *tls.ClientHelloInfo) []zap.Field {
 	return append(f, zap.String("ja4", o.JA4))
 }
 
-// RefusedFields is a line for a connection that ended before its header was through.
+// RefusedFields returns the line for a connection that ended before its PROXY header was read.
 func RefusedFields(client, peer netip.AddrPort, listener, reason string, err error) []zap.Field {
 	f := []zap.Field{zap.String("kind", "refused"), zap.String("listener", listener), zap.String("reason", reason)}
 	if client.IsValid() {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A refused handshake says whose name was wanted and which policy refused, or
-// nobody finds the client that has to be let in.
+// The log of a refused handshake contains the name that the client wanted and the policy that
+// refused it. Otherwise an operator cannot find the client that must be let in.
 func TestRefusedHandshakesSayWhatWasAsked(t *testing.T) {
 	r := newRig(t, secure, nil, "@app", refusedAddress(t))
 	c := r.dial("web")
@@ -25,8 +25,8 @@ func TestRefusedHandshakesSayWhatWasAsked(t *testing.T) {
 	r.quiet()
 }
 
-// What never was a handshake counts as one that failed, also where the first
-// bytes are looked at before there is one.
+// A connection that ends before its handshake counts as a failed handshake, also if weir looks at
+// the first bytes before the handshake.
 func TestNotTLSCounts(t *testing.T) {
 	const passing = `
 listeners: {web: {address: '@0', protocol: tls}}
@@ -49,7 +49,7 @@ backends: {b: {protocol: tcp, endpoints: ['@app']}}
 	}
 }
 
-// held is a connection whose writes but the first wait until they are let go.
+// held is a connection whose writes, except the first, wait until the test releases them.
 type held struct {
 	net.Conn
 	writes int
@@ -88,7 +88,7 @@ func TestFirstRequestsBytesCount(t *testing.T) {
 	}
 }
 
-// What is wrong with a request that was on its way already, its client is told.
+// If weir finds a fault in a request that it already forwards, the client gets the reason.
 func TestRequestsFaultsAreNamed(t *testing.T) {
 	limit := func(c *config.Config) { c.Routes[0].MaxBody = 4 }
 	r := newRig(t, plain, limit, "@app", newHandler(t, echo))

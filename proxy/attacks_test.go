@@ -15,9 +15,9 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// What is attacked here is a host whose clients have to prove who they are,
-// beside one that anybody may have, on one address: with sessions, with names
-// that differ between the layers, with hellos in pieces and with encrypted ones.
+// These tests attack a host whose clients must prove who they are. An open host is beside it on the
+// same address. The attacks use sessions, names that differ between the layers, ClientHellos in
+// pieces and encrypted ClientHellos.
 
 const fortress = `
 listeners: {tls: {address: '@0', protocol: tls}}
@@ -39,7 +39,7 @@ backends:
   raw: {protocol: tcp, endpoints: ['@raw']}
 `
 
-// besieged is the fortress; good is a client's certificate that its CA signed.
+// besieged is the attacked server; good is a client's certificate that its CA signed.
 type besieged struct {
 	*rig
 	raw         *endpoint
@@ -58,8 +58,8 @@ type oneSession struct{ state *tls.ClientSessionState }
 func (s *oneSession) Get(string) (*tls.ClientSessionState, bool)  { return s.state, s.state != nil }
 func (s *oneSession) Put(_ string, state *tls.ClientSessionState) { s.state = state }
 
-// visit connects from an address, asks for host and returns what became of it:
-// the status, and whether the session was resumed. err is the handshake's.
+// visit connects from an address, requests host and returns the status, and whether the session
+// was resumed. err is the error of the handshake.
 func (b *besieged) visit(c *tls.Config, from, host string) (status int, resumed bool, err error) {
 	b.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -81,7 +81,7 @@ func visitOver(p *peer, out net.Conn, c *tls.Config, host string) (status int, r
 	if _, err := fmt.Fprintf(tc, "GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
 		return 0, tc.ConnectionState().DidResume, err
 	}
-	// TLS 1.3 tells of a refused certificate, and gives tickets, with the first bytes.
+	// TLS 1.3 reports a refused certificate, and sends tickets, together with the first bytes.
 	if _, err := inside.r.Peek(1); err != nil {
 		return 0, tc.ConnectionState().DidResume, err
 	}
@@ -89,7 +89,7 @@ func visitOver(p *peer, out net.Conn, c *tls.Config, host string) (status int, r
 	return resp.StatusCode, tc.ConnectionState().DidResume, nil
 }
 
-// A session opens no door that its handshake would not have.
+// A resumed session gives no access that a full handshake would not give.
 func TestSessionAttacks(t *testing.T) {
 	const open, vault, other, asked, near = "open.example.org", "vault.example.org", "other.example.org", "asked.example.org", "near.example.org"
 	const here, there = "127.0.0.1", "127.0.0.2"
@@ -106,7 +106,7 @@ func TestSessionAttacks(t *testing.T) {
 			cache := &oneSession{}
 			for i, v := range visits {
 				if v.from != here && runtime.GOOS != "linux" {
-					return // only there all of 127.0.0.0/8 is this machine
+					return // only there all of 127.0.0.0/8 belongs to this machine
 				}
 				c := &tls.Config{ServerName: v.sni, InsecureSkipVerify: true, MinVersion: version, MaxVersion: version, ClientSessionCache: cache}
 				if v.cert != nil {
@@ -137,7 +137,7 @@ func TestSessionAttacks(t *testing.T) {
 	f("back again", visit{near, there, near, nil, 200, false}, visit{near, here, near, nil, 200, false}, visit{near, here, open, nil, 421, true})
 }
 
-// However a name is spelt, in either layer, it is the same name.
+// All spellings of a name, in either layer, count as the same name.
 func TestNameAttacks(t *testing.T) {
 	b := newBesieged(t, nil)
 	f := func(sni, target, host string, want int) {
@@ -166,7 +166,7 @@ func TestNameAttacks(t *testing.T) {
 			t.Errorf("SNI %q without a certificate: %d", sni, status)
 		}
 	}
-	// crypto/tls takes no name that ends with a dot: it is none (RFC 6066, section 3).
+	// crypto/tls accepts no name that ends with a dot: that is no name (RFC 6066, section 3).
 	p := b.dial("tls")
 	defer p.Close()
 	out := respelling{p.Conn, "vault.example.orgx", "vault.example.org."}
@@ -175,7 +175,7 @@ func TestNameAttacks(t *testing.T) {
 	}
 }
 
-// respelling replaces a name in what a client writes.
+// respelling replaces a name in the bytes that a client writes.
 type respelling struct {
 	net.Conn
 	from, to string
@@ -188,8 +188,8 @@ func (c respelling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shredding writes the handshake in records of a byte, each a segment of its
-// own, until it is encrypted.
+// shredding writes the handshake in records of one byte, each in a segment of its own, until the
+// connection is encrypted.
 type shredding struct {
 	net.Conn
 	encrypted bool
@@ -215,9 +215,8 @@ func (c *shredding) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A hello in pieces has the name that it has in one: nobody gives up and takes
-// the default policy (CVE-2026-32305), though this listener looks for names
-// that it passes through.
+// A ClientHello in pieces has the same name as in one piece: weir does not give up and use the
+// default policy (CVE-2026-32305), though this listener looks for names with passthrough.
 func TestHelloInPieces(t *testing.T) {
 	b := newBesieged(t, nil)
 	f := func(sni string, cert *tls.Certificate, host string, want int) {
@@ -242,7 +241,7 @@ func TestHelloInPieces(t *testing.T) {
 	b.raw.untouched()
 }
 
-// With ECH the name inside decides on everything, and the one outside on nothing.
+// With ECH the inner name decides everything, and the outer name nothing.
 func TestECH(t *testing.T) {
 	file, list, err := policy.NewECH("cover.example.org")
 	if err != nil {
@@ -274,14 +273,14 @@ func TestECH(t *testing.T) {
 	f("open.example.org", "open.example.org", nil, 200)
 	f("open.example.org", "cover.example.org", nil, 200) // of the same policy
 	f("open.example.org", "vault.example.org", nil, 421)
-	f("vault.example.org", "vault.example.org", nil, 0) // with the open host's session, too
+	f("vault.example.org", "vault.example.org", nil, 0) // even with the session of the open host
 	f("vault.example.org", "cover.example.org", nil, 0)
 	f("vault.example.org", "vault.example.org", &b.good, 200)
-	f("vault.example.org", "cover.example.org", &b.good, 421) // the name outside is none of this connection's
+	f("vault.example.org", "cover.example.org", &b.good, 421) // the outer name is not for this connection
 	f("open.example.org", "vault.example.org", nil, 421)
 
-	// A host that is passed through cannot be, from the inside of a hello that
-	// was opened. It is refused, and its endpoint hears nothing.
+	// Weir cannot pass a host through if it has decrypted the ClientHello. It refuses the client, and
+	// the endpoint receives nothing.
 	if status, err := visit("through.example.org", "through.example.org", nil); err == nil {
 		t.Errorf("a host that is passed through answered %d", status)
 	}
@@ -290,8 +289,8 @@ func TestECH(t *testing.T) {
 	b.rejected(t, list, cache)
 }
 
-// rejected visits with a key that weir does not have: the policy is the public
-// name's, and nothing of a host inside is given away.
+// rejected visits with an ECH key that weir does not have. The policy is that of the public name,
+// and weir reveals nothing about an inner host.
 func (b *besieged) rejected(t *testing.T, list []byte, cache *oneSession) {
 	_, stranger, err := policy.NewECH("cover.example.org")
 	if err != nil {
@@ -301,7 +300,7 @@ func (b *besieged) rejected(t *testing.T, list []byte, cache *oneSession) {
 	trusted := false
 	_, _, err = b.visit(&tls.Config{ServerName: "vault.example.org", EncryptedClientHelloConfigList: stranger, ClientSessionCache: cache,
 		EncryptedClientHelloRejectionVerify: func(tls.ConnectionState) error {
-			trusted = true // whose certificate it is shows tls/policy
+			trusted = true // tls/policy tests whose certificate it is
 			return nil
 		}}, "127.0.0.1", "vault.example.org")
 	var told *tls.ECHRejectionError
@@ -310,7 +309,7 @@ func (b *besieged) rejected(t *testing.T, list []byte, cache *oneSession) {
 	}
 }
 
-// A public name that is passed through beside hosts that are not is refused.
+// CheckECH refuses a public name with passthrough beside hosts without passthrough.
 func TestCheckECH(t *testing.T) {
 	file, _, err := policy.NewECH("cover.example.org")
 	if err != nil {
@@ -350,5 +349,5 @@ routes:
 	f(open+through(""), false)
 	f(open+through("")+"  - {listeners: [tls], hosts: [cover.example.org], backend: app}\n", true)
 	f(open+through(`, hosts: ["*.cover.example.org"]`), true)
-	f(through(""), true) // everything is passed on: nothing is weir's to open
+	f(through(""), true) // every host has passthrough: weir terminates nothing
 }

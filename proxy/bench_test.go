@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// loop listens on address, and answers every read with the same response; it
-// allocates nothing. It returns the address that it got.
+// loop listens on address, and answers every read with the same response, without an allocation.
+// It returns the actual address.
 func loop(t testing.TB, address string, response []byte) string {
 	ln, err := net.Listen("tcp4", address)
 	if err != nil {
@@ -40,8 +40,8 @@ func loop(t testing.TB, address string, response []byte) string {
 	return ln.Addr().String()
 }
 
-// exchanges returns what runs one exchange over a kept connection, without
-// allocating anything itself.
+// exchanges returns a function that runs one exchange over a kept connection. The function itself
+// allocates nothing.
 func exchanges(t testing.TB, request, response string) func() {
 	r := newRig(t, plain, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
 	r.proxy.SetLog(nil)
@@ -83,8 +83,8 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	f(browser, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
 }
 
-// exchanges2 is exchanges for HTTP/2 over TLS, with some streams at once. It
-// says how many records the responses came in.
+// exchanges2 is exchanges for HTTP/2 over TLS, with several streams at once. The function returns
+// the number of TLS records in which the responses arrived.
 func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
 	r := newRig(t, secure2, nil, "@app", loop(t, "127.0.0.1:0", []byte(small)))
 	r.proxy.SetLog(nil)
@@ -92,7 +92,7 @@ func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
 	c.framer.WriteWindowUpdate(0, 1<<30)
 	c.alive()
 	c.SetDeadline(time.Time{})
-	// What follows needs neither framer nor decoder: they allocate.
+	// The rest uses neither framer nor decoder, because they allocate.
 	var out bytes.Buffer
 	flags, in, id, method := byte(0x5), make([]byte, 64<<10), uint32(3), "GET"
 	if post {
@@ -100,7 +100,7 @@ func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
 	}
 	fields := []string{":method: " + method, ":authority: a", ":path: /a/path?with=query", "user-agent: Mozilla/5.0", "accept: */*", "cookie: session=0123456789abcdef"}
 	c.want2(c.request(true, "/", fields...), 200, "hello, world")
-	c.request(true, "/", fields...) // all of it is indexed now, as in a browser's second request
+	c.request(true, "/", fields...) // all fields are indexed now, as in a browser's second request
 	head := append([]byte(nil), c.sent...)
 	c.answer(id)
 	conn := c.Conn
@@ -153,7 +153,7 @@ func TestHTTP2ExchangesAllocateNothing(t *testing.T) {
 		}
 		records := 0
 		n := testing.AllocsPerRun(500, func() { records += some() })
-		// What crypto/tls allocates for a record does not grow with the exchanges in it.
+		// the allocations of crypto/tls for a record do not grow with the number of exchanges in it
 		if per := float64(records) / 501; n > 4*per {
 			t.Errorf("%d exchanges at once (with a body: %t) allocate %v times, in %.1f records", streams, post, n, per)
 		}

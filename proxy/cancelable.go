@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// errClientCut ends a dial whose client was cut.
+// errClientCut ends a dial whose client's connection was cut.
 var errClientCut = errors.New("the client's connection ended before there was one to the endpoint")
 
-// cancelable is a dial that ends when its client is cut. It implements conn.Linked.
+// cancelable is a dial that ends when its client's connection is cut. It implements conn.Linked.
 type cancelable struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -32,7 +32,7 @@ func (c *cancelable) Cut() {
 // WasCut reports whether Cut was called.
 func (c *cancelable) WasCut() bool { return c.cut.Load() }
 
-// end returns err, the result of the dial, which is errClientCut as well if Cut ended it.
+// end returns err, the result of the dial. If Cut ended the dial, the result is also errClientCut.
 func (c *cancelable) end(err error) error {
 	c.cancel()
 	if err != nil && c.WasCut() {

@@ -7,10 +7,10 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// If a client is cut while weir connects to the endpoint, its exchange ends at once: in a
-// shortage of descriptors weir needs the client's. It is no failure of the endpoint.
+// If a client is cut while weir connects to the endpoint, its exchange ends at once: in a shortage
+// of descriptors weir needs the client's descriptor. The endpoint has not failed.
 func TestCutWhileDialing(t *testing.T) {
-	silent := func(cfg *config.Config) { // its endpoint accepts, and says nothing in the TLS handshake
+	silent := func(cfg *config.Config) { // the endpoint accepts, but sends nothing in the TLS handshake
 		for i := range cfg.Backends {
 			cfg.Backends[i].TLS.InsecureSkipVerify, cfg.Backends[i].Secure = true, true
 			cfg.Backends[i].Timeouts.Connect = 10 * patience
@@ -25,7 +25,7 @@ func TestCutWhileDialing(t *testing.T) {
 		r := newRig(t, text, silent, "@app", e.address, "@ssh", e.address)
 		c := begin(r)
 		s := patient(e.accept())
-		s.r.Peek(1) // weir waits for the handshake's answer
+		s.r.Peek(1) // weir waits for the endpoint's part of the handshake
 		end(r, c)
 		r.record().want(t, "status", status, "reason", reason)
 		backend := r.set.Status()[0]

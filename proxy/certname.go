@@ -14,22 +14,22 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// A certificate's names are whatever its authority signed. In a field they stand
-// with every byte that could mean something else written as a backslash and two
-// upper-case hexadecimal digits, and none in any other way: so no name can end
-// its field, its element of a list or its part of a distinguished name, and each
-// can be read back byte for byte.
+// The names in a certificate can contain any bytes, because its authority decides on them. When
+// weir writes such a name into an HTTP header, it escapes every byte that could have another
+// meaning there: as a backslash and two upper-case hexadecimal digits. There is no other form of
+// escape. So no name can end its HTTP header, its element of a list or its part of a distinguished
+// name, and an endpoint can restore each name byte for byte.
 
-// attributeNames are the short names of attributes: those of RFC 4514, section
-// 3, and others that certificates carry, as OpenSSL names them.
+// attributeNames are the short names of attributes: the names of RFC 4514, section 3, and for
+// other attributes in certificates the names of OpenSSL.
 var attributeNames = map[string]string{
 	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST",
 	"2.5.4.9": "STREET", "2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.17": "postalCode", "2.5.4.42": "GN",
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// appendName appends a distinguished name in DER as RFC 4514 writes it: the
-// last part first. Of what is no such name it appends nothing.
+// appendName appends a distinguished name in DER in the form of RFC 4514: the last part first.
+// If der is not a distinguished name, it appends nothing.
 func appendName(b, der []byte) []byte {
 	in := cryptobyte.String(der)
 	var sequence cryptobyte.String
@@ -62,8 +62,9 @@ func appendName(b, der []byte) []byte {
 	return b
 }
 
-// appendAttribute reads an attribute and appends it: its short name and its
-// value, or else its number and the value's encoding (RFC 4514, section 2.4).
+// appendAttribute reads an attribute and appends its short name and its value. If it does not
+// know the name or the type of the value, it appends the encoding of the value (RFC 4514,
+// section 2.4), after the short name or the number.
 func appendAttribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
 	var attribute, value cryptobyte.String
 	var kind asn1.ObjectIdentifier
@@ -86,12 +87,12 @@ func appendAttribute(b []byte, in *cryptobyte.String) ([]byte, bool) {
 	return hex.AppendEncode(append(b, "=#"...), encoding), true
 }
 
-// textOf is the value of a string type in UTF-8.
+// textOf returns the value of a string type in UTF-8.
 func textOf(value []byte, tag cbasn1.Tag) ([]byte, bool) {
 	switch tag {
 	case cbasn1.UTF8String, cbasn1.PrintableString, cbasn1.IA5String, asn1.TagNumericString:
 		return value, true
-	case cbasn1.T61String: // its letters beyond ASCII are everybody's guess
+	case cbasn1.T61String: // the meaning of its letters beyond ASCII is not defined
 		return value, !slices.ContainsFunc(value, func(c byte) bool { return c >= utf8.RuneSelf })
 	case asn1.TagBMPString:
 		return decodeBMP(value)
@@ -116,7 +117,7 @@ func decodeBMP(value []byte) (text []byte, ok bool) {
 // oidSAN is the subject alternative name (RFC 5280, section 4.2.1.6).
 var oidSAN = asn1.ObjectIdentifier{2, 5, 29, 17}
 
-// The kinds of a general name that are told.
+// The kinds of general names that weir forwards.
 var (
 	sanEmail = cbasn1.Tag(1).ContextSpecific()
 	sanDNS   = cbasn1.Tag(2).ContextSpecific()
@@ -124,9 +125,9 @@ var (
 	sanIP    = cbasn1.Tag(7).ContextSpecific()
 )
 
-// appendSAN appends the alternative names of a certificate, in their order and
-// with their kind: "DNS:a.example, URI:spiffe://b/c, IP:192.0.2.1". Kinds that
-// are none of DNS, URI, email and IP are passed over.
+// appendSAN appends the alternative names of a certificate, in their order and with their kind:
+// "DNS:a.example, URI:spiffe://b/c, IP:192.0.2.1". It skips all kinds other than DNS, URI, email
+// and IP.
 func appendSAN(b []byte, c *x509.Certificate) []byte {
 	i := slices.IndexFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidSAN) })
 	if i < 0 {
@@ -169,15 +170,15 @@ func appendSAN(b []byte, c *x509.Certificate) []byte {
 	return b
 }
 
-// inName are the bytes that mean something in a distinguished name, and inList
-// those that do in a list.
+// inName contains the bytes with a meaning in a distinguished name, and inList the bytes with a
+// meaning in a list.
 var (
 	inName = bytesOf(`"+,;<>\`)
 	inList = bytesOf(` ",\`)
 )
 
-// bytesOf is a set of bytes: those of list, and all that may not or should not
-// stand in a field, which are controls and everything beyond ASCII.
+// bytesOf returns a set of bytes: the bytes of list, and all bytes that must not or should not
+// be in an HTTP header, which are controls and all bytes beyond ASCII.
 func bytesOf(list string) *[256]bool {
 	var set [256]bool
 	for c := range set {
@@ -189,9 +190,9 @@ func bytesOf(list string) *[256]bool {
 	return &set
 }
 
-// appendEscaped appends text with the bytes of escape written as hexadecimal
-// pairs; and so are a space at either end, which fields lose, and a number sign
-// at the beginning, which would announce an encoding.
+// appendEscaped appends text. It writes the bytes of escape as a backslash and two hexadecimal
+// digits. It does the same with a space at either end, because HTTP headers lose it, and with a
+// number sign at the beginning, because that would announce an encoding.
 func appendEscaped(b, text []byte, escape *[256]bool) []byte {
 	const digits = "0123456789ABCDEF"
 	for i, c := range text {

@@ -14,8 +14,8 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// attribute is a part of a name; a part that shares its place with the one
-// before stands beside it.
+// attribute is a part of a name. A part can share its place with the part before; then it stands
+// beside that part.
 type attribute struct {
 	kind   asn1.ObjectIdentifier
 	tag    cbasn1.Tag
@@ -30,7 +30,7 @@ var (
 	odd        = asn1.ObjectIdentifier{1, 2, 3, 4}
 )
 
-// nameOf is a distinguished name in DER, whatever its attributes hold.
+// nameOf returns a distinguished name in DER, with any bytes in its attributes.
 func nameOf(attributes ...attribute) []byte {
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 	f("")
 	f("CN=robot-7,OU=b+OU=a,C=DE", attribute{country, cbasn1.PrintableString, "DE", false}, attribute{unit, cbasn1.UTF8String, "b", false},
 		attribute{unit, cbasn1.UTF8String, "a", true}, attribute{commonName, cbasn1.UTF8String, "robot-7", false})
-	// The examples of RFC 4514, section 4, but for escapes, of which weir has one kind.
+	// The examples of RFC 4514, section 4, except escapes, of which weir has only one kind.
 	f(`CN=James \22Jim\22 Smith\2C III,OU=Sales+CN=J.  Smith`, attribute{unit, cbasn1.UTF8String, "Sales", false},
 		attribute{commonName, cbasn1.UTF8String, "J.  Smith", true}, attribute{commonName, cbasn1.UTF8String, `James "Jim" Smith, III`, false})
 	cn(`Before\0DAfter`, "Before\rAfter")
@@ -82,7 +82,7 @@ func TestNames(t *testing.T) {
 	cn(`a\0D\0AX-Client-Cert-SHA256: 00`, "a\r\nX-Client-Cert-SHA256: 00")
 	cn(`\00\09\7F\FF`, "\x00\t\x7f\xff")
 	cn(`\5C41`, `\41`)
-	// Letters of other string types, and what is none.
+	// Letters of other string types, and input that is not a name.
 	f("CN=caf\\C3\\A9", attribute{commonName, cbasn1.Tag(asn1.TagBMPString), "\x00c\x00a\x00f\x00\xe9", false})
 	f("CN=#1e03006161", attribute{commonName, cbasn1.Tag(asn1.TagBMPString), "\x00aa", false})
 	f("CN=#1e02d800", attribute{commonName, cbasn1.Tag(asn1.TagBMPString), "\xd8\x00", false})
@@ -97,7 +97,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// unescape reads back what appendEscaped wrote, and sees to it that there is no other way to write it.
+// unescape decodes the output of appendEscaped, and fails if there is another way to write it.
 func unescape(t *testing.T, text string) string {
 	t.Helper()
 	var b strings.Builder
@@ -128,8 +128,7 @@ func checkField(t *testing.T, text string) {
 	}
 }
 
-// Whatever a certificate calls its owner can be read back, part by part, by the
-// plainest of readers.
+// A simple reader can decode any name that a certificate contains, part by part.
 func FuzzName(f *testing.F) {
 	f.Add("a", "b", false)
 	f.Add("a,CN=root", "\r\nX: y", true)
@@ -155,7 +154,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// FuzzNameDER looks for names that no certificate should have.
+// FuzzNameDER searches for names whose fields checkField refuses.
 func FuzzNameDER(f *testing.F) {
 	f.Add(nameOf(attribute{commonName, cbasn1.UTF8String, "a", false}, attribute{odd, cbasn1.SET, "", true}))
 	f.Add([]byte("\x30\x02\x31\x00"))
@@ -165,12 +164,12 @@ func FuzzNameDER(f *testing.F) {
 	})
 }
 
-// withSAN is a certificate that has names as its alternative ones.
+// withSAN returns a certificate with names as its alternative names.
 func withSAN(names []byte) *x509.Certificate {
 	return &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 15}}, {Id: oidSAN, Value: names}}}
 }
 
-// generalNames are alternative names in DER; each begins with its tag's number.
+// generalNames returns alternative names in DER; each begins with the number of its tag.
 func generalNames(names ...string) []byte {
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -220,7 +219,7 @@ func FuzzAlternativeNames(f *testing.F) {
 	})
 }
 
-// What Go's own package makes of a name says the same, where it is unambiguous.
+// Go's own package gives the same result for a name, if the name is unambiguous.
 func TestNamesAsGoHasThem(t *testing.T) {
 	name := pkix.Name{Country: []string{"DE"}, Organization: []string{"Weir"}, OrganizationalUnit: []string{"a", "b"}, CommonName: "robot 7",
 		StreetAddress: []string{"Am Wehr 1"}, Locality: []string{"B"}, Province: []string{"BY"}, PostalCode: []string{"1"}}

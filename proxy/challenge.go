@@ -7,34 +7,34 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// Challenges answers what certificate authorities ask in order to see that a
-// name is ours, here or for another replica. Nothing but its own storage keeps it waiting.
+// Challenges answers the challenges with which certificate authorities check that a name belongs
+// to this weir, or to another replica. A call may wait for its storage, and for nothing else.
 type Challenges interface {
-	// HTTP01 returns what is to be answered on /.well-known/acme-challenge/TOKEN
-	// (RFC 8555, section 8.3); false: nobody asked for such a challenge.
+	// HTTP01 returns the response to a request for /.well-known/acme-challenge/TOKEN (RFC 8555,
+	// section 8.3); false: weir expects no such challenge.
 	HTTP01(host, token string) (keyAuthorization string, ok bool)
-	// TLSALPN01 returns the certificate that answers a challenge for the name in
-	// the ClientHello (RFC 8737). An error, or none: nobody asked for one.
+	// TLSALPN01 returns the certificate that answers a challenge for the name in the ClientHello
+	// (RFC 8737). With an error, or without a certificate, weir expects no such challenge.
 	TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// ChallengePolicy is what metrics and logs have in the place of a TLS policy
-// for handshakes that are TLS-ALPN-01 challenges.
+// ChallengePolicy replaces the name of a TLS policy in metrics and logs, for handshakes that are
+// TLS-ALPN-01 challenges.
 const ChallengePolicy = "acme-tls-alpn-01"
 
 // challengeProtocol is the ALPN value of RFC 8737, section 6.2.
 const challengeProtocol = "acme-tls/1"
 
-// isChallenge reports whether a ClientHello is a TLS-ALPN-01 challenge: it offers
-// that one protocol and no other (RFC 8737, section 3). Whoever offers more is
-// an ordinary client, for whom no policy has that protocol.
+// isChallenge reports whether a ClientHello is a TLS-ALPN-01 challenge: it offers that one
+// protocol and no other (RFC 8737, section 3). A client that offers more protocols is an ordinary
+// client, and no policy has the challenge's protocol for it.
 func isChallenge(h *tls.ClientHelloInfo) bool {
 	return len(h.SupportedProtos) == 1 && h.SupportedProtos[0] == challengeProtocol
 }
 
-// answer is what a challenge gets in the place of its host's policy: the
-// certificate made for it and nothing else, whoever asks. Without one the
-// handshake ends, as no protocol is left in common.
+// answer returns the policy that a challenge gets instead of its host's policy. It has only the
+// certificate made for the challenge, for every client. Without such a certificate the handshake
+// ends, because client and policy have no protocol in common.
 func (p *Proxy) answer(h *tls.ClientHelloInfo) *policy.Policy {
 	if p.Challenges == nil {
 		return noChallenge
@@ -47,7 +47,7 @@ func (p *Proxy) answer(h *tls.ClientHelloInfo) *policy.Policy {
 		Certificates: []tls.Certificate{*cert},
 		MinVersion:   tls.VersionTLS12, // RFC 8737, section 3
 		NextProtos:   []string{challengeProtocol},
-		// A session of it would prove nothing to anybody.
+		// A resumed session would prove nothing.
 		SessionTicketsDisabled: true,
 	}}
 }
@@ -58,8 +58,8 @@ var noChallenge = &policy.Policy{Name: ChallengePolicy, Config: &tls.Config{
 	SessionTicketsDisabled: true,
 }}
 
-// answered ends the connection of a challenge: it was for the handshake alone
-// (RFC 8737, section 3), and what comes after that is not read.
+// answered ends the connection of a challenge. The connection is for the handshake alone (RFC
+// 8737, section 3), so weir reads nothing after it.
 func (p *Proxy) answered(h *handshake, tc *tls.Conn) {
 	tc.Close()
 	h.conn.Close()

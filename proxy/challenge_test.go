@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pendingChallenges answers for the names that it has certificates for.
+// pendingChallenges answers challenges for the names for which it has certificates.
 type pendingChallenges struct {
 	mu    sync.Mutex
 	certs map[string]*tls.Certificate
@@ -63,7 +63,7 @@ type challengedRig struct {
 	*rig
 	pending  *pendingChallenges
 	app, raw *endpoint
-	told     chan string // of panics
+	told     chan string // panics
 }
 
 // newChallenged has challenges pending for five names.
@@ -89,7 +89,7 @@ func newChallenged(t *testing.T) challengedRig {
 	return r
 }
 
-// validate does what a certificate authority does, or as change says.
+// validate sends the challenge of a certificate authority, with the changes of change.
 func (r *rig) validate(name string, change func(*tls.Config)) (*tls.Conn, error) {
 	r.Helper()
 	cfg := &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{challengeProtocol}}
@@ -123,8 +123,8 @@ func TestChallengesBypassPolicies(t *testing.T) {
 		if got := state.PeerCertificates[0].Subject.CommonName; got != "the answer for "+name || state.NegotiatedProtocol != challengeProtocol {
 			t.Errorf("%s: got the certificate %q and the protocol %q", name, got, state.NegotiatedProtocol)
 		}
-		tc.Write([]byte("GET / HTTP/1.1\r\nHost: strict.example.org\r\n\r\n")) // gets nobody anywhere
-		// close_notify, or a reset because the request was not read.
+		tc.Write([]byte("GET / HTTP/1.1\r\nHost: strict.example.org\r\n\r\n")) // gets no response
+		// The connection ends with a close_notify, or with a reset because weir did not read the request.
 		if n, err := tc.Read(make([]byte, 1)); n != 0 || err == nil {
 			t.Errorf("%s: the connection goes on", name)
 		}
@@ -141,7 +141,7 @@ func TestChallengesBypassPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := quiet.Read(make([]byte, 1)); err != io.EOF { // an end that was announced
+	if _, err := quiet.Read(make([]byte, 1)); err != io.EOF { // an end with close_notify
 		t.Errorf("the connection ends with %v", err)
 	}
 	quiet.Close()
@@ -159,13 +159,13 @@ func TestChallengesBypassPolicies(t *testing.T) {
 	r.raw.untouched()
 }
 
-// Nothing but a challenge gets past client_auth and from, however like one it looks.
+// Only a challenge gets past client_auth and from. A request that looks like a challenge does not.
 func TestNothingElseBypassesPolicies(t *testing.T) {
 	r := newChallenged(t)
 	f := func(name, result string, protocols ...string) {
 		t.Helper()
 		tc, err := r.validate(name+".example.org", func(c *tls.Config) { c.NextProtos = protocols })
-		if err == nil { // in TLS 1.3 the client is through before its certificate is looked at
+		if err == nil { // in TLS 1.3 the client has finished before weir checks its certificate
 			tc.Write([]byte("GET / HTTP/1.1\r\nHost: strict.example.org\r\n\r\n"))
 			_, err = tc.Read(make([]byte, 1))
 			tc.Close()
@@ -236,7 +236,7 @@ backends: {app: {endpoints: ['@app']}}
 	refused(nobody, "a")
 }
 
-// A backend that TLS is passed through to answers for itself.
+// A backend with TLS passthrough answers the challenge itself.
 func TestChallengesArePassedThrough(t *testing.T) {
 	r := newChallenged(t)
 	done := make(chan error, 1)

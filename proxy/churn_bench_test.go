@@ -21,8 +21,8 @@ const (
 	churnEach   = 4      // endpoints
 )
 
-// churned are the endpoints of a backend after so many changes of it: each
-// change takes one away and brings another.
+// churned returns the endpoints of a backend after that number of changes. Each change replaces
+// one endpoint.
 func churned(change, port int) (all []config.Endpoint) {
 	for i := range churnEach {
 		all = append(all, config.Endpoint{Address: fmt.Sprintf("127.0.%d.%d:%d", i, 1+(change+i)/churnEach%200, port), Weight: 1})
@@ -45,17 +45,17 @@ func manyRoutes(b *testing.B, port int) *rig {
 	return r
 }
 
-// cpuTime is what the process has used so far.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkChurn is what exchanges over 10,000 routes take while so many
-// backends' endpoints change each minute: time, and CPU of the whole process,
-// client and endpoint included. Windows with and without changes take turns, so
-// that a busy machine is busy for both; their figures have to be alike.
+// BenchmarkChurn measures exchanges over 10,000 routes while the endpoints of as many backends
+// change each minute: the time, and the CPU time of the whole process, with client and endpoint.
+// Windows with changes and windows without changes take turns, so that other load on the machine
+// affects both. Their figures must be similar.
 func BenchmarkChurn(b *testing.B) {
 	port := int(netip.MustParseAddrPort(loop(b, "0.0.0.0:0", []byte(small))).Port()) // of all of 127.0.0.0/8
 	r := manyRoutes(b, port)
@@ -91,10 +91,10 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
-// window is what exchanges took.
+// window is the measured cost of exchanges.
 type window struct {
 	took []time.Duration
-	used time.Duration // CPU; negative while it runs
+	used time.Duration // CPU time; negative while the window runs
 }
 
 func (w *window) close() {
@@ -114,8 +114,8 @@ func (w *window) report(b *testing.B, name string) {
 	b.ReportMetric(us(w.used)/float64(len(w.took)), name+"-cpu-µs/op")
 }
 
-// hosts returns what runs the i-th exchange over a kept connection. A thousand
-// of the routes have the traffic, or dialling would be all that is measured.
+// hosts returns a function that runs the i-th exchange over a kept connection. Only a thousand of
+// the routes have traffic; otherwise the benchmark would mostly measure dials.
 func hosts(b *testing.B, r *rig) func(i int) {
 	c, err := net.Dial("tcp", r.addrs["web"])
 	if err != nil {
@@ -137,7 +137,7 @@ func hosts(b *testing.B, r *rig) func(i int) {
 	}
 }
 
-// churner changes the endpoints of one backend after the other's, while it is on.
+// churner changes the endpoints of one backend after the other while it is on.
 type churner struct {
 	on   atomic.Bool
 	stop chan struct{}
@@ -167,7 +167,7 @@ func (c *churner) run(b *testing.B, r *rig, port int, every time.Duration) (chan
 		if !c.on.Load() {
 			continue
 		}
-		i := changes * 7 % 1000 * (churnRoutes / 1000) // of those that have the traffic
+		i := changes * 7 % 1000 * (churnRoutes / 1000) // one of the routes that have traffic
 		changes++
 		if err := r.set.UpdateEndpoints(fmt.Sprintf("shop/app-%d:80", i), churned(1+changes/1000, port)); err != nil {
 			b.Error(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// clientSide is what an exchange knows of the connection that it came over. Each
-// has its own, as one connection's exchanges may run at the same time, and by
+// clientSide is the information of an exchange about its client connection. Each exchange has
+// its own copy, because the exchanges of one connection may run at the same time, and by
 // different tables.
 type clientSide struct {
 	proxy *Proxy
@@ -26,10 +26,10 @@ type clientSide struct {
 	table *Table
 	edge  *edge
 
-	sniHost *host // of the table that the connection began with
+	sniHost *host // the host of the SNI, in the table at the start of the connection
 	trusts  trust // the information about clients that weir accepts from the other end
 
-	certified  bool // the client proved a certificate, under client_auth
+	certified  bool // the client proved that it has a certificate, under client_auth
 	certFields []certField
 	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
 }
@@ -46,7 +46,7 @@ func (c *clientSide) secure() bool {
 	return c.security.Terminated() || c.origin.Header.TLVs.SSL != nil && c.origin.Header.TLVs.SSL.TLS
 }
 
-// newClientSide describes a connection that is about to speak HTTP. h is nil where it is plain.
+// newClientSide describes a connection that is about to speak HTTP. h is nil without TLS.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
 	cl := clientSide{proxy: p, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.believes(c.Client.Addr())}
 	if h != nil {
@@ -56,8 +56,7 @@ func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *h
 	return cl
 }
 
-// follow makes exchanges to come go by t, and returns false if t does not have
-// the connection's listener.
+// follow makes c use t. It returns false if t does not have the connection's listener.
 func (c *clientSide) follow(t *Table) bool {
 	e := t.edges[c.edge.name]
 	if e == nil || e.protocol != c.edge.protocol {
@@ -68,12 +67,11 @@ func (c *clientSide) follow(t *Table) bool {
 	return true
 }
 
-// wire is what an exchange needs of its client, whatever version of HTTP that
-// speaks: the request's body, the response's way back, and whether anybody is
-// still there. One goroutine may read while another writes.
+// wire is the interface of an exchange to its client, for every version of HTTP: it reads the
+// request's body, writes the response, and checks whether the client is still there. One
+// goroutine may read while another writes.
 //
-// The methods of the first two groups are those of http1.Server, which says
-// what each of them does.
+// The methods of the first two groups are those of http1.Server, which documents them.
 type wire interface {
 	BufferedBody() ([]byte, bool)
 	SkipBody()
@@ -96,22 +94,23 @@ type wire interface {
 
 	// Share is called before a second goroutine reads or writes.
 	Share()
-	// SetReadDeadline bounds ReadBody.
+	// SetReadDeadline sets the deadline of ReadBody.
 	SetReadDeadline(time.Time)
-	// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, until Resume.
+	// Interrupt makes a waiting ReadBody return conn.ErrInterrupted, until Resume.
 	Interrupt()
 	Resume()
 	// Gone reports whether the client has left and does not wait for the response.
 	Gone() bool
-	// Link makes the client's end the end of other's waits, too; nil undoes it.
+	// Link makes a cut of the client's connection or stream end the waits of other, too; nil
+	// removes the link.
 	Link(other conn.Linked)
-	// Transferred is how many bytes were read and written for the exchange, as on the wire.
+	// Transferred returns how many bytes were read and written for the exchange, as on the wire.
 	Transferred() (in, out int64)
-	// Version is that of HTTP; 1.1 stands for all of HTTP/1.
+	// Version returns the version of HTTP; "1.1" stands for all versions of HTTP/1.
 	Version() string
 }
 
-// http1Wire is a connection that speaks HTTP/1.1 as the wire of one exchange after the other.
+// http1Wire is an HTTP/1.1 connection as the wire of its exchanges, one after the other.
 type http1Wire struct {
 	http1.Server
 	conn    *conn.Conn
@@ -131,14 +130,14 @@ func (w *http1Wire) Version() string { return "1.1" }
 // RequireHTTP1 returns false: the client uses HTTP/1.1.
 func (w *http1Wire) RequireHTTP1() bool { return false }
 
-// Accepts leaves it to the client, who gets to see what it is.
+// Accepts returns true: the client receives the response as it is and checks it.
 func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }
 
-// Gone takes a client that closed only its sending half for gone: it looks the same.
+// Gone also returns true for a client that closed only its sending half: it looks the same.
 func (w *http1Wire) Gone() (yes bool) {
 	w.conn.Control(func(fd uintptr) { yes = hungUp(int(fd)) })
 	return yes
 }
 
-// mark notes where the next exchange's bytes begin.
+// mark notes the byte counts at which the next exchange begins.
 func (w *http1Wire) mark() { w.in, w.out = w.conn.BytesRead, w.conn.BytesWritten }

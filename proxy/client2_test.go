@@ -17,7 +17,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// client2 is a connection that speaks HTTP/2 as a test holds it, frame by frame.
+// client2 is the HTTP/2 client of a test, which sends and reads single frames.
 type client2 struct {
 	*peer
 	framer *xhttp2.Framer
@@ -26,13 +26,13 @@ type client2 struct {
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
 	last   uint32
-	mu     sync.Mutex // of the framer's writing half, where a test writes beside
+	mu     sync.Mutex // guards the framer's writes, if another goroutine of the test writes, too
 
 	got  map[uint32]*answer2
 	away []string // GOAWAYs, as "last code debug"
 }
 
-// answer2 is what came on a stream.
+// answer2 is the response on a stream.
 type answer2 struct {
 	heads  []string // fields, in lines
 	body   strings.Builder
@@ -41,7 +41,7 @@ type answer2 struct {
 	length int    // of DATA, padding included
 }
 
-// secure2 offers HTTP/2 on a TLS listener, and takes it on a plain one.
+// secure2 offers HTTP/2 on a TLS listener, and accepts it on a plain one.
 const secure2 = `
 listeners:
   tls: {address: '@0', protocol: tls}
@@ -62,7 +62,7 @@ func (r *rig) dial2(listener string) *client2 {
 	return greet2(r.dialBare2(listener))
 }
 
-// dialBare2 connects to a listener that is to speak HTTP/2, and says nothing.
+// dialBare2 connects to a listener that speaks HTTP/2, and sends nothing.
 func (r *rig) dialBare2(listener string) *peer {
 	r.Helper()
 	if listener != "tls" {
@@ -77,7 +77,7 @@ func greet2(p *peer) *client2 {
 	return settings2(p)
 }
 
-// settings2 is greet2 behind the preface.
+// settings2 is the part of greet2 after the preface.
 func settings2(p *peer, settings ...xhttp2.Setting) *client2 {
 	p.t.Helper()
 	c := &client2{peer: p, framer: xhttp2.NewFramer(p, p.r), got: make(map[uint32]*answer2)}
@@ -98,7 +98,7 @@ func (c *client2) request(end bool, path string, fields ...string) uint32 {
 	return c.head2(c.last, end, append([]string{":method: GET", ":scheme: https", ":authority: a", ":path: " + path}, fields...)...)
 }
 
-// head2 sends a head as it is given, but that a later pseudo-field replaces an earlier one.
+// head2 sends a head unchanged, except that a later pseudo-field replaces an earlier one.
 func (c *client2) head2(id uint32, end bool, fields ...string) uint32 {
 	c.t.Helper()
 	c.block.Reset()
@@ -188,7 +188,7 @@ func (c *client2) step() error {
 	return nil
 }
 
-// until reads frames until ok says so.
+// until reads frames until ok returns true.
 func (c *client2) until(what string, ok func() bool) {
 	c.t.Helper()
 	for !ok() {
@@ -198,14 +198,14 @@ func (c *client2) until(what string, ok func() bool) {
 	}
 }
 
-// beside writes while another goroutine may do so, too.
+// beside writes while another goroutine may also write.
 func (c *client2) beside(write func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return write()
 }
 
-// on is what has come on a stream so far.
+// on returns the part of the response that has arrived on a stream.
 func (c *client2) on(id uint32) *answer2 {
 	if c.got[id] == nil {
 		c.got[id] = new(answer2)
@@ -213,7 +213,7 @@ func (c *client2) on(id uint32) *answer2 {
 	return c.got[id]
 }
 
-// answer is the whole of what comes on a stream.
+// answer waits for the whole response on a stream.
 func (c *client2) answer(id uint32) *answer2 {
 	c.t.Helper()
 	c.until(fmt.Sprintf("stream %d to end", id), func() bool { return c.on(id).ended })
@@ -238,7 +238,7 @@ func (c *client2) wantReset(id uint32, code string) {
 	}
 }
 
-// wantAway waits for the end of the connection behind a GOAWAY.
+// wantAway waits for a GOAWAY and the end of the connection.
 func (c *client2) wantAway(want string) {
 	c.t.Helper()
 	var err error
@@ -250,7 +250,7 @@ func (c *client2) wantAway(want string) {
 	}
 }
 
-// status is that of the final head, trailers apart.
+// status returns the status of the final head, not of trailers.
 func (a *answer2) status() string {
 	for i := len(a.heads) - 1; i >= 0; i-- {
 		if s := field2(a.heads[i], ":status"); s != "" {
@@ -271,7 +271,7 @@ func shortened(s string) string {
 	return s
 }
 
-// field2 is the value of a field in a head.
+// field2 returns the value of a field in a head.
 func field2(head, name string) string {
 	for line := range strings.Lines(head) {
 		if v, ok := strings.CutPrefix(line, name+": "); ok {

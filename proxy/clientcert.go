@@ -12,15 +12,15 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// certField is a field that tells a backend of the connection's client certificate.
+// certField is an HTTP header with information about the client certificate, for the endpoint.
 type certField struct {
 	id    message.ID
 	value []byte
 }
 
-// certify notes that the client proved a certificate, if it did, and what
-// backends are told of it. crypto/tls, and policy for resumed sessions, has
-// verified what a connection under client_auth presents.
+// certify notes whether the client proved that it has a certificate, and the HTTP headers about
+// it for endpoints. For a connection under client_auth, crypto/tls has verified the certificate;
+// for a resumed session, package policy has.
 func (c *clientSide) certify() {
 	if c.security.Policy.ClientAuth == config.ClientAuthNone {
 		return
@@ -34,8 +34,7 @@ func (c *clientSide) certify() {
 	c.standing = c.security.Policy.Stand(state.VerifiedChains)
 }
 
-// certFields puts the fields together that forward lists. One that would be
-// empty is left out.
+// certFields returns the HTTP headers that forward lists, without empty ones.
 func certFields(state *tls.ConnectionState, forward []config.ClientCertField) (fields []certField) {
 	leaf := state.PeerCertificates[0]
 	add := func(id message.ID, value []byte) {
@@ -55,7 +54,7 @@ func certFields(state *tls.ConnectionState, forward []config.ClientCertField) (f
 		add(message.XClientCertSHA256, hex.AppendEncode(nil, sum[:]))
 	}
 	chain := wants(config.ClientCertChain)
-	if chain || wants(config.ClientCertCertificate) { // the chain is never without (RFC 9440, section 2.3)
+	if chain || wants(config.ClientCertCertificate) { // the chain requires it (RFC 9440, section 2.3)
 		add(message.ClientCert, appendByteSequence(nil, leaf.Raw))
 	}
 	if chain && len(state.VerifiedChains) > 0 {
@@ -64,10 +63,10 @@ func certFields(state *tls.ConnectionState, forward []config.ClientCertField) (f
 	return fields
 }
 
-// appendChain appends certificates as a list (RFC 9440, section 2.3): those that
-// vouch for the client's, in the order of TLS, the trust anchor too, as weir
-// cannot know whether a backend has it. It is the chain that was verified: what
-// else a client sent along was not looked at by anyone.
+// appendChain appends certificates as a list (RFC 9440, section 2.3): the CA certificates of the
+// client's certificate, in the order of TLS. The list includes the trust anchor, because weir
+// cannot know whether a backend has it. It is the verified chain. Other certificates that the
+// client sent are not in it, because weir has not verified them.
 func appendChain(b []byte, chain []*x509.Certificate) []byte {
 	for i, c := range chain {
 		if i > 0 {
@@ -85,7 +84,7 @@ func appendByteSequence(b, content []byte) []byte {
 	return append(b, ':')
 }
 
-// addCertFields tells the backend of the client's certificate.
+// addCertFields adds the HTTP headers about the client's certificate to the request.
 func (x *exchange) addCertFields(req *message.Request) {
 	for i := range x.certFields {
 		req.Add(x.certFields[i].id, x.certFields[i].value)

@@ -23,7 +23,7 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// certified is a host whose clients may prove a certificate, and one that asks for none.
+// certified is a host that accepts client certificates, and a host that requests none.
 const certified = `
 listeners: {tls: {address: '@0', protocol: tls @trust}, web: {address: '@1', protocol: http @trust}}
 certificates: [{self_signed: {hosts: [robots.example.org, open.example.org]}}]
@@ -37,8 +37,8 @@ backends: {app: {endpoints: ['@app']}}
 
 const everyField = ", forward: [subject, san, fingerprint, certificate, chain]"
 
-// issue signs a client certificate with names that want a word, behind an
-// intermediate authority, and returns it with what vouches for it.
+// issue signs a client certificate with unusual names by an intermediate CA. It returns the
+// certificate with its chain.
 func (a *authority) issue(extra ...pkix.Extension) (tls.Certificate, []*x509.Certificate) {
 	between, key := a.sign(&x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "between"}, IsCA: true,
 		BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}, a.cert, a.key)
@@ -52,7 +52,7 @@ func (a *authority) issue(extra ...pkix.Extension) (tls.Certificate, []*x509.Cer
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw, between.Raw}, PrivateKey: leafKey}, []*x509.Certificate{leaf, between, a.cert}
 }
 
-// told are the fields that tell of chain, in their order.
+// told returns the fields for chain, in their order.
 func told(chain []*x509.Certificate) []string {
 	sum := sha256.Sum256(chain[0].Raw)
 	sequence := func(c *x509.Certificate) string { return ":" + base64.StdEncoding.EncodeToString(c.Raw) + ":" }
@@ -65,7 +65,7 @@ func told(chain []*x509.Certificate) []string {
 	}
 }
 
-// ofCertificate are the lines of a head that a backend might believe about a certificate.
+// ofCertificate are the HTTP headers that a backend might believe to be about a certificate.
 func ofCertificate(head string) (lines []string) {
 	for _, line := range strings.Split(head, "\r\n") {
 		name, _, _ := strings.Cut(strings.ToLower(line), ":")
@@ -77,7 +77,7 @@ func ofCertificate(head string) (lines []string) {
 	return lines
 }
 
-// forgeries are what a client might say to pass for another, and the spellings of each.
+// forgeries are headers by which a client could pose as another client, in several spellings.
 func forgeries() (lines string) {
 	for _, name := range []string{"X-Client-Cert-Subject", "X-Client-Cert-SAN", "X-Client-Cert-SHA256", "Client-Cert", "Client-Cert-Chain",
 		"X-Forwarded-Client-Cert", "X-Forwarded-Tls-Client-Cert-Info", "X-Client-Cert", "X-Client-Cert-Verified", "X-Client-Verify", "X-Client-DN",
@@ -106,7 +106,7 @@ func presenting(certificates ...tls.Certificate) func(*tls.Config) {
 	return func(c *tls.Config) { c.Certificates = certificates }
 }
 
-// hear sends a request with fields over c and returns what the endpoint got of certificates.
+// hear sends a request with fields over c. It returns the certificate headers that the endpoint got.
 func (r certRig) hear(c *peer, host, fields string) []string {
 	r.Helper()
 	c.write("GET / HTTP/1.1\r\nHost: %s\r\n%s\r\n", host, fields)
@@ -114,13 +114,13 @@ func (r certRig) hear(c *peer, host, fields string) []string {
 	head := s.head()
 	s.write(ok(""))
 	c.wantResponse(200, "")
-	s.Close() // the next request may come before this is known to be idle
+	s.Close() // before the next request, weir must notice that the connection is idle
 	return ofCertificate(head)
 }
 
 const robots, open = "robots.example.org", "open.example.org"
 
-// inParts splits lines into as many requests as the limit of fields wants.
+// inParts splits lines into several requests, because of the limit of fields.
 func inParts(lines string) (parts []string) {
 	all := strings.SplitAfter(lines, "\r\n")
 	for part := range slices.Chunk(all[:len(all)-1], 100) {
@@ -129,8 +129,8 @@ func inParts(lines string) (parts []string) {
 	return parts
 }
 
-// A backend hears of certificates from weir alone, and only of those that the
-// connection proved: whoever sends it, however it is spelt, and in trailers too.
+// A backend gets certificate headers only from weir, and only about a certificate that the
+// connection proved: for every sender, in every spelling, and in trailers, too.
 func TestEndpointsHearOfCertificatesFromWeir(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()
@@ -161,12 +161,12 @@ func TestEndpointsHearOfCertificatesFromWeir(t *testing.T) {
 	f(with, robots, told(chain)...)
 }
 
-// A trusted sender may speak of a certificate that it has seen itself, where
-// weir has seen none.
+// A trusted sender may send headers about a certificate that it has seen itself, if weir has seen
+// none.
 func TestCertificatesOfTheTrusted(t *testing.T) {
 	r := newCertRig(t, ", trust_forwarded: [127.0.0.0/8], trust: [client_cert]", "")
 	cert, chain := r.ca.issue()
-	var kept []string // what is spelt as it should be
+	var kept []string // headers in the right spelling
 	for _, line := range strings.Split(strings.TrimSuffix(forgeries(), "\r\n"), "\r\n") {
 		if name, _, _ := strings.Cut(line, ":"); !strings.ContainsAny(name, "_.") {
 			kept = append(kept, line)
@@ -207,10 +207,10 @@ func TestForwardedParts(t *testing.T) {
 	f("subject", 0)
 	f("fingerprint, san", 1, 2)
 	f("certificate", 3)
-	f("chain", 3, 4) // is never without the certificate
+	f("chain", 3, 4) // always comes with the certificate
 }
 
-// What a client sends along with its certificate, and what nobody vouched for, is not passed on.
+// Weir does not forward unverified certificates that a client sends along with its certificate.
 func TestUnverifiedCertificatesStayHere(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()
@@ -218,7 +218,7 @@ func TestUnverifiedCertificatesStayHere(t *testing.T) {
 	if got := r.hear(r.dialTLS("tls", robots, presenting(cert)), robots, ""); !slices.Equal(got, told(chain)) {
 		t.Errorf("the endpoint got %q", got)
 	}
-	// A certificate that is itself the anchor has nothing behind it.
+	// A certificate that is itself the trust anchor has an empty chain.
 	own := r.ca.client("own")
 	parsed, err := x509.ParseCertificate(own.Certificate[0])
 	if err != nil {
@@ -230,7 +230,7 @@ func TestUnverifiedCertificatesStayHere(t *testing.T) {
 	}
 }
 
-// A session that is resumed tells of the certificate that it began with.
+// A resumed session forwards the certificate of its full handshake.
 func TestCertificatesOfResumedSessions(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		r := newCertRig(t, "", everyField)
@@ -250,8 +250,8 @@ func TestCertificatesOfResumedSessions(t *testing.T) {
 	}
 }
 
-// A certificate of any size that TLS takes reaches the endpoint whole, and
-// nothing but that exchange pays for it.
+// A certificate of any size that TLS accepts reaches the endpoint whole. It costs memory only in
+// its own exchange.
 func TestLargeCertificates(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	large := pkix.Extension{Id: []int{1, 2, 3, 4}, Value: make([]byte, 40<<10)}
@@ -302,7 +302,7 @@ func TestClientCertAsInTheRFC(t *testing.T) {
 	}
 }
 
-// With fields of a certificate an exchange costs their copy and no more.
+// With certificate headers, an exchange costs only the copy of these headers.
 func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()

@@ -18,7 +18,7 @@ func TestRefusedHeads(t *testing.T) {
 	f := func(request string, status int, reason string) {
 		t.Helper()
 		c := r.dial("web")
-		c.write(request + get) // nothing after it is read
+		c.write(request + get) // weir reads nothing after it
 		resp := c.wantResponse(status, "*")
 		if !resp.Close {
 			t.Error("the connection goes on")
@@ -45,7 +45,7 @@ func TestRefusedHeads(t *testing.T) {
 	serveOnce(e.accept(), ok(""))
 	c.wantResponse(200, "")
 	r.record()
-	c.reset() // while idle: nothing that anyone has to know
+	c.reset() // while idle: weir reports nothing
 	r.shut()
 	r.quiet()
 }
@@ -62,13 +62,13 @@ func TestDraining(t *testing.T) {
 	d.write(get)
 	s.head()
 	r.proxy.SetDraining(true)
-	s.write(ok("late")) // one that runs is finished
+	s.write(ok("late")) // a running exchange is finished
 	if resp := d.wantResponse(200, "late"); !resp.Close {
 		t.Error("the connection goes on")
 	}
 	d.wantEnd(false)
 	r.record()
-	c.write(get) // an idle one has one more
+	c.write(get) // an idle connection may have one more exchange
 	serveOnce(s, ok(""))
 	if resp := c.wantResponse(200, ""); !resp.Close {
 		t.Error("the connection goes on")
@@ -84,7 +84,7 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// Cut ends whatever a connection does.
+// Cut ends a connection in every state.
 func TestCut(t *testing.T) {
 	f := func(request, response string, status int, reason string) {
 		t.Helper()
@@ -125,7 +125,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Every request is routed by the table that is current when it comes.
+// Weir routes every request by the table that is current when the request arrives.
 func TestReloadOfConnections(t *testing.T) {
 	one, two := newEndpoint(t), newEndpoint(t)
 	r := newRig(t, plain, nil, "@app", one.address)
@@ -136,9 +136,9 @@ func TestReloadOfConnections(t *testing.T) {
 	c.write(get)
 	s.head()
 	r.load(plain, nil, "@app", two.address)
-	s.write(ok("2")) // one that runs ends where it began
+	s.write(ok("2")) // a running exchange ends at its old endpoint
 	c.wantResponse(200, "2")
-	s.wantEnd(false) // and its connection is not kept
+	s.wantEnd(false) // weir does not keep its connection
 	c.write(get)
 	last := serveOnce(two.accept(), ok("3"))
 	c.wantResponse(200, "3")
@@ -152,7 +152,7 @@ func TestReloadOfConnections(t *testing.T) {
 	c.wantEnd(false)
 }
 
-// What was trusted may not be after a reload.
+// A sender that was trusted may not be trusted after a reload.
 func TestReloadOfTrust(t *testing.T) {
 	e := newEndpoint(t)
 	trusting := strings.Replace(plain, "protocol: http}", "protocol: http, trust_forwarded: [127.0.0.0/8]}", 1)
@@ -178,8 +178,8 @@ func TestReloadOfTrust(t *testing.T) {
 	f("6.6.6.6, 127.0.0.1")
 }
 
-// Many clients, each with something of its own in everything it sends, in all
-// the ways there are to send and to break off: nobody ever sees what is another's.
+// Many clients send unique data, in every way of sending and of breaking off. No client ever
+// receives the data of another client.
 func TestNothingLeaksBetweenClients(t *testing.T) {
 	app := newHandler(t, func(w http.ResponseWriter, req *http.Request) {
 		mine := req.Header.Get("X-Mine")
@@ -207,7 +207,7 @@ func TestNothingLeaksBetweenClients(t *testing.T) {
 	crowd(t, newRig(t, secure, nil, "@app", app), 8)
 }
 
-// crowd is many clients of all kinds, good and bad, which connect for rounds times.
+// crowd runs many clients of all kinds, good and bad, which connect for rounds times.
 func crowd(t *testing.T, r *rig, rounds int) {
 	dial := r.dial
 	if r.proxy.table.Load().edges["web"].protocol == config.ProtocolTLS {
@@ -254,7 +254,7 @@ func crowd(t *testing.T, r *rig, rounds int) {
 	clients.Wait()
 }
 
-// exchange asks for what is mine and checks that it is what comes.
+// exchange sends the client's own data and checks that the response contains that data.
 func (r *rig) exchange(t *testing.T, c *peer, field, mine string) {
 	c.write("POST /%s HTTP/1.1\r\nHost: a\r\nX-Mine: %s\r\n%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", mine, mine, field, len(mine), mine)
 	c.write("0\r\n\r\n")

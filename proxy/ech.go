@@ -12,13 +12,13 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// errECHPassthrough ends a handshake: what was opened cannot be forwarded unopened any more.
+// errECHPassthrough ends a handshake: after weir has decrypted a ClientHello, it cannot forward it encrypted.
 var errECHPassthrough = errors.New("the encrypted ClientHello (ECH) is for a host with tls: passthrough, whose backend cannot read it; publish no ECH configuration for that host in DNS")
 
-// CheckECH refuses a listener that passes the public name of an ECH key through
-// while it terminates other hosts: a client that asks for one of these in an
-// encrypted ClientHello would be passed on with it, to a backend that cannot
-// read it. cfg is a valid configuration.
+// CheckECH refuses a listener that passes through the public name of an ECH key but terminates
+// other hosts. A client that requests one of these hosts in an encrypted ClientHello would be
+// passed through with the public name, to a backend that cannot decrypt the ClientHello. cfg is a
+// valid configuration.
 func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
 	names := policy.PublicNames(keys)
 	for i := range cfg.Listeners {
@@ -37,8 +37,8 @@ func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
 	return nil
 }
 
-// tlsModes says by host what a listener does with TLS ("" is every other host),
-// and whether it terminates any.
+// tlsModes returns the TLS mode of a listener for each host ("" is every other host), and
+// whether the listener terminates TLS for any host.
 func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSMode, terminates bool) {
 	modes = make(map[string]config.TLSMode)
 	for i := range cfg.Routes {
@@ -57,7 +57,7 @@ func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSM
 	return modes, terminates
 }
 
-// modeOf looks a name up as edge.lookup does.
+// modeOf finds the mode of a name in the same way as edge.lookup.
 func modeOf(modes map[string]config.TLSMode, name string) config.TLSMode {
 	if m, ok := modes[name]; ok {
 		return m

@@ -9,7 +9,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// exchange is a request, its response and what became of them.
+// exchange is a request, its response and its result.
 type exchange struct {
 	clientSide
 	wire wire
@@ -22,13 +22,13 @@ type exchange struct {
 
 	privates *privates // of the client's connection; nil: HTTP/2 connections have none
 
-	whole  bool // the request's body is there: nothing waits for the client
-	ended  bool // none comes after this one on a connection that carries one at a time
-	broken bool // what was sent is no whole message
+	whole  bool // the request's body has arrived: no read waits for the client
+	ended  bool // of a connection with one exchange at a time: this exchange is the last one
+	broken bool // weir sent an incomplete response
 }
 
-// progress is what an exchange knows beside its messages. It starts from
-// nothing with each one, so that nothing of an earlier one can be left in it.
+// progress is the state of an exchange apart from its messages. It starts from zero with
+// each exchange, so that no state of an earlier one can remain.
 type progress struct {
 	started  time.Time
 	client   netip.AddrPort // the client that sent the request, see findClient; port 0: unknown
@@ -37,33 +37,33 @@ type progress struct {
 	held     *backend.Endpoint // endpoint, until it is released
 	link     *backend.Session  // the connection to the endpoint, while there is one
 	phase    phase
-	upload   *upload   // sends a body that did not come with its head; nil: it did
+	upload   *upload   // sends a body that did not arrive with its head; nil: the body did
 	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when to look after the client meanwhile
-	moved    bool      // some of the body came since until was set
+	lookAt   time.Time // when weir next checks whether the client is still there
+	moved    bool      // some of the body arrived since until was set
 
 	private   bool // afterwards, no other client may use the connection to the endpoint
 	http1Only bool // the endpoint requires HTTP/1.1 for the request
 
 	trouble    trouble
 	attempts   int
-	excused    int  // of the attempts: those that found nobody
-	lostShared bool // a connection to an endpoint that others share was lost
-	orphaned   bool // its listener is gone, or became another
+	excused    int  // attempts that do not count: the address refused or could not be reached
+	lostShared bool // a connection to an endpoint that other exchanges share was lost
+	orphaned   bool // a reload removed the listener, or changed its protocol
 	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
-	answered   bool // the response's head was gathered for the client
+	answered   bool // the response's head is in the output for the client
 	upgraded   bool
 	status     int
-	reason     string // of an answer that is weir's own
-	err        error  // behind the reason
+	reason     string // of a response that weir generated, or of a failure
+	err        error  // the cause of the reason
 	connect    time.Duration
 	waited     time.Duration // until the response's head
 }
 
-// reset begins a new exchange; the request was read already.
+// reset begins a new exchange; the request has been read already.
 func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
 
-// phase is how far an exchange is with its endpoint.
+// phase is the step that an exchange has reached with its endpoint.
 type phase uint8
 
 const (
@@ -72,7 +72,7 @@ const (
 	relayingBody
 )
 
-// trouble is how an attempt failed.
+// trouble is the way in which an attempt failed.
 type trouble uint8
 
 const (
@@ -82,14 +82,14 @@ const (
 	needsHTTP1          // the endpoint requires HTTP/1.1
 	refused             // the endpoint reported that it did not process the request
 	unanswered          // a reused connection ended before any byte of the response
-	dropped             // a new connection did
+	dropped             // a new connection ended before any byte of the response
 	failed              // the endpoint sent no valid response head
 	cutShort            // the response ended too early, after its head
 	outOfMemory         // there is no memory for the response
 	clientGone          // the client closed the connection, or sent an invalid body
 )
 
-// serve serves the request that was read. finish follows.
+// serve serves the request that has been read. The caller then calls finish.
 func (x *exchange) serve() {
 	x.begin()
 	if x.trusts != 0 {
@@ -108,7 +108,7 @@ func (x *exchange) serve() {
 	}
 }
 
-// begin starts an exchange: the clock, and the table that is current now.
+// begin starts an exchange: it starts the clock, and takes the current table.
 func (x *exchange) begin() {
 	x.reset(time.Now())
 	x.client = x.origin.Client
@@ -129,8 +129,8 @@ func (x *exchange) findRoute() (*Route, *message.Refusal) {
 	return r, nil
 }
 
-// knownLength is what is known of the length of the request's body: all, where
-// the client said it or the body is there.
+// knownLength returns the length of the request's body, as far as it is known: the whole
+// length if the client declared it, or if the body has arrived; otherwise a part of it.
 func (x *exchange) knownLength() int64 {
 	if x.req.Length == message.Unknown {
 		body, _ := x.wire.BufferedBody()
@@ -142,15 +142,15 @@ func (x *exchange) knownLength() int64 {
 var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
 	Detail: "the request's body is larger than max_body of its route"}
 
-// answer answers a request that could not be read. finish follows.
+// answer answers a request that could not be read. The caller then calls finish.
 func (x *exchange) answer(r *message.Refusal) {
 	x.begin()
 	x.ended = true
 	x.reply(r)
 }
 
-// finish ends an exchange that did not become a tunnel: it is counted and
-// logged, and its request is read to its end or nothing is read any more.
+// finish ends an exchange that did not become a tunnel. It counts and logs the exchange, and
+// skips the rest of a body that has arrived.
 func (x *exchange) finish(now time.Time) {
 	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
 		x.wire.SkipBody()
@@ -161,8 +161,8 @@ func (x *exchange) finish(now time.Time) {
 	x.record(now)
 }
 
-// last reports whether the response is the last one on the connection. What is
-// left of the body, only its upload knows while there is one that runs.
+// last reports whether the response is the last one on the connection. While an upload runs,
+// only the upload knows whether the rest of the body was read.
 func (x *exchange) last() bool {
 	if x.ended || x.req.Close || x.proxy.draining.Load() {
 		return true
@@ -178,8 +178,8 @@ func (x *exchange) bodyBuffered() bool {
 	return whole
 }
 
-// forget makes x fit for the pool: all it keeps is the memory of its messages,
-// emptied, and the function that is bound to it.
+// forget prepares x for the pool. x keeps only the memory of its messages, emptied, and the
+// function that is bound to x.
 func (x *exchange) forget() {
 	req, res := x.req, x.res
 	req.Reset()
@@ -188,7 +188,7 @@ func (x *exchange) forget() {
 	x.req, x.res = req, res
 }
 
-// abandon gives back what an exchange holds whose goroutine panics. It is not
+// abandon releases the resources of an exchange whose goroutine panics. The exchange is not
 // used again.
 func (x *exchange) abandon() {
 	if x.upload != nil {

@@ -69,7 +69,7 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// One byte at a time, in both directions, is as good as all at once.
+// Messages in pieces of one byte, in both directions, have the same result as whole messages.
 func TestTrickle(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
@@ -140,7 +140,7 @@ func TestResponseFramings(t *testing.T) {
 			c.wantEnd(false)
 			return
 		}
-		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") // the connection goes on
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") // the connection continues
 		if closed {
 			s = e.accept()
 		}
@@ -168,17 +168,17 @@ func TestInformationalResponses(t *testing.T) {
 	s.write("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nConnection: keep-alive\r\n\r\n")
 	c.wantRead("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n") // at once
 	s.write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + ok("x"))
-	c.wantRead("HTTP/1.1 102 Processing\r\n\r\n") // nobody asked for the 100
+	c.wantRead("HTTP/1.1 102 Processing\r\n\r\n") // the client did not request the 100
 	c.wantResponse(200, "x")
 	r.record().want(t, "status", 200)
 
-	old := r.dial("web") // HTTP/1.0 knows none
+	old := r.dial("web") // HTTP/1.0 has no informational responses
 	old.write("GET / HTTP/1.0\r\n\r\n")
 	serveOnce(s, "HTTP/1.1 103 Early Hints\r\n\r\n"+ok("x"))
 	old.wantResponse(200, "x")
 	r.record()
 
-	c.write(get) // without end
+	c.write(get) // endless informational responses
 	s.head()
 	for range 100 {
 		if _, err := io.WriteString(s.Conn, "HTTP/1.1 103 Early Hints\r\n\r\n"); err != nil {
@@ -195,12 +195,13 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
-// What an endpoint says that is no response is a 502, and its connection is not used again.
+// If an endpoint sends something other than a response, the client gets a 502, and weir does not
+// use the connection again.
 func TestGarbageResponses(t *testing.T) {
 	for _, garbage := range []string{"\x00\x01\x02\x03\r\n\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 999999 OK\r\n\r\n",
 		"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\nX Y: 1\r\n\r\n",
-		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", // nobody asked
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", // unrequested
 		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 100<<10) + "\r\n\r\n"} {
 		r, e := newPlain(t, nil)
 		c := r.dial("web")
@@ -222,8 +223,8 @@ func TestGarbageResponses(t *testing.T) {
 	}
 }
 
-// An endpoint that goes away in the middle of a response must not leave its
-// client with something that looks whole.
+// If an endpoint closes the connection in the middle of a response, the client must not receive a
+// response that looks complete.
 func TestEndpointGoneInResponse(t *testing.T) {
 	f := func(version, response string, reset bool) {
 		t.Helper()
@@ -250,7 +251,7 @@ func TestEndpointGoneInResponse(t *testing.T) {
 			f(version, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n", reset)
 			f(version, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n0\r\n", reset)
 		}
-		f(version, "HTTP/1.1 200 OK\r\n\r\n12345", true) // until the end, which a reset is not
+		f(version, "HTTP/1.1 200 OK\r\n\r\n12345", true) // a reset is not the end
 		f(version, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\nzz\r\n", false)
 	}
 }
@@ -289,7 +290,7 @@ func TestLargeResponse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(20 * time.Millisecond) // all buffers fill up
+			time.Sleep(20 * time.Millisecond) // all buffers become full
 			got, err := io.ReadAll(resp.Body)
 			if err != nil || !bytes.Equal(got, body) {
 				t.Fatalf("%d bytes, %v", len(got), err)
@@ -335,7 +336,7 @@ func TestExchangesOverTLS(t *testing.T) {
 	}
 }
 
-// Whatever one side sends gets to the other before anybody waits for more.
+// Weir forwards all received bytes before it waits for more.
 func TestNothingIsHeldBack(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
@@ -348,7 +349,7 @@ func TestNothingIsHeldBack(t *testing.T) {
 	}
 	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 	c.head()
-	for _, piece := range []string{"3\r\none\r\n", "3\r\ntwo\r\n", "5\r\nthree\r\n"} { // both ways at once
+	for _, piece := range []string{"3\r\none\r\n", "3\r\ntwo\r\n", "5\r\nthree\r\n"} { // both directions
 		c.write(piece)
 		s.wantRead(piece)
 		s.write(piece)
@@ -362,7 +363,7 @@ func TestNothingIsHeldBack(t *testing.T) {
 	c.wantRead("0\r\n\r\n")
 	r.record().want(t, "status", 200)
 
-	c = r.dial("web") // and where the request has no body
+	c = r.dial("web") // the same for a request without a body
 	c.write(get)
 	s.head()
 	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r")

@@ -9,9 +9,9 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// rewrite makes the client's request the one that the endpoint gets: the
-// forwarding fields say what weir knows, and what the client said of itself in
-// them is gone, unless the listener trusts it.
+// rewrite changes the client's request into the request for the endpoint. The forwarding headers
+// contain what weir knows. Weir removes what the client wrote into them, unless the listener
+// trusts the client.
 func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.dropClaims()
@@ -21,7 +21,7 @@ func (x *exchange) rewrite(hostOverride string) {
 	if hostOverride != "" {
 		setHost(req, []byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {
-		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the target's own
+		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
 	}
 }
 
@@ -120,7 +120,7 @@ func (x *exchange) addForwarded(req *message.Request) {
 		b = appendAddr(b, a)
 	}
 	if host := x.forwardedHost(); len(host) > 0 {
-		b = append(b, `;host="`...) // a port's colon needs the quotes (section 4)
+		b = append(b, `;host="`...) // the colon of a port needs the quotes (section 4)
 		b = append(b, host...)
 		b = append(b, '"')
 	}
@@ -194,7 +194,7 @@ func (x *exchange) forwardedScheme() string {
 	return x.scheme()
 }
 
-// appendAddr appends an address; a Unix socket's client has none.
+// appendAddr appends an address, or "unknown" for the client of a Unix socket.
 func appendAddr(b []byte, a netip.Addr) []byte {
 	if !a.IsValid() {
 		return append(b, "unknown"...) // RFC 7239, section 6.2
@@ -202,7 +202,7 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.WithZone("").AppendTo(b) // a zone means nothing on another machine
 }
 
-// scheme is how the client came: by our own TLS, or by that of the sender of the header.
+// scheme returns https if the client used TLS: to weir, or by the PROXY header to its sender.
 func (x *exchange) scheme() string {
 	if x.secure() {
 		return "https"
@@ -210,7 +210,7 @@ func (x *exchange) scheme() string {
 	return "http"
 }
 
-// requestID is 128 random bits in hexadecimal.
+// requestID returns 128 random bits in hexadecimal.
 func requestID() (id [32]byte) {
 	const digits = "0123456789abcdef"
 	hi, lo := rand.Uint64(), rand.Uint64()

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// fields are the field lines of a head, lower-case names, in order of appearance.
+// fields returns the field lines of a head, with lower-case names, in order of appearance.
 func fields(head, name string) (values []string) {
 	for _, line := range strings.Split(head, "\r\n")[1:] {
 		if n, v, ok := strings.Cut(line, ": "); ok && strings.EqualFold(n, name) {
@@ -39,7 +39,7 @@ func forwarded(t *testing.T, trust, request string) string {
 var vouched = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Real-IP", "Forwarded", "X-Request-Id",
 	"X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Forwarded-Scheme", "X-Scheme"}
 
-// What a stranger says of itself goes nowhere, however it is spelt.
+// Weir forwards no claims of an untrusted client about itself, in any spelling.
 func TestForwardingFieldsOfStrangers(t *testing.T) {
 	var request strings.Builder
 	request.WriteString("GET / HTTP/1.1\r\nHost: a.example.org:81\r\n")
@@ -111,7 +111,7 @@ func TestRequestIDsDiffer(t *testing.T) {
 	}
 }
 
-// rewritten is what rewrite makes of a request from client.
+// rewritten returns the result of rewrite for a request from client.
 func rewritten(t *testing.T, client, override, request string, h header.Header) *message.Request {
 	t.Helper()
 	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
@@ -147,11 +147,11 @@ func TestRewrite(t *testing.T) {
 		"forwarded", `for="[2001:db8::1]";host="a";proto=http`, "x-forwarded-port", "80")
 	f(rewritten(t, "[fe80::1%eth0]:1", "", "a\n", none), "x-forwarded-for", "fe80::1", "forwarded", `for="[fe80::1]";host="a";proto=http`)
 	f(rewritten(t, "192.0.2.1:1", "", "[2001:db8::2]:8080\n", none), "forwarded", `for=192.0.2.1;host="[2001:db8::2]:8080";proto=http`)
-	// The scheme is that of the sender of the header, where it says so.
+	// The scheme is that of the sender of the PROXY header, if the header contains it.
 	f(rewritten(t, "192.0.2.1:1", "", "a\n", header.Header{TLVs: header.TLVs{SSL: &header.SSL{TLS: true}}}),
 		"x-forwarded-proto", "https", "forwarded", `for=192.0.2.1;host="a";proto=https`)
 	f(rewritten(t, "192.0.2.1:1", "", "a\n", header.Header{TLVs: header.TLVs{SSL: &header.SSL{}}}), "x-forwarded-proto", "http")
-	// Another Host for the endpoint leaves what the client asked for in the other fields.
+	// If the endpoint gets another Host, the other fields keep the host that the client requested.
 	f(rewritten(t, "192.0.2.1:1", "inside", "a\nX: y", none), "host", "inside", "x-forwarded-host", "a", "forwarded", `for=192.0.2.1;host="a";proto=http`)
 	// HTTP/1.0 without Host.
 	f(rewritten(t, "192.0.2.1:1", "", "\nX: y", none), "host", "", "x-forwarded-host", "", "forwarded", "for=192.0.2.1;proto=http", "x", "y")
@@ -244,7 +244,7 @@ func TestHopByHop(t *testing.T) {
 	}
 }
 
-// The request goes to the endpoint as the client wrote it, but for what is weir's to say.
+// The request reaches the endpoint as the client wrote it, except for weir's own fields.
 func TestRequestIsKept(t *testing.T) {
 	head := forwarded(t, "192.0.2.0/24", "GET //a/%2F/;x?q=%zz;&%00 HTTP/1.1\r\nx-B: 1\r\nhOST: A.b:81\r\nX-a:   2 \t\r\nx-B: 3\r\ntraceparent: 00-a\r\n\r\n")
 	if !strings.HasPrefix(head, "GET //a/%2F/;x?q=%zz;&%00 HTTP/1.1\r\nx-B: 1\r\nhOST: A.b:81\r\nX-a: 2\r\nx-B: 3\r\ntraceparent: 00-a\r\n") {

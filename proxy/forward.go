@@ -16,8 +16,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// forward takes the request to an endpoint of the route's backend and its
-// response to the client; where that fails and may be repeated, to another one.
+// forward sends the request to an endpoint of the route's backend, and the response to the
+// client. If the attempt fails and the request may be repeated, it tries another endpoint.
 func (x *exchange) forward(r *Route) {
 	if r.closed != nil {
 		x.err = r.closed.why
@@ -94,14 +94,14 @@ func (x *exchange) attempt(e *backend.Endpoint, own *backend.Session, fresh bool
 	}
 }
 
-// need is what the exchange needs of its way to an endpoint.
+// need returns the requirements of the exchange for a connection to an endpoint.
 func (x *exchange) need() backend.Need {
 	return backend.Need{Upgrade: x.req.Upgrade.Len() > 0, Private: x.private || x.http1Only, Limits: *x.proxy.limits.Load(), Memory: x.proxy.Memory}
 }
 
 // dial makes a connection to e. It returns errClientCut as soon as the client's connection is
-// cut or its stream is reset. In a shortage of descriptors weir cuts connections whose dials
-// wait for a descriptor, and needs theirs at once.
+// cut or the client resets its stream. If descriptors are short, weir cuts connections whose
+// dials wait for a descriptor, because weir needs the descriptors of these connections at once.
 func (x *exchange) dial(e *backend.Endpoint) (*backend.Session, error) {
 	begun := time.Now()
 	c := newCancelable()
@@ -124,20 +124,20 @@ func (x *exchange) lostDial(e *backend.Endpoint, err error) {
 	case x.cuts.WasCut():
 		x.fail(clientGone, http.StatusServiceUnavailable, x.cutBy(), err)
 	default:
-		x.fail(clientGone, 0, "client_gone", err) // it reset the stream
+		x.fail(clientGone, 0, "client_gone", err) // the client reset the stream
 	}
 }
 
-// talk runs the exchange over one connection to the endpoint, which is kept
-// afterwards if another exchange may follow on it.
+// talk runs the exchange over one connection to the endpoint. Afterwards it keeps the
+// connection if another exchange may use it.
 func (x *exchange) talk(link *backend.Session) {
 	x.link, x.trouble, x.phase = link, none, sending
-	x.status, x.reason, x.err = 0, "", nil // of the attempt before
+	x.status, x.reason, x.err = 0, "", nil // of the previous attempt
 	settings := x.route.backend.Settings()
 	link.HTTP.ChargeTo(x.account)
 	link.SetWriteTimeout(settings.Timeouts.BodyIdle)
 	begun := x.started
-	if x.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued before
+	if x.attempts > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued
 		begun = time.Now()
 	}
 	x.waitFor(begun, settings.Timeouts.ResponseHead)
@@ -162,7 +162,7 @@ func (x *exchange) talk(link *backend.Session) {
 	link.Close()
 }
 
-// talkAwaiting is talk for a request that is there as a whole.
+// talkAwaiting is talk for a request whose body has arrived completely.
 func (x *exchange) talkAwaiting(link *backend.Session) {
 	err := link.Await(x.relay)
 	for err != nil && x.patient(err) {
@@ -173,16 +173,18 @@ func (x *exchange) talkAwaiting(link *backend.Session) {
 	}
 }
 
-// mayKeep returns true if another request may use the connection, also one of another client
-// unless the connection is private. This exchange must be complete on both sides: after a
-// request that was not sent completely, the endpoint would take the next one for its rest.
+// mayKeep returns true if another request may use the connection. The request may come from
+// another client, unless the connection is private. This exchange must be complete on both
+// sides: if the request was not sent completely, the endpoint would read the next request as
+// the rest of it.
 func (x *exchange) mayKeep(link *backend.Session) bool {
 	return x.trouble == none && link.HTTP.Reusable() && x.upload.delivered() && !link.WasCut() &&
 		(link.Private() || x.endpoint.Backend().Settings().SendProxy == 0) // a PROXY header names one client for the whole connection
 }
 
-// relayReady is called within the endpoint connection's Await, when bytes may
-// be there, or outside, where reads wait. It returns true when the attempt is over.
+// relayReady is called within the Await of the endpoint's connection when bytes may have
+// arrived. It is also called outside Await, where reads block. It returns true when the
+// attempt is over.
 func (x *exchange) relayReady() bool {
 	if x.phase == sending {
 		if x.link.Reused && !x.link.HTTP.Quiet(conn.ErrWouldBlock) {
@@ -200,7 +202,7 @@ func (x *exchange) relayReady() bool {
 	for x.phase == awaitingHead {
 		if err := x.link.HTTP.ReadHead(&x.req, &x.res); err != nil {
 			if err == conn.ErrWouldBlock {
-				x.link.HTTP.Release() // a response that is long in coming holds no memory
+				x.link.HTTP.Release() // while weir waits for a slow response, the connection holds no buffer
 				return false
 			}
 			if x.patient(err) {
@@ -218,7 +220,7 @@ func (x *exchange) relayReady() bool {
 	return x.relayBody()
 }
 
-// send writes a request whose body is there in one go.
+// send writes a request whose body has arrived completely.
 func (x *exchange) send() error {
 	h := x.link.HTTP
 	h.WriteHead(&x.req)
@@ -231,9 +233,9 @@ func (x *exchange) send() error {
 	return h.Flush()
 }
 
-// noteUnsent makes nothing of a loss, however far it went, where no byte of the
-// request left: any request may then be sent by another connection. before is
-// what the connection had sent before it.
+// noteUnsent changes the trouble if no byte of the request was sent. Then weir may send any
+// request over another connection. before is the number of bytes that the connection had
+// sent before the request.
 func (x *exchange) noteUnsent(before int64) {
 	if x.link.Conn == nil || x.link.Sent() != before || !x.upload.repeatable() {
 		return
@@ -246,8 +248,8 @@ func (x *exchange) noteUnsent(before int64) {
 	}
 }
 
-// gotHead passes a response's head on. It returns true when nothing of this
-// response follows: the client is gone, or the connection is a tunnel now.
+// gotHead forwards the head of a response. It returns true if nothing of this response
+// follows: the client is gone, or the connection is now a tunnel.
 func (x *exchange) gotHead() bool {
 	if x.res.Informational() {
 		if x.req.Minor == 0 || x.res.Status == 100 && !x.req.ExpectContinue {
@@ -272,7 +274,7 @@ func (x *exchange) gotHead() bool {
 	x.phase, x.moved = relayingBody, true
 	x.answered = true
 	x.status = x.res.Status
-	if x.proxy.log.Load() != nil || x.res.Status == 101 { // nobody else asks how long it took
+	if x.proxy.log.Load() != nil || x.res.Status == 101 { // only the log and tunnels use the time
 		x.waited = time.Since(x.started)
 	}
 	x.writeHead(&x.res)
@@ -290,8 +292,8 @@ var (
 		Detail: "the endpoint answered the upgrade request without switching protocols"}
 )
 
-// relayBody passes on what is there of the body. Nothing is held back while
-// it waits for more.
+// relayBody forwards the part of the body that has arrived. It flushes all of that part
+// before it waits for more.
 func (x *exchange) relayBody() bool {
 	h := x.link.HTTP
 	for !h.BodyEnded() {
@@ -300,7 +302,7 @@ func (x *exchange) relayBody() bool {
 				return true
 			}
 			if x.res.Close {
-				x.link.LookAgain() // the end may have come along with the last bytes
+				x.link.LookAgain() // the end may have arrived together with the last bytes
 			}
 		}
 		if !x.whole {
@@ -308,7 +310,7 @@ func (x *exchange) relayBody() bool {
 		}
 		p, err := h.ReadBody(&x.res)
 		switch {
-		case err == conn.ErrWouldBlock: // perhaps in the middle of a chunk's frame
+		case err == conn.ErrWouldBlock: // perhaps in the middle of the framing of a chunk
 			x.waitForBody()
 			h.Release()
 			return x.flush() != nil
@@ -334,7 +336,7 @@ func (x *exchange) relayBody() bool {
 	return true
 }
 
-// flush sends what was gathered for the client.
+// flush sends the buffered output to the client.
 func (x *exchange) flush() error {
 	err := x.wire.Flush()
 	if err != nil {
@@ -343,7 +345,7 @@ func (x *exchange) flush() error {
 	return err
 }
 
-// lostClient notes that nothing can be sent to the client any more.
+// lostClient notes that weir cannot send anything more to the client.
 func (x *exchange) lostClient(err error) {
 	reason := "client_gone"
 	switch {
@@ -355,7 +357,7 @@ func (x *exchange) lostClient(err error) {
 	x.fail(clientGone, x.status, reason, err)
 }
 
-// cutBy returns the reason for an exchange whose connection weir closed.
+// cutBy returns the reason of an exchange whose connection weir cut.
 func (x *exchange) cutBy() string {
 	if x.account.Ended() {
 		return message.ErrMemory.Reason
@@ -367,15 +369,15 @@ func (x *exchange) fail(t trouble, status int, reason string, err error) {
 	x.trouble, x.status, x.reason, x.err = t, status, reason, err
 }
 
-// lostEndpoint notes that the connection to the endpoint ended, or brought
-// something else than a response, before a head was through.
+// lostEndpoint notes that the connection to the endpoint failed: it ended, or it carried
+// something other than a valid response.
 func (x *exchange) lostEndpoint(err error) {
 	x.tellPanic(err)
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
 	switch {
 	case errors.Is(err, conn.ErrCut) && !x.cuts.WasCut():
-		x.fail(clientGone, x.status, "client_gone", errClientGone) // it was the client's reset that cut it
+		x.fail(clientGone, x.status, "client_gone", errClientGone) // the client's reset cut the connection
 		return
 	case errors.Is(err, message.ErrMemory):
 		status := http.StatusServiceUnavailable
@@ -409,7 +411,7 @@ func (x *exchange) lostEndpoint(err error) {
 		x.fail(failed, http.StatusGatewayTimeout, "response_timeout", x.tooSlow(err))
 	case x.idleEnded(err):
 		x.fail(unanswered, http.StatusBadGateway, "endpoint_closed", err)
-		return // an idle connection may end at any time: that is no fault of the endpoint's
+		return // an idle connection may end at any time: that is not the endpoint's fault
 	case !x.link.HTTP.Answered():
 		x.fail(dropped, http.StatusBadGateway, "endpoint_closed", err)
 	default:
@@ -418,11 +420,11 @@ func (x *exchange) lostEndpoint(err error) {
 	x.endpoint.Failed(err)
 }
 
-// idleEnded reports whether what ended is a connection that had been used before,
-// without a word about the request: that may happen to an idle one at any time.
-// One that others share is only once taken for such: the next may be shared as
-// well, and the request may be what ends them. A stream's reset is the
-// endpoint's answer to the request.
+// idleEnded reports whether a connection ended that had been used before, without any byte of
+// a response to this request. An idle connection may end in this way at any time. For a
+// connection that other exchanges share, idleEnded returns true only once in an exchange: the
+// next connection may be shared as well, and this request may be the cause of the end. The
+// reset of a stream is the endpoint's answer to the request, so it returns false.
 func (x *exchange) idleEnded(err error) bool {
 	if !x.link.Reused || x.link.HTTP.Answered() {
 		return false
@@ -436,7 +438,7 @@ func (x *exchange) idleEnded(err error) bool {
 	return first
 }
 
-// tellPanic tells of a panic that ended the connection to the endpoint, once.
+// tellPanic reports a panic that ended the connection to the endpoint, once.
 func (x *exchange) tellPanic(err error) {
 	var p *http2.PanicError
 	if errors.As(err, &p) && p.First() && x.proxy.Panicked != nil {
@@ -444,11 +446,11 @@ func (x *exchange) tellPanic(err error) {
 	}
 }
 
-// mayRetry reports whether the request may go to another endpoint: it was not
-// sent, or may be repeated; and retries are within their bounds. That an idle
-// connection had ended is no sign of overload, and happens once in an exchange,
-// as the next attempt has a new connection: the share of retries is not for it.
-// That a new one ended may be the request's doing, so that is tried elsewhere only.
+// mayRetry reports whether weir may send the request again. The request must be unsent or
+// repeatable, and the retries must be within their limits. If an idle connection had ended,
+// that is no sign of overload, and it happens only once in an exchange, because the next
+// attempt uses a new connection. So that retry does not count for the share of retries. If a
+// new connection ended, the request may be the cause, so weir tries only another endpoint.
 func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool {
 	reason, spends := backend.RetryClosed, true
 	switch x.trouble {
@@ -468,7 +470,7 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 			return false
 		}
 	case refused:
-		reason, spends = backend.RetryRefused, !http2.Leaving(x.err) // who leaves is not overloaded
+		reason, spends = backend.RetryRefused, !http2.Leaving(x.err) // GOAWAY is no sign of overload
 		if !x.upload.repeatable() {
 			return false
 		}
@@ -482,19 +484,19 @@ func (x *exchange) mayRetry(b *backend.Backend, tried []*backend.Endpoint) bool 
 	return true
 }
 
-// unavailable answers where no endpoint could be had.
+// unavailable answers the request if there is no endpoint for it.
 func (x *exchange) unavailable(err error) {
 	x.err = err
 	if why := x.route.backend.LookupError(); why != nil && errors.Is(err, backend.ErrNoReady) {
 		x.err = fmt.Errorf("%w: %w", err, why) // for the log only: clients must not learn the names of endpoints
 	}
 	if errors.Is(err, backend.ErrQueueTimeout) {
-		err = backend.ErrQueueTimeout // neither those of backends
+		err = backend.ErrQueueTimeout // clients must not learn the names of backends either
 	}
 	x.reply(&message.Refusal{Status: http.StatusServiceUnavailable, Reason: whyNone(err), Detail: err.Error()})
 }
 
-// whyNone is the reason for an error of Acquire.
+// whyNone returns the reason for an error of Acquire.
 func whyNone(err error) string {
 	switch {
 	case errors.Is(err, backend.ErrQueueFull):
@@ -505,9 +507,9 @@ func whyNone(err error) string {
 	return "no_endpoint_ready"
 }
 
-// giveUp ends an exchange whose last attempt failed: by an answer where the
-// client has none yet, else by breaking off, so that it cannot take what it
-// got for the whole.
+// giveUp ends an exchange whose last attempt failed. If the client has no response yet, weir
+// answers it. Otherwise weir breaks the response off, so that the client cannot take the
+// received part for the whole.
 func (x *exchange) giveUp() {
 	if x.trouble == clientGone || x.answered {
 		x.ended = true

@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of the responses that weir generated itself, by route and reason.
+// This file has the metrics of the responses that weir generated itself, by route and reason.
 
-// mostReasons limits the reasons in a route's series. Real traffic has fewer; further ones
-// count as "other".
+// mostReasons limits the reasons in a route's series. Real traffic has fewer reasons; weir counts
+// further reasons as "other".
 const mostReasons = 40
 
-// generated has the counters of one route. A route has few reasons, so a request searches
-// them without a lock.
+// generated has the counters of one route. A route has few reasons, so a request searches the
+// list without a lock.
 type generated struct {
 	byReason atomic.Pointer[[]reasonCounter] // replaced, never changed
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// The status codes of gRPC that weir answers with.
+// The gRPC status codes that weir sends.
 const (
 	grpcCancelled         = 1
 	grpcUnknown           = 2
@@ -24,9 +24,9 @@ const (
 	grpcUnauthenticated   = 16
 )
 
-// grpcStatus is what a refusal is to a client of gRPC, who may repeat what is
-// UNAVAILABLE: as gRPC maps the status codes of HTTP that its clients come upon
-// (doc/http-grpc-status-mapping.md), but where weir knows better.
+// grpcStatus returns the gRPC status for a refusal. A gRPC client may repeat a call that is
+// UNAVAILABLE. The mapping is that of gRPC for HTTP status codes
+// (doc/http-grpc-status-mapping.md), except where weir knows more.
 func grpcStatus(r *message.Refusal) int {
 	switch r.Status {
 	case http.StatusBadRequest, http.StatusLoopDetected: // clients must not retry a loop
@@ -52,9 +52,9 @@ func grpcStatus(r *message.Refusal) int {
 	return grpcUnknown
 }
 
-// grpcResetStatus is what the endpoint's reset of its stream means, as gRPC maps
-// the codes of HTTP/2 (gRPC over HTTP/2, "Errors"). expired: the call's own
-// deadline has passed, which servers end calls for.
+// grpcResetStatus returns the gRPC status for the code with which an endpoint reset its stream,
+// as gRPC maps the codes of HTTP/2 (gRPC over HTTP/2, "Errors"). expired: the deadline of the
+// call has passed, and servers end such calls with CANCEL.
 func grpcResetStatus(code http2.Code, expired bool) int {
 	switch code {
 	case http2.Cancel:
@@ -72,7 +72,7 @@ func grpcResetStatus(code http2.Code, expired bool) int {
 	return grpcInternal
 }
 
-// grpcStatusOf is the status that answers x, which r refuses.
+// grpcStatusOf returns the gRPC status of the response to x, which r refuses.
 func (x *exchange) grpcStatusOf(r *message.Refusal) int {
 	var over *http2.OverError
 	if r.Reason == "endpoint_closed" && errors.As(x.err, &over) {
@@ -82,12 +82,12 @@ func (x *exchange) grpcStatusOf(r *message.Refusal) int {
 	return grpcStatus(r)
 }
 
-// grpcSlack is by how much the endpoint's clock may be ahead of ours, which
-// started when the request was there.
+// grpcSlack is the time by which the endpoint's clock may be ahead of weir's clock for the
+// exchange, which starts when weir has read the request.
 const grpcSlack = 5 * time.Millisecond
 
-// grpcTimeout reads a grpc-timeout (gRPC over HTTP/2, "Requests"). limited says
-// whether there is a proper one.
+// grpcTimeout parses a grpc-timeout (gRPC over HTTP/2, "Requests"). limited is true if the value
+// is valid.
 func grpcTimeout(value []byte) (timeout time.Duration, limited bool) {
 	n := len(value) - 1
 	if n < 1 || n > 8 {
@@ -102,15 +102,15 @@ func grpcTimeout(value []byte) (timeout time.Duration, limited bool) {
 	return time.Duration(min(count, uint64(24*365*time.Hour/unit))) * unit, true
 }
 
-// isGRPC reports whether a request is a call of gRPC. That of gRPC-Web is not: its
-// clients read the status of HTTP.
+// isGRPC reports whether a request is a gRPC call. A gRPC-Web call is not: its clients read the
+// HTTP status.
 func isGRPC(req *message.Request) bool {
 	rest, ok := bytes.CutPrefix(req.GetName("content-type"), []byte("application/grpc"))
 	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';')
 }
 
-// replyGRPC is reply for a call of gRPC: a response of trailers only. What is
-// logged and counted is the status that HTTP would have had.
+// replyGRPC is reply for a gRPC call: the response consists only of trailers. Weir logs and
+// counts the status that the response would have over HTTP without gRPC.
 func (x *exchange) replyGRPC(r *message.Refusal) {
 	x.status, x.reason = r.Status, r.Reason
 	x.generate(r.Reason)

@@ -24,7 +24,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// bytesCodec has messages that are bytes.
+// bytesCodec is a codec for messages that consist of bytes.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "bytes" }
@@ -38,7 +38,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// calls is a service of grpc-go's. The method's name says what it does.
+// calls is a service of grpc-go. The name of the method selects its behaviour.
 func calls(_ any, s grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	md, _ := metadata.FromIncomingContext(s.Context())
@@ -125,7 +125,7 @@ func TestGRPC(t *testing.T) {
 			t.Error(head, tail)
 		}
 	}
-	s, err := c.NewStream(ctx, bothWays, "/t.T/Both") // one by one, both ways
+	s, err := c.NewStream(ctx, bothWays, "/t.T/Both") // messages one by one, in both directions
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestGRPCAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// Servers that end their connections now and then lose no call.
+// If servers end their connections from time to time, no call is lost.
 func TestGRPCServerEndsConnections(t *testing.T) {
 	_, addr := newGRPCServer(t, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Second}))
 	r := newRig(t, grpcBackend, nil, "@app", addr)
@@ -204,14 +204,14 @@ func TestGRPCServerEndsConnections(t *testing.T) {
 				if err := c.Invoke(ctx, "/t.T/Unary", &in, &out); err != nil {
 					t.Error(err)
 				}
-				<-r.records // there is room for so many only
+				<-r.records // the channel has a limited capacity
 			}
 		})
 	}
 	all.Wait()
 }
 
-// What weir itself answers is a status of gRPC.
+// A response that weir generates is a gRPC status.
 func TestGRPCRefusals(t *testing.T) {
 	server, addr := newGRPCServer(t)
 	r := newRig(t, strings.Replace(grpcBackend, "routes: [", "routes: [{listeners: [web], paths: [/small], max_body: 10B, backend: app}, {listeners: [web], hosts: [nowhere.example], backend: app}, ", 1),
@@ -244,7 +244,7 @@ func TestGRPCRefusals(t *testing.T) {
 	}
 }
 
-// Whatever the backend speaks, a call is answered as one.
+// A call gets a gRPC response, whatever protocol the backend speaks.
 func TestGRPCNoEndpointReady(t *testing.T) {
 	_, addr := newGRPCServer(t)
 	for _, protocol := range []string{"grpc", "h2c", "https", "http"} {
@@ -258,7 +258,7 @@ func TestGRPCNoEndpointReady(t *testing.T) {
 	}
 }
 
-// A client's cancellation reaches the server, and an end of the server's the client.
+// A client's cancellation reaches the server, and a server's end of the call reaches the client.
 func TestGRPCEnds(t *testing.T) {
 	server, addr := newGRPCServer(t)
 	r := newRig(t, grpcBackend, nil, "@app", addr)

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// application is an endpoint of net/http's.
+// application is an endpoint made with net/http.
 type application struct {
 	*httptest.Server
 	address     string
 	connections atomic.Int32
 	requests    atomic.Int32
-	versions    sync.Map // of HTTP that requests came by
+	versions    sync.Map // HTTP versions of the requests
 }
 
-// newApplication serves h by the given versions of HTTP: h2c, or over TLS "h2" and "http/1.1".
+// newApplication serves h with the given versions of HTTP: h2c, or over TLS "h2" and "http/1.1".
 func newApplication(t testing.TB, h http.HandlerFunc, versions ...string) *application {
 	t.Helper()
 	a := new(application)
@@ -61,7 +61,7 @@ func newApplication(t testing.TB, h http.HandlerFunc, versions ...string) *appli
 	return a
 }
 
-// version is the only version of HTTP that requests came by.
+// version returns the only HTTP version of all requests.
 func (a *application) version() (v string) {
 	a.versions.Range(func(key, _ any) bool {
 		v += key.(string)
@@ -82,7 +82,7 @@ routes: [{listeners: [web], backend: app}]
 backends: {app: {protocol: https, tls: {insecure_skip_verify: true}, endpoints: ['@app']}}
 `
 
-// client is net/http's client of HTTP/1.1 or, with two, of HTTP/2 with prior knowledge.
+// client returns a net/http client of HTTP/1.1 or, if two is true, of HTTP/2 with prior knowledge.
 func (r *rig) client(two bool) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(!two)
@@ -95,7 +95,7 @@ func (r *rig) client(two bool) *http.Client {
 
 func (r *rig) url(path string) string { return "http://" + r.addrs["web"] + path }
 
-// echoFields tells in fields what came, and returns body and trailers.
+// echoFields returns the request's properties in fields, and its body and trailers.
 func echoFields(w http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{"Cookie", "Te", "X-Forwarded-For", "Connection", "Content-Length", "Expect"} {
 		if v := r.Header.Values(name); v != nil {
@@ -197,7 +197,7 @@ func TestHTTP2Endpoints(t *testing.T) {
 			if res := f("PUT", "/sized", large[:n], true, 200); res.ContentLength != int64(n) {
 				t.Errorf("Content-Length %d of %d", res.ContentLength, n)
 			}
-			if res := f("PUT", "/sized", large[:n], false, 200); two && res.Trailer.Get("X-Trailer") != "t" { // nobody announced them
+			if res := f("PUT", "/sized", large[:n], false, 200); two && res.Trailer.Get("X-Trailer") != "t" { // not announced
 				t.Errorf("trailers behind a Content-Length: %v", res.Trailer)
 			}
 		}
@@ -234,7 +234,7 @@ func TestHTTP2Endpoints(t *testing.T) {
 	}
 }
 
-// An https endpoint speaks what it wants to, and may change its mind.
+// An https endpoint chooses its protocol, and may change it.
 func TestHTTPSEndpointsChoose(t *testing.T) {
 	f := func(text, want string, versions ...string) {
 		t.Helper()
@@ -284,7 +284,7 @@ func TestHTTPSEndpointChangesItsMind(t *testing.T) {
 		}
 		mu.Unlock()
 		server.CloseClientConnections()
-		eventually(t, want, func() error { // the end of the old connections has to be noticed
+		eventually(t, want, func() error { // weir must first notice the end of the old connections
 			res, err := client.Get(r.url("/"))
 			if err != nil {
 				return err
@@ -298,7 +298,7 @@ func TestHTTPSEndpointChangesItsMind(t *testing.T) {
 	}
 }
 
-// Exchanges at the same time share connections, however they come.
+// Concurrent exchanges share connections, for clients of both versions.
 func TestHTTP2EndpointsAreShared(t *testing.T) {
 	var mu sync.Mutex
 	arrived, most := 0, 0
@@ -333,8 +333,8 @@ func TestHTTP2EndpointsAreShared(t *testing.T) {
 	}
 }
 
-// A request that makes endpoints break off is not sent to each of them over and
-// over: a reset is an answer, and what it cost counts against the endpoint.
+// Weir does not send a request again and again to endpoints that break off because of it. A reset
+// is an answer, and the failure counts against the endpoint.
 func TestResetByTheEndpointIsNoIdleEnd(t *testing.T) {
 	bad := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/bad" {

@@ -18,7 +18,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A connection that ends with many exchanges is replaced by one, not by many.
+// If a connection with many exchanges ends, weir replaces it by one connection, not by many.
 func TestLostConnectionIsNoStampede(t *testing.T) {
 	var lost atomic.Bool
 	var waiting atomic.Int32
@@ -56,7 +56,7 @@ func TestLostConnectionIsNoStampede(t *testing.T) {
 	}
 }
 
-// acceptH2 takes a connection and greets.
+// acceptH2 accepts a connection and sends its preface.
 func (e *endpoint) acceptH2(settings ...xhttp2.Setting) (*peer, *xhttp2.Framer) {
 	e.Helper()
 	p := e.accept()
@@ -66,7 +66,7 @@ func (e *endpoint) acceptH2(settings ...xhttp2.Setting) (*peer, *xhttp2.Framer) 
 	return p, f
 }
 
-// nextFrame is the next frame of type T.
+// nextFrame returns the next frame of type T.
 func nextFrame[T xhttp2.Frame](t testing.TB, f *xhttp2.Framer) (want T) {
 	t.Helper()
 	for {
@@ -88,7 +88,8 @@ func answer200(f *xhttp2.Framer, id uint32) {
 	f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 }
 
-// What an endpoint did not act on goes to it again, by another connection, whatever the method.
+// Weir sends a request again that the endpoint did not process, over another connection, for
+// every method.
 func TestUnprocessedIsRepeated(t *testing.T) {
 	f := func(request string, refuse func(f *xhttp2.Framer, id uint32), gone bool) {
 		t.Helper()
@@ -115,7 +116,7 @@ func TestUnprocessedIsRepeated(t *testing.T) {
 	}
 }
 
-// So does a body that is on its way, if little of it was sent.
+// It also sends a body again that is on its way, if only a little of it was sent.
 func TestUnprocessedUploadIsRepeated(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, nil, "@app", e.address)
@@ -151,7 +152,7 @@ func TestUnprocessedUploadIsRepeated(t *testing.T) {
 	r.record().want(t, "reason", "endpoint_refused", "retries", 0)
 }
 
-// What an endpoint may have acted on is not.
+// It does not send a request again that the endpoint may have processed.
 func TestProcessedIsNotRepeated(t *testing.T) {
 	f := func(request string, end func(p *peer, f *xhttp2.Framer, id uint32), status int, reason string) {
 		t.Helper()
@@ -175,7 +176,7 @@ func TestProcessedIsNotRepeated(t *testing.T) {
 	f(get, func(p *peer, f *xhttp2.Framer, id uint32) { f.WriteRawFrame(0xff, 0, 0, make([]byte, 1<<15)) }, 502, "endpoint_closed")
 }
 
-// An idle connection that ended costs a request nothing that may be repeated.
+// The end of an idle connection does not harm a request that may be repeated.
 func TestStaleTrunk(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, nil, "@app", e.address)
@@ -199,7 +200,7 @@ func TestStaleTrunk(t *testing.T) {
 	}
 }
 
-// The settings of an endpoint are respected.
+// Weir respects the settings of an endpoint.
 func TestEndpointSettings(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, nil, "@app", e.address)
@@ -215,7 +216,7 @@ func TestEndpointSettings(t *testing.T) {
 		})
 	}
 	answers := make(chan func(), 4)
-	for range 4 { // each connection takes one
+	for range 4 { // each connection accepts one
 		_, fr := e.acceptH2(xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 1})
 		h := nextFrame[*xhttp2.HeadersFrame](t, fr)
 		answers <- func() { answer200(fr, h.StreamID) }
@@ -236,7 +237,7 @@ func TestEndpointHeadLimit(t *testing.T) {
 	r.record().want(t, "reason", "head_too_large")
 }
 
-// An endpoint that does not speak HTTP/2 is one that does not connect.
+// A dial to an endpoint that does not speak HTTP/2 fails.
 func TestNoHTTP2Endpoint(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, nil, "@app", e.address)
@@ -251,7 +252,7 @@ func TestNoHTTP2Endpoint(t *testing.T) {
 	r.record().want(t, "reason", "connect", "retries", 2)
 }
 
-// The PROXY header names one client for good: its connections are not shared.
+// The PROXY header names one client for the whole connection, so its connections are not shared.
 func TestSendProxyToHTTP2(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, strings.Replace(h2cBackend, "h2c,", "h2c, send_proxy: v1,", 1), nil, "@app", e.address)
@@ -272,7 +273,7 @@ func TestSendProxyToHTTP2(t *testing.T) {
 	}
 }
 
-// Waits have their deadlines, and a client that goes away ends its stream alone.
+// Waits have deadlines, and a client that disconnects ends only its own stream.
 func TestHTTP2EndpointWaits(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, func(c *config.Config) {
@@ -290,7 +291,7 @@ func TestHTTP2EndpointWaits(t *testing.T) {
 	rec := r.record()
 	rec.want(t, "reason", "response_timeout")
 	rec.wantError(t, "backends.app.timeouts.response_head")
-	c.write(post(100000)) // a body that nobody takes, and nobody sends
+	c.write(post(100000)) // a body that the endpoint does not accept and the client does not send
 	h := nextFrame[*xhttp2.HeadersFrame](t, fr)
 	c.write("%s", strings.Repeat("x", 100000))
 	c.wantResponse(504, "*")
@@ -346,7 +347,7 @@ func TestClientGivesUpOnHTTP2(t *testing.T) {
 	}
 }
 
-// A reload that changes how endpoints are spoken to leaves what runs alone.
+// After a reload that changes the protocol for endpoints, running exchanges continue.
 func TestReloadToHTTP2(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {
@@ -383,7 +384,7 @@ func TestReloadToHTTP2(t *testing.T) {
 	}
 }
 
-// WebSockets go to https endpoints by HTTP/1.1, and to h2c endpoints as they can.
+// WebSockets use HTTP/1.1 to https endpoints, and to h2c endpoints HTTP/2 if the endpoint can.
 func TestUpgradesToHTTP2Endpoints(t *testing.T) {
 	upgrade := "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) {

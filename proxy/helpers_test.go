@@ -26,7 +26,7 @@ import (
 // patience is the timeout of each wait in a test.
 const patience = 10 * time.Second
 
-// rig is a Proxy with real sockets around it, and everything it tells of.
+// rig is a Proxy with real sockets around it, and with the records that it reports.
 type rig struct {
 	testing.TB
 	proxy    *Proxy
@@ -47,9 +47,9 @@ type rig struct {
 // entry is a line of the access log by its field names.
 type entry map[string]any
 
-// newRig serves a configuration. In it, every @word is replaced: pairs lists
-// words and what stands for them. tune may change what the file cannot say,
-// such as waits of less than a second.
+// newRig serves a configuration. It replaces every @word in the configuration: pairs lists words
+// and their replacements. tune may change settings that the file cannot express, such as waits of
+// less than a second.
 func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...string) *rig {
 	t.Helper()
 	warmUp()
@@ -97,7 +97,7 @@ func long(t *testing.T) {
 	}
 }
 
-// warmUp makes package conn start what it keeps for the life of the process.
+// warmUp makes package conn start the goroutines that live as long as the process.
 var warmUp = sync.OnceFunc(func() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,7 +132,7 @@ func fieldsOf(fields []zapcore.Field) entry {
 	return enc.Fields
 }
 
-// descriptors counts open ones; 0 where that cannot be known.
+// descriptors counts the open descriptors; 0 if the system does not show them.
 func descriptors() int {
 	names, _ := os.ReadDir("/proc/self/fd")
 	return len(names)
@@ -153,12 +153,12 @@ func eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// load puts a configuration into effect, the first or another one, and returns
-// the tunnels whose route is gone. Addresses of listeners are written as @NAME
-// and are bound when they come up first.
+// load applies a configuration, the first or another one, and returns the tunnels whose route was
+// removed. The text has addresses of listeners as @NAME. load binds a listener's address when the
+// listener first appears.
 func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Linked {
 	r.Helper()
-	for i := range 9 { // any valid address does: sockets are the rig's own
+	for i := range 9 { // any valid address will do: the rig has its own sockets
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))
 	}
 	cfg, err := config.Parse("test", []byte(strings.NewReplacer(pairs...).Replace(text)), os.LookupEnv)
@@ -247,7 +247,7 @@ func (r *rig) serve(c *conn.Conn, listener string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[c] = struct{}{}
-	r.serving.Add(1) // a parked tunnel is open, and nobody serves it
+	r.serving.Add(1) // a parked tunnel is open without a goroutine
 	c.OnClose = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -257,7 +257,7 @@ func (r *rig) serve(c *conn.Conn, listener string) {
 	r.serving.Go(func() { r.proxy.Serve(c, listener) })
 }
 
-// only is the one client connection there is.
+// only returns the single client connection.
 func (r *rig) only() *conn.Conn {
 	r.Helper()
 	r.mu.Lock()
@@ -271,7 +271,7 @@ func (r *rig) only() *conn.Conn {
 	return nil
 }
 
-// shut ends everything and waits for it.
+// shut ends everything and waits until it has ended.
 func (r *rig) shut() {
 	for _, stop := range r.stop {
 		stop()
@@ -292,7 +292,7 @@ func (r *rig) shut() {
 	r.set.Close()
 }
 
-// record is the next line of the access log.
+// record returns the next line of the access log.
 func (r *rig) record() entry {
 	r.Helper()
 	return next(r, r.records, "access log line")
@@ -313,7 +313,7 @@ func next[T any](t testing.TB, ch <-chan T, what string) (v T) {
 	return v
 }
 
-// want checks fields of a line; nil stands for a field that is not there.
+// want checks fields of a line; nil stands for a missing field.
 func (e entry) want(t testing.TB, pairs ...any) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -333,7 +333,7 @@ func (e entry) wantError(t testing.TB, texts ...string) {
 	}
 }
 
-// quiet checks that nothing was logged that the test did not ask for.
+// quiet checks that weir logged nothing except the lines that the test has read.
 func (r *rig) quiet() {
 	r.Helper()
 	select {
@@ -352,13 +352,13 @@ routes: [{listeners: [web], backend: app}]
 backends: {app: {endpoints: ['@app']}}
 `
 
-// newPlain serves plain in front of an endpoint that the test plays.
+// newPlain serves plain in front of an endpoint whose part the test plays.
 func newPlain(t testing.TB, tune func(*config.Config)) (*rig, *endpoint) {
 	e := newEndpoint(t)
 	return newRig(t, plain, tune, "@app", e.address), e
 }
 
-// counter is the value of a series, by its name and label values in their order; 0 where there is none.
+// counter returns the value of a series, by its name and its label values in order; 0 if there is none.
 func (r *rig) counter(name string, labels ...string) float64 {
 	r.Helper()
 	families, err := r.registry.Gather()

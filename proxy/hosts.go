@@ -7,17 +7,17 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// HostRoutes is a host that a tls listener opens, as the current table has it.
+// HostRoutes is a host whose TLS a tls listener terminates, as in the current table.
 type HostRoutes struct {
 	Listener string `json:"listener"`
-	// Host is as the routes have it, "*" of routes without hosts.
+	// Host is the name in the routes; "*" for routes without hosts.
 	Host string `json:"host"`
-	// Policy is the TLS policy of the host; clients outside its `from` have the default one.
+	// Policy is the TLS policy of the host; clients outside its `from` get the default policy.
 	Policy string   `json:"policy"`
 	Routes []string `json:"routes"`
 }
 
-// Hosts lists the hosts of tls listeners that are not passed through.
+// Hosts lists the hosts of tls listeners, except hosts with passthrough.
 func (p *Proxy) Hosts() []HostRoutes {
 	list := []HostRoutes{}
 	t := p.table.Load()

@@ -52,7 +52,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Every handshake is remembered under the host and policy that it was for.
+// Weir remembers every handshake under its host and policy.
 func TestClientsAreRemembered(t *testing.T) {
 	r := newReported(t)
 	f := func(sni string, version uint16, host, policyName, result string) {
@@ -86,7 +86,7 @@ func TestClientsAreRemembered(t *testing.T) {
 	f("c.example.org", tls.VersionTLS11, "c.example.org", "default", policy.ResultNoCommonVersion) // not in from
 	f("z.example.org", tls.VersionTLS13, "*", "default", policy.ResultOK)
 	f("z.example.org", tls.VersionTLS10, "*", "default", policy.ResultNoCommonVersion)
-	f("", tls.VersionTLS12, "*", "default", policy.ResultOK) // the route without hosts is for it
+	f("", tls.VersionTLS12, "*", "default", policy.ResultOK) // the route without hosts serves it
 
 	bad := r.dial("tls")
 	bad.write("GET / HTTP/1.1\r\n\r\n")
@@ -99,13 +99,13 @@ func TestClientsAreRemembered(t *testing.T) {
 		}
 		return fmt.Errorf("it is not")
 	})
-	r.load(strings.ReplaceAll(reported, "old", "new"), nil) // a reload forgets nothing
+	r.load(strings.ReplaceAll(reported, "old", "new"), nil) // a reload keeps the handshakes
 	if n := len(r.proxy.Clients.Seen().Clients); n < 7 {
 		t.Errorf("%d lines are left after a reload", n)
 	}
 }
 
-// The line of a handshake that failed says what the client could have done.
+// The log line of a failed handshake contains the client's offer.
 func TestOffersAreLogged(t *testing.T) {
 	r := newReported(t)
 	f := func(change func(*tls.Config), want ...any) {

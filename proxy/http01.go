@@ -8,17 +8,17 @@ import (
 // challengePath begins the paths of HTTP-01 challenges (RFC 8555, section 8.3).
 var challengePath = []byte("/.well-known/acme-challenge/")
 
-// maxToken bounds a token, of which authorities make some 43 bytes.
+// maxToken limits a token. The tokens of authorities have about 43 bytes.
 const maxToken = 256
 
-// answerChallenge answers what a certificate authority asks to see that a name
-// is ours. It goes before any route, because the name may have none that leads
-// anywhere, and does so for nothing else: a token that is not known here is
-// routed as every request is, perhaps to one that asked for it. Authorities ask
-// over plain HTTP.
+// answerChallenge answers the challenge by which a certificate authority checks that a name
+// belongs to this weir. Weir looks for challenges before it looks for a route, because the name
+// may have no route. It answers only known tokens. It routes a request with an unknown token
+// like any other request, perhaps to an endpoint that expects the challenge. Authorities send
+// challenges over plain HTTP.
 //
-// The look-up may wait for the storage that replicas share. That holds up
-// nobody but this client, within Await too: a cut only ends the wait that follows.
+// The look-up may wait for the storage that replicas share. Only this client waits, also within
+// Await: a cut does not end the look-up, only the wait that follows it.
 func (x *exchange) answerChallenge() bool {
 	req := &x.req
 	if x.security.Terminated() || x.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
@@ -42,7 +42,7 @@ func (x *exchange) answerChallenge() bool {
 	return true
 }
 
-// isChallengeToken reports whether b is one segment in base64url, as tokens are.
+// isChallengeToken reports whether b is one path segment in base64url, like a token.
 func isChallengeToken(b []byte) bool {
 	for _, c := range b {
 		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_') {

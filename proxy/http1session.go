@@ -13,32 +13,32 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// http1Session is a client connection that speaks HTTP/1.1: one exchange after the
-// other, each routed anew. Between them the connection is parked where none
-// comes for a moment: then a resting is all that is left of the session.
+// http1Session is a client connection that speaks HTTP/1.1. Its exchanges run one after the
+// other, and weir routes each one anew. If no request comes for a moment, weir parks the
+// connection; then only a resting remains of the session.
 type http1Session struct {
 	exchange
 	conn    *conn.Conn
 	tls     *tls.Conn // nil: plain
 	http1   http1Wire
 	own     privates
-	resting *resting // what it was while it was parked last; nil: it was not
+	resting *resting // its state while it was parked last; nil: it was not parked
 	holding memory.Account
 
 	step    func() bool // s.serveReady, bound once
 	mayRest func() bool // s.idle, bound once
 
-	served    bool // a request, or a refusal of one
+	served    bool // a request was served, or refused
 	headTimed bool // the next request's head has begun, and its deadline is set
 	// linesTimed and idleUntil are the number of empty lines and the deadline before headTimed. They have no
 	// meaning before the first request.
 	linesTimed int
 	idleUntil  time.Time
 
-	pending   bool // a request was read that cannot be served within Await
-	lingering bool // the client may still be sending: close by way of a half close
+	pending   bool // a request was read, but cannot be served within Await
+	lingering bool // the client may still be sending: close only the sending half first
 	http2     bool // the client began with the preface of HTTP/2
-	charged   bool // the running exchange, or the head that arrives, is in the memory account
+	charged   bool // the running exchange, or the head that arrives, is charged to the memory account
 }
 
 var http1Sessions = sync.Pool{New: func() any {
@@ -47,8 +47,8 @@ var http1Sessions = sync.Pool{New: func() any {
 	return s
 }}
 
-// serveHTTP1 serves exchanges on a connection until one side has enough, and
-// closes it, or until it is parked. Then Wake goes on.
+// serveHTTP1 serves exchanges on a connection until the client or weir ends it, and then
+// closes it; or until the connection is parked. Wake then continues.
 func serveHTTP1(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s := http1Sessions.Get().(*http1Session)
 	s.begin(&cl, c, tc)
@@ -56,7 +56,7 @@ func serveHTTP1(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.serveAll(nil)
 }
 
-// serveAll is serveHTTP1 from where a wait for a request begins, or has ended with err.
+// serveAll continues serveHTTP1 where a wait for a request begins, or where it ended with err.
 func (s *http1Session) serveAll(err error) {
 	whole := false
 	defer func() {
@@ -72,16 +72,16 @@ func (s *http1Session) serveAll(err error) {
 		s.becomeHTTP2()
 		return
 	case parked:
-		s.http1.Close() // what it holds, not the connection, which is somebody else's by now
+		s.http1.Close() // closes what it holds, but not the connection, which has another owner now
 	default:
 		s.close()
 	}
-	whole = true // from the next line on s may be another connection's
+	whole = true // from the next line on, s may belong to another connection
 	s.forget()
 	http1Sessions.Put(s)
 }
 
-// becomeHTTP2 begins anew with a connection that speaks HTTP/2 unasked.
+// becomeHTTP2 starts HTTP/2 on a connection whose client began with the preface of HTTP/2.
 func (s *http1Session) becomeHTTP2() {
 	s.conn.Unread(s.http1.TakeBuffered())
 	s.http1.Close()
@@ -91,9 +91,9 @@ func (s *http1Session) becomeHTTP2() {
 	serveHTTP2(side, c, tc)
 }
 
-// begin makes s the session of a connection. Like forget, it leaves nothing on
-// serveHTTP1's stack: below that, an exchange has to fit into the 4 KiB that a
-// goroutine starts with under load, or else each connection has its stack copied.
+// begin makes s the session of a connection. Like forget, it leaves nothing on the stack of
+// serveHTTP1. An exchange must fit into the rest of the 4 KiB stack with which a goroutine
+// starts under load. Otherwise the Go runtime copies the stack of each connection.
 func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.conn, s.tls = c, tc
 	s.clientSide, s.wire, s.privates = *cl, &s.http1, &s.own
@@ -105,22 +105,23 @@ func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.account = &s.holding
 	s.http1.Init(rw, *s.proxy.limits.Load())
 	s.http1.ChargeTo(s.account)
-	s.http1.conn = s.conn // not mark: a first request may have come with the header or the handshake
-	s.headTimed = true    // a first request's head is timed from here on
+	s.http1.conn = s.conn // not mark: a first request may have come with the PROXY header or the handshake
+	s.headTimed = true    // the deadline for a first request's head counts from here
 }
 
-// charge charges the memory account for an exchange, from the time when its head has begun
-// to arrive until it is finished. It returns false if the account refuses.
+// charge charges an exchange to the memory account. The charge lasts from the time when the
+// head begins to arrive until the exchange is finished. It returns false if the account refuses.
 func (s *http1Session) charge() bool {
 	s.charged = s.charged || s.account.Charge(memory.Exchange)
 	return s.charged
 }
 
-// prefaceHead is as much of HTTP/2's preface as looks like the head of a request.
+// prefaceHead is the part of HTTP/2's preface that looks like the head of a request.
 const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
 
-// isNotHTTP1 takes a connection that may begin as HTTP/2 does (RFC 9113, section
-// 3.3) for one, or refuses it. What begins as neither is not answered in either.
+// isNotHTTP1 handles a head that is not HTTP/1.1, on a connection that may begin with HTTP/2
+// (RFC 9113, section 3.3). It accepts HTTP/2 and refuses a bad request. If the first line is
+// neither, weir closes the connection without a response.
 func (s *http1Session) isNotHTTP1(r *message.Refusal) {
 	switch {
 	case s.http1.Begins(prefaceHead):
@@ -132,10 +133,10 @@ func (s *http1Session) isNotHTTP1(r *message.Refusal) {
 	}
 }
 
-// run waits for requests within conn.AwaitOrRest and serves there what it can: all
-// whose body has arrived with the head. The others may have to wait for the
-// client while they are served, which only works outside. It returns true when
-// the connection is parked. With err, a wait has ended.
+// run waits for requests within conn.AwaitOrRest. There it serves the requests whose whole
+// body has arrived with the head. Other requests may have to wait for the client while they
+// are served, which works only outside. run returns true when the connection is parked. err
+// is the error with which a wait has ended, or nil.
 func (s *http1Session) run(err error) (parked bool) {
 	for !s.ended {
 		if err == nil {
@@ -164,11 +165,11 @@ func (s *http1Session) run(err error) (parked bool) {
 	return false
 }
 
-// idle reports whether nothing of a next request has come.
+// idle reports whether no byte of a next request has come.
 func (s *http1Session) idle() bool { return !s.http1.HeadStarted() }
 
-// serveReady is called within Await, when bytes may be there. It returns true
-// to leave.
+// serveReady is called within Await, when bytes may have arrived. It returns true to leave
+// Await.
 func (s *http1Session) serveReady() bool {
 	for !s.ended && !s.upgraded {
 		if err := s.http1.ReadHead(&s.req); err != nil {
@@ -189,7 +190,7 @@ func (s *http1Session) serveReady() bool {
 	return true
 }
 
-// noHead says what follows from there being no request: true to leave Await.
+// noHead handles the error of a request that was not read. It returns true to leave Await.
 func (s *http1Session) noHead(err error) bool {
 	other := s.otherProtocol()
 	if err == conn.ErrWouldBlock && other == nil {
@@ -221,9 +222,9 @@ func (s *http1Session) noHead(err error) bool {
 	return true
 }
 
-// timeHead sets the deadline for the next request's head once its first byte is there. That byte
-// may turn out to be the first of an empty line, which begins no request. Then the
-// connection is idle as before, and until the same time.
+// timeHead sets the deadline for the next request's head when its first byte has arrived. That
+// byte may turn out to be the first of an empty line, which begins no request. Then the
+// connection is idle again, with the same deadline as before.
 func (s *http1Session) timeHead() {
 	lines := s.http1.EmptyLines()
 	if s.headTimed && s.served && lines != s.linesTimed {
@@ -236,8 +237,8 @@ func (s *http1Session) timeHead() {
 	}
 }
 
-// waitEnded ends a connection whose wait for a request ended: silently where
-// none had begun, as the client knows about idle connections (RFC 9112, section 9.3).
+// waitEnded ends a connection whose wait for a request ended with err. If no request had begun,
+// it sends no response, because clients expect that idle connections end (RFC 9112, section 9.3).
 func (s *http1Session) waitEnded(err error) {
 	s.ended = true
 	if s.http1.HeadStarted() && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -247,25 +248,25 @@ func (s *http1Session) waitEnded(err error) {
 	s.lost(err)
 }
 
-// refuseHead answers a request whose head could not be read: whatever comes
-// after it belongs to nobody.
+// refuseHead answers a request whose head could not be read. Weir does not read the bytes
+// after the head, because they cannot be assigned to a request.
 func (s *http1Session) refuseHead(r *message.Refusal) {
 	s.conn.SetState(conn.Active)
 	s.answer(r)
 	s.finish()
 }
 
-// serve serves the request that was read, to its end.
+// serve serves the request that has been read, to its end.
 func (s *http1Session) serve() {
 	s.conn.SetState(conn.Active)
 	s.exchange.serve()
 	s.finish()
 }
 
-// finish ends the exchange, and what has to end with it.
+// finish ends the exchange, and prepares the connection for the next one.
 func (s *http1Session) finish() {
 	if s.upgraded {
-		return // it ends with its tunnel
+		return // the exchange ends with its tunnel
 	}
 	now := time.Now()
 	s.exchange.finish(now)
@@ -284,8 +285,8 @@ func (s *http1Session) finish() {
 	s.conn.SetReadDeadline(now.Add(s.edge.timeouts.KeepAlive))
 }
 
-// lost tells of a connection that ended in the middle of a request's head, or
-// out of the ordinary.
+// lost reports a connection that ended in the middle of a request's head, or with an unusual
+// error.
 func (s *http1Session) lost(err error) {
 	if s.http1.HeadStarted() || !conn.Routine(err) {
 		s.clientSide.lost("request_head", err)
@@ -310,7 +311,7 @@ func (s *http1Session) close() {
 	s.conn.Close()
 }
 
-// forget makes s fit for the pool, as exchange.forget does.
+// forget prepares s for the pool, as exchange.forget does.
 func (s *http1Session) forget() {
 	s.holding.Close()
 	s.exchange.forget()

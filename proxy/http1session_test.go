@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// What one client leaves in a session of the pool, another would find: after
-// forget, nothing is set but the functions that are bound to it, and of the
-// messages nothing is left but empty memory.
+// A value that remains in a session of the pool would be visible to the next client. After forget,
+// only the functions that are bound to the session are set, and of the messages only empty memory
+// remains.
 func TestForget(t *testing.T) {
 	s := http1Sessions.New().(*http1Session)
 	fill(reflect.ValueOf(s).Elem())
@@ -23,7 +23,7 @@ func TestForget(t *testing.T) {
 	s.step, s.mayRest, s.relay = step, mayRest, relay
 }
 
-// fill sets everything in v that has a place for a value, unexported or not.
+// fill sets every field in v that can have a value, also unexported fields.
 func fill(v reflect.Value) {
 	v = reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 	switch v.Kind() {
@@ -59,7 +59,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// wantEmpty fails for whatever is set in v; slices may have kept their memory.
+// wantEmpty fails for every value that is set in v; slices may keep their memory.
 func wantEmpty(t *testing.T, path string, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {

@@ -19,9 +19,9 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// http2Session is a client connection that speaks HTTP/2. Its own goroutine reads,
-// unless it is parked; each exchange is routed anew and runs in a worker's,
-// beside the others.
+// http2Session is a client connection that speaks HTTP/2. Its own goroutine reads, unless the
+// connection is parked. Weir routes each exchange anew, and runs it in the goroutine of a
+// worker, at the same time as the others.
 type http2Session struct {
 	http2   http2.Connection
 	proxy   *Proxy
@@ -32,26 +32,26 @@ type http2Session struct {
 
 	step    func() bool // s.read, bound once
 	mayRest func() bool // s.idle, bound once
-	err     error       // what ended read
+	err     error       // the error that ended read
 
-	before    int64        // how many bytes had come when read was called last
-	timing    uint64       // the head or frame whose deadline is set; 0: none
-	greeting  bool         // the preface and the first frame are timed
-	idleSince atomic.Int64 // when the last exchange ended, nanoseconds since began; busy, quiet: one runs
+	before    int64        // bytes that had arrived at the last call of read
+	timing    uint64       // the head or frame that has a deadline; 0: none
+	greeting  bool         // the preface and the first frame have a deadline
+	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or quiet
 	began     time.Time
-	timeless  bool // it is parked without a deadline; guarded by http2's lock
+	timeless  bool // the connection is parked without a deadline; guarded by http2's lock
 
-	leaving atomic.Pointer[time.Timer] // takes no more exchanges when it fires
+	leaving atomic.Pointer[time.Timer] // set by leave; when it fires, weir accepts no more exchanges
 }
 
-// These are idleSince while there are exchanges.
+// These are the values of idleSince while exchanges run.
 const (
 	busy  = -1
-	quiet = -2 // they are tunnels at rest
+	quiet = -2 // all of them are tunnels at rest
 )
 
-// serveHTTP2 serves exchanges on a connection until one side has enough, and
-// closes it, or until it is parked. Then Wake goes on.
+// serveHTTP2 serves exchanges on a connection until the client or weir ends it, and then
+// closes it; or until the connection is parked. Wake then continues.
 func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s := &http2Session{proxy: cl.proxy, conn: c, tls: tc, began: time.Now(), greeting: true}
 	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
@@ -71,8 +71,8 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.drive(nil)
 }
 
-// drive serves the connection until it is parked or has ended. With err, a wait
-// for bytes has ended.
+// drive serves the connection until it is parked or has ended. err is the error with which a
+// wait for bytes has ended, or nil.
 func (s *http2Session) drive(err error) {
 	whole := false
 	defer func() {
@@ -91,8 +91,9 @@ func (s *http2Session) drive(err error) {
 	whole = true
 }
 
-// run reads until the connection is parked or has ended, and says how: nil where
-// it was left. With err, a wait has ended.
+// run reads until the connection is parked or has ended. It returns the error that ended the
+// connection, or nil if weir left it. Its argument is the error with which a wait has ended,
+// or nil.
 func (s *http2Session) run(err error) (parked bool, _ error) {
 	for ; ; err = nil {
 		if err == nil {
@@ -129,17 +130,17 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 	}
 }
 
-// idle reports whether the connection may be parked: no exchange runs but tunnels at
-// rest, nothing has begun to come, and nobody is about to end it. One that is
-// left has to wait for its tunnels, which wake it when they end.
+// idle reports whether the connection may be parked: no exchange runs except tunnels at rest,
+// no head or frame has begun to arrive, and weir does not leave the connection. A connection
+// that weir leaves may be parked while it has tunnels, because they wake it when they end.
 func (s *http2Session) idle() bool {
 	since := s.idleSince.Load()
 	return (since == quiet || since != busy && s.leaving.Load() == nil) && !s.timed()
 }
 
-// park leaves the connection without a goroutine, and returns true, unless that
-// cannot be done. From then on it is Wake's. What weir has to say meanwhile,
-// GOAWAY, is written by who says it.
+// park leaves the connection without a goroutine and returns true, or returns false if that
+// is impossible. After park returns true, Wake owns the connection. If weir sends GOAWAY
+// meanwhile, the flusher writes it.
 func (s *http2Session) park() bool {
 	return s.http2.Rest(func() bool {
 		if s.idleSince.Load() == quiet { // tunnels have limits of their own
@@ -154,7 +155,7 @@ func (s *http2Session) park() bool {
 	})
 }
 
-// Wake goes on with a parked connection.
+// Wake continues with a parked connection.
 func (s *http2Session) Wake(why park.Reason) { go s.resume(why) }
 
 func (s *http2Session) resume(why park.Reason) {
@@ -163,15 +164,15 @@ func (s *http2Session) resume(why park.Reason) {
 	s.drive(s.conn.Woken(why))
 }
 
-// slowHead is what ends the connection of a client that does not send a whole
-// head, frame or preface.
+// slowHead returns the error for a client that does not send a whole head, frame or preface
+// in time.
 func (s *http2Session) slowHead() error {
 	return &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: "slow_head", Detail: fmt.Sprintf(
 		"the client did not complete the HTTP/2 preface, or a frame or header list that it had begun, within %v (timeouts.request_head of the listener)",
 		s.side.Load().edge.timeouts.RequestHead)}
 }
 
-// read is called within Await, when bytes may be there. It returns true to leave.
+// read is called within Await when bytes may have arrived. It returns true to leave Await.
 func (s *http2Session) read() bool {
 	s.err = s.http2.Step()
 	if s.err != conn.ErrWouldBlock {
@@ -181,7 +182,7 @@ func (s *http2Session) read() bool {
 		s.time()
 	}
 	if s.before == s.conn.BytesRead && s.idleSince.Load() != busy {
-		s.http2.Trim() // Await looks once more when nothing has come for a moment
+		s.http2.Trim() // Await calls read again if no bytes came for a moment
 	}
 	s.before = s.conn.BytesRead
 	return false
@@ -192,12 +193,12 @@ func (s *http2Session) timed() bool {
 	return s.greeting && !s.http2.Greeted() || s.http2.HeadStarted() != 0
 }
 
-// time sets the deadline of what the client has begun, or that of an idle connection.
+// time sets the deadline for a head or frame that has begun, or that of an idle connection.
 func (s *http2Session) time() {
 	now := time.Now()
 	if s.greeting {
 		if !s.http2.Greeted() {
-			return // it is set
+			return // the deadline is set already
 		}
 		s.greeting = false
 		if s.idleSince.CompareAndSwap(0, int64(now.Sub(s.began))) {
@@ -210,7 +211,7 @@ func (s *http2Session) time() {
 	case begun == s.timing:
 	case begun != 0:
 		if until, idle := s.idleUntil(); idle && !now.Before(until) {
-			s.leave() // one frame begun behind the other must not win time
+			s.leave() // a client must not gain time by beginning frame after frame
 		}
 		s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.RequestHead))
 	default:
@@ -219,8 +220,8 @@ func (s *http2Session) time() {
 	s.timing = begun
 }
 
-// wait sets the deadline of an idle connection, and leaves one that was idle for
-// too long. What an exchange does that runs has deadlines of its own.
+// wait sets the deadline of an idle connection, and leaves a connection that was idle for too
+// long. Running exchanges have deadlines of their own.
 func (s *http2Session) wait(now time.Time) {
 	if until, idle := s.idleUntil(); idle {
 		if now.Before(until) {
@@ -232,35 +233,34 @@ func (s *http2Session) wait(now time.Time) {
 	s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.KeepAlive))
 }
 
-// idleUntil is when the connection will have been idle for too long; false: it is not idle.
+// idleUntil returns the time when the idle time is over; false: the connection is not idle.
 func (s *http2Session) idleUntil() (time.Time, bool) {
 	since := s.idleSince.Load()
 	return s.began.Add(time.Duration(since) + s.side.Load().edge.timeouts.KeepAlive), since >= 0
 }
 
-// follow makes the exchanges to come go by t, so that no older table is kept for
-// them, and returns false if t does not have the connection's listener.
+// follow makes new exchanges use t, so that they do not keep an older table in memory. It
+// returns false if t does not have the connection's listener.
 func (s *http2Session) follow(t *Table) bool {
 	side := s.side.Load()
 	next := *side
 	if !next.follow(t) {
 		return false
 	}
-	s.side.CompareAndSwap(side, &next) // or an exchange was quicker
+	s.side.CompareAndSwap(side, &next) // no swap: an exchange has stored a side already
 	return true
 }
 
-// Over wakes the goroutine that reads.
+// Over wakes the goroutine that reads: weir has left the connection, or cannot write to it.
 func (s *http2Session) Over() { s.conn.Interrupt() }
 
-// Fault counts a stream that was reset for the client's fault.
+// Fault counts a stream that weir reset because of an error of the client.
 func (s *http2Session) Fault(reason string) {
 	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
 }
 
-// Does is told when exchanges begin and end, and when tunnels come to rest. A
-// connection that does nothing has an idle limit, which it may have been parked
-// without.
+// Does is called when exchanges begin and end, and when tunnels come to rest. A connection
+// without exchanges has an idle limit. If it was parked without a deadline, Does wakes it.
 func (s *http2Session) Does(d http2.Doing) {
 	if d == http2.Exchanges {
 		s.idleSince.Store(busy)
@@ -285,8 +285,8 @@ func (s *http2Session) Does(d http2.Doing) {
 	}
 }
 
-// leave begins to end the connection without losing anything: the client is
-// told, and what it sends before it must know is served. Anyone may call it.
+// leave begins to end the connection without loss: weir sends GOAWAY, and serves the requests
+// that the client sends before it receives GOAWAY. Any goroutine may call leave.
 func (s *http2Session) leave() {
 	t := time.AfterFunc(timeout, s.http2.LeaveNow)
 	if !s.leaving.CompareAndSwap(nil, t) {
@@ -296,7 +296,7 @@ func (s *http2Session) leave() {
 	s.http2.Leave()
 }
 
-// close ends what still runs, and the connection.
+// close ends the exchanges that still run, and closes the connection.
 func (s *http2Session) close(err error) {
 	if t := s.leaving.Load(); t != nil {
 		t.Stop()
@@ -305,14 +305,14 @@ func (s *http2Session) close(err error) {
 	if errors.As(err, &fault) {
 		s.http2.Fail(fault)
 	}
-	if err == nil { // what was answered may still be on its way to a slow client
+	if err == nil { // responses may still be on their way to a slow client
 		s.http2.Abort()
 	} else {
 		cut := time.AfterFunc(timeout, s.conn.Cut)
 		s.http2.Abort()
 		cut.Stop()
 	}
-	s.http2.Err() // a panic of the flusher's goes on here
+	s.http2.Err() // if the flusher has panicked, Err panics here with the same value
 	s.conn.Resume()
 	s.conn.SetDuplex(false)
 	side := s.side.Load()
@@ -336,17 +336,17 @@ func (s *http2Session) close(err error) {
 	s.conn.Close()
 }
 
-// streams are exchanges of HTTP/2 that wait for their next use.
+// streams is a pool of exchanges for HTTP/2.
 var streams = sync.Pool{New: func() any {
 	x := new(exchange)
 	x.relay = x.relayReady
 	return x
 }}
 
-// serve serves one exchange, in a worker's goroutine.
+// serve serves one exchange, in the goroutine of a worker.
 func (s *http2Session) serve(h *http2.Exchange) {
 	x := streams.Get().(*exchange)
-	var end *streamEnd // of a tunnel, whose h is from then on; nil: it became none
+	var end *streamEnd // of a tunnel, which owns h from then on; nil: no tunnel
 	defer func() {
 		if value := recover(); value != nil {
 			s.panicked(x, value)
@@ -364,7 +364,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 	left, moved := x.orphaned || x.outlived, x.table != side.table
 	if moved && !x.orphaned {
 		next := x.clientSide
-		s.side.CompareAndSwap(side, &next) // or a reload was quicker
+		s.side.CompareAndSwap(side, &next) // no swap: a reload has stored a side already
 	}
 	if x.upgraded {
 		end = &streamEnd{conn: s.conn, http2: h}
@@ -396,12 +396,12 @@ func (x *exchange) serveHTTP2(h *http2.Exchange) {
 	h.AwaitEnd(timeout)
 }
 
-// streamEnd is the client's end of a tunnel that an extended CONNECT became (RFC
-// 8441). Others may have it for longer than it lasts.
+// streamEnd is the client's end of a tunnel that began with an extended CONNECT (RFC 8441).
+// Other goroutines may hold it for longer than the tunnel lasts.
 type streamEnd struct {
-	conn  *conn.Conn // that the stream is a part of
+	conn  *conn.Conn // the connection of the stream
 	mu    sync.Mutex
-	http2 *http2.Exchange // nil for those others once the tunnel has ended
+	http2 *http2.Exchange // nil after the tunnel has ended
 }
 
 func (e *streamEnd) Link(other conn.Linked) { e.http2.Link(other) }
@@ -422,7 +422,7 @@ func (e *streamEnd) Send(p []byte) error {
 	return e.cause(e.http2.Flush())
 }
 
-// cause is conn.ErrCut where it was the whole connection's end.
+// cause returns conn.ErrCut instead of err if the whole connection was cut.
 func (e *streamEnd) cause(err error) error {
 	if err != nil && err != io.EOF && err != conn.ErrQuiet && e.conn.WasCut() {
 		return conn.ErrCut
@@ -434,7 +434,7 @@ func (e *streamEnd) SendEnd() error { return e.cause(e.http2.SendEnd()) }
 
 func (e *streamEnd) Err() error { return e.cause(e.http2.Ended()) }
 
-// Cut ends the tunnel. Anyone may call it, at any time.
+// Cut ends the tunnel. Any goroutine may call it at any time.
 func (e *streamEnd) Cut() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -449,7 +449,7 @@ func (e *streamEnd) WasCut() bool {
 	return e.http2 == nil || e.http2.WasCut()
 }
 
-// close ends the stream. The tunnel's owner calls it, at its end.
+// close ends the stream. The owner of the tunnel calls it when the tunnel ends.
 func (e *streamEnd) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -459,8 +459,8 @@ func (e *streamEnd) close() {
 	}
 }
 
-// panicked ends a connection in one of whose exchanges there was a panic, as Proxy.rescue does.
-// The exchange's stream is left to its caller.
+// panicked ends a connection after a panic in one of its exchanges, as Proxy.rescue does. The
+// caller closes the stream of the exchange.
 func (s *http2Session) panicked(x *exchange, value any) {
 	stack := debug.Stack()
 	x.abandon()
@@ -471,7 +471,7 @@ func (s *http2Session) panicked(x *exchange, value any) {
 	}
 }
 
-// http2Sessions are the connections that speak HTTP/2, which are told when they have to end.
+// http2Sessions are the open HTTP/2 connections, so that reloads and drains can end them.
 type http2Sessions struct {
 	mu   sync.Mutex
 	open map[*http2Session]struct{}
@@ -492,14 +492,14 @@ func (t *http2Sessions) remove(s *http2Session) {
 	delete(t.open, s)
 }
 
-// leave leaves those for which f returns true.
+// leave leaves the connections for which f returns true.
 func (t *http2Sessions) leave(f func(*http2Session) bool) {
 	for _, s := range t.those(f) {
 		s.leave()
 	}
 }
 
-// those are the ones for which f returns true.
+// those returns the connections for which f returns true.
 func (t *http2Sessions) those(f func(*http2Session) bool) (all []*http2Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A client may end its request in a frame of its own, behind a body of the declared
-// length. If the response is complete by then, weir waits for that end: the stream is
-// not reset, and the endpoint's connection is kept.
+// A client may end its request in a frame of its own, after a body of the declared length. If the
+// response is complete by then, weir waits for that end. It does not reset the stream, and it
+// keeps the endpoint's connection.
 func TestHTTP2EndBehindTheBody(t *testing.T) {
 	r, e := newRig2(t, nil)
 	var s *peer
@@ -31,7 +31,7 @@ func TestHTTP2EndBehindTheBody(t *testing.T) {
 		s.wantRead(first)
 		s.write(ok("yes"))
 		c.want2(id, 200, "yes")
-		c.want2(c.request(true, "/a/../b"), 400, "*") // a reset would come before
+		c.want2(c.request(true, "/a/../b"), 400, "*") // a reset would arrive first
 		c.data(id, true, rest)
 		r.kept()
 		if a := c.on(id); a.reset != "" {
@@ -48,8 +48,8 @@ func TestHTTP2EndBehindTheBody(t *testing.T) {
 	s.Close()
 }
 
-// So it does where weir itself answers before the body has come, if the client can
-// send the rest without waiting for a window.
+// Weir also waits if it generates the response before the body has arrived, provided that the client
+// can send the rest without waiting for a window.
 func TestHTTP2EndBehindAnAnswerOfWeirs(t *testing.T) {
 	r, e := newRig2(t, func(c *config.Config) { c.Routes[0].MaxBody = 9 })
 	c := r.dial2("tls")
@@ -78,8 +78,8 @@ func TestHTTP2EndBehindAnAnswerOfWeirs(t *testing.T) {
 	c.Close()
 }
 
-// The wait has bounds: two seconds, and what the client can send without another
-// window. It is not begun for a body that the client may never send.
+// The wait has limits: two seconds, and the bytes that the client can send without another window.
+// Weir does not wait for a body that the client may never send.
 func TestHTTP2EndThatDoesNotCome(t *testing.T) {
 	r, e := newRig2(t, func(c *config.Config) { c.Routes[0].MaxBody = 9 })
 	c := r.dial2("tls")
@@ -120,15 +120,15 @@ func TestHTTP2EndThatDoesNotCome(t *testing.T) {
 	c.Close()
 }
 
-// Towards an endpoint of HTTP/2 the request may end with trailers, which weir passes on. But once
-// the response is complete, the next request does not wait for the end of the client's stream.
+// A request to an HTTP/2 endpoint may end with trailers, which weir forwards. But after the response
+// is complete, the next request does not wait for the end of the client's stream.
 func TestHTTP2EndThatDoesNotComeHoldsNoEndpoint(t *testing.T) {
 	a := newApplication(t, func(w http.ResponseWriter, r *http.Request) { io.ReadFull(r.Body, make([]byte, r.ContentLength)) }, "h2c")
 	r := newRig(t, strings.Replace(h2cBackend, "protocol: h2c,", "protocol: h2c, max_connections: 1,", 1), nil, "@app", a.address)
 	c := r.dial2("web")
 	defer c.Close()
 	var took time.Duration
-	for range 3 { // a busy machine may take long as well
+	for range 3 { // a busy machine may also be slow
 		id := c.request(false, "/", ":method: POST", "content-length: 5")
 		c.data(id, false, "hello")
 		c.want2(id, 200, "")

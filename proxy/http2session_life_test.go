@@ -16,22 +16,22 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// The preface is known in whatever pieces it comes, and only where it may come.
+// Weir recognizes the preface in pieces of any size, and only where it is allowed.
 func TestHTTP2PriorKnowledge(t *testing.T) {
 	r, e := newRig2(t, nil)
 	for _, cut := range []int{1, 3, 10, 17, 18, 19, 23} {
 		p := r.dial("web")
 		p.write(xhttp2.ClientPreface[:cut])
-		time.Sleep(2 * time.Millisecond) // both pieces in one are right, too
+		time.Sleep(2 * time.Millisecond) // if both pieces arrive together, that is right, too
 		p.write(xhttp2.ClientPreface[cut:])
 		c := settings2(p)
 		c.want2(c.request(true, "/..%2f"), 400, "*")
 	}
-	c := r.dial("web") // and HTTP/1.1 is as ever
+	c := r.dial("web") // HTTP/1.1 works as before
 	c.write(get)
 	serveOnce(e.accept(), ok("x"))
 	c.wantResponse(200, "x")
-	c.write(xhttp2.ClientPreface) // not behind a request
+	c.write(xhttp2.ClientPreface) // not after a request
 	c.wantResponse(505, "*")
 
 	c = r.dial("web")
@@ -52,7 +52,7 @@ func TestHTTP2PriorKnowledge(t *testing.T) {
 	c.wantResponse(505, "*")
 }
 
-// short makes the waits for clients short enough to be waited for.
+// short sets limits for clients that are short enough for a test.
 func short(cfg *config.Config) {
 	for i := range cfg.Listeners {
 		cfg.Listeners[i].Timeouts = config.ListenerTimeouts{Handshake: time.Second, RequestHead: 150 * time.Millisecond,
@@ -64,7 +64,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 	long(t)
 	r, e := newRig2(t, short)
 	for _, listener := range wires2 {
-		// Nothing at all, and a part of the preface's frame.
+		// No bytes at all, and a part of the preface's frame.
 		p := r.dialBare2(listener)
 		p.write(xhttp2.ClientPreface + "\x00\x00")
 		mute := struct {
@@ -75,14 +75,14 @@ func TestHTTP2Deadlines(t *testing.T) {
 		r.refusal().want(t, "reason", "slow_head", "listener", listener, "error", "http2: ENHANCE_YOUR_CALM: the client did not complete "+
 			"the HTTP/2 preface, or a frame or header list that it had begun, within 150ms (timeouts.request_head of the listener)")
 
-		c := r.dial2(listener) // a frame that does not end
+		c := r.dial2(listener) // an incomplete frame
 		c.want2(c.request(true, "/..%2f"), 400, "*")
 		r.record()
 		c.Write([]byte{0, 0, 9, 1})
 		c.wantAway("ENHANCE_YOUR_CALM slow_head")
 		r.refusal().want(t, "reason", "slow_head")
 
-		c = r.dial2(listener) // a head that does not end, in frames that do
+		c = r.dial2(listener) // an incomplete head, in complete frames
 		c.alive()
 		c.framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndHeaders: false})
 		stop := make(chan struct{})
@@ -97,7 +97,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 		c.Close()
 		<-stop
 
-		c = r.dial2(listener) // idle, whatever it says
+		c = r.dial2(listener) // an idle connection, whatever the client sends
 		begun := time.Now()
 		c.want2(c.request(true, "/..%2f"), 400, "*")
 		r.record()
@@ -116,7 +116,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 		c.Close()
 		<-pinged
 
-		c = r.dial2(listener) // a body that does not come
+		c = r.dial2(listener) // a body that does not arrive
 		id := c.request(false, "/", ":method: POST", "content-length: 4")
 		s := e.accept()
 		s.head()
@@ -125,7 +125,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 			"(listeners.%s.timeouts.body_idle is 150ms, body_min_rate is 0 bytes a second)", listener))
 		c.alive()
 
-		// An exchange that lasts is no idle time.
+		// The time of an exchange does not count as idle time.
 		id = c.request(true, "/")
 		s = e.accept()
 		s.head()
@@ -138,7 +138,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 	r.quiet()
 }
 
-// A client that reads nothing is ended, and so is what runs for it.
+// Weir ends a client that reads nothing, and its exchanges.
 func TestHTTP2Deaf(t *testing.T) {
 	r, e := newRig2(t, short)
 	for _, listener := range wires2 {
@@ -165,7 +165,7 @@ func TestHTTP2Deaf(t *testing.T) {
 		}()
 		<-done
 		rec := r.record()
-		if reason := rec["reason"]; reason != "slow_read" && reason != "client_gone" { // whose wait ends first, the exchange's or the connection's
+		if reason := rec["reason"]; reason != "slow_read" && reason != "client_gone" { // either the exchange or the connection ends first
 			t.Errorf("it ended with %v", rec)
 		}
 	}
@@ -183,7 +183,7 @@ func TestHTTP2StreamDeaf(t *testing.T) {
 	c.alive()
 }
 
-// A client that opens its windows byte by byte is as good as one that does not.
+// A client that opens its windows byte by byte gets the same responses.
 func TestHTTP2Dribble(t *testing.T) {
 	r, e := newRig2(t, short)
 	f := func(of string, on func(id uint32) uint32, windows ...xhttp2.Setting) {
@@ -219,7 +219,7 @@ func TestHTTP2Dribble(t *testing.T) {
 	f("connection", func(uint32) uint32 { return 0 }, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1 << 30})
 }
 
-// A drain tells the client, lets it finish, and ends the connection.
+// A drain sends GOAWAY, lets the client finish, and ends the connection.
 func TestHTTP2Drain(t *testing.T) {
 	for _, how := range []string{"drain", "reload", "late"} {
 		for _, listener := range wires2 {
@@ -233,13 +233,13 @@ func TestHTTP2Drain(t *testing.T) {
 				r.proxy.SetDraining(true)
 			case "reload":
 				r.load(strings.NewReplacer("tls:", "other:", "web:", "another:", "[tls, web]", "[other, another]").Replace(secure2), nil, "@app", e.address)
-			case "late": // it began before the drain and asks for the first time within it
+			case "late": // it connected before the drain and sends its first request during it
 				r.proxy.draining.Store(true)
 				s.write(ok("1"))
 				c.want2(first, 200, "1")
 				s = nil
 			}
-			if s != nil { // it has not answered the PING: what it sent may be on its way
+			if s != nil { // the client has not answered the PING: its requests may be on their way
 				for len(c.away) == 0 {
 					f, err := c.framer.ReadFrame()
 					if err != nil {
@@ -260,7 +260,7 @@ func TestHTTP2Drain(t *testing.T) {
 	}
 }
 
-// Who does not answer the PING is told to go all the same.
+// Weir also ends the connection of a client that does not answer the PING.
 func TestHTTP2DrainOfTheMute(t *testing.T) {
 	r, _ := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -281,7 +281,7 @@ func TestHTTP2DrainOfTheMute(t *testing.T) {
 	r.quiet()
 }
 
-// The end of weir ends everything.
+// The end of weir ends every connection and exchange.
 func TestHTTP2Cut(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -355,7 +355,7 @@ func TestHTTP2Panics(t *testing.T) {
 	})
 }
 
-// faulty2 is a client's connection in which weir stumbles when it writes.
+// faulty2 is a client's connection on which weir panics when it writes.
 type faulty2 struct {
 	net.Conn
 	first io.Reader
@@ -383,7 +383,7 @@ func TestHTTP2PanicsInWriting(t *testing.T) {
 	}
 }
 
-// stuck asks for more than the sockets hold, and does not read it.
+// stuck requests more bytes than the sockets can hold, and does not read them.
 func (r *rig) stuck(e *endpoint, listener string, size int) (c *client2, id uint32) {
 	r.Helper()
 	p := r.dialBare2(listener)
@@ -397,7 +397,7 @@ func (r *rig) stuck(e *endpoint, listener string, size int) (c *client2, id uint
 	return c, id
 }
 
-// A drain does not cut short what is on its way to a slow client.
+// A drain does not interrupt a response that is on its way to a slow client.
 func TestHTTP2DrainOfTheSlow(t *testing.T) {
 	const size = 8 << 20
 	r, e := newRig2(t, nil)
@@ -410,7 +410,7 @@ func TestHTTP2DrainOfTheSlow(t *testing.T) {
 	c.wantAway(" NO_ERROR ")
 }
 
-// A client that breaks the protocol and does not read is not waited for.
+// Weir does not wait for a client that breaks the protocol and does not read.
 func TestHTTP2FaultOfTheDeaf(t *testing.T) {
 	r, e := newRig2(t, nil)
 	for _, listener := range wires2 {
@@ -422,7 +422,7 @@ func TestHTTP2FaultOfTheDeaf(t *testing.T) {
 	}
 }
 
-// A response that the end of weir breaks off is told of as that, whoever was to speak.
+// If the end of weir breaks a response off, the log names that reason, whichever side would send next.
 func TestHTTP2CutResponse(t *testing.T) {
 	for _, end := range []bool{true, false} {
 		r, e := newRig2(t, nil)
@@ -437,8 +437,8 @@ func TestHTTP2CutResponse(t *testing.T) {
 	}
 }
 
-// A frame that begins in the same moment as the one before ends wins no time for
-// an idle connection.
+// A frame that begins in the moment when the previous one ends does not prolong the time of an idle
+// connection.
 func TestHTTP2IdleByHalfFrames(t *testing.T) {
 	r, _ := newRig2(t, func(c *config.Config) {
 		for i := range c.Listeners {

@@ -53,7 +53,7 @@ func TestHTTP2Exchanges(t *testing.T) {
 	}
 }
 
-// readChunks reads a body in chunks to its end, with the trailers' lines in front of it.
+// readChunks reads a chunked body to its end. The lines of the trailers precede the result.
 func readChunks(s *peer) string {
 	var body strings.Builder
 	for {
@@ -85,7 +85,7 @@ func TestHTTP2RequestTrailers(t *testing.T) {
 	if got := s.read(9); got != "4\r\nsome\r\n" {
 		t.Fatalf("%q", got)
 	}
-	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n") // both ways at once
+	s.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n") // in both directions at once
 	c.until("a piece", func() bool { return c.on(id).body.String() == "yes" })
 	c.data(id, false, "more")
 	s.wantRead("4\r\nmore\r\n")
@@ -113,7 +113,7 @@ func TestHTTP2Bodiless(t *testing.T) {
 		if a := c.answer(id); strings.Join(a.heads, "|") != want || a.length != 0 || a.reset != "" {
 			t.Errorf("%s %q: %v", method, response, a)
 		}
-		r.kept() // the client has the response before that
+		r.kept() // the client receives the response before that
 	}
 	f("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", ":status: 200\ndate: x\ncontent-length: 5\n")
 	f("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ":status: 200\ndate: x\n")
@@ -139,17 +139,17 @@ func TestHTTP2Continue(t *testing.T) {
 	s.wantRead("body")
 	s.write(ok("x"))
 	c.want2(id, 200, "x")
-	r.kept() // the client has the response before that
+	r.kept() // the client receives the response before that
 	id = c.request(false, "/", ":method: POST", "expect: 100-continue", "content-length: 4")
 	s.head()
-	s.write("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n") // the body is not wanted
+	s.write("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n") // the endpoint refuses the body
 	if a := c.want2(id, 413, ""); len(a.heads) != 1 {
 		t.Errorf("%v", a)
 	}
 	c.alive()
 }
 
-// What HTTP/1.1 refuses, HTTP/2 refuses in the same words, and the connection goes on.
+// HTTP/2 refuses the same requests as HTTP/1.1, with the same texts, and the connection continues.
 func TestHTTP2Refusals(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -185,7 +185,7 @@ func TestHTTP2Refusals(t *testing.T) {
 	r.quiet()
 }
 
-// Exchanges of one connection run at the same time, whatever becomes of others.
+// Exchanges of one connection run at the same time, and do not affect each other.
 func TestHTTP2Beside(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -234,8 +234,8 @@ func TestHTTP2Beside(t *testing.T) {
 	r.quiet()
 }
 
-// A client that does not read one stream holds up that one alone; one that
-// reads nothing at all is ended.
+// If a client does not read one stream, only that stream waits. Weir ends a client that reads
+// nothing at all.
 func TestHTTP2SlowReaders(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<18)
 	r, e := newRig2(t, nil)

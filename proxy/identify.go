@@ -21,8 +21,8 @@ const (
 
 var errNotSSH = errors.New("the connection begins with the letter S, but is not SSH")
 
-// servePlain serves an http listener. Only where SSH shares it are the first
-// bytes looked at.
+// servePlain serves a connection of an http listener. It reads the first bytes only if an SSH
+// route shares the listener.
 func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 	if e.ssh != nil {
 		c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
@@ -41,7 +41,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 	serveHTTP1(newClientSide(p, c, t, e, nil, nil), c, nil)
 }
 
-// beginsAsSSH waits for no more bytes than it takes to tell.
+// beginsAsSSH waits only for as many bytes as it needs to decide.
 func beginsAsSSH(c *conn.Conn) (bool, error) {
 	for n := 1; ; n++ {
 		b, err := c.Peek(n)
@@ -61,9 +61,9 @@ func beginsAsSSH(c *conn.Conn) (bool, error) {
 	}
 }
 
-// serveTLS serves a tls listener: SSH where a route wants it, hosts that are
-// passed through, and otherwise TLS that is opened here. What is none of these
-// is closed without a byte.
+// serveTLS serves a connection of a tls listener: SSH if a route has it, passthrough for some
+// hosts, and otherwise TLS that weir terminates. It closes every other connection without
+// sending a byte.
 func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 	c.SetReadDeadline(time.Now().Add(e.timeouts.Handshake))
 	if e.ssh != nil {
@@ -84,7 +84,7 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 			p.refuseHello(c, e, badHello, err)
 			return
 		}
-		c.Unread(raw) // in the format of SSLv2 as well: it names no host, and terminate refuses it
+		c.Unread(raw) // even in the format of SSLv2, which names no host: terminate refuses it
 		if h := e.lookup([]byte(info.ServerName)); h != nil && h.passthrough != nil {
 			c.Established()
 			p.tunnelTo(c, nil, e, h.passthrough, Security{SNI: info.ServerName})
@@ -94,8 +94,8 @@ func (p *Proxy) serveTLS(c *conn.Conn, t *Table, e *edge) {
 	p.terminate(c, t, e)
 }
 
-// refuseHello ends a connection to a tls listener that never came as far as a
-// handshake. It counts as one that failed.
+// refuseHello ends a connection to a tls listener before a handshake began. It counts as a
+// failed handshake.
 func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	err = e.explain(nil, err)
 	p.Handshakes.Handshake(e.name, "", 0, 0, err)
@@ -105,7 +105,7 @@ func (p *Proxy) refuseHello(c *conn.Conn, e *edge, reason string, err error) {
 	p.refuseAs(c, &Record{Listener: e.name, Reason: handshakeReason(reason, err), Result: policy.HandshakeResult(err), Err: err})
 }
 
-// handshakeReason is reason unless there was no TLS at all.
+// handshakeReason returns reason, or not_tls if the client did not send TLS.
 func handshakeReason(reason string, err error) string {
 	var notRecord tls.RecordHeaderError
 	if errors.As(err, &notRecord) && policy.HandshakeResult(err) != policy.ResultSSLv2Hello {
@@ -114,7 +114,7 @@ func handshakeReason(reason string, err error) string {
 	return reason
 }
 
-// handshake is what a policy is chosen from and by, while a handshake runs.
+// handshake is the state of a handshake: the input and the result of choosing a policy.
 type handshake struct {
 	proxy     *Proxy
 	conn      *conn.Conn
@@ -123,12 +123,12 @@ type handshake struct {
 	host      *host
 	tunnel    *Route // the route of a tunnel whose TLS weir terminates; nil: HTTP
 	policy    *policy.Policy
-	hello     *tls.ClientHelloInfo // nil: none was read yet
-	challenge bool                 // it is a certificate authority's, see challenge.go
-	refused   error                // why there is no certificate for the name
+	hello     *tls.ClientHelloInfo // nil: weir has not read one
+	challenge bool                 // the client is a certificate authority, see challenge.go
+	refused   error                // the reason why there is no certificate for the name
 }
 
-// choose finds the policy of a ClientHello: by its name, or that there is none, and the
+// choose finds the policy for a ClientHello, by its SNI or the absence of one, and by the
 // client's network.
 func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 	h.hello = hi
@@ -139,8 +139,8 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 		h.host = h.edge.opened()
 	}
 	if h.host != nil && h.host.passthrough != nil {
-		// Only the inside of an encrypted hello can name such a host here: serveTLS
-		// saw the outside. What was opened cannot be passed through any more.
+		// Only the inner ClientHello of ECH can name such a host here, because serveTLS has read
+		// the outer one. After weir has decrypted the inner one, it cannot pass the TLS through.
 		return nil, errECHPassthrough
 	}
 	if isChallenge(hi) {
@@ -161,7 +161,7 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 	return h.policy, nil
 }
 
-// terminate does the handshake and serves what is inside.
+// terminate does the handshake, and serves the decrypted connection.
 func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{proxy: p, conn: c, edge: e}
 	tc := tls.Server(c, policy.Server(h.choose, t.ech))
@@ -178,7 +178,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	case h.challenge:
 		p.answered(h, tc)
 	default:
-		h.hello = nil // it is of no use any more, and larger than the rest
+		h.hello = nil // not needed any more, and larger than the other fields
 		c.Established()
 		if h.tunnel != nil {
 			p.tunnelTo(c, tc, e, h.tunnel, newSecurity(tc, h.sni, h.policy))
@@ -192,7 +192,7 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	}
 }
 
-// handshakeEnded counts a handshake and remembers what the client needs.
+// handshakeEnded counts a handshake and remembers which TLS features the client needs.
 func (p *Proxy) handshakeEnded(h *handshake, state *tls.ConnectionState, err error) {
 	p.Handshakes.Handshake(h.edge.name, h.name(), state.Version, state.CipherSuite, err)
 	if p.Clients == nil || h.challenge {

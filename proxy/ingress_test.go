@@ -15,11 +15,10 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// TestIngressPaths is the table of path matching in the documentation of
-// Ingress, and that of its hosts, through the conversion and the table that
-// requests are routed by.
+// TestIngressPaths checks the tables of paths and of hosts in the documentation of Ingress. The
+// Ingress goes through the conversion and through the table that routes requests.
 func TestIngressPaths(t *testing.T) {
-	// Each path is "Kind /path"; the answer is the one that has the request, or none.
+	// Each path is "Kind /path"; the result is the path that gets the request, or none.
 	f := func(paths, request, want string) {
 		t.Helper()
 		if got := routed(t, "a.example", paths, "a.example", request); got != want {
@@ -48,7 +47,7 @@ func TestIngressPaths(t *testing.T) {
 	f("Prefix /aaa", "/ccc", "")
 	f("Prefix /foo, Exact /foo", "/foo", "Exact /foo")
 
-	// What the API's own comments add: the longest path, case, elements.
+	// The API's own comments add: the longest path, case, elements.
 	f("Prefix /foo, Prefix /foo/", "/foo", "Prefix /foo/")
 	f("Prefix /foo, Prefix /foo/", "/foo/x", "Prefix /foo/")
 	f("Prefix /foo, Exact /foo/", "/foo/", "Exact /foo/")
@@ -87,7 +86,7 @@ func TestIngressPaths(t *testing.T) {
 	hosts("", "anything.at.all", true)
 }
 
-// routed is the path of an Ingress with these that a request goes to.
+// routed returns the path, of an Ingress with these paths, that gets a request.
 func routed(t *testing.T, rule, paths, host, request string) string {
 	t.Helper()
 	var b strings.Builder

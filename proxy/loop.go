@@ -19,12 +19,12 @@ import (
 )
 
 // A route may lead back to weir, perhaps through other proxies. Then one request, or one
-// connection, would pass weir again and again until no descriptor is left. So weir counts
-// the visits: for requests in the HTTP header CDN-Loop, for tunnels by the addresses of
-// their connections, and in the unique id of the PROXY header.
+// connection, would pass weir again and again until no descriptor is left. So weir counts the
+// visits: those of requests in the HTTP header CDN-Loop, those of tunnels by the addresses of their
+// connections and in the unique id of the PROXY header.
 
 // defaultVisits is how often a request or a connection may pass this process if limits.loop
-// does not say otherwise.
+// is not set.
 const defaultVisits = 3
 
 // processID identifies this process among all weirs; another weir may lead back here on
@@ -42,7 +42,7 @@ var visitor = append([]byte("weir-"), processID...)
 var refuseLoop = &message.Refusal{Status: http.StatusLoopDetected, Reason: "loop",
 	Detail: "routing loop: the request has reached this proxy as often as limits.loop allows, because an endpoint of its route sends it back here"}
 
-// errLoop is why a connection does not become a tunnel.
+// errLoop is the error of a connection that does not become a tunnel because of a loop.
 var errLoop = errors.New("routing loop: the connection has reached this process as often as limits.loop allows, because an endpoint of its route sends it back here; check the endpoints of the route's backend")
 
 // SetLoop sets how often a request, or a connection that becomes a tunnel, may pass this
@@ -182,7 +182,7 @@ func (l *ways) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (
 }
 
 // dialing is a connection that dial makes. Its TLS handshake may have to wait until weir
-// accepts the other end, so the other end must be able to find it before.
+// accepts the other end. So weir must find the dialing from the other end before the handshake.
 type dialing struct {
 	ways   *ways
 	to     netip.AddrPort
@@ -207,7 +207,7 @@ func (d *dialing) Made(c *conn.Conn) { d.end(c) }
 // Lost removes the connection.
 func (d *dialing) Lost(c *conn.Conn) { d.ways.forget(c) }
 
-// end records the connection that was made; nil: it failed.
+// end records the connection that was made. c is nil if the dial failed.
 func (d *dialing) end(c *conn.Conn) {
 	l := d.ways
 	d.done = true
@@ -252,8 +252,8 @@ func (l *ways) forget(c *conn.Conn) {
 }
 
 // visits returns how often the bytes of an accepted connection were here before. While dial
-// makes a connection to the same address, the accepted connection may be its other end,
-// before dial has recorded it. Then visits waits until dial has.
+// makes a connection to the same address, the accepted connection may be its other end. If
+// dial has not recorded it yet, visits waits for that, at most for timeout.
 func (l *ways) visits(c *conn.Conn) int {
 	if l.known.Load() == 0 || !c.Peer.IsValid() {
 		return 0
@@ -284,8 +284,8 @@ func (l *ways) visits(c *conn.Conn) int {
 	}
 }
 
-// socketAddress returns the address at which a connection was accepted; the PROXY header
-// does not change it.
+// socketAddress returns the local address of the accepted socket. Unlike c.Local, it does not
+// come from the PROXY header.
 func socketAddress(c *conn.Conn) (at netip.AddrPort) {
 	if c.Header.Version == 0 {
 		return c.Local

@@ -69,8 +69,8 @@ func TestVisitsOfRequests(t *testing.T) {
 	}
 }
 
-// A connection may be accepted before dial, which made it, has returned. visits waits for
-// that, and for no other connection.
+// Weir may accept a connection before dial, which made it, has returned. visits then waits for dial,
+// and for no other connection.
 func TestVisitsOfTunnels(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +106,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 			return nil
 		})
 		w.Made(made)
-		if n := <-found; n != 2 { // before the handshake, which may have to wait for it
+		if n := <-found; n != 2 { // before the handshake, which may have to wait for the result
 			t.Errorf("%d visits", n)
 		}
 		return &backend.Session{Conn: made}, nil
@@ -133,8 +133,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 	}
 }
 
-// A pending connection to the same address that is never made delays others only for a
-// limited time.
+// If a pending connection to the same address is never made, others wait only for a limited time.
 func TestVisitsOfTunnelsEnd(t *testing.T) {
 	to := netip.MustParseAddrPort("127.0.0.1:1")
 	var l ways

@@ -11,20 +11,20 @@ import (
 	"github.com/weirproxy/weir/listener/memory"
 )
 
-// hoard charges all but room bytes of what one connection may have, until the test ends,
-// with a limit that makes every connection's share that small.
+// hoard sets a memory limit and charges memory until the test ends, so that every connection may have
+// only room bytes.
 func (r *rig) hoard(room int) {
 	r.Helper()
 	const limit = 64 << 20
 	r.proxy.Memory.SetLimit(limit)
 	var other memory.Account
 	other.Open(r.proxy.Memory, netip.MustParsePrefix("192.0.2.1/32"), nil)
-	other.Force(limit + limit/2 - room) // no fair share helps any more
+	other.Force(limit + limit/2 - room) // the fair share gives no more memory
 	r.stop = append(r.stop, other.Close)
 }
 
-// A request without memory gets 503 with a reason, weir closes its connection, and gives
-// back what was charged.
+// A request without memory gets 503 with a reason. Weir closes its connection and releases its
+// charge.
 func TestRequestsRefusedForMemory(t *testing.T) {
 	r := newRig(t, plain, nil, "@app", newHandler(t, echo))
 	r.hoard(memory.Exchange / 2)
@@ -35,7 +35,7 @@ func TestRequestsRefusedForMemory(t *testing.T) {
 	}
 	r.record().want(t, "status", 503, "reason", "memory")
 
-	// The same for a request of which only a part has arrived.
+	// The same applies to a request of which only a part has arrived.
 	c = r.dial("web")
 	c.write("GET /a HTTP/1.1\r\nHo")
 	if resp, _ := c.response("GET"); resp.StatusCode != 503 {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Metrics counts exchanges and tunnels. It outlives tables: a route that stays
-// keeps its counts through a reload.
+// Metrics counts exchanges and tunnels. It outlives tables: after a reload, the counts of a
+// remaining route continue.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -39,17 +39,17 @@ type Metrics struct {
 	folded    *prometheus.GaugeVec
 }
 
-// routeKey is a route and its backend: the labels of series.
+// routeKey is a route and its backend. They are the labels of series.
 type routeKey struct{ route, backend string }
 
-// routeMetrics are the metrics of one route. Its first exchange or tunnel creates its
-// series: there may be many routes, and tenants of a cluster choose their number.
+// routeMetrics are the metrics of one route. The route's first exchange or tunnel creates its
+// series, because there may be many routes, and tenants of a cluster choose their number.
 type routeMetrics struct {
 	key       routeKey
-	namespace string // of the object that the route was made from; empty: none
+	namespace string // of the object from which the route was made; empty: none
 	m         *Metrics
-	series    atomic.Pointer[routeSeries] // nil: nothing was counted yet
-	own       bool                        // series belongs to this route alone; guarded by m.mu
+	series    atomic.Pointer[routeSeries] // nil: weir has counted nothing yet
+	own       bool                        // only this route uses series; guarded by m.mu
 	folded    bool                        // series is shared with other routes of the namespace; guarded by m.mu
 	retired   bool                        // the route was removed; guarded by m.mu
 }
@@ -58,8 +58,8 @@ type routeMetrics struct {
 type routeSeries struct {
 	labels   routeKey
 	m        *Metrics
-	codes    [6]atomic.Pointer[hundred] // by the first digit
-	texts    []string                   // the codes there are series of; guarded by m.mu
+	codes    [6]atomic.Pointer[hundred] // by the first digit of the code
+	texts    []string                   // the codes that have series; guarded by m.mu
 	duration prometheus.Observer
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
@@ -72,7 +72,7 @@ const (
 	// mostObjectRoutes limits the routes of objects that have series of their own, in all
 	// namespaces.
 	mostObjectRoutes = 10_000
-	// mostCodes limits the status codes in a route's series: endpoints choose them.
+	// mostCodes limits the status codes in a route's series, because endpoints choose the codes.
 	mostCodes = 40
 )
 
@@ -118,8 +118,8 @@ func (m *Metrics) SetLimit(routes int) {
 	m.limit = routes
 }
 
-// hundred are the counters of the codes with one first digit. Most routes see
-// few of them, and there are many routes.
+// hundred are the counters of the codes with one first digit. Most routes use only few of these
+// hundreds, and there are many routes.
 type hundred [100]atomic.Pointer[prometheus.Counter]
 
 func (m *Metrics) route(route, backend, namespace string) *routeMetrics {
@@ -246,14 +246,14 @@ func (m *Metrics) retain(t *Table) {
 	}
 }
 
-// shows returns true if a label stands for one or several existing routes. The caller holds m.mu.
+// shows returns true if a label belongs to one or more existing routes. The caller holds m.mu.
 func (m *Metrics) shows(label string) bool {
 	namespace, shared := strings.CutSuffix(label, other)
 	return m.names[label] != nil || shared && m.others[namespace] != nil
 }
 
-// retire removes the series of a route, or the route from the series that it shares. Hold
-// m.mu.
+// retire removes the series of a route, or removes the route from the series that it shares. The
+// caller holds m.mu.
 func (m *Metrics) retire(r *routeMetrics) {
 	r.retired = true
 	switch {
@@ -314,13 +314,13 @@ func (e *edge) each(f func(*Route)) {
 	}
 }
 
-// tunnelEnded counts a tunnel, or what came to none.
+// tunnelEnded counts a tunnel that ended, or a connection that did not become a tunnel.
 func (m *Metrics) tunnelEnded(route, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.names[route]
 	if r == nil {
-		return // the route was removed, and its series, too
+		return // the route was removed, and its series with it
 	}
 	label := r.open().labels.route
 	if !slices.Contains(m.reasons[label], reason) {
@@ -329,16 +329,16 @@ func (m *Metrics) tunnelEnded(route, reason string) {
 	m.ended.WithLabelValues(label, reason).Inc()
 }
 
-// http2Error counts a connection or stream that was ended for its client's fault.
+// http2Error counts a connection or stream that weir ended because of an error of its client.
 func (m *Metrics) http2Error(listener, scope, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.listeners[listener] { // else it went, and its series with it
+	if m.listeners[listener] { // otherwise the listener was removed, and its series with it
 		m.http2.WithLabelValues(listener, scope, reason).Inc()
 	}
 }
 
-// slowClient counts an exchange whose reason is that its client was too slow.
+// slowClient counts an exchange if its reason is a slow client.
 func (m *Metrics) slowClient(listener, reason string) {
 	switch reason {
 	case "slow_head", "slow_body", "slow_read":
@@ -352,7 +352,7 @@ func (m *Metrics) slowClient(listener, reason string) {
 	}
 }
 
-// refused counts a request that weir refused to forward because of its kind.
+// refused counts a request that weir refused to forward, by reason.
 func (m *Metrics) refused(listener, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -361,7 +361,7 @@ func (m *Metrics) refused(listener, reason string) {
 	}
 }
 
-// exchange counts one. A code out of range is an endpoint's invention.
+// exchange counts one exchange. Only an endpoint can choose a code that is out of range.
 func (r *routeMetrics) exchange(code int, d time.Duration, in, out int64) {
 	s := r.get()
 	if code < 0 || code >= len(s.codes)*len(hundred{}) {

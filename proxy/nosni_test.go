@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// withoutSNI has a host for each kind of policy.
+// withoutSNI is a configuration with a host for each kind of policy.
 const withoutSNI = `
 listeners: {tls: {address: '@0', protocol: tls@listener}}
 certificates: [{self_signed: {hosts: [a, old, auth]}}]
@@ -40,8 +40,8 @@ func newNameless(t *testing.T, listener, byDefault, any string) *namelessRig {
 	return n
 }
 
-// with are the pairs of the configuration in which the listener, the policy default and
-// the route without hosts have these keys; there is no such route where it has none.
+// with returns the pairs for a configuration in which the listener, the policy default and the route
+// without hosts have these keys. An empty key for the route removes the route.
 func (n *namelessRig) with(listener, byDefault, any string) []string {
 	if listener != "" {
 		listener = ", " + listener
@@ -55,8 +55,8 @@ func (n *namelessRig) with(listener, byDefault, any string) []string {
 	return []string{"@listener", listener, "@default", byDefault, "@any", any, "@ca", n.ca.file, "@app", n.app, "@db", n.db.address}
 }
 
-// statuses asks for hosts over one connection. They are those of the answers, and
-// of the log the policy of the connection.
+// statuses requests hosts over one connection. It returns the statuses of the responses, and the
+// policy of the connection in the log.
 func (n *namelessRig) statuses(c *peer, hosts ...string) (policy, statuses string) {
 	n.Helper()
 	var all []string
@@ -69,8 +69,8 @@ func (n *namelessRig) statuses(c *peer, hosts ...string) (policy, statuses strin
 	return policy, strings.Join(all, ", ")
 }
 
-// wantRefused checks that a client without a certificate is not served, whether the
-// handshake fails at once or, in TLS 1.3, behind the client's part.
+// wantRefused checks that weir does not serve a client without a certificate. The handshake fails at
+// once or, in TLS 1.3, after the client's part.
 func (n *namelessRig) wantRefused(sni string) {
 	n.Helper()
 	c := tls.Client(n.dial("tls").Conn, &tls.Config{ServerName: sni, InsecureSkipVerify: true})
@@ -85,8 +85,8 @@ func (n *namelessRig) wantRefused(sni string) {
 
 const askDefault = "client_auth: {mode: require, ca: '@ca'}"
 
-// The policy of clients without SNI is that of the route without hosts, or the
-// listener's; and leaving SNI out opens no host that has another policy.
+// Clients without SNI have the policy of the route without hosts, or that of the listener. A client
+// without SNI cannot reach a host that has another policy.
 func TestPolicyWithoutSNI(t *testing.T) {
 	for _, f := range []struct {
 		name, listener, byDefault, any string
@@ -151,7 +151,7 @@ func TestPolicyWithoutSNI(t *testing.T) {
 	}
 }
 
-// What a listener says of clients without SNI is said of no others.
+// The listener's settings for clients without SNI do not apply to other clients.
 func TestListenersPolicyIsNotForNames(t *testing.T) {
 	n := newNameless(t, "tls_policy: old", "", "backend: app")
 	old := func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS10 }
@@ -166,13 +166,13 @@ func TestListenersPolicyIsNotForNames(t *testing.T) {
 		}
 		n.refusal().want(t, "tls_result", "no_common_version")
 	}
-	// An unknown name is not the same as no name.
+	// An unknown name differs from no name.
 	if policy, statuses := n.statuses(n.dialTLS("tls", "x", nil), "x", "a", "old"); policy != "default" || statuses != "x 200, a 200, old 421" {
 		t.Errorf("%s, %s", policy, statuses)
 	}
 }
 
-// A tcp backend sees no Host, so the handshake alone keeps clients out.
+// A tcp backend does not get a Host header, so only the handshake keeps clients out.
 func TestTunnelsWithoutSNI(t *testing.T) {
 	f := func(listener, byDefault, any, want string, asks bool) {
 		t.Helper()
@@ -199,7 +199,7 @@ func TestTunnelsWithoutSNI(t *testing.T) {
 	f("", askDefault, "tls_policy: old, backend: db", "old", false)
 }
 
-// Where the route without hosts passes TLS through, that holds for clients without SNI.
+// If the route without hosts has passthrough, that applies to clients without SNI.
 func TestPassthroughWithoutSNI(t *testing.T) {
 	n := newNameless(t, "tls_policy: old", "", "tls: passthrough, backend: db")
 	c := n.dial("tls")
@@ -210,9 +210,9 @@ func TestPassthroughWithoutSNI(t *testing.T) {
 	c.Close()
 }
 
-// A connection without SNI that is open while the configuration changes keeps its
-// policy, and is for hosts that have it now. It ends with a 421 for the route without
-// hosts, which it was opened for.
+// A connection without SNI that is open while the configuration changes keeps its policy. It can
+// carry requests for the hosts that have this policy now. It ends with a 421 for the route without
+// hosts, for which it was opened.
 func TestReloadsWithoutSNI(t *testing.T) {
 	n := newNameless(t, "tls_policy: old", "", "backend: app")
 	f := func(want, listener, byDefault, any string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// An empty line behind a body begins no request: it is neither waited for nor
-// answered, and the next request is read as if it were not there.
+// An empty line after a body begins no request. Weir neither waits for a head nor answers, and reads
+// the next request as if the empty line were not there.
 func TestEmptyLineBetweenRequests(t *testing.T) {
 	const headTime = 200 * time.Millisecond
 	r, e := newPlain(t, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = headTime })
@@ -24,7 +24,7 @@ func TestEmptyLineBetweenRequests(t *testing.T) {
 	c.wantResponse(200, "one")
 	r.record().want(t, "method", "POST", "target", "/one", "status", 200)
 
-	slow := r.dial("web") // whose time for a head is over only after the first one's would be
+	slow := r.dial("web") // the time limit for its head must end after that of the first client
 	slow.write("GET")
 	slow.wantResponse(408, "*")
 	r.record().want(t, "status", 408, "reason", "slow_head")
@@ -37,7 +37,7 @@ func TestEmptyLineBetweenRequests(t *testing.T) {
 	c.wantResponse(200, "two")
 	r.record().want(t, "target", "/two", "status", 200)
 
-	c.write("\r\n\r\n\r\n\r\n\r\n") // nothing has to come after the fifth
+	c.write("\r\n\r\n\r\n\r\n\r\n") // the fifth empty line is enough
 	c.wantResponse(400, "*")
 	c.wantEnd(false)
 	r.record().want(t, "status", 400, "reason", "empty_lines")
@@ -45,7 +45,7 @@ func TestEmptyLineBetweenRequests(t *testing.T) {
 }
 
 // The first byte of an empty line looks like the first byte of a head. When the rest of the line
-// arrives, the connection is idle again, and until the same time as before.
+// arrives, the connection is idle again, with the same deadline as before.
 func TestEmptyLineInPieces(t *testing.T) {
 	const headTime = 1500 * time.Millisecond
 	r, e := newPlain(t, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = headTime })
@@ -57,7 +57,7 @@ func TestEmptyLineInPieces(t *testing.T) {
 	c.wantResponse(200, "one")
 	c.write("\r")
 	other := r.dial("web")
-	other.write("GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n") // until it is answered weir has read the byte
+	other.write("GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n") // weir has read the byte when it responds
 	other.wantResponse(400, "*")
 	c.write("\n")
 	slow := r.dial("web")
@@ -68,13 +68,13 @@ func TestEmptyLineInPieces(t *testing.T) {
 	s.write(ok("two"))
 	c.wantResponse(200, "two")
 
-	// The time limit of each empty line is its own, with and without a head behind it.
+	// The time limit of each empty line is its own, with and without a head after it.
 	c.write("\r")
 	other.write("G")
 	c.wantResponse(408, "*")
 }
 
-// What a connection begins with is found behind empty lines only where it has them.
+// Weir finds another protocol after empty lines only if that protocol begins with them.
 func TestEmptyLinesBeforeOtherProtocols(t *testing.T) {
 	r, e := newPlain(t, nil)
 	f := func(reason string, pieces ...string) {
@@ -93,7 +93,7 @@ func TestEmptyLinesBeforeOtherProtocols(t *testing.T) {
 	e.untouched()
 }
 
-// The error of a refused response names the setting of its backend, and no status.
+// The error of a refused response names the setting of its backend, not a status.
 func TestRefusedResponsesNameTheSetting(t *testing.T) {
 	r, e := newPlain(t, nil)
 	f := func(response string, want ...any) {
@@ -113,8 +113,8 @@ func TestRefusedResponsesNameTheSetting(t *testing.T) {
 		"error", "a header line does not begin with a header name and a colon")
 }
 
-// A response with faults that its backend's lenient lists is passed on, and its
-// connection is not used again; one without is no other than elsewhere.
+// Weir forwards a response with faults that lenient of its backend lists, and does not use the
+// connection again. A response without faults is treated as for every backend.
 func TestLenientBackend(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
 		c.Backends[0].Lenient = []config.Leniency{config.BareLF, config.LengthWithChunked}
@@ -152,7 +152,7 @@ func TestLenientBackend(t *testing.T) {
 	s.write(ok("whole"))
 	c.wantResponse(200, "whole")
 	r.record()
-	ask(s, ok("again"), 200, "again") // by the same connection
+	ask(s, ok("again"), 200, "again") // over the same connection
 	e.untouched()
 	r.quiet()
 }

@@ -54,8 +54,8 @@ func offering(protocols ...string) func(*tls.Config) {
 	return func(c *tls.Config) { c.NextProtos = protocols }
 }
 
-// In front of a tcp backend, weir terminates TLS and passes on the decrypted bytes, in both
-// directions and with the end of each.
+// For a tcp backend, weir terminates TLS and forwards the decrypted bytes, in both directions and with
+// the end of each direction.
 func TestOpenedTunnel(t *testing.T) {
 	r := newOpened(t)
 	for _, sni := range []string{"db", "DB", "x.db"} {
@@ -168,8 +168,8 @@ func TestOpenedTunnelBesideHTTP(t *testing.T) {
 	r.db.untouched()
 }
 
-// If a reload gives a host a tcp backend or passes it through, connections that were opened for the
-// host end with their next response, which is 421. Connections for other hosts stay open.
+// If a reload gives a host a tcp backend or passthrough, connections that were opened for the host end
+// with their next response, which is 421. Connections for other hosts stay open.
 func TestHostBecomesTunnel(t *testing.T) {
 	const route = "hosts: [a], backend: app"
 	pairs := func(r openedRig) []string {
@@ -229,7 +229,7 @@ func TestClientCertificatesOfOpenedTunnels(t *testing.T) {
 		c.Close()
 		r.record().want(t, "kind", "tunnel", "route", route, "tls_policy", "auth", "tls_client_subject", "CN=robot-7")
 
-		c = r.dialTLS(listener, sni, nil) // TLS 1.3: the refusal comes after the client's part of the handshake
+		c = r.dialTLS(listener, sni, nil) // TLS 1.3: the refusal follows the client's part of the handshake
 		if b, err := io.ReadAll(c.r); err == nil || !strings.Contains(err.Error(), "certificate required") {
 			t.Errorf("%s: without a certificate there is %q, %v", sni, b, err)
 		}
@@ -301,7 +301,7 @@ backends:
   db: {protocol: tcp, endpoints: ['@db'], @more tls: {server_name: @name, ca: '@ca', cert: '@cert', key: '@key' @alpn}}
 `
 
-// buffered also reads what p has already read.
+// buffered also reads the bytes that p has already read.
 type buffered struct {
 	net.Conn
 	r io.Reader
@@ -317,7 +317,7 @@ func (p *peer) handshake(cfg *tls.Config) (*peer, *endSeen, error) {
 	return newPeer(p.t, s), seen, err
 }
 
-// weir uses TLS to a tcp backend with tls, whether the client uses TLS or not.
+// Weir uses TLS to a tcp backend with tls, whether the client uses TLS or not.
 func TestTunnelTowardsTLS(t *testing.T) {
 	ca := writeCA(t)
 	own, cert, key := ca.server("db.internal")
@@ -438,7 +438,7 @@ func TestTruncatedTunnels(t *testing.T) {
 	r.record().want(t, "reason", "client_reset", "error", "the connection ended without TLS close_notify, and the other side treated that as truncation")
 }
 
-// A tunnel over TLS that leads back to weir ends as any other one.
+// A tunnel over TLS that leads back to weir ends like every loop.
 func TestLoopsOfOpenedTunnels(t *testing.T) {
 	for _, listener := range []string{"tcp", "tls"} {
 		text := strings.ReplaceAll(towardsTLS, "server_name: @name, ca: '@ca', cert: '@cert', key: '@key' @alpn", "insecure_skip_verify: true, server_name: db")

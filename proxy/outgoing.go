@@ -12,13 +12,13 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// outgoing returns what the PROXY header to an endpoint says about the client: what the
-// client's own PROXY header said, and what weir knows better from its own TLS. client is
-// the client that sent the request, or the other end of the connection.
+// outgoing returns the client information for the PROXY header to an endpoint: the content of the
+// client's own PROXY header, replaced by what weir knows from its own TLS. client is the client
+// that sent the request, or the other end of the connection.
 func outgoing(c *conn.Origin, client netip.AddrPort, sec *Security) *backend.Outgoing {
 	out := &backend.Outgoing{Client: client, Local: c.Local, TLVs: c.Header.TLVs}
 	if client != c.Client && client.Addr().Is4() != c.Local.Addr().Unmap().Is4() {
-		out.Local = netip.AddrPortFrom(unspecified(client.Addr()), c.Local.Port()) // both must be of one family, or the PROXY header has neither
+		out.Local = netip.AddrPortFrom(unspecified(client.Addr()), c.Local.Port()) // of one family, or the header has neither
 	}
 	if sec.SNI != "" {
 		out.TLVs.Authority = sec.SNI
@@ -40,16 +40,16 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// sslTLV says how the client is connected with weir, in OpenSSL's words, as
-// those who read it know them from HAProxy. Of a client's certificate it says
-// no more than the policy lets backends know; that there was one, always.
+// sslTLV describes the client's TLS connection to weir. It uses the names of OpenSSL, as HAProxy
+// does and readers of this TLV expect. Of a client certificate it contains only what the policy
+// forwards to backends, but always that there was one.
 //
-// A certificate counts for the connection where it came in a full handshake,
-// and for the session also where that was resumed; verified it was in both.
+// ClientCert is true if the client sent the certificate in a full handshake of this connection. It
+// is false for a resumed session. Verified is true for both.
 func sslTLV(state *tls.ConnectionState, under *policy.Policy) *header.SSL {
 	s := &header.SSL{TLS: true, Version: opensslVersions[state.Version], Cipher: opensslSuites[state.CipherSuite], Group: groups[state.CurveID]}
 	if s.Cipher == "" {
-		s.Cipher = tls.CipherSuiteName(state.CipherSuite) // as OpenSSL names those of TLS 1.3, too
+		s.Cipher = tls.CipherSuiteName(state.CipherSuite) // OpenSSL uses these names for TLS 1.3
 	}
 	if len(state.PeerCertificates) == 0 || under.ClientAuth == config.ClientAuthNone {
 		return s
@@ -69,7 +69,7 @@ var opensslVersions = map[uint16]string{
 	tls.VersionTLS10: "TLSv1", tls.VersionTLS11: "TLSv1.1", tls.VersionTLS12: "TLSv1.2", tls.VersionTLS13: "TLSv1.3",
 }
 
-// opensslSuites are the suites before TLS 1.3, which have two names each.
+// opensslSuites are OpenSSL's names of the suites before TLS 1.3, which differ from IANA's names.
 var opensslSuites = map[uint16]string{
 	tls.TLS_RSA_WITH_RC4_128_SHA:                      "RC4-SHA",
 	tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA:                 "DES-CBC3-SHA",
@@ -95,7 +95,7 @@ var opensslSuites = map[uint16]string{
 	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256:   "ECDHE-RSA-CHACHA20-POLY1305",
 }
 
-// groups are the names in IANA's registry of TLS groups, which OpenSSL uses.
+// groups are the names of TLS groups in IANA's registry. OpenSSL uses these names.
 var groups = map[tls.CurveID]string{
 	tls.CurveP256: "secp256r1", tls.CurveP384: "secp384r1", tls.CurveP521: "secp521r1", tls.X25519: "x25519",
 	tls.X25519MLKEM768: "X25519MLKEM768", tls.SecP256r1MLKEM768: "SecP256r1MLKEM768", tls.SecP384r1MLKEM1024: "SecP384r1MLKEM1024",

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// announced reads the PROXY header that a connection to an endpoint begins with.
+// announced reads the PROXY header at the start of a connection to an endpoint.
 func announced(t *testing.T, p *peer) header.Header {
 	t.Helper()
 	var b []byte
@@ -36,8 +36,8 @@ func announced(t *testing.T, p *peer) header.Header {
 	}
 }
 
-// What the header to an endpoint says of the client's TLS is what the PROXY
-// protocol's section 2.2.6 wants, for full handshakes and resumed sessions.
+// The PROXY header to an endpoint describes the client's TLS as section 2.2.6 of the PROXY protocol
+// requires, for full handshakes and resumed sessions.
 func TestHeadersTellOfTLS(t *testing.T) {
 	f := func(forward string, subject, certificate bool) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestHeadersTellOfTLS(t *testing.T) {
 				if version == tls.VersionTLS12 {
 					want.Version, want.Cipher = "TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"
 				}
-				if want.Group != "secp256r1" && !resumed { // resumed sessions of TLS 1.2 agreed on none
+				if want.Group != "secp256r1" && !resumed { // resumed sessions of TLS 1.2 have no group
 					t.Errorf("the group is %q", want.Group)
 				}
 				if subject {
@@ -89,7 +89,7 @@ func TestHeadersTellOfTLS(t *testing.T) {
 	f(", forward: [subject, san]", true, false)
 }
 
-// introduced is a client of the listener that came with a header.
+// introduced is a client of the listener that sent a PROXY header.
 func (r *rig) introduced(listener string, h header.Header) *peer {
 	r.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,8 +111,8 @@ func (r *rig) introduced(listener string, h header.Header) *peer {
 	return newPeer(r.TB, client)
 }
 
-// What stood in the client's own header goes on where weir opens no TLS, and
-// nowhere else.
+// Weir forwards the TLVs about TLS from the client's own PROXY header only if weir does not terminate
+// TLS itself.
 func TestHeadersPassOnWhatTheySaid(t *testing.T) {
 	ca, app := writeCA(t), newEndpoint(t)
 	r := newRig(t, strings.Replace(certified, "endpoints:", "send_proxy: v2, endpoints:", 1), nil, "@ca", ca.file, "@app", app.address, "@trust", "", "@forward", "")
@@ -140,7 +140,7 @@ func TestHeadersPassOnWhatTheySaid(t *testing.T) {
 	}
 }
 
-// Every suite has a name, and OpenSSL's own list agrees where it is at hand.
+// Every suite has a name. The list of OpenSSL agrees, if it is installed.
 func TestOpenSSLNames(t *testing.T) {
 	known := make(map[string]string)
 	if out, err := exec.Command("openssl", "ciphers", "-stdname", "ALL:COMPLEMENTOFALL:@SECLEVEL=0").Output(); err == nil {

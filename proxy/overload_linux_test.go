@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Who looks for idle clients finds them, and ends them without losing a request.
+// Weir can find idle clients and end them without losing a request.
 func TestEndIdle(t *testing.T) {
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
@@ -36,8 +36,8 @@ func TestEndIdle(t *testing.T) {
 	}
 }
 
-// A request that has come before its connection is ended is served, whoever was
-// told of it first: else it would be reset.
+// Weir serves a request that has arrived before its connection is ended, whichever event it sees first.
+// Otherwise the request would be reset.
 func TestEndIdleBesideARequest(t *testing.T) {
 	long(t)
 	for _, text := range []string{plain, secure} {
@@ -48,7 +48,7 @@ func TestEndIdleBesideARequest(t *testing.T) {
 			t.Helper()
 			c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 			if end {
-				r.only().EndIdle() // mostly before the lot has looked
+				r.only().EndIdle() // usually before the lot has looked
 			}
 			s := patient(e.accept())
 			s.head()
@@ -98,7 +98,7 @@ func TestLeave(t *testing.T) {
 	busy.alive()
 }
 
-// A tunnel is as old as its last byte, whichever way that went.
+// The age of a tunnel counts from its last byte, in either direction.
 func TestTunnelsAreQuiet(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
@@ -126,7 +126,7 @@ func TestTunnelsAreQuiet(t *testing.T) {
 		to.wantRead("x")
 		eventually(t, "its age begins anew", func() error {
 			age, err := quiet()
-			if age > time.Since(begun)+200*time.Millisecond { // marks are in tenths of a second
+			if age > time.Since(begun)+200*time.Millisecond { // the resolution is a tenth of a second
 				err = fmt.Errorf("it is quiet for %v", age)
 			}
 			return err

@@ -2,19 +2,18 @@ package proxy
 
 import "time"
 
-// pace is how long a client may still be waited for with its request's body.
-// Waiting uses it up, and every byte wins time back, as much as the least rate
-// gives it: who sends less runs out of it. It is never more than at the
-// beginning, so that what came fast does not pay for a long pause. The time that
-// an endpoint takes to accept what came is not the client's.
+// pace is the time for which weir still waits for the body of a client's request. Waiting reduces
+// the time. Every byte adds time, in accordance with the minimum rate, so a slower client runs out
+// of time. The time never exceeds its initial value, so fast bytes do not pay for a long pause
+// later. The time in which an endpoint accepts the bytes does not count.
 type pace struct {
 	most, left time.Duration
-	rate       int64 // bytes a second; 0: any, and each piece wins back all
+	rate       int64 // bytes per second; 0: any rate, and each piece restores the whole time
 }
 
 func newPace(idle time.Duration, rate int64) pace { return pace{most: idle, left: idle, rate: rate} }
 
-// came notes that n bytes came after waiting for them.
+// came notes that n bytes arrived after a wait of that length.
 func (p *pace) came(n int, waited time.Duration) {
 	if n == 0 {
 		return
@@ -26,8 +25,8 @@ func (p *pace) came(n int, waited time.Duration) {
 	p.left = min(p.most, p.left-waited+won)
 }
 
-// minRate is the least rate of the request's body. A call of gRPC may be a
-// conversation, in which the client has nothing to say for most of the time.
+// minRate returns the minimum rate of the request's body, in bytes per second. A gRPC call may be
+// a conversation in which the client sends nothing for most of the time, so it has none.
 func (x *exchange) minRate() int64 {
 	if isGRPC(&x.req) {
 		return 0

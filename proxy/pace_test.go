@@ -7,7 +7,7 @@ import (
 
 func TestPace(t *testing.T) {
 	const second = time.Second
-	// f sends pieces of n bytes, each after a wait, until none is in time, for an hour at most.
+	// f sends pieces of n bytes, each after a wait, until a piece is late, for an hour at most.
 	f := func(rate int64, n int, each, want time.Duration) {
 		t.Helper()
 		p := newPace(60*second, rate)
@@ -20,13 +20,13 @@ func TestPace(t *testing.T) {
 		}
 	}
 	f(240, 240, second, time.Hour)
-	f(240, 1460, 6*second, time.Hour)    // a packet now and then
-	f(240, 16<<10, 60*second, time.Hour) // long pauses, much at once
+	f(240, 1460, 6*second, time.Hour)    // a packet from time to time
+	f(240, 16<<10, 60*second, time.Hour) // long pauses, many bytes at once
 	f(240, 16<<10, 61*second, 0)
 	f(240, 1, second, 60*second)
 	f(240, 1, 10*second, 60*second)
 	f(240, 120, second, 119*second)
-	f(240, 239, second, time.Hour) // it takes four hours to be too slow
+	f(240, 239, second, time.Hour) // it becomes too slow only after four hours
 	f(0, 1, 60*second, time.Hour)
 	f(0, 1, 61*second, 0)
 
@@ -35,7 +35,7 @@ func TestPace(t *testing.T) {
 	if p.left != 60*second {
 		t.Errorf("100 MiB win %v", p.left)
 	}
-	p.came(0, 59*second) // nothing came: an error follows, or what was no body
+	p.came(0, 59*second) // no bytes arrived: an error follows, or bytes that are not part of the body
 	p.came(1, 59*second)
 	if left := p.left.Round(second); left != second {
 		t.Errorf("after a pause %v are left", left)

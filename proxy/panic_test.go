@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// A panic ends the connection that it happened in, and no other.
+// A panic ends its own connection, and no other.
 func TestPanicsEndOneConnection(t *testing.T) {
 	r := newChallenged(t)
 	other := r.dialTLS("tls", "open.example.org", nil)
@@ -41,8 +41,8 @@ func TestPanicsEndOneConnection(t *testing.T) {
 	third.wantResponse(200, "z")
 }
 
-// faulty is a client's connection in which weir stumbles: after its first
-// bytes were read, when more is read or anything is written.
+// faulty is a client's connection on which weir panics: after its first bytes were read, when weir
+// reads again or writes.
 type faulty struct {
 	net.Conn
 	first  *strings.Reader
@@ -66,8 +66,8 @@ func (c *faulty) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An exchange that panics gives its endpoint and its connection back, wherever
-// it got to; the rig looks for goroutines and descriptors that are left.
+// An exchange that panics releases its endpoint and its connection, in every phase. The rig checks for
+// remaining goroutines and descriptors.
 func TestPanicsGiveBackWhatTheyHold(t *testing.T) {
 	f := func(request string, onRead bool, want string) {
 		t.Helper()
@@ -100,8 +100,7 @@ func TestPanicsGiveBackWhatTheyHold(t *testing.T) {
 	f(post(10)+"12345", true, "a fault in Read, in an upload:")
 }
 
-// A tunnel that panics, in whichever of its two goroutines, gives its endpoint
-// and its connection back.
+// A tunnel that panics, in either of its two goroutines, releases its endpoint and its connection.
 func TestPanicsInTunnels(t *testing.T) {
 	f := func(onRead bool, want string) {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// parked2 is a WebSocket alone on its connection, both parked.
+// parked2 is a WebSocket that is the only stream of its connection; both are parked.
 func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
 	r.Helper()
 	c := r.dial2(listener)
@@ -23,8 +23,8 @@ func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
 	return c, id, s
 }
 
-// A tunnel within an HTTP/2 connection is parked, and the connection with it,
-// while other tunnels of the connection and requests come and go.
+// A tunnel within an HTTP/2 connection is parked, and the connection with it, while other tunnels and
+// requests of the connection begin and end.
 func TestParkedTunnelOverHTTP2(t *testing.T) {
 	long(t)
 	r, e := newRig2(t, nil)
@@ -52,7 +52,7 @@ func TestParkedTunnelOverHTTP2(t *testing.T) {
 			t.Error("the runtime's poller has the connection")
 		}
 
-		s.write("news") // nobody has to be woken for what goes the other way
+		s.write("news") // bytes in the other direction need not wake the connection
 		c.until("the news", func() bool { return strings.HasSuffix(c.on(id).body.String(), "news") })
 		if !r.only().Parked() {
 			t.Error("the connection was woken for what it was to send")
@@ -72,7 +72,7 @@ func TestParkedTunnelOverHTTP2(t *testing.T) {
 		ping(other, s2)
 		r.wantParked()
 
-		c.data(other, true, "") // half a close, one way after the other
+		c.data(other, true, "") // one direction ends after the other
 		s2.wantEnd(false)
 		r.wantParked()
 		s2.Close()
@@ -95,7 +95,7 @@ func TestParkedTunnelOverHTTP2(t *testing.T) {
 	r.quiet()
 }
 
-// While there are tunnels, a connection has no idle limit; once they have ended, it has.
+// A connection with tunnels has no idle limit. After the tunnels have ended, it has one.
 func TestParkedTunnelsLimits(t *testing.T) {
 	long(t)
 	const limit = 1500 * time.Millisecond
@@ -105,7 +105,7 @@ func TestParkedTunnelsLimits(t *testing.T) {
 		}
 	})
 	c, id, s := r.parked2(e, "web")
-	time.Sleep(limit + limit/4) // in which the idle limit would have ended it
+	time.Sleep(limit + limit/4) // within this time the idle limit would have ended it
 	c.data(id, false, "still")
 	s.wantRead("still")
 	r.wantParked()
@@ -120,7 +120,7 @@ func TestParkedTunnelsLimits(t *testing.T) {
 	r.quiet()
 }
 
-// What ends tunnels ends parked ones, and nothing else of their connection.
+// The events that end tunnels also end parked ones, and nothing else on their connection.
 func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
 	long(t)
 	f := func(tune func(*config.Config), end func(r *rig, e *endpoint, c *client2, id uint32, s *peer), reset, reason string, reports bool) {
@@ -164,7 +164,7 @@ func TestParkedTunnelOverHTTP2Ends(t *testing.T) {
 	f(func(cfg *config.Config) { cfg.Routes[0].MaxLifetime = 4 * time.Second }, nothing, "CANCEL", "lifetime", false)
 }
 
-// A drain tells a connection whose tunnels are parked, and ends it behind them.
+// A drain sends GOAWAY on a connection with parked tunnels, and ends the connection after them.
 func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	long(t)
 	r, e := newRig2(t, nil)
@@ -178,7 +178,7 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	c.until("the second GOAWAY", func() bool { return len(c.away) == 2 })
 	r.wantParked()
 	ours := r.only()
-	told := make(chan conn.State, 1) // what the connection does when its tunnel is logged: a drain is through when it ends
+	told := make(chan conn.State, 1) // the connection's state when the tunnel is logged: a drain waits until it ends
 	r.proxy.SetLog(func(*Record) { told <- ours.State() })
 	s.Close()
 	c.data(id, true, "")
@@ -190,8 +190,8 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	r.quiet()
 }
 
-// A connection of parked tunnels is as old as the last byte in one of them, for
-// who ends connections when memory runs short.
+// The age of a connection with parked tunnels counts from the last byte in one of them. Weir uses the age
+// when it ends connections because memory is short.
 func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c, id, s := r.parked2(e, "web")
@@ -227,7 +227,7 @@ func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	c.alive()
 }
 
-// A tunnel to an endpoint that speaks HTTP/2 is parked as well, whatever the client speaks.
+// A tunnel to an HTTP/2 endpoint is parked as well, for clients of both versions.
 func TestParkedTunnelToHTTP2Endpoint(t *testing.T) {
 	long(t)
 	e := newEndpoint(t)
@@ -251,7 +251,7 @@ func TestParkedTunnelToHTTP2Endpoint(t *testing.T) {
 	c.wantEnd(true)
 	r.record().want(t, "kind", "upgrade", "reason", "endpoint_reset", "target", "/ws", "bytes_in", 5, "bytes_out", 5)
 
-	two := r.dial2("web") // and streams at both ends
+	two := r.dial2("web") // with streams at both ends
 	patient(two.peer)
 	id := two.socket2("/ws")
 	second := nextFrame[*xhttp2.HeadersFrame](t, fr).StreamID

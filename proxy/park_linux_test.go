@@ -35,7 +35,7 @@ func (r *rig) wantParked() {
 	})
 }
 
-// A tunnel that is parked is counted, and when it ends logged and metered, like any other.
+// Weir counts a parked tunnel, and logs and measures its end, as for any other tunnel.
 func TestParkedTunnel(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
@@ -74,7 +74,7 @@ func TestParkedTunnel(t *testing.T) {
 	r.quiet()
 }
 
-// An upgraded connection is parked without its session, which serves others meanwhile.
+// An upgraded connection is parked without its session, which serves other connections meanwhile.
 func TestParkedUpgrade(t *testing.T) {
 	long(t)
 	for _, text := range []string{plain, secure} {
@@ -99,7 +99,7 @@ func TestParkedUpgrade(t *testing.T) {
 		r.wantParked()
 
 		var other *peer
-		for range 5 { // the session's memory is used by others
+		for range 5 { // other connections use the session's memory
 			d := dial()
 			d.write("GET /another/longer/path HTTP/1.1\r\nHost: A\r\nUser-Agent: somebody else\r\n\r\n")
 			if other == nil {
@@ -125,7 +125,7 @@ func TestParkedUpgrade(t *testing.T) {
 	}
 }
 
-// What ends tunnels ends parked ones: a cut, a reload, the limits.
+// The events that end tunnels also end parked ones: a cut, a reload, the limits.
 func TestParkedTunnelIsCut(t *testing.T) {
 	f := func(tune func(*config.Config), end func(r *rig, e *endpoint), reason string) {
 		t.Helper()
@@ -155,7 +155,7 @@ func TestParkedTunnelIsCut(t *testing.T) {
 	f(func(c *config.Config) { c.Routes[0].MaxLifetime = 500 * time.Millisecond }, nothing, "lifetime")
 }
 
-// A panic in a tunnel ends that tunnel alone, parked before or not.
+// A panic in a tunnel ends only that tunnel, parked before or not.
 func TestTunnelPanics(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// peer is a connection as a test holds it, of a client or an endpoint.
+// peer is a connection of a client or an endpoint, used by a test.
 type peer struct {
 	net.Conn
 	t testing.TB
@@ -43,7 +43,7 @@ func (r *rig) dial(listener string) *peer {
 	return newPeer(r.TB, c)
 }
 
-// dialTLS connects to a listener and shakes hands.
+// dialTLS connects to a listener and does the handshake.
 func (r *rig) dialTLS(listener, sni string, change func(*tls.Config)) *peer {
 	r.Helper()
 	cfg := &tls.Config{ServerName: sni, InsecureSkipVerify: true}
@@ -68,7 +68,7 @@ func (p *peer) write(format string, args ...any) {
 	}
 }
 
-// head reads a message's head.
+// head reads the head of a message.
 func (p *peer) head() string {
 	p.t.Helper()
 	var b strings.Builder
@@ -91,7 +91,7 @@ func (p *peer) read(n int) string {
 	return string(b)
 }
 
-// wantRead reads exactly want.
+// wantRead reads bytes and checks that they are want.
 func (p *peer) wantRead(want string) {
 	p.t.Helper()
 	if got := p.read(len(want)); got != want {
@@ -118,7 +118,7 @@ func (p *peer) tryResponse(method string) (*http.Response, string, error) {
 	return resp, string(body), err
 }
 
-// wantResponse reads a response with that status and body.
+// wantResponse reads a response and checks its status and body.
 func (p *peer) wantResponse(status int, body string) *http.Response {
 	p.t.Helper()
 	resp, got := p.response("GET")
@@ -128,7 +128,7 @@ func (p *peer) wantResponse(status int, body string) *http.Response {
 	return resp
 }
 
-// wantEnd reads an orderly end, or a reset.
+// wantEnd checks that the stream ends normally, or by a reset.
 func (p *peer) wantEnd(reset bool) {
 	p.t.Helper()
 	rest, err := io.ReadAll(p.r)
@@ -139,13 +139,13 @@ func (p *peer) wantEnd(reset bool) {
 
 func (p *peer) closeWrite() { p.Conn.(interface{ CloseWrite() error }).CloseWrite() }
 
-// reset closes the connection by a reset.
+// reset closes the connection with a reset.
 func (p *peer) reset() {
 	p.Conn.(*net.TCPConn).SetLinger(0)
 	p.Close()
 }
 
-// endpoint is a server that a test plays the part of.
+// endpoint is a server whose part a test plays.
 type endpoint struct {
 	testing.TB
 	address string
@@ -178,13 +178,13 @@ func startEndpoint(t testing.TB, ln net.Listener) *endpoint {
 	return e
 }
 
-// accept is the next connection.
+// accept returns the next connection.
 func (e *endpoint) accept() *peer {
 	e.Helper()
 	return next(e, e.conns, "connection to an endpoint")
 }
 
-// untouched checks that nobody connected.
+// untouched checks that weir has made no connection.
 func (e *endpoint) untouched() {
 	e.Helper()
 	select {
@@ -194,7 +194,7 @@ func (e *endpoint) untouched() {
 	}
 }
 
-// newHandler is an endpoint that answers by itself.
+// newHandler returns an endpoint that answers without the test.
 func newHandler(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,7 +224,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s", r.URL.Path, body)
 }
 
-// refusedAddress is an address that nobody listens on.
+// refusedAddress returns an address on which no process listens.
 func refusedAddress(t testing.TB) string {
 	t.Helper()
 	address, err := freeport.Nobody.Take("127.0.0.1")

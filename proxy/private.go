@@ -9,17 +9,17 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// NTLM and Negotiate authenticate a connection instead of a request: an endpoint treats
-// every later request on it as one of the same user. From then on weir makes such a
-// connection to an endpoint private: one client connection uses it for all its exchanges
-// with that backend, and it ends with that client connection.
+// NTLM and Negotiate authenticate a connection instead of a request: an endpoint assigns every
+// later request on the connection to the same user. From then on weir makes such a connection
+// to an endpoint private: only one client connection uses it, for all its exchanges with that
+// backend, and it ends with that client connection.
 
-// mostPrivate limits the private connections of one client connection, each to another
-// backend.
+// mostPrivate limits the private connections of one client connection. Each of them goes to
+// another backend.
 const mostPrivate = 4
 
-// privates are the private connections of one HTTP/1.1 client connection that no exchange
-// uses now, with the most recently used one at the end. nil is for clients that have none.
+// privates are the private connections of one HTTP/1.1 client connection that no exchange uses
+// now. The most recently used one is at the end. A nil *privates: the client can have none.
 type privates []*backend.Session
 
 // take removes the connection to a backend from the list and returns it; nil: there is
@@ -45,7 +45,7 @@ func (p *privates) keep(s *backend.Session) {
 	}
 }
 
-// drop closes all of them.
+// drop closes all private connections.
 func (p *privates) drop() {
 	for _, s := range *p {
 		s.Drop()
@@ -68,7 +68,7 @@ func (x *exchange) shared() bool { return x.trusts&trustSender != 0 }
 // because it is an HTTP/2 connection.
 func (x *exchange) authenticates() bool {
 	if x.privates != nil && x.shared() {
-		x.privates.drop() // from the time before a reload added the sender to trust_forwarded
+		x.privates.drop() // a reload may have added the sender to trust_forwarded since
 	}
 	if !x.req.AuthenticatesConnection() {
 		return true
@@ -119,8 +119,8 @@ func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.S
 	return e, own, nil
 }
 
-// keep gives back a connection that another exchange may use: a private one to the client
-// connection, if that can have one, otherwise to the endpoint's pool.
+// keep gives back a connection that another exchange may use: a private connection to the
+// client connection, if that can have one, and any other connection to the endpoint's pool.
 func (x *exchange) keep(link *backend.Session) {
 	switch {
 	case !link.Private():

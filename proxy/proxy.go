@@ -1,7 +1,7 @@
-// Package proxy is the path of a connection through weir, in the order of its
-// files: serve.go takes it over from a listener, identify.go finds out what it
-// carries, route.go where that goes, forward.go takes it there. The rest are
-// the parts these four use.
+// Package proxy is the path of a connection through weir. The order of its files is: serve.go
+// takes a connection over from a listener, identify.go finds out which protocol it carries,
+// route.go finds its route, forward.go forwards it. The other files are parts that these
+// four use.
 package proxy
 
 import (
@@ -16,40 +16,38 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// Proxy serves connections by the current table. Its fields are set before the
-// first connection and do not change.
+// Proxy serves connections by the current table. The caller sets its exported fields before
+// the first connection and does not change them afterwards.
 type Proxy struct {
 	// Metrics counts exchanges and tunnels. Required.
 	Metrics *Metrics
 	// Handshakes counts TLS handshakes. Required.
 	Handshakes *policy.Metrics
-	// Refused is told of connections that end before there is an exchange or
-	// tunnel, by a record of the kind "refused"; nil: nobody is. It may use the
-	// record until it returns.
+	// Refused is called for connections that end before there is an exchange or tunnel. The
+	// kind of the record is "refused". Refused may use the record until it returns. nil: none.
 	Refused func(r *Record)
-	// Orphaned is told of the client's end of a tunnel whose route went with a
-	// reload while the tunnel was being made, for the caller to drain; nil: nobody is.
+	// Orphaned is called with the client's end of a tunnel if a reload removed the tunnel's
+	// route while weir connected the tunnel. The caller drains it. nil: none.
 	Orphaned func(conn.Linked)
-	// Memory is the account of the memory that connections make weir hold; nil: nothing is
-	// counted.
+	// Memory is the account of the memory that connections make weir hold; nil: weir counts
+	// no memory.
 	Memory *memory.Process
-	// Clients remembers what clients need of TLS; nil: nobody does.
+	// Clients remembers which TLS features clients need; nil: none.
 	Clients *policy.Clients
-	// Challenges answers ACME challenges; nil: nobody does, and they are refused.
+	// Challenges answers ACME challenges; nil: weir refuses them.
 	Challenges Challenges
-	// Panicked is told of a panic in a connection's goroutine, which ends that
-	// connection and nothing else; nil: nobody is.
+	// Panicked is called after a panic in a connection's goroutine. The panic ends that
+	// connection and no other. nil: none.
 	Panicked func(listener string, value any, stack []byte)
 
 	// Looped is called for requests and connections that passed this process more often
-	// than limits.loop allows; nil: nothing is called. It may use the record until it
-	// returns.
+	// than limits.loop allows. Looped may use the record until it returns. nil: none.
 	Looped func(r *Record)
 
 	limits   atomic.Pointer[http1.Limits]
 	most     atomic.Int32 // visits of a request or connection; 0: defaultVisits
 	table    atomic.Pointer[Table]
-	departed atomic.Pointer[map[string]departed] // listeners that reloads took away
+	departed atomic.Pointer[map[string]departed] // listeners that reloads removed
 	draining atomic.Bool
 	log      atomic.Pointer[func(*Record)]
 	tunnels  tunnels
@@ -57,25 +55,26 @@ type Proxy struct {
 	http2    http2Sessions
 }
 
-// Swap puts a table in place. Exchanges that run go on by the old one; the next
-// request of every connection finds the new one. It returns the clients'
-// ends of tunnels whose route is gone, for the caller to drain.
+// Swap makes t the current table. Running exchanges continue with the old table; the next
+// request of every connection uses the new one. Swap returns the clients' ends of the
+// tunnels whose route was removed. The caller drains them.
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
-	p.departed.Store(p.departing(t)) // first: there is always one that knows a connection's listener
+	p.departed.Store(p.departing(t)) // first: then each listener of a connection is always in one of the two
 	p.table.Store(t)
 	p.http2.leave(func(s *http2Session) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
 
-// departed is a listener that a reload took away, or made one of another
-// protocol. What it had taken is served once more, by the table that had it last.
+// departed is a listener that a reload removed, or whose protocol a reload changed. Weir
+// serves one more exchange or tunnel on each connection that the listener had accepted, by
+// the last table that contained the listener.
 type departed struct {
 	table *Table    // with this listener alone
-	until time.Time // by then what was on its way has arrived, and what was idle has ended
+	until time.Time // until then, pending connections arrive and idle connections end
 }
 
-// departing are the listeners that have departed once next is the table.
+// departing returns the listeners that have departed when next becomes the table.
 func (p *Proxy) departing(next *Table) *map[string]departed {
 	all, now := make(map[string]departed), time.Now()
 	if before := p.departed.Load(); before != nil {
@@ -99,10 +98,10 @@ func (p *Proxy) departing(next *Table) *map[string]departed {
 	return &all
 }
 
-// SetLimits bounds the heads of connections to come.
+// SetLimits sets the limits for the message heads of new connections.
 func (p *Proxy) SetLimits(l http1.Limits) { p.limits.Store(&l) }
 
-// SetLog makes f be told of every exchange and tunnel that ends; nil: nobody is.
+// SetLog sets the function that is called for every exchange and tunnel that ends; nil: none.
 func (p *Proxy) SetLog(f func(*Record)) {
 	if f == nil {
 		p.log.Store(nil)
@@ -111,8 +110,8 @@ func (p *Proxy) SetLog(f func(*Record)) {
 	p.log.Store(&f)
 }
 
-// SetDraining makes responses tell their clients not to use the connection
-// again, or stops doing so. Connections that speak HTTP/2 end once what runs has ended.
+// SetDraining starts or stops draining. While draining, each HTTP/1.1 response asks the
+// client to close the connection. An HTTP/2 connection ends when its exchanges have ended.
 func (p *Proxy) SetDraining(on bool) {
 	p.draining.Store(on)
 	if on {
@@ -120,6 +119,6 @@ func (p *Proxy) SetDraining(on bool) {
 	}
 }
 
-// timeout bounds waits that no setting is for, such as reading away what a
-// client sends after its answer.
+// timeout limits the waits that have no setting. An example is the time in which weir
+// discards what a client sends after weir's response.
 const timeout = 2 * time.Second

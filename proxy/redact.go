@@ -8,7 +8,7 @@ import (
 // Redaction hides the values of query parameters in URLs for the log. A nil Redaction hides
 // nothing.
 type Redaction struct {
-	names   map[string]bool // lower case, with spaces for "+" and none around
+	names   map[string]bool // lower case, with spaces instead of "+", and without spaces at the ends
 	longest int
 }
 
@@ -44,7 +44,7 @@ func (d *Redaction) apply(url []byte) []byte {
 		return url
 	}
 	var out []byte
-	copied := 0 // the part of url that is already in out
+	copied := 0 // length of the part of url that is already in out
 	for at < len(url) {
 		n := bytes.IndexAny(url[at:], "=&;")
 		if n < 0 {
@@ -73,7 +73,7 @@ func (d *Redaction) apply(url []byte) []byte {
 	return append(out, url[copied:]...)
 }
 
-// has returns true if it hides the parameter. It decodes the name as servers do: "+" is a space, and
+// has returns true if d hides the parameter. It decodes the name as servers do: "+" is a space, and
 // spaces around the name do not count.
 func (d *Redaction) has(name []byte) bool {
 	var plain [maxParameter]byte

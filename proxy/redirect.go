@@ -17,9 +17,9 @@ var (
 		Detail: "no certificate is being requested with this ACME challenge"}
 )
 
-// cameByHTTPS reports whether the client came by https to a load balancer that opens
-// TLS itself: by the PROXY header, or by a field of a sender that the listener
-// trusts, if that can be read in one way. Traefik says wss of WebSockets.
+// cameByHTTPS reports whether the client used https, perhaps to a load balancer that terminates
+// TLS. Weir knows that from its own TLS, from the PROXY header, or from the X-Forwarded-Proto of
+// a trusted sender, if all its values agree. Traefik sends wss for WebSockets.
 func (x *exchange) cameByHTTPS() bool {
 	if x.secure() {
 		return true
@@ -41,18 +41,18 @@ func (x *exchange) cameByHTTPS() bool {
 	return said
 }
 
-// redirect answers a request with its own URL over https. The host and the
-// target are the request's, which the codec has seen to be what they should:
-// neither can end the field, and no target can replace the host.
+// redirect answers a request with its own URL over https. The host and the target come from the
+// request. The codec has checked both: neither can end the HTTP header, and the target cannot
+// replace the host.
 func (x *exchange) redirect(to *config.Redirect) {
 	req := &x.req
 	if bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
-		x.reply(refuseNoChallenge) // an authority would follow, and be told of the wrong thing
+		x.reply(refuseNoChallenge) // an authority would follow the redirect, and report a misleading error
 		return
 	}
 	host := hostOf(req.Bytes(req.Host))
 	if len(host) == 0 {
-		x.ended = true // as where the codec finds no host
+		x.ended = true // as when the codec finds no host
 		x.reply(refuseNoHost)
 		return
 	}
@@ -65,23 +65,23 @@ func (x *exchange) redirect(to *config.Redirect) {
 		location = append(location, ':')
 		location = strconv.AppendInt(location, int64(to.Port), 10)
 	}
-	if target := req.Bytes(req.Target); target[0] == '/' { // "*" is no path: it means the host
+	if target := req.Bytes(req.Target); target[0] == '/' { // "*" is not a path: it means the host
 		location = append(location, target...)
 	}
 	res.AddSpans(res.StoreString("Location"), res.Store(location))
 	x.endReply("this is served over https\n")
 }
 
-// hostOf cuts the port from an authority; an IPv6 address keeps its brackets.
+// hostOf removes the port from an authority; an IPv6 address keeps its brackets.
 func hostOf(authority []byte) []byte {
-	end := bytes.IndexByte(authority, ']') + 1 // 0: none
+	end := bytes.IndexByte(authority, ']') + 1 // 0: no bracket
 	if colon := bytes.IndexByte(authority[end:], ':'); colon >= 0 {
 		return authority[:end+colon]
 	}
 	return authority
 }
 
-// hstsValue is the value of Strict-Transport-Security (RFC 6797, section 6.1); nil: none.
+// hstsValue returns the value of Strict-Transport-Security (RFC 6797, section 6.1); nil: none.
 func hstsValue(h *config.HSTS) []byte {
 	if h == nil {
 		return nil

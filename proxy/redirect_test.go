@@ -15,7 +15,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// redirected sends plain requests to TLS; app is served as it comes.
+// redirected redirects plain requests to TLS; it serves app over plain HTTP.
 const redirected = `
 listeners: {web: {address: '@0', protocol: http}, tls: {address: '@1', protocol: tls}}
 certificates: [{self_signed: {hosts: ["*.example.org"]}}]
@@ -30,12 +30,12 @@ routes:
 backends: {app: {endpoints: ['@app']}}
 `
 
-// challengesByToken answers HTTP-01 for the tokens of a host.
+// challengesByToken answers HTTP-01 challenges for the tokens of a host.
 type challengesByToken struct {
 	mu    sync.Mutex
 	known map[string]string // by host and token
 	asked []string
-	block chan struct{} // nil: nothing has to be waited for
+	block chan struct{} // nil: a look-up does not wait
 }
 
 func (c *challengesByToken) HTTP01(host, token string) (string, bool) {
@@ -53,7 +53,7 @@ func (c *challengesByToken) TLSALPN01(*tls.ClientHelloInfo) (*tls.Certificate, e
 	return nil, io.EOF
 }
 
-// newRedirected serves redirected, with tokens pending.
+// newRedirected serves redirected, with pending tokens.
 func newRedirected(t testing.TB, block chan struct{}) (*rig, *endpoint, *challengesByToken) {
 	app := newEndpoint(t)
 	r := newRig(t, plain, nil, "@app", app.address)
@@ -65,7 +65,7 @@ func newRedirected(t testing.TB, block chan struct{}) (*rig, *endpoint, *challen
 
 func TestRedirects(t *testing.T) {
 	r, app, _ := newRedirected(t, nil)
-	c := r.dial("web") // every answer but those that end it leaves the connection as it is
+	c := r.dial("web") // after each response, except those that end it, the connection is unchanged
 	f := func(request string, status int, location string) {
 		t.Helper()
 		c.write(request)
@@ -113,7 +113,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// A load balancer that opens TLS itself says so, and is not sent back for ever.
+// If a load balancer terminates TLS and reports that, weir does not redirect again and again.
 func TestRedirectsBehindTLS(t *testing.T) {
 	text := strings.NewReplacer("listeners: [web], redirect: https}", "listeners: [web], redirect: https, backend: app}",
 		"protocol: http}", "protocol: http, trust_forwarded: ['@sender']}").Replace(redirected)
@@ -124,7 +124,7 @@ func TestRedirectsBehindTLS(t *testing.T) {
 		c := r.dial("web")
 		c.write("GET /a HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n")
 		c.wantResponse(status, answer)
-		c.write("GET /a HTTP/1.1\r\nHost: a\r\n\r\n") // nothing is kept from the request before
+		c.write("GET /a HTTP/1.1\r\nHost: a\r\n\r\n") // weir keeps nothing from the previous request
 		c.wantResponse(308, "*")
 	}
 	f("127.0.0.0/8", "X-Forwarded-Proto: https\r\n", 200, "https")
@@ -135,7 +135,7 @@ func TestRedirectsBehindTLS(t *testing.T) {
 		"X-Forwarded-Proto: ws\r\n", "X-Forwarded-Proto:\r\n", "X-Forwarded-Scheme: https\r\n", "X_Forwarded_Proto: https\r\n", "Forwarded: proto=https\r\n"} {
 		f("127.0.0.0/8", fields, 308, "*")
 	}
-	f("192.0.2.0/24", "X-Forwarded-Proto: https\r\n", 308, "*") // whoever it is
+	f("192.0.2.0/24", "X-Forwarded-Proto: https\r\n", 308, "*") // the sender is not trusted
 
 	text = strings.Replace(text, "trust_forwarded: ['@sender']}", "proxy_protocol: edge}", 1) + "proxy_protocol: {edge: {rules: [{from: [10.0.0.0/8], header: require}]}}\n"
 	// weir ignores what a sender says about the scheme if trust lists only other kinds.
@@ -162,7 +162,7 @@ func TestRedirectsWithoutHost(t *testing.T) {
 	}
 }
 
-// An answer arrives whole however much of a body is on its way.
+// A response arrives whole, however many bytes of a body are on their way.
 func TestRedirectsOfUploads(t *testing.T) {
 	r, _, _ := newRedirected(t, nil)
 	c := r.dial("web")
@@ -203,7 +203,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	answered("GET", "APP.example.org.:80", path+"tok-EN_1", "tok-EN_1.thumb")
 	answered("GET", "app.example.org", path+"tok-EN_1?a=b", "tok-EN_1.thumb")
 	answered("HEAD", "app.example.org", path+"tok-EN_1", "")
-	answered("GET", "unrouted.example.org", path+"tok", "tok.thumb") // though its route redirects
+	answered("GET", "unrouted.example.org", path+"tok", "tok.thumb") // although its route redirects
 
 	refused := func(method, host, path string) {
 		t.Helper()
@@ -230,7 +230,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	}
 	challenges.mu.Unlock()
 
-	// What nobody here waits for goes where everything of the host goes.
+	// Requests with an unknown token follow the route of their host.
 	request("GET", "app.example.org", path+"of-the-backend")
 	serveOnce(app.accept(), ok("its own"))
 	c.wantResponse(200, "its own")
@@ -240,7 +240,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	}
 }
 
-// Over TLS nobody is asked: authorities are not told to look there.
+// Weir does not look up challenges over TLS: authorities do not use it.
 func TestChallengesAreForPlainHTTP(t *testing.T) {
 	r, _, challenges := newRedirected(t, nil)
 	c := r.dialTLS("tls", "moved.example.org", nil)
@@ -257,8 +257,7 @@ func TestChallengesAreForPlainHTTP(t *testing.T) {
 	none.record().want(t, "reason", "no_challenge")
 }
 
-// A look-up that takes its time holds up its own client and nobody else, and
-// does not keep a connection from being cut.
+// A slow look-up delays only its own client, and does not prevent a cut of the connection.
 func TestSlowChallenges(t *testing.T) {
 	block := make(chan struct{})
 	r, app, _ := newRedirected(t, block)
@@ -293,7 +292,7 @@ func TestHSTS(t *testing.T) {
 		s := app.accept()
 		serveOnce(s, response)
 		resp, _ := c.response("GET")
-		s.Close() // the next one may come before this is known to be idle
+		s.Close() // before the next request, weir must notice that the connection is idle
 		return resp.Header.Values("Strict-Transport-Security")
 	}
 	f := func(got []string, want ...string) {
@@ -310,7 +309,7 @@ func TestHSTS(t *testing.T) {
 	f(served(c, "app.example.org", "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), "max-age=31536000")
 	f(served(r.dialTLS("tls", "took.example.org", nil), "took.example.org", said), "max-age=0")
 	f(served(r.dialTLS("tls", "silent.example.org", nil), "silent.example.org", said), "max-age=1", "max-age=2; preload")
-	f(served(r.dial("web"), "took.example.org", ok(""))) // nobody heeds it there
+	f(served(r.dial("web"), "took.example.org", ok(""))) // clients ignore it there
 	f(served(r.dial("web"), "took.example.org", said), "max-age=1", "max-age=2; preload")
 
 	c.write("GET / HTTP/1.1\r\nHost: app.example.org\r\n\r\n")
@@ -321,7 +320,7 @@ func TestHSTS(t *testing.T) {
 		t.Errorf("it stands in %q", head)
 	}
 	s.write("nonsense\r\n\r\n")
-	f(c.wantResponse(502, "*").Header.Values("Strict-Transport-Security"), "max-age=31536000") // of weir's own
+	f(c.wantResponse(502, "*").Header.Values("Strict-Transport-Security"), "max-age=31536000") // generated by weir
 
 	c = r.dialTLS("tls", "moved.example.org", nil)
 	c.write("GET / HTTP/1.1\r\nHost: moved.example.org\r\n\r\n")

@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// reply answers a request that goes no further, shortly.
+// reply answers a request that weir does not forward, with a short text.
 func (x *exchange) reply(r *message.Refusal) {
 	if x.err == nil {
 		x.err = r
@@ -20,8 +20,8 @@ func (x *exchange) reply(r *message.Refusal) {
 	x.endReply(r.Detail + "\n")
 }
 
-// beginReply begins an answer in weir's own name, which endReply sends; fields
-// may be added between the two.
+// beginReply begins a response that weir generates. The caller may add fields and then calls
+// endReply, which sends the response.
 func (x *exchange) beginReply(status int, reason string) {
 	x.status, x.reason = status, reason
 	x.generate(reason)
@@ -47,16 +47,15 @@ func (x *exchange) endReply(body string) {
 	}
 }
 
-// writeHead gathers the head of a final response, or of a 101, for the client.
+// writeHead writes the head of a final response, or of a 101, to the output for the client.
 func (x *exchange) writeHead(res *message.Response) {
 	x.promise(res)
 	stampDate(res)
 	x.wire.WriteHead(&x.req, res, x.last())
 }
 
-// promise makes a response over TLS say what the route promises of it (HSTS),
-// whatever the endpoint says of that. Over anything else nobody would heed it
-// (RFC 6797, section 7.2).
+// promise sets HSTS in a response over TLS to the value of the route, and replaces the
+// endpoint's value. Without TLS, clients ignore HSTS (RFC 6797, section 7.2).
 func (x *exchange) promise(res *message.Response) {
 	if !x.security.Terminated() || x.route == nil || x.route.hsts == nil {
 		return

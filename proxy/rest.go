@@ -9,10 +9,10 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// resting is a parked connection that speaks HTTP/1.1: what its next session has
-// to know of it, and no more. It holds neither a table nor a goroutine. The
-// deadline of the wait it is parked with is the connection's read deadline, which
-// only a finished exchange moves: bytes that make no request win no time.
+// resting is a parked HTTP/1.1 connection: only the state that its next session needs. It holds
+// neither a table nor a goroutine. The read deadline of the connection is also the deadline of
+// its wait in the lot. Only a finished exchange moves this deadline, so bytes that form no
+// request cannot prolong the wait.
 type resting struct {
 	proxy    *Proxy
 	conn     *conn.Conn
@@ -25,13 +25,13 @@ type resting struct {
 	standing   *policy.Standing
 	own        *privates // nil: none
 
-	certified, served, headTimed bool  // as in the session
-	skipped                      int   // empty lines that came before the next request
+	certified, served, headTimed bool  // as in http1Session
+	skipped                      int   // empty lines that arrived before the next request
 	in, out                      int64 // as in http1Wire
 }
 
-// park leaves the connection without a goroutine, and returns true, unless that
-// cannot be done. From then on it is Wake's, and s is to be forgotten.
+// park leaves the connection without a goroutine and returns true, or returns false if that
+// is impossible. After park returns true, Wake owns the connection, and the caller forgets s.
 func (s *http1Session) park() bool {
 	r := s.resting
 	if r == nil {
@@ -41,7 +41,7 @@ func (s *http1Session) park() bool {
 		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, certFields: s.certFields, standing: s.standing,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
-		own := s.own // another session will use s soon
+		own := s.own // a copy, because another session will use s soon
 		r.own = &own
 	}
 	if s.tls != nil {
@@ -51,7 +51,7 @@ func (s *http1Session) park() bool {
 	return s.conn.Park(r, s.conn.ReadDeadline())
 }
 
-// Wake goes on with the connection: a request may have come, or its time is over.
+// Wake continues with the connection: a request may have come, or its deadline has passed.
 func (r *resting) Wake(why park.Reason) { go r.resume(why) }
 
 func (r *resting) resume(why park.Reason) {
@@ -61,7 +61,7 @@ func (r *resting) resume(why park.Reason) {
 		t, e = r.proxy.departedEdge(r.listener)
 	}
 	if !r.fits(e) {
-		r.close() // reloads have taken away what it was part of
+		r.close() // reloads have removed its listener
 		return
 	}
 	r.conn.WriteTimeout = e.timeouts.BodyIdle
@@ -70,13 +70,13 @@ func (r *resting) resume(why park.Reason) {
 	s.serveAll(r.conn.Woken(why))
 }
 
-// fits reports whether e can be the connection's listener, as it is now or was before reloads.
+// fits reports whether e can be the connection's listener: its protocol must fit the connection.
 func (r *resting) fits(e *edge) bool {
 	return e != nil && e.protocol != config.ProtocolTCP && e.protocol == config.ProtocolTLS == (r.tls != nil)
 }
 
-// wake makes s the session of a connection that was parked. Like begin, it
-// leaves nothing on the stack.
+// wake makes s the session of a connection that was parked. Like begin, it leaves nothing on
+// the stack.
 func (s *http1Session) wake(r *resting, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
 		table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),

@@ -17,8 +17,8 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// A parked client is one like any other: counted, served when it asks again, by
-// whatever session, and parked again.
+// A parked client is like any other client: weir counts it, serves its next request with any session,
+// and parks it again.
 func TestParkedClient(t *testing.T) {
 	long(t)
 	for _, text := range []string{plain, secure} {
@@ -55,7 +55,7 @@ func TestParkedClient(t *testing.T) {
 	}
 }
 
-// patient gives a peer time for connections that have to come to rest first.
+// patient gives a peer more time, because connections must come to rest first.
 func patient(p *peer) *peer {
 	p.SetDeadline(time.Now().Add(3 * patience))
 	return p
@@ -78,7 +78,7 @@ func (r *rig) wantOpen(n int) error {
 	return nil
 }
 
-// What was proved by a certificate is still known behind a rest.
+// After a rest, weir still knows the identity that a certificate proved.
 func TestParkedClientsCertificate(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()
@@ -89,12 +89,12 @@ func TestParkedClientsCertificate(t *testing.T) {
 		}
 		r.wantParked()
 	}
-	c.write("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", open) // of another policy
+	c.write("GET / HTTP/1.1\r\nHost: %s\r\n\r\n", open) // of a host with another policy
 	c.wantResponse(421, "this host needs a connection of its own, because its TLS settings differ from those of this connection\n")
 }
 
-// The limit of idle connections is counted from the last exchange, whatever
-// comes that is none: dripped bytes win no time.
+// The limit of idle connections counts from the last exchange. Single bytes that form no request do not
+// prolong it.
 func TestParkedClientsLimit(t *testing.T) {
 	long(t)
 	const limit = 3 * time.Second
@@ -129,7 +129,7 @@ func TestParkedClientsLimit(t *testing.T) {
 	})
 }
 
-// A parked client that sends empty lines is parked again, and they are counted.
+// A parked client that sends empty lines is parked again, and weir counts the empty lines.
 func TestParkedClientsEmptyLines(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, nil, "@app", e.address)
@@ -148,8 +148,8 @@ func TestParkedClientsEmptyLines(t *testing.T) {
 	c.wantResponse(400, "*")
 }
 
-// A request's head that comes in pieces has its own limit, and is answered as
-// such, also where the first piece came to a parked connection.
+// A request's head in pieces has its own time limit and its own response when the time is over, also if
+// the first piece came to a parked connection.
 func TestParkedClientsSlowHead(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = 1500 * time.Millisecond }, "@app", e.address)
@@ -164,8 +164,8 @@ func TestParkedClientsSlowHead(t *testing.T) {
 	r.record().want(t, "status", 408, "reason", "slow_head")
 }
 
-// One that says nothing is parked before its first request, too, and what may
-// begin a connection may begin that one.
+// A connection without bytes is parked before its first request, too. Its first bytes may then be
+// those of any protocol that may begin a connection.
 func TestParkedBeforeTheFirstRequest(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, secure2, nil, "@app", e.address)
@@ -181,12 +181,12 @@ func TestParkedBeforeTheFirstRequest(t *testing.T) {
 	two.want2(id, 200, "y")
 	r.record().want(t, "http_version", "2")
 	r.wantParked()
-	c.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") // too late to begin with
+	c.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") // too late for the preface
 	c.wantResponse(505, "*")
 	r.record()
 }
 
-// What ends connections ends parked ones.
+// The events that end connections also end parked ones.
 func TestParkedClientIsCut(t *testing.T) {
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
@@ -202,7 +202,7 @@ func TestParkedClientIsCut(t *testing.T) {
 	}
 }
 
-// Parked clients keep no table that a reload replaced.
+// Parked clients keep no table that a reload has replaced.
 func TestParkedClientsHoldNoTable(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, secure2, nil, "@app", e.address)
@@ -211,7 +211,7 @@ func TestParkedClientsHoldNoTable(t *testing.T) {
 	a.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	s := serveOnce(patient(e.accept()), ok("x"))
 	a.wantResponse(200, "x")
-	r.record() // and the endpoint's connection can be used again
+	r.record() // the endpoint's connection can be used again
 	id := two.request(true, "/")
 	serveOnce(s, ok("y"))
 	two.want2(id, 200, "y")
@@ -231,8 +231,7 @@ func TestParkedClientsHoldNoTable(t *testing.T) {
 	a.wantResponse(200, "z")
 }
 
-// A client on a listener that reloads take away, or make one of another
-// protocol, gets its answer once more.
+// If reloads remove a listener or change its protocol, a client on the listener gets one more response.
 func TestParkedClientsListenerGoes(t *testing.T) {
 	const web = "  web: {address: '@1', protocol: http, http2: {prior_knowledge: true}}\n"
 	f := func(now ...string) {
@@ -258,8 +257,8 @@ func TestParkedClientsListenerGoes(t *testing.T) {
 	f(web, "  web: {address: '@1', protocol: tls}\n")
 }
 
-// A listener that was taken away is forgotten when nobody can need it any more,
-// and holds no other one of its table.
+// Weir forgets a removed listener when no connection can need it any more. The listener does not keep
+// other listeners of its table in memory.
 func TestDepartedListenersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Proxy{Metrics: NewMetrics(prometheus.NewRegistry())}
@@ -300,8 +299,8 @@ func TestDepartedListenersAreForgotten(t *testing.T) {
 	})
 }
 
-// A connection that speaks HTTP/2 is parked once nothing runs on it, is told to
-// go while it is parked, and answers what is no request without winning time.
+// An HTTP/2 connection is parked when no exchange runs on it. A drain sends GOAWAY on a parked
+// connection. Frames other than requests get an answer, but do not prolong the deadline.
 func TestParkedHTTP2(t *testing.T) {
 	long(t)
 	for _, listener := range wires2 {
@@ -318,7 +317,7 @@ func TestParkedHTTP2(t *testing.T) {
 			if r.only().Polled() {
 				t.Error("the runtime's poller has the connection")
 			}
-			c.alive() // which wakes it
+			c.alive() // the PING wakes it
 			r.wantParked()
 			id = c.request(true, path)
 			serveOnce(s, ok("y"))
@@ -332,8 +331,8 @@ func TestParkedHTTP2(t *testing.T) {
 	}
 }
 
-// An exchange that takes longer than the linger keeps its connection from being
-// parked, until it has ended.
+// An exchange that takes longer than the linger prevents its connection from being parked until the
+// exchange has ended.
 func TestParkedBehindALongExchange(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -353,8 +352,8 @@ func TestParkedBehindALongExchange(t *testing.T) {
 	r.record()
 }
 
-// The limit of idle connections ends parked ones, in two steps as HTTP/2 wants
-// it, and neither PINGs nor the beginning of a record win time.
+// The limit of idle connections ends parked ones, in two steps as HTTP/2 requires. Neither PINGs nor the
+// beginning of a record prolong it.
 func TestParkedHTTP2Limit(t *testing.T) {
 	long(t)
 	const limit = 3 * time.Second
@@ -376,12 +375,12 @@ func TestParkedHTTP2Limit(t *testing.T) {
 	f(func(*client2) {})
 	f(func(c *client2) { c.alive() })
 	f(func(c *client2) {
-		c.alive() // and nothing more is said in records
+		c.alive() // after that, only the beginning of a record
 		c.Conn.(*tls.Conn).NetConn().Write([]byte{23, 3, 3, 0})
 	})
 }
 
-// A connection that is cut while it is parked ends at once, and so does one whose client goes.
+// A parked connection ends at once if weir cuts it, or if its client ends it.
 func TestParkedHTTP2IsCut(t *testing.T) {
 	for _, listener := range wires2 {
 		r, _ := newRig2(t, nil)

@@ -23,8 +23,8 @@ func idleConnection(r *rig, e *endpoint) (*peer, *peer) {
 	return c, s
 }
 
-// An idle connection that the endpoint closed, or spoke on, is never used: no
-// request fails for it, whatever its method, and nothing said unasked is an answer.
+// Weir never uses an idle connection that the endpoint has closed or sent bytes on. No request fails
+// because of it, whatever its method, and unrequested bytes never become a response.
 func TestIdleConnectionThatEnded(t *testing.T) {
 	for name, end := range map[string]func(*peer){
 		"closed": func(s *peer) { s.Close() },
@@ -38,7 +38,7 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 				r, e := newPlain(t, nil)
 				c, s := idleConnection(r, e)
 				end(s)
-				time.Sleep(10 * time.Millisecond) // it arrives
+				time.Sleep(10 * time.Millisecond) // until the bytes arrive
 				c.write(request)
 				s = e.accept()
 				if s.head(); strings.HasPrefix(request, "POST /up") {
@@ -52,7 +52,7 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 	}
 }
 
-// The answer may be followed by what nobody asked for: that connection is not used again.
+// If unrequested bytes follow the response, weir does not use the connection again.
 func TestEndpointThatSaysTooMuch(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
@@ -73,8 +73,8 @@ func TestEndpointThatSaysTooMuch(t *testing.T) {
 	d.wantResponse(200, "mine")
 }
 
-// A connection that ends after it was sent a request, before any byte of the
-// response: once more, where that is allowed.
+// A connection ends after weir sent a request, before any byte of the response. Weir sends the request
+// once more, if that is allowed.
 func TestRetryOfReusedConnections(t *testing.T) {
 	f := func(request, body, before string, retried bool) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestRetryOfReusedConnections(t *testing.T) {
 		s.write(ok("again"))
 		c.wantResponse(200, "again")
 		r.record().want(t, "status", 200, "retries", 1, "reason", nil, "error", nil)
-		c.write(request) // and never twice
+		c.write(request) // and never for a second time
 		s.head()
 		s.Close()
 		s = e.accept()
@@ -112,14 +112,14 @@ func TestRetryOfReusedConnections(t *testing.T) {
 	}
 	f(get, "", "", true)
 	f("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "", "", true)
-	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", true) // the body is still there
+	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", true) // weir still has the body
 	f("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", "", "", true)
 	f("POST / HTTP/1.1\r\nHost: a\r\n\r\n", "", "", false)
 	f("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "", "", false)
 	f("PATCH / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "", "", false)
-	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", "x", "", false) // the body is consumed
+	f("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", "x", "", false) // weir no longer has the body
 	f(get, "", "H", false)                                                      // the response has begun
-	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                       // and so it has here
+	f(get, "", "HTTP/1.1 103 Early Hints\r\n\r\n", false)                       // the same with an informational response
 }
 
 const two = `
@@ -134,7 +134,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 	c := r.dial("web")
 	retries := 0
 	for range 3 {
-		for _, request := range []string{get, post(1) + "x"} { // nothing was sent, so it may be any request
+		for _, request := range []string{get, post(1) + "x"} { // weir has sent nothing: any request may be repeated
 			c.write(request)
 			c.wantResponse(200, "*")
 			rec := r.record()
@@ -142,7 +142,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 			retries += int(rec["retries"].(int64))
 		}
 	}
-	c.write(post(1)) // nor was anything of a body read
+	c.write(post(1)) // nor has weir read anything of a body
 	time.Sleep(10 * time.Millisecond)
 	c.write("x")
 	c.wantResponse(200, "/up x")
@@ -152,7 +152,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 	}
 }
 
-// With one endpoint, a connect failure tries it again, within attempts.
+// With one endpoint, weir tries a failed connect again at the same endpoint, within attempts.
 func TestConnectFailureOfAll(t *testing.T) {
 	r := newRig(t, plain, nil, "@app", refusedAddress(t))
 	c := r.dial("web")
@@ -163,7 +163,7 @@ func TestConnectFailureOfAll(t *testing.T) {
 		}
 		r.record().want(t, "status", 502, "reason", "connect", "retries", 2)
 	}
-	c.write(post(1)) // the body is not there to be skipped
+	c.write(post(1)) // the body has not arrived, so weir cannot skip it
 	if resp := c.wantResponse(502, "*"); !resp.Close {
 		t.Error("the connection goes on")
 	}
@@ -224,7 +224,7 @@ func TestQueue(t *testing.T) {
 	s.write(ok("1"))
 	first.wantResponse(200, "1")
 	r.record().want(t, "status", 200, "target", "/first")
-	s.head() // the second one, whose response_head begins now and not when it came
+	s.head() // the second request, whose response_head begins now and not at its arrival
 	time.Sleep(2100 * time.Millisecond)
 	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
 	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
@@ -237,7 +237,7 @@ func TestQueue(t *testing.T) {
 	r.record().want(t, "status", 200, "target", "/second")
 }
 
-// A backend that wants PROXY headers gets a connection for each client.
+// A backend with PROXY headers gets a connection for each client.
 func TestSendProxyConnectionsAreNotShared(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, strings.Replace(plain, "endpoints:", "send_proxy: v1, endpoints:", 1), nil, "@app", e.address)
@@ -255,7 +255,7 @@ func TestSendProxyConnectionsAreNotShared(t *testing.T) {
 	}
 }
 
-// What the pool keeps serves many clients, one after the other.
+// A pooled connection serves many clients, one after the other.
 func TestPoolIsShared(t *testing.T) {
 	r, e := newPlain(t, nil)
 	_, s := idleConnection(r, e)
@@ -272,7 +272,7 @@ func TestPoolIsShared(t *testing.T) {
 	e.untouched()
 }
 
-// Endpoints that restart under load: a GET never fails for it.
+// Endpoints restart under load: a GET never fails because of that.
 func TestEndpointsThatClose(t *testing.T) {
 	e := newEndpoint(t)
 	// On a slow machine nearly every exchange may find its connection just closed.
@@ -283,7 +283,7 @@ func TestEndpointsThatClose(t *testing.T) {
 	go func() {
 		for {
 			select {
-			case s := <-e.conns: // says keep-alive, and closes
+			case s := <-e.conns: // announces keep-alive, and closes
 				if _, err := http.ReadRequest(s.r); err == nil {
 					io.WriteString(s.Conn, ok("x"))
 				}

@@ -19,25 +19,25 @@ import (
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
-// pod is an endpoint that comes, serves and goes.
+// pod is an endpoint that starts, serves and stops.
 type pod struct {
 	address string
 	seen    *podsSeen
 	ln      net.Listener
 	running sync.WaitGroup
 
-	leaving atomic.Bool // answers once more on each connection and closes it
-	rude    atomic.Bool // reads a request and hangs up
+	leaving atomic.Bool // sends one more response on each connection and closes it
+	rude    atomic.Bool // reads a request and closes the connection
 
 	mu   sync.Mutex
-	open map[net.Conn]bool // and whether it is idle
+	open map[net.Conn]bool // the value: whether the connection is idle
 }
 
-// podsSeen is what all pods of a test have seen.
+// podsSeen is the data that all pods of a test have recorded.
 type podsSeen struct {
 	mu     sync.Mutex
-	served map[string]int // requests by what they are called
-	hungUp atomic.Int64   // connections that ended under a request, or could have
+	served map[string]int // requests by their names
+	hungUp atomic.Int64   // connections that ended during a request, or might have
 }
 
 func newPod(t *testing.T, c *podsSeen) *pod {
@@ -107,7 +107,7 @@ func (p *pod) serve(nc net.Conn) {
 	}
 }
 
-// closeIdle closes what is idle, as servers do that end, whoever may be about to use it.
+// closeIdle closes the idle connections, as a server does at its end, even if weir is about to use them.
 func (p *pod) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *pod) closeIdle() {
 	}
 }
 
-// end closes all there is, and what the kernel took that nobody has seen yet.
+// end closes all connections, and the connections that the kernel has accepted but the pod has not.
 func (p *pod) end() {
 	p.ln.Close()
 	p.mu.Lock()
@@ -131,20 +131,20 @@ func (p *pod) end() {
 	p.running.Wait()
 }
 
-// clients is how many of them there are.
+// clients is the number of clients.
 const clients = 8
 
-// load is clients that send requests one after the other.
+// load is a set of clients that send requests one after the other.
 type load struct {
 	t       *testing.T
 	done    atomic.Int64 // requests
-	lost    atomic.Int64 // of which those that may not be repeated
+	lost    atomic.Int64 // requests that may not be repeated and were lost
 	stop    chan struct{}
 	clients sync.WaitGroup
 }
 
-// newLoad starts clients, half of which send what may be repeated. mayLose says
-// that the others' requests may be lost.
+// newLoad starts clients. Half of them send requests that may be repeated. mayLose: the requests of the
+// others may be lost.
 func newLoad(r *rig, t *testing.T, mayLose bool) *load {
 	l := &load{t: t, stop: make(chan struct{})}
 	for i := range clients {
@@ -196,7 +196,7 @@ func (l *load) run(r *rig, client int, method string, mayLose bool) {
 	}
 }
 
-// more waits until that many more requests were answered.
+// more waits until the clients have received that many more responses.
 func (l *load) more(n int64) {
 	l.t.Helper()
 	want := l.done.Load() + n
@@ -267,9 +267,8 @@ func newRollout(t *testing.T, balance, protocol string, mayLose bool, addresses 
 	return o
 }
 
-// Pods that are replaced lose no request, of whatever method, as long as each of
-// them answers what it took. That some of those who are said to be ready are
-// gone already is no matter.
+// Replacing pods loses no request, of any method, as long as each pod answers the requests that it has
+// accepted. It does not matter that some pods that are reported as ready have already stopped.
 func TestRolloutLosesNothing(t *testing.T) {
 	for _, balance := range []string{"least_requests", "round_robin", "hash"} {
 		t.Run(balance, func(t *testing.T) {
@@ -289,11 +288,11 @@ func TestRolloutLosesNothing(t *testing.T) {
 				o.remove(old.address)
 				o.remove(gone)
 			}
-			for _, p := range pods { // and at last all of them at once, with one that follows
+			for _, p := range pods { // at last all of them at once, with one successor
 				p.leaving.Store(true)
 				o.terminate(p.address)
 			}
-			o.load.more(20) // they are all there is
+			o.load.more(20) // there are no other pods
 			last := newPod(t, c)
 			o.add(last.address)
 			o.load.more(50)
@@ -311,8 +310,8 @@ func TestRolloutLosesNothing(t *testing.T) {
 	}
 }
 
-// Most endpoints are gone and nobody was told: what was not sent goes elsewhere,
-// however many refuse.
+// Most endpoints have stopped, and weir does not know it yet. Weir sends unsent requests elsewhere, however
+// many endpoints refuse.
 func TestPodsThatRefuse(t *testing.T) {
 	c := &podsSeen{served: map[string]int{}}
 	addresses := []string{newPod(t, c).address}
@@ -323,8 +322,8 @@ func TestPodsThatRefuse(t *testing.T) {
 	o.load.more(200)
 }
 
-// Pods that hang up at the worst moment: what may be repeated is not lost, and
-// what may not is not repeated.
+// Pods close connections at the worst moment. Requests that may be repeated are not lost, and other
+// requests are not repeated.
 func TestRolloutOfRudePods(t *testing.T) {
 	c := &podsSeen{served: map[string]int{}}
 	pods := []*pod{newPod(t, c), newPod(t, c), newPod(t, c), newPod(t, c)}
@@ -336,7 +335,7 @@ func TestRolloutOfRudePods(t *testing.T) {
 		pods = append(pods[1:], fresh)
 		old.closeIdle()
 		o.load.more(20)
-		old.rude.Store(true) // what came by an idle connection, and what came by a new one
+		old.rude.Store(true) // requests over idle connections, and requests over new ones
 		o.load.more(20)
 		o.terminate(old.address)
 		old.end()
@@ -354,7 +353,7 @@ func TestRolloutOfRudePods(t *testing.T) {
 	}
 }
 
-// By HTTP/2 servers say goodbye: nothing is lost, of whatever method.
+// With HTTP/2, servers send GOAWAY: no request is lost, of any method.
 func TestRolloutByHTTP2(t *testing.T) {
 	start := func() (address string, shutdown func()) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -389,7 +388,7 @@ func TestRolloutByHTTP2(t *testing.T) {
 		o.add(fresh)
 		o.load.more(20)
 		ending := make(chan struct{})
-		go func() { ends[0](); close(ending) }() // before anybody is told
+		go func() { ends[0](); close(ending) }() // before weir learns of it
 		o.load.more(20)
 		o.terminate(old)
 		<-ending
@@ -397,10 +396,10 @@ func TestRolloutByHTTP2(t *testing.T) {
 		o.remove(old)
 		ends = append(ends[1:], end)
 	}
-	o.load.end() // before the last ones go
+	o.load.end() // before the last pods stop
 }
 
-// What was not sent may be sent again, whatever it is.
+// A request that was not sent may be sent again, whatever its method.
 func TestNoteUnsent(t *testing.T) {
 	f := func(was trouble, wrote int64, u *upload, want trouble) {
 		t.Helper()
@@ -419,12 +418,11 @@ func TestNoteUnsent(t *testing.T) {
 	f(clientGone, 0, nil, clientGone)
 	f(none, 0, nil, none)
 	f(unanswered, 0, &upload{}, stale)
-	f(unanswered, 0, &upload{bytes: 1}, unanswered) // which nobody kept
+	f(unanswered, 0, &upload{bytes: 1}, unanswered) // weir has not kept the body
 	f(unanswered, 0, &upload{err: io.EOF}, unanswered)
 }
 
-// Near endpoints that are gone are no reason for an error while there is one
-// that is ready anywhere.
+// If near endpoints have stopped, no request fails as long as another endpoint anywhere is ready.
 func TestNearEndpointsThatAreGone(t *testing.T) {
 	far := newHandler(t, echo)
 	const text = `

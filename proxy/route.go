@@ -11,8 +11,8 @@ import (
 
 var (
 	refuseNoRoute = &message.Refusal{Status: 404, Reason: "no_route", Detail: "no route matches the host and path"}
-	// A connection is made for one TLS policy; a request that wants another
-	// one's protection has to come over a connection of its own (RFC 9110, section 15.5.20).
+	// A connection is made for one TLS policy. A request for a host with another policy needs
+	// another connection (RFC 9110, section 15.5.20).
 	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
 )
 
@@ -22,8 +22,8 @@ var refuseRevoked = &message.Refusal{Status: 421, Reason: "revoked", Detail: "th
 // maxHost is the longest host name (RFC 1035), with a port.
 const maxHost = 253 + 6
 
-// lookup finds what the listener does for a host as a client wrote it: case, a
-// trailing dot and the port do not matter. nil: nothing.
+// lookup finds the listener's host for a host as a client wrote it. Case, a trailing dot and
+// the port do not matter. nil: none.
 func (e *edge) lookup(name []byte) *host {
 	var buf [maxHost]byte
 	key := normalHost(buf[:0], name)
@@ -40,8 +40,8 @@ func (e *edge) lookup(name []byte) *host {
 	return e.any
 }
 
-// normalHost appends name in lower case without port and trailing dot. A name
-// that is too long to be one comes out empty.
+// normalHost appends name in lower case, without port and trailing dot. If name is too long
+// for a host name, it appends nothing.
 func normalHost(buf, name []byte) []byte {
 	if len(name) > maxHost {
 		return buf
@@ -59,7 +59,7 @@ func normalHost(buf, name []byte) []byte {
 	return buf
 }
 
-// withoutPort cuts the port from an authority; an IPv6 address loses its brackets.
+// withoutPort removes the port from an authority, and the brackets from an IPv6 address.
 func withoutPort(name []byte) []byte {
 	if len(name) > 0 && name[0] == '[' {
 		if end := bytes.IndexByte(name, ']'); end > 0 {
@@ -72,7 +72,7 @@ func withoutPort(name []byte) []byte {
 	return name
 }
 
-// match finds the route of a path: the longest of the host's that matches.
+// match finds the route of a path: the first path of the host that matches, in the order of sort.
 func (h *host) match(p []byte) *Route {
 	for i := range h.paths {
 		if matches(&h.paths[i].Path, p) {
@@ -82,8 +82,8 @@ func (h *host) match(p []byte) *Route {
 	return nil
 }
 
-// matches reports whether p is the exact path, or lies at or under the prefix.
-// "/" is everyone's prefix, the "*" of OPTIONS included.
+// matches reports whether p is the exact path, or equals the prefix or lies under it. The
+// prefix "/" matches every path, and also the "*" of OPTIONS.
 func matches(c *config.Path, p []byte) bool {
 	return matchesText(c, p) || c.Closed && mayMatch(c, p)
 }
@@ -104,10 +104,10 @@ func matchesText(c *config.Path, p []byte) bool {
 // mayMatch reports whether an endpoint may treat p as a path that c closes: with escapes
 // decoded, slashes merged, and letters in another case.
 func mayMatch(c *config.Path, p []byte) bool {
-	seen, last := 0, byte(0) // of c's value
+	seen, last := 0, byte(0) // bytes of c's value that matched; the last byte of p
 	for i := 0; i < len(p); i++ {
 		b := p[i]
-		if b == '%' && i+2 < len(p) { // message.AmbiguousPath refused what is no escape
+		if b == '%' && i+2 < len(p) { // message.AmbiguousPath has refused invalid escapes
 			b = unhex(p[i+1])<<4 | unhex(p[i+2])
 			i += 2
 		}
@@ -126,7 +126,7 @@ func mayMatch(c *config.Path, p []byte) bool {
 	return seen == len(c.Value)
 }
 
-// unhex is the value of a hexadecimal digit.
+// unhex returns the value of a hexadecimal digit.
 func unhex(c byte) byte {
 	if c <= '9' {
 		return c - '0'
@@ -141,8 +141,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// policyFor is the policy that holds for a host and a client, after `from`. The name
-// that the client sent as SNI is empty if it sent none.
+// policyFor returns the policy for a host and a client, with regard to `from`. sni is the name
+// that the client sent as SNI, or empty.
 func (e *edge) policyFor(h *host, sni string, client netip.Addr) *policy.Policy {
 	p := e.policyOf(h, sni)
 	if p == nil || !p.Allows(client) {
@@ -151,7 +151,7 @@ func (e *edge) policyFor(h *host, sni string, client netip.Addr) *policy.Policy 
 	return p
 }
 
-// policyOf is the policy that holds for a host and the clients in its `from`; nil: the fallback.
+// policyOf returns the policy for a host and the clients in its `from`; nil: the fallback.
 func (e *edge) policyOf(h *host, sni string) *policy.Policy {
 	switch {
 	case sni == "" && (h == nil || h == e.any):
@@ -162,21 +162,22 @@ func (e *edge) policyOf(h *host, sni string) *policy.Policy {
 	return nil
 }
 
-// carries returns true if the connection may have requests of the host.
+// carries returns true if requests for the host may come over the connection.
 func (x *exchange) carries(h *host) bool {
 	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.security.SNI, x.origin.Client.Addr()).Scope == x.security.Policy.Scope)
 }
 
-// misdirected ends the connection with this exchange if the connection was opened for the host:
-// of a client without SNI, for the route without hosts. A reload has changed the host since. Many
-// clients open no other connection because of a 421, and would get 421 for each request.
+// misdirected ends the connection with this exchange if the connection was opened for the same
+// host, and a reload has changed the host since. A connection without SNI was opened for the
+// route without hosts. Many clients do not open another connection after a 421; they would get
+// 421 for every request.
 func (x *exchange) misdirected(h *host) {
 	if h == x.edge.lookup([]byte(x.security.SNI)) {
 		x.ended, x.outlived = true, true
 	}
 }
 
-// routeOf finds the request's route, or why there is none.
+// routeOf returns the request's route, or the refusal if there is none.
 func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 	h := x.edge.lookup(req.Bytes(req.Host))
 	if h == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// tableOf builds the table of a configuration without anything behind it.
+// tableOf builds the table of a configuration, without real backends.
 func tableOf(t testing.TB, text string) *Table {
 	t.Helper()
 	cfg, err := config.Parse("test", []byte(text), nil)
@@ -32,7 +32,7 @@ func tableOf(t testing.TB, text string) *Table {
 	return table
 }
 
-// routed is the name of the route for a host and path on a listener, or "".
+// routed returns the name of the route for a host and path on a listener, or "".
 func (t *Table) routed(listener, host, path string) string {
 	s := &exchange{clientSide: clientSide{edge: t.edges[listener]}}
 	req := new(message.Request)
@@ -73,10 +73,10 @@ func TestRoutes(t *testing.T) {
 	f("app.example.org", "/", "app")
 	f("www.example.org", "/any", "wild")
 	f("a.dev.example.org", "/only", "deep")
-	f("a.dev.example.org", "/any", "") // its host has no such path, and that decides
+	f("a.dev.example.org", "/any", "") // its host has no such path, and the host decides
 	f("a.b.dev.example.org", "/any", "any")
-	f("example.org", "/any", "any") // a wildcard is never the apex
-	f("a.b.example.org", "/", "")   // nor two labels
+	f("example.org", "/any", "any") // a wildcard does not match the apex
+	f("a.b.example.org", "/", "")   // nor names with two more labels
 	f(".example.org", "/", "")
 	f("", "/any", "any")
 	f("unknown", "/any", "any")
@@ -107,7 +107,7 @@ func TestRoutes(t *testing.T) {
 	f("app.example.org", "/trailing/x", "app-api-v2")
 	f("app.example.org", "/trailing/", "app-api-v2")
 	f("app.example.org", "/trailing", "app")
-	// What an endpoint may take for a border is none.
+	// A byte that only an endpoint may take for a border is not a border.
 	f("app.example.org", "/api%2fv2", "app")
 	f("app.example.org", "/api%2Fx", "app")
 	f("app.example.org", "//api", "app")
@@ -149,7 +149,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// onePathEach are n routes of two paths for each host.
+// onePathEach returns n routes, with two paths for each host.
 func onePathEach(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -188,14 +188,14 @@ backends:
   raw: {protocol: tcp, endpoints: ['@app']}
 `
 
-// A connection is made for one policy: requests for hosts of another are 421.
+// A connection is made for one policy: requests for hosts with another policy get 421.
 func TestMisdirected(t *testing.T) {
 	app := newHandler(t, echo)
 	r := newRig(t, misdirection, nil, "@app", app)
 	f := func(sni, host string, want int) {
 		t.Helper()
 		c := r.dialTLS("tls", sni, nil)
-		for range 2 { // the connection goes on after a 421
+		for range 2 { // the connection continues after a 421
 			c.write("GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 			resp, _ := c.response("GET")
 			if resp.StatusCode != want {
@@ -206,12 +206,12 @@ func TestMisdirected(t *testing.T) {
 		}
 		c.Close()
 	}
-	for _, sni := range []string{"plain1", "unknown", "far", ""} { // all get default
+	for _, sni := range []string{"plain1", "unknown", "far", ""} { // all have the policy default
 		f(sni, "plain1", 200)
 		f(sni, "PLAIN2.:443", 200)
 		f(sni, "strict1", 421)
 		f(sni, "near", 421)
-		f(sni, "far", 200) // from another network it is default
+		f(sni, "far", 200) // from another network the policy is default
 		f(sni, "through", 421)
 		f(sni, "nowhere", 404)
 	}
@@ -226,13 +226,13 @@ func TestMisdirected(t *testing.T) {
 	f("near", "far", 421)
 	f("near", "strict1", 421)
 
-	c := r.dial("web") // there is no policy to miss without TLS
+	c := r.dial("web") // without TLS, no policy can differ
 	c.write("GET /x HTTP/1.1\r\nHost: plain1\r\n\r\n")
 	c.wantResponse(200, "/x ")
 }
 
-// A reload that gives a host another policy, or the policy another content,
-// makes old connections unfit for it.
+// If a reload gives a host another policy, or gives the policy another content, old connections cannot
+// serve the host any more.
 func TestMisdirectedAfterReload(t *testing.T) {
 	app := newHandler(t, echo)
 	ca := writeCA(t)
@@ -263,7 +263,7 @@ backends: {app: {endpoints: ['@app']}}
 			t.Errorf("%s: %d ends the connection", host, want)
 		}
 	}
-	end := func(c *peer, host string) { // it is the host that the connection was made for
+	end := func(c *peer, host string) { // the connection was made for this host
 		t.Helper()
 		if !last(c, host, 421) {
 			t.Errorf("%s: the connection goes on", host)
@@ -273,11 +273,11 @@ backends: {app: {endpoints: ['@app']}}
 	ask(own, "a", 200)
 	ask(a, "a", 200)
 	ask(b, "b", 200)
-	r.load(text, nil, "@app", app, "@auth", "") // nothing changes
+	r.load(text, nil, "@app", app, "@auth", "") // the reload changes nothing
 	ask(a, "a", 200)
 	ask(b, "b", 200)
 	r.load(text, nil, "@app", app, "@auth", ", client_auth: {mode: require, ca: "+ca.file+"}")
-	end(own, "a") // was never asked for a certificate
+	end(own, "a") // weir never requested a certificate on it
 	ask(a, "b", 421)
 	ask(b, "b", 200)
 	r.load(strings.Replace(text, "hosts: [b]", "hosts: [b], tls_policy: strict", 1), nil, "@app", app, "@auth", "")
@@ -286,8 +286,8 @@ backends: {app: {endpoints: ['@app']}}
 	ask(a, "b", 200)
 }
 
-// A listener that becomes a TLS one must not serve what its plain connections
-// ask for now that it wants TLS, and client certificates, for it.
+// If a listener becomes a TLS listener, its old plain connections must not reach routes that now require
+// TLS and client certificates.
 func TestListenerBecomesTLS(t *testing.T) {
 	app := newHandler(t, echo)
 	r := newRig(t, plain, nil, "@app", app)
@@ -302,7 +302,7 @@ routes: [{listeners: [web], backend: secret}]
 backends: {secret: {endpoints: ['@secret']}}
 `, nil, "@secret", secret.address)
 	c.write("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n")
-	if resp := c.wantResponse(200, "/2 "); !resp.Close { // by the old route, and no more
+	if resp := c.wantResponse(200, "/2 "); !resp.Close { // by the old route, and only once
 		t.Error("the connection goes on")
 	}
 	c.wantEnd(false)
@@ -328,7 +328,7 @@ func TestNoRoute(t *testing.T) {
 			t.Error(resp)
 		}
 	}
-	eventually(t, "all are counted", func() error { // a moment after they are answered
+	eventually(t, "all are counted", func() error { // weir counts a request shortly after the response
 		if n := r.counter("weir_http_requests_total", "route", "", "code", "404"); n != 5 {
 			return fmt.Errorf("%v requests without a route", n)
 		}
@@ -337,7 +337,8 @@ func TestNoRoute(t *testing.T) {
 	e.untouched()
 }
 
-// Of two that are as long, whoever has the very spelling goes before what another closes in any.
+// Of two equally long paths, the path with the exact spelling comes before a path that is closed in every
+// spelling.
 func TestSpellingGoesBeforeClosed(t *testing.T) {
 	for _, paths := range [][]config.Path{
 		{{Value: "/ADMIN", Closed: true}, {Value: "/admin"}, {Value: "/"}},
@@ -356,7 +357,7 @@ func TestSpellingGoesBeforeClosed(t *testing.T) {
 	}
 }
 
-// What is closed is so by every way of writing it that an endpoint may take for the same.
+// A closed path is closed in every spelling that an endpoint may take for the same path.
 func TestClosedPaths(t *testing.T) {
 	f := func(c config.Path, path string, want bool) {
 		t.Helper()
@@ -392,6 +393,6 @@ func TestClosedPaths(t *testing.T) {
 	}
 	f(config.Path{Exact: true, Value: "/"}, "//", true)
 	f(config.Path{Exact: true, Value: "/"}, "/x", false)
-	f(config.Path{Value: "/a%20b"}, "/a%20b/c", true) // as it is written, too
+	f(config.Path{Value: "/a%20b"}, "/a%20b/c", true) // also as it is written
 	f(config.Path{Value: "/é"}, "/%c3%a9", true)
 }

@@ -31,7 +31,7 @@ func newSecurity(tc *tls.Conn, sni string, under *policy.Policy) Security {
 	return s
 }
 
-// Terminated reports whether weir terminates TLS, also if the handshake failed.
+// Terminated reports whether weir terminates TLS, even if the handshake failed.
 func (s *Security) Terminated() bool { return s.tls != nil }
 
 // State returns the state of the TLS connection. It needs Terminated.

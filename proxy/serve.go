@@ -7,9 +7,9 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Serve takes over a connection whose header is through, and closes it, a
-// tunnel's perhaps long after it returned: nobody waits for those. A panic ends
-// the connection and no other: Panicked is told.
+// Serve takes over a connection whose PROXY header has been read, and closes it. It may return
+// long before a tunnel ends; the tunnel closes its connection itself. A panic ends this
+// connection and no other, and Serve calls Panicked.
 func (p *Proxy) Serve(c *conn.Conn, listener string) {
 	defer p.rescue(c, listener)
 	t, e := p.edge(listener)
@@ -29,15 +29,15 @@ func (p *Proxy) Serve(c *conn.Conn, listener string) {
 	}
 }
 
-// rescue ends a connection whose goroutine panics. The client is reset, so that
-// it takes nothing it got for a whole.
+// rescue ends a connection whose goroutine panics. It resets the connection, so that the
+// client does not take an incomplete response for complete.
 func (p *Proxy) rescue(c *conn.Conn, listener string) {
 	value := recover()
 	if value == nil {
 		return
 	}
 	stack := debug.Stack()
-	c.Cut() // and the endpoint's connection, if it has one
+	c.Cut() // also cuts the connection to the endpoint, if there is one
 	c.Abort()
 	c.Close()
 	if p.Panicked != nil {
@@ -45,8 +45,9 @@ func (p *Proxy) rescue(c *conn.Conn, listener string) {
 	}
 }
 
-// edge finds the listener in the current table, or in the last that had it: what a
-// listener took before a reload removed it is served for one exchange or tunnel.
+// edge finds the listener in the current table, or else in the last table that contained it.
+// Weir serves one exchange or tunnel on a connection that a listener accepted before a reload
+// removed the listener.
 func (p *Proxy) edge(listener string) (*Table, *edge) {
 	t := p.table.Load()
 	if e := t.edges[listener]; e != nil {
@@ -55,7 +56,7 @@ func (p *Proxy) edge(listener string) (*Table, *edge) {
 	return p.departedEdge(listener)
 }
 
-// departedEdge finds a listener that was taken away, or became another.
+// departedEdge finds a listener that a reload removed, or whose protocol a reload changed.
 func (p *Proxy) departedEdge(listener string) (*Table, *edge) {
 	all := p.departed.Load()
 	if all == nil || (*all)[listener].table == nil {
@@ -65,12 +66,12 @@ func (p *Proxy) departedEdge(listener string) (*Table, *edge) {
 	return t, t.edges[listener]
 }
 
-// refuse ends a connection that cannot be served. Nothing is written to it.
+// refuse ends a connection that weir cannot serve, without writing to it. It reports the reason.
 func (p *Proxy) refuse(c *conn.Conn, e *edge, reason string, err error) {
 	p.refuseAs(c, &Record{Listener: e.name, Reason: reason, Err: err})
 }
 
-// refuseAs closes c, and reports r, which it completes.
+// refuseAs closes c. It completes r and reports it.
 func (p *Proxy) refuseAs(c *conn.Conn, r *Record) {
 	c.Close()
 	if p.Refused != nil {

@@ -69,8 +69,8 @@ func (e *edge) explain(tc *tls.Conn, err error) error {
 	return err
 }
 
-// unusable has advice for client certificates that weir refuses whatever its configuration
-// is. docs/tls.md lists them among the limits.
+// unusable has advice for client certificates that weir refuses in every configuration.
+// docs/tls.md lists them among the limits.
 var unusable = map[string]string{
 	policy.ResultClientCertificateSHA1:      "the client certificate, or a CA certificate between it and client_auth.ca, is signed with SHA-1 or MD5, which weir never accepts (sha1_signatures does not apply to certificates); issue it again with SHA-256, or pass the host through (tls: passthrough)",
 	policy.ResultClientCertificateSignature: "the client certificate, or a CA certificate between it and client_auth.ca, has a signature that weir cannot verify, such as RSA-PSS with an unusual salt length, or DSA; issue it again with sha256WithRSAEncryption or ecdsa-with-SHA256",
@@ -78,7 +78,7 @@ var unusable = map[string]string{
 	policy.ResultClientCertificateSerial:    "the serial number of the client certificate is negative; issue it again with a positive one",
 }
 
-// explainSuites names the suites of a client that offers none that weir has, whatever the policy.
+// explainSuites names the client's suites if no policy of weir can have any of them.
 func explainSuites(h *tls.ClientHelloInfo, err error) error {
 	if policy.HandshakeResult(err) != policy.ResultNoCommonSuite || h == nil {
 		return err
@@ -90,7 +90,7 @@ func explainSuites(h *tls.ClientHelloInfo, err error) error {
 	return fmt.Errorf("the client offers only cipher suites that no TLS policy of weir can have (%s); it needs another suite, or a route that passes its TLS through (tls: passthrough): %w", strings.Join(only, ", "), err)
 }
 
-// explainVersion says what the client offers and what the policy accepts if they have no version in common.
+// explainVersion names the versions of the client and of the policy if they have none in common.
 func (h *handshake) explainVersion(err error) error {
 	lowest, highest := h.policy.Config.MinVersion, h.policy.Config.MaxVersion
 	offered, setting := "", "min_version"
@@ -100,7 +100,7 @@ func (h *handshake) explainVersion(err error) error {
 	case oldest > highest:
 		offered, setting = policy.VersionName(oldest)+" at least", "max_version"
 	default:
-		return err // such as a repeated attempt with an older version (TLS_FALLBACK_SCSV)
+		return err // for example, a repeated attempt with an older version (TLS_FALLBACK_SCSV)
 	}
 	accepted := policy.VersionName(lowest)
 	if highest > lowest {
@@ -154,18 +154,18 @@ func (e *edge) explainAlert(op *net.OpError) error {
 	return conn.Explain(op, "the client ended the TLS handshake with the alert: %s", name)
 }
 
-// slowHead is the refusal of a client that does not send its request's head.
+// slowHead returns the refusal for a client that does not send its request's head in time.
 func (e *edge) slowHead() *message.Refusal {
 	return &message.Refusal{Status: http.StatusRequestTimeout, Reason: "slow_head",
 		Detail: fmt.Sprintf("the client did not send the whole request head within %v (timeouts.request_head of the listener)", e.timeouts.RequestHead)}
 }
 
-// slowRead is the error of a client that does not read its response.
+// slowRead returns the error for a client that does not read its response.
 func slowRead(e *edge, err error) error {
 	return conn.Explain(err, "the client did not read the response within %v (listeners.%s.timeouts.body_idle)", e.timeouts.BodyIdle, e.name)
 }
 
-// slowBody is the error of a client that sends the request's body too slowly.
+// slowBody returns the error for a client that sends the request's body too slowly.
 func slowBody(e *edge, err error) error {
 	return conn.Explain(err, "the request's body did not arrive in time (listeners.%s.timeouts.body_idle is %v, body_min_rate is %d bytes a second)",
 		e.name, e.timeouts.BodyIdle, e.timeouts.BodyMinRate)

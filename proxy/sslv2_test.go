@@ -70,7 +70,7 @@ func TestSSLv2Hello(t *testing.T) {
 		for _, hello := range []string{
 			"\x80\x29\x01\x03\x01\x00\x00\x00\x00\x00\x20" + strings.Repeat("\x25", 32),                  // no suite
 			"\x80\x0c\x01\x03\x01\x00\x03\x00\x00\x00\x00" + "\x00\x00\x2f",                              // no challenge
-			"\x80\x28\x01\x03\x01\x00\x03\x00\x00\x00\x20" + "\x00\x00\x2f" + strings.Repeat("\x25", 32), // the whole is too short
+			"\x80\x28\x01\x03\x01\x00\x03\x00\x00\x00\x20" + "\x00\x00\x2f" + strings.Repeat("\x25", 32), // the total length is too short
 		} {
 			c := r.dial(listener)
 			c.write("%s", hello)

@@ -13,15 +13,15 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// Table says what becomes of every connection and request. It is immutable: a
-// reload builds another one, and Proxy.Swap puts it in place.
+// Table determines the handling of every connection and request. It is immutable: a reload
+// builds a new table, and Proxy.Swap puts it in place.
 type Table struct {
 	edges  map[string]*edge
-	routes map[routeOn]bool // which there are
+	routes map[routeOn]bool // the existing routes
 	ech    []tls.EncryptedClientHelloKey
 }
 
-// Route is where a request or connection goes.
+// Route is the compiled form of a route of the configuration.
 type Route struct {
 	name    string
 	backend *backend.Backend // nil: the route only redirects
@@ -31,7 +31,7 @@ type Route struct {
 	closed  *closed // nil: weir forwards the requests
 }
 
-// edge is what one listener does.
+// edge is the part of the table that belongs to one listener.
 type edge struct {
 	name     string
 	protocol config.Protocol
@@ -42,30 +42,30 @@ type edge struct {
 
 	publicPort int // the port that clients connect to; 0: unknown
 
-	http2          bool // is offered to clients of TLS
-	priorKnowledge bool // plain clients may begin with it
-	streams        int  // of HTTP/2 on one connection at once
+	http2          bool // the listener offers HTTP/2 to TLS clients
+	priorKnowledge bool // clients without TLS may begin with HTTP/2
+	streams        int  // limit of concurrent HTTP/2 streams on one connection
 
 	raw         *Route // of a tcp listener
-	ssh         *Route // of connections that begin as SSH does
-	passthrough bool   // some host is: the ClientHello has to be read first
-	tunnels     bool   // some host has its TLS terminated for a tcp backend
-	http        bool   // some host, or all of them, serve requests
+	ssh         *Route // for connections that begin with SSH
+	passthrough bool   // some host has tls: passthrough, so weir must read the ClientHello first
+	tunnels     bool   // weir terminates the TLS of some host for a tcp backend
+	http        bool   // some host, or the route without hosts, serves requests
 
 	hosts     map[string]*host
-	wildcards map[string]*host // by what follows "*."
+	wildcards map[string]*host // by the part after "*."
 	any       *host            // of routes without hosts
 	fallback  *policy.Policy   // of hosts without a policy
-	nameless  *policy.Policy   // of clients without SNI, and of what any does for them
+	nameless  *policy.Policy   // of clients without SNI, for the handshake and for requests to any
 }
 
-// host is what one listener does for one host.
+// host is the part of an edge that belongs to one host.
 type host struct {
-	name        string         // as the routes have it; "*" of routes without hosts
+	name        string         // as in the routes; "*" for routes without hosts
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
-	paths       []path // the first that matches decides
+	paths       []path // in the order of sort; the first match decides
 }
 
 type path struct {
@@ -73,7 +73,7 @@ type path struct {
 	route *Route
 }
 
-// Parts are what a table is built from beside the configuration.
+// Parts are the objects, beside the configuration, from which a table is built.
 type Parts struct {
 	Backends map[string]*backend.Backend
 	Policies map[string]*policy.Policy
@@ -192,7 +192,7 @@ func (e *edge) chooseNameless(listeners *policy.Policy) {
 	case h != nil && h.policy != e.fallback:
 		e.nameless = h.policy
 	case listeners == nil, h != nil && e.fallback.ClientAuth != config.ClientAuthNone:
-		// No client gets around the client_auth of the route without hosts by sending no SNI.
+		// A client cannot avoid the client_auth of the route without hosts by sending no SNI.
 		e.nameless = e.fallback
 	default:
 		e.nameless = listeners
@@ -232,7 +232,7 @@ func (e *edge) sort() {
 	}
 }
 
-// rank is how paths that are as long go one before the other.
+// rank orders paths of equal length: the path with the higher rank comes first.
 func (p *path) rank() (r int) {
 	if p.Exact {
 		r += 2

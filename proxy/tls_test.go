@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// authority is a CA that a test signs client certificates with.
+// authority is a CA with which a test signs client certificates.
 type authority struct {
 	testing.TB
 	file string
@@ -56,14 +56,14 @@ func (a *authority) sign(template, parent *x509.Certificate, by *ecdsa.PrivateKe
 	return cert, key
 }
 
-// client is a client certificate of that name.
+// client returns a client certificate with that name.
 func (a *authority) client(name string) tls.Certificate {
 	cert, key := a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert, a.key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
-// newTLSEndpoint is an endpoint that speaks TLS; the test plays it.
+// newTLSEndpoint returns an endpoint that speaks TLS; the test plays its part.
 func newTLSEndpoint(t testing.TB) *endpoint {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{writeCA(t).client("endpoint")}})
@@ -73,8 +73,8 @@ func newTLSEndpoint(t testing.TB) *endpoint {
 	return startEndpoint(t, ln)
 }
 
-// Towards an endpoint that speaks TLS everything is as towards a plain one:
-// reuse, uploads, waits that outlast a look after the client, ends.
+// With a TLS endpoint everything works as with a plain one: reuse, uploads, waits that last longer than
+// the interval of client checks, ends.
 func TestTLSEndpoints(t *testing.T) {
 	long(t)
 	e := newTLSEndpoint(t)
@@ -110,7 +110,7 @@ func TestTLSEndpoints(t *testing.T) {
 		c.wantRead("ok")
 	}
 	e.untouched()
-	for _, unasked := range []string{"", ok("poison"), "x"} { // and then a close
+	for _, unasked := range []string{"", ok("poison"), "x"} { // "": the endpoint closes the connection
 		if s.write(unasked); unasked == "" {
 			s.Close()
 		}
@@ -121,8 +121,8 @@ func TestTLSEndpoints(t *testing.T) {
 	}
 }
 
-// A response that only the connection's end ends is whole after a close_notify
-// alone: anybody on the way can make the end without it.
+// A response that ends with the connection is complete only after a close_notify, because anyone on the
+// network can end the connection without one.
 func TestTLSEndpointTruncates(t *testing.T) {
 	e := newTLSEndpoint(t)
 	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, tls: {insecure_skip_verify: true}, endpoints:", 1), nil, "@app", e.address)

@@ -27,10 +27,10 @@ var trustOf = map[config.Trust]trust{
 	config.TrustClientCert: trustClientCert, config.TrustOther: trustOther,
 }
 
-// needs lists the kind of trust that a sender needs so that weir keeps its header with an
-// id; zero: none. No sender may send Forwarded, because most proxies that write
-// X-Forwarded-For pass on the Forwarded of their own clients. The same applies to the
-// headers in which weir repeats the scheme of X-Forwarded-Proto.
+// needs lists the kind of trust in a sender that weir requires to keep the header with an id;
+// zero: none. No sender may send Forwarded, because most proxies that write X-Forwarded-For
+// forward the Forwarded header of their own clients unchanged. The same applies to the headers in
+// which weir repeats the scheme of X-Forwarded-Proto.
 var needs = [256]trust{
 	message.XForwardedFor: trustFor, message.ClientAddress: trustFor,
 	message.XForwardedProto: trustProto, message.XForwardedHost: trustHost, message.XForwardedPort: trustPort,
@@ -86,9 +86,9 @@ const maxHops = 32
 
 // findClient finds the client that sent the request. If the other end of the connection is
 // trusted, that is the rightmost address in X-Forwarded-For that is not trusted; if all are
-// trusted, the leftmost. The search ends at an element that is not an address, because the
-// sender of the rest is then unknown, and after maxHops elements. The client then is the
-// last trusted address.
+// trusted, the leftmost. The search ends at an element that is not an address, because then
+// weir does not know the sender of the elements before it. It also ends after maxHops elements.
+// The client then is the last trusted address.
 func (x *exchange) findClient() netip.AddrPort {
 	client := x.origin.Client
 	if x.trusts&trustFor == 0 {
@@ -118,10 +118,11 @@ func (x *exchange) findClient() netip.AddrPort {
 	return client
 }
 
-// dropClaims drops three kinds of headers: those with information about the client that the
-// listener does not accept from this sender; those about a certificate, if weir itself has
-// verified one, because the two might be of different clients; and those that no endpoint
-// may get.
+// dropClaims drops three kinds of headers:
+//   - headers about the client that the listener does not accept from this sender
+//   - headers about a certificate, if weir itself has verified a certificate, because the two
+//     might belong to different clients
+//   - headers that no endpoint may get
 func (x *exchange) dropClaims() {
 	req, believed := &x.req, x.trusts
 	if x.certified {

@@ -147,7 +147,7 @@ func TestRewriteOfTheTrustedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// everyClaim has each kind of information about the client, in one field each.
+// everyClaim has one field for each kind of information about the client.
 var everyClaim = []string{"X-Forwarded-For: 192.0.2.7", "True-Client-IP: 192.0.2.7", "CF-Connecting-IP: 192.0.2.7", "X-Cluster-Client-IP: 192.0.2.7", "X-Client-IP: 192.0.2.7",
 	"X-Forwarded-Proto: https", "X-Forwarded-Host: said", "X-Forwarded-Port: 8443", "Client-Cert: :AA==:", "X-Client-Cert-Subject: CN=said", "X-SSL-Client-Verify: SUCCESS",
 	"X-Forwarded-Prefix: /said", "X-Forwarded-Ssl: on", "X-Request-Id: said", "Forwarded: for=192.0.2.8;host=said;proto=https", "X-Real-IP: 192.0.2.8",
@@ -287,7 +287,7 @@ func TestClientOfARequestIsUsed(t *testing.T) {
 	f("2001:db8::1", "2001:db8::1")
 	c.write("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 6.6.6.7\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n")
 	c.response("GET")
-	r.record().want(t, "client", c.LocalAddr(), "sender", nil, "status", 400) // it is unknown what the rest of the request means
+	r.record().want(t, "client", c.LocalAddr(), "sender", nil, "status", 400) // weir does not know the meaning of the rest of the request
 }
 
 // A client that lists its proxy's headers in Connection removes none of them.

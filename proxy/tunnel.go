@@ -14,18 +14,18 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// tunnel connects a client with an endpoint of a route's backend, and closes both
+// tunnel connects a client with an endpoint of a route's backend. The tunnel closes both
 // connections after both streams have ended.
 func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, r, Security{}) }
 
-// tunnelTo is tunnel for a client whose TLS is known. tc is the TLS that weir terminates, or
-// nil.
+// tunnelTo is tunnel for a client whose TLS is known. tc is the TLS connection that weir
+// terminates, or nil.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
 	link, err := p.connect(c, r, &rec)
 	if err != nil {
-		c.Abort() // the client must not take this for the end of a stream
+		c.Abort() // otherwise the client could take this for the regular end of a stream
 		c.Close()
 		rec.Err = err
 		p.tunnelEnded(&rec)
@@ -39,7 +39,7 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 	p.runTunnel(o, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
 }
 
-// connect finds an endpoint that takes a connection, within the bounds for retries.
+// connect finds an endpoint that accepts a connection, within the limits for retries.
 func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, error) {
 	b := r.backend
 	visits := p.visitsOf(c)
@@ -85,30 +85,30 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, 
 	}
 }
 
-// openTunnel is a tunnel's owner: what has to be given back, counted and told of
-// when it ends. It is all that weir keeps of a parked tunnel beside the tunnel
-// itself and its connections, and holds no part of a table.
+// openTunnel is the owner of a tunnel: it holds what weir must release, count and log when the
+// tunnel ends. For a parked tunnel, weir keeps only the openTunnel, the tunnel itself and its
+// connections. An openTunnel holds no part of a table.
 type openTunnel struct {
 	proxy       *Proxy
 	clientEnd   tunnel.End
 	endpointEnd tunnel.End
-	link        *backend.Session // of a stream to the endpoint; nil: it is a connection
+	link        *backend.Session // of a stream to the endpoint; nil: the endpoint's end is a connection
 	endpoint    *backend.Endpoint
 	untrack     func()
-	metrics     *routeMetrics // which also have the names of route and backend
-	series      *routeSeries  // that counts it
+	metrics     *routeMetrics // they also contain the names of the route and the backend
+	series      *routeSeries  // counts this tunnel
 
 	listener, sni string
 	policy        *policy.Policy // of the TLS that weir terminates; nil: none
 	started       time.Time
 	connect       time.Duration
 	attempts      int
-	upgrade       *Record // of an exchange that became a tunnel, up to its end; nil: it was none
+	upgrade       *Record // the record of the exchange that became the tunnel; nil: none
 
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
 }
 
-// runTunnel hands o's client and an endpoint's connection over to a tunnel.
+// runTunnel starts a tunnel between o's client and a connection to an endpoint.
 func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint) {
 	client := o.clientEnd
 	if client.Stream == nil {
@@ -120,7 +120,7 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	o.untrack = to.Track(client.Linked())
 	p.tunnels.add(o)
 	if p.Orphaned != nil && !p.table.Load().routes[o.on()] {
-		p.Orphaned(client.Linked()) // a reload took the route away while the endpoint was dialled
+		p.Orphaned(client.Linked()) // a reload removed the route while weir connected to the endpoint
 	}
 	o.series = r.metrics.get()
 	o.series.tunnels.Inc()
@@ -134,7 +134,7 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 
 func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.route} }
 
-// Ended gives back what the tunnel had, counts and logs it.
+// Ended releases the resources of the tunnel, and counts and logs it.
 func (o *openTunnel) Ended(r tunnel.Result) {
 	o.series.tunnels.Dec()
 	o.untrack()
@@ -146,7 +146,7 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 		o.proxy.ways.forget(o.endpointEnd.Conn)
 		closeEnd(&o.endpointEnd, r.Reason)
 	}
-	defer o.closeClient(r.Reason) // last: a drain may wait for nothing else, and the log ends behind it
+	defer o.closeClient(r.Reason) // last: a drain may end when it is closed, and the log with the drain
 	o.endpoint.Release()
 	o.log(r)
 }
@@ -159,8 +159,8 @@ func (o *openTunnel) closeClient(reason string) {
 	}
 }
 
-// closeEnd closes a connection; over TLS it tells so, unless that would make the
-// other end take the stream for a whole one.
+// closeEnd closes a connection. Over TLS it sends a close_notify only if both streams ended
+// normally. Otherwise the other end would take an incomplete stream for complete.
 func closeEnd(e *tunnel.End, reason string) {
 	if e.TLS != nil && reason == tunnel.ReasonEOF {
 		e.TLS.Close()
@@ -178,7 +178,7 @@ func (o *openTunnel) log(r tunnel.Result) {
 			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
 	}
 	rec.Duration = time.Since(o.started)
-	rec.Received, rec.Sent = r.Sent, r.Received // by the client's view of weir: in, out
+	rec.Received, rec.Sent = r.Sent, r.Received // seen from the client: into weir, out of weir
 	rec.Reason = r.Reason
 	if !conn.Routine(r.Err) {
 		rec.Err = r.Err
@@ -186,15 +186,15 @@ func (o *openTunnel) log(r tunnel.Result) {
 	o.proxy.tunnelEnded(rec)
 }
 
-// Panicked tells of a panic, after which the tunnel ends.
+// Panicked reports a panic. The tunnel ends after it.
 func (o *openTunnel) Panicked(value any, stack []byte) {
 	if o.proxy.Panicked != nil {
 		o.proxy.Panicked(o.listener, value, stack)
 	}
 }
 
-// tunnelUpgraded runs the tunnel that an exchange became by a 101. From then on
-// the connection is the tunnel's, which needs nothing else of the session.
+// tunnelUpgraded runs the tunnel that an exchange became after a 101 response. From then on,
+// the tunnel owns the connection. It needs nothing else of the session.
 func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
 	o := s.openTunnel(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
@@ -202,8 +202,8 @@ func (s *http1Session) tunnelUpgraded() {
 	s.startTunnel(o)
 }
 
-// openTunnel makes the tunnel between client and the endpoint that said 101.
-// It keeps nothing of the exchange.
+// openTunnel makes the tunnel between the client and the endpoint that sent 101. The tunnel
+// keeps nothing of the exchange.
 func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec := x.newRecord(time.Now())
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
@@ -212,7 +212,7 @@ func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	return &openTunnel{clientEnd: client, listener: x.edge.name, started: x.started, upgrade: &rec}
 }
 
-// startTunnel hands the endpoint's connection over as well.
+// startTunnel hands over the connection to the endpoint, and starts the tunnel.
 func (x *exchange) startTunnel(o *openTunnel) {
 	link := x.link
 	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
@@ -236,14 +236,14 @@ func (x *exchange) tunnelAccount() *memory.Account {
 	return nil
 }
 
-// tunnels knows every open tunnel, for reloads: a list in the tunnels
-// themselves, which allocates nothing.
+// tunnels is the set of all open tunnels, for reloads. It is a list through the tunnels
+// themselves, so it allocates no memory.
 type tunnels struct {
 	mu    sync.Mutex
 	first *openTunnel
 }
 
-// routeOn is a route as one listener has it.
+// routeOn is a route on one listener.
 type routeOn struct{ listener, route string }
 
 func (t *tunnels) add(o *openTunnel) {
@@ -269,7 +269,7 @@ func (t *tunnels) remove(o *openTunnel) {
 	o.next, o.prev = nil, nil
 }
 
-// orphans are the tunnels whose route the table does not have.
+// orphans returns the client ends of the tunnels whose route is not in the table.
 func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// socket2 asks for a WebSocket over HTTP/2.
+// socket2 requests a WebSocket over HTTP/2.
 func (c *client2) socket2(path string, fields ...string) uint32 {
 	c.t.Helper()
 	return c.request(false, path, append([]string{":method: CONNECT", ":protocol: websocket", "sec-websocket-version: 13"}, fields...)...)
@@ -21,7 +21,7 @@ func (c *client2) socket2(path string, fields ...string) uint32 {
 
 var keyField = regexp.MustCompile(`(?i)\r\nsec-websocket-key: (.*)\r\n`)
 
-// accept2 answers an upgrade as a server of WebSockets does, and returns its head.
+// accept2 answers an upgrade as a WebSocket server does, and returns the request's head.
 func accept2(t testing.TB, s *peer, extra string) string {
 	t.Helper()
 	head := s.head()
@@ -66,7 +66,7 @@ func TestHTTP2WebSockets(t *testing.T) {
 		if n := r.counter("weir_tunnels_open", "route", "tls/*"); n != 1 {
 			t.Errorf("%v tunnels are open", n)
 		}
-		other := c.request(true, "/..%2f") // beside it
+		other := c.request(true, "/..%2f") // a request beside the tunnel
 		c.want2(other, 400, "*")
 		r.record()
 		large := strings.Repeat("0123456789abcdef", 20_000)
@@ -78,7 +78,7 @@ func TestHTTP2WebSockets(t *testing.T) {
 			c.framer.WriteWindowUpdate(0, 16<<10)
 			c.framer.WriteWindowUpdate(id, 16<<10)
 		}
-		c.data(id, true, "the end") // half a close, one way after the other
+		c.data(id, true, "the end") // one direction ends after the other
 		s.wantRead("the end")
 		s.wantEnd(false)
 		s.write("!")
@@ -122,7 +122,7 @@ func TestHTTP2WebSocketsRefused(t *testing.T) {
 	c.want2(c.socket2("/ws", ":protocol: h2c"), 501, "*")
 }
 
-// However a tunnel ends, its connection and what else runs on it go on.
+// However a tunnel ends, its connection and the other exchanges on it continue.
 func TestHTTP2WebSocketEnds(t *testing.T) {
 	r, e := newRig2(t, func(cfg *config.Config) {
 		for i := range cfg.Listeners {
@@ -158,7 +158,7 @@ func TestHTTP2WebSocketEnds(t *testing.T) {
 	c.wantReset(id, "CANCEL")
 	s.wantEnd(true)
 	r.record().want(t, "kind", "upgrade", "reason", "cut")
-	orphans[0].Cut() // it is over: nothing happens
+	orphans[0].Cut() // the tunnel has ended: no effect
 
 	b.write(ok("b"))
 	c.want2(beside, 200, "b")
@@ -172,8 +172,8 @@ func TestHTTP2WebSocketEnds(t *testing.T) {
 	r.record().want(t, "kind", "upgrade", "reason", "cut")
 }
 
-// A connection carries the requests of its own policy's hosts; redirects and
-// Strict-Transport-Security are as over HTTP/1.1.
+// A connection carries requests for the hosts of its own policy. Redirects and Strict-Transport-Security
+// work as over HTTP/1.1.
 func TestHTTP2Routes(t *testing.T) {
 	ca := writeCA(t)
 	e := newEndpoint(t)
@@ -194,7 +194,7 @@ backends: {app: {endpoints: ['@app']}}
 	c.want2(c.request(true, "/", ":authority: known"), 421, "*")
 	r.record().want(t, "status", 421, "reason", "misdirected", "host", "known")
 	c.want2(c.request(true, "/", ":authority: else"), 404, "*")
-	id := c.request(true, "/", ":authority: b:443") // of the same policy
+	id := c.request(true, "/", ":authority: b:443") // a host of the same policy
 	serveOnce(e.accept(), ok("b")).Close()
 	a := c.want2(id, 200, "b")
 	if got := field2(a.heads[0], "strict-transport-security"); got != "max-age=86400" {
@@ -230,7 +230,7 @@ backends: {app: {endpoints: ['@app']}}
 	}
 }
 
-// HTTP/2 is offered where the listener offers it and the client's TLS will do.
+// Weir offers HTTP/2 if the listener does and the client's TLS is suitable.
 func TestHTTP2Offer(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, `

@@ -52,7 +52,7 @@ func (c *peer) converse(s *peer, open func()) {
 	c.write("question")
 	s.wantRead("question")
 	open()
-	c.closeWrite() // half close, in one direction after the other
+	c.closeWrite() // the two directions end one after the other
 	s.wantEnd(false)
 	s.write("answer")
 	c.wantRead("answer")
@@ -75,7 +75,7 @@ func TestTunnelsThatEndBadly(t *testing.T) {
 		if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", reason); n != 1 {
 			t.Errorf("%v tunnels ended: %s", n, reason)
 		}
-		for _, p := range []*peer{c, s} { // neither can take it for an end
+		for _, p := range []*peer{c, s} { // neither side can take it for a regular end
 			if _, err := io.ReadAll(p.r); err == nil {
 				t.Errorf("%s: an orderly end", reason)
 			}
@@ -90,7 +90,7 @@ func TestTunnelsThatEndBadly(t *testing.T) {
 	f(func(c *config.Config) { c.Routes[0].MaxLifetime = 50 * time.Millisecond }, nothing, "lifetime")
 }
 
-// Where no endpoint can be had, the client sees a reset, never an end.
+// If there is no endpoint, the client receives a reset, never a regular end.
 func TestTunnelWithoutEndpoint(t *testing.T) {
 	r := newRig(t, raw, nil, "@ssh", refusedAddress(t))
 	wantReset(t, r.addrs["tcp"])
@@ -103,7 +103,7 @@ func TestTunnelWithoutEndpoint(t *testing.T) {
 	r.record().want(t, "kind", "tunnel", "reason", "no_endpoint_ready", "endpoint", nil)
 }
 
-// wantReset connects and is reset, perhaps before connecting has returned.
+// wantReset connects and expects a reset, perhaps before the connect has returned.
 func wantReset(t *testing.T, address string) {
 	t.Helper()
 	if c, err := net.Dial("tcp", address); err == nil {
@@ -113,7 +113,7 @@ func wantReset(t *testing.T, address string) {
 	}
 }
 
-// A reload tells which tunnels have lost their route; the others go on.
+// A reload returns the tunnels that have lost their route; the others continue.
 func TestReloadOfTunnels(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
@@ -128,7 +128,7 @@ func TestReloadOfTunnels(t *testing.T) {
 	if len(orphans) != 1 {
 		t.Fatalf("%d tunnels lost their route", len(orphans))
 	}
-	c.write("y") // it goes on until somebody ends it
+	c.write("y") // the tunnel continues until the test ends it
 	s.wantRead("y")
 	orphans[0].Cut()
 	c.wantEnd(true)
@@ -139,7 +139,7 @@ func TestReloadOfTunnels(t *testing.T) {
 	if n := r.counter("weir_tunnels_ended_total", "route", "git"); n != 0 {
 		t.Errorf("the removed route has %v tunnels that ended", n)
 	}
-	for range 3 { // nothing of it is left
+	for range 3 { // weir keeps nothing of the tunnel
 		if orphans := r.load(raw, nil, "@ssh", e.address); len(orphans) != 0 {
 			t.Errorf("%d orphans", len(orphans))
 		}
@@ -163,14 +163,14 @@ backends:
   ssh: {protocol: tcp, endpoints: ['@ssh']}
 `
 
-// newEdgeTLS serves edgeTLS; vault and ssh are played by the test.
+// newEdgeTLS serves edgeTLS; the test plays vault and ssh.
 func newEdgeTLS(t *testing.T, tune func(*config.Config)) (r *rig, vault, ssh *endpoint, ca *authority) {
 	vault, ssh, ca = newEndpoint(t), newEndpoint(t), writeCA(t)
 	r = newRig(t, edgeTLS, tune, "@app", newHandler(t, echo), "@vault", vault.address, "@ssh", ssh.address, "@ca", ca.file)
 	return r, vault, ssh, ca
 }
 
-// recording keeps what is written through it.
+// recording keeps the bytes that are written through it.
 type recording struct {
 	net.Conn
 	sent bytes.Buffer
@@ -178,7 +178,7 @@ type recording struct {
 
 func (r *recording) Write(p []byte) (int, error) { r.sent.Write(p); return r.Conn.Write(p) }
 
-// overheard keeps what is read through it.
+// overheard keeps the bytes that are read through it.
 type overheard struct {
 	net.Conn
 	got bytes.Buffer
@@ -190,8 +190,8 @@ func (o *overheard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The bytes of a host that is passed through are the client's, and the
-// handshake is the endpoint's: in one piece, and in many.
+// With passthrough, the endpoint gets the client's bytes and does the handshake: with the ClientHello in
+// one piece, and in many.
 func TestPassthrough(t *testing.T) {
 	ca := writeCA(t)
 	own := ca.client("vault itself")
@@ -240,7 +240,7 @@ func (c trickling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Beside hosts that are passed through, others are opened.
+// A listener can have hosts with passthrough and hosts whose TLS weir terminates.
 func TestTerminationBesidePassthrough(t *testing.T) {
 	r, vault, _, _ := newEdgeTLS(t, nil)
 	for _, sni := range []string{"a", "", "unknown", "x.y.vault"} {
@@ -274,7 +274,7 @@ backends: {vault: {protocol: tcp, endpoints: ['@vault']}}
 	}
 }
 
-// SSH shares the port of HTTP and of TLS.
+// SSH shares the port with HTTP and with TLS.
 func TestFirstBytes(t *testing.T) {
 	r, vault, ssh, _ := newEdgeTLS(t, nil)
 	for _, listener := range []string{"tls", "web"} {
@@ -296,7 +296,7 @@ func TestFirstBytes(t *testing.T) {
 			r.record().want(t, "kind", "tunnel", "listener", listener, "route", "tls/first_bytes=ssh", "backend", "ssh", "reason", "eof")
 		}
 	}
-	c := r.dialTLS("tls", "a", nil) // and they work as before
+	c := r.dialTLS("tls", "a", nil) // HTTP works as before
 	c.write("GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 	c.wantResponse(200, "/x ")
 	r.record()
@@ -311,7 +311,7 @@ func TestFirstBytes(t *testing.T) {
 	r.quiet()
 }
 
-// What is neither TLS nor SSH on a TLS port gets at most an alert.
+// A connection to a TLS port that is neither TLS nor SSH gets at most an alert.
 func TestNotTLS(t *testing.T) {
 	withSSH, _, _, _ := newEdgeTLS(t, nil)
 	opened := newRig(t, secure, nil, "@app", refusedAddress(t))
@@ -336,7 +336,7 @@ func TestNotTLS(t *testing.T) {
 	}
 }
 
-// Clients that say nothing are not waited for.
+// Weir does not wait for clients that send nothing.
 func TestSilentClients(t *testing.T) {
 	soon := func(c *config.Config) {
 		for i := range c.Listeners {
@@ -386,7 +386,7 @@ func TestClientCertificates(t *testing.T) {
 		}
 		r.refusal().want(t, "reason", "handshake")
 	}
-	// Without SNI the policy is default, and the host wants another connection.
+	// Without SNI the policy is default, so the host requires another connection.
 	c = r.dialTLS("tls", "", nil)
 	c.write("GET /x HTTP/1.1\r\nHost: auth\r\n\r\n")
 	c.wantResponse(421, "*")
@@ -447,11 +447,11 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// An endpoint may have another mind: then it is a request like others.
+// An endpoint may not accept the upgrade: then the request is like any other.
 func TestUpgradeRefused(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
-	c.write(upgrade + get) // what follows is the next request
+	c.write(upgrade + get) // the bytes after the upgrade are the next request
 	s := serveOnce(e.accept(), ok("no"))
 	c.wantResponse(200, "no")
 	serveOnce(s, ok("next"))
@@ -492,13 +492,13 @@ func TestUpgradeThatIsCut(t *testing.T) {
 	r.record().want(t, "kind", "upgrade", "status", 101, "reason", "cut")
 }
 
-// A tunnel whose route goes while its endpoint is dialled is drained as well.
+// A tunnel whose route is removed while weir connects to its endpoint is drained as well.
 func TestTunnelOrphanedAtBirth(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	orphans := make(chan conn.Linked, 1)
 	r.adjust(func(p *Proxy) { p.Orphaned = func(c conn.Linked) { orphans <- c } })
-	r.load(plain, nil, "@app", e.address) // the listener's socket takes connections as before
+	r.load(plain, nil, "@app", e.address) // the listener's socket accepts connections as before
 	c := r.dial("tcp")
 	s := e.accept()
 	c.write("x")
@@ -508,7 +508,7 @@ func TestTunnelOrphanedAtBirth(t *testing.T) {
 	r.record().want(t, "kind", "tunnel", "reason", "cut", "route", "git")
 }
 
-// Tunnels and exchanges call the same trouble by the same name.
+// Tunnels and exchanges use the same reasons for the same failures.
 func TestWhyNone(t *testing.T) {
 	f := func(err error, want string) {
 		t.Helper()

@@ -16,30 +16,30 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// upload sends a request's body while it arrives, beside the exchange's own
-// goroutine, which reads the response: an endpoint may answer at any time. It
-// reads from the client and writes to the endpoint; the exchange does the reverse.
+// upload sends a request's body while it arrives. It runs beside the exchange's own goroutine,
+// which reads the response, because an endpoint may answer at any time. The upload reads from
+// the client and writes to the endpoint; the exchange does the reverse.
 type upload struct {
 	exchange *exchange
 	link     *backend.Session
 	limit    int64 // max_body; 0: none
 	pace     pace
-	wait     time.Duration // for the response's head, once the body is sent
+	wait     time.Duration // limit for the wait for the response's head, after the body is sent
 	begun    time.Time
 
 	read    atomic.Bool  // the client's body was read, to its end or to its declared length
-	endless atomic.Bool  // it was read to its declared length, and its end had not arrived
-	sent    atomic.Int64 // when it was sent to its end, nanoseconds after begun; 0: not yet
+	endless atomic.Bool  // the body was read to its declared length, before its end had arrived
+	sent    atomic.Int64 // when the whole body was sent, in nanoseconds after begun; 0: not yet
 	done    chan struct{}
-	err     error // the client's failure, valid once done
+	err     error // the error of the client, valid once done is closed
 	bytes   int64
-	kept    *kept // nil: the body cannot be sent again
+	kept    *kept // the received part; nil: weir cannot send it again
 
-	panicked any // what the goroutine panicked with, valid once done
+	panicked any // the value of the goroutine's panic, valid once done is closed
 }
 
-// talkUploading is talk for a request whose body has yet to come. Outside
-// Await, both connections' reads wait.
+// talkUploading is talk for a request whose body has not arrived completely. It runs outside
+// Await, so the reads of both connections block.
 func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	if link.Reused && !alive(link) {
 		x.trouble = stale
@@ -53,7 +53,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
 		pace: newPace(x.edge.timeouts.BodyIdle, x.minRate()), begun: time.Now(), done: make(chan struct{})}
 	switch {
-	case x.upload != nil: // it was refused
+	case x.upload != nil: // the endpoint refused the earlier upload
 		u.kept, u.bytes = x.upload.kept, x.upload.bytes
 	case link.Stream != nil:
 		u.kept = new(kept)
@@ -68,7 +68,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	}
 	u.stop()
 	if u.panicked != nil {
-		panic(u.panicked) // where it ends this connection alone
+		panic(u.panicked) // this goroutine's panic ends this connection only
 	}
 	x.noteUnsent(before)
 	if u.err != nil && x.trouble != none {
@@ -76,7 +76,7 @@ func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
 	}
 }
 
-// alive reports whether an idle connection is fit for another request.
+// alive reports whether an idle connection can carry another request.
 func alive(link *backend.Session) bool {
 	quiet := false
 	err := link.Await(func() bool {
@@ -86,9 +86,9 @@ func alive(link *backend.Session) bool {
 	return err == nil && quiet
 }
 
-// run passes the body on. A failure of the client's ends the endpoint's
-// connection, so that the exchange notices; one of the endpoint's it will
-// notice by itself, behind what the endpoint still had to say.
+// run forwards the body. After an error of the client, it cuts the endpoint's connection, so
+// that the exchange notices the error. The exchange notices an error of the endpoint itself,
+// after it has read the rest of the endpoint's response.
 func (u *upload) run() {
 	defer u.end()
 	x, h := u.exchange, u.link.HTTP
@@ -97,7 +97,7 @@ func (u *upload) run() {
 	}
 	u.noteArrived()
 	for !u.complete() {
-		if !x.wire.HeadStarted() && h.Flush() != nil { // nothing is held back while it waits
+		if !x.wire.HeadStarted() && h.Flush() != nil { // weir flushes everything before it waits for more
 			return
 		}
 		asked := time.Now()
@@ -131,9 +131,9 @@ func (u *upload) run() {
 	}
 }
 
-// noteArrived looks whether the body has arrived, before its last piece leaves: with
-// that the endpoint may answer, and the client may stay. Over HTTP/2 the end of a body
-// of known length may follow in a frame of its own.
+// noteArrived records whether the whole body has arrived. run calls it before it sends the last
+// piece: after that piece the endpoint may answer, and the client may keep its connection. Over
+// HTTP/2 the end of a body of known length may follow in a frame of its own.
 func (u *upload) noteArrived() {
 	x := u.exchange
 	switch {
@@ -150,8 +150,8 @@ func (u *upload) noteArrived() {
 // length. (*http2.Exchange).AwaitEnd then waits for the end, without the endpoint.
 func (u *upload) complete() bool { return u.link.Stream == nil && u.endless.Load() }
 
-// end tells the exchange that the goroutine is through. A panic goes on in the
-// exchange's: here it would end the process.
+// end reports to the exchange that the goroutine has finished. It recovers a panic and the
+// exchange repeats it, because here the panic would end the process.
 func (u *upload) end() {
 	if value := recover(); value != nil {
 		u.panicked = fmt.Sprintf("%v, in an upload:\n%s", value, debug.Stack())
@@ -160,10 +160,10 @@ func (u *upload) end() {
 	close(u.done)
 }
 
-// running reports whether the client's body was not read to its end yet.
+// running reports whether the client's body has not been read to its end yet.
 func (u *upload) running() bool { return u != nil && !u.read.Load() }
 
-// delivered reports whether the endpoint was sent the whole request.
+// delivered reports whether weir has sent the whole request to the endpoint.
 func (u *upload) delivered() bool { return u == nil || u.sent.Load() != 0 }
 
 // repeatable reports whether weir can send the received part of the client's body again.
@@ -171,14 +171,14 @@ func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }
 
-// kept is the beginning of a body, for an endpoint of HTTP/2 that may not act on
-// the request and say so.
+// kept is the beginning of a body. Weir keeps it for an HTTP/2 endpoint that may report that it
+// did not process the request.
 type kept struct {
 	buf *conn.Buffer
 	n   int
 }
 
-// add keeps p as well. It says whether all of the body is still kept.
+// add keeps p as well. It returns true if the whole received part is still kept.
 func (k *kept) add(p []byte) bool {
 	switch {
 	case k == nil:
@@ -207,28 +207,28 @@ func (k *kept) free() {
 	}
 }
 
-// headBy is when the wait for the response's head ends, by what is known now:
-// its time only counts from the end of the request.
+// headBy returns the time when the wait for the response's head ends, as far as it is known
+// now: the time for the response counts from the end of the request.
 func (u *upload) headBy(now, until time.Time) time.Time {
 	if sent := u.sent.Load(); sent != 0 {
 		return u.begun.Add(time.Duration(sent) + u.wait)
 	}
 	select {
 	case <-u.done:
-		return until // it will never be sent
+		return until // the request will never be sent completely
 	default:
 		return now.Add(u.wait)
 	}
 }
 
-// stop ends the upload once the response is over. Where the client is still
-// sending, the endpoint did not want the rest. It does not wait for a client that has only
-// to end its stream: the endpoint's connection may have others waiting for it.
+// stop ends the upload when the response is over. If the client is still sending, the endpoint
+// did not want the rest. stop does not wait for a client that only has to end its stream,
+// because other exchanges may wait for the endpoint's connection.
 func (u *upload) stop() {
 	if u.link == nil {
-		return // it was
+		return // the upload was stopped before
 	}
-	defer func() { u.link = nil }() // it is another exchange's soon
+	defer func() { u.link = nil }() // another exchange soon uses the connection
 	if u.read.Load() && (u.complete() || !u.endless.Load()) {
 		grace := time.NewTimer(timeout)
 		defer grace.Stop()
@@ -247,8 +247,8 @@ func (u *upload) stop() {
 	}
 }
 
-// clientFailed replaces the trouble that the end of the endpoint's connection
-// looked like by its cause.
+// clientFailed replaces the trouble by its cause: the client's error, because of which the
+// upload cut the endpoint's connection.
 func (x *exchange) clientFailed(err error) {
 	var refusal *message.Refusal
 	trouble, status, reason := clientGone, 0, "client_gone"
@@ -261,7 +261,7 @@ func (x *exchange) clientFailed(err error) {
 		status, reason = http.StatusServiceUnavailable, x.cutBy()
 	}
 	if x.answered {
-		status = x.res.Status // it is what the client saw
+		status = x.res.Status // the status that the client received
 	}
 	x.fail(trouble, status, reason, err)
 }

@@ -31,7 +31,7 @@ func TestUploads(t *testing.T) {
 		}
 		f := func(head, body, want string) {
 			t.Helper()
-			go c.write(head + body) // the response comes while the request is sent
+			go c.write(head + body) // the response arrives while the client sends the request
 			resp, got := c.response("POST")
 			if resp.StatusCode != 200 || got != "/up "+want || resp.Close {
 				t.Errorf("%d bytes of %q", len(got), head)
@@ -53,7 +53,7 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// Both directions are busy at once, far beyond what buffers hold.
+// Both directions carry data at once, far more than the buffers hold.
 func TestBothDirectionsAtOnce(t *testing.T) {
 	const size = 32 << 20
 	app := newHandler(t, func(w http.ResponseWriter, req *http.Request) {
@@ -122,7 +122,7 @@ func TestExpectContinue(t *testing.T) {
 			t.Error("nobody knows whether the body comes, but the connection goes on")
 		}
 		c.wantEnd(false)
-		s.wantEnd(false) // and the endpoint's is not used again
+		s.wantEnd(false) // weir does not use the endpoint's connection again
 		r.record().want(t, "status", 403, "reason", nil)
 	})
 	t.Run("ignored", func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestExpectContinue(t *testing.T) {
 		c.write(request)
 		s := e.accept()
 		s.head()
-		c.write("hello") // the client is tired of waiting
+		c.write("hello") // the client does not wait for the 100
 		s.wantRead("hello")
 		s.write(ok("thanks"))
 		if resp := c.wantResponse(200, "thanks"); resp.Close {
@@ -160,8 +160,8 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
-// An endpoint that answers before it has read the request's body and closes:
-// the client gets the answer, though it is still sending.
+// An endpoint answers before it has read the request's body, and closes. The client gets the response,
+// though it is still sending.
 func TestEarlyResponse(t *testing.T) {
 	for _, text := range []string{plain, secure} {
 		e := newEndpoint(t)
@@ -190,7 +190,7 @@ func TestEarlyResponse(t *testing.T) {
 	}
 }
 
-// The endpoint breaks off while the request is sent, without an answer.
+// The endpoint breaks off without a response while weir sends the request.
 func TestEndpointGoneInUpload(t *testing.T) {
 	r, e := newPlain(t, nil)
 	for _, reset := range []bool{false, true} {
@@ -213,8 +213,8 @@ func TestEndpointGoneInUpload(t *testing.T) {
 	}
 }
 
-// A client that breaks off, or sends nonsense, ends the endpoint's connection:
-// the endpoint must not take the body for a whole one, nor get another request.
+// If a client breaks off, or sends an invalid body, weir ends the endpoint's connection: the endpoint must
+// not take the body for complete, nor get another request.
 func TestBadUploads(t *testing.T) {
 	long(t)
 	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 2 * time.Second }
@@ -270,19 +270,19 @@ func TestMaxBody(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, strings.Replace(plain, "backend: app", "backend: app, max_body: 10B", 1), nil, "@app", e.address)
 	c := r.dial("web")
-	c.write(post(10) + "1234567890") // as much as is allowed
+	c.write(post(10) + "1234567890") // exactly the limit
 	s := e.accept()
 	s.head()
 	s.wantRead("1234567890")
 	s.write(ok(""))
 	c.wantResponse(200, "")
 	r.record()
-	c.write(post(11) + "12345678901") // there already: the connection can go on
+	c.write(post(11) + "12345678901") // the body has arrived: the connection can continue
 	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); resp.Close {
 		t.Error("the connection is closed")
 	}
 	r.record().want(t, "status", 413, "reason", "body_too_large", "route", "web/*")
-	c.write(post(11)) // and here nobody knows whether the body comes
+	c.write(post(11)) // weir does not know whether the body will come
 	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); !resp.Close {
 		t.Error("the connection goes on")
 	}
@@ -308,8 +308,8 @@ func TestMaxBody(t *testing.T) {
 	e.untouched()
 }
 
-// The whole response is there before the request is sent: the connection to the
-// endpoint must not serve anybody else, or what is left of the body is a request.
+// The whole response has arrived before the request is sent. Weir must not use the endpoint's connection for
+// another client, because the endpoint would take the rest of the body for a request.
 func TestUnsentBodyPoisonsNobody(t *testing.T) {
 	r, e := newPlain(t, nil)
 	for range 20 {
@@ -321,12 +321,12 @@ func TestUnsentBodyPoisonsNobody(t *testing.T) {
 		if resp := c.wantResponse(200, "early"); !resp.Close {
 			t.Error("the connection goes on")
 		}
-		c.write(get) // the body, which is a request to an endpoint that thinks there was none
+		c.write(get) // the body: an endpoint that expects no body would read it as a request
 		c.Close()
 		r.record()
 		d := r.dial("web")
 		d.write("GET /mine HTTP/1.1\r\nHost: a\r\n\r\n")
-		// The body may have been sent to its end before anybody noticed the answer.
+		// Weir may have sent the whole body before it noticed the response.
 		if _, err := io.ReadFull(s.r, make([]byte, len(get))); err != nil {
 			s = e.accept()
 		} else if _, err := s.r.Peek(1); err != nil {
@@ -341,7 +341,7 @@ func TestUnsentBodyPoisonsNobody(t *testing.T) {
 	}
 }
 
-// An endpoint that answers with the last piece of the body: the connections stay.
+// An endpoint answers when the last piece of the body arrives: the connections stay open.
 func TestAnswerWithTheLastPiece(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")
@@ -364,7 +364,7 @@ func TestAnswerWithTheLastPiece(t *testing.T) {
 	e.untouched()
 }
 
-// An upload may take longer than response_head and body_idle, if only it moves on.
+// An upload may take longer than response_head and body_idle, as long as bytes arrive.
 func TestLongUpload(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
 		c.Listeners[0].Timeouts.BodyIdle = 4 * time.Second
@@ -386,7 +386,7 @@ func TestLongUpload(t *testing.T) {
 	}
 }
 
-// An endpoint that does not read is given up after body_idle of its backend.
+// Weir gives up an endpoint that does not read, after body_idle of its backend.
 func TestEndpointThatDoesNotRead(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
 		c.Backends[0].Timeouts.BodyIdle = 100 * time.Millisecond
@@ -408,7 +408,7 @@ func TestEndpointThatDoesNotRead(t *testing.T) {
 	c.Close()
 }
 
-// Pipelined behind an upload comes the next request.
+// A pipelined request follows an upload.
 func TestPipelinedBehindUpload(t *testing.T) {
 	r := newRig(t, plain, nil, "@app", newHandler(t, echo))
 	c := r.dial("web")
@@ -433,12 +433,12 @@ func TestUploadOverTLSIsInterrupted(t *testing.T) {
 		if resp := c.wantResponse(403, "no"); !resp.Close {
 			t.Error("the connection goes on")
 		}
-		c.wantEnd(false) // with a close_notify: the read that was interrupted did no harm
+		c.wantEnd(false) // with a close_notify: the interrupted read did no harm
 	}
 }
 
-// A body that drips ends, however little each pause is: at most about body_idle
-// after it was too slow for the first time.
+// Weir ends a body that arrives too slowly, however short each pause is: at most about body_idle after the
+// body was too slow for the first time.
 func TestDrippingUploads(t *testing.T) {
 	const idle = 700 * time.Millisecond
 	tune := func(c *config.Config) {
@@ -446,7 +446,7 @@ func TestDrippingUploads(t *testing.T) {
 			c.Listeners[i].Timeouts.BodyIdle = idle
 		}
 	}
-	// drip sends a byte now and then until it fails or stop is closed.
+	// drip sends a byte from time to time until it fails or stop is closed.
 	drip := func(send func() error, stop <-chan struct{}) {
 		for {
 			select {
@@ -508,7 +508,7 @@ func TestDrippingUploads(t *testing.T) {
 	})
 }
 
-// What is slow but fast enough, or may be slow, is served to its end.
+// Weir serves a slow body to its end if it is fast enough, or if slow bodies are allowed.
 func TestSlowUploads(t *testing.T) {
 	long(t)
 	const idle = 2 * time.Second // twelve pieces take longer

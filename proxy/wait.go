@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// look is how often a wait for the endpoint looks whether the client is still
-// there. Waits that are shorter never do.
+// look is the interval at which a wait for the endpoint checks whether the client is still there.
+// Shorter waits do not check.
 const look = time.Second
 
-// errClientGone is behind an exchange that was given up because nobody waits for it.
+// errClientGone is the error of an exchange that weir gave up because its client had gone.
 var errClientGone = errors.New("the client closed its connection while it waited for the response")
 
-// waitFor bounds the wait for the endpoint by d from a moment on. The
-// connection's deadline comes earlier: it is the time to look after the client.
+// waitFor limits the wait for the endpoint to d from a moment on. The read deadline of the
+// endpoint's connection comes earlier: it is the time to check the client.
 func (x *exchange) waitFor(from time.Time, d time.Duration) {
 	x.until = from.Add(d)
 	x.lookAt = from.Add(min(d, look))
 	x.link.SetReadDeadline(x.lookAt)
 }
 
-// waitForBody bounds the wait for more of a response's body, anew once some came.
+// waitForBody limits the wait for more of a response's body. The limit starts anew after some arrived.
 func (x *exchange) waitForBody() {
 	if x.moved {
 		x.moved = false
@@ -29,9 +29,9 @@ func (x *exchange) waitForBody() {
 	}
 }
 
-// patient reports whether a wait for the endpoint that ended in err goes on: it was
-// only time to look after the client, who is still there. Where the client is
-// gone it notes that as the exchange's trouble.
+// patient reports whether a wait for the endpoint continues after err. It does if err only was
+// the time to check the client, and the client is still there. If the client is gone, patient
+// notes that as the exchange's trouble.
 func (x *exchange) patient(err error) bool {
 	now := time.Now()
 	if !errors.Is(err, os.ErrDeadlineExceeded) || now.Before(x.lookAt) {
@@ -52,8 +52,8 @@ func (x *exchange) patient(err error) bool {
 	return true
 }
 
-// goneInQueue reports whether the client went away while its request waited for
-// one of the backend's max_connections, and notes it.
+// goneInQueue reports whether the client went away while its request waited in the queue for
+// max_connections of the backend, and notes it.
 func (x *exchange) goneInQueue() bool {
 	if time.Since(x.started) < look || !x.wire.Gone() {
 		return false

@@ -27,7 +27,7 @@ func TestResponseTimeout(t *testing.T) {
 			"error", "the endpoint sent no response within 50ms (backends.app.timeouts.response_head)")
 		s.wantEnd(false)
 	}
-	// An upload's time only counts once it is sent.
+	// The time for the response counts from the end of an upload.
 	c.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
 	s := e.accept()
 	s.head()
@@ -40,7 +40,7 @@ func TestResponseTimeout(t *testing.T) {
 	rec.wantError(t, "backends.app.timeouts.response_head")
 }
 
-// If an endpoint completes no TLS handshake in time, there is no connection to it.
+// If an endpoint completes no TLS handshake in time, weir has no connection to it.
 func TestConnectTimeout(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, strings.Replace(plain, "endpoints:", "protocol: https, retries: {attempts: 1}, timeouts: {connect: 50ms}, endpoints:", 1), nil, "@app", e.address)
@@ -94,7 +94,7 @@ func (p *peer) wantPiece(want string) {
 	p.wantRead(want)
 }
 
-// A client that does not read is given up after body_idle of its listener.
+// Weir gives up a client that does not read, after body_idle of its listener.
 func TestClientThatDoesNotRead(t *testing.T) {
 	app := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 64<<20)) })
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }, "@app", app)
@@ -119,13 +119,13 @@ func TestClientGoneInResponse(t *testing.T) {
 	c.reset()
 	for {
 		if _, err := s.Write(make([]byte, 64<<10)); err != nil {
-			break // the endpoint's connection is closed for it
+			break // weir has closed the endpoint's connection because of it
 		}
 	}
 	r.record().want(t, "status", 200, "reason", "client_gone")
 }
 
-// A client that goes away while it waits is noticed, and what it asked for is given up.
+// Weir notices a client that goes away while it waits, and gives up its request.
 func TestClientGoneWhileWaiting(t *testing.T) {
 	long(t)
 	const upload = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -207,13 +207,13 @@ func TestClientGoneWhileWaiting(t *testing.T) {
 		s.write(ok(""))
 		first.wantResponse(200, "")
 		served, left := r.record(), r.record()
-		if served["status"] != int64(200) { // its place was free before its line was written
+		if served["status"] != int64(200) { // weir releases its place before it writes its log line
 			served, left = left, served
 		}
 		served.want(t, "status", 200)
 		gone.check(t, left)
 		first.write(get)
-		s.head() // the one that went away was not sent
+		s.head() // weir did not send the request of the client that went away
 		s.write(ok(""))
 		first.wantResponse(200, "")
 	})
@@ -239,7 +239,7 @@ func (e entry) check(t testing.TB, got entry) {
 	}
 }
 
-// A client that waits long and stays is served.
+// Weir serves a client that waits long and stays.
 func TestClientThatWaits(t *testing.T) {
 	long(t)
 	r, e := newPlain(t, nil)
@@ -284,9 +284,9 @@ func TestSlowHead(t *testing.T) {
 	c.wantEnd(false)
 	r.record().want(t, "status", 408)
 
-	c = r.dial("web") // nothing at all ends in silence
+	c = r.dial("web") // no bytes at all: ends without a response
 	c.wantEnd(false)
-	c = r.dial("web") // and so does an idle connection
+	c = r.dial("web") // an idle connection, too
 	c.write(get)
 	serveOnce(s, ok(""))
 	c.wantResponse(200, "")

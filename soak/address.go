@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// loopbackIsWide says that one can connect from any address of 127.0.0.0/8, so
-// that ports to connect from do not run out.
+// loopbackIsWide: a client can connect from any address of 127.0.0.0/8, so that it does
+// not run out of local ports.
 const loopbackIsWide = runtime.GOOS == "linux"
 
-// ParsePrefixes reads networks and single addresses.
+// ParsePrefixes parses networks and single addresses.
 func ParsePrefixes(texts []string) (all []netip.Prefix, err error) {
 	for _, s := range texts {
 		p, err := netip.ParsePrefix(s)
@@ -27,8 +27,8 @@ func ParsePrefixes(texts []string) (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// nth is address i of prefixes, which take turns; after the last one it begins
-// again. The first and the last of an IPv4 network are left out.
+// nth returns address i of prefixes, which take turns. After the last address it begins
+// again. It omits the first and the last address of an IPv4 network.
 func nth(prefixes []netip.Prefix, i int64) netip.Addr {
 	p := prefixes[i%int64(len(prefixes))]
 	i /= int64(len(prefixes))
@@ -42,8 +42,8 @@ func nth(prefixes []netip.Prefix, i int64) netip.Addr {
 	return a
 }
 
-// parseSeen reads an address as it is told: alone, with a port, in brackets,
-// quoted, or the first of a list.
+// parseSeen parses an address as the other side reports it: alone, with a port, in
+// brackets, in quotes, or as the first in a list.
 func parseSeen(s string) (netip.Addr, bool) {
 	s, _, _ = strings.Cut(s, ",")
 	s = strings.Trim(strings.TrimSpace(s), `"`)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Kind is what kind of thing was not as it has to be.
+// Kind is a kind of anomaly.
 type Kind string
 
 // The kinds.
@@ -32,7 +32,7 @@ const (
 	Local             Kind = "local"
 )
 
-// kinds says of each what it means.
+// kinds has the meaning of each kind.
 var kinds = map[Kind]string{
 	PlaintextOnTLS:    "the target sent bytes that are not TLS on a TLS connection",
 	WrongAddress:      "the target saw a wrong client address, or none",
@@ -51,7 +51,7 @@ var kinds = map[Kind]string{
 	Local:             "this machine ran out of descriptors, ports or memory, or does not have the address of --from, so the run is incomplete",
 }
 
-// Anomaly is one kind of what was found.
+// Anomaly is one kind of anomaly in a report.
 type Anomaly struct {
 	Kind     Kind      `json:"kind"`
 	What     string    `json:"what"`
@@ -59,12 +59,12 @@ type Anomaly struct {
 	Examples []Example `json:"examples"` // the first ones
 }
 
-// Example is one time that it happened.
+// Example is one occurrence of an anomaly.
 type Example struct {
 	After      float64 `json:"after_seconds"` // since the start of the run
 	Connection int64   `json:"connection"`
 	From       string  `json:"from"`             // the local address
-	Client     string  `json:"client,omitempty"` // that of the header
+	Client     string  `json:"client,omitempty"` // the address in the PROXY header
 	Detail     string  `json:"detail"`
 }
 
@@ -80,8 +80,8 @@ func problemf(kind Kind, format string, args ...any) error {
 	return &problem{kind, fmt.Sprintf(format, args...)}
 }
 
-// The kinds of problems that are none: the run ended, or the connection did in
-// a way that it may.
+// These kinds are not anomalies: the run ended, or the connection ended in an allowed
+// way.
 const (
 	timeIsUp Kind = "time_is_up"
 	none     Kind = "none"
@@ -89,16 +89,16 @@ const (
 
 var errTimeIsUp error = &problem{timeIsUp, "the run ended"}
 
-// errIdleEnd means that the other side closed a connection between exchanges,
-// or said that it will take no more of them. It may.
+// errIdleEnd: the other side closed a connection between exchanges, or reported that it
+// takes no more exchanges. Both are allowed.
 var errIdleEnd = errors.New("the connection was closed while idle")
 
-// A cut is the error with which a connection ends that is cut on purpose.
+// A cut is the error of a connection that is cut on purpose.
 type cut struct{ how string }
 
 func (c *cut) Error() string { return "the connection was cut on purpose: " + c.how }
 
-// problemOf finds out what kind of problem err is.
+// problemOf returns the problem that err means.
 func problemOf(err error) *problem {
 	var (
 		p       *problem
@@ -132,7 +132,7 @@ func problemOf(err error) *problem {
 		return &problem{Handshake, err.Error()}
 	case is(os.ErrDeadlineExceeded, context.DeadlineExceeded):
 		return &problem{Timeout, "it took longer than --timeout"}
-	case errors.As(err, &timeout) && timeout.Timeout(): // the kernel's
+	case errors.As(err, &timeout) && timeout.Timeout(): // a timeout of the kernel
 		return &problem{Timeout, err.Error()}
 	case is(io.EOF, io.ErrUnexpectedEOF, net.ErrClosed):
 		return &problem{Closed, err.Error()}
@@ -140,7 +140,7 @@ func problemOf(err error) *problem {
 	return &problem{Malformed, err.Error()}
 }
 
-// kindOf is the kind of problem that err is, if it is one.
+// kindOf returns the kind of problem that err is; "": err is nil.
 func kindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -148,7 +148,7 @@ func kindOf(err error) Kind {
 	return problemOf(err).kind
 }
 
-// during adds to err what was being done, and keeps its kind.
+// during adds the current action to err, and keeps its kind.
 func during(what string, err error) error {
 	if err == nil {
 		return nil

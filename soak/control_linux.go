@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// control prepares a socket before it connects. A local port is then chosen by
-// connect, which knows where to and can use it again for elsewhere, instead of
-// by bind. A slow reader has a small window from the start.
+// control prepares a socket before it connects. connect then chooses the local port,
+// instead of bind: connect knows the remote address, and can use the same port for
+// another one. A slow reader has a small receive window from the start.
 func control(slow bool) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {

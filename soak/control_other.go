@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// control prepares a socket before it connects: a slow reader has a small
-// window from the start.
+// control prepares a socket before it connects: a slow reader has a small receive window
+// from the start.
 func control(slow bool) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -19,5 +19,5 @@ func control(slow bool) func(network, address string, c syscall.RawConn) error {
 	}
 }
 
-// nap is nil: timers are used instead.
+// nap is nil: timetables use timers instead.
 var nap func(time.Duration)

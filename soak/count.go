@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A state is what a connection is at.
+// A state is the state of a connection.
 type state int
 
 const (
 	nowhere state = iota
 	connecting
-	handshaking // the header, and TLS
+	handshaking // the PROXY header and TLS
 	exchanging
 	held
 	states
@@ -23,7 +23,7 @@ const (
 
 var stateNames = [states]string{"", "connecting", "handshaking", "exchanging", "held"}
 
-// counts are what a runner counts while its connections live.
+// counts are the counters of a runner.
 type counts struct {
 	series    series // needs the lock
 	due       atomic.Int64
@@ -58,7 +58,7 @@ func newCounts(start time.Time, interval time.Duration) *counts {
 	}
 }
 
-// request counts a successful request. counts is false if the latency says nothing about
+// request counts a successful request. counts is false if the latency does not depend on
 // the target, for example with a slow reader.
 func (c *counts) request(latency time.Duration, counts bool) {
 	c.exchanges.Add(1)
@@ -84,7 +84,7 @@ func (c *counts) disconnected() {
 	c.series.now().Ended++
 }
 
-// move takes one connection from one state to another.
+// move moves one connection from one state to another.
 func (c *counts) move(from, to state) {
 	if from != nowhere {
 		c.states[from].Add(-1)
@@ -101,7 +101,7 @@ func (c *counts) move(from, to state) {
 	}
 }
 
-// open is how many connections are established.
+// open returns the number of established connections.
 func (c *counts) open() (n int64) {
 	for s := handshaking; s < states; s++ {
 		n += c.states[s].Load()
@@ -153,7 +153,7 @@ func (c *counts) unsent(n int, waited time.Duration) {
 	}
 }
 
-// Snapshot is how a run is at one moment, or was at its end.
+// Snapshot is the state of a run at one moment, or at its end.
 type Snapshot struct {
 	Elapsed   time.Duration
 	Open      int64
@@ -161,7 +161,7 @@ type Snapshot struct {
 	States    map[string]int64
 	Opened    int64
 	Exchanges int64
-	EndedIdle int64 // by the other side, between exchanges
+	EndedIdle int64 // connections that the other side closed between exchanges
 	Received  int64
 	Sent      int64
 	Connect   Durations

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Part is what a connection sends, by its order.
+// Part is a part of the data that a connection sends. The constants are in the order of
+// sending.
 type Part string
 
 // The parts.
 const (
 	Header Part = "header" // the PROXY header
 	Hello  Part = "hello"  // the ClientHello
-	Head   Part = "head"   // the head of the first request, or what raw sends
+	Head   Part = "head"   // or the bytes that raw sends
 	Body   Part = "body"   // the body of the first request
 )
 
@@ -25,27 +26,27 @@ var parts = []Part{Header, Hello, Head, Body}
 
 // How a cut ends a connection.
 const (
-	CutClose  = "close"  // a half close; what the other side still says is looked at
+	CutClose  = "close"  // a half close; weir soak still evaluates what the other side sends
 	CutReset  = "reset"  // a TCP reset
-	CutSilent = "silent" // nothing more is sent, and the connection is kept open
+	CutSilent = "silent" // weir soak sends nothing more, and keeps the connection open
 )
 
 var cuts = []string{CutClose, CutReset, CutSilent}
 
-// Fault is something that goes wrong on purpose at one place.
+// Fault is an intentional error at one place.
 type Fault struct {
 	Part Part
-	// Offset is the number of bytes of the part that go before; with Percent,
-	// the share of them in a hundred.
+	// Offset is the number of bytes of the part that are sent before the place. With
+	// Percent, it is their share of the part in percent.
 	Offset  int
 	Percent bool
-	// Delay is how long the bytes after the place are held back. Cut, when it
-	// is set, is how the connection ends there.
+	// Delay is the time before the bytes after the place are sent. Cut, if it is set, is
+	// how the connection ends at the place.
 	Delay time.Duration
 	Cut   string
 }
 
-// ParseDelay reads PLACE=DURATION.
+// ParseDelay parses PLACE=DURATION.
 func ParseDelay(s string) (Fault, error) {
 	place, length, ok := strings.Cut(s, "=")
 	if !ok {
@@ -62,7 +63,7 @@ func ParseDelay(s string) (Fault, error) {
 	return f, nil
 }
 
-// ParseCut reads PLACE, or PLACE=close, =reset or =silent.
+// ParseCut parses PLACE, or PLACE=close, =reset or =silent.
 func ParseCut(s string) (Fault, error) {
 	place, how, ok := strings.Cut(s, "=")
 	f, err := parsePlace(place)
@@ -95,7 +96,7 @@ func parsePlace(s string) (f Fault, err error) {
 	return f, nil
 }
 
-// at is where the fault lies among n bytes.
+// at returns the offset of the fault in a part of n bytes.
 func (f *Fault) at(n int) int {
 	if f.Percent {
 		return n * f.Offset / 100
@@ -103,7 +104,8 @@ func (f *Fault) at(n int) int {
 	return min(f.Offset, n)
 }
 
-// faultsOf are those of part, which is n bytes long, in their order.
+// faultsOf returns the faults of part, which is n bytes long, in the order of their
+// offsets.
 func faultsOf(all []Fault, part Part, n int) []Fault {
 	var of []Fault
 	for _, f := range all {
@@ -115,10 +117,10 @@ func faultsOf(all []Fault, part Part, n int) []Fault {
 	return of
 }
 
-// Share is a part of all connections, from 0 to 1.
+// Share is a fraction of all connections, from 0 to 1.
 type Share float64
 
-// Set reads 5% or 0.05; with String and Type a flag can be one.
+// Set parses 5% or 0.05. With Set, String and Type, a Share can be the value of a flag.
 func (s *Share) Set(text string) error {
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)
@@ -134,15 +136,15 @@ func (s *Share) Set(text string) error {
 
 func (s *Share) String() string {
 	if *s == 0 {
-		return "0" // what help leaves out
+		return "0" // the help omits this default
 	}
 	return strconv.FormatFloat(float64(*s)*100, 'f', -1, 64) + "%"
 }
 
-// Type is what the help calls the value.
+// Type names the value in the help.
 func (s *Share) Type() string { return "SHARE" }
 
-// Unescape reads text with \r, \n, \x00 and the like, as in a string of Go.
+// Unescape replaces \r, \n, \x00 and other escape sequences, as in a string of Go.
 func Unescape(s string) ([]byte, error) {
 	text, err := strconv.Unquote(`"` + strings.ReplaceAll(s, `"`, `\"`) + `"`)
 	if err != nil {

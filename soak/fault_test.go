@@ -139,7 +139,7 @@ func TestRecords(t *testing.T) {
 	f("\x16\x00", 1)
 }
 
-// FuzzRecords: how the bytes are cut into reads changes nothing.
+// FuzzRecords: the result does not depend on how the bytes are divided into reads.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte("\x16\x03\x03\x00\x02ab\x17\x03\x03\x00\x01c"), uint8(3))
 	f.Add([]byte("\x16\x03\x03\x00\x02abHTTP/1.1 400 Bad Request\r\n"), uint8(1))

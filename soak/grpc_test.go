@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// serveGRPC is a real gRPC server with the health check, which answers with status.
+// serveGRPC is a real gRPC server. Its health check answers with status.
 func serveGRPC(t *testing.T, status grpc_health_v1.HealthCheckResponse_ServingStatus, options ...grpc.ServerOption) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,7 +23,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// With this in the environment the test binary is a worker.
+// If the environment has this variable, the test binary is a worker.
 const workerVariable = "WEIR_SOAK_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -38,13 +38,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// workerCommand is for Run to start workers with.
+// workerCommand is the command with which Run starts workers.
 func workerCommand() []string {
 	return []string{"/usr/bin/env", workerVariable + "=1", os.Args[0]}
 }
 
-// serve takes connections until the test ends, and hands each to handle, which
-// need not close it.
+// serve accepts connections until the test ends, and passes each to handle. handle need
+// not close it.
 func serve(t *testing.T, handle func(net.Conn)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,7 +84,7 @@ func serve(t *testing.T, handle func(net.Conn)) (address string) {
 	return ln.Addr().String()
 }
 
-// certificate is one for the tests' TLS.
+// certificate returns a certificate for the TLS of tests.
 var certificate = sync.OnceValue(func() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,7 +98,7 @@ var certificate = sync.OnceValue(func() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 })
 
-// overTLS does the handshake before handle.
+// overTLS does the TLS handshake, and then calls handle.
 func overTLS(handle func(net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate()}})
@@ -109,8 +109,8 @@ func overTLS(handle func(net.Conn)) func(net.Conn) {
 	}
 }
 
-// answering answers every request with what answer says, given the number of
-// the request on its connection, until that is empty.
+// answering answers every request with the result of answer, which gets the number of the
+// request on its connection. It ends when the result is empty.
 func answering(answer func(n int, r *http.Request) string) func(net.Conn) {
 	return func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -137,7 +137,8 @@ func always(text string) func(net.Conn) {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// behindHeader reads a header, and hands its client address and what follows to handle.
+// behindHeader reads a PROXY header, and passes its client address and the rest of the
+// connection to handle.
 func behindHeader(t *testing.T, handle func(net.Conn, *header.Header)) func(net.Conn) {
 	return func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -173,8 +174,8 @@ type buffered struct {
 
 func (b *buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// soak runs what the options say against address until enough has happened,
-// and returns the report. They begin as three connections that ask once.
+// soak runs the options against address until enough returns true, and returns the
+// report. Before change, the options are three connections with one request each.
 func soak(t *testing.T, address string, change func(*Options), enough func(*Snapshot) bool) *Report {
 	t.Helper()
 	o := Defaults()
@@ -196,15 +197,15 @@ func soak(t *testing.T, address string, change func(*Options), enough func(*Snap
 	return report
 }
 
-// patience is what only a broken test takes.
+// patience is longer than any test takes, unless the test fails.
 const patience = 20 * time.Second
 
-// exchanges is enough for soak when so many have been made.
+// exchanges returns a condition for soak: this many exchanges were made.
 func exchanges(n int64) func(*Snapshot) bool {
 	return func(s *Snapshot) bool { return s.Exchanges >= n }
 }
 
-// anomalies is enough for soak when so many anomalies were found.
+// anomalies returns a condition for soak: this many anomalies were found.
 func anomalies(n int64) func(*Snapshot) bool {
 	return func(s *Snapshot) bool {
 		var sum int64
@@ -215,7 +216,8 @@ func anomalies(n int64) func(*Snapshot) bool {
 	}
 }
 
-// outcomes is enough for soak when so many connections with faults have ended so.
+// outcomes returns a condition for soak: this many connections with faults had this
+// outcome.
 func outcomes(r role, what string, n int64) func(*Snapshot) bool {
 	return func(s *Snapshot) bool { return s.Outcomes[string(r)][what] >= n }
 }
@@ -243,7 +245,7 @@ func wantKinds(t *testing.T, r *Report, want ...Kind) {
 	}
 }
 
-// noLeaks waits until there are no more goroutines than before.
+// noLeaks waits at the end of the test until there are no more goroutines than before.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	before := runtime.NumGoroutine()

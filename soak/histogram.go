@@ -18,7 +18,7 @@ const (
 
 type histogram struct{ counts [buckets]atomic.Uint64 }
 
-// bucket is where d is counted, by its microseconds.
+// bucket returns the number of the bucket that counts d, in microseconds.
 func bucket(d time.Duration) int {
 	us := uint64(max(0, d.Microseconds()))
 	if us < steps {
@@ -28,7 +28,7 @@ func bucket(d time.Duration) int {
 	return min(buckets-1, exponent*steps+int(us>>exponent))
 }
 
-// upper is the longest duration that is counted in bucket i.
+// upper returns the longest duration in bucket i.
 func upper(i int) time.Duration {
 	if i < steps {
 		return time.Duration(i) * time.Microsecond
@@ -59,7 +59,7 @@ func (d Durations) merge(other Durations) {
 	}
 }
 
-// Percentiles are what a report says of many durations.
+// Percentiles summarize many durations in a report.
 type Percentiles struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50_seconds"`
@@ -69,7 +69,7 @@ type Percentiles struct {
 	Max   float64 `json:"max_seconds"`
 }
 
-// Percentiles are precise to 1.6 %, and never too small.
+// Percentiles returns values that are precise to 1.6 %, and never too small.
 func (d Durations) Percentiles() (p Percentiles) {
 	for _, n := range d {
 		p.Count += n

@@ -15,7 +15,7 @@ import (
 // http1Speaker speaks HTTP/1.1. It holds no buffer between exchanges.
 type http1Speaker struct{ *link }
 
-// requestHead is the same for all connections but those whose body never ends.
+// requestHead returns the head for all connections except those with an endless body.
 func (r *runner) requestHead() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: weir-soak\r\n", r.method(), r.Path, r.Host)
@@ -41,7 +41,7 @@ func (s *http1Speaker) exchange() (last bool, err error) {
 	if k := kindOf(sent); k == none || k == timeIsUp || k == Closed {
 		return true, sent
 	}
-	// Whoever stops reading a request may have said why.
+	// If the other side stopped reading the request, it may have sent the reason.
 	r := readers.Get().(*bufio.Reader)
 	r.Reset(s)
 	defer readers.Put(r)
@@ -80,7 +80,7 @@ func (s *http1Speaker) request() error {
 	return during("sending the body of a request", s.send(Body, s.run.body, write))
 }
 
-// openChunk is all that is ever sent of an open body.
+// openChunk is the only part of an open body that is ever sent.
 const openChunk = "a\r\n0123456789\r\n"
 
 // response reads a response and checks it.
@@ -114,7 +114,7 @@ func lengthOf(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// readHead reads the head of the response, and passes over interim ones.
+// readHead reads the head of the response, and skips interim responses.
 func readHead(r *bufio.Reader, to *http.Request) (*http.Response, error) {
 	if _, err := r.Peek(1); err != nil {
 		return nil, during("waiting for a response", err)
@@ -130,10 +130,11 @@ func readHead(r *bufio.Reader, to *http.Request) (*http.Response, error) {
 	}
 }
 
-// seenLimit is how much of a body or a reply is kept to look at.
+// seenLimit is how much of a body or a reply is kept for checks, in bytes.
 const seenLimit = 64 << 10
 
-// readBody reads all of the body, and returns what is to be looked at.
+// readBody reads the whole body. It returns the beginning of the body, for checks, and
+// its length.
 func (s *http1Speaker) readBody(body io.Reader) (seen []byte, n int64, err error) {
 	keep := int64(64)
 	if s.run.clientIn != nil {
@@ -149,7 +150,7 @@ func (s *http1Speaker) readBody(body io.Reader) (seen []byte, n int64, err error
 	return seen, n, err
 }
 
-// checkAddress checks what the other side says that the client address was.
+// checkAddress compares the client address that the other side saw with the right one.
 func (l *link) checkAddress(field string, body []byte) error {
 	if l.run.AddressField != "" {
 		if err := l.compareAddress(field); err != nil {
@@ -174,7 +175,7 @@ func (l *link) compareAddress(seen string) error {
 	return nil
 }
 
-// rest waits, and nothing may come meanwhile.
+// rest waits until t. The other side must send nothing meanwhile.
 func (s *http1Speaker) rest(t time.Time) error {
 	ready, err := s.await(t)
 	switch {

@@ -20,11 +20,11 @@ type http2Speaker struct {
 	fields *hpack.Encoder
 	block  bytes.Buffer // what fields writes to
 
-	next      uint32 // the next stream
-	leaving   bool   // the other side takes no new streams
-	window    int64  // what the other side takes, on the connection
-	perStream int64  // and on a new stream
-	biggest   int    // frame that it takes
+	next      uint32 // number of the next stream
+	leaving   bool   // the other side accepts no new streams
+	window    int64  // bytes that the other side accepts on the connection
+	perStream int64  // bytes that it accepts on a new stream
+	biggest   int    // the largest frame that it accepts, in bytes
 	current   h2stream
 }
 
@@ -33,7 +33,7 @@ type h2stream struct {
 	id     uint32
 	window int64
 	status int
-	length int64 // announced; -1: not
+	length int64 // Content-Length; -1: none
 	came   int64
 	field  string
 	seen   []byte
@@ -41,7 +41,7 @@ type h2stream struct {
 	grpc   grpcResponse
 }
 
-// What RFC 9113 says holds until SETTINGS say otherwise.
+// The defaults of RFC 9113, which hold until SETTINGS arrive.
 const (
 	h2Window = 65535
 	h2Frame  = 16384
@@ -99,7 +99,7 @@ func (s *http2Speaker) request() error {
 	if err := s.send(Body, s.run.body, s.data); err != nil {
 		return during("sending the body of a request", err)
 	}
-	if s.current.ended { // without waiting for the body
+	if s.current.ended { // the response ended before the body was sent
 		s.framer.WriteRSTStream(s.current.id, http2.ErrCodeCancel)
 	} else {
 		s.framer.WriteData(s.current.id, true, nil)
@@ -147,7 +147,7 @@ func (s *http2Speaker) encodeHead() {
 	}
 }
 
-// data sends bytes of a body as the windows allow.
+// data sends bytes of a body, as far as the windows allow.
 func (s *http2Speaker) data(b []byte) error {
 	for len(b) > 0 && !s.current.ended {
 		n := min(len(b), s.biggest, int(min(s.window, s.current.window)))
@@ -168,7 +168,7 @@ func (s *http2Speaker) data(b []byte) error {
 	return nil
 }
 
-// readFrame reads a frame, and says more of errors than the framer does.
+// readFrame reads a frame. Its errors have more detail than those of the framer.
 func (s *http2Speaker) readFrame() (http2.Frame, error) {
 	f, err := s.framer.ReadFrame()
 	switch detail := s.framer.ErrorDetail(); {
@@ -182,7 +182,7 @@ func (s *http2Speaker) readFrame() (http2.Frame, error) {
 	return nil, s.ended(err)
 }
 
-// frame reads a frame, answers it, and notes what it says.
+// frame reads a frame, answers it, and records its content.
 func (s *http2Speaker) frame() error {
 	f, err := s.readFrame()
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *http2Speaker) frame() error {
 	return s.flush()
 }
 
-// ended says what it means that the connection ended.
+// ended returns the meaning of err, with which the connection ended.
 func (s *http2Speaker) ended(err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) || s.current.ended || s.current.status == 0 {
 		return err
@@ -257,7 +257,7 @@ func (s *http2Speaker) goAway(f *http2.GoAwayFrame) error {
 	case f.ErrCode != http2.ErrCodeNo:
 		return problemf(Reset, "GOAWAY with %s %.64q", f.ErrCode, f.DebugData())
 	case f.LastStreamID < s.current.id && !s.current.ended:
-		return errIdleEnd // the request was not looked at
+		return errIdleEnd // the target did not process the request
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (s *http2Speaker) head(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// body takes bytes of a body and opens the windows for as many.
+// body takes bytes of a body, and opens the windows for as many.
 func (s *http2Speaker) body(f *http2.DataFrame) {
 	c := &s.current
 	n := f.Length // with its padding
@@ -316,7 +316,7 @@ func (s *http2Speaker) body(f *http2.DataFrame) {
 	}
 }
 
-// check looks at the response as a whole.
+// check checks the complete response.
 func (s *http2Speaker) check() error {
 	c := &s.current
 	defer func() { c.seen = nil }()
@@ -333,7 +333,7 @@ func (s *http2Speaker) check() error {
 	return s.checkAddress(c.field, c.seen)
 }
 
-// rest answers what may come between exchanges.
+// rest answers frames that may arrive between exchanges.
 func (s *http2Speaker) rest(t time.Time) error {
 	for {
 		ready, err := s.await(t)

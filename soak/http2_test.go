@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// serveHTTP2 is the standard library's server, with and without TLS.
+// serveHTTP2 runs the standard library's server, with or without TLS.
 func serveHTTP2(t *testing.T, handle http.HandlerFunc) (plain, secure string) {
 	t.Helper()
 	start := func(secure bool) string {
@@ -49,7 +49,7 @@ func TestHTTP2(t *testing.T) {
 		}
 		w.Header().Set("X-Client", r.RemoteAddr)
 		w.WriteHeader(http.StatusEarlyHints)
-		w.Write(bytes.Repeat([]byte("x"), 200_000)) // more than the windows let through at once
+		w.Write(bytes.Repeat([]byte("x"), 200_000)) // more than the windows allow at once
 	})
 	for _, address := range []string{plain, secure} {
 		r := soak(t, address, func(o *Options) {
@@ -63,7 +63,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHTTP2Roles: bodies that never end, slow readers and faults in a request.
+// TestHTTP2Roles: endless bodies, slow readers, and faults in a request.
 func TestHTTP2Roles(t *testing.T) {
 	noLeaks(t)
 	plain, _ := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
@@ -80,8 +80,8 @@ func TestHTTP2Roles(t *testing.T) {
 	}
 }
 
-// A scene is an HTTP/2 connection as a test wants it: it has read the request
-// on stream 1 when it is played.
+// A scene is an HTTP/2 connection that a test controls. When act runs, the scene has read
+// the request on stream 1.
 type scene struct {
 	*http2.Framer
 	net.Conn
@@ -97,7 +97,8 @@ func (s *scene) respond(id uint32, end bool, fields ...string) {
 	s.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: s.block.Bytes(), EndHeaders: true, EndStream: end})
 }
 
-// play reads the preface and as far as the first request's head.
+// play reads the preface and frames, including the first request's head, and then calls
+// act.
 func play(act func(*scene)) func(net.Conn) {
 	return func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -112,7 +113,7 @@ func play(act func(*scene)) func(net.Conn) {
 	}
 }
 
-// request reads as far as the next request's head.
+// request reads frames, including the next request's head.
 func (s *scene) request() bool {
 	for {
 		f, err := s.ReadFrame()
@@ -162,8 +163,8 @@ func TestHTTP2Anomalies(t *testing.T) {
 	f("another protocol", Malformed, "does not speak HTTP/2", func(s *scene) { fmt.Fprint(s.Conn, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 }
 
-// TestHTTP2Idle: a held connection answers pings and settings, makes further
-// exchanges, and goes when it is asked to.
+// TestHTTP2Idle: a held connection answers pings and settings, makes further exchanges,
+// and closes after GOAWAY.
 func TestHTTP2Idle(t *testing.T) {
 	noLeaks(t)
 	pong := make(chan bool, 100)

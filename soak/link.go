@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// A role is what is done to a connection on purpose.
+// A role is an intentional treatment of a connection.
 type role string
 
 const (
@@ -23,31 +23,31 @@ const (
 	slowReader role = "slow_readers"
 )
 
-// What became of connections with a role.
+// The outcomes of connections with a role.
 const (
 	served   = "served"
-	answered = "answered" // but with a status that was not expected, or after a cut
-	closed   = "closed"   // by the other side, and without an answer
-	waiting  = "waiting"  // it was still open when the run ended, or when Timeout was over after a cut
+	answered = "answered" // with a status that was not expected, or after a cut
+	closed   = "closed"   // by the other side, without an answer
+	waiting  = "waiting"  // still open when the run ended, or Timeout after a cut
 	weReset  = "reset_by_us"
 )
 
-// A link is one connection. It belongs to the goroutine that live runs in,
-// which closes it; hurry alone may be called by others.
+// A link is one connection. It belongs to the goroutine of live, which closes it. Other
+// goroutines may only call hurry and wake.
 type link struct {
 	run     *runner
 	number  int64
-	client  netip.Addr // of the header; the local address where there is none
+	client  netip.Addr // the client address in the PROXY header; without one, the local address
 	role    role
-	faults  []Fault // those that are still to come
+	faults  []Fault // the faults that are still to come
 	began   time.Time
-	ends    time.Time // when churn ends it; zero: never
+	ends    time.Time // when churn ends the connection; zero: never
 	at      state
 	settled bool // the outcome is counted
 
 	wire  *wire
-	top   io.ReadWriter // wire, or TLS on it
-	ahead byte          // read by await, and not yet by Read
+	top   io.ReadWriter // wire, or TLS over it
+	ahead byte          // a byte that await has read, and Read has not
 	has   bool
 	speak speaker
 
@@ -56,22 +56,22 @@ type link struct {
 
 	lock   sync.Mutex
 	tcp    *net.TCPConn
-	idle   bool // the end of the run need not wait for it
+	idle   bool // the end of the run does not wait for the link
 	called bool // it got an arrival while it was idle
 }
 
 // A speaker speaks a protocol on a link.
 type speaker interface {
-	// begin does what the protocol needs before the first request.
+	// begin prepares the connection for the first request.
 	begin() error
-	// exchange makes one exchange. With last no other may follow.
+	// exchange makes one exchange. last: no other exchange may follow.
 	exchange() (last bool, err error)
-	// rest serves the connection between exchanges until t.
+	// rest serves the connection between exchanges, until t.
 	rest(t time.Time) error
 }
 
 func newLink(r *runner, number int64) *link {
-	// Shares are spread evenly over the connections, whatever the number of processes.
+	// Shares are distributed evenly over the connections, for any number of processes.
 	_, spread := math.Modf(float64(number) * math.Phi)
 	l := &link{run: r, number: number, began: time.Now()}
 	switch u := Share(spread); {
@@ -83,7 +83,8 @@ func newLink(r *runner, number int64) *link {
 		l.role, l.faults = faulty, r.Faults
 	}
 	if r.Churn > 0 {
-		// Not all at once: from half of it to one and a half.
+		// Connections must not end at the same time: their life is from half of Churn to
+		// one and a half.
 		_, when := math.Modf(float64(number) * math.Sqrt2)
 		l.ends = l.began.Add(time.Duration((0.5 + when) * float64(r.Churn)))
 	}
@@ -104,7 +105,7 @@ func newLink(r *runner, number int64) *link {
 	return l
 }
 
-// live is the life of a connection.
+// live runs the connection from the beginning to the end.
 func (l *link) live() {
 	defer l.move(nowhere)
 	l.move(connecting)
@@ -120,7 +121,7 @@ func (l *link) live() {
 	}
 }
 
-// talk is all but the connection itself.
+// talk does the handshake and all exchanges.
 func (l *link) talk() error {
 	l.move(handshaking)
 	if err := apart(l.introduce); err != nil {
@@ -158,7 +159,7 @@ func (l *link) request() (last bool, err error) {
 	}
 	l.run.request(time.Since(began), l.untouched())
 	l.outcome(served)
-	if l.role == faulty { // after the request with the fault
+	if l.role == faulty { // the request with the fault is over
 		l.role, l.faults = ordinary, nil
 	}
 	return last, nil
@@ -229,8 +230,8 @@ func (l *link) wake() {
 	}
 }
 
-// apart waits for f on another goroutine. What f needs of a stack is then given
-// back before the connection is held, and held connections are many.
+// apart runs f in another goroutine, and waits for it. So the stack that f needs is freed
+// before the connection is held: there are many held connections.
 func apart(f func() error) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -241,10 +242,10 @@ func apart(f func() error) (err error) {
 	return err
 }
 
-// untouched says that how long things take is the other side's doing.
+// untouched reports whether the other side alone determines how long things take.
 func (l *link) untouched() bool { return len(l.faults) == 0 && !l.patient() }
 
-// patient says that the link waits on purpose.
+// patient reports whether the link waits on purpose.
 func (l *link) patient() bool { return l.role == openBody || l.role == slowReader }
 
 // forever is longer than any run.
@@ -296,7 +297,7 @@ func (l *link) dial() error {
 	return nil
 }
 
-// introduce sends the header and does the handshake.
+// introduce sends the PROXY header and does the handshake.
 func (l *link) introduce() error {
 	l.wire.secure = l.run.tls != nil
 	if l.run.Header > 0 {
@@ -339,12 +340,12 @@ func (l *link) handshake() error {
 
 func (l *link) overHTTP2() bool { return l.run.Protocol == HTTP2 || l.run.Protocol == GRPC }
 
-// unshaken looks closer at the error that a handshake has ended with.
+// unshaken examines the error that ended a handshake.
 func (l *link) unshaken(err error) error {
 	switch kindOf(err) {
 	case Malformed:
 		return &problem{Handshake, err.Error()}
-	case Reset, Closed: // and what the other side said before may be there, unread
+	case Reset, Closed: // the other side may have sent plaintext before, and it is not read yet
 		if _, last := io.Copy(io.Discard, onlyReader{l.wire}); kindOf(last) == PlaintextOnTLS {
 			return last
 		}
@@ -352,13 +353,14 @@ func (l *link) unshaken(err error) error {
 	return err
 }
 
-// clientPort is a made-up port beside the made-up address.
+// clientPort returns the made-up client address with a made-up port.
 func (l *link) clientPort() netip.AddrPort {
 	return netip.AddrPortFrom(l.client, uint16(1024+l.number%64000))
 }
 
-// destination is what the header says the client had connected to: the address
-// itself, or an address of the client's family for documents (RFC 5737, 3849).
+// destination returns the destination address in the PROXY header: the address of the
+// target, or, if the client has the other address family, an address for documentation
+// (RFC 5737, RFC 3849).
 func (l *link) destination() netip.AddrPort {
 	to := l.run.resolved
 	switch {
@@ -370,7 +372,7 @@ func (l *link) destination() netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), to.Port())
 }
 
-// send sends a part with write, with the faults that lie in it.
+// send sends a part with write, and makes the faults of this part.
 func (l *link) send(part Part, b []byte, write func([]byte) error) error {
 	at := 0
 	if len(l.faults) > 0 {
@@ -392,20 +394,20 @@ func (l *link) send(part Part, b []byte, write func([]byte) error) error {
 	return write(b[at:])
 }
 
-// strike lets a fault happen.
+// strike makes a fault happen.
 func (l *link) strike(f *Fault) error {
 	if f.Cut != "" {
 		return &cut{f.Cut}
 	}
 	gone, err := l.wire.ended(f.Delay)
-	l.refresh() // the delay was no wait for the other side
+	l.refresh() // the delay must not count as a wait for the other side
 	if err == nil && gone {
 		err = io.EOF
 	}
 	return during("during a delay in the "+string(f.Part), err)
 }
 
-// Read reads what await has read, and then from top.
+// Read returns the byte that await has read, and then reads from top.
 func (l *link) Read(p []byte) (int, error) {
 	if l.has && len(p) > 0 {
 		p[0], l.has = l.ahead, false
@@ -420,7 +422,7 @@ func (l *link) Write(p []byte) (int, error) {
 	return l.top.Write(p)
 }
 
-// await waits until something can be read or t has come.
+// await waits until a byte can be read, or until t.
 func (l *link) await(t time.Time) (ready bool, err error) {
 	if l.has {
 		return true, nil
@@ -439,8 +441,8 @@ func (l *link) await(t time.Time) (ready bool, err error) {
 	return true, nil
 }
 
-// refresh gives the other side Timeout for the next step; connections that
-// wait on purpose have until the end of their life, or of the run.
+// refresh gives the other side Timeout for the next step. A connection that waits on
+// purpose has time until the end of its life or of the run.
 func (l *link) refresh() {
 	if l.patient() {
 		l.until(l.ends, true)
@@ -449,8 +451,8 @@ func (l *link) refresh() {
 	l.until(time.Now().Add(l.run.Timeout), false)
 }
 
-// until sets the deadline of reads and writes. With idle the end of the run
-// does not wait.
+// until sets the deadline of reads and writes. With idle, the end of the run does not
+// wait for the link.
 func (l *link) until(t time.Time, idle bool) {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -466,7 +468,7 @@ func (l *link) mustEnd() bool {
 	return phase == over || phase == stopping && l.idle
 }
 
-// hurry tells the link that the phase of the run has changed.
+// hurry ends the waits of the link if the new phase of the run requires that.
 func (l *link) hurry() {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -480,7 +482,7 @@ func (l *link) close() {
 		defer l.run.disconnected()
 	}
 	if c, ok := l.top.(*tls.Conn); ok {
-		c.Close() // says goodbye
+		c.Close() // sends close_notify
 		return
 	}
 	l.tcp.Close()

@@ -270,7 +270,7 @@ func TestFaultsInOpenLoop(t *testing.T) {
 	}
 }
 
-// TestGenerator: the report says if this machine could not keep up.
+// TestGenerator: the report shows whether this machine could keep up.
 func TestGenerator(t *testing.T) {
 	f := func(late time.Duration, want bool) {
 		t.Helper()

@@ -24,7 +24,7 @@ const (
 
 var protocols = []string{HTTP1, HTTP2, GRPC, WebSocket, Raw}
 
-// What a WebSocket sends, and which answer it expects.
+// The values of Options.Message: what a WebSocket sends, and which answer it expects.
 const (
 	MessagePing = "ping"
 	MessageEcho = "echo"

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Progress shows how a run is getting on: on a terminal a few lines that are
-// drawn over each time, elsewhere a line every few seconds.
+// Progress shows the progress of a run: on a terminal a few lines that are redrawn,
+// elsewhere a line every few seconds.
 type Progress struct {
 	out     io.Writer
 	columns int
 	o       *Options
-	last    *Snapshot // that the rates are counted from
+	last    *Snapshot // the snapshot from which rates are computed
 	drawn   int       // lines on the terminal
 }
 
-// plainEvery is how often there is a line where there is no terminal.
+// plainEvery is the interval of lines without a terminal.
 const plainEvery = 5 * time.Second
 
-// NewProgress shows the run of o on out: a terminal with so many columns, or
-// none if that is 0.
+// NewProgress shows the run of o on out, a terminal with this number of columns; 0: out
+// is no terminal.
 func NewProgress(out io.Writer, columns int, o *Options) *Progress {
 	return &Progress{out: out, columns: columns, o: o, last: emptySnapshot()}
 }
@@ -45,7 +45,7 @@ func (p *Progress) Show(s *Snapshot) {
 	p.last = s
 }
 
-// Clear takes away what is on the terminal.
+// Clear removes the lines from the terminal.
 func (p *Progress) Clear() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.out, "\r\x1b[%dA\x1b[J", p.drawn) // from the left: Ctrl-C may have been echoed
@@ -53,7 +53,7 @@ func (p *Progress) Clear() {
 	}
 }
 
-// clip shortens a line to what a terminal does not wrap.
+// clip shortens a line so that the terminal does not wrap it.
 func clip(line string, columns int) string {
 	letters := []rune(line)
 	if len(letters) < columns {
@@ -88,7 +88,7 @@ func (p *Progress) block(s *Snapshot) string {
 	return b.String()
 }
 
-// line is all of it that fits one line.
+// line returns the information that fits into one line.
 func (p *Progress) line(s *Snapshot) string {
 	var states, latency string
 	if text := counted(s.States); text != "" {
@@ -103,7 +103,7 @@ func (p *Progress) line(s *Snapshot) string {
 		number(s.Exchanges), p.rate(s.Exchanges, p.last.Exchanges, s), latency, found(s))
 }
 
-// found is what anomalies there are so far.
+// found returns the anomalies so far, as text.
 func found(s *Snapshot) string {
 	counts := map[Kind]int64{}
 	for kind, a := range s.Anomalies {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// rawSpeaker sends what the user says, and looks at what comes back.
+// rawSpeaker sends the bytes of --send, and checks the reply.
 type rawSpeaker struct{ *link }
 
 func (s *rawSpeaker) begin() error { return nil }
@@ -37,7 +37,7 @@ func (s *rawSpeaker) exchange() (last bool, err error) {
 	return false, s.checkAddress("", got)
 }
 
-// rest takes whatever comes.
+// rest accepts and ignores all bytes that arrive.
 func (s *rawSpeaker) rest(t time.Time) error {
 	for time.Now().Before(t) {
 		ready, err := s.await(t)
@@ -47,7 +47,7 @@ func (s *rawSpeaker) rest(t time.Time) error {
 		case err != nil || !ready:
 			return during("while held", err)
 		}
-		r := readers.Get().(*bufio.Reader) // where many bytes come
+		r := readers.Get().(*bufio.Reader) // many bytes may arrive
 		r.Reset(s.top)
 		s.has = false
 		s.until(time.Now(), true)

@@ -64,7 +64,7 @@ threshold MISSED: 5 errors in 14 requests, the limit is 0.1%
 	if strings.Contains(encoded.String(), "abc") || !slices.Equal(back.Settings.Fields, []string{"X-Who: me", "Authorization: (left out)"}) {
 		t.Errorf("the headers in the report are %q", back.Settings.Fields)
 	}
-	// The time after the end of the load, without a request, is no interval of the run.
+	// The time after the end of the load has no request, so it is no interval of the run.
 	if len(back.Series) != 2 || back.Series[0].Errors != 5 || back.Series[0].Connections != 1000 || back.Series[1].Connections != 100 {
 		t.Errorf("the time series is %+v", back.Series)
 	}

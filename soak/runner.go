@@ -23,7 +23,7 @@ type runner struct {
 	*plan
 	*counts
 	unit, units int64 // this runner has every units-th connection, and every units-th request of an open loop
-	connections int   // the share of this runner
+	connections int   // the number of connections of this runner
 	connectRate float64
 	start       time.Time
 	life        context.Context // ends when the phase is no longer running
@@ -172,7 +172,8 @@ func (r *runner) begin(number int64) {
 	})
 }
 
-// finish ends all connections: idle ones at once, those with requests within the grace.
+// finish ends all connections: idle connections at once, connections with requests within
+// the grace period.
 func (r *runner) finish() {
 	gone := make(chan struct{})
 	r.end(stopping)

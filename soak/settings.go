@@ -17,7 +17,7 @@ type Settings struct {
 	Cert           string   `json:"cert"`
 	Key            string   `json:"key"`
 	CA             string   `json:"ca"`
-	Header         int      `json:"proxy_header"` // its version; 0: none
+	Header         int      `json:"proxy_header"` // version; 0: no PROXY header
 	Clients        []string `json:"clients"`
 	From           []string `json:"from"`
 	Connections    int      `json:"connections"`
@@ -30,7 +30,7 @@ type Settings struct {
 	Processes      int      `json:"processes"`
 	Interval       float64  `json:"interval_seconds"`
 	Path           string   `json:"path"`
-	Fields         []string `json:"headers"` // without the secrets in them
+	Fields         []string `json:"headers"` // secrets are removed
 	Body           int      `json:"body_bytes"`
 	Message        string   `json:"message"`
 	GRPCStatus     []int    `json:"grpc_status"`

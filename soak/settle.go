@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// tolerated are the problems that a connection may have which asks for them:
-// the other side need not bear faults, but it has to do so in silence or with
-// an answer. Plaintext on TLS and wrong addresses are wrong on any connection.
+// tolerated has for each role the problems that are no anomalies. The other side need not
+// accept faults, but it must close the connection silently or send an answer. Plaintext
+// on TLS and wrong addresses are wrong on any connection.
 var tolerated = map[role][]Kind{
 	faulty:     {Reset, Closed, Handshake, UnexpectedStatus},
 	openBody:   {Reset, Closed, UnexpectedStatus, ShortBody},
 	slowReader: {Reset, Closed, UnexpectedStatus, ShortBody},
 }
 
-// settle counts how the connection ended.
+// settle counts how the connection ended. nil: as planned.
 func (l *link) settle(err error) {
 	if err == nil {
 		return
@@ -32,7 +32,7 @@ func (l *link) settle(err error) {
 	}
 }
 
-// judge decides whether p is an anomaly, or what a fault has led to.
+// judge decides whether p is an anomaly, or an expected result of a fault.
 func (l *link) judge(p *problem) {
 	switch {
 	case p.kind == timeIsUp || p.kind == Timeout && (l.mustEnd() || l.patient()):
@@ -57,7 +57,7 @@ func (l *link) anomaly(p *problem) {
 	l.run.anomaly(p.kind, e)
 }
 
-// outcome counts what became of a connection with a role, once.
+// outcome counts the outcome of a connection with a role, once.
 func (l *link) outcome(what string) {
 	if l.role == ordinary || l.settled {
 		return
@@ -77,24 +77,24 @@ func (l *link) outcome(what string) {
 	}
 }
 
-// sever cuts the connection, and looks at what the other side says to that.
+// sever cuts the connection, and evaluates the reaction of the other side.
 func (l *link) sever(c *cut) {
 	patience := time.Now().Add(l.run.Timeout)
 	switch c.how {
 	case CutReset:
 		l.tcp.SetLinger(0)
-		l.tcp.Close() // before TLS can say goodbye
+		l.tcp.Close() // before TLS can send its close_notify
 		l.outcome(weReset)
 		return
 	case CutClose:
 		l.tcp.CloseWrite()
 	case CutSilent:
-		patience = l.ends // or that of the run
+		patience = l.ends // or the end of the run
 	}
 	l.until(patience, true)
 	n, err := io.Copy(io.Discard, onlyReader{l.top})
-	// Before the handshake what comes can be alerts at most, and HTTP/2 says
-	// its SETTINGS to anybody.
+	// Before the handshake, the other side can only send alerts. With HTTP/2 it sends its
+	// SETTINGS to every client. Neither is an answer.
 	said := n > 0 && !l.overHTTP2() && (!l.wire.secure || l.top != l.wire)
 	switch {
 	case kindOf(err) == PlaintextOnTLS:

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// tick is how often a run is looked at. Tests have less time.
+// tick is the interval in which a run is checked. Tests use a shorter one.
 var tick = 500 * time.Millisecond
 
 // Run makes the run that o describes, after Prepare. It ends early with ctx. If the run
@@ -91,7 +91,7 @@ func total(targets []*Snapshot) *Snapshot {
 	return sum
 }
 
-// reserved descriptors are for all that is no connection.
+// reserved descriptors are for everything except connections.
 const reserved = 64
 
 func processesFor(connections, descriptors int) int {
@@ -99,8 +99,8 @@ func processesFor(connections, descriptors int) int {
 	return (connections + each - 1) / each
 }
 
-// descriptors is how many this process may have open. Go has raised the limit
-// to what the system allows.
+// descriptors returns how many descriptors this process may have open. Go has raised the
+// limit to the maximum that the system allows.
 func descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

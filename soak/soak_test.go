@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// TestNothingToFind: what is as it has to be is no anomaly.
+// TestNothingToFind: correct behaviour is no anomaly.
 func TestNothingToFind(t *testing.T) {
 	f := func(name string, handle func(net.Conn), change func(*Options)) {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestNothingToFind(t *testing.T) {
 	}))
 }
 
-// TestConnectionsThatEndAsTheyMay: closing between exchanges is no anomaly, and
-// another connection takes the place.
+// TestConnectionsThatEndAsTheyMay: a close between exchanges is no anomaly, and another
+// connection replaces the closed one.
 func TestConnectionsThatEndAsTheyMay(t *testing.T) {
 	noLeaks(t)
 	once := func(c net.Conn) {
@@ -76,7 +76,7 @@ func TestConnectionsThatEndAsTheyMay(t *testing.T) {
 	wantKinds(t, r)
 }
 
-// TestAnomalies: each kind is found by its name.
+// TestAnomalies: each kind is found and has the right name.
 func TestAnomalies(t *testing.T) {
 	f := func(name string, want Kind, detail string, handle func(net.Conn), change func(*Options)) {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAnomalies(t *testing.T) {
 	secure := func(o *Options) { o.TLS = true }
 	const answer400 = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request"
 	f("an answer to a ClientHello in plain text", PlaintextOnTLS, "HTTP/1.1 400 Bad Request", func(c net.Conn) {
-		c.Read(make([]byte, 10)) // and leaves the rest unread, which resets
+		c.Read(make([]byte, 10)) // the rest stays unread, which causes a reset
 		io.WriteString(c, answer400)
 	}, secure)
 	f("plain text after a handshake", PlaintextOnTLS, "HTTP/1.1 400", func(c net.Conn) {
@@ -129,7 +129,7 @@ func TestAnomalies(t *testing.T) {
 	f("bytes while idle", Malformed, "HTTP/1.1 408", func(c net.Conn) {
 		http.ReadRequest(newReader(c))
 		io.WriteString(c, ok)
-		time.Sleep(30 * time.Millisecond) // together it would be the case above
+		time.Sleep(30 * time.Millisecond) // without a pause it would be the case above
 		io.WriteString(c, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")
 	}, plain)
 	f("a TLS alert", Handshake, "handshake failure", func(c net.Conn) {
@@ -154,8 +154,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestClients: each header has a client of its own, and the other side knows it
-// by that; without headers it knows connections by where they come from.
+// TestClients: each PROXY header has a client address of its own, and the other side sees
+// it. Without headers, the other side sees the local address of the connection.
 func TestClients(t *testing.T) {
 	f := func(name string, version int, secure bool, networks ...string) {
 		t.Run(name, func(t *testing.T) {
@@ -202,10 +202,10 @@ func TestClients(t *testing.T) {
 	f("none", 0, false)
 }
 
-// TestFaults: what the other side gets of a connection that is cut, and what
-// is counted.
+// TestFaults: the bytes that the other side receives from a connection that is cut, and
+// the outcome that is counted.
 func TestFaults(t *testing.T) {
-	var asWanted atomic.Int32 // connections of which the other side saw what it should
+	var asWanted atomic.Int32 // connections on which the other side received the right bytes
 	f := func(name, want string, take func(net.Conn), change func(*Options)) {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
@@ -217,7 +217,7 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	// Connections that the end of the run has met may have sent less.
+	// Connections that were open at the end of the run may have sent less.
 	gets := func(n int, then string) func(net.Conn) {
 		return func(c net.Conn) {
 			if got, _ := io.ReadAll(c); len(got) == n {
@@ -273,8 +273,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestSilence: a connection that says no more is held until the run ends, or
-// the other side has had enough.
+// TestSilence: a connection that sends nothing more is held until the run ends or the
+// other side closes it.
 func TestSilence(t *testing.T) {
 	noLeaks(t)
 	silent := func(o *Options) { o.Faults = []Fault{{Part: Head, Offset: 4, Cut: CutSilent}} }
@@ -287,13 +287,13 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestLateHeader is the incident that this tool is for: the header comes late,
-// and the other side answers it in plain text on a TLS port.
+// TestLateHeader is the incident that this tool is for: the PROXY header comes late, and
+// the other side answers in plain text on a TLS port.
 func TestLateHeader(t *testing.T) {
 	noLeaks(t)
 	r := soak(t, serve(t, func(c net.Conn) {
 		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		c.Read(make([]byte, 1)) // takes the header for late, and then for a request
+		c.Read(make([]byte, 1)) // the header is late for this side, which then reads it as a request
 		c.SetReadDeadline(time.Time{})
 		c.Read(make([]byte, 100))
 		io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request")
@@ -303,7 +303,7 @@ func TestLateHeader(t *testing.T) {
 	wantKinds(t, r, PlaintextOnTLS)
 }
 
-// TestExpect: what becomes of connections with faults can be demanded.
+// TestExpect: the user can require an outcome of connections with faults.
 func TestExpect(t *testing.T) {
 	noLeaks(t)
 	f := func(expect string, handle func(net.Conn), enough func(*Snapshot) bool, want ...Kind) {
@@ -324,8 +324,8 @@ func TestExpect(t *testing.T) {
 	f(ExpectUnserved, always(ok), outcomes(faulty, served, 3), UnexpectedOutcome)
 }
 
-// TestAfterFaults: a connection that was served in spite of its faults is like
-// any other from then on.
+// TestAfterFaults: a connection that was served in spite of its faults is an ordinary
+// connection afterwards.
 func TestAfterFaults(t *testing.T) {
 	noLeaks(t)
 	once := answering(func(n int, _ *http.Request) string { return []string{ok, ""}[min(n, 1)] })
@@ -335,7 +335,8 @@ func TestAfterFaults(t *testing.T) {
 	wantKinds(t, r, Closed)
 }
 
-// TestPatienceEnds: with churn, connections that wait on purpose make room too.
+// TestPatienceEnds: with churn, connections that wait on purpose end too, and others
+// replace them.
 func TestPatienceEnds(t *testing.T) {
 	noLeaks(t)
 	hangs := func(c net.Conn) { io.Copy(io.Discard, c) }
@@ -355,7 +356,7 @@ func TestPatienceEnds(t *testing.T) {
 	f(faulty, func(o *Options) { o.Faults = []Fault{{Part: Head, Offset: 5, Cut: CutSilent}} })
 }
 
-// TestShares: each role is played by its share, and the others stay as they are.
+// TestShares: each role has its share of the connections, and the others are ordinary.
 func TestShares(t *testing.T) {
 	noLeaks(t)
 	r := soak(t, serve(t, always(ok)), func(o *Options) {
@@ -381,7 +382,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a slow reader does not take more than it should, whatever is sent.
+// TestSlowReader: a slow reader does not read faster than it should, however much the
+// other side sends.
 func TestSlowReader(t *testing.T) {
 	noLeaks(t)
 	big := "HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat("x", 10_000_000)
@@ -403,7 +405,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// TestBounds: a run ends by itself, and opens no more than its rate allows.
+// TestBounds: a run ends by itself, and opens no more connections than its rate allows.
 func TestBounds(t *testing.T) {
 	noLeaks(t)
 	r := soak(t, serve(t, always(ok)), func(o *Options) {
@@ -415,8 +417,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestWorkers: several processes do what one would, with clients that do not
-// meet, and what they find is added up.
+// TestWorkers: several processes do the same as one. Their clients have different
+// addresses, and their results are added up.
 func TestWorkers(t *testing.T) {
 	noLeaks(t)
 	var lock sync.Mutex
@@ -455,7 +457,8 @@ func TestProcessesFor(t *testing.T) {
 	f(5, 10, 5)
 }
 
-// Many processes take descriptors of the one that starts them: what to do about it is said.
+// Many processes need descriptors of the process that starts them. The error message
+// tells the user what to do.
 func TestProcessError(t *testing.T) {
 	f := func(err error, want string) {
 		t.Helper()

@@ -35,7 +35,7 @@ func serveEcho(t *testing.T, secure bool) (url string, closed *atomic.Int64) {
 		}
 		defer c.CloseNow()
 		c.SetReadLimit(1 << 20)
-		c.Write(r.Context(), websocket.MessageText, []byte("hello")) // nobody asked for it, but it is allowed
+		c.Write(r.Context(), websocket.MessageText, []byte("hello")) // unsolicited, but allowed
 		for {
 			kind, text, err := c.Read(r.Context())
 			if err != nil {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A wire is the socket of a link. It is what faults in a ClientHello, slow
-// readers and plaintext on TLS connections are made of and noticed at.
+// A wire is the socket of a link. It makes the faults in a ClientHello and the slow
+// readers, and it detects plaintext on TLS connections.
 type wire struct {
 	*net.TCPConn
 	link  *link
 	hello bool // the next write is a ClientHello
 	slow  bool
-	// secure says that only TLS records may come.
+	// secure: only TLS records may arrive.
 	secure  bool
 	records records
 }
@@ -59,14 +59,14 @@ const (
 	slowWindow = 4096
 )
 
-// records follows TLS records (RFC 8446, section 5.1) by their heads.
+// records parses a stream of TLS records (RFC 8446, section 5.1), as far as their heads.
 type records struct {
-	have int // bytes of the head
+	have int // received bytes of the head
 	head [5]byte
-	left int // bytes of the record
+	left int // bytes of the record that are still to come
 }
 
-// wrong is the place of the first byte that no record has there, or -1.
+// wrong returns the position of the first byte that cannot be part of a record, or -1.
 func (r *records) wrong(b []byte) int {
 	for i := 0; i < len(b); {
 		if r.left > 0 {
@@ -87,9 +87,9 @@ func (r *records) wrong(b []byte) int {
 	return -1
 }
 
-// ended waits until the other side closes or d has passed, and takes nothing
-// from the socket. It says whether it closed; where bytes are there, it cannot
-// see what is behind them, and says no after d.
+// ended waits until the other side closes or d has passed. It takes no bytes from the
+// socket. It reports whether the other side closed. If unread bytes are there, ended
+// cannot see a close behind them, and returns false after d.
 func (w *wire) ended(d time.Duration) (bool, error) {
 	deadline := time.Now().Add(d)
 	raw, err := w.SyscallConn()

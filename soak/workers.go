@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// A job is what a worker is told, as one line of JSON. It works until its
-// standard input ends, or the job does.
+// A job is the order for a worker, as one line of JSON. The worker runs until its
+// standard input ends, or the run does.
 type job struct {
 	Options     Options
 	Resolved    []netip.AddrPort // all processes use the same addresses
 	Part, Parts int
 }
 
-// A word is what a worker says, twice a second and at its end, as a line of JSON.
+// A word is a message of a worker, as one line of JSON: twice a second, and at its end.
 type word struct {
 	Targets []*Snapshot
 	Done    bool
 }
 
-// Work is a worker's part of a run.
+// Work does a worker's part of a run.
 func Work(in io.Reader, out io.Writer) error {
 	read := bufio.NewReader(in)
 	line, err := read.ReadBytes('\n')
@@ -71,7 +71,7 @@ func newJob(o *Options, part, parts int) job {
 	return j
 }
 
-// runWorkers has so many processes do their parts, and adds up what they say.
+// runWorkers starts a process for each part, and adds up their results.
 func runWorkers(ctx context.Context, o *Options, parts int, command []string, show func(*Snapshot)) ([]*Snapshot, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,7 +81,7 @@ func runWorkers(ctx context.Context, o *Options, parts int, command []string, sh
 		ws[i] = &worker{}
 		all.Go(func() {
 			if ws[i].err = ws[i].run(ctx, newJob(o, i, parts), command); ws[i].err != nil {
-				cancel() // a part of a run is none
+				cancel() // an incomplete run has no result
 			}
 		})
 	}
@@ -109,7 +109,8 @@ func runWorkers(ctx context.Context, o *Options, parts int, command []string, sh
 	}
 }
 
-// processError is the error of one process. Each takes a few descriptors of ours.
+// processError returns the error of one process. Each process needs a few descriptors of
+// this one.
 func processError(part, parts int, err error) error {
 	if errors.Is(err, syscall.EMFILE) {
 		err = fmt.Errorf("%w: raise the limit of open files (ulimit -n), or hold fewer connections (--connections)", err)
@@ -117,19 +118,19 @@ func processError(part, parts int, err error) error {
 	return fmt.Errorf("process %d of %d: %w", part+1, parts, err)
 }
 
-// A worker is one process of several, as its parent sees it.
+// A worker is one of several processes, as its parent sees it.
 type worker struct {
 	err  error
 	lock sync.Mutex
 	last []*Snapshot // for each target
 }
 
-// run starts the process and hears it out. When ctx ends it is told so by the
-// end of its input, and when we die it hears the same.
+// run starts the process and reads its messages to the end. When ctx ends, or this
+// process dies, the standard input of the worker ends, and the worker ends its part.
 func (w *worker) run(ctx context.Context, j job, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
-	// Ctrl-C is for us: a process that ended by it would not count up.
+	// Ctrl-C must not reach the worker: it would end without a result.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -142,11 +143,11 @@ func (w *worker) run(ctx context.Context, j job, command []string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start it: %w", err)
 	}
-	// What hangs beyond all limits is ended, so that the report comes.
+	// Kill a process that hangs, so that there is a report.
 	lost := time.AfterFunc(j.Options.length()+3*j.Options.Timeout+6*grace, func() { cmd.Process.Kill() })
 	defer lost.Stop()
 	defer context.AfterFunc(ctx, func() { in.Close() })()
-	json.NewEncoder(in).Encode(j) // who cannot read it says so by ending
+	json.NewEncoder(in).Encode(j) // a process that cannot read the job ends with an error
 	done, said := w.hear(out)
 	in.Close()
 	if err := cmd.Wait(); err != nil {

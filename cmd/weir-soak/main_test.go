@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// weir-soak is installed alone. It must not pull in the proxy, nor libraries
-// that only the proxy needs.
+// Users install weir-soak alone. It must import neither the proxy, nor libraries that
+// only the proxy needs.
 func TestImportsNoProxy(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{$.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

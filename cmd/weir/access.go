@@ -32,7 +32,7 @@ type access struct {
 	hosts []string
 	token *[sha256.Size]byte // nil: no token is required
 	tls   *tls.Config        // nil: plain HTTP
-	of    *config.AdminTLS   // the configuration that tls was made from
+	of    *config.AdminTLS   // the configuration from which tls was made
 }
 
 // newAccess makes an access from the configuration. If the TLS settings are the same as in
@@ -72,7 +72,7 @@ const (
 	refusedStale  refusal = "stale"  // the access rules have changed since the connection was opened
 	refusedHost   refusal = "host"   // Host is not a name of this port, as after DNS rebinding
 	refusedOrigin refusal = "origin" // sent by a web page of another site
-	refusedToken  refusal = "token"  // without the token, or with another one
+	refusedToken  refusal = "token"  // without the token, or with a wrong one
 	refusedMethod refusal = "method" // a profile by GET without a token
 )
 
@@ -209,7 +209,8 @@ func isUnix(r *http.Request) bool {
 	return a != nil && a.Network() == "unix"
 }
 
-// guardedListener makes connections that remember under which rules they were opened.
+// guardedListener makes connections that record the access rules at the time when they
+// were opened.
 type guardedListener struct {
 	net.Listener
 	access func() *access

@@ -228,7 +228,7 @@ func TestAdminAccessChanges(t *testing.T) {
 
 	secured := web + "admin: {address: '@admin', tls: {cert: '" + dir + "/server.crt', key: '" + dir + "/server.key', client_ca: '" + dir + "/ca.crt'}}\n"
 	r.load(secured)
-	want(plain, "http", "", 401) // the connection from before
+	want(plain, "http", "", 401) // a connection from before the reload
 	if got, err := ask(plain, "http", ""); err == nil && got != 400 {
 		t.Errorf("plain HTTP is answered %d", got)
 	}
@@ -239,7 +239,7 @@ func TestAdminAccessChanges(t *testing.T) {
 		t.Errorf("without a certificate it is answered %d", got)
 	}
 	want(mine, "https", "", 200)
-	r.load(secured + "node: another\n") // nothing of the port has changed: connections stay open
+	r.load(secured + "node: another\n") // the settings of the port are unchanged: connections stay open
 	want(mine, "https", "", 200)
 	out, errText, status := weir("tls", "report", "--ca", dir+"/ca.crt", "--cert", dir+"/client.crt", "--key", dir+"/client.key", "https://"+r.address("admin"))
 	if status != 0 || !strings.Contains(out, "POLICY default") {
@@ -280,7 +280,7 @@ func tlsClient(t *testing.T, dir string, shows bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c}}
 }
 
-// Clients that only hold connections cannot block the port for others.
+// Clients that only hold connections open cannot block the port for others.
 func TestPortIsNotHeld(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *server) admin() http.Handler {
 	return s.guard(mux)
 }
 
-// scrapesAtOnce bounds the scrapes that run, each of which holds all series in memory.
+// scrapesAtOnce limits the concurrent scrapes: each holds all series in memory.
 const scrapesAtOnce = 8
 
 func (s *server) exposition() http.Handler {
@@ -49,8 +49,8 @@ func (s *server) exposition() http.Handler {
 }
 
 // scrape is the handler of the metrics port: it serves /metrics to every client, and
-// nothing else. On loopback it refuses web pages of other sites, the only way in which
-// strangers reach it there.
+// nothing else. On loopback it refuses web pages of other sites, because strangers can
+// reach the port there only through such pages.
 func (s *server) scrape() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.exposition())
@@ -68,9 +68,9 @@ func (s *server) scrape() http.Handler {
 	})
 }
 
-// unhurried removes the read deadline of the connection. net/http goes on reading to notice
-// that a client leaves, so the deadline would end a profile of more than ten seconds. The
-// body of the request was read before.
+// unhurried removes the read deadline of the connection. net/http continues to read, to
+// notice that a client closes the connection. So the deadline would end a profile of more
+// than ten seconds. The body of the request is already read.
 func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxAdminBody))
@@ -113,7 +113,7 @@ func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.configInEffect().Hash)
 }
 
-// status is what GET /status shows.
+// status is the answer to GET /status.
 type status struct {
 	Version     string                  `json:"version"`
 	Node        string                  `json:"node"`
@@ -139,7 +139,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 	e.Encode(v)
 }
 
-// tlsClients is what GET /tls/clients shows: what policies allow, and what clients need.
+// tlsClients is the answer to GET /tls/clients: what policies allow, and what clients
+// need.
 type tlsClients struct {
 	Version    string             `json:"version"`
 	Node       string             `json:"node"`
@@ -149,7 +150,7 @@ type tlsClients struct {
 	policy.Seen
 }
 
-// tlsPolicy is a TLS policy as it is in effect.
+// tlsPolicy is a TLS policy in effect.
 type tlsPolicy struct {
 	Name         string   `json:"name"`
 	MinVersion   string   `json:"min_version"`

@@ -47,10 +47,10 @@ func TestSlowNamesDelayNoEndpoints(t *testing.T) {
 	if b := c.backends.Backend("slow"); b == nil || b.Ready() != 1 {
 		t.Error("the name has no address after the reload")
 	}
-	c.untilEndpoints("192.0.2.2:8080") // the reload did not bring the older ones back
+	c.untilEndpoints("192.0.2.2:8080") // the reload did not restore the older endpoints
 }
 
-// GET /config shows a file and the objects that were in effect beside it.
+// GET /config shows a file together with the objects that were in effect with it.
 func TestConfigIsShownDuringReloads(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	more := beside + "proxy_protocol: {lb: {rules: [{from: [192.0.2.0/24], header: require}]}}\nroutes: [{listeners: [web], hosts: [b.example], backend: b}]\nbackends: {b: {endpoints: ['192.0.2.1:1']}}\n"

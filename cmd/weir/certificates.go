@@ -18,17 +18,17 @@ import (
 	"github.com/weirproxy/weir/tls/storage"
 )
 
-// certificates is all that has to do with certificates, joined here: those of
-// files, those that authorities give, and what is told of both.
+// certificates connects all parts for certificates: certificates from files, certificates
+// from authorities, and the reports about both.
 type certificates struct {
 	certs   *certs.Store
 	crls    *policy.CRLs
 	acme    *acme.Manager
-	ending  recentlyLogged // certificates that were warned of
-	missing recentlyLogged // names without a certificate that a handshake was refused for
+	ending  recentlyLogged // certificates for which weir logged a warning
+	missing recentlyLogged // names without a certificate for which weir refused a handshake
 }
 
-// expiryRound is how often certificates that end soon are warned of.
+// expiryRound is how often weir warns of certificates that end soon.
 const expiryRound = 24 * time.Hour
 
 func (s *server) newCertificates() {
@@ -48,8 +48,8 @@ func (s *server) newCertificates() {
 	go s.warnOfEndings(s.ctx)
 }
 
-// prepareCertificates readies the certificates of a configuration. The ones
-// from authorities take effect first: the table then finds them.
+// prepareCertificates prepares the certificates of a configuration. Certificates from
+// authorities take effect first, so that the table finds them.
 func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
 	managed, err := s.acme.Prepare(p.cfg.Certificates)
 	if err != nil {
@@ -70,10 +70,10 @@ func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
 	}, nil
 }
 
-// reloadCertificates takes up certificate files that changed, whatever else is
-// wrong with the configuration.
+// reloadCertificates puts changed certificate files into effect, even if the
+// configuration has other errors.
 func (s *server) reloadCertificates() {
-	s.change.Lock() // or a plan that was made before would bring back what was
+	s.change.Lock() // otherwise an older plan could restore the old certificates
 	replaced, err := s.certs.Reload()
 	lists, errLists := s.crls.Reload()
 	s.change.Unlock()
@@ -91,7 +91,7 @@ func (s *server) reloadCertificates() {
 	}
 }
 
-// parts are the errors that err was joined of.
+// parts returns the errors that were joined into err.
 func parts(err error) []error {
 	if err == nil {
 		return nil
@@ -103,8 +103,8 @@ func parts(err error) []error {
 	return []error{err}
 }
 
-// maxRecentlyLogged limits the names that are remembered, because tenants of a cluster choose their
-// number.
+// maxRecentlyLogged limits the names that weir remembers, because tenants of a cluster
+// choose how many names there are.
 const maxRecentlyLogged = 10_000
 
 // recentlyLogged remembers when a message about a name was last logged.
@@ -114,9 +114,9 @@ type recentlyLogged struct {
 	swept time.Time // when old entries were last removed
 }
 
-// first returns true if no message about name was logged for a while, and records one. If
-// the list is full, a new name is not logged until old names were removed. Every call of
-// one recentlyLogged has the same while.
+// first returns true if no message about name was logged within while, and records the
+// new message. If the list is full, a new name is not logged until old names are removed.
+// All calls on one recentlyLogged must use the same while.
 func (l *recentlyLogged) first(name string, while time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,14 +138,15 @@ func (l *recentlyLogged) first(name string, while time.Duration) bool {
 	return true
 }
 
-// certificateMissing logs that a client asked for a name in vain, now and then.
+// certificateMissing logs, at a limited rate, that a client asked for a name without a
+// certificate.
 func (s *server) certificateMissing(name string) {
 	if s.missing.first(name, time.Minute) {
 		s.log.Warn("a handshake was refused: there is no certificate for the name yet", zap.String("name", name))
 	}
 }
 
-// certificateEvent logs what became of a certificate from an authority.
+// certificateEvent logs the result for a certificate from an authority.
 func (s *server) certificateEvent(e acme.Event) {
 	fields := []zap.Field{zap.String("name", e.Name), zap.String("directory", e.Directory)}
 	if !e.NotAfter.IsZero() {
@@ -168,7 +169,7 @@ func (s *server) certificateEvent(e acme.Event) {
 	}
 }
 
-// certificateStapled logs what a responder says of a certificate.
+// certificateStapled logs the answer of an OCSP responder for a certificate.
 func (s *server) certificateStapled(e certs.OCSPEvent) {
 	names := zap.String("names", namesTold(e.Names))
 	switch {
@@ -176,7 +177,7 @@ func (s *server) certificateStapled(e certs.OCSPEvent) {
 		s.log.Warn("weir cannot staple the OCSP status of a certificate", names, zap.Error(e.Err))
 	case !e.Revoked.IsZero():
 		s.log.Error("a certificate was REVOKED by its authority: clients will refuse it; replace it", names, zap.Time("revoked", e.Revoked.UTC()))
-		s.acme.Replace(e.Leaf) // if it gave that one
+		s.acme.Replace(e.Leaf) // if the certificate comes from an authority of ACME
 	default:
 		s.log.Info("weir staples the OCSP status of a certificate", names)
 	}
@@ -215,8 +216,8 @@ func namesTold(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// logEndings warns of certificates that end soon; unless of all, of those that
-// it has not warned of for a while.
+// logEndings warns of certificates that end soon. If all is false, it skips certificates
+// that it has warned of recently.
 func (s *server) logEndings(all bool) {
 	now := time.Now()
 	for _, e := range s.certs.Ending(now) {

@@ -28,7 +28,8 @@ import (
 	"github.com/weirproxy/weir/tls/storage"
 )
 
-// issue writes a certificate for host to NAME.crt and NAME.key; id tells it from others.
+// issue writes a certificate for host to NAME.crt and NAME.key; id distinguishes it from
+// others.
 func issue(t *testing.T, dir, name, host, id string, left time.Duration) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -56,7 +57,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// servedAs is the common name of the certificate that a client of host gets.
+// servedAs returns the common name of the certificate that a client of host gets.
 func (r *running) servedAs(name, host string) string {
 	r.t.Helper()
 	c := r.dial(name)
@@ -69,9 +70,8 @@ func (r *running) servedAs(name, host string) string {
 
 func (r *running) logged(message string) int { return r.lines.FilterMessage(message).Len() }
 
-// What is wrong with the configuration keeps no good pair of files from being
-// taken up, and what is wrong with a pair keeps no good configuration, and no
-// other pair.
+// weir puts a good pair of files into effect even if the configuration has errors. A
+// broken pair blocks neither a good configuration nor another pair.
 func TestCertificateFilesChangeAlone(t *testing.T) {
 	dir := t.TempDir()
 	const day = 24 * time.Hour
@@ -131,8 +131,8 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	f("a3", "b2")
 }
 
-// If a certificate file is replaced during a reload, weir reads it again afterwards. It logs an error for each broken
-// version.
+// If a certificate file is replaced during a reload, weir reads it again afterwards. It
+// logs an error for each broken version.
 func TestCertificateFilesChangeDuringReload(t *testing.T) {
 	dir := t.TempDir()
 	const day = 24 * time.Hour
@@ -168,8 +168,8 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	r.endWatch()
 }
 
-// A configuration from standard input cannot be read again; the files that it
-// names can.
+// weir cannot read a configuration from standard input again, but it can read the files
+// that the configuration names.
 func TestCertificateFilesOfStandardInput(t *testing.T) {
 	dir := t.TempDir()
 	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
@@ -253,8 +253,8 @@ func TestNamesToldOfAreBounded(t *testing.T) {
 	}
 }
 
-// An authority that cannot be reached, and a storage that cannot be had: weir
-// starts, refuses the name and says so, and serves all the others.
+// If an authority or a storage cannot be reached, weir starts, refuses handshakes for the
+// name, logs the error, and serves all other names.
 func TestStartsWithoutCertificates(t *testing.T) {
 	dir := t.TempDir()
 	issue(t, dir, "a", "a.example.org", "a1", 90*24*time.Hour)
@@ -295,7 +295,7 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 	}
 }
 
-// A storage that is not there yet is opened when it is.
+// weir opens a storage as soon as the storage exists.
 func TestLateStorage(t *testing.T) {
 	down := true
 	opened := 0
@@ -337,7 +337,7 @@ func TestLateStorage(t *testing.T) {
 	}
 }
 
-// closeNotice is a storage that says when it is closed.
+// closeNotice is a storage that reports when it is closed.
 type closeNotice struct {
 	storage.Storage
 	closed chan struct{}
@@ -348,8 +348,8 @@ func (c closeNotice) Close() error {
 	return c.Storage.Close()
 }
 
-// A storage that hangs while it is opened keeps nobody but those who ask it,
-// and is closed again if it is there when nobody wants it any more.
+// A storage that hangs during its opening delays only the callers that use it. If it
+// opens after the close, it is closed again.
 func TestLateStorageHangs(t *testing.T) {
 	opening, open := make(chan struct{}), make(chan struct{})
 	closed := make(chan struct{})
@@ -365,7 +365,7 @@ func TestLateStorageHangs(t *testing.T) {
 		asked <- err
 	}()
 	<-opening
-	l.close() // does not wait
+	l.close() // returns at once
 	if _, err := l.Load(t.Context(), "tickets/a"); !errors.Is(err, errStorageClosed) {
 		t.Errorf("asking a closed storage: %v", err)
 	}
@@ -376,7 +376,7 @@ func TestLateStorageHangs(t *testing.T) {
 	<-closed
 }
 
-// What challenges have in the place of a policy's name is no policy's name.
+// A policy cannot have the name that challenges use in place of a policy.
 func TestNoPolicyIsCalledAsChallengesAre(t *testing.T) {
 	_, err := config.Parse("test", fmt.Appendf(nil, `
 listeners: {secure: {address: ':443', protocol: tls}}

@@ -73,7 +73,7 @@ func loadToCheck(path string) (*config.Config, config.Errors, error) {
 	return cfg, cfg.Warnings, nil
 }
 
-// routes counts the routes of the file: one may be several in cfg.
+// routes counts the routes of the file: one route may be several Routes in cfg.
 func routes(cfg *config.Config) int {
 	names := map[string]bool{}
 	for _, r := range cfg.Routes {

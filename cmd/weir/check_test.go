@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 		"FILE: ok: 1 listener, 0 routes, 1 backend",
 		"FILE:1:13: warning: listeners.web: no route names this listener, so it answers everything with 404\n"+
 			"FILE:2:12: warning: backends.app: nothing uses this backend\n")
-	// Warnings are printed together with errors, except those that an error may have
+	// Warnings are printed together with errors, except warnings that an error may have
 	// caused.
 	f("listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], paths: [/a/*], bakend: app}]\nbackends: {app: {endpoints: [\"a:1\"]}}\n", statusError, "",
 		"FILE:2:37: warning: routes[0].paths[0]: the star is an ordinary character here; a prefix matches everything below it without a star\n"+

@@ -25,19 +25,20 @@ import (
 // and nothing is opened with rights that a later reload would not have. The process id
 // stays the same.
 
-// confinedEnv is the environment variable that tells the second process that it is already
+// confinedEnv is the environment variable that shows the second process that it is already
 // confined. Child processes inherit the variable, and the limits as well.
 const confinedEnv = "WEIR_CONFINED"
 
-// confined is what the first process reports to the second one.
+// confined is the report of the first process to the second one.
 type confined struct {
-	// User is the user that weir runs as, as the configuration names it, with its ids; empty: the user was not
-	// changed.
+	// User is the user that weir runs as, as the configuration names it, with its ids;
+	// empty: the user was not changed.
 	User string
 	// Landlock is the version of the kernel's Landlock ABI that limits writing; 0: no
 	// limit.
 	Landlock int
-	// Below are the folders, symbolic links resolved, that weir may write to. It has no meaning without Landlock.
+	// Below are the folders, symbolic links resolved, that weir may write to. It has no
+	// meaning without Landlock.
 	Below []string
 	// Seccomp is true if the kernel refuses the system calls in refusedCalls.
 	Seccomp bool

@@ -81,7 +81,7 @@ func TestWrittenPlaces(t *testing.T) {
 	if got := folders(places); !slices.Equal(got, want) {
 		t.Errorf("folders are %q, want %q", got, want)
 	}
-	// The working directory, where a relative path of the access log begins, may be written to.
+	// weir may write to the working directory: a relative path of the access log begins there.
 	t.Chdir(dir)
 	cfg.AccessLog.Path = "access.log"
 	if got := folders(writtenPlaces(cfg)); !slices.Contains(got, resolved(dir)) {

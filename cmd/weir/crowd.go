@@ -19,7 +19,7 @@ type crowd struct {
 
 	mu    sync.Mutex
 	all   list.List // of net.Conn, the oldest first
-	idle  list.List // those without a request in progress
+	idle  list.List // the connections without a request in progress
 	place map[net.Conn]*places
 }
 

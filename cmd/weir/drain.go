@@ -85,11 +85,11 @@ func (s *server) closeSockets() {
 	closing.Wait()
 }
 
-// remainingEvery is how often the log says what a drain waits for. The metrics port is
-// closed by then, so only the log can say it.
+// remainingEvery is how often the log reports which connections a drain waits for. The
+// metrics port is closed by then, so only the log can report it.
 const remainingEvery = 10 * time.Second
 
-// tellRemaining logs what a drain waits for, until ctx ends.
+// tellRemaining logs which connections a drain waits for, until ctx ends.
 func (s *server) tellRemaining(ctx context.Context, timeout time.Duration) {
 	tick := time.NewTicker(max(remainingEvery, timeout/20))
 	defer tick.Stop()

@@ -39,7 +39,8 @@ HOST. docs/tls.md explains how to rotate keys.`,
 	return c
 }
 
-// makeECH keeps standard output to what is to be published, unless the key is wanted there.
+// makeECH writes to standard output only the text to publish, unless the key is to go
+// there as well.
 func makeECH(c *cobra.Command, publicName, path string) error {
 	file, list, err := policy.NewECH(publicName)
 	if err != nil {
@@ -60,7 +61,7 @@ func makeECH(c *cobra.Command, publicName, path string) error {
 	return err
 }
 
-// writeSecret writes a new file that its owner alone can read.
+// writeSecret writes a new file that only its owner can read.
 func writeSecret(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -71,13 +72,14 @@ func writeSecret(path string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		os.Remove(path) // half of a key is none
+		os.Remove(path) // remove the incomplete key
 		return fmt.Errorf("cannot write the key: %w", err)
 	}
 	return nil
 }
 
-// checkTLS looks at what package config cannot: it knows no crypto. It returns the ECH keys of cfg.
+// checkTLS checks the parts that package config cannot check, because it uses no crypto.
+// It returns the ECH keys of cfg.
 func checkTLS(cfg *config.Config) ([]tls.EncryptedClientHelloKey, error) {
 	keys, err := policy.ParseECH(cfg.ECHKeys)
 	if err != nil {

@@ -62,7 +62,7 @@ func TestECHCommand(t *testing.T) {
 	}
 }
 
-// Check looks into key files and at policies that cannot stand beside each other.
+// Check reads key files, and reports policies that contradict each other.
 func TestCheckTLS(t *testing.T) {
 	dir := t.TempDir()
 	key, other := filepath.Join(dir, "ech.pem"), filepath.Join(dir, "other.pem")
@@ -114,7 +114,7 @@ backends: {app: {endpoints: ["127.0.0.1:9"]}, raw: {protocol: tcp, endpoints: ["
 	}
 }
 
-// A reload rotates ECH keys, and the switch for SHA-1 goes with the policy that wants it.
+// A reload rotates ECH keys. SHA-1 is switched on only while a policy needs it.
 func TestReloadOfTLS(t *testing.T) {
 	dir := t.TempDir()
 	var lists [][]byte

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
-// What the parts tell of goes to the logs here, once, and never so often that
-// a stranger could fill the disk with it.
+// This file logs the events of all parts, each once, and with a limited rate, so that a
+// stranger cannot fill the disk.
 
 func (s *server) logRecord(r *proxy.Record) {
 	if a := s.lines.Load(); a != nil {
@@ -21,7 +21,7 @@ func (s *server) logRecord(r *proxy.Record) {
 	}
 }
 
-// refusedByListener logs a connection that ended before its header was through.
+// refusedByListener logs a connection that ended before its PROXY header was complete.
 func (s *server) refusedByListener(r listener.Refusal) {
 	if r.Silent {
 		s.log.Debug("a connection closed without sending a byte, as a load balancer's TCP check does",
@@ -34,7 +34,7 @@ func (s *server) refusedByListener(r listener.Refusal) {
 	}
 }
 
-// refusedByProxy logs a connection that ended before there was a request or tunnel.
+// refusedByProxy logs a connection that ended before its first request or tunnel.
 func (s *server) refusedByProxy(r *proxy.Record) {
 	a := s.lines.Load()
 	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
@@ -55,7 +55,7 @@ func (s *server) moreRefusals(key string, held int) {
 	}
 }
 
-// panicked tells of a connection that a fault of weir's own ended.
+// panicked reports a connection that ended because of a bug of weir.
 func (s *server) panicked(listener string, value any, stack []byte) {
 	s.metrics.panics.Inc()
 	if s.limited.Allow(panicLine) {
@@ -78,7 +78,7 @@ func (s *server) acceptTrouble(err error) {
 	s.log.Error("connections wait because weir cannot accept them", zap.Error(err))
 }
 
-// backendEvent logs what happens to endpoints.
+// backendEvent logs events of endpoints.
 func (s *server) backendEvent(e backend.Event) {
 	key := string(e.Kind) + "\x00" + e.Backend
 	if e.Namespace != "" && (e.Kind == backend.BackendDown || e.Kind == backend.BackendRecovered) {

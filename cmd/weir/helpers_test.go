@@ -25,13 +25,13 @@ const patience = 10 * time.Second
 type running struct {
 	*server
 	t     *testing.T
-	words []string // what stands for @words in configurations
+	words []string // the addresses that replace @words in configurations
 	lines *observer.ObservedLogs
 	ended bool
 }
 
-// newRunning applies a configuration. In it, @app is a backend that answers
-// with its name, and @NAME of any other name an address that is free.
+// newRunning applies a configuration. In it, @app stands for a backend that answers with
+// its name; @NAME with any other name stands for a free address.
 func newRunning(t *testing.T, text string, names ...string) *running {
 	t.Helper()
 	r := makeRunning(t, names...)
@@ -52,7 +52,7 @@ func makeRunning(t *testing.T, names ...string) *running {
 			r.end(0)
 		}
 		eventually(t, "goroutines end", func() error {
-			if n := runtime.NumGoroutine(); n > before+1 { // one waits for all that is parked
+			if n := runtime.NumGoroutine(); n > before+1 { // one goroutine waits for all parked connections
 				buf := make([]byte, 1<<20)
 				return fmt.Errorf("%d of them, %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
 			}
@@ -76,7 +76,7 @@ func (r *running) address(name string) string {
 	return ""
 }
 
-// try applies a configuration, the first or another one.
+// try applies a configuration.
 func (r *running) try(text string) error {
 	r.t.Helper()
 	text = strings.NewReplacer(r.words...).Replace(text)
@@ -97,7 +97,7 @@ func (r *running) load(text string) {
 	}
 }
 
-// end shuts the server down, by force after the time.
+// end shuts the server down; after the given time it aborts open connections.
 func (r *running) end(after time.Duration) error {
 	r.ended = true
 	now := make(chan struct{})
@@ -139,7 +139,7 @@ func (r *running) dial(name string) *client {
 	return &client{c, r.t, bufio.NewReader(c)}
 }
 
-// ask asks for a path and returns the response with its body.
+// ask requests a path and returns the response with its body.
 func (c *client) ask(path string) (*http.Response, string) {
 	c.t.Helper()
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
@@ -159,7 +159,7 @@ func (c *client) answer() (*http.Response, string) {
 	return resp, string(body)
 }
 
-// want asks for / over a new connection.
+// want requests / over a new connection.
 func (r *running) want(name string, status int, body string) {
 	r.t.Helper()
 	c := r.dial(name)

@@ -22,33 +22,34 @@ import (
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
-// Here a cluster's objects join the file. A kube.Source tells of changes; those
-// of routes become another table as a reload would make it, without a look at
-// files, and those of endpoints go to their backend alone.
+// This file adds a cluster's objects to the file. A kube.Source reports changes. A change
+// of routes makes a new table, as a reload does, but weir does not read files again. A
+// change of endpoints updates only their backend.
 //
-// Locks are taken in the order loading, the Source's own, change. So what the
-// Source tells and what a reload tries never overtake each other.
+// The order of locks is: loading, the lock of the Source, change. So a change from the
+// Source and a reload cannot overtake each other.
 
 const (
-	// clusterPatience bounds what a reload waits for a cluster that was not served before.
+	// clusterPatience limits how long a reload waits for a cluster that weir did not
+	// serve before.
 	clusterPatience = 10 * time.Second
-	// retryObjects is when what could not be put into effect is tried again.
+	// retryObjects is the time until weir tries again to put objects into effect.
 	retryObjects = 10 * time.Second
-	// leavePatience bounds what is waited for a cluster that is served no more.
+	// leavePatience limits how long weir waits for a cluster that it no longer serves.
 	leavePatience = 5 * time.Second
 )
 
-// cluster is a cluster whose objects are served, or about to be.
+// cluster is a cluster whose objects weir serves, or is about to serve.
 type cluster struct {
 	s        *server
 	source   *kube.Source
 	control  control              // nil: weir writes nothing to the cluster; guarded by s.change
 	adopted  *objects             // the objects in effect; guarded by s.change
-	empty    map[string]time.Time // since when each backend has had no endpoint; guarded by s.change
+	empty    map[string]time.Time // when each backend lost its last endpoint; guarded by s.change
 	awaiting bool                 // a timer will call retell; guarded by s.change
 	known    chan struct{}
 	faults   atomic.Pointer[[]kube.Event]      // of the objects in effect
-	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than that is not in effect
+	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than listeners is not in effect
 	end      func()                            // ends the source, and waits until it has ended
 	trouble  troubles
 
@@ -56,16 +57,16 @@ type cluster struct {
 	stopLeaving func()
 	gone        chan struct{}
 
-	// Used under the Source's lock alone.
-	objects  *objects // what the Source told last
+	// Used only under the Source's lock.
+	objects  *objects // the last objects from the Source
 	retrying bool     // tryLater was called
 	node     kube.Node
-	told     bool                // tellKnown has said it
-	unbound  map[string]string   // ports that were told of, and why
-	faulty   map[kube.Event]bool // what was told of
+	told     bool                // tellKnown has logged its line
+	unbound  map[string]string   // ports that were logged, and the errors
+	faulty   map[kube.Event]bool // faults that were logged
 }
 
-// objects are what a cluster has beside the file.
+// objects are the routes and endpoints that a cluster adds to the file.
 type objects struct {
 	of        *cluster
 	routing   *kube.Routing
@@ -77,16 +78,16 @@ func (c *cluster) newObjects(ch kube.Change) *objects {
 	return &objects{of: c, routing: ch.Routing, endpoints: ch.Endpoints, unbound: map[string]error{}}
 }
 
-// known reports whether o has the objects of the cluster. Before the first list of all
-// kinds, o only takes their place.
+// known reports whether o contains the objects of the cluster. Before all kinds are
+// listed for the first time, o is only a placeholder.
 func (o *objects) known() bool { return o == nil || o.endpoints != nil }
 
-// has reports whether the listener is one of the cluster's.
+// has reports whether the cluster configures the listener.
 func (o *objects) has(l string) bool {
 	return o != nil && slices.ContainsFunc(o.routing.Listeners, func(of config.Listener) bool { return of.Name == l })
 }
 
-// listing is how objects of a kind are listed and watched.
+// listing returns how objects of a kind are listed and watched.
 type listing func(kube.Kind, kube.Selection) *cache.ListWatch
 
 func connectKube(k *config.Kubernetes) (listing, error) {
@@ -97,7 +98,7 @@ func connectKube(k *config.Kubernetes) (listing, error) {
 	return client.List, nil
 }
 
-// newCluster begins to watch the cluster that file names.
+// newCluster starts to watch the cluster that file names.
 func (s *server) newCluster(file *config.Config) (*cluster, error) {
 	fail := func(err error) (*cluster, error) {
 		return nil, fmt.Errorf("%s: serving the cluster: %w", file.Kubernetes.Position, err)
@@ -126,16 +127,16 @@ func (c *cluster) troubled(kind kube.Kind, err error) {
 	c.trouble.begin(kind, err, c.source.HasSynced())
 }
 
-// current is the cluster whose objects are served; nil: none.
+// current returns the cluster whose objects weir serves; nil: none.
 func (s *server) current() *cluster {
 	s.change.Lock()
 	defer s.change.Unlock()
 	return s.cluster
 }
 
-// applyBeside puts file into effect with the objects of the cluster that it
-// names. Another cluster, or other objects of it, is waited for; only at the
-// start weir serves without, and is not ready.
+// applyBeside puts file into effect with the objects of the cluster that it names. It
+// waits for a new cluster, or for other objects of the same cluster. At the start of
+// the process it does not wait: weir then serves without these objects, and is not ready.
 func (s *server) applyBeside(file *config.Config, a *ahead) error {
 	c := s.current()
 	if c != nil && c.source.Fits(file) {
@@ -188,7 +189,7 @@ func (c *cluster) try(file *config.Config, a *ahead) error {
 	})
 }
 
-// put puts objects into effect beside file. If a is nil, file is already in effect.
+// put puts objects into effect together with file. If a is nil, file is already in effect.
 func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
 	p := &plan{file: file, cfg: o.routing.Merge(file, o.endpoints), objects: o, again: a == nil}
 	if a != nil {
@@ -203,8 +204,8 @@ func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
 	return nil
 }
 
-// changed is told of each change by the Source. While somebody else's objects
-// are served it is no more than noted: who is to serve this one asks with try.
+// changed is called by the Source for each change. While weir serves the objects of
+// another cluster, changed only records the change; try later uses it.
 func (c *cluster) changed(ch kube.Change) {
 	first := !c.source.HasSynced()
 	if first {
@@ -223,7 +224,7 @@ func (c *cluster) changed(ch kube.Change) {
 		}
 		c.tellKnown()
 		if first {
-			return // the time since the first object was seen says nothing
+			return // the time since the first object was seen has no meaning
 		}
 	case ch.Endpoints != nil:
 		c.putEndpoints(ch.Endpoints)
@@ -233,19 +234,19 @@ func (c *cluster) changed(ch kube.Change) {
 		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
 }
 
-// failed tells that objects are not in effect, and sees to it that they are tried again.
+// failed logs that objects are not in effect, and schedules another try.
 func (c *cluster) failed(err error) {
 	if errors.Is(err, errEnded) {
 		return
 	}
 	c.s.log.Error("changes of the cluster's objects failed to take effect; the previous ones stay in effect", zap.Error(err))
-	c.wanted.Store(nil) // it is more than ports
+	c.wanted.Store(nil) // the failure is not limited to ports
 	c.tryLater()
 }
 
-// putEndpoints gives backends other endpoints, and touches nothing else.
+// putEndpoints sets the endpoints of backends, and changes nothing else.
 func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
-	c.s.change.Lock() // or another cluster's could be served by now
+	c.s.change.Lock() // otherwise weir could serve another cluster by now
 	defer c.s.change.Unlock()
 	if c.s.cluster != c {
 		return
@@ -253,7 +254,7 @@ func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
 	for name, endpoints := range changed {
 		c.objects.endpoints[name] = endpoints
 		if c.s.backends.Backend(name) == nil {
-			continue // its routes are not in effect; it comes with them
+			continue // its routes are not in effect; the backend comes with them
 		}
 		if err := c.s.backends.UpdateEndpoints(name, endpoints); err != nil {
 			c.s.log.Error("changes of the cluster's endpoints failed to take effect; the previous ones stay in effect", zap.Error(err))
@@ -262,7 +263,7 @@ func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
 	}
 }
 
-// takeNode takes up what the cluster says of this node; nil: nothing new.
+// takeNode applies what the cluster reports about this node; nil: no change.
 func (c *cluster) takeNode(n *kube.Node) {
 	if n == nil {
 		return
@@ -279,8 +280,8 @@ func (c *cluster) takeNode(n *kube.Node) {
 	c.node = *n
 }
 
-// tryLater tries everything once more, once. Where all that is missing are
-// ports, that waits until one of them is free.
+// tryLater schedules one more try. If only ports are missing, the try waits until one of
+// them is free.
 func (c *cluster) tryLater() {
 	if !c.retrying {
 		c.retrying = true
@@ -308,9 +309,9 @@ func canBind(l config.Listener) bool {
 	return err == nil
 }
 
-// tryAgain puts what is known into effect once more.
+// tryAgain tries again to put the known objects into effect.
 func (c *cluster) tryAgain() {
-	c.s.loading.Lock() // or an older file could come back
+	c.s.loading.Lock() // otherwise an older file could take effect again
 	defer c.s.loading.Unlock()
 	if c.s.current() != c {
 		return
@@ -342,7 +343,7 @@ func (s *server) adoptObjects(p *plan) {
 	c.tellEffect(p.file)
 }
 
-// tellEffect reports the objects in effect, and their faults. s.change is held.
+// tellEffect reports the objects in effect, and their faults. The caller holds s.change.
 func (c *cluster) tellEffect(file *config.Config) {
 	r := c.adopted.inEffect(c.s.backends.Refusals(), c.withoutEndpoints())
 	c.faults.Store(&r.Events)
@@ -372,7 +373,8 @@ func (s *server) tellRefusals() {
 	}
 }
 
-// inEffect is the routing with what could not be put into effect among its events.
+// inEffect returns the routing. Its events also report the parts that could not be put
+// into effect.
 func (o *objects) inEffect(refusals []backend.Refusal, empty []kube.Event) *kube.Routing {
 	if len(o.unbound) == 0 && len(refusals) == 0 && len(empty) == 0 {
 		return o.routing
@@ -394,7 +396,7 @@ func (o *objects) refused(refusals []backend.Refusal) (events []kube.Event) {
 	for _, r := range refusals {
 		why[r.Backend] = append(why[r.Backend], r.Why())
 	}
-	told := map[kube.Event]bool{} // backends for several ports have the same Service
+	told := map[kube.Event]bool{} // several backends may have the same Service
 	for i := range o.routing.Backends {
 		b := &o.routing.Backends[i]
 		list := why[b.Name]
@@ -412,18 +414,18 @@ func (o *objects) refused(refusals []backend.Refusal) (events []kube.Event) {
 	return events
 }
 
-// withoutListener takes a listener of the cluster's out, and its route with it.
+// withoutListener removes a listener of the cluster, and its route.
 func (p *plan) withoutListener(name string, err error) {
 	p.objects.unbound[name] = err
 	p.cfg.Listeners = slices.DeleteFunc(slices.Clone(p.cfg.Listeners), func(l config.Listener) bool { return l.Name == name })
 	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
 }
 
-// leave ends everything of a cluster that is served no more.
+// leave ends everything of a cluster that weir no longer serves.
 func (c *cluster) leave() {
 	c.end()
 	c.giveUp()
-	if c.s.current() == nil { // and not another one
+	if c.s.current() == nil { // weir serves no other cluster
 		c.s.node.SetLeaving(nil)
 		c.s.backends.SetZone("")
 	}
@@ -432,8 +434,8 @@ func (c *cluster) leave() {
 	<-c.gone
 }
 
-// giveUp begins to end what this replica does in the cluster, and to give up
-// what it holds there. Objects are served on. c.gone says when that is done.
+// giveUp starts to end the work of this replica in the cluster, and to give up its
+// Leases. weir still serves the objects. c.gone is closed when that is done.
 func (c *cluster) giveUp() {
 	c.once.Do(func() {
 		c.s.change.Lock()

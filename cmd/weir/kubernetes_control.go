@@ -21,19 +21,19 @@ import (
 	writer "github.com/weirproxy/weir/config/kube/control"
 )
 
-// control is what weir does in a cluster beside reading it: events, the status
-// of Ingresses, Leases. There is one for each cluster that is watched.
+// control does the work of weir in a cluster except reading: events, the status of
+// Ingresses, Leases. Each watched cluster has its own control.
 type control interface {
-	// InEffect is told what took effect: of the file and of the objects. It is
-	// called for each change of routes, in order, while change is held, and must not wait.
+	// InEffect reports the file and the objects that took effect. The caller holds change
+	// and calls it for each change of routes, in order. It must not wait.
 	InEffect(file *config.Config, r *kube.Routing)
-	// Leave gives up what this replica holds, because it drains or serves the
-	// cluster no more. It takes no longer than ctx; nothing is called after it.
+	// Leave gives up the Leases of this replica, because it drains or no longer serves
+	// the cluster. It returns when ctx ends at the latest; no method is called after it.
 	Leave(ctx context.Context)
 }
 
-// newControl begins the control of the cluster that file names, or returns nil
-// where nothing is to be done there.
+// newControl starts the control of the cluster that file names. It returns nil if weir
+// has nothing to write there.
 func (s *server) newControl(file *config.Config) (control, error) {
 	client, err := api.Connect(file.Kubernetes.Kubeconfig)
 	if err != nil {
@@ -42,18 +42,19 @@ func (s *server) newControl(file *config.Config) (control, error) {
 	return &replica{s: s, client: client}, nil
 }
 
-// leaveLease bounds what is waited for when another Lease is competed for.
+// leaveLease limits the time in which weir gives up its old Lease after it has changed to
+// another Lease.
 const leaveLease = 10 * time.Second
 
-// replica is this one of all that serve the cluster.
+// replica is this replica of weir. Other replicas may serve the same cluster.
 type replica struct {
 	s      *server
 	client *api.Client
 	source atomic.Pointer[kube.Source]
 
 	lease    config.ObjectName
-	formerly []config.ObjectName // Leases that were gone by before
-	writer   *writer.Control     // nil before anything took effect
+	formerly []config.ObjectName // earlier names of the Lease
+	writer   *writer.Control     // nil before the first objects take effect
 }
 
 // InEffect implements control.
@@ -72,8 +73,8 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 	r.writer.Want(w)
 }
 
-// handOver ends a writer that another one follows, by another Lease. What that
-// one publishes as well keeps its addresses.
+// handOver ends a writer that is followed by another writer with another Lease. Ingresses
+// that the other writer also publishes keep their addresses.
 func (r *replica) handOver(file *config.Config, routing *kube.Routing) {
 	if !slices.Contains(r.formerly, r.lease) {
 		r.formerly = append(r.formerly, r.lease)
@@ -119,16 +120,17 @@ func (r *replica) newWriter(lease config.ObjectName) *writer.Control {
 	})
 }
 
-// holder names this process in the Leases of clusters: for people by its Pod,
-// else its host, and apart from all others.
+// holder identifies this process in the Leases of clusters. The name begins with the Pod,
+// or else the host, so that people can find it; the rest makes it unique.
 func holder() string {
 	host, _ := os.Hostname()
 	host = cmp.Or(os.Getenv("POD_NAME"), host, "weir")
 	return fmt.Sprintf("%s_%s", host, strings.ToLower(rand.Text()[:10]))
 }
 
-// leaseOf is the Lease by which all replicas of an installation agree on who
-// writes. Those that serve other Ingresses have another, unless they are told not to.
+// leaseOf returns the Lease by which all replicas of an installation agree which of them
+// writes. Installations that serve other Ingresses have another Lease, unless the
+// configuration sets the same one.
 func leaseOf(k *config.Kubernetes, namespace string) config.ObjectName {
 	if k.Lease != (config.ObjectName{}) {
 		return k.Lease
@@ -145,8 +147,9 @@ func leaseOf(k *config.Kubernetes, namespace string) config.ObjectName {
 	return config.ObjectName{Namespace: cmp.Or(namespace, "default"), Name: name}
 }
 
-// selectionOf ends the name of the Lease of those that serve some namespaces
-// only: who serves the others has one of its own. Empty: all are served.
+// selectionOf is the end of the Lease's name if weir serves only some namespaces: an
+// installation that serves other namespaces has its own Lease. Empty: weir serves all
+// namespaces.
 func selectionOf(k *config.Kubernetes) string {
 	kind, all := "namespaces", slices.Clone(k.Namespaces)
 	for _, l := range k.NamespaceLabels {
@@ -160,7 +163,7 @@ func selectionOf(k *config.Kubernetes) string {
 	return fmt.Sprintf("-%x", sum[:4])
 }
 
-// nameLike makes a name for an object of one that is none.
+// nameLike makes a valid name for an object from any text.
 func nameLike(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

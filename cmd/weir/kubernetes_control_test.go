@@ -19,7 +19,7 @@ import (
 	writer "github.com/weirproxy/weir/config/kube/control"
 )
 
-// Installations that serve other Ingresses have other Leases.
+// Installations that serve different Ingresses have different Leases.
 func TestLeases(t *testing.T) {
 	f := func(k config.Kubernetes, namespace, want string) {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestLeases(t *testing.T) {
 	f(config.Kubernetes{Class: "nginx", Lease: config.ObjectName{Namespace: "a", Name: "b"}}, "ingress", "a/b")
 	f(config.Kubernetes{Class: strings.Repeat("a", 253)}, "x", "x/weir-"+strings.Repeat("a", 248))
 
-	// Those that serve other namespaces do not write for each other.
+	// Installations that serve different namespaces do not write for each other.
 	f(config.Kubernetes{Namespaces: []string{"shop", "blog"}}, "ingress", "ingress/weir-98e0d881")
 	f(config.Kubernetes{Namespaces: []string{"blog", "shop"}}, "ingress", "ingress/weir-98e0d881")
 	f(config.Kubernetes{Namespaces: []string{"shop"}}, "ingress", "ingress/weir-d03efdfa")
@@ -56,7 +56,8 @@ func TestHoldersAreApart(t *testing.T) {
 	}
 }
 
-// A reload that changes the Lease hands over to who writes by the new one.
+// When a reload changes the Lease, the writer hands over to the writer with the new
+// Lease.
 func TestLeaseIsChanged(t *testing.T) {
 	objects := fakeapi.New(t)
 	client, err := api.Connect(objects.Kubeconfig)

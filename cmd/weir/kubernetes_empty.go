@@ -11,7 +11,7 @@ import (
 const emptyAfter = 10 * time.Second
 
 // withoutEndpoints returns the events of backends whose Services have no ready endpoint.
-// For those that have become empty just now it starts a timer. s.change is held.
+// For backends that have just become empty, it starts a timer. The caller holds s.change.
 func (c *cluster) withoutEndpoints() (events []kube.Event) {
 	now, empty := time.Now(), map[string]time.Time{}
 	young := false

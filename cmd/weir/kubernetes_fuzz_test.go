@@ -18,7 +18,7 @@ import (
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
-// besideObjects is a file that objects are served beside.
+// besideObjects is the file with which the objects are served.
 const besideObjects = `
 listeners:
   web: {address: "127.0.0.1:80", protocol: http}
@@ -30,8 +30,8 @@ health: {address: "127.0.0.1:8086"}
 kubernetes: {class: weir, default_certificate: a/tls, require_local: [a/app], tcp: {config_map: a/ports}}
 `
 
-// FuzzObjectsTakeEffect holds that whatever objects there are, what they come to
-// can be put into effect: else one that is wrong would hold up all others.
+// FuzzObjectsTakeEffect checks that the result of any objects can take effect. Otherwise
+// one wrong object would block all others.
 func FuzzObjectsTakeEffect(f *testing.F) {
 	files, err := filepath.Glob("../../config/kube/testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -61,7 +61,7 @@ func FuzzObjectsTakeEffect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, manifests string) {
 		var m kube.Manifests
-		m.Read(strings.NewReader(manifests)) // up to what is none
+		m.Read(strings.NewReader(manifests)) // up to the first invalid document
 		if len(m.ConfigMaps) > 0 {
 			m.TCP = m.ConfigMaps[0]
 		}
@@ -71,7 +71,7 @@ func FuzzObjectsTakeEffect(f *testing.F) {
 	})
 }
 
-// takeEffect does all of prepare but binding.
+// takeEffect does all steps of prepare except binding.
 func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	routing := (&kube.Converter{File: file, Lint: lint.Undone}).Convert(&m.Objects)
 	endpoints := map[string][]config.Endpoint{}
@@ -96,7 +96,7 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	}
 	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics})
 	if err == nil {
-		s.proxy.Swap(p.table) // or metrics would be kept of every route there ever was
+		s.proxy.Swap(p.table) // otherwise the metrics of every earlier route would be kept
 	}
 	return err
 }

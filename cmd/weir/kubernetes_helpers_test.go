@@ -45,7 +45,7 @@ type clustered struct {
 // newClustered makes a server without a configuration, and a cluster with manifests.
 func newClustered(t *testing.T, manifests string, names ...string) *clustered {
 	t.Helper()
-	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as connecting does
+	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as Connect does
 	c := &clustered{running: makeRunning(t, names...), held: map[kube.Kind]*fake.FakeControllerSource{}}
 	c.connect = func(*config.Kubernetes) (listing, error) { return c.list, nil }
 	c.begin = func(*config.Config) (control, error) { return c, nil }
@@ -54,7 +54,7 @@ func newClustered(t *testing.T, manifests string, names ...string) *clustered {
 		c.held[kind] = f
 		t.Cleanup(f.Shutdown)
 	}
-	t.Cleanup(func() { // before the fakes end
+	t.Cleanup(func() { // runs before the fakes end
 		if !c.ended {
 			c.end(0)
 		}
@@ -63,7 +63,7 @@ func newClustered(t *testing.T, manifests string, names ...string) *clustered {
 	return c
 }
 
-// InEffect and Leave are control's.
+// InEffect and Leave implement control.
 func (c *clustered) InEffect(_ *config.Config, r *kube.Routing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *clustered) times() (told, left int) {
 	return len(c.told), c.left
 }
 
-// list is how the cluster is listed and watched.
+// list returns how the objects of the cluster are listed and watched.
 func (c *clustered) list(kind kube.Kind, _ kube.Selection) *cache.ListWatch {
 	f := c.held[kind]
 	return &cache.ListWatch{
@@ -126,7 +126,7 @@ func (c *clustered) set(down error) {
 	}
 }
 
-// put adds what manifests say, or replaces it.
+// put adds or replaces the objects in manifests.
 func (c *clustered) put(manifests string) {
 	c.t.Helper()
 	c.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
@@ -191,7 +191,7 @@ func (c *clustered) status(host, path string) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// until waits until a host is answered so.
+// until waits until requests to a host get this status.
 func (c *clustered) until(host, path string, status int) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("%s%s is answered %d", host, path, status), func() error {
@@ -203,7 +203,7 @@ func (c *clustered) until(host, path string, status int) {
 	})
 }
 
-// now is until without any patience.
+// now is until without waiting.
 func (c *clustered) now(host, path string, status int) {
 	c.t.Helper()
 	if got, err := c.status(host, path); err != nil || got != status {
@@ -233,7 +233,7 @@ func (c *clustered) untilEnded(ended <-chan error) {
 	}
 }
 
-// page asks the admin port.
+// page requests a path of the admin port.
 func (c *clustered) page(path string) string {
 	c.t.Helper()
 	w := httptest.NewRecorder()

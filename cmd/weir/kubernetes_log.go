@@ -13,20 +13,20 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// What there is to say of a cluster in the log, once.
+// This file logs the events of a cluster, each once.
 
-// troubles are why objects cannot be listed or watched. Each is logged once,
-// until all is well again.
+// troubles are the errors for which objects cannot be listed or watched. weir logs each
+// error once, until all objects can be read again.
 type troubles struct {
 	log *zap.Logger
 
 	mu     sync.Mutex
-	kinds  map[kube.Kind]error // that are in trouble
+	kinds  map[kube.Kind]error // the kinds with an error
 	said   map[string]bool
 	newest error
 }
 
-// begin notes that a kind cannot be listed or watched.
+// begin records that a kind cannot be listed or watched.
 func (t *troubles) begin(kind kube.Kind, err error, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,8 @@ func (t *troubles) begin(kind kube.Kind, err error, known bool) {
 	t.log.Error("weir cannot read the cluster's objects, and is not ready until it can", zap.String("kind", string(kind)), zap.Error(err))
 }
 
-// rootOf is the error without what was asked for, which differs between kinds.
+// rootOf returns the error without the name of the requested kind, so that kinds can be
+// compared.
 func rootOf(err error) string {
 	for {
 		inner := errors.Unwrap(err)
@@ -57,7 +58,7 @@ func rootOf(err error) string {
 	}
 }
 
-// over notes that a kind can be listed or watched.
+// over records that a kind can be listed or watched again.
 func (t *troubles) over(kind kube.Kind) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,23 +72,23 @@ func (t *troubles) over(kind kube.Kind) {
 	}
 }
 
-// note is begin without a word.
+// note is begin without a log line.
 func (t *troubles) note(_ kube.Kind, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.newest = err
 }
 
-// last is the newest trouble, nil where there is none.
+// last returns the newest error; nil: there is none.
 func (t *troubles) last() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.newest
 }
 
-// tellKnown says once that all objects are known and in effect. They may have
-// become known before the cluster was put into effect, or be in effect only at
-// another try.
+// tellKnown logs once that all objects are known and in effect. They may have become
+// known before the cluster was put into effect, or may take effect only after another
+// try.
 func (c *cluster) tellKnown() {
 	if c.told || !c.objects.known() {
 		return
@@ -101,7 +102,7 @@ func (c *cluster) tellKnown() {
 	}
 }
 
-// tellUnbound logs ports that cannot be listened on, each once, and has them tried again.
+// tellUnbound logs each port that weir cannot bind, once, and schedules another try.
 func (c *cluster) tellUnbound(o *objects) {
 	before := c.unbound
 	c.unbound = map[string]string{}
@@ -124,7 +125,7 @@ func (c *cluster) tellUnbound(o *objects) {
 	}
 }
 
-// tellFaults logs what is wrong with objects, each once while it is.
+// tellFaults logs the errors of objects. It logs each error once while it lasts.
 func (c *cluster) tellFaults(events []kube.Event) {
 	before := c.faulty
 	c.faulty = make(map[kube.Event]bool, len(events))
@@ -146,7 +147,7 @@ func nameOf(e kube.Event) string {
 	return strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
 }
 
-// objectsPanicked tells of a fault of weir's own in making routes of objects.
+// objectsPanicked reports a bug of weir in the conversion of objects to routes.
 func (s *server) objectsPanicked(value any, stack []byte) {
 	s.metrics.panics.Inc()
 	if s.limited.Allow(objectsPanicLine) {

@@ -10,8 +10,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// However many objects have something that is told in passing, a fault of
-// another kind has its line.
+// A fault has a log line, however many objects have events in passing of another kind.
 func TestFaultsDoNotHideEachOther(t *testing.T) {
 	core, lines := observer.New(zap.WarnLevel)
 	s := newServer(zap.New(core), zap.NewAtomicLevel())

@@ -17,10 +17,10 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// builtIn is what a configuration without a file is called.
+// builtIn is the name of a configuration without a file.
 const builtIn = "(built in)"
 
-// withoutFile is what is served in a Pod that has no file.
+// withoutFileText is the configuration in a Pod without a configuration file.
 const withoutFileText = `
 listeners:
   web: {address: ":80", protocol: http}
@@ -43,18 +43,18 @@ func withoutFile(namespace string, env func(string) (string, bool)) (*config.Con
 	return config.Parse(builtIn, []byte(text), env)
 }
 
-// objectsStatus is what GET /kubernetes shows.
+// objectsStatus is the answer to GET /kubernetes.
 type objectsStatus struct {
 	Synced   bool      `json:"synced"`
 	LastSync time.Time `json:"last_sync,omitzero"`
-	// Trouble is why the cluster cannot be watched at the moment.
+	// Trouble is the reason why weir cannot watch the cluster at the moment.
 	Trouble string                           `json:"trouble,omitempty"`
 	Leaving []string                         `json:"node_leaving,omitempty"`
 	Objects map[kube.Kind]map[kube.State]int `json:"objects"`
 	Faults  []fault                          `json:"faults"`
 }
 
-// fault is what is wrong with an object.
+// fault is an error of an object.
 type fault struct {
 	Kind    string      `json:"kind"`
 	Object  string      `json:"object"`
@@ -94,7 +94,7 @@ func (s *server) effectiveObjects(e *inEffect) []byte {
 	cfg := *e.config
 	backends := cfg.Backends
 	cfg.Backends = make([]config.Backend, len(backends))
-	for i := range backends { // endpoints come and go by themselves
+	for i := range backends { // endpoints change without a change of the configuration
 		cfg.Backends[i] = backends[i]
 		if b := s.backends.Backend(backends[i].Name); b != nil {
 			cfg.Backends[i].Endpoints = b.Settings().Endpoints
@@ -116,10 +116,10 @@ func commented(title string, text []byte) []byte {
 	return b.Bytes()
 }
 
-// checkPatience bounds what check waits for the objects of a cluster.
+// checkPatience limits how long check waits for the objects of a cluster.
 const checkPatience = 30 * time.Second
 
-// checkObjects reads the objects of the cluster once, and prints what they come to.
+// checkObjects reads the objects of the cluster once, and prints their configuration.
 func checkObjects(c *cobra.Command, file *config.Config, connect func(*config.Kubernetes) (listing, error)) error {
 	if file.Kubernetes == nil {
 		return errors.New("--cluster needs a configuration with a section kubernetes, and this one has none")
@@ -149,7 +149,7 @@ func ingresses(n int) string {
 	return fmt.Sprintf("%d Ingresses", n)
 }
 
-// readObjects lists what there is, and waits until all of it is known.
+// readObjects lists the objects, and waits until all of them are known.
 func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	found := make(chan kube.Change, 1)
 	var last troubles

@@ -58,7 +58,7 @@ func TestObjectsAreServed(t *testing.T) {
 	}
 }
 
-// Pods that come and go change their backend and nothing else.
+// If Pods come and go, only their backend changes.
 func TestEndpointsChangeAlone(t *testing.T) {
 	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
 	c.load(beside)
@@ -80,7 +80,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	}
 	c.put(pods("192.0.2.4"))
 	c.untilEndpoints("192.0.2.4:8080")
-	c.put(strings.ReplaceAll(shop, "shop", "blog")) // another table keeps them
+	c.put(strings.ReplaceAll(shop, "shop", "blog")) // with another table they stay
 	c.until("blog.example", "/", 503)
 	c.untilEndpoints("192.0.2.4:8080")
 	if n, err := testutil.GatherAndCount(c.registry, "weir_kubernetes_change_duration_seconds", "weir_kubernetes_objects", "weir_kubernetes_faults"); err != nil || n < 10 {
@@ -102,7 +102,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	}
 }
 
-// A change of objects opens no file, so none that is broken or gone by now holds it up.
+// A change of objects opens no file, so a broken or missing file does not delay it.
 func TestObjectsChangeWithoutFiles(t *testing.T) {
 	dir := t.TempDir()
 	issue(t, dir, "web", "file.example", "first", 365*24*time.Hour)
@@ -135,7 +135,8 @@ kubernetes:`, 1), "DIR", dir))
 	}
 }
 
-// A start without the API server waits, not ready, and answers what cannot be remembered.
+// At a start without the API server, weir waits and is not ready. It answers with a
+// status that clients do not remember.
 func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.set(errors.New("connection refused"))
@@ -153,7 +154,7 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	if reasons := c.node.Verdict().Reasons; !slices.Contains(reasons, "the Kubernetes objects are not loaded yet") {
 		t.Errorf("the reasons are %q", reasons)
 	}
-	if err := c.try(beside); err != nil { // a reload meanwhile
+	if err := c.try(beside); err != nil { // a reload during the wait
 		t.Fatal(err)
 	}
 	c.untilReady(false)
@@ -169,7 +170,7 @@ func TestNotReadyBeforeAllIsKnown(t *testing.T) {
 	}
 }
 
-// Losing the API server changes nothing, over reloads too.
+// The loss of the API server changes nothing, even during reloads.
 func TestServerIsLost(t *testing.T) {
 	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
 	c.load(beside)
@@ -194,7 +195,7 @@ func TestServerIsLost(t *testing.T) {
 	}
 }
 
-// Troubles are told once for each cause, until all of them are over.
+// A trouble is logged once for each cause, until all troubles are over.
 func TestTroubles(t *testing.T) {
 	core, lines := observer.New(zap.DebugLevel)
 	all := troubles{log: zap.New(core)}
@@ -232,7 +233,7 @@ func TestTroubles(t *testing.T) {
 	f(4)
 }
 
-// A reload takes file and objects together, or nothing.
+// A reload puts file and objects into effect together, or neither.
 func TestReloadBesideObjects(t *testing.T) {
 	c := newClustered(t, shop, "web", "second")
 	c.load(beside)
@@ -264,7 +265,7 @@ func TestReloadBesideObjects(t *testing.T) {
 	c.put(strings.ReplaceAll(strings.ReplaceAll(shop, "shop", "more"), "weir", "other"))
 	c.until("more.example", "/", 503)
 
-	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // other objects, which the load waits for
+	c.load(strings.Replace(beside, "class: weir", "class: weir, namespaces: [default]", 1)) // the load waits for other objects
 	untilKnown(2)
 	c.now("shop.example", "/", 503)
 	c.now("more.example", "/", 404)
@@ -273,14 +274,14 @@ func TestReloadBesideObjects(t *testing.T) {
 	}
 	c.untilReady(true)
 
-	c.load("listeners: {web: {address: '@web', protocol: http}}\n") // no cluster
+	c.load("listeners: {web: {address: '@web', protocol: http}}\n") // without a cluster
 	c.now("shop.example", "/", 404)
 	c.put(strings.ReplaceAll(shop, "shop", "late"))
-	c.load(beside) // and again
+	c.load(beside) // with the cluster again
 	c.now("late.example", "/", 503)
 }
 
-// A cluster that does not answer is no reason to lose what is served.
+// A new cluster that does not answer does not change what weir serves.
 func TestReloadToAnotherClusterInVain(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.load("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], hosts: [file.example], redirect: {scheme: https}}]\n")
@@ -297,7 +298,7 @@ func TestReloadToAnotherClusterInVain(t *testing.T) {
 	c.now("shop.example", "/", 503)
 }
 
-// Who tells weir to end does not wait for a reload that waits for a cluster.
+// A signal that ends weir does not wait for a reload that waits for a cluster.
 func TestSIGTERMDuringReload(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.load("listeners: {web: {address: '@web', protocol: http}}\nroutes: [{listeners: [web], redirect: {scheme: https}}]\ndrain: {lame_duck: 0s, timeout: 2s}\n")
@@ -327,7 +328,7 @@ func TestSIGTERMDuringReload(t *testing.T) {
 	}
 }
 
-// While weir drains, connections are still taken, so objects take effect as ever.
+// While weir drains, it still accepts connections, so objects still take effect.
 func TestDrainBesideObjects(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1))
@@ -351,7 +352,7 @@ func TestDrainBesideObjects(t *testing.T) {
 	c.untilEnded(ended)
 }
 
-// A change of objects says nothing of the file.
+// A change of objects does not count as a reload of the file.
 func TestObjectsAreNoReload(t *testing.T) {
 	c := newClustered(t, shop, "web")
 	c.load(beside)
@@ -382,7 +383,7 @@ func TestNodeLeaves(t *testing.T) {
 	until(true)
 	c.put(node("unschedulable: true"))
 	until(false, "the node is cordoned (spec.unschedulable)")
-	c.now("shop.example", "/", 503) // and goes on
+	c.now("shop.example", "/", 503) // weir still serves
 	c.put(node("taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]"))
 	until(false, "the cluster autoscaler deletes the node (taint ToBeDeletedByClusterAutoscaler)")
 	c.put(node(""))
@@ -398,7 +399,7 @@ func TestNodeLeaves(t *testing.T) {
 	until(true)
 }
 
-// Ports of the ConfigMap come and go, and one that is taken harms itself alone.
+// Ports of the ConfigMap come and go. A port that is in use affects no other port.
 func TestPortsOfTheConfigMap(t *testing.T) {
 	c := newClustered(t, shop, "web", "one", "two", "taken")
 	c.retryAfter = 50 * time.Millisecond

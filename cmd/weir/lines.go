@@ -27,7 +27,7 @@ type logFile struct {
 
 	log     *zap.Logger
 	dropped prometheus.Counter
-	failing bool      // lines are being lost, and the log has said so
+	failing bool      // lines are being lost, and the log has reported it
 	lost    int       // lines since the loss began
 	last    time.Time // when the last line was lost
 	torn    bool      // the file ends in the middle of a line
@@ -64,7 +64,7 @@ func (l *logFile) Reopen() error {
 	return nil
 }
 
-// Write takes a line. It never returns an error: zap would print each one.
+// Write writes a line. It never returns an error: zap would print each error.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *logFile) drop(err error) {
 	l.last = time.Now()
 }
 
-// lossEnds is how long no line must be lost until the loss has ended. On a disk that is
-// almost full some lines fit, and others do not.
+// lossEnds is how long no line must be lost before weir considers the loss ended. On a
+// disk that is almost full, some lines fit and others do not.
 const lossEnds = 10 * time.Second
 
 func (l *logFile) wrote() {

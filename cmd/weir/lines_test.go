@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// If the disk is full, weir loses lines of the access log and nothing else. The log says so
-// once, and every lost line is counted.
+// If the disk is full, weir loses lines of the access log and nothing else. The log reports
+// it once, and weir counts every lost line.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -77,7 +77,7 @@ func TestAccessLogRecovers(t *testing.T) {
 	}
 }
 
-// On a terminal the access log is on, unless the file says otherwise.
+// On a terminal the access log is on, unless the file turns it off.
 func TestAccessLogByDefault(t *testing.T) {
 	r, a := newWeb(t, web)
 	web := strings.ReplaceAll(web, "@app", a.address)

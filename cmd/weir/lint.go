@@ -22,7 +22,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// linting is what the command line says of it.
+// linting has the arguments and flags of the command.
 type linting struct {
 	cluster    bool
 	kubeconfig string
@@ -79,7 +79,8 @@ is invalid. Lint reports everything that it can read.`,
 	return c
 }
 
-// ownKubeconfig is the file that kubectl would take; empty where there is none, and in Pods.
+// ownKubeconfig returns the file that kubectl would use; empty: there is none, or weir
+// runs in a Pod.
 func ownKubeconfig() string {
 	files := filepath.SplitList(os.Getenv("KUBECONFIG"))
 	if home, err := os.UserHomeDir(); err == nil && len(files) == 0 && !kube.InPod() {
@@ -93,7 +94,7 @@ func ownKubeconfig() string {
 	return ""
 }
 
-// report is what there is to say of one object.
+// report contains everything that lint reports about one object.
 type report struct {
 	Kind      string         `json:"kind"`
 	Namespace string         `json:"namespace"`
@@ -124,7 +125,8 @@ func (l *linting) run(c *cobra.Command, args []string) error {
 	return errors.Join(unreadable, err)
 }
 
-// read reads what it can; the error is about the rest. Without anything there is nothing.
+// read reads all readable sources; the error is about the others. If it could read
+// nothing, it returns nil.
 func (l *linting) read(c *cobra.Command, args []string) (*kube.Manifests, error) {
 	if l.cluster {
 		client, err := kube.Connect(&config.Kubernetes{Kubeconfig: l.kubeconfig})
@@ -158,7 +160,7 @@ func readManifests(m *kube.Manifests, name string, in io.Reader) error {
 	return m.Read(in)
 }
 
-// lintAll reports on the objects that annotations were found on, or that are wrong.
+// lintAll reports on objects with annotations, and on objects with errors.
 func lintAll(m *kube.Manifests) (reports []report) {
 	wrong := wrongs(m)
 	add := func(kind string, o metav1.Object) {
@@ -199,7 +201,7 @@ func lintAll(m *kube.Manifests) (reports []report) {
 	return reports
 }
 
-// lintConfig is what manifests are converted beside: a weir with nothing else.
+// lintConfig is the configuration for converting the manifests: weir serves nothing else.
 const lintConfig = `
 listeners:
   web: {address: ":80", protocol: http}
@@ -208,18 +210,18 @@ kubernetes: {class: weir, tcp: {config_map: ingress-nginx/tcp-services, proxy_pr
 proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
 `
 
-// wrongs converts the manifests as if all Ingresses were weir's, and returns
-// what it could not do, by object. Those of one class are converted by
-// themselves: nobody serves two, and both may have the same hosts.
+// wrongs converts the manifests as if all Ingresses were weir's, and returns the errors
+// by object. It converts the Ingresses of each class separately: no controller serves two
+// classes, and both may have the same hosts.
 func wrongs(m *kube.Manifests) map[string][]string {
 	file, err := config.Parse("lint", []byte(lintConfig), os.LookupEnv)
-	if err != nil { // a test loads it
+	if err != nil { // a test loads lintConfig
 		panic(err)
 	}
 	all := map[string][]string{}
 	add := func(o corev1.ObjectReference, message string) {
 		key := o.Kind + "/" + o.Namespace + "/" + o.Name
-		if !slices.Contains(all[key], message) { // a Service may be of several classes
+		if !slices.Contains(all[key], message) { // a Service may belong to several classes
 			all[key] = append(all[key], message)
 		}
 	}
@@ -232,7 +234,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 		}
 		for _, e := range converter.Convert(&objects).Events {
 			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
-			rated := e.Reason == kube.ReasonUndone || e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // with the annotations
+			rated := e.Reason == kube.ReasonUndone || e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
 			if !missing && !rated {
 				add(e.Object, e.Message)
 			}
@@ -249,8 +251,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 	return all
 }
 
-// byClass sorts Ingresses by their class and gives them another one. One list is
-// empty, for what is of no class.
+// byClass groups Ingresses by their class, and gives them another class. One list is
+// empty; the objects without a class are converted with it.
 func byClass(ingresses []*networkingv1.Ingress, class string) map[string][]*networkingv1.Ingress {
 	const annotation = "kubernetes.io/ingress.class"
 	all := map[string][]*networkingv1.Ingress{"\x00": nil}
@@ -267,7 +269,7 @@ func byClass(ingresses []*networkingv1.Ingress, class string) map[string][]*netw
 	return all
 }
 
-// tcpServices is the ConfigMap of raw TCP, by the name that it mostly has.
+// tcpServices returns the ConfigMap for raw TCP; it looks for the usual name.
 func tcpServices(m *kube.Manifests) (found *corev1.ConfigMap) {
 	for _, o := range m.ConfigMaps {
 		if strings.Contains(o.Name, "tcp-services") {
@@ -313,7 +315,7 @@ func objectName(r report) string {
 	return cmp.Or(r.Namespace, corev1.NamespaceDefault) + "/" + r.Name
 }
 
-// shortValue keeps a line a line: snippets have many.
+// shortValue keeps a value on one line: snippets have several lines.
 func shortValue(s string) string {
 	first, _, more := strings.Cut(s, "\n")
 	if more || len(first) > 80 {
@@ -322,7 +324,7 @@ func shortValue(s string) string {
 	return fmt.Sprintf("%q", first)
 }
 
-// bad counts what pipelines are to fail for.
+// bad counts the errors for which the command fails, for use in pipelines.
 func (l *linting) bad(reports []report) (n int) {
 	for _, r := range reports {
 		n += len(r.Wrong)

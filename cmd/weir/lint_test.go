@@ -98,7 +98,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// What cannot be read is told of, and hides nothing of what can.
+// Lint reports sources that it cannot read, and still rates all others.
 func TestLintOfAllSorts(t *testing.T) {
 	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}"
 	one := func(name string) string { return strings.Replace(ingress, "NAME", name, 1) + "\n" }

@@ -17,8 +17,8 @@ func main() { os.Exit(execute(newRootCommand())) }
 
 // The exit statuses.
 const (
-	statusError = 1 // what was asked for failed
-	statusUsage = 2 // it was asked for in a way that weir does not understand
+	statusError = 1 // the command failed
+	statusUsage = 2 // weir does not understand the command line
 )
 
 func newRootCommand() *cobra.Command {
@@ -50,7 +50,7 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	return root
 }
 
-// knownCommand refuses what is no subcommand.
+// knownCommand returns an error for an argument that is not a subcommand.
 func knownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func knownCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q", args[0])
 }
 
-// allCommands are c, and those below it.
+// allCommands returns c and all commands below it.
 func allCommands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, sub := range c.Commands() {
@@ -91,7 +91,7 @@ func execute(root *cobra.Command) int {
 	switch {
 	case err == nil:
 		return 0
-	case !begun: // whatever fails before a command begins is the command line
+	case !begun: // an error before a command begins is an error of the command line
 		fmt.Fprintf(out, "weir: %v\nTry %q.\n", err, c.CommandPath()+" --help")
 		return statusUsage
 	case errors.As(err, &wrong): // each line begins with its position

@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// serverMetrics tell of the configuration and the build.
+// serverMetrics are the metrics of the configuration and the build.
 type serverMetrics struct {
 	success prometheus.Gauge
 	reloads *prometheus.CounterVec
@@ -16,7 +16,7 @@ type serverMetrics struct {
 	panics  prometheus.Counter
 	refused *prometheus.CounterVec // refused requests to the admin and metrics ports
 
-	droppedLines prometheus.Counter // of the access log
+	droppedLines prometheus.Counter // lines of the access log
 }
 
 func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
@@ -42,14 +42,14 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 	return m
 }
 
-// applied notes the configuration that was loaded and is in effect now.
+// applied records the loaded configuration, which is in effect now.
 func (m *serverMetrics) applied(cfg *config.Config) {
 	m.hash.Reset()
 	m.hash.WithLabelValues(cfg.Hash).Set(1)
 	m.success.Set(1)
 }
 
-// reloaded notes how a reload ended.
+// reloaded records the result of a reload.
 func (m *serverMetrics) reloaded(err error) {
 	if err != nil {
 		m.success.Set(0)

@@ -16,8 +16,8 @@ const (
 	notifyStopping = "STOPPING=1"
 )
 
-// notifyReloading is sent before a reload, and notifyReady after it, whether it succeeded
-// or not.
+// notifyReloading returns the state for the beginning of a reload. weir sends notifyReady
+// after the reload, even if it failed.
 func notifyReloading() string {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/listener/pressure"
 )
 
-// watchResources keeps the process within its memory and descriptors for as
-// long as it runs.
+// watchResources keeps the process within its limits for memory and descriptors until the
+// process ends.
 func (s *server) watchResources(m *pressure.Memory) {
 	s.tellMemory("memory", m)
 	m.Limited = s.limitMemory
@@ -59,7 +59,7 @@ func (s *server) memoryEvent(e memory.Event) {
 		zap.Int64("refused", e.Refused), zap.Int64("ended", e.Ended))...)
 }
 
-// tellMemory says what memory is limited to, and by whom.
+// tellMemory logs the memory limit, and what sets it.
 func (s *server) tellMemory(line string, m *pressure.Memory) {
 	fields := []zap.Field{zap.String("limit_from", m.Source())}
 	if now := debug.SetMemoryLimit(-1); now != math.MaxInt64 {
@@ -75,9 +75,9 @@ func (s *server) tellMemory(line string, m *pressure.Memory) {
 	s.log.Info(line, fields...)
 }
 
-// descriptors is about how many are open, where the kernel does not say it.
+// descriptors estimates the number of open descriptors, if the kernel does not report it.
 func (s *server) descriptors() int {
-	const others = 64 // listeners, files, pipes and what the ports keep in reserve
+	const others = 64 // listeners, files, pipes and the reserve of the ports
 	n := s.tracker.Open() + others
 	for _, b := range s.backends.Status() {
 		n += int(b.InFlight)
@@ -88,7 +88,8 @@ func (s *server) descriptors() int {
 	return n
 }
 
-// inFlight is how many exchanges and tunnels have an endpoint, and the descriptor for it.
+// inFlight returns the number of exchanges and tunnels that have an endpoint, and a
+// descriptor for it.
 func (s *server) inFlight() (n int) {
 	for _, b := range s.backends.Status() {
 		n += int(b.InFlight)
@@ -96,7 +97,8 @@ func (s *server) inFlight() (n int) {
 	return n - s.backends.WaitingDials()
 }
 
-// resourceLines say what begins, what ends, and what would help.
+// resourceLines are the log lines for the beginning and the end of a step. They include
+// what would help.
 var resourceLines = map[string]map[pressure.Step][2]string{
 	"memory": {
 		pressure.Shed: {"memory runs short: weir closes the connections that were idle for longest; raise the container's memory limit or GOMEMLIMIT, or set limits.max_connections",
@@ -116,7 +118,7 @@ var resourceLines = map[string]map[pressure.Step][2]string{
 	},
 }
 
-// resourceEvent logs the begin and the end of a step.
+// resourceEvent logs the beginning and the end of a step.
 func (s *server) resourceEvent(e pressure.Event) {
 	lines := resourceLines[e.Resource][e.Step]
 	fields := []zap.Field{zap.Int64("used", e.Reading.Used), zap.Int64("full", e.Reading.Full)}

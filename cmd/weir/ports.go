@@ -74,7 +74,7 @@ func (u unbound) Error() string {
 // Unwrap returns the errors of all addresses.
 func (u unbound) Unwrap() []error { return u }
 
-// adoptPorts starts new ports and ends those that are gone.
+// adoptPorts starts new ports and ends removed ports.
 func (s *server) adoptPorts(p *plan) {
 	if h := p.cfg.Health; h != nil {
 		s.health.SetFrom(h.From)
@@ -86,7 +86,7 @@ func (s *server) adoptPorts(p *plan) {
 		}
 		if old != nil {
 			old.stop()
-			<-old.done // a next configuration may want the address again
+			<-old.done // the next configuration may use the address again
 			delete(s.ports, w.name)
 		}
 		if ln != nil {
@@ -110,8 +110,8 @@ func (s *server) startPort(w wantedPort, ln net.Listener) *boundPort {
 	return b
 }
 
-// sockets returns the TCP addresses on which this process listens, and those that a plan is
-// about to open. s.change is held.
+// sockets returns the TCP addresses on which this process listens, and the addresses that a
+// plan is about to open. The caller holds s.change.
 func (s *server) sockets(p *plan) (all []netip.AddrPort) {
 	add := func(a net.Addr) {
 		if t, ok := a.(*net.TCPAddr); ok {
@@ -168,7 +168,7 @@ func hurried(reserve *conn.Reserve, h http.Handler) http.Handler {
 	})
 }
 
-// lines is a writer of whole lines.
+// lines is a writer that gets whole lines.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {
@@ -178,7 +178,7 @@ func (l lines) Write(b []byte) (int, error) {
 
 // serveAdmin answers on ln until ctx ends.
 func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
-	// No write timeout: a CPU profile or a trace takes as long as was asked for.
+	// No write timeout: a CPU profile or a trace takes as long as the client asked for.
 	guarded := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load} }
 	return s.servePort(ctx, "admin", ln, guarded, &http.Server{Handler: s.admin(), ConnContext: letIn})
 }
@@ -204,7 +204,7 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
 	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed
 	stop := context.AfterFunc(ctx, func() {
-		// Who moved the port by asking it to reload gets an answer.
+		// A client that moved the port by its request to reload still gets an answer.
 		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// failing is a listener whose first accept fails as it does without descriptors.
+// failing is a listener whose first accept fails with the error for missing descriptors.
 type failing struct {
 	net.Listener
 	failed bool
@@ -35,8 +35,8 @@ type temporary struct{ error }
 func (temporary) Timeout() bool   { return false }
 func (temporary) Temporary() bool { return true }
 
-// What net/http says of the admin port is a line of weir's log like any other,
-// and the status calls everything as the rest of weir's JSON does.
+// Messages of net/http about the admin port are normal lines of weir's log, and the keys
+// of the status are named like in the rest of weir's JSON.
 func TestAdminPort(t *testing.T) {
 	core, lines := observer.New(zapcore.InfoLevel)
 	s := newServer(zap.New(core), zap.NewAtomicLevel())

@@ -60,7 +60,8 @@ func chooseFile(path *string) func(*cobra.Command, []string) error {
 	}
 }
 
-// load reads the file at path, or without a path what a Pod serves without one.
+// load reads the file at path. Without a path it returns the configuration of a Pod
+// without a file.
 func load(path string) (*config.Config, error) {
 	if path == "" {
 		return withoutFile(api.OwnNamespace(), os.LookupEnv)
@@ -78,7 +79,7 @@ func run(path string) error {
 	if err != nil {
 		return err
 	}
-	did, err := confine(cfg) // usually it does not return: it executes weir again in this process
+	did, err := confine(cfg) // usually confine does not return: it executes weir again in this process
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
@@ -95,7 +96,7 @@ func run(path string) error {
 	s.watchResources(pressure.LimitMemory(os.LookupEnv))
 	s.path, s.confined = path, did
 	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
-	s.loading.Lock() // a file that changes meanwhile has to wait
+	s.loading.Lock() // a reload for a changed file must wait
 	err = s.start(cfg, nil)
 	s.loading.Unlock()
 	if err != nil {
@@ -112,19 +113,20 @@ func run(path string) error {
 	return s.serve(signals)
 }
 
-// hearSignals is called before anything is bound: whoever finds the health port
-// ready may signal at once, and unheard a SIGTERM ends the process without a drain.
+// hearSignals is called before weir binds an address: a process that finds the health
+// port ready may send a signal at once, and an unhandled SIGTERM ends weir without a
+// drain.
 func hearSignals() chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	return signals
 }
 
-// serve waits for signals and changed files until it is told to end.
+// serve waits for signals and changed files until a signal ends weir.
 func (s *server) serve(signals <-chan os.Signal) error {
-	// Reloads have a goroutine of their own: one may wait for a cluster, and
-	// nothing holds up the signal that ends weir.
-	hangups := make(chan struct{}, 1) // one that waits stands for all that come meanwhile
+	// Reloads have their own goroutine: a reload may wait for a cluster, and must not
+	// delay the signal that ends weir.
+	hangups := make(chan struct{}, 1) // one waiting request stands for all later ones
 	go func() {
 		for range hangups {
 			s.reopenLogs()
@@ -157,8 +159,8 @@ func (s *server) serve(signals <-chan os.Signal) error {
 	return err
 }
 
-// reload loads the file again and puts it into effect. With an error, which is
-// logged and counted, everything stays as it was.
+// reload loads the file again and puts it into effect. On an error, the old configuration
+// stays in effect, and weir logs and counts the error.
 func (s *server) reload(because string) error {
 	s.notify(notifyReloading())
 	defer s.notify(notifyReady)
@@ -180,9 +182,9 @@ func (s *server) reload(because string) error {
 }
 
 func (s *server) loadAndApply() error {
-	s.loading.Lock() // or an older file could take effect after a newer one
+	s.loading.Lock() // otherwise an older file could take effect after a newer one
 	defer s.loading.Unlock()
-	var read config.Contents // the watch notices changes from here on
+	var read config.Contents // the watch notices changes after this point
 	if file := s.fileInEffect(); file != nil {
 		read = config.ContentsOf(file.Files())
 	}
@@ -209,16 +211,16 @@ func (s *server) loadAndApply() error {
 	return s.start(cfg, read)
 }
 
-// start watches the files of a configuration that was just loaded, and puts it
-// into effect. The other way round, what changes meanwhile would go unnoticed.
-// config.NewWatch explains read.
+// start first watches the files of a configuration that was just loaded, and then puts it
+// into effect. In the other order, changes in between would go unnoticed. config.NewWatch
+// explains read.
 func (s *server) start(cfg *config.Config, read config.Contents) error {
 	s.watch(cfg, read)
 	return s.apply(cfg)
 }
 
-// watch looks after the file, and the certificates and keys that cfg names,
-// instead of those that it looked after before.
+// watch watches the file, and the certificates and keys that cfg names. It replaces the
+// previous watch.
 func (s *server) watch(cfg *config.Config, read config.Contents) {
 	if s.path == "" {
 		return
@@ -252,7 +254,7 @@ func (s *server) filesChanged() {
 	s.reloadCertificates()
 }
 
-// endWatch ends the watch, for good.
+// endWatch ends the watch; no other watch begins.
 func (s *server) endWatch() {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()

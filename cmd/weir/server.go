@@ -29,8 +29,8 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// server is weir, running: every part, joined with the others here and nowhere
-// else. apply puts a configuration into effect, the first and each later one.
+// server is the running weir. It connects all parts; no other code connects them. apply
+// puts a configuration into effect, the first one and each later one.
 type server struct {
 	log    *zap.Logger
 	level  zap.AtomicLevel
@@ -53,44 +53,44 @@ type server struct {
 	memory     *memory.Process
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
-	limited    *listener.Repeats // of weir's own log
-	faults     *listener.Repeats // of objects
+	limited    *listener.Repeats // of lines in weir's own log
+	faults     *listener.Repeats // of faults of objects
 
 	certificates
 	shared     sharedTickets // guarded by loading
-	cluster    *cluster      // whose objects are served; nil: none; guarded by change
+	cluster    *cluster      // the cluster whose objects weir serves; nil: none; guarded by change
 	objects    *kube.Metrics
 	written    *writer.Metrics
-	lookup     func(ctx context.Context, host string) ([]netip.Addr, error) // of backends' names
+	lookup     func(ctx context.Context, host string) ([]netip.Addr, error) // resolves names of backends
 	connect    func(*config.Kubernetes) (listing, error)
 	begin      func(*config.Config) (control, error) // newControl
-	patience   time.Duration                         // with a cluster that was not served before
-	retryAfter time.Duration                         // of objects that are not in effect
-	emptyAfter time.Duration                         // how long a backend must have no endpoint until events say so
+	patience   time.Duration                         // for the first objects of a new cluster
+	retryAfter time.Duration                         // time until objects that are not in effect are tried again
+	emptyAfter time.Duration                         // how long a backend must have no endpoint before events report it
 	retelling  atomic.Bool                           // a timer will call tellRefusals
 
 	confined *confined // the rights that this process gave up; nil: none
 
 	terminal     bool   // the log goes to a terminal
-	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration says otherwise
-	path         string // of the configuration; with "" or "-" it cannot be read again
+	showRequests bool   // standard output is a terminal: the access log goes there unless the configuration sets another path
+	path         string // of the configuration; weir cannot read "" or "-" again
 	watcher
 
-	ctx      context.Context // ends with the server
+	ctx      context.Context // ends when the server ends
 	stop     context.CancelFunc
-	waits    context.Context // of reloads for others: ends when a drain begins that nothing ends
+	waits    context.Context // for reloads that wait for a cluster or a storage; ends when shutdown begins
 	endWaits context.CancelFunc
 
 	change    sync.Mutex // held while a configuration is applied
-	ended     bool       // nothing is applied any more
+	ended     bool       // no configuration is applied any more
 	effect    atomic.Pointer[inEffect]
-	ofFile    ofFile // what was made of the file's configuration alone
+	ofFile    ofFile // made from the file's configuration alone
 	listeners map[string]*boundListener
 	ports     map[string]*boundPort // "health", "metrics" and "admin"
 }
 
-// inEffect is the configuration in effect. It is replaced as a whole, so that its two parts
-// always fit each other.
+// inEffect is the configuration in effect. It is replaced as a whole, so its two parts
+// always belong together.
 type inEffect struct {
 	file   *config.Config // the configuration file
 	config *config.Config // file with the objects of the cluster
@@ -113,7 +113,7 @@ func (s *server) configInEffect() *config.Config {
 	return nil
 }
 
-// boundListener is a listener and the address that it was bound for.
+// boundListener is a listener and its address in the configuration.
 type boundListener struct {
 	*listener.Listener
 	network, address string
@@ -161,23 +161,23 @@ func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	return s
 }
 
-// plan is a configuration ready to go into effect: all that can fail was done.
+// plan is a configuration that is ready to take effect: all steps that can fail are done.
 type plan struct {
-	file, cfg *config.Config // cfg has what the cluster has beside file
+	file, cfg *config.Config // cfg is file with the objects of the cluster
 	objects   *objects       // of the cluster; nil: none
-	again     bool           // the file is the one in effect, and nothing of it is looked at again
+	again     bool           // file is already in effect, and weir does not process it again
 	answers   *backend.Answers
-	commit    func() // certificates
+	commit    func() // puts the certificates into effect
 	lines     *accessLog
 	ofFile
 	headers map[string]*listener.Policy
 	bound   map[string]net.Listener // new listeners
-	handed  map[string]bool         // listeners whose socket another one gets
+	handed  map[string]bool         // listeners that hand their socket over to another listener
 	ports   map[string]net.Listener // new ports
 	table   *proxy.Table
 }
 
-// ofFile is what depends on the file alone.
+// ofFile is the part of a plan that depends on the file alone.
 type ofFile struct {
 	ech      []tls.EncryptedClientHelloKey
 	policies map[string]*policy.Policy
@@ -185,17 +185,17 @@ type ofFile struct {
 	access   *access // rules of the admin port
 }
 
-// ahead is the part of a plan that is made before the other parts, without the lock change:
-// it needs the file alone, and waits for name servers and for the storage of ticket keys.
-// Changes of a cluster's endpoints take effect meanwhile.
+// ahead is the part of a plan that is made before the other parts, without the lock
+// change. It needs only the file, and it waits for name servers and for the storage of
+// ticket keys. Changes of a cluster's endpoints can take effect meanwhile.
 type ahead struct {
 	ofFile
 	answers *backend.Answers
 }
 
 // apply puts the configuration of a file into effect, together with the objects of the
-// cluster that it names. On an error nothing has changed. The caller holds loading, if the
-// server may apply other files.
+// cluster that the file names. On an error nothing has changed. If other goroutines may
+// apply files, the caller holds loading.
 func (s *server) apply(file *config.Config) error {
 	of, err := s.prepareTLS(file)
 	if err != nil {
@@ -226,10 +226,11 @@ func (s *server) applyAhead(file *config.Config, a *ahead) error {
 	return nil
 }
 
-// errEnded is why nothing, or nothing of a cluster, is applied any more.
+// errEnded means that weir applies no configuration any more, or no objects of this
+// cluster.
 var errEnded = errors.New("weir is shutting down, or already serves other objects")
 
-// put puts a plan into effect of which the configuration is known. On an error nothing has changed.
+// put puts a plan into effect; p.cfg must be complete. On an error nothing has changed.
 func (s *server) put(p *plan) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -249,7 +250,8 @@ func (s *server) put(p *plan) error {
 	return nil
 }
 
-// prepare does what can fail, the backends last: they cannot be undone.
+// prepare does the steps that can fail. The backends come last, because their change
+// cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
 	if p.commit, err = s.prepareCertificates(p); err != nil {
 		return err
@@ -267,7 +269,7 @@ func (s *server) prepare(p *plan) (err error) {
 	if err := s.bind(p); err != nil {
 		return err
 	}
-	s.backends.SetOwn(s.sockets(p)) // before backends get endpoints that may lead there
+	s.backends.SetOwn(s.sockets(p)) // before backends get endpoints that may lead to these sockets
 	update := s.backends.UpdateResolved
 	if p.again {
 		update = s.backends.UpdateObjects
@@ -302,7 +304,7 @@ func (s *server) prepareTLS(file *config.Config) (of ofFile, err error) {
 	return of, nil
 }
 
-// bind binds new addresses; unchanged ones keep their sockets. The error names all
+// bind binds new addresses; unchanged listeners keep their sockets. The error names all
 // addresses that could not be bound.
 func (s *server) bind(p *plan) error {
 	var errs unbound
@@ -311,7 +313,7 @@ func (s *server) bind(p *plan) error {
 			continue
 		}
 		ln, err := s.socket(p, l.Network, l.Address)
-		if err != nil && p.objects.has(l.Name) { // its own harm
+		if err != nil && p.objects.has(l.Name) { // this affects no other listener
 			p.withoutListener(l.Name, err)
 			continue
 		}
@@ -327,7 +329,8 @@ func (s *server) bind(p *plan) error {
 	return nil
 }
 
-// socket is a new one, or that of a listener that had the address under another name.
+// socket returns a new socket, or the socket of a listener with another name and the same
+// address.
 func (s *server) socket(p *plan, network, address string) (net.Listener, error) {
 	for name, old := range s.listeners {
 		if old.network == network && old.address == address {
@@ -340,7 +343,7 @@ func (s *server) socket(p *plan, network, address string) (net.Listener, error) 
 	return listener.Bind(network, address)
 }
 
-// abandon gives back what prepare took.
+// abandon closes the sockets and files that prepare opened.
 func (p *plan) abandon(s *server) {
 	for _, ln := range p.bound {
 		ln.Close()
@@ -351,7 +354,7 @@ func (p *plan) abandon(s *server) {
 	p.lines.closeUnless(s.lines.Load())
 }
 
-// adopt makes the plan the configuration in effect. Nothing in it fails.
+// adopt makes the plan the configuration in effect. No step of adopt can fail.
 func (s *server) adopt(p *plan) {
 	p.commit()
 	setLevel(s.level, p.cfg.Log)
@@ -373,7 +376,7 @@ func (s *server) adopt(p *plan) {
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
 	s.ofFile = p.ofFile
-	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can be asked for it
+	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can serve a request for it
 	s.access.Store(p.access)
 	s.limitMemory()
 	s.adoptObjects(p)
@@ -388,7 +391,7 @@ func (s *server) adopt(p *plan) {
 		p.crls.Commit()
 		s.metrics.applied(p.cfg)
 	}
-	s.node.SetSynced(p.objects.known()) // first: weir is not ready for a moment where it is not
+	s.node.SetSynced(p.objects.known()) // first: otherwise weir would be ready for a moment without the objects
 	s.node.SetLoaded(true)
 	s.node.SetBound(true)
 	s.retire(orphans, p.cfg.Drain.Timeout)
@@ -401,8 +404,8 @@ func requireLocal(cfg *config.Config) []string {
 	return cfg.Health.RequireLocal
 }
 
-// adoptListeners starts new listeners, changes those that stay and closes
-// those that are gone. Old ones close behind the new ones' start.
+// adoptListeners starts new listeners, updates those that stay, and closes removed
+// listeners. It closes old listeners after the new ones have started.
 func (s *server) adoptListeners(p *plan) {
 	keep := make(map[string]*boundListener)
 	for _, l := range p.cfg.Listeners {
@@ -423,7 +426,7 @@ func (s *server) adoptListeners(p *plan) {
 		s.log.Info("listening", zap.String("listener", name), zap.String("protocol", string(l.Protocol)), zap.Stringer("address", b.Addr()))
 		go s.serveListener(b)
 	}
-	// A next configuration may want the address again, so wait until it is free.
+	// The next configuration may use the address again, so wait until it is free.
 	var closing sync.WaitGroup
 	for name, old := range s.listeners {
 		if p.handed[name] {
@@ -445,7 +448,7 @@ func (s *server) serveListener(l *boundListener) {
 	}
 }
 
-// startCheck joins an endpoint with its active check.
+// startCheck starts the active check of an endpoint.
 func (s *server) startCheck(c *backend.Check) (stop func()) {
 	return s.checks.Start(c, c.Settings, c.WasReady)
 }
@@ -458,10 +461,11 @@ func (s *server) localReady(name string) int {
 	return 0
 }
 
-// endpointGone drains the tunnels to an endpoint that a reload or the name server took away.
+// endpointGone drains the tunnels to an endpoint that a reload or the name server
+// removed.
 func (s *server) endpointGone(_ *backend.Endpoint, tunnels []conn.Linked) { s.tunnelsGone(tunnels) }
 
-// tunnelsGone drains tunnels as the configuration in effect wants.
+// tunnelsGone drains tunnels, with the timeout of the configuration in effect.
 func (s *server) tunnelsGone(tunnels []conn.Linked) {
 	after := 2 * time.Minute
 	if cfg := s.configInEffect(); cfg != nil {
@@ -470,7 +474,7 @@ func (s *server) tunnelsGone(tunnels []conn.Linked) {
 	s.retire(tunnels, after)
 }
 
-// retire gives tunnels that lost their route or endpoint time to end, then cuts them.
+// retire gives tunnels without a route or endpoint time to end, and then cuts them.
 func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 	if len(tunnels) == 0 {
 		return
@@ -483,7 +487,7 @@ func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 	})
 }
 
-// close ends what is left once no connection is.
+// close stops all remaining parts. The caller has ended all connections.
 func (s *server) close() {
 	s.stop()
 	if c := s.current(); c != nil {

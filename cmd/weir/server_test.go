@@ -29,7 +29,7 @@ func newWeb(t *testing.T, text string, names ...string) (*running, *app) {
 	return newRunning(t, strings.ReplaceAll(text, "@app", a.address), append(names, "web")...), a
 }
 
-// A configuration that cannot be put into effect changes nothing.
+// A configuration that cannot take effect changes nothing.
 func TestApplyIsAllOrNothing(t *testing.T) {
 	one, other := newApp(t, "one"), newApp(t, "other")
 	r := newRunning(t, strings.ReplaceAll(web, "@app", one.address), "web", "new", "health")
@@ -54,7 +54,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := config.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)+adminOff(text)), os.LookupEnv)
 			if err != nil {
-				return // it does not even load, which is as well
+				return // it does not load, which is also correct
 			}
 			if err := r.apply(cfg); err == nil {
 				t.Fatal("it was applied")
@@ -71,7 +71,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 			}
 		})
 	}
-	r.load(changed) // and then a good one
+	r.load(changed) // followed by a valid one
 	if _, body := c.ask("/"); body != "other" {
 		t.Errorf("after a good one %q answers", body)
 	}
@@ -84,8 +84,8 @@ func adminOff(text string) string {
 	return "\nadmin: {address: off}\n"
 }
 
-// Listeners that stay keep their sockets and connections, new ones come, and
-// those that go are closed when the reload is done.
+// Listeners that stay keep their sockets and connections, new listeners start, and
+// removed listeners are closed when the reload is done.
 func TestListenersComeAndGo(t *testing.T) {
 	r, a := newWeb(t, web, "second")
 	both := strings.ReplaceAll(web, "@app", a.address)
@@ -115,7 +115,7 @@ func TestListenersComeAndGo(t *testing.T) {
 	}
 }
 
-// An address may change hands in one reload, and come back in the next.
+// An address may move to another listener in one reload, and back in the next.
 func TestListenersMove(t *testing.T) {
 	r, a := newWeb(t, web, "second")
 	at := func(address string) string {
@@ -136,7 +136,7 @@ func TestListenersMove(t *testing.T) {
 	}
 }
 
-// The health and the admin port move, end, and come back.
+// The health and the admin port can move, end, and start again.
 func TestPortsMove(t *testing.T) {
 	r, a := newWeb(t, web, "one", "two")
 	text := strings.ReplaceAll(web, "@app", a.address)
@@ -163,7 +163,7 @@ func TestPortsMove(t *testing.T) {
 	}
 }
 
-// Who moves the admin port by asking it for a reload gets an answer.
+// A client that moves the admin port by its request for a reload gets an answer.
 func TestAdminPortMovesItself(t *testing.T) {
 	r, a := newWeb(t, web, "one", "two")
 	r.path = filepath.Join(t.TempDir(), "weir.yaml")
@@ -204,7 +204,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	r.endWatch()
 }
 
-// What changes in a file while the one before is put into effect is not lost.
+// A file that changes while weir puts its previous content into effect is loaded again.
 func TestChangesInQuickSuccession(t *testing.T) {
 	r, a := newWeb(t, web)
 	r.path = filepath.Join(t.TempDir(), "weir.yaml")
@@ -252,7 +252,7 @@ func TestShutdown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("idle", func(t *testing.T) { // waits, and is closed for nobody's harm
+	t.Run("idle", func(t *testing.T) { // the connection is idle, so closing it harms no client
 		r, _ := start(t)
 		c, silent := r.dial("web"), r.dial("web")
 		c.ask("/")
@@ -364,7 +364,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// From the first moment of a drain on, the verdict is 503 while connections are still served.
+// From the beginning of a drain, the verdict is 503 while weir still serves connections.
 func TestLameDuck(t *testing.T) {
 	r, _ := newWeb(t, strings.Replace(web, "lame_duck: 0s", "lame_duck: 1h", 1)+"health: {address: '@health'}\n", "health")
 	r.want("web", 200, "app")
@@ -388,8 +388,8 @@ func TestLameDuck(t *testing.T) {
 	}
 }
 
-// Tunnels to an endpoint, or by a route, that a reload took away are cut after
-// drain.timeout, all others stay.
+// A reload removes an endpoint or a route. weir cuts the tunnels that use it after
+// drain.timeout. All other tunnels stay.
 func TestReloadDrainsTunnels(t *testing.T) {
 	one, two := newEcho(t), newEcho(t)
 	text := `
@@ -413,7 +413,7 @@ drain: {lame_duck: 0s, timeout: 1s}
 		return b == 'y' && err == nil
 	}
 	a, b := open("a"), open("b")
-	r.load(strings.Replace(text, one, two, 1)) // its endpoint is gone
+	r.load(strings.Replace(text, one, two, 1)) // its endpoint is removed
 	if !alive(a) {
 		t.Error("a tunnel was cut at once")
 	}
@@ -423,7 +423,7 @@ drain: {lame_duck: 0s, timeout: 1s}
 	if !alive(b) {
 		t.Error("a tunnel to an endpoint that stays was cut")
 	}
-	r.load(strings.Replace(text, "to-b", "other", 1)) // its route is gone
+	r.load(strings.Replace(text, "to-b", "other", 1)) // its route is removed
 	if _, err := b.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a tunnel of a route that is gone: %v", err)
 	}

@@ -16,20 +16,22 @@ import (
 // syncTimeout limits how long a configuration waits for the ticket keys of other replicas.
 const syncTimeout = 3 * time.Second
 
-// closeTimeout bounds what is waited for a storage that is closed: giving a
-// lock back may hang as much as anything else does.
+// closeTimeout limits how long weir waits until a storage is closed: like every other
+// call, giving a lock back may hang.
 const closeTimeout = 5 * time.Second
 
-// sharedTickets is where session ticket keys are shared, if anywhere.
+// sharedTickets is the storage in which replicas share session ticket keys, if there is
+// one.
 type sharedTickets struct {
 	url     config.Secret
-	storage *lateStorage // nil: nowhere
+	storage *lateStorage // nil: keys are not shared
 }
 
-// shareAhead exchanges ticket keys with other replicas before a file takes effect, so that
-// their sessions resume from the first handshake on. It returns false if the file names
-// another storage than the file in effect: then shareTickets and syncTickets follow after
-// the change, since an error must change nothing.
+// shareAhead exchanges ticket keys with other replicas before a file takes effect, so
+// that their sessions resume from the first handshake on. It returns false if the file
+// names a different storage than the file in effect. Then the caller must use
+// shareTickets and syncTickets after the change, because a failed change must not have
+// changed the storage.
 func (s *server) shareAhead(file *config.Config) bool {
 	if s.effect.Load() == nil {
 		s.shareTickets(file)
@@ -74,7 +76,7 @@ func (s *server) syncTickets() {
 	}
 }
 
-// ticketsShared hears that the storage of ticket keys fails, and that it works again.
+// ticketsShared logs that the storage of ticket keys fails, and that it works again.
 func (s *server) ticketsShared(err error) {
 	if err != nil {
 		s.log.Error("session ticket keys are not shared", zap.Error(err))
@@ -83,12 +85,12 @@ func (s *server) ticketsShared(err error) {
 	s.log.Info("session ticket keys are shared again")
 }
 
-// lateStorage opens a storage when it is first needed, and tries again until
-// that succeeds: a directory that is not mounted yet is no reason not to start.
+// lateStorage opens a storage when it is first needed, and tries again until it succeeds:
+// weir must start even if a directory is not mounted yet.
 type lateStorage struct {
 	open func() (storage.Storage, error)
 
-	mu     sync.Mutex // never held while the storage is asked for something: it may hang
+	mu     sync.Mutex // never held during a call to the storage, because the call may hang
 	opened storage.Storage
 	closed bool
 }
@@ -122,7 +124,7 @@ func (l *lateStorage) state() (opened storage.Storage, closed bool) {
 	return l.opened, l.closed
 }
 
-// keep returns the storage to use: s, or the one that somebody else opened
+// keep returns the storage to use: s, or the storage that another goroutine opened
 // meanwhile; nil if all was closed meanwhile.
 func (l *lateStorage) keep(s storage.Storage) storage.Storage {
 	l.mu.Lock()
@@ -136,7 +138,7 @@ func (l *lateStorage) keep(s storage.Storage) storage.Storage {
 	return l.opened
 }
 
-// close closes the storage, and waits for that no longer than closeTimeout.
+// close closes the storage. It waits no longer than closeTimeout.
 func (l *lateStorage) close() {
 	l.mu.Lock()
 	s := l.opened

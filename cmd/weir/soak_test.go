@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/soak/command"
 )
 
-// TestSoakCommand: what is printed where, and the exit status.
+// TestSoakCommand checks the output on each stream, and the exit status.
 func TestSoakCommand(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// TestReloadMovesSockets: an address that a reload gives to a listener of
-// another name is never closed meanwhile, also where two listeners swap theirs.
+// TestReloadMovesSockets: a reload that moves an address to a listener with another name
+// never closes the address meanwhile, even if two listeners swap their addresses.
 func TestReloadMovesSockets(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("sockets are handed over on Linux alone")
@@ -70,8 +70,9 @@ admin: {address: "off"}
 			}
 		})
 	}
-	// What a listener took that is gone is served by the table before, not by
-	// one before that: so each reload waits for what came before the last.
+	// The table before the current one serves connections of a removed listener; older
+	// tables do not. So each reload waits until the connections from before the last
+	// reload are served.
 	settle := func() {
 		for i := range served {
 			before := served[i].Load()
@@ -95,7 +96,7 @@ admin: {address: "off"}
 	clients.Wait()
 }
 
-// unusedAddress returns one on which nothing listens.
+// unusedAddress returns an address on which no process listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
 	address, err := freeport.Weir.Take("127.0.0.1")

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// defaultAdmin is where the admin port is unless the configuration says something else.
+// defaultAdmin is the address of the admin port if the command line names none.
 const defaultAdmin = "http://127.0.0.1:8087"
 
 func newTLSCommand() *cobra.Command {
@@ -95,7 +95,7 @@ func runTLSReport(c *cobra.Command, urls []string, o reportOptions) error {
 	return r.print(c.OutOrStdout(), o.all)
 }
 
-// The bounds of asking an admin port.
+// The limits for a request to an admin port.
 const (
 	askTimeout = 15 * time.Second
 	maxAnswer  = 64 << 20 // 8192 lines are 8 MiB
@@ -110,7 +110,7 @@ func tlsAdvice(err error) string {
 	switch {
 	case errors.As(err, &verification):
 		return "use --ca FILE for the CA of its certificate; the certificate must be valid for the host in the URL"
-	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls reports an alert of the peer in this way
+	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls reports an alert from the peer in this way
 		return "if the configuration has admin.tls.client_ca, use --cert FILE and --key FILE for the client certificate"
 	}
 	return ""
@@ -123,7 +123,7 @@ func speaksTLS(body io.Reader) bool {
 	return strings.Contains(string(text), "HTTP request to an HTTPS server")
 }
 
-// askTLSClients asks one admin port.
+// askTLSClients asks one admin port for its TLS clients.
 func askTLSClients(ctx context.Context, address string, o adminOptions) (n tlsClients, err error) {
 	base, client, err := adminClient(address, o)
 	if err != nil {
@@ -174,7 +174,8 @@ func askTLSClients(ctx context.Context, address string, o adminOptions) (n tlsCl
 	return n, nil
 }
 
-// adminClient makes of what was typed the beginning of a URL and a client for it.
+// adminClient converts the address from the command line to the beginning of a URL, and
+// makes a client for it.
 func adminClient(address string, o adminOptions) (base string, client *http.Client, err error) {
 	transport := &http.Transport{}
 	if transport.TLSClientConfig, err = o.tls(); err != nil {
@@ -243,7 +244,7 @@ func (o adminOptions) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// withoutToken returns an address for error messages. A URL may have the token as its
+// withoutToken returns an address for error messages. A URL may contain the token as its
 // password.
 func withoutToken(address string) string {
 	if u, err := url.Parse(address); err == nil && u.User != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// The most lines of a list unless all are asked for.
+// The maximum number of lines of a list, unless the user asks for all lines.
 const (
 	listedClients  = 20
 	listedFailures = 5
@@ -63,7 +63,7 @@ func (p *tlsPolicyReport) print(w io.Writer, all bool) {
 	p.printClients(w, all)
 }
 
-// shares is how often each version was agreed on, the newest first.
+// shares returns how often each version was negotiated, the newest version first.
 func (p *tlsPolicyReport) shares() string {
 	var parts []string
 	for _, v := range []string{"TLS 1.3", "TLS 1.2", "TLS 1.1", "TLS 1.0"} {
@@ -140,7 +140,7 @@ func (c *tlsAffected) loses() string {
 	return cmp.Or(strings.Join(what, ", "), "-")
 }
 
-// meanings are the results in the words of docs/operations.md.
+// meanings describe the results in the words of docs/operations.md.
 var meanings = map[string]string{
 	policy.ResultTimeout:                    "not complete within timeouts.handshake",
 	policy.ResultClientClosed:               "the client closed the connection without an alert",
@@ -195,7 +195,7 @@ func (r *tlsReport) printFailures(w io.Writer, all bool) {
 	}
 }
 
-// noSNI stands for the host of clients that sent no SNI.
+// noSNI replaces the host of clients that sent no SNI.
 const noSNI = "(no SNI)"
 
 func hostName(c *policy.SeenClients) string {
@@ -217,7 +217,7 @@ func (h *tlsHost) name() string {
 
 func (h *tlsHost) routes() string {
 	if h.Host == "" && len(h.Routes) == 0 {
-		return "no route without hosts" // their requests may still have a route, by Host
+		return "no route without hosts" // their requests may still match a route by their Host header
 	}
 	return routeNames(h.Routes)
 }
@@ -243,7 +243,7 @@ func handshakes(n uint64) string {
 	return fmt.Sprintf("%d handshakes", n)
 }
 
-// percent never rounds some down to none, nor up to all.
+// percent never shows a small share as 0 %, and shows 100 % only if n equals of.
 func percent(n, of uint64) string {
 	p := 100 * float64(n) / float64(of)
 	switch {
@@ -261,7 +261,7 @@ func moment(t time.Time) string { return minute(t) + " UTC" }
 
 func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
-// since says in at most two units how long ago something was.
+// since returns the time since an event, in at most two units.
 func since(d time.Duration) string {
 	var parts []string
 	for _, u := range []struct {

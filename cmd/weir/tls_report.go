@@ -12,14 +12,14 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// tlsReport is what weir tls report says: by policy, what tightening it would
-// break, and who is turned away already.
+// tlsReport is the output of weir tls report. For each policy it lists what a stricter
+// policy would break, and which clients weir already rejects.
 type tlsReport struct {
 	Nodes []tlsNode `json:"nodes"`
-	// Since is when the last of the nodes began to look.
+	// Since is when the last of the nodes began to record clients.
 	Since    time.Time         `json:"since"`
 	At       time.Time         `json:"at"`
-	Notes    []string          `json:"notes,omitempty"` // why the numbers may not tell all
+	Notes    []string          `json:"notes,omitempty"` // why the numbers may be incomplete
 	Policies []tlsPolicyReport `json:"policies"`
 	Failures []tlsFailures     `json:"failures"`
 }
@@ -31,15 +31,15 @@ type tlsNode struct {
 	Since      time.Time `json:"since"`
 }
 
-// tlsPolicyReport is about one policy.
+// tlsPolicyReport is the part of the report about one policy.
 type tlsPolicyReport struct {
 	tlsPolicy
 	Hosts      []tlsHost         `json:"hosts"`
-	Handshakes uint64            `json:"handshakes"` // that succeeded
+	Handshakes uint64            `json:"handshakes"` // successful handshakes
 	Versions   map[string]uint64 `json:"versions"`
 	Suites     map[string]uint64 `json:"suites"` // of TLS 1.0 to 1.2
 	Changes    []tlsChange       `json:"changes"`
-	// Clients are those that some change would turn away.
+	// Clients are the clients that a change would reject.
 	Clients []tlsAffected `json:"clients"`
 }
 
@@ -50,12 +50,13 @@ type tlsHost struct {
 	Routes     []string `json:"routes"`
 	Handshakes uint64   `json:"handshakes"`
 	Old        uint64   `json:"handshakes_below_tls_1_3"`
-	noSNI      uint64   // of the handshakes below TLS 1.3; of others it is not known
+	noSNI      uint64   // handshakes without SNI below TLS 1.3; for other versions it is not known
 }
 
-// tlsChange is one way to tighten a policy.
+// tlsChange is one way to make a policy stricter.
 type tlsChange struct {
-	// One of these says which: the new min_version, suites to leave out, sha1_signatures to switch off.
+	// One of these fields is set: the new min_version, suites to remove, or
+	// sha1_signatures to switch off.
 	MinVersion string   `json:"min_version,omitempty"`
 	Without    []string `json:"without_suites,omitempty"`
 	NoSHA1     bool     `json:"without_sha1_signatures,omitempty"`
@@ -64,11 +65,11 @@ type tlsChange struct {
 	Networks     int        `json:"networks"`
 	Fingerprints int        `json:"fingerprints"`
 	Last         *time.Time `json:"last_seen,omitempty"`
-	// Moves counts those that would have got something else instead.
+	// Moves counts the handshakes that would have negotiated something else.
 	Moves uint64 `json:"moves"`
 }
 
-// tlsAffected is a line about clients, and the first min_version that turns them away.
+// tlsAffected is a line about clients, and the first min_version that rejects them.
 type tlsAffected struct {
 	policy.SeenClients
 	Routes    []string `json:"routes,omitempty"`
@@ -77,7 +78,7 @@ type tlsAffected struct {
 	NeedsSHA1 bool     `json:"broken_without_sha1_signatures,omitempty"`
 }
 
-// tlsFailures are the handshakes that failed in one way.
+// tlsFailures are the handshakes that failed for one reason.
 type tlsFailures struct {
 	Result     string               `json:"result"`
 	Handshakes uint64               `json:"handshakes"`
@@ -85,7 +86,8 @@ type tlsFailures struct {
 	Clients    []policy.SeenClients `json:"clients"`
 }
 
-// soon is how long one has to look at least: who comes once a week is not seen before.
+// soon is the minimum time to observe: a client that connects once a week is not seen
+// earlier.
 const soon = 7 * 24 * time.Hour
 
 func newTLSReport(nodes []tlsClients, now time.Time) *tlsReport {
@@ -108,7 +110,7 @@ func newTLSReport(nodes []tlsClients, now time.Time) *tlsReport {
 	return r
 }
 
-// note says why the numbers may not tell all.
+// note adds the reasons why the numbers may be incomplete.
 func (r *tlsReport) note(nodes []tlsClients, all tlsClients) {
 	if age := r.At.Sub(r.Since); age < soon {
 		r.Notes = append(r.Notes, fmt.Sprintf("the table covers %s only: a client that connects once a week or once a month may be missing", since(age)))
@@ -127,7 +129,7 @@ func (r *tlsReport) note(nodes []tlsClients, all tlsClients) {
 	}
 }
 
-// merge adds up what several nodes saw, under the configuration of the first.
+// merge adds the counts of several nodes, with the configuration of the first node.
 func merge(nodes []tlsClients) tlsClients {
 	all := nodes[0]
 	all.Clients, all.Modern = nil, nil
@@ -182,13 +184,14 @@ func reportPolicy(p tlsPolicy, all tlsClients) tlsPolicyReport {
 			r.Clients = append(r.Clients, a)
 		}
 	}
-	slices.SortStableFunc(r.Clients, func(a, b tlsAffected) int { // what can be retired last comes first
+	slices.SortStableFunc(r.Clients, func(a, b tlsAffected) int { // clients that need the oldest settings come first
 		return cmp.Or(cmp.Compare(versionNumber(a.Newest), versionNumber(b.Newest)), -cmp.Compare(a.LosesWith, b.LosesWith), -cmp.Compare(a.Count, b.Count), -a.Last.Compare(b.Last))
 	})
 	return r
 }
 
-// hostsOf lists the hosts that have the policy, and those that had it while the table was filled.
+// hostsOf lists the hosts that have the policy, and the hosts that had it while weir
+// counted.
 func hostsOf(name string, all tlsClients) []tlsHost {
 	type key struct{ listener, host string }
 	hosts := map[key]*tlsHost{}
@@ -229,8 +232,8 @@ func hostsOf(name string, all tlsClients) []tlsHost {
 	return list
 }
 
-// routesOf returns the routes for a host. Those without hosts are also for clients whose host is
-// not known: when they came, the listener had no such route.
+// routesOf returns the routes for a host. Routes without hosts also apply to clients
+// whose host is not known: when they connected, the listener had no such route.
 func routesOf(listener, host string, all tlsClients) []string {
 	host = cmp.Or(host, "*")
 	for _, h := range all.Hosts {
@@ -241,7 +244,7 @@ func routesOf(listener, host string, all tlsClients) []string {
 	return nil
 }
 
-// versionNumber reads the name of a version; 0 where it is none that Go has.
+// versionNumber returns the number of a version by its name; 0 if Go has no such version.
 func versionNumber(name string) uint16 {
 	for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
 		if tls.VersionName(v) == name {
@@ -251,7 +254,7 @@ func versionNumber(name string) uint16 {
 	return 0
 }
 
-// raises are the steps of min_version that the policy could take.
+// raises are the possible higher values of the policy's min_version.
 func raises(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	for v := versionNumber(p.MinVersion) + 1; v <= versionNumber(p.MaxVersion); v++ {
 		c := tlsChange{MinVersion: strings.TrimPrefix(tls.VersionName(v), "TLS ")}
@@ -269,7 +272,8 @@ func raises(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	return list
 }
 
-// removals are the old suites of the policy: all that nobody used at once, and each of the others.
+// removals are the old suites that the policy could remove: all unused suites together,
+// and each used suite.
 func removals(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	used := map[string]bool{}
 	for _, c := range mine {
@@ -302,9 +306,9 @@ func oldSuites(p tlsPolicy) (list []string) {
 	return list
 }
 
-// withoutSuite says what becomes of clients when the policy has the suite no
-// more. One that offers another suite of the policy with the same key exchange
-// gets that; of others nobody can know what would go, so they count as broken.
+// withoutSuite is the effect on clients if the policy loses the suite. A client that
+// offers another suite of the policy with the same key exchange negotiates that suite.
+// For all other clients the result is unknown, so they count as broken.
 func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) effect {
 	if c.Suite != suite {
 		return stays
@@ -314,14 +318,14 @@ func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) effect {
 		if other == suite || !strings.HasPrefix(other, exchange+"_WITH_") || !slices.Contains(p.CipherSuites, other) {
 			continue
 		}
-		if versionNumber(c.Version) == tls.VersionTLS12 || strings.HasSuffix(other, "_SHA") { // all others came with TLS 1.2
+		if versionNumber(c.Version) == tls.VersionTLS12 || strings.HasSuffix(other, "_SHA") { // all others connected with TLS 1.2
 			return moves
 		}
 	}
 	return breaks
 }
 
-// sha1Removal is for a policy that admits clients with SHA-1 signatures.
+// sha1Removal is the change for a policy that accepts clients with SHA-1 signatures.
 func sha1Removal(p tlsPolicy, mine []policy.SeenClients) []tlsChange {
 	if !p.SHA1 {
 		return nil
@@ -336,13 +340,13 @@ func sha1Removal(p tlsPolicy, mine []policy.SeenClients) []tlsChange {
 	return []tlsChange{c}
 }
 
-// needsSHA1 reports whether clients were signed for with SHA-1 in TLS 1.2: not
-// where RSA key exchange needs no signature.
+// needsSHA1 reports whether weir signed with SHA-1 for these clients in TLS 1.2. RSA key
+// exchange needs no signature.
 func needsSHA1(s policy.SeenClients) bool {
 	return s.OnlySHA1 && s.Version == "TLS 1.2" && strings.Contains(s.Suite, "_ECDHE_")
 }
 
-// effect is what a change does to clients.
+// effect is the effect of a change on clients.
 type effect int
 
 const (
@@ -369,7 +373,7 @@ func (c *tlsChange) count(mine []policy.SeenClients, judge func(policy.SeenClien
 	c.Networks, c.Fingerprints = len(networks), len(fingerprints)
 }
 
-// affect says which changes turn clients away.
+// affect returns which changes reject clients.
 func affect(p tlsPolicy, c policy.SeenClients, all tlsClients) tlsAffected {
 	a := tlsAffected{SeenClients: c, Routes: routesOf(c.Listener, c.Host, all), NeedsSHA1: p.SHA1 && needsSHA1(c)}
 	able := max(versionNumber(c.Version), versionNumber(c.Newest))
@@ -382,7 +386,7 @@ func affect(p tlsPolicy, c policy.SeenClients, all tlsClients) tlsAffected {
 	return a
 }
 
-// failures groups what failed by cause, the most frequent first.
+// failures groups failed handshakes by cause, the most frequent first.
 func failures(clients []policy.SeenClients) []tlsFailures {
 	by := map[string]*tlsFailures{}
 	networks := map[string]map[string]bool{}
@@ -412,7 +416,7 @@ func failures(clients []policy.SeenClients) []tlsFailures {
 	return list
 }
 
-// only leaves the policy of that name, and the failures under it.
+// only keeps only the policy of that name, and its failures.
 func (r *tlsReport) only(name string) error {
 	var names []string
 	var found []tlsPolicyReport

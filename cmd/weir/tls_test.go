@@ -32,14 +32,14 @@ const (
 
 var reportTime = time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
 
-// seenLine is a line of the table about clients that got in.
+// seenLine is a line of the table about clients whose handshake succeeded.
 func seenLine(version, newest, suite string, n uint64, network string, offered ...string) policy.SeenClients {
 	return policy.SeenClients{Listener: "websecure", Host: "edi.example.org", Policy: "partners", Result: policy.ResultOK, Version: version,
 		Newest: newest, Suite: suite, Suites: append(offered, suite), JA4: "t" + newest[4:5] + newest[6:] + "d0404h1_aaaaaaaaaaaa_bbbbbbbbbbbb", Network: network,
 		Count: n, First: reportTime.Add(-100 * time.Hour), Last: reportTime.Add(-2 * time.Hour)}
 }
 
-// exampleClients is what a node may have seen in three weeks.
+// exampleClients is an example of the clients of a node in three weeks.
 func exampleClients() tlsClients {
 	noVersion := seenLine("", "TLS 1.0", "", 12, "203.0.113.0/24")
 	noVersion.Policy, noVersion.Host, noVersion.Result = "default", "www.example.org", policy.ResultNoCommonVersion
@@ -78,7 +78,7 @@ func TestReportForAPerson(t *testing.T) {
 	}
 }
 
-// The answers to "may I?", one by one.
+// The report answers whether each change is possible.
 func TestReportAnswers(t *testing.T) {
 	report := func(change func(*tlsClients)) *tlsReport {
 		c := exampleClients()
@@ -111,14 +111,15 @@ func TestReportAnswers(t *testing.T) {
 	f("example", r, "without "+rsaGCM+"?", "no, it would refuse 20 of")
 	f("example", r, "without sha1_signatures?", "no, it would refuse 7 of")
 
-	// A client that could do more than the policy let it is not turned away.
+	// A client that supports a newer version than the policy allowed is not rejected.
 	r = report(only(seenLine("TLS 1.1", "TLS 1.2", rsaAES, 5, "")))
 	f("able", r, `min_version: "1.2"?`, "yes, no client would be refused; 5 handshakes would use something else")
 	f("able", r, `min_version: "1.3"?`, "no, it would refuse 5 of 9005")
 	r = report(only())
 	f("modern alone", r, `min_version: "1.3"?`, "yes, no client would be refused")
 	f("modern alone", r, "without 5 suites (*)?", "yes, no client used them")
-	// Suites that came with TLS 1.2 help nobody who has 1.0, nor do those of another key exchange.
+	// Suites of TLS 1.2 do not help clients that have only 1.0; suites with another key
+	// exchange do not help either.
 	f("suites", report(only(seenLine("TLS 1.0", "TLS 1.0", rsaAES, 5, "", rsaGCM, ecdheAES))), "without "+rsaAES+"?", "no, it would refuse 5")
 	f("suites", report(only(seenLine("TLS 1.2", "TLS 1.2", rsaAES, 5, "", rsaGCM))), "without "+rsaAES+"?", "yes")
 	f("a suite the policy does not have", report(only(seenLine("TLS 1.2", "TLS 1.2", rsaAES, 5, "", "TLS_RSA_WITH_AES_256_GCM_SHA384"))), "without "+rsaAES+"?", "no")
@@ -217,7 +218,7 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 admin: {address: '@admin'}
 `
 
-// What no policy could help is said beside the newest version.
+// If no policy could help a client, the report names its suites after its newest version.
 func TestReportNamesMissingSuites(t *testing.T) {
 	c := exampleClients()
 	line := c.Clients[5]
@@ -235,7 +236,7 @@ func TestReportNamesMissingSuites(t *testing.T) {
 	}
 }
 
-// From a client's handshake to what an operator reads.
+// From the handshake of a client to the report for an operator.
 func TestReportOfARunningWeir(t *testing.T) {
 	r := newRunning(t, retiring, "tls", "admin")
 	shake := func(host string, version uint16, suites ...uint16) {
@@ -276,7 +277,7 @@ func TestReportOfARunningWeir(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Policies) != 2 || report.Policies[0].Changes[1].Breaks != 1 {
 		t.Errorf("the JSON is %s, %v", out, err)
 	}
-	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // and after a reload
+	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // after a reload as well
 	f("", "(route edi2): 3 handshakes")
 }
 
@@ -304,7 +305,7 @@ func TestReportOfClientsWithoutSNI(t *testing.T) {
 		})
 	}
 	shake("", tls.VersionTLS12)
-	shake("", tls.VersionTLS10) // it fails
+	shake("", tls.VersionTLS10) // the handshake fails
 	f(`\n  \(no SNI\) on websecure \(no route without hosts\): 1 handshake, 1 below`, `\n    1\.3  .* \(no SNI\)  t12i`, `\n    TLS 1\.0  .* \(no SNI\)  t10i`)
 	shake("x.example.org", tls.VersionTLS12)
 	f(`\n  \(no SNI, or unknown host\) on websecure \(no route without hosts\): 2 handshakes`, `\n    1\.3  .* \(unknown host\)  t12d`)

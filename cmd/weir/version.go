@@ -25,7 +25,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// buildVersion is the version of this binary in logs, metrics and reports.
+// buildVersion returns the version of this binary for logs, metrics and reports.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -34,7 +34,7 @@ func buildVersion() string {
 	return versionIn(info)
 }
 
-// buildRevision is the commit of this binary.
+// buildRevision returns the commit of this binary.
 func buildRevision() string {
 	if revision != "" {
 		return revision

@@ -15,9 +15,9 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A Lint names the annotations of an Ingress or a Service that weir does not
-// support, in a fixed order: guards, which restrict access or may, and all others.
-// Undone of config/kube/lint is one.
+// A Lint names the annotations of an Ingress or a Service that weir does not support, in
+// a fixed order: guards, which restrict access or may, and all others.
+// config/kube/lint.Undone is a Lint.
 type Lint func(metav1.Object) (guards, others []string)
 
 // alike reports whether two states of an object have the same unsupported annotations.
@@ -43,7 +43,7 @@ func isCanary(i *networkingv1.Ingress) bool {
 	return err == nil && is
 }
 
-// leaveOut reports whether weir ignores the Ingress, which has a class of weir's.
+// leaveOut reports whether weir ignores the Ingress although weir serves its class.
 func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 	if !isCanary(i) {
 		return false

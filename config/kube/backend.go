@@ -32,7 +32,7 @@ const maxRampUp = time.Hour
 
 // backend returns the name of w's backend. There always is one: a path without a
 // usable backend answers 503. Without its route, its requests would go to a shorter
-// path, which may belong to anybody.
+// path, which may belong to any tenant.
 func (v *conversion) backend(w *want) string {
 	namespace := w.by.Namespace
 	w.guards, w.guardian = w.by.guards, "Ingress "+w.by.name.String()

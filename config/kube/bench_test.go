@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// large is a cluster of n Ingresses, each with a Service, a Secret and ten Pods.
+// large returns a cluster of n Ingresses, each with a Service, a Secret and ten Pods.
 func large(tb testing.TB, n int) *Manifests {
 	m := &Manifests{}
 	cert, key := certify(tb, "*.example")
@@ -38,12 +38,13 @@ func large(tb testing.TB, n int) *Manifests {
 	return m
 }
 
-// BenchmarkConvert is 10,000 Ingresses, of which nothing changed.
+// BenchmarkConvert converts 10,000 Ingresses without a change.
 func BenchmarkConvert(b *testing.B) {
 	convertOften(b, large(b, 10_000))
 }
 
-// BenchmarkEndpoints is one change of a Service with ten Pods, however many others there are.
+// BenchmarkEndpoints measures one change of a Service with ten Pods. The number of other
+// Services must not matter.
 func BenchmarkEndpoints(b *testing.B) {
 	m := large(b, 1)
 	c := Converter{File: mustParse(b, plainConfig), Lint: lint.Undone}
@@ -54,7 +55,7 @@ func BenchmarkEndpoints(b *testing.B) {
 	}
 }
 
-// manyHosts is one Ingress with n hosts that have TLS.
+// manyHosts returns one Ingress with n hosts that have TLS.
 func manyHosts(tb testing.TB, n int) *Manifests {
 	m := large(tb, n)
 	all := m.Ingresses[0]
@@ -66,7 +67,8 @@ func manyHosts(tb testing.TB, n int) *Manifests {
 	return m
 }
 
-// manySolvers is n Ingresses, of which two sevenths solve challenges of hosts that nobody else has.
+// manySolvers returns n Ingresses. Two sevenths of them solve challenges of hosts that no
+// other Ingress has.
 func manySolvers(tb testing.TB, n int) *Manifests {
 	m := large(tb, n)
 	for i, o := range m.Ingresses[:n*2/7] {
@@ -89,8 +91,8 @@ func convertOften(b *testing.B, m *Manifests) {
 	}
 }
 
-// What a conversion takes grows with objects and not with their square: the
-// changes of others wait for it.
+// The time of a conversion grows with the number of objects, and not with its square: the
+// changes of other tenants wait for the conversion.
 func TestConversionGrows(t *testing.T) {
 	for name, f := range map[string]func(testing.TB, int) *Manifests{"Ingresses": large, "hosts": manyHosts, "solvers": manySolvers} {
 		bytes := func(n int) uint64 {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// wide is an Ingress with n rules, each with the path.
+// wide returns an Ingress with n rules, each with the path.
 func wide(namespace, name string, n int, host func(int) string, path func(int) string) *networkingv1.Ingress {
 	class, kind := "weir", networkingv1.PathTypeImplementationSpecific
 	o := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: networkingv1.IngressSpec{IngressClassName: &class}}
@@ -24,8 +24,8 @@ func wide(namespace, name string, n int, host func(int) string, path func(int) s
 	return o
 }
 
-// Hosts that have nothing but a challenge get the routes of their wildcard: two
-// Ingresses of one tenant must not multiply to millions of routes.
+// Hosts that have only a challenge get the routes of their wildcard. Two Ingresses of one
+// tenant must not create millions of routes in this way.
 func TestUncoveredRoutesAreBounded(t *testing.T) {
 	every := wide("evil", "every", 2000, func(int) string { return "" }, func(i int) string { return fmt.Sprint("/p", i) })
 	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return challengePath + "/t" })
@@ -52,7 +52,8 @@ func TestUncoveredRoutesAreBounded(t *testing.T) {
 	}
 }
 
-// An expression of many choices closes a path for each: one Ingress must not make a million of them.
+// An expression with many choices closes a path for each choice: one Ingress must not
+// close a million paths.
 func TestClosedPathsAreBounded(t *testing.T) {
 	o := wide("evil", "web", 1000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(i int) string {
 		var all []string
@@ -68,7 +69,7 @@ func TestClosedPathsAreBounded(t *testing.T) {
 	}
 }
 
-// A tenant decides how many faults an object has.
+// A tenant decides how many faults an object has, so weir limits their number.
 func TestEventsAreBounded(t *testing.T) {
 	var all []*networkingv1.Ingress
 	for n := range 3 {

@@ -140,7 +140,8 @@ func (v *conversion) serve(name config.ObjectName, hosts []string) {
 	v.out.Certificates = append(v.out.Certificates, config.Certificate{Pair: p})
 }
 
-// onDemand reports whether the file lets weir order the certificate of the host when a client first asks for it.
+// onDemand reports whether the file lets weir order the certificate of the host when a
+// client first asks for it.
 func (v *conversion) onDemand(host string) bool {
 	return slices.ContainsFunc(v.file.Certificates, func(c config.Certificate) bool {
 		return c.ACME != nil && c.ACME.OnDemand != nil && (len(c.ACME.OnDemand.Hosts) == 0 || covers(c.ACME.OnDemand.Hosts, host))
@@ -260,7 +261,7 @@ func (v *conversion) withoutSecret() string {
 // tlsHosts are the hosts of an entry: those that it lists and that also have a rule.
 // An entry without a list is for the hosts of the rules for which the certificate is
 // valid (without a Secret, for all of them). A rule without a host gives no
-// certificate to any host: otherwise anybody could choose it for all hosts.
+// certificate to any host: otherwise any author could choose it for all hosts.
 func (v *conversion) tlsHosts(i *ingress, t *networkingv1.IngressTLS, routed map[string]bool, names coverage) (hosts []string) {
 	for _, written := range t.Hosts {
 		host, err := config.ParseHost(written)
@@ -325,7 +326,8 @@ func coverageOf(names []string) coverage {
 // has is covers for a set.
 func (c coverage) has(host string) bool { return c[host] || c[wildcardOf(host)] }
 
-// covers reports whether a certificate with these names is valid for the host. A wildcard in names covers the wildcard itself, and each name below it.
+// covers reports whether a certificate with these names is valid for the host. A wildcard
+// in names covers the wildcard itself, and each name below it.
 func covers(names []string, host string) bool {
 	return slices.Contains(names, host) || !strings.HasPrefix(host, "*.") && slices.Contains(names, wildcardOf(host))
 }

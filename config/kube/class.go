@@ -38,7 +38,7 @@ func (v *conversion) readIngresses() {
 	v.closeHosts()
 }
 
-// namespaces returns a function that says whether weir serves a namespace.
+// namespaces returns a function that reports whether weir serves a namespace.
 func (v *conversion) namespaces() func(name string) bool {
 	if all := v.settings.Namespaces; len(all) > 0 {
 		return func(name string) bool { return slices.Contains(all, name) }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Of two Pods with one address, such as on the host's network, that which stays is the endpoint.
+// If two Pods have one address, for example on the host's network, the endpoint is the
+// Pod that stays.
 func TestOneAddressTwice(t *testing.T) {
 	m := mustRead(t, `
 {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}
@@ -17,7 +18,7 @@ func TestOneAddressTwice(t *testing.T) {
 `)
 	b := Backend{}
 	b.Port.Number = 80
-	for range 100 { // maps are in another order each time
+	for range 100 { // the order of maps varies
 		if got := fmt.Sprint(Endpoints(&b, m.Services[0], m.Slices)); got != "[{:0:0 10.0.0.1:8080 node-b z1 1 false true}]" {
 			t.Fatalf("the endpoints are %s", got)
 		}

@@ -21,7 +21,7 @@ type Event struct {
 // Reason names the kind of an error, for machines.
 type Reason string
 
-// The reasons. The brackets say how weir treats the object.
+// The reasons. The text in brackets is how weir treats the object.
 const (
 	ReasonClass       Reason = "UnclearClass"       // an IngressClass or its use is ambiguous (the message says how weir treats it)
 	ReasonHost        Reason = "InvalidHost"        // the host is not a valid name (no route)

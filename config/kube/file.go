@@ -134,7 +134,7 @@ func (v *conversion) policy(name string) *config.TLSPolicy {
 
 // tlsOn is how weir treats the TLS of an Ingress's host on a listener. A host behind
 // client certificates on one listener is behind them on all others, unless the file
-// says otherwise.
+// sets something else.
 func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 	t, itself = v.seen.on(listener, host)
 	if p := v.protection(host); p.policy != "" && !itself {

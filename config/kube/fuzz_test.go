@@ -22,8 +22,8 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// good is an application that is right, and older than everything else. Nothing
-// that others do may change what becomes of it.
+// good is a valid application that is older than all other objects. Other objects must
+// not change its result.
 const good = `
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: good, creationTimestamp: "2000-01-01T00:00:00Z"}, spec: {ingressClassName: weir, tls: [{hosts: [good.example, "*.wild.example"], secretName: tls}], rules: [
   {host: good.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: app, port: {name: http}}}}, {path: /api, pathType: Exact, backend: {service: {name: app, port: {number: 81}}}}, {path: "/v[0-9]+/.*", pathType: ImplementationSpecific, backend: {service: {name: app, port: {name: http}}}}]}},
@@ -36,7 +36,7 @@ const good = `
 {apiVersion: v1, kind: Secret, metadata: {name: tls, namespace: good}, stringData: {names: "good.example *.wild.example"}}
 `
 
-// fuzzConfigs are configurations that objects are converted beside.
+// fuzzConfigs are the configurations with which the objects are converted.
 var fuzzConfigs = []string{plainConfig, `
 listeners:
   web: {address: ":80", protocol: http}
@@ -68,7 +68,8 @@ health: {address: ":8086"}
 kubernetes: {class: weir, host_ownership: namespace, operator_namespaces: [good]}
 `}
 
-// sameBackend reports whether a backend is unchanged. It may have more users: other Ingresses of its namespace.
+// sameBackend reports whether a backend is unchanged. It may have more users: other
+// Ingresses of its namespace.
 func sameBackend(now, then Backend) bool {
 	for _, u := range then.Users {
 		if !slices.Contains(now.Users, u) {
@@ -79,7 +80,7 @@ func sameBackend(now, then Backend) bool {
 	return reflect.DeepEqual(now, then)
 }
 
-// undisturbed holds what became of m together with the good application against what becomes of that alone.
+// undisturbed compares two results for the good application: together with m, and alone.
 func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
@@ -101,7 +102,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 			t.Errorf("the route\n%s is gone; there is\n%s", showRoute(r), show(got, &all))
 		}
 	}
-	for _, r := range got.Routes { // what a solver uncovers has a host of the wildcard
+	for _, r := range got.Routes { // a route that a solver uncovers has a host of the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
 		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || wildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
@@ -110,7 +111,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	for i := range want.Backends {
 		b := &want.Backends[i]
 		if b.Source.Namespace != "good" {
-			continue // what the configuration alone asks for
+			continue // the configuration alone causes this one
 		}
 		at := slices.IndexFunc(got.Backends, func(o Backend) bool { return o.Name == b.Name })
 		if at < 0 || !sameBackend(got.Backends[at], *b) {
@@ -122,7 +123,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 		}
 	}
 	for _, one := range want.Certificates {
-		// Another Ingress of the namespace may have more hosts served by it.
+		// Another Ingress of the namespace may have more hosts with the same certificate.
 		if !slices.ContainsFunc(got.Certificates, func(o config.Certificate) bool {
 			return string(o.Pair.CertPEM) == string(one.Pair.CertPEM) && !slices.ContainsFunc(one.Pair.Hosts, func(h string) bool { return !slices.Contains(o.Pair.Hosts, h) })
 		}) {
@@ -142,8 +143,9 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	}
 }
 
-// exclusive checks two properties: if the namespace of the good application owns its hosts, no other namespace has a
-// route for them; and no tenant changes the health of the node.
+// exclusive checks two properties: if the namespace of the good application owns its
+// hosts, no other namespace has a route for them; and no tenant changes the health of the
+// node.
 func exclusive(t *testing.T, file *config.Config, got *Routing) {
 	t.Helper()
 	for _, name := range got.RequireLocal {
@@ -169,8 +171,9 @@ func exclusive(t *testing.T, file *config.Config, got *Routing) {
 	}
 }
 
-// closing checks two properties of refused paths: those of other Ingresses take no request from the good application,
-// which is older; and requests for a refused path of the good application reach no other Ingress.
+// closing checks two properties of refused paths: those of other Ingresses take no
+// request from the good application, which is older; and requests for a refused path of
+// the good application reach no other Ingress.
 func closing(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
@@ -210,7 +213,7 @@ func closing(t *testing.T, m *Manifests, text string) {
 	}
 }
 
-// winner is the name of the route that the proxy's table has for a request.
+// winner returns the name of the route that the proxy's table selects for a request.
 func winner(routes []config.Route, listener, host, path string) (name string) {
 	for _, h := range []string{host, wildcardOf(host), ""} {
 		known := false
@@ -263,8 +266,8 @@ func goesBefore(a, b config.Path) bool {
 	return cmp.Or(len(a.Value)-len(b.Value), rank(a)-rank(b)) > 0
 }
 
-// certain holds that the good application has a certificate where it is the
-// youngest as well: older ones may take its hosts, with one that fits alone.
+// certain checks that the good application has a certificate even if it is the youngest.
+// Older Ingresses may take its hosts, but only with a certificate that is valid for them.
 func certain(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
@@ -279,7 +282,7 @@ func certain(t *testing.T, m *Manifests, text string) {
 	if file.Kubernetes.HostOwnership == config.OwnedByNamespace || slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		return slices.ContainsFunc(o.Spec.TLS, func(entry networkingv1.IngressTLS) bool { return entry.SecretName == "" })
 	}) {
-		return // an older one may own a host, and shows what the file has, or nothing
+		return // an older Ingress may own a host, and serve the file's certificate or none
 	}
 	served := slices.Clone(got.Certificates)
 	if got.Default != nil {
@@ -312,12 +315,13 @@ func checkEndpoints(t *testing.T, b *Backend, endpoints []config.Endpoint) {
 	}
 }
 
-// withoutGood takes out of m what would stand for the good application itself.
+// withoutGood removes from m the objects that would replace objects of the good
+// application.
 func (m *Manifests) withoutGood() {
 	ofGood := func(o metav1.Object) bool { return o.GetNamespace() == "good" }
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
-		if ofGood(o) { // whoever may write there may close the application's own hosts
+		if ofGood(o) { // an author with rights in this namespace may close the application's own hosts
 			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return isOfHost(name) })
 			for _, rule := range o.Spec.Rules { // and its paths, by an expression
 				if guards, _ := lint.Undone(o); rule.HTTP != nil && len(guards) > 0 {
@@ -331,7 +335,7 @@ func (m *Manifests) withoutGood() {
 	m.Secrets = slices.DeleteFunc(m.Secrets, func(o *corev1.Secret) bool { return ofGood(o) && o.Name == "tls" })
 	m.Slices = slices.DeleteFunc(m.Slices, func(o *discoveryv1.EndpointSlice) bool { return ofGood(o) })
 	m.Classes = slices.DeleteFunc(m.Classes, func(o *networkingv1.IngressClass) bool { return o.Name == "weir" })
-	// An event is on an object with a name, as all have that the API server knows.
+	// An event needs an object with a name. All objects of an API server have names.
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool { return o.Name == "" || strings.Contains(o.Namespace+o.Name, "/") })
 	m.Services = slices.DeleteFunc(m.Services, func(o *corev1.Service) bool { return o.Name == "" })
 	m.Classes = slices.DeleteFunc(m.Classes, func(o *networkingv1.IngressClass) bool { return o.Name == "" })
@@ -341,7 +345,7 @@ func (m *Manifests) withoutGood() {
 	}
 }
 
-// fuzzPair is a certificate and its key, made once.
+// fuzzPair returns a certificate and its key, made once.
 var fuzzPair = sync.OnceValues(func() (cert, key []byte) {
 	cert, key, err := newPair("good.example", "*.example")
 	if err != nil {
@@ -357,8 +361,8 @@ func max2000(at time.Time) time.Time {
 	return at
 }
 
-// FuzzManifests: no set of objects makes the conversion fail, or touches what
-// another object has. Here objects are any that can be written.
+// FuzzManifests: no set of objects makes the conversion fail, or affects another object.
+// The objects are any that the YAML format can express.
 func FuzzManifests(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	for _, name := range files {
@@ -389,7 +393,7 @@ func FuzzManifests(f *testing.F) {
 	})
 }
 
-// FuzzObjects: the same with objects that are made to collide.
+// FuzzObjects is the same with objects that are made to collide.
 func FuzzObjects(f *testing.F) {
 	for i := range 64 {
 		seed := make([]byte, 400)
@@ -408,7 +412,7 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// dice makes objects of bytes, out of few words, so that they meet.
+// dice makes objects from bytes. It uses few words, so that the objects collide.
 type dice struct{ rest []byte }
 
 func (d *dice) roll(n int) int {

@@ -36,8 +36,8 @@ listeners:
 kubernetes: {class: weir}
 `
 
-// TestGolden holds the conversion against the files in testdata: cases of a
-// name, a configuration (or none: plainConfig), manifests, and what becomes of them.
+// TestGolden compares the conversion with the files in testdata. Each case has a name, a
+// configuration (or none: plainConfig), manifests, and the result.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 8 {
@@ -73,7 +73,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// convert shows what becomes of a case's manifests.
+// convert shows the result for the manifests of a case.
 func convert(t *testing.T, in string) string {
 	t.Helper()
 	text, manifests := plainConfig, in
@@ -89,7 +89,7 @@ func convert(t *testing.T, in string) string {
 	r := c.Convert(&m.Objects)
 	checkRouting(t, file, r)
 
-	// Nothing depends on the order of objects.
+	// The result does not depend on the order of objects.
 	reversed := m.Objects
 	for _, all := range []any{&reversed.Classes, &reversed.Ingresses, &reversed.Services, &reversed.Secrets, &reversed.Namespaces} {
 		v := reflect.ValueOf(all).Elem()
@@ -128,7 +128,7 @@ func mustRead(t testing.TB, manifests string) *Manifests {
 			cert, key := certify(t, strings.Fields(names)...)
 			s.Data = map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}
 		}
-		for name, value := range s.StringData { // as the API server does it
+		for name, value := range s.StringData { // as the API server does
 			if name != "names" {
 				if s.Data == nil {
 					s.Data = map[string][]byte{}
@@ -168,7 +168,7 @@ func newPair(names ...string) (cert, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// show writes a Routing and the endpoints of its backends, a line for each.
+// show writes a Routing and the endpoints of its backends, one per line.
 func show(r *Routing, m *Manifests) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -279,7 +279,7 @@ func endpointsOf(b *Backend, m *Manifests) []config.Endpoint {
 	return Endpoints(b, s, of)
 }
 
-// checkRouting is what holds for every Routing, whatever it was made of.
+// checkRouting checks properties that every Routing must have.
 func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	t.Helper()
 	merged := r.Merge(file, nil)
@@ -354,7 +354,8 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	}
 }
 
-// checkPairs: each host has one Secret of each kind at most, and whatever is served can be.
+// checkPairs checks that each host has at most one Secret of each kind, and that all
+// served pairs are usable.
 func checkPairs(t testing.TB, r *Routing) {
 	t.Helper()
 	if r.Default != nil && !r.Default.Pair.Default {

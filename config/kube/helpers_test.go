@@ -25,7 +25,7 @@ type server struct {
 	t    testing.TB
 	mu   sync.Mutex
 	held map[Kind]*fake.FakeControllerSource
-	// down fails every request; it is looked at for each.
+	// down fails every request. It is read at each request.
 	down  error
 	lists int
 	asked map[Kind][]Selection
@@ -72,7 +72,8 @@ func (s *server) List(kind Kind, selection Selection) *cache.ListWatch {
 			if err != nil {
 				return nil, err
 			}
-			// The fake sends the object that it stores, and an informer may change an object that it receives.
+			// The fake sends the object that it stores, and an informer may change an
+			// object that it receives.
 			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
 				e.Object = e.Object.DeepCopyObject()
 				return e, true
@@ -92,7 +93,7 @@ func (s *server) set(down error) {
 	}
 }
 
-// put adds what manifests say, or replaces it.
+// put adds or replaces the objects in manifests.
 func (s *server) put(manifests string) {
 	s.each(manifests, func(f *fake.FakeControllerSource, o runtime.Object) {
 		if list, err := f.List(metav1.ListOptions{}); err == nil && holds(list, o) {
@@ -145,8 +146,8 @@ type watched struct {
 	troubles []error
 }
 
-// observe runs test with a Source that watches a server with manifests, in a
-// bubble whose time is not the machine's.
+// observe runs test with a Source that watches a server with manifests, in a bubble with
+// synthetic time.
 func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +200,7 @@ func (w *watched) next() []Change {
 	return told
 }
 
-// one is next, where exactly one change is expected.
+// one is next for exactly one expected change.
 func (w *watched) one(t *testing.T) Change {
 	t.Helper()
 	told := w.next()

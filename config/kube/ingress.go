@@ -34,7 +34,7 @@ type want struct {
 	refusal  *refusal // weir cannot match written; claim has its literal prefix, which is closed. nil: weir can match it
 	defeats  bool     // another path, of a younger or the same Ingress, lost the claim to this one; it is closed as well
 	plainly  bool     // it closes no other spelling, because another Ingress keeps those
-	beside   bool     // another want has the claim, and this one closes more than that
+	beside   bool     // another want has the claim, and this one closes more than the other
 	pattern  bool     // written is a regular expression, and the Ingress has guards
 	loose    bool     // ingress-nginx compares the prefix as text, whatever follows
 	guards   []string // the annotations that close it
@@ -173,7 +173,7 @@ func (v *conversion) assignOne(w *want) {
 		other.refusal.incumbent = w.by
 		v.claims[w.claim] = w
 		v.emit(w, v.backend(w))
-	case other.implicit != w.implicit: // a default backend gets only what no path claims
+	case other.implicit != w.implicit: // a default backend gets only requests that no path claims
 	case other.refusal != nil && other.by == w.by:
 		other.defeats = true
 		v.on(w.by, ReasonPath, "%s is the literal prefix of %q, which weir cannot match, so it answers 503 as well; replace the other path.", sentence(w.claim), other.written)

@@ -63,9 +63,11 @@ type Backend struct {
 
 // Converter converts Objects into a Routing. Only one goroutine may use it.
 type Converter struct {
-	// File is the configuration of the file, with the section kubernetes. It takes precedence over all objects.
+	// File is the configuration of the file, with the section kubernetes. It takes
+	// precedence over all objects.
 	File *config.Config
-	// Lint says which annotations weir does not support. It is required: without it everybody would have access.
+	// Lint names the annotations that weir does not support. It is required: without it
+	// everybody would have access.
 	Lint Lint
 
 	pairs map[*corev1.Secret]pair // of the last conversion

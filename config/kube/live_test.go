@@ -19,9 +19,9 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// live is a Source on a real API server, whose kubeconfig is in
-// WEIR_TEST_KUBECONFIG, in a namespace of its own. What needs one has a tag for
-// the compiler, and e2e/kube runs it beside its own.
+// live is a Source on a real API server, in a namespace of its own. The kubeconfig is in
+// WEIR_TEST_KUBECONFIG. Tests that need an API server have a build tag, and e2e/kube runs
+// them together with its own tests.
 type live struct {
 	t         *testing.T
 	client    *Client
@@ -67,7 +67,7 @@ func (l *live) create(c rest.Interface, resource, namespace string, o runtime.Ob
 	}
 }
 
-// put creates what manifests say, in the test's namespace.
+// put creates the objects in manifests, in the test's namespace.
 func (l *live) put(manifests string) {
 	l.t.Helper()
 	m := mustRead(l.t, manifests)
@@ -89,7 +89,8 @@ func (l *live) put(manifests string) {
 	}
 }
 
-// until follows changes until what they come to is right, and returns how many told of routes.
+// until follows changes until the result is right, and returns how many changes had
+// routes.
 func (l *live) until(what string, right func() bool) (routings int) {
 	l.t.Helper()
 	deadline := time.After(liveDeadline)
@@ -113,8 +114,8 @@ func (l *live) until(what string, right func() bool) (routings int) {
 	}
 }
 
-// TestLive watches a real API server: what the fakes cannot tell is whether
-// kinds, field selectors, protobuf and watches are as the server has them.
+// TestLive watches a real API server. The fakes cannot show whether kinds, field
+// selectors, protobuf and watches are as in a real server.
 func TestLive(t *testing.T) {
 	l := newLive(t)
 	backend := l.namespace + "/a:80"

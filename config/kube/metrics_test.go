@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
-// series are those of reg whose values are whole numbers, but for times.
+// series returns the series of reg with whole numbers as values, without times.
 func series(t *testing.T, reg *prometheus.Registry) map[string]int {
 	t.Helper()
 	families, err := reg.Gather()
@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// What stands in for the cluster takes nothing that the file has.
+// The placeholder for the cluster takes nothing from the file.
 func TestPending(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 type Node struct {
 	Name string // empty: the cluster has no such node
 	Zone string
-	// Leaving says why the node must get no new connections, for the verdict; empty:
+	// Leaving has the reasons why the node must get no new connections, for the verdict; empty:
 	// the node stays.
 	Leaving []string
 }

@@ -5,8 +5,8 @@ import "github.com/weirproxy/weir/config"
 // ownHosts finds the namespace that owns each host, with host_ownership: namespace,
 // and removes the host from Ingresses of other namespaces.
 //
-// The oldest Ingress that names a host owns it for its namespace. One that names a
-// wildcard owns each name below it that no older Ingress names. A rule without a
+// The oldest Ingress that names a host owns it for its namespace. If it names a
+// wildcard, it owns each name below the wildcard that no older Ingress names. A rule without a
 // host and a default backend without rules name the host "": it is a host like any
 // other, and owns no names below it.
 func (v *conversion) ownHosts() {

@@ -14,10 +14,10 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// pathOf is the path of an Ingress as weir matches it. Prefix compares path elements,
-// and a slash at its end has no meaning, as the documentation of Ingress says.
-// ImplementationSpecific is Prefix. patterns says that ingress-nginx would treat all
-// paths of the Ingress as regular expressions.
+// pathOf is the path of an Ingress as weir matches it. Prefix compares path elements, and
+// a slash at its end has no meaning, as the documentation of Ingress says.
+// ImplementationSpecific is Prefix. patterns reports whether ingress-nginx would treat
+// all paths of the Ingress as regular expressions.
 func pathOf(p *networkingv1.HTTPIngressPath, patterns bool) (config.Path, error) {
 	kind, text := typeOf(p), p.Path
 	if patterns && (strings.ContainsAny(text, "?+(") || kind != networkingv1.PathTypeImplementationSpecific && looksLikeRegexp(text)) { // ingress-nginx would match it as a regular expression

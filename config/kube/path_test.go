@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An expression of very many choices makes no route for each.
+// An expression with very many choices does not make a route for each choice.
 func TestBeginningsAreFew(t *testing.T) {
 	f := func(expression string, want int, first string) {
 		t.Helper()

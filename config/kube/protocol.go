@@ -16,8 +16,8 @@ type speech struct {
 }
 
 // appProtocols are the values of appProtocol of Service ports. Names without a prefix
-// are IANA's, those with kubernetes.io/ are from KEP-3726. Nobody defines grpc and
-// grpcs, but they are common.
+// are IANA's, those with kubernetes.io/ are from KEP-3726. No document defines grpc
+// and grpcs, but they are common.
 var appProtocols = map[string]speech{
 	"": {protocol: config.ProtocolHTTP}, "http": {protocol: config.ProtocolHTTP}, "kubernetes.io/ws": {protocol: config.ProtocolHTTP},
 	"https": {protocol: config.ProtocolHTTPS}, "kubernetes.io/wss": {protocol: config.ProtocolHTTPS},
@@ -40,8 +40,8 @@ var suffixes = map[speech]string{
 func (b *Backend) speak(s speech) {
 	b.Protocol, b.HTTP2 = s.protocol, s.protocol == config.ProtocolHTTPS
 	b.Secure = s.secure
-	// Nothing says which certificates to expect, and most Pods have self-signed ones.
-	// This is no worse than plain HTTP, which all other backends use.
+	// Nothing defines which certificates to expect, and most Pods have self-signed
+	// certificates. This is no worse than plain HTTP, which all other backends use.
 	b.TLS.InsecureSkipVerify = b.UsesTLS()
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // refusal is a path that weir cannot match. weir closes its literal prefix:
-// otherwise its requests would go to a shorter path, which may belong to anybody.
+// otherwise its requests would go to a shorter path, which may belong to any tenant.
 type refusal struct {
 	by        *ingress
 	host      string
@@ -193,10 +193,10 @@ func (v *conversion) servedPrefixes() prefixes {
 	return all
 }
 
-// incumbent is the older Ingress of another namespace whose requests the refused
-// path w would take, if there is one: the longest path that gets them otherwise
-// belongs to it. shares says that only a shorter path belongs to such an Ingress;
-// that path gets the requests in other spellings.
+// incumbent returns the older Ingress of another namespace whose requests the refused
+// path w would take, if there is one: without w, the longest matching path belongs to it.
+// shares is true if only a shorter path belongs to such an Ingress; that path gets the
+// requests in other spellings.
 func (p prefixes) incumbent(w *want) (incumbent *ingress, shares bool) {
 	closed, host := w.served(), w.host
 	if len(p[host]) == 0 && host != "" { // the host inherits the routes of its wildcard (uncover)

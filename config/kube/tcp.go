@@ -128,7 +128,7 @@ func (v *conversion) address() (shared string) {
 	return shared
 }
 
-// occupant names what uses the address in the file; empty: nothing.
+// occupant names the user of the address in the file; empty: there is none.
 func (v *conversion) occupant(address string) string {
 	for _, l := range v.file.Listeners {
 		if config.Collide("tcp", address, l.Network, l.Address) {

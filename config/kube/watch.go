@@ -27,8 +27,8 @@ const (
 	// requests still go to Pods that are gone.
 	quickDebounce    = 10 * time.Millisecond
 	maxQuickDebounce = 50 * time.Millisecond
-	// pause is the time between two conversions, as a multiple of the time that the
-	// first one took. So conversions use at most a fifth of a core.
+	// pause is the time between two conversions, as a multiple of the time that the first
+	// conversion took. So conversions use at most a fifth of a core.
 	pause = 4
 	// endPatience is how long Run waits for its goroutines after its context has ended.
 	endPatience = time.Second
@@ -51,22 +51,23 @@ type Options struct {
 	File *config.Config
 	// Lint is the Converter's.
 	Lint Lint
-	// List returns how the objects of a kind are listed and watched; Client.List is one.
+	// List returns how the objects of a kind are listed and watched, for example
+	// Client.List.
 	List func(Kind, Selection) *cache.ListWatch
 	// Changed is called with each change, on the goroutine of Run. The first one has everything.
 	Changed func(Change)
-	// Trouble is called with the error when objects cannot be listed or watched, again
-	// and again while this lasts. The known objects stay in effect.
+	// Trouble is called with the error when objects cannot be listed or watched, and
+	// again while the error lasts. The known objects stay in effect.
 	Trouble func(Kind, error)
 	// Answered is called each time objects were listed, or a watch began.
 	Answered func(Kind)
 	// Panicked is called after a panic in a conversion, which is a bug of weir. The
-	// previous result stays in effect. nil: the process ends.
+	// previous result stays in effect. nil: a panic ends the process.
 	Panicked func(value any, stack []byte)
 }
 
-// Source watches a cluster. While the API server is away, the known objects stay in
-// effect; when it is back, Source finds out what changed.
+// Source watches a cluster. If the API server does not answer, the known objects stay in
+// effect. When it answers again, Source finds out what changed.
 type Source struct {
 	opts      Options
 	informers map[Kind][]informer
@@ -271,7 +272,7 @@ func (s *Source) take(all bool) (d dirt) {
 	return d
 }
 
-// since is when the first of what was taken changed.
+// since is the time of the first of these changes.
 func (d *dirt) since() time.Time {
 	if q := d.quick.first; d.routes.first.IsZero() || !q.IsZero() && q.Before(d.routes.first) {
 		return q
@@ -279,14 +280,14 @@ func (d *dirt) since() time.Time {
 	return d.routes.first
 }
 
-// rest lets no conversion begin for a while, as one took so long.
+// rest prevents conversions for a while; the last one took this time.
 func (s *Source) rest(took time.Duration) {
 	s.mu.Lock()
 	s.notBefore = time.Now().Add(pause * took)
 	s.mu.Unlock()
 }
 
-// flush works out what became of everything that changed, and tells of it.
+// flush converts everything that changed, and reports the result.
 func (s *Source) flush(first bool) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -310,17 +311,17 @@ func (s *Source) flush(first bool) {
 		s.synced.Store(true)
 	}
 	if c.Routing != nil {
-		s.rest(time.Since(begun)) // for putting it into effect costs as well
+		s.rest(time.Since(begun)) // includes the time to put the routes into effect
 		s.show()
 	}
 }
 
-// convert makes everything anew.
+// convert converts all objects again.
 func (s *Source) convert(c *Change) {
 	begun := time.Now()
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
-	if routing == nil { // it never went well
+	if routing == nil { // no conversion has succeeded so far
 		return
 	}
 	if !reflect.DeepEqual(routing, s.routing) {
@@ -344,13 +345,13 @@ func (s *Source) convert(c *Change) {
 	s.rest(time.Since(begun))
 	switch {
 	case c.Routing != nil:
-		c.Endpoints = maps.Clone(s.endpoints) // for who keeps it: the Source's own changes
+		c.Endpoints = maps.Clone(s.endpoints) // a copy, because the receiver may keep it and the Source changes its own map
 	case len(changed) > 0:
 		c.Endpoints = changed
 	}
 }
 
-// update makes the endpoints of some Services anew.
+// update computes the endpoints of some Services again.
 func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	for name := range services {
 		for _, b := range s.bySource[name] {
@@ -366,8 +367,8 @@ func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	}
 }
 
-// safely does what objects of all kinds of people go into. With a fault of
-// weir's own in it nothing has changed.
+// safely calls a function that converts objects of arbitrary authors. After a panic,
+// which is a bug of weir, nothing has changed.
 func (s *Source) safely(what func()) {
 	if s.opts.Panicked != nil {
 		defer func() {
@@ -379,7 +380,7 @@ func (s *Source) safely(what func()) {
 	what()
 }
 
-// endpointsOf are the endpoints of b, which had others before.
+// endpointsOf returns the current endpoints of b; before are the previous ones.
 func (s *Source) endpointsOf(b *Backend, before []config.Endpoint) []config.Endpoint {
 	now := before
 	s.safely(func() { now = s.findEndpoints(b) })

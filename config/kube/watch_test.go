@@ -48,7 +48,8 @@ func TestSourceTellsEverythingOnce(t *testing.T) {
 	})
 }
 
-// Pods come and go: what is told are the endpoints of that backend, and nothing is converted.
+// If Pods come and go, the Source reports only the endpoints of that backend, and
+// converts nothing.
 func TestEndpointsChangeAlone(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
@@ -72,8 +73,8 @@ func TestEndpointsChangeAlone(t *testing.T) {
 		f(slice("a-1", "other", "10.0.0.1", "10.0.0.3"), "10.0.0.4:8080")
 		f(slice("a-1", "a", "10.0.0.1")+"\n---\n"+slice("a-2", "a"), "10.0.0.1:8080")
 
-		w.put(slice("b-1", "b", "10.0.0.9")) // nobody asks for it
-		w.put(slice("a-2", "a"))             // as it was
+		w.put(slice("b-1", "b", "10.0.0.9")) // no Ingress uses it
+		w.put(slice("a-2", "a"))             // unchanged
 		if told := w.next(); len(told) != 0 {
 			t.Errorf("nothing of ours changed, and it told %+v", told)
 		}
@@ -87,7 +88,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	})
 }
 
-// What belongs together comes in any order, and ends as the whole of it.
+// Objects of one application may come in any order. The last result has all of them.
 func TestObjectsComeInAnyOrder(t *testing.T) {
 	parts := strings.Split(ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), "---\n")
 	for i := range parts {
@@ -122,7 +123,7 @@ func TestObjectsComeInAnyOrder(t *testing.T) {
 	}
 }
 
-// A status, which weir itself writes, is no change; neither is what managers note of fields.
+// A status, which weir itself writes, is no change; neither are managed fields.
 func TestStatusIsNoChange(t *testing.T) {
 	observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
 		w.next()
@@ -164,7 +165,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
 			t.Errorf("it told %+v", c)
 		}
-		o.UID = "made again" // as it was, but of another age; what is wrong with it is told anew
+		o.UID = "made again" // unchanged, but of another age; its faults are reported again
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Object.UID != o.UID {
 			t.Errorf("it told %+v", c)
@@ -182,7 +183,7 @@ func TestStatusIsNoChange(t *testing.T) {
 	})
 }
 
-// A rollout of an application is many changes, and told of few times; endpoints
+// A rollout of an application is many changes, and few reports. Endpoints are reported
 // more often than routes, which cost more.
 func TestChangesAreToldTogether(t *testing.T) {
 	f := func(change func(i int) string, every time.Duration, least, most int, last func(Change) bool) {
@@ -191,7 +192,7 @@ func TestChangesAreToldTogether(t *testing.T) {
 			w.next()
 			for i := range int(2 * time.Second / every) {
 				w.put(change(i))
-				time.Sleep(every) // faster than it settles
+				time.Sleep(every) // faster than the debounce time
 			}
 			told := w.next()
 			if len(told) < least || len(told) > most {
@@ -217,7 +218,7 @@ func TestChangesAreToldTogether(t *testing.T) {
 		func(c Change) bool { return c.Routing != nil && c.Routing.Routes[0].Hosts[0] == "a199.example" })
 }
 
-// Endpoints do not wait until routes have settled.
+// Endpoints do not wait for the debounce time of routes.
 func TestEndpointsDoNotWait(t *testing.T) {
 	observe(t, plainConfig, ingressAndService, func(t *testing.T, w *watched) {
 		w.next()
@@ -234,11 +235,11 @@ func TestEndpointsDoNotWait(t *testing.T) {
 	})
 }
 
-// Without the API server everything stays; what changed meanwhile is found when it is back.
+// Without the API server nothing changes. When it is back, the Source finds the changes.
 func TestServerGoesAndComes(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
-		w.set(syscall.ECONNREFUSED) // which client-go itself keeps silent about
+		w.set(syscall.ECONNREFUSED) // client-go itself does not report this error
 		time.Sleep(10 * time.Minute)
 		if told := w.next(); len(told) != 0 {
 			t.Fatalf("losing the server changed %+v", told)
@@ -270,7 +271,8 @@ func TestServerGoesAndComes(t *testing.T) {
 	})
 }
 
-// Until every kind was listed nothing is told: half a cluster would be served as the whole.
+// Before every kind was listed, the Source reports nothing: weir would serve half a
+// cluster as the whole.
 func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -350,7 +352,7 @@ func TestScopes(t *testing.T) {
 		Secrets: {{"", certificatesOnly}}, Namespaces: every})
 }
 
-// The file changes while the cluster stays.
+// The file changes, and the cluster stays the same.
 func TestTry(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		other := mustParse(t, strings.Replace(plainConfig, "class: weir", "class: other", 1))
@@ -404,11 +406,11 @@ func TestTry(t *testing.T) {
 	})
 }
 
-// A fault of weir's own in a conversion takes nothing with it.
+// A panic in a conversion, a bug of weir, affects nothing else.
 func TestFaultOfOurOwn(t *testing.T) {
 	var panics atomic.Int32
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
-		w.work.Lock() // which is held by whoever reads it
+		w.work.Lock() // readers hold this lock
 		w.opts.Panicked = func(any, []byte) { panics.Add(1) }
 		w.work.Unlock()
 		w.next()

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// backendMain serves what nginx cannot as a backend: uploads that are read
-// before they are answered (HTTP/1.1), and calls of gRPC (HTTP/2 by prior
-// knowledge). Both count as nginx's stub_status does.
+// backendMain serves what nginx cannot serve as a backend: uploads that are read before
+// they are answered (HTTP/1.1), and gRPC calls (HTTP/2 with prior knowledge). It counts
+// both like nginx's stub_status.
 func backendMain(args []string) int {
 	flags := flag.NewFlagSet("backend", flag.ExitOnError)
 	uploads := flags.Int("uploads", 0, "port for uploads")
@@ -31,7 +31,7 @@ func backendMain(args []string) int {
 			fmt.Fprintf(w, "server accepts handled requests\n 0 0 %d \n", answered.Load())
 		})
 		var protocols http.Protocols
-		protocols.SetHTTP1(true) // the count is asked for so
+		protocols.SetHTTP1(true) // the bench reads the count over HTTP/1.1
 		protocols.SetUnencryptedHTTP2(h2c)
 		server := &http.Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), Handler: mux, Protocols: &protocols,
 			HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000}}
@@ -46,10 +46,10 @@ func backendMain(args []string) int {
 	return 1
 }
 
-// callMessage is what a call of gRPC asks and is answered with: a message of 128 bytes.
+// callMessage is the message of a gRPC call and of its answer: 128 bytes.
 var callMessage = append([]byte{0, 0, 0, 0, 128}, make([]byte, 128)...)
 
-// unary answers a call as a server of gRPC does, whatever was called.
+// unary answers every call like a gRPC server, whatever its method.
 func unary(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return

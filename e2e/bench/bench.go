@@ -22,19 +22,19 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// proxyCore has the proxy under test, loadCore everything else.
+// proxyCore runs the proxy under test. loadCore runs everything else.
 const proxyCore, loadCore = 0, 1
 
-// bench is one run: a working folder, the backend, and the figures so far.
+// bench is one run: a working folder, the backend, and the results so far.
 type bench struct {
 	options
 	setup   setup
 	backend *process                       // nginx
-	reading *process                       // ours, for uploads and gRPC
+	reading *process                       // our own backend, for uploads and gRPC
 	samples map[string]map[string][]sample // row, proxy
 }
 
-// sample is one round of one proxy.
+// sample is the result of one round of one proxy.
 type sample struct {
 	Micros    float64 `json:"cpu_microseconds_per_request"`
 	PerSecond float64 `json:"requests_per_second"`
@@ -69,7 +69,7 @@ func (b *bench) prepare(dir string) error {
 		return err
 	}
 	b.setup.Body, b.setup.AllFields, b.setup.Connections = strings.Repeat("weir", 32), b.fields == "all", 9000
-	// nginx leaves root for another user, who has to get in.
+	// nginx changes from root to another user, who needs access.
 	if err := errors.Join(os.Chmod(dir, 0o755), writeCertificates(dir), writeBodies(dir)); err != nil {
 		return err
 	}
@@ -104,7 +104,8 @@ func (b *bench) close() {
 	}
 }
 
-// measure runs all rounds of all rows; the proxies of a round take turns in changing order.
+// measure runs all rounds of all rows. In each round the proxies run one after another,
+// in changing order.
 func (b *bench) measure() error {
 	for _, r := range b.rows {
 		b.samples[r.Key] = map[string][]sample{}
@@ -135,7 +136,8 @@ func (b *bench) measure() error {
 	return nil
 }
 
-// round starts one proxy, loads it, and divides its CPU time by the requests that the backend answered meanwhile.
+// round starts one proxy, loads it, and divides its CPU time by the number of requests
+// that the backend answered meanwhile.
 func (b *bench) round(r row, name string, profile bool) (sample, error) {
 	if r.idle {
 		return b.idleRound(r, name)
@@ -199,7 +201,8 @@ func (b *bench) startProxy(r row, name string) (*process, error) {
 	return start(proxyCore, filepath.Join(b.setup.Dir, name+".out"), proxies[name].env, args...)
 }
 
-// probe sends one request the row's way and checks the answer, and that TLS is what all proxies shall use.
+// probe sends one request of the row's kind, and checks the answer and the TLS
+// parameters, which must be the same for all proxies.
 func (b *bench) probe(r row) error {
 	if r.path != "" {
 		if err := b.probeH2(r); err != nil {
@@ -229,7 +232,7 @@ func (b *bench) probe(r row) error {
 	return checkResponse(bufio.NewReader(c), b.setup.Body)
 }
 
-// glance is the state of the counters at one moment.
+// glance has the values of the counters at one moment.
 type glance struct {
 	at       time.Time
 	cpu      time.Duration
@@ -237,8 +240,8 @@ type glance struct {
 	opens    int // connections accepted on this machine
 }
 
-// look reads the proxy's CPU time before and after it asks the backend, and
-// takes the middle: the asking waits behind the load.
+// look reads the proxy's CPU time before and after it asks the backend, and uses the
+// mean, because the question waits behind the load.
 func (b *bench) look(r row, p *process) (glance, error) {
 	first, err := cpuTime(p.cmd.Process.Pid)
 	if err != nil {
@@ -257,7 +260,7 @@ func (b *bench) look(r row, p *process) (glance, error) {
 	return glance{at: began.Add(time.Since(began) / 2), cpu: (first + second) / 2, requests: requests, opens: opens}, err
 }
 
-// say is a sample in words.
+// say returns a sample as text.
 func (s sample) say(r row) string {
 	if r.idle {
 		return fmt.Sprintf("%7.2f KiB", s.KiB)
@@ -265,7 +268,7 @@ func (s sample) say(r row) string {
 	return fmt.Sprintf("%7.2f us  %8.0f/s  %3.0f %% of a core", s.Micros, s.PerSecond, 100*s.Busy)
 }
 
-// value is what counts of a sample.
+// value returns the compared value of a sample.
 func (s sample) value() float64 {
 	if s.KiB != 0 {
 		return s.KiB
@@ -286,7 +289,7 @@ func (after glance) check(before glance, r row) error {
 	if n < 20 {
 		return fmt.Errorf("only %d requests reached the backend", n)
 	}
-	// Without a network of its own the count is the whole machine's.
+	// Without a network namespace of its own, the count includes the whole machine.
 	opens, want := float64(after.opens-before.opens), r.opens*float64(n)
 	others := 0.02*float64(n) + 1000*after.at.Sub(before.at).Seconds()
 	if opens < 0.98*want || opens > want+others {
@@ -295,13 +298,13 @@ func (after glance) check(before glance, r row) error {
 	return nil
 }
 
-// errDisturbed says that the load was not the one that was meant, or that
-// something else on the machine opened connections: worth another try.
+// errDisturbed: the load was not as intended, or something else on the machine opened
+// connections. The round is worth another try.
 var errDisturbed = errors.New(" (or something else on this machine opens connections)")
 
 var stubRequests = regexp.MustCompile(`(?m)^ \d+ \d+ (\d+)`)
 
-// requests asks the backend of a row how many requests it has answered.
+// requests returns how many requests the backend of a row has answered.
 func (b *bench) requests(r row) (int, error) {
 	port := b.setup.BackendPort
 	switch r.path {
@@ -352,7 +355,8 @@ func passiveOpens() (int, error) {
 
 var wrkTotal = regexp.MustCompile(`(\d+) requests in `)
 
-// checkLoad reads what a generator printed, and refuses every error it counted.
+// checkLoad parses the output of a generator. It returns an error if the generator
+// counted any error.
 func checkLoad(output string) error {
 	var own loadResult
 	if json.Unmarshal([]byte(output), &own) == nil {
@@ -375,7 +379,7 @@ func (b *bench) takeProfile(r row) error {
 	return writeProfile(url, b.profile, r.Key)
 }
 
-// fetch asks weir's admin port.
+// fetch sends a request to weir's admin port.
 func fetch(method, url string, within time.Duration) ([]byte, error) {
 	req, err := http.NewRequest(method, url, nil)
 	if err != nil {
@@ -392,7 +396,8 @@ func fetch(method, url string, within time.Duration) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// writeProfile gets one from weir's admin port, for a file name.pprof in a folder.
+// writeProfile gets a profile from weir's admin port, and writes it to name.pprof in a
+// folder.
 func writeProfile(url, folder, name string) error {
 	text, err := fetch("POST", url, time.Hour) // a CPU profile takes as long as a round
 	if err != nil {

@@ -88,15 +88,15 @@ func (o *options) bulkRound(peer string, connections int) (float64, error) {
 	return float64(r.Bytes) / r.CPU.Seconds(), nil
 }
 
-// streamed is what the load generator says in the end.
+// streamed is the result of the load generator.
 type streamed struct {
 	Bytes int64
 	CPU   time.Duration
 }
 
-// streamMain is both ends of the tunnels: it sends without end on connections
-// that come in, and reads on those that it opens. It looks at the proxy's CPU
-// time itself, as only it knows when how many bytes had arrived.
+// streamMain is both ends of the tunnels. It sends without end on the connections that it
+// accepts, and reads on the connections that it opens. It reads the proxy's CPU time
+// itself, because only it knows how many bytes had arrived at which time.
 func streamMain(args []string) error {
 	flags := flag.NewFlagSet("stream", flag.ExitOnError)
 	listen := flags.String("listen", "", "where the proxy connects to")

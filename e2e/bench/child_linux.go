@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttributes let no child outlive the bench, however that ends.
+// childAttributes makes every child end with the bench, however the bench ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
 const apart = "WEIR_BENCH_APART"
 
-// runApart runs the bench once more in a network of its own, in which nobody
-// else opens connections or leaves some behind. It needs root; done is false
-// where that is missing, and where this already is the second one.
+// runApart runs the bench again in a network namespace of its own, in which nothing else
+// opens connections or leaves connections behind. It needs root. done is false without
+// root, or if this process is already the second one.
 func runApart(args []string) (done bool, err error) {
 	if os.Getenv(apart) != "" {
 		return false, raiseLoopback()
@@ -29,7 +29,7 @@ func runApart(args []string) (done bool, err error) {
 	cmd.Env = append(os.Environ(), apart+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Cloneflags: syscall.CLONE_NEWNET}
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the other one hears it as well, and ends
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the second process receives the signal as well, and ends
 	err = cmd.Run()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) {
 		return false, nil
@@ -37,7 +37,7 @@ func runApart(args []string) (done bool, err error) {
 	return true, err
 }
 
-// raiseLoopback brings up the only interface that a new network has.
+// raiseLoopback brings up loopback, the only interface of a new network namespace.
 func raiseLoopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func raiseLoopback() error {
 	return os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }
 
-// pinTo keeps this process and its threads to one core; threads to come inherit it.
+// pinTo pins this process and its threads to one core. New threads inherit that.
 func pinTo(core int) error {
 	var set unix.CPUSet
 	set.Set(core)

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// These are there so that the bench compiles; it runs on Linux alone.
+// These functions exist so that the bench compiles. It only runs on Linux.
 
 func childAttributes() *syscall.SysProcAttr { return nil }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// family returns pid and all processes below it: nginx works in a child.
+// family returns pid and all processes below it: nginx works in a child process.
 func family(pid int) []int {
 	pids := []int{pid}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -24,9 +24,8 @@ func family(pid int) []int {
 	return pids
 }
 
-// cpuTime is what pid and its children have used so far, user and system, over
-// all their living threads. The scheduler's own account is in nanoseconds;
-// /proc/PID/stat counts ticks of 10 ms.
+// cpuTime returns the CPU time, user and system, of all living threads of pid and its
+// children. The scheduler counts in nanoseconds; /proc/PID/stat counts in ticks of 10 ms.
 func cpuTime(pid int) (time.Duration, error) {
 	var sum time.Duration
 	for _, p := range family(pid) {
@@ -37,7 +36,7 @@ func cpuTime(pid int) (time.Duration, error) {
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if err != nil {
-				continue // a thread that ended meanwhile
+				continue // the thread has ended meanwhile
 			}
 			ns, _, _ := strings.Cut(string(text), " ")
 			n, err := strconv.ParseInt(ns, 10, 64)

@@ -18,12 +18,11 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// crowdMain measures the latency of a busy few, first alone and then among many
-// that are quiet: neither the quiet ones nor the collection of their garbage
-// shall show in it. Each of the busy sends its requests at fixed times, whether
-// the one before was slow or not, and its latency counts from when it was due;
-// and all the while new connections over TLS come and go, which is what makes
-// garbage in weir.
+// crowdMain measures the latency of a few busy connections, first alone and then among
+// many quiet ones. Neither the quiet connections nor the collection of their garbage
+// should have an effect. Each busy connection sends its requests at fixed times, even if
+// the request before was slow, and the latency counts from the planned time. All the
+// while, new TLS connections come and go, because these make garbage in weir.
 func crowdMain(args []string) error {
 	flags := flag.NewFlagSet("crowd", flag.ExitOnError)
 	var o options
@@ -75,7 +74,7 @@ type crowd struct {
 	every, anew time.Duration
 }
 
-// round measures one proxy, without the quiet ones and with them.
+// round measures one proxy, without the quiet connections and with them.
 func (c *crowd) round(peer string) error {
 	p, s, err := c.startAlone(peer, c.quiet+200, c.kind.mutual, freeport.Benchmark)
 	if err != nil {
@@ -91,7 +90,7 @@ func (c *crowd) round(peer string) error {
 	if err := errors.Join(p.ready(s.TLSPort), backend.ready(s.BackendPort)); err != nil {
 		return err
 	}
-	if _, err := c.busyFew(s, time.Second); err != nil { // warm
+	if _, err := c.busyFew(s, time.Second); err != nil { // warm-up
 		return err
 	}
 	alone, err := c.look(peer, s)
@@ -116,7 +115,7 @@ func (c *crowd) round(peer string) error {
 	}
 }
 
-// startHold opens the quiet connections by a process of its own, on the core of the load.
+// startHold opens the quiet connections in a process of its own, on the core of the load.
 func (c *crowd) startHold(s setup) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -138,13 +137,14 @@ func (c *crowd) startHold(s setup) (*process, error) {
 			return nil, fmt.Errorf("the quiet connections are not there in time: %s", hold.output())
 		}
 	}
-	time.Sleep(3 * time.Second) // by then they are parked
+	time.Sleep(3 * time.Second) // then all are parked
 	return hold, nil
 }
 
 const holdReady = "all connections are idle"
 
-// holdMain opens connections of a kind, uses each, says so, and keeps them until it is ended.
+// holdMain opens connections of a kind, uses each, reports that, and keeps them until the
+// bench ends the process.
 func holdMain(args []string) error {
 	flags := flag.NewFlagSet("hold", flag.ExitOnError)
 	key := flags.String("kind", "", "kind of connections")
@@ -170,7 +170,7 @@ func holdMain(args []string) error {
 	select {} // until the bench ends this process
 }
 
-// startEcho runs serveEcho as a process of its own, on the core of the load.
+// startEcho runs serveEcho in a process of its own, on the core of the load.
 func startEcho(s setup) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -189,10 +189,10 @@ func echoMain(args []string) error {
 	select {}
 }
 
-// latency is what the busy few saw.
+// latency is the latency of the busy connections.
 type latency struct {
 	all    []time.Duration
-	cycles int // of weir's garbage collection meanwhile; -1: it has none
+	cycles int // garbage collections of weir meanwhile; -1: the proxy has none
 }
 
 func (l latency) of(share float64) float64 {
@@ -209,7 +209,7 @@ func (l latency) String() string {
 
 var gcCycles = regexp.MustCompile(`(?m)^go_gc_duration_seconds_count (\d+)`)
 
-// collections is how often weir has collected garbage.
+// collections returns how often weir has collected garbage.
 func collections(peer string, s setup) (int, error) {
 	if peer != "weir" {
 		return -1, nil
@@ -242,7 +242,7 @@ func (c *crowd) look(peer string, s setup) (latency, error) {
 	return l, err
 }
 
-// busyFew makes requests for d.
+// busyFew makes requests on the busy connections for d.
 func (c *crowd) busyFew(s setup, d time.Duration) (l latency, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -264,7 +264,7 @@ func (c *crowd) busyFew(s setup, d time.Duration) (l latency, err error) {
 			add(c.busyOne(s, dial, end, time.Duration(i)*c.every/time.Duration(c.busy)))
 		})
 	}
-	all.Go(func() { // these make garbage, and are not measured
+	all.Go(func() { // these connections make garbage, and are not measured
 		for time.Now().Before(end) {
 			time.Sleep(c.anew)
 			h, err := dialTLS(s)
@@ -286,7 +286,7 @@ func (c *crowd) busyFew(s setup, d time.Duration) (l latency, err error) {
 	return l, err
 }
 
-// busyOne is one connection, with a request at each tick.
+// busyOne runs one connection, with a request at each tick.
 func (c *crowd) busyOne(s setup, dial func(setup) (held, error), end time.Time, phase time.Duration) (took []time.Duration, err error) {
 	h, err := dial(s)
 	if err != nil {
@@ -300,7 +300,7 @@ func (c *crowd) busyOne(s setup, dial func(setup) (held, error), end time.Time, 
 		from := due
 		if time.Now().Before(due) {
 			time.Sleep(time.Until(due))
-			from = time.Now() // what the timer of this process is late by is not the proxy's
+			from = time.Now() // the delay of this process's timer is not the proxy's
 		}
 		if err := h.exchange(128); err != nil {
 			return took, err

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What is loaded by HTTP/2 over TLS.
+// The files for the load by HTTP/2 over TLS.
 const (
 	pathSmall  = "/"
 	pathMedium = "/10k"
@@ -22,7 +22,7 @@ const (
 	pathCall   = "/grpc/Call"
 )
 
-// h2Row is a row of h2load over TLS: so many connections with so many streams each.
+// h2Row returns a row of h2load over TLS, with this many connections and streams on each.
 func h2Row(key, name, path string, connections, streams int) row {
 	return row{Key: key, Name: name, secure: true, path: path, port: func(s setup) int { return s.TLSPort },
 		load: func(s setup, r row, d time.Duration) []string { return h2load(s, r, d, connections, streams) }}
@@ -40,10 +40,10 @@ func h2load(s setup, r row, d time.Duration, connections, streams int) []string 
 	return append(args, fmt.Sprintf("https://127.0.0.1:%d%s", s.TLSPort, r.path))
 }
 
-// uploadSize is that of an upload, in bytes.
+// uploadSize is the size of an upload, in bytes.
 const uploadSize = 16 << 10
 
-// writeBodies makes what is served and sent.
+// writeBodies makes the files that are served and sent.
 func writeBodies(dir string) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "10k"), bytes.Repeat([]byte("weir"), 10<<10/4), 0o644),
@@ -58,7 +58,8 @@ var (
 	h2loadStatus = regexp.MustCompile(`status codes: (\d+) 2xx, 0 3xx, 0 4xx, 0 5xx`)
 )
 
-// checkH2load refuses every failure that h2load counted; ours says whether the output is its.
+// checkH2load returns an error for every failure that h2load counted. ours reports
+// whether the output is from h2load.
 func checkH2load(output string) (ours bool, err error) {
 	if !strings.Contains(output, "starting benchmark") {
 		return false, nil
@@ -73,7 +74,7 @@ func checkH2load(output string) (ours bool, err error) {
 	return true, nil
 }
 
-// probeH2 sends one request of a row by HTTP/2, and checks the answer.
+// probeH2 sends one request of a row over HTTP/2, and checks the answer.
 func (b *bench) probeH2(r row) error {
 	config := r.shake.client()
 	config.NextProtos = []string{"h2"}

@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// loadResult is what a load generator says in the end.
+// loadResult is the final result of a load generator.
 type loadResult struct {
 	Requests int
 	Errors   int
 	First    string // the first error
 }
 
-// shake is a kind of handshake. The zero value is a full one of TLS 1.3 with an
+// shake is a kind of handshake. The zero value is a full handshake of TLS 1.3 with an
 // ECDSA P-256 certificate.
 type shake struct {
 	Resumed, Old, RSA bool // Old: TLS 1.2
 }
 
-// handshakes is our own generator, since wrk cannot: a new connection and a
-// handshake of the row's kind for each request, and every answer is checked.
+// handshakes is our own load generator, because wrk cannot do this: it makes a new
+// connection and a handshake of the row's kind for each request, and checks every answer.
 func handshakes(s setup, r row, d time.Duration) []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -67,7 +67,7 @@ func handshakesMain(args []string) int {
 	for range connections {
 		workers.Go(func() {
 			config := kind.client()
-			if kind.Resumed { // the session that all others resume, within the warm-up
+			if kind.Resumed { // all other connections resume this session; it is made within the warm-up
 				config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 				count(kind.once(*address, *body, config, false))
 			}
@@ -81,9 +81,9 @@ func handshakesMain(args []string) int {
 	return 0
 }
 
-// client offers one version, and what all proxies agree on with no second round
-// trip. Without a session cache nothing is resumed. The certificate's chain is
-// not verified, its signature over the handshake is.
+// client offers one version, and parameters that all proxies accept without a second
+// round trip. Without a session cache, nothing is resumed. The client does not verify the
+// certificate's chain, but the certificate's signature over the handshake.
 func (k shake) client() *tls.Config {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -95,7 +95,8 @@ func (k shake) client() *tls.Config {
 	if k.Old {
 		config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 		config.CipherSuites = []uint16{k.suite()}
-		// OpenSSL uses a P-256 certificate in TLS 1.2 only where the client has that group.
+		// With TLS 1.2, OpenSSL uses a P-256 certificate only if the client offers that
+		// group.
 		config.CurvePreferences = append(config.CurvePreferences, tls.CurveP256)
 	}
 	return config
@@ -136,7 +137,8 @@ func (k shake) once(address, body string, config *tls.Config, resumed bool) erro
 	return checkResponse(bufio.NewReader(c), body)
 }
 
-// check reports whether all proxies do the same work, and resume exactly where they shall.
+// check checks that all proxies do the same work, and resume exactly the handshakes that
+// they should.
 func (k shake) check(s tls.ConnectionState, resumed bool) error {
 	key := x509.ECDSA
 	if k.RSA {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// idleRow is one that measures memory: what a connection takes that has been
-// used as its kind says, and waits.
+// idleRow returns a row that measures memory: the memory of a connection that was used as
+// its kind requires, and now waits.
 func idleRow(key string, budget float64) row {
 	k, err := kindOf(key)
 	if err != nil {
@@ -27,14 +27,14 @@ func idleRow(key string, budget float64) row {
 	return r
 }
 
-// idleRound is one proxy's resident memory per connection of the row's kind,
-// between a ninth of -idle and all of them.
+// idleRound measures one proxy's resident memory per connection of the row's kind,
+// between a ninth of -idle connections and all of them.
 func (b *bench) idleRound(r row, name string) (sample, error) {
 	f, err := b.slope(r.kind, name, max(1, b.idle/9), b.idle, 1000, freeport.Benchmark, nothing)
 	return sample{KiB: f.resident}, err
 }
 
-// user is a client of HTTP/2, with one request at a time.
+// user is a client of HTTP/2 that makes one request at a time.
 type user struct {
 	net.Conn
 	framer *http2.Framer
@@ -53,7 +53,7 @@ func newUser(c net.Conn) (held, error) {
 	return u, u.framer.WriteSettings()
 }
 
-// exchange sends size bytes and gets as many back.
+// exchange sends size bytes and receives as many.
 func (u *user) exchange(size int) error {
 	u.SetDeadline(time.Now().Add(60 * time.Second))
 	id := u.next
@@ -66,7 +66,7 @@ func (u *user) exchange(size int) error {
 	}
 	u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
 	for body := zeros[:size]; len(body) > 0; {
-		piece := body[:min(8<<10, len(body))] // no proxy's window is smaller for a stream
+		piece := body[:min(8<<10, len(body))] // every proxy's window of a stream is at least this large
 		body = body[len(piece):]
 		u.framer.WriteData(id, len(body) == 0, piece)
 	}
@@ -80,7 +80,7 @@ func (u *user) exchange(size int) error {
 	return err
 }
 
-// answer reads until stream id has ended: how long its body was.
+// answer reads until stream id has ended, and returns the length of the body.
 func (u *user) answer(id uint32) (n int, err error) {
 	for {
 		f, err := u.framer.ReadFrame()

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// kernelMemory is what the kernel of this machine holds for sockets: for those
-// of the proxy, of the clients and of the backend alike, so it is divided by
-// their number. Others on the machine disturb it.
+// kernelMemory is the memory that the kernel of this machine uses for sockets: those of
+// the proxy, of the clients and of the backend. So it is divided by the number of
+// sockets. Other sockets on the machine disturb the measurement.
 type kernelMemory struct {
 	sockets int // of TCP, connected
-	slab    int // bytes of the objects that a socket with its descriptor is made of
-	queued  int // bytes that wait in sockets, and what they take around them
+	slab    int // bytes of the kernel objects of sockets and their descriptors
+	queued  int // bytes that wait in sockets, with their overhead
 	known   bool
 }
 
-// socketObjects are what there is for each socket in slabs: itself, its inode,
-// its name, its file, and its places in epoll sets.
+// socketObjects are the kernel objects for each socket: the socket, its inode, its name,
+// its file, and its entries in epoll sets.
 var socketObjects = []string{"TCP", "sock_inode_cache", "dentry", "filp", "eventpoll_epi", "ep_head"}
 
-// lookAtKernel reads /proc/slabinfo, which root alone may, and /proc/net/sockstat.
+// lookAtKernel reads /proc/slabinfo, which only root may read, and /proc/net/sockstat.
 func lookAtKernel() (k kernelMemory, err error) {
 	slabs, err := readSlabs()
 	if err != nil {
@@ -52,7 +52,7 @@ func (after kernelMemory) since(before kernelMemory) kernelMemory {
 	return kernelMemory{after.sockets - before.sockets, after.slab - before.slab, after.queued - before.queued, after.known && before.known}
 }
 
-// String is what one socket takes.
+// String returns the memory of one socket as text.
 func (k kernelMemory) String() string {
 	if !k.known || k.sockets <= 0 {
 		return "unknown (needs root)"
@@ -77,7 +77,7 @@ func readSlabs() (map[string]slab, error) {
 		}
 		active, err := strconv.Atoi(fields[1])
 		if err != nil {
-			continue // the head
+			continue // the heading
 		}
 		size, _ := strconv.Atoi(fields[3])
 		all[fields[0]] = slab{active, size}

@@ -26,16 +26,16 @@ import (
 // A kind is a connection whose memory is measured while it is idle.
 type kind struct {
 	key, name string
-	// dial makes one.
+	// dial opens a connection.
 	dial func(s setup) (held, error)
-	// use is what it does before it goes quiet.
+	// use does what the connection does before it becomes idle.
 	use    func(h held) error
-	mutual bool // the client shows a certificate
+	mutual bool // the client sends a certificate
 }
 
 // held is a connection in use by a client.
 type held interface {
-	// exchange sends so many bytes and gets as many back.
+	// exchange sends this many bytes and receives as many.
 	exchange(size int) error
 	io.Closer
 }
@@ -62,7 +62,7 @@ var kinds = []kind{
 	{"waiting-tls", "not idle: the same by TLS", dialWaiting(dialTLS), once, false},
 }
 
-// kindOf finds one by its key.
+// kindOf returns the kind with this key.
 func kindOf(key string) (kind, error) {
 	for _, k := range kinds {
 		if k.key == key {
@@ -72,7 +72,7 @@ func kindOf(key string) (kind, error) {
 	return kind{}, fmt.Errorf("there is no kind %q of connections", key)
 }
 
-// kindKeys are all of them, for the help.
+// kindKeys returns all keys, for the help.
 func kindKeys() string {
 	var keys []string
 	for _, k := range kinds {
@@ -96,10 +96,11 @@ func exchanges(h held, times, size int) error {
 	return nil
 }
 
-// dialed counts connections, which come from as many addresses as there are clients behind a load balancer.
+// dialed counts connections. They come from as many addresses as a load balancer has
+// clients.
 var dialed atomic.Uint32
 
-// dialFrom connects from one of 250 addresses of loopback.
+// dialFrom connects from one of 250 loopback addresses.
 func dialFrom(port int) (net.Conn, error) {
 	d := net.Dialer{Timeout: 30 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+dialed.Add(1)%250))}}
 	c, err := d.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -109,7 +110,7 @@ func dialFrom(port int) (net.Conn, error) {
 	return c, c.SetDeadline(time.Now().Add(60 * time.Second))
 }
 
-// then hands a connection on, or closes it.
+// then passes a connection to f. It closes the connection if f fails.
 func then[T any](c net.Conn, err error, f func(net.Conn) (T, error)) (t T, _ error) {
 	if err != nil {
 		return t, err
@@ -154,7 +155,7 @@ func dialSecureWebSocket(s setup) (held, error) {
 	return then(c, err, upgraded)
 }
 
-// dialSecure shakes hands, with a certificate of the client's where the setup has that.
+// dialSecure does the TLS handshake, with a client certificate if the setup requires one.
 func dialSecure(s setup, protocol string) (net.Conn, error) {
 	config := shake{}.client()
 	config.NextProtos = []string{protocol}
@@ -177,7 +178,8 @@ func dialSecure(s setup, protocol string) (net.Conn, error) {
 	})
 }
 
-// clientCertificate is another one for each client: what a proxy keeps of them it cannot share.
+// clientCertificate returns another certificate for each client, so that a proxy cannot
+// share the memory for them.
 func clientCertificate(dir string) (tls.Certificate, error) {
 	ca, err := tls.LoadX509KeyPair(filepath.Join(dir, "clients.crt"), filepath.Join(dir, "clients.key"))
 	if err != nil {
@@ -189,10 +191,10 @@ func clientCertificate(dir string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// zeros is what is sent.
+// zeros are the bytes that the clients send.
 var zeros = make([]byte, 64<<10)
 
-// rawHeld is a tunnel to what returns everything.
+// rawHeld is a tunnel to a server that sends all bytes back.
 type rawHeld struct{ net.Conn }
 
 func (h rawHeld) exchange(size int) error {
@@ -224,8 +226,8 @@ func (h *httpHeld) exchange(size int) error {
 	return err
 }
 
-// waiting is a request that the backend does not answer: what is in use for
-// comparison with what is idle.
+// waiting is a request that the backend does not answer: an active connection, for
+// comparison with idle ones.
 type waiting struct {
 	net.Conn
 	asked bool
@@ -233,14 +235,14 @@ type waiting struct {
 
 func (h *waiting) exchange(int) error {
 	if h.asked {
-		return nil // it waits still
+		return nil // the request still waits
 	}
 	h.asked = true
 	_, err := io.WriteString(h, "GET "+pathHold+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	return err
 }
 
-// pathHold is answered by nobody.
+// pathHold is the path that gets no answer.
 const pathHold = "/hold"
 
 func dialWaiting(dial func(setup) (held, error)) func(setup) (held, error) {
@@ -253,7 +255,7 @@ func dialWaiting(dial func(setup) (held, error)) func(setup) (held, error) {
 	}
 }
 
-// upgraded makes a connection a tunnel by way of HTTP.
+// upgraded turns a connection into a tunnel by an HTTP upgrade.
 func upgraded(c net.Conn) (held, error) {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); err != nil {
 		return nil, err
@@ -265,7 +267,7 @@ func upgraded(c net.Conn) (held, error) {
 	return rawHeld{c}, err
 }
 
-// socket2 is a WebSocket that is a stream of HTTP/2 (RFC 8441).
+// socket2 is a WebSocket on a stream of HTTP/2 (RFC 8441).
 type socket2 struct {
 	net.Conn
 	framer *http2.Framer
@@ -279,7 +281,7 @@ func dialWebSocket2(s setup) (held, error) {
 	})
 }
 
-// open asks for the WebSocket once the proxy has said that it takes such requests.
+// open requests the WebSocket when the proxy has reported that it accepts such requests.
 func (h *socket2) open() error {
 	if _, err := io.WriteString(h, http2.ClientPreface); err != nil {
 		return err
@@ -328,7 +330,7 @@ func (h *socket2) ask() error {
 func (h *socket2) exchange(size int) error {
 	h.SetDeadline(time.Now().Add(60 * time.Second))
 	for size > 0 {
-		piece := min(size, 16<<10) // a frame, which no window is too small for
+		piece := min(size, 16<<10) // one frame; every window is at least this large
 		size -= piece
 		if err := h.framer.WriteData(1, false, zeros[:piece]); err != nil {
 			return err
@@ -355,7 +357,7 @@ func (h *socket2) exchange(size int) error {
 	return nil
 }
 
-// readHead reads the head of a message and not a byte more.
+// readHead reads the head of a message, and no byte more.
 func readHead(c net.Conn) (string, error) {
 	var head []byte
 	for b := make([]byte, 1); !strings.HasSuffix(string(head), "\r\n\r\n"); head = append(head, b[0]) {
@@ -366,8 +368,8 @@ func readHead(c net.Conn) (string, error) {
 	return string(head), nil
 }
 
-// serveEcho is a backend that returns what it gets: of tunnels, of requests with
-// a body, and after an upgrade where one is asked for.
+// serveEcho is a backend that sends back the bytes that it receives: of tunnels, of
+// requests with a body, and of connections after an upgrade.
 func serveEcho(port int) (stop func(), err error) {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -396,7 +398,7 @@ func serveEcho(port int) (stop func(), err error) {
 	return func() { l.Close() }, nil
 }
 
-// answerAll answers requests until one is for an upgrade, or until the end.
+// answerAll answers requests until a request for an upgrade, or until the end.
 func answerAll(c net.Conn, r *bufio.Reader) {
 	for {
 		req, err := http.ReadRequest(r)

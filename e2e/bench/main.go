@@ -1,16 +1,15 @@
-// Bench measures what one request costs weir, HAProxy and nginx: CPU
-// microseconds of the proxy process, user and system, each proxy alone on core 0
-// with one thread, the load and an nginx backend on core 1 (for uploads and gRPC
-// a backend of ours). Some rows measure memory: resident KiB of the proxy
-// process per idle connection.
+// Bench measures the cost of one request in weir, HAProxy and nginx: CPU microseconds of
+// the proxy process, user and system. Each proxy runs alone on core 0 with one thread.
+// The load and an nginx backend (for uploads and gRPC a backend of ours) run on core 1.
+// Some rows measure memory: resident KiB of the proxy process per idle connection.
 //
-// The proxies take turns, round by round, so that whatever the machine does
-// meanwhile meets all of them. A round in which one answer was wrong fails the
-// whole run: a figure from a broken round is worse than none.
+// The proxies take turns, round by round, so that a disturbance of the machine affects
+// all of them. A round with one wrong answer fails the whole run: a result from a broken
+// round is worse than none.
 //
-// "bench memory" measures instead how much memory the proxies take for each idle
-// connection of any kind, "bench crowd" the latency of a busy few among many that
-// are quiet, and "bench bulk" how many bytes a tunnel moves in a second of CPU time.
+// "bench memory" measures how much memory the proxies need for an idle connection of each
+// kind. "bench crowd" measures the latency of a few busy connections among many quiet
+// ones. "bench bulk" measures how many bytes a tunnel moves in a second of CPU time.
 package main
 
 import (
@@ -57,7 +56,7 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the values of the command line.
 type options struct {
 	rows     []row
 	peers    []string
@@ -65,15 +64,15 @@ type options struct {
 	duration time.Duration
 	warmup   time.Duration
 	idle     int    // connections of the rows that measure memory
-	weir     string // path of the binary; empty: built
+	weir     string // path of the binary; empty: bench builds it
 	fields   string
 	out      string
 	profile  string
 
-	built string // folder of the binary that was built; empty: none was
+	built string // folder of the binary that bench built; empty: none
 }
 
-// build makes the weir binary if weir is measured and none was given.
+// build makes the weir binary, if weir is measured and the command line names no binary.
 func (o *options) build() (err error) {
 	if o.weir != "" || !slices.Contains(o.peers, "weir") {
 		return nil
@@ -138,7 +137,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := o.build(); err != nil { // here, where there may be a network to fetch modules by
+	if err := o.build(); err != nil { // before runApart: here a network may be available to download modules
 		return err
 	}
 	defer o.cleanUp()

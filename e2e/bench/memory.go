@@ -15,8 +15,8 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// memoryMain measures resident memory per idle connection: the slope between
-// two numbers of connections, so that what a process needs anyway does not count.
+// memoryMain measures resident memory per idle connection. It uses the slope between two
+// numbers of connections, so that the constant memory of a process does not count.
 func memoryMain(args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ExitOnError)
 	var o options
@@ -69,7 +69,7 @@ func memoryMain(args []string) error {
 	return nil
 }
 
-// footprint is what one connection takes.
+// footprint is the memory of one connection.
 type footprint struct {
 	resident float64 // KiB of the process
 	kernel   kernelMemory
@@ -82,8 +82,8 @@ func (f footprint) String() string {
 
 func nothing(string) {}
 
-// slope starts a proxy and measures one kind of connection. Between its steps
-// it calls pause, which may wait for others that measure at the same time.
+// slope starts a proxy and measures one kind of connection. Between its steps it calls
+// pause, which may wait for other processes that measure at the same time.
 func (o *options) slope(k kind, peer string, from, to, rate int, ports *freeport.Range, pause func(step string)) (f footprint, err error) {
 	p, s, err := o.startAlone(peer, to, k.mutual, ports)
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *options) slope(k kind, peer string, from, to, rate int, ports *freeport
 			return f, err
 		}
 	}
-	if err := exchangeAll(open); err != nil { // all have to be there still
+	if err := exchangeAll(open); err != nil { // all connections must still be open
 		return f, fmt.Errorf("an idle connection did not last: %w; the proxy %s; %s", err, p.state(), p.output())
 	}
 	n := float64(to - from)
@@ -132,7 +132,7 @@ func (o *options) slope(k kind, peer string, from, to, rate int, ports *freeport
 	return f, nil
 }
 
-// exchangeAll has each connection make another exchange.
+// exchangeAll makes another exchange on each connection.
 func exchangeAll(open []held) error {
 	var all sync.WaitGroup
 	failed := make(chan error, openers)
@@ -153,7 +153,7 @@ func exchangeAll(open []held) error {
 	return nil
 }
 
-// startAlone starts a proxy whose backend is ours.
+// startAlone starts a proxy with our own backend.
 func (o *options) startAlone(peer string, connections int, mutual bool, ports *freeport.Range) (*process, setup, error) {
 	dir, err := os.MkdirTemp("", "weir-bench")
 	if err != nil {
@@ -172,10 +172,10 @@ func (o *options) startAlone(peer string, connections int, mutual bool, ports *f
 	return nil, setup{}, err
 }
 
-// openers is how many connections are opened, and used, at the same time.
+// openers is how many connections are opened and used at the same time.
 const openers = 16
 
-// openUntil opens connections until there are n. Each does what its kind does.
+// openUntil opens connections until there are n, and uses each as its kind requires.
 func (k kind) openUntil(n, rate int, s setup, open []held) ([]held, error) {
 	turns, missing := make(chan struct{}), n-len(open)
 	go func() {
@@ -217,14 +217,14 @@ func (k kind) openUntil(n, rate int, s setup, open []held) ([]held, error) {
 	return open, failed
 }
 
-// look is what a process and the kernel hold at one moment.
+// look is the memory of a process and of the kernel at one moment.
 type look struct {
 	resident    float64 // KiB
 	descriptors int
 	kernel      kernelMemory
 }
 
-// settled looks once a process's resident memory does not change any more.
+// settled returns a look when the resident memory of a process does not change any more.
 func settled(pid int) (look, error) {
 	last := math.Inf(1)
 	for begun := time.Now(); ; {
@@ -242,8 +242,8 @@ func settled(pid int) (look, error) {
 	}
 }
 
-// resident is what pid and its children take of the machine's memory, in KiB.
-// Pages that they share count for each; so they do in both looks.
+// resident returns the resident memory of pid and its children, in KiB. Pages that they
+// share count for each process, in both looks.
 func resident(pid int) (int, error) {
 	sum := 0
 	for _, p := range family(pid) {
@@ -263,7 +263,7 @@ func resident(pid int) (int, error) {
 	return sum, nil
 }
 
-// descriptors counts those of pid and its children.
+// descriptors counts the descriptors of pid and its children.
 func descriptors(pid int) (n int) {
 	for _, p := range family(pid) {
 		files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p))

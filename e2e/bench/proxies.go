@@ -32,10 +32,10 @@ var templates embed.FS
 
 // A proxy is one program under test.
 type proxy struct {
-	config  string // template, and the file's name without .tmpl
+	config  string // the template; without .tmpl, the name of the file
 	command func(config string) []string
 	version []string
-	not     []string // rows it cannot do
+	not     []string // rows that the proxy does not support
 	env     []string
 }
 
@@ -59,19 +59,19 @@ var proxies = map[string]proxy{
 	},
 }
 
-// setup is what the templates may say.
+// setup has the values for the templates.
 type setup struct {
 	Dir, Body                                          string
-	Connections                                        int // that HAProxy takes
+	Connections                                        int // the number that HAProxy accepts
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
 	UploadPort, CallPort                               int    // of our own backend
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
-	Certificate                                        string // path of the one in use, without .crt, .key and .pem (both in one)
+	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	AllFields                                          bool
-	Mutual                                             bool // clients are asked for a certificate
+	Mutual                                             bool // the proxy requests a client certificate
 }
 
-// newSetup finds ports.
+// newSetup chooses free ports.
 func newSetup(dir string, from *freeport.Range) (setup, error) {
 	ports, err := freePorts(from, 8)
 	if err != nil {
@@ -81,7 +81,8 @@ func newSetup(dir string, from *freeport.Range) (setup, error) {
 		UploadPort: ports[5], CallPort: ports[6], ProxyPort: ports[7]}, nil
 }
 
-// render writes the configuration name into the working folder and returns its path.
+// render writes the configuration file called name into the working folder, and returns
+// its path.
 func (s setup) render(name string) (string, error) {
 	t, err := template.ParseFS(templates, "peers/"+name+".tmpl")
 	if err != nil {
@@ -112,10 +113,10 @@ func freePorts(from *freeport.Range, n int) ([]int, error) {
 type process struct {
 	cmd  *exec.Cmd
 	log  *os.File
-	done chan struct{} // closed when it ended
+	done chan struct{} // closed when the process has ended
 }
 
-// start runs args on core, its output going to log. The process dies with bench.
+// start runs args on core, and writes its output to log. The process ends with bench.
 func start(core int, log string, env []string, args ...string) (*process, error) {
 	out, err := os.Create(log)
 	if err != nil {
@@ -137,7 +138,7 @@ func start(core int, log string, env []string, args ...string) (*process, error)
 	return p, nil
 }
 
-// stop ends the process at once: nobody waits for an idle connection here.
+// stop ends the process at once: here no connection needs time to finish.
 func (p *process) stop() {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -151,7 +152,7 @@ func (p *process) stop() {
 	p.log.Close()
 }
 
-// ready waits until something accepts on port.
+// ready waits until a process accepts connections on port.
 func (p *process) ready(port int) error {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -183,8 +184,8 @@ func (p *process) output() string {
 	return strings.TrimSpace(string(text))
 }
 
-// writeCertificates makes ecdsa.crt, .key and .pem with a P-256 key, rsa.* with
-// a 2048-bit one, and clients.*, by which clients' certificates are signed.
+// writeCertificates makes ecdsa.crt, .key and .pem with a P-256 key, rsa.* with a
+// 2048-bit key, and clients.*, the CA of client certificates.
 func writeCertificates(dir string) error {
 	small, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -203,7 +204,7 @@ func writeCertificates(dir string) error {
 	)
 }
 
-// certificateOf is one for servers and clients, to be signed.
+// certificateOf returns the template of a certificate for servers and clients.
 func certificateOf(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	return &x509.Certificate{
@@ -218,7 +219,7 @@ func certificateOf(name string) *x509.Certificate {
 	}
 }
 
-// writeCertificate signs path.crt with key, and writes path.key, and path.pem with the two in it.
+// writeCertificate signs path.crt with key, and writes path.key, and path.pem with both.
 func writeCertificate(path string, t *x509.Certificate, key crypto.Signer) error {
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {

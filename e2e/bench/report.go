@@ -42,7 +42,7 @@ type result struct {
 	Samples map[string][]sample `json:"samples"`
 }
 
-// spread is the median of some rounds, and how far they lay apart.
+// spread is the median of some rounds, with their range.
 type spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -88,7 +88,8 @@ func valuesOf(s []sample) []float64 {
 	return v
 }
 
-// ratios compares the two proxies round by round: what disturbed a round disturbed both.
+// ratios compares the two proxies round by round, because a disturbance of a round
+// affects both.
 func ratios(weir, peer []sample) []float64 {
 	var v []float64
 	for i := range weir {
@@ -97,7 +98,7 @@ func ratios(weir, peer []sample) []float64 {
 	return v
 }
 
-// table is Markdown.
+// table returns the report in Markdown.
 func (r report) table() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "CPU microseconds of the proxy per request (user + system), median of %d rounds of %s (least to most).\n", r.Rounds, r.Duration)
@@ -117,7 +118,7 @@ func (r report) table() string {
 	return t.String()
 }
 
-// rowsOf is the table of those rows that belong to it; without any, nothing.
+// rowsOf writes the table of the rows that belong to it; nothing, if there are none.
 func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) bool) {
 	for _, row := range r.Rows {
 		if !belongs(row) {
@@ -135,7 +136,7 @@ func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) boo
 	}
 }
 
-// values are the row's, of whichever kind.
+// values returns the row's values, whatever the row measures.
 func (r result) values() map[string]spread {
 	if r.KiB != nil {
 		return r.KiB
@@ -185,7 +186,7 @@ func thisMachine() machine {
 	return m
 }
 
-// versions asks each proxy for the first line of its version.
+// versions gets the first line of each proxy's version output.
 func (b *bench) versions() map[string]string {
 	v := map[string]string{}
 	for _, name := range b.peers {

@@ -11,19 +11,19 @@ import (
 // A row is one kind of load.
 type row struct {
 	Key, Name string
-	// Budget is the ratio that weir must reach, against the proxy named; 0: there is none.
+	// Budget is the ratio to the named proxy that weir must reach; 0: none.
 	Budget  float64
 	Against string
 	port    func(s setup) int
 	secure  bool
-	shake   shake // how a secure row's handshakes go
-	// opens is how many TCP connections a request opens at the proxy; it tells
-	// whether the load was the one that was meant.
+	shake   shake // the kind of handshake of a row with TLS
+	// opens is how many TCP connections the proxy accepts for each request. It shows
+	// whether the load was as intended.
 	opens float64
-	path  string // what rows of HTTP/2 ask for; "": the row is of HTTP/1.1
-	file  string // what wrk asks for, where it is not a small answer
-	idle  bool   // memory is measured, not time
-	kind  kind   // of an idle row's connections
+	path  string // the path of requests over HTTP/2; "": the row uses HTTP/1.1
+	file  string // the path for wrk, if it is not the small answer
+	idle  bool   // the row measures memory, not time
+	kind  kind   // the kind of an idle row's connections
 	load  func(s setup, r row, d time.Duration) []string
 }
 
@@ -73,19 +73,20 @@ var groups = map[string]func(r row) bool{
 	"idle":       func(r row) bool { return r.idle },
 }
 
-// withBudget is r with a ratio that weir must reach.
+// withBudget returns r with a ratio that weir must reach.
 func withBudget(r row, budget float64, against string) row {
 	r.Budget, r.Against = budget, against
 	return r
 }
 
-// handshakeRow is one whose figures are for comparison, without a budget.
+// handshakeRow returns a row whose results are for comparison, without a budget.
 func handshakeRow(key, name string, s shake) row {
 	return row{Key: key, Name: name, opens: 1, secure: true, shake: s,
 		port: func(s setup) int { return s.TLSPort }, load: handshakes}
 }
 
-// chooseRows finds the rows and groups in a list with commas, in the order of allRows.
+// chooseRows returns the rows of a comma-separated list of rows and groups, in the order
+// of allRows.
 func chooseRows(list string) ([]row, error) {
 	wanted := map[string]bool{}
 	for name := range strings.SplitSeq(list, ",") {
@@ -106,7 +107,7 @@ func chooseRows(list string) ([]row, error) {
 	return slices.DeleteFunc(slices.Clone(allRows), func(r row) bool { return !wanted[r.Key] }), nil
 }
 
-// wrk is Debian's wrk: one thread, 64 connections, each with one request under way.
+// wrk is Debian's wrk with one thread and 64 connections, each with one open request.
 func wrk(s setup, r row, d time.Duration) []string {
 	scheme := "http"
 	if r.secure {
@@ -114,7 +115,7 @@ func wrk(s setup, r row, d time.Duration) []string {
 	}
 	n := connections
 	if r.file != "" {
-		n = 8 // more would wait for longer than wrk does
+		n = 8 // with more, requests would wait longer than wrk's timeout
 	}
 	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(n), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999)), "--timeout", "20s"}
 	if r.opens > 0 {

@@ -13,24 +13,26 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// Several proxies at once, each measured by a process of ours that has its
-// clients and its backend: no process may have as many descriptors as all need.
-// They go step by step, so that each looks when all others are open as well.
+// The bench can measure several proxies at once. A process of its own measures each
+// proxy, with its own clients and backend, because one process may not have as many
+// descriptors as all need. The processes go step by step, so that each measures while the
+// connections of all others are open.
 
-// part is what one of them tells in the end.
+// part is the result of one process.
 type part struct {
 	Resident, Sockets float64
 	Error             string
 }
 
-// oneOfMany is one of them. It says each step on standard output and waits for a line.
+// oneOfMany is one of the processes. It reports each step on standard output, and then
+// waits for a line.
 func (o *options) oneOfMany(key string, number, from, to, rate int) error {
 	k, err := kindOf(key)
 	if err != nil {
 		return err
 	}
 	in := bufio.NewReader(os.Stdin)
-	first := freeport.Benchmark.First + 50*number // all look for theirs at the same time
+	first := freeport.Benchmark.First + 50*number // all processes look for free ports at the same time
 	f, err := o.slope(k, o.peers[0], from, to, rate, &freeport.Range{First: first, Last: first + 49}, func(step string) {
 		fmt.Println(step)
 		in.ReadString('\n')
@@ -87,10 +89,10 @@ func (o *options) many(k kind, peer string, n, from, to, rate int) error {
 	return nil
 }
 
-// steps are those of slope.
+// steps are the steps of slope.
 var steps = []string{"ready", "open", "ready", "open", "measured"}
 
-// member is one of many.
+// member is one of the processes, as its parent sees it.
 type member struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -118,7 +120,7 @@ func (o *options) startMember(k kind, peer string, number, from, to, rate int) (
 	return m, m.cmd.Start()
 }
 
-// reaches waits until the member says that it is there.
+// reaches waits until the member reports the step.
 func (m *member) reaches(step string) error {
 	line, err := m.out.ReadString('\n')
 	if strings.TrimSpace(line) == step {
@@ -130,7 +132,7 @@ func (m *member) reaches(step string) error {
 	return fmt.Errorf("one of them says %q instead of %q: %w", line, step, err)
 }
 
-// end reads what the member has found.
+// end reads the result of the member.
 func (m *member) end() error {
 	line, err := m.out.ReadBytes('\n')
 	if err != nil {
@@ -145,7 +147,7 @@ func (m *member) end() error {
 	return nil
 }
 
-// together calls f for all at the same time, and returns one of the errors.
+// together calls f for all members at the same time, and returns one of the errors.
 func together(all []*member, f func(*member) error) error {
 	var running sync.WaitGroup
 	failed := make(chan error, len(all))

@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Acceptor takes connections from a listening TCP socket, bare: the poller does
-// not hear of them until they have to wait, and no system call asks or sets
-// what the listening socket knows or hands down. For a client that comes for
-// one request that is half of the system calls. It stands in for the
-// net.Listener it was made of.
+// Acceptor takes bare connections from a listening TCP socket. A connection joins the
+// poller only when it has to wait. weir makes no system call for addresses and options
+// that the listening socket knows or passes on. This saves half of the system calls of a
+// client that sends one request. Acceptor replaces the net.Listener from which it was
+// made.
 type Acceptor struct {
 	file  *os.File
 	raw   syscall.RawConn
 	addr  net.Addr
-	local netip.AddrPort // of every connection; not valid where the socket listens on all addresses
+	local netip.AddrPort // of every connection; not valid if the socket listens on all addresses
 	step  func(fd uintptr) bool
 
-	fd   int // what step found
+	fd   int // the result of step
 	err  error
 	from unix.RawSockaddrAny
 }
 
-// NewAcceptor takes ln over, which must not be used any more. The second
-// result is false, and nothing has happened, where ln is none of TCP.
+// NewAcceptor takes over ln, which the caller must not use any more. If ln is not a TCP
+// listener, the second result is false, and nothing has happened.
 func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
 	if a, ok := ln.(*Acceptor); ok {
 		return a, true, nil
@@ -41,7 +41,7 @@ func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
 		return nil, false, nil
 	}
 	lot()
-	f, err := t.File() // the same socket by another descriptor: the first may go
+	f, err := t.File() // the same socket with another descriptor, so that ln can be closed
 	if err != nil {
 		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", t.Addr(), err)
 	}
@@ -70,8 +70,8 @@ func newAcceptor(f *os.File, addr net.Addr) (*Acceptor, error) {
 	return a, err
 }
 
-// Duplicate returns another acceptor of the same socket and accept queue. The
-// socket lasts until both are closed.
+// Duplicate returns another acceptor of the same socket and accept queue. The socket
+// stays open until both are closed.
 func (a *Acceptor) Duplicate() (*Acceptor, error) {
 	var f *os.File
 	var err error
@@ -105,7 +105,7 @@ func (a *Acceptor) AcceptConn() (*Conn, error) {
 	return c, nil
 }
 
-// acceptOne does not tell the scheduler: the socket does not block.
+// acceptOne does not inform the scheduler, because the socket does not block.
 func (a *Acceptor) acceptOne(fd uintptr) bool {
 	for {
 		size := uint32(unix.SizeofSockaddrAny)
@@ -125,7 +125,7 @@ func (a *Acceptor) acceptOne(fd uintptr) bool {
 	}
 }
 
-// Accept is AcceptConn for those that need a net.Conn.
+// Accept is AcceptConn for callers that need a net.Conn.
 func (a *Acceptor) Accept() (net.Conn, error) {
 	c, err := a.AcceptConn()
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Acceptor) Addr() net.Addr { return a.addr }
 // Close closes the socket.
 func (a *Acceptor) Close() error { return a.file.Close() }
 
-// SetDeadline ends waits for a connection.
+// SetDeadline sets the deadline for waits in AcceptConn.
 func (a *Acceptor) SetDeadline(t time.Time) error { return a.file.SetDeadline(t) }
 
 // SyscallConn gives access to the descriptor.

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Acceptor exists on Linux alone.
+// Acceptor exists only on Linux.
 type Acceptor struct{ net.Listener }
 
-// NewAcceptor leaves ln alone.
+// NewAcceptor does nothing with ln.
 func NewAcceptor(net.Listener) (*Acceptor, bool, error) { return nil, false, nil }
 
 // AcceptConn is never called.

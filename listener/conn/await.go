@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// Linger is how long a wait trusts that a short read emptied the socket. An end
-// of stream that arrived together with the last bytes raises no event of its
-// own (epoll reports both at once), so after Linger a wait looks for itself.
+// Linger is how long a wait trusts that a short read emptied the socket. If the end of
+// the stream arrives together with the last bytes, epoll reports both at once and sends
+// no event for the end. Therefore a wait reads again after Linger.
 const Linger = time.Second
 
-// Await calls step when bytes may be there, at first at once, until step
-// returns true or the wait ends in an error: the read deadline
-// (os.ErrDeadlineExceeded), Interrupt (ErrInterrupted), Cut, or the socket's own.
-// Between calls it waits in the poller, or the lot. Inside step, Read returns ErrWouldBlock instead of waiting.
+// Await calls step at once, and then whenever bytes may have arrived, until step returns
+// true or the wait ends with an error. The errors are the read deadline
+// (os.ErrDeadlineExceeded), Interrupt (ErrInterrupted), Cut (ErrCut), and errors of the
+// socket. Between calls Await waits in the poller or in the lot. Inside step, Read
+// returns ErrWouldBlock instead of waiting.
 //
-// It stays within one RawConn.Read: an event between a read and the wait is
-// then kept by the runtime, so no read has to run into EAGAIN to arm it.
+// All steps run within one RawConn.Read. The runtime then keeps an event that arrives
+// between a read and the wait, so no read has to run into EAGAIN first.
 func (c *Conn) Await(step func() bool) error {
 	if !c.polled.Load() {
 		if done, err := c.awaitBare(step); done || err != nil {
@@ -34,9 +35,9 @@ func (c *Conn) Await(step func() bool) error {
 	return c.readError(c.awaitPolled(step))
 }
 
-// AwaitOrRest is Await that ends with ErrQuiet where nothing came for Linger and
-// mayRest then says that the connection may as well be parked. Where it says no,
-// it is asked again behind the next bytes, or Stir.
+// AwaitOrRest is Await, but it ends with ErrQuiet if no bytes came for Linger and mayRest
+// then returns true: the connection may be parked. If mayRest returns false, AwaitOrRest
+// asks again after the next bytes, or after Stir.
 func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
 	if !c.CanPark() {
 		return c.Await(step)
@@ -50,18 +51,18 @@ func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
 	return err
 }
 
-// settle ends what a wait and Stir have between them.
+// settle resets the flags that a wait and Stir share.
 func (c *Conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settled.Store(false)
 	if c.stirred.Swap(false) {
-		c.readArmed, c.soon = time.Time{}, false // Stir has set another one
+		c.readArmed, c.soon = time.Time{}, false // Stir has changed the deadline of the poller
 	}
 }
 
-// Stir makes a running AwaitOrRest ask again whether the connection may rest, if
-// it was told no. Anyone may call it.
+// Stir makes a running AwaitOrRest call mayRest again if mayRest has returned false. Any
+// goroutine may call it.
 func (c *Conn) Stir() {
 	if !c.settled.Load() {
 		return
@@ -74,18 +75,19 @@ func (c *Conn) Stir() {
 	}
 }
 
-// Settled reports whether a running AwaitOrRest was told no and waits for bytes, or Stir.
+// Settled reports whether mayRest has returned false to a running AwaitOrRest, which now
+// waits for bytes or Stir.
 func (c *Conn) Settled() bool { return c.settled.Load() }
 
-// rests reports whether a wait ends because the connection is quiet and may be.
+// rests reports whether a wait ends because the connection is quiet and may rest.
 func (c *Conn) rests() bool {
 	if c.reads != c.readsAtArm {
-		return false // something came
+		return false // bytes came
 	}
 	if c.mayRest == nil {
 		return c.quiet
 	}
-	c.settled.Store(true) // first, so that who makes the answer another one either is seen by mayRest or stirs
+	c.settled.Store(true) // before mayRest: a caller that changes the answer later then stirs this wait
 	return c.mayRest()
 }
 
@@ -97,7 +99,7 @@ func (c *Conn) awaitPolled(step func() bool) error {
 	}
 	c.rearm(time.Time{})
 	err := c.wait()
-	c.step = nil // it belongs to whoever had the connection
+	c.step = nil // step holds memory of this owner: release it
 	return err
 }
 
@@ -115,13 +117,13 @@ func (c *Conn) wait() error {
 			return err
 		}
 		if c.endNews() {
-			c.endSeen = true // one more look finds it
+			c.endSeen = true // the next read returns the end
 			c.rearm(now)
 			continue
 		}
 		c.stirred.Store(false)
 		if c.rests() {
-			c.readArmed, c.soon = time.Time{}, false // it has passed, and whoever waits next has to arm
+			c.readArmed, c.soon = time.Time{}, false // it has passed; the next wait must arm a new one
 			return ErrQuiet
 		}
 		c.rearm(now)
@@ -130,22 +132,22 @@ func (c *Conn) wait() error {
 
 // ready runs a step of Await, within RawConn.Read.
 func (c *Conn) ready(fd uintptr) bool {
-	if c.inside = true; !c.duplex { // else it is known, and somebody writes to it
+	if c.inside = true; !c.duplex { // duplex: fd is known, and another goroutine writes to it
 		c.fd = int(fd)
 	}
 	done := c.step()
-	c.inside, c.drained = false, false // a next call means the poller has news
+	c.inside, c.drained = false, false // the next call means that the poller has news
 	if c.reads != c.readsAtArm && c.settled.Load() {
 		c.settled.Store(false)
 	}
 	if !done && !c.soon && c.reads != c.readsAtArm {
-		c.rearm(time.Now()) // the wait goes on, and the end may be there already
+		c.rearm(time.Now()) // the wait continues, and the end may already be there
 	}
 	return done
 }
 
-// awaitBare is Await for a connection that the poller does not know. It waits
-// once, in the lot: a client that came for one request needs no more.
+// awaitBare is Await for a bare connection. It waits once, in the lot: that is enough for
+// a client that sends one request.
 func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 	for waits := 0; ; waits++ {
 		done := c.stepBare(step)
@@ -165,8 +167,9 @@ func (c *Conn) stepBare(step func() bool) (done bool) {
 	return done
 }
 
-// rearm moves the poller's deadline to the one that is wanted, or, while bytes
-// keep coming, no further than Linger from now. A zero now reads the clock only if needed.
+// rearm sets the poller's deadline to the read deadline. While bytes arrive, it sets a
+// deadline at most Linger from now. If now is zero, rearm reads the clock only when it
+// needs the time.
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
 		early := !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed))

@@ -44,7 +44,8 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// Inside Await nothing waits, a short read is believed, and LookAgain is not.
+// Inside Await no read waits. After a short read, Read trusts that the socket is empty;
+// after LookAgain, it asks the kernel.
 func TestAwaitReads(t *testing.T) { eachSocket(t, testAwaitReads) }
 
 func testAwaitReads(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -98,8 +99,8 @@ func TestAwaitSeesPeekedBytes(t *testing.T) {
 	})
 }
 
-// An end that came along with the last bytes raises no event of its own, and
-// is found all the same: at once, after a silence, and by the next wait.
+// The end of a stream that came with the last bytes raises no event of its own. A wait
+// still finds it: at once, after a silence, and in the next wait.
 func TestAwaitFindsTheEnd(t *testing.T) { eachSocket(t, testAwaitFindsTheEnd) }
 
 func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -108,7 +109,7 @@ func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCo
 		io.WriteString(other, "last words")
 		other.CloseWrite()
 	}
-	// wait reads once an event, and so does not ask for the end.
+	// wait reads once per event, and so does not ask for the end.
 	wait := func(t *testing.T, c *Conn, enough int) error {
 		t.Helper()
 		var failed error
@@ -180,7 +181,7 @@ func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)
 	c.SetReadDeadline(time.Time{})
 	time.AfterFunc(30*time.Millisecond, func() { io.WriteString(other, "late") })
 	wantError(t, c.Await(step), nil)
-	// What is said after a deadline passed is still there for a new one.
+	// Bytes that arrive after a passed deadline are still there for a new deadline.
 	io.WriteString(other, "later")
 	at(patience)
 	wantError(t, c.Await(step), nil)
@@ -191,7 +192,7 @@ func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)
 func TestAwaitTakesNothingLate(t *testing.T) { eachSocket(t, testAwaitTakesNothingLate) }
 
 func testAwaitTakesNothingLate(t *testing.T, open func(*testing.T) (*Conn, *net.TCPConn)) {
-	for range 3 { // where lateness is only noticed now and then, once may be just in time
+	for range 3 { // code that misses the deadline only sometimes might pass once
 		c, other := open(t)
 		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		time.AfterFunc(100*time.Millisecond, func() { other.Write([]byte("late")) })
@@ -206,7 +207,7 @@ func testAwaitTakesNothingLate(t *testing.T, open func(*testing.T) (*Conn, *net.
 	}
 }
 
-// A wait that is longer than the linger is one wait, without bytes and with them.
+// A wait longer than Linger stays one wait, without bytes and with them.
 func TestAwaitBeyondLinger(t *testing.T) { eachSocket(t, testAwaitBeyondLinger) }
 
 func testAwaitBeyondLinger(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {

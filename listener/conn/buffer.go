@@ -2,7 +2,7 @@ package conn
 
 import "sync"
 
-// BufferSize is the length of a pooled buffer in bytes: a TLS record fits.
+// BufferSize is the length of a pooled buffer in bytes. A TLS record fits into it.
 const BufferSize = 16 << 10
 
 // Buffer is a pooled block of memory.
@@ -13,7 +13,7 @@ var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 // GetBuffer takes a buffer from the pool. Its content is undefined.
 func GetBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
-// PutBuffer gives b back. The caller keeps no slice of it.
+// PutBuffer gives b back. The caller must not keep a slice of it.
 func PutBuffer(b *Buffer) {
 	if b != nil {
 		buffers.Put(b)

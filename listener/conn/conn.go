@@ -1,7 +1,6 @@
-// Package conn is one socket as the data path sees it: whose it is, where its
-// client is, bytes that were read ahead, deadlines that cost nothing while they
-// are not reached, and reads that need no system call to learn that nothing is
-// there.
+// Package conn is one socket as the data path sees it. A Conn holds the owner and the
+// addresses of the client, and the bytes that weir read ahead. A deadline costs nothing
+// until it passes. A read needs no system call to learn that the socket is empty.
 package conn
 
 import (
@@ -18,8 +17,8 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// Origin describes where a connection comes from. It does not change after the PROXY
-// header was read.
+// Origin describes where a connection comes from. It does not change after weir has read
+// the PROXY header.
 type Origin struct {
 	// Client is the client's address: the source in the PROXY header, or else Peer.
 	Client netip.AddrPort
@@ -33,91 +32,93 @@ type Origin struct {
 	Header *header.Header
 }
 
-// Conn is a connection with one owner at a time: the goroutine that serves it, or
-// while it is parked the Waiter. Others may use the Origin, once the PROXY
-// header was read, and the methods that say so. The owner closes it, and never
-// from inside Await (the poller would wait for the read that Await is in).
+// Conn is a connection with one owner at a time. The owner is the goroutine that serves
+// the connection, or the Waiter while the connection is parked. Other goroutines may use
+// the Origin after weir has read the PROXY header, and the methods whose comments allow
+// it. The owner closes the connection, but never inside Await: the poller would wait for
+// the read that Await is in.
 //
-// One goroutine may write while another reads, as in a tunnel; Await and Read
-// belong to the reading one.
+// One goroutine may write while another reads, as in a tunnel. Only the reading goroutine
+// calls Await and Read.
 type Conn struct {
 	Origin
-	// Accepted is when the socket was accepted or dialled.
+	// Accepted is the time when weir accepted or dialled the socket.
 	Accepted time.Time
-	// WriteTimeout bounds the wait for the other end to take bytes, counted
-	// anew for each Write that has to wait. Zero: one minute.
+	// WriteTimeout limits how long a Write waits until the other end takes bytes. Each
+	// Write that has to wait starts a new timeout. Zero: one minute.
 	WriteTimeout time.Duration
 	// OnClose, if set, is called once by Close.
 	OnClose func()
 	// OnEstablished, if set, is called once by Established.
 	OnEstablished func()
 
-	// BytesRead and BytesWritten count payload and TLS alike, the header not.
-	// They belong to the reading and the writing goroutine.
+	// BytesRead and BytesWritten count payload and TLS, without the PROXY header.
+	// BytesRead belongs to the reading goroutine, BytesWritten to the writing one.
 	BytesRead, BytesWritten int64
 
-	// While polled is false the connection is bare: it is fd alone, and what
-	// follows is not there, as nothing had to wait for the runtime's poller so far.
+	// While polled is false, the connection is bare: it consists of fd alone, and sock
+	// and raw are nil. It has not had to wait in the runtime's poller since accept, or
+	// since Shed.
 	polled   atomic.Bool
 	prefixes atomic.Uint32 // see Identify; 0 before it is called
 	sock     socket
 	raw      syscall.RawConn // nil: no descriptor (net.Pipe in tests)
 
 	tcp    bool
-	inside bool // within Await: Read never waits
+	inside bool // inside Await: Read never waits
 	duplex bool // a second goroutine writes, see SetDuplex
 	timed  bool // while duplex: WriteTimeout counts
-	inLot  bool // the lot's epoll set knows fd
-	fd     int  // the descriptor, valid while inside, bare or duplex
+	inLot  bool // the lot's epoll set contains fd
+	fd     int  // the descriptor; valid while inside, bare or duplex
 	peeked []byte
 
-	// The reading side's state inside Await.
+	// State of the reading side inside Await.
 	step    func() bool           // of the running Await
 	onReady func(fd uintptr) bool // c.ready, bound once
 	sawEnd  bool                  // Read has returned io.EOF
-	drained bool                  // the last read took all there was, and nothing was reported since
-	quiet   bool                  // the running Await ends when nothing comes
+	drained bool                  // the last read emptied the socket, and no event has arrived since
+	quiet   bool                  // the running Await ends if no bytes arrive
 	mayRest func() bool           // of the running AwaitOrRest
-	watched bool                  // the lot tells of the end of the stream, see watchEnd
-	endSeen bool                  // it has told, and the reader knows
-	waits   uint8                 // how often it had to wait, bare, since calm
-	calm    time.Duration         // since Accepted
+	watched bool                  // the lot reports the end of the stream, see watchEnd
+	endSeen bool                  // the lot has reported the end, and the reader knows it
+	waits   uint8                 // how often the bare connection had to wait since calm
+	calm    time.Duration         // when the count in waits began, as time since Accepted
 
 	readWant, readArmed time.Time
-	soon                bool // readArmed was at most Linger away when it was armed
+	soon                bool // readArmed was at most Linger ahead when it was armed
 	readsAtArm, reads   uint32
 	closed, established bool
 
 	state       atomic.Uint32
 	cut         atomic.Bool
 	interrupted atomic.Bool
-	shut        atomic.Bool   // our end of stream was sent, while duplex
-	settled     atomic.Bool   // mayRest said no, and nothing came since
-	stirred     atomic.Bool   // it is to be asked again
-	ended       atomic.Bool   // the lot has told, while watched
+	shut        atomic.Bool   // weir has sent its end of stream, while duplex
+	settled     atomic.Bool   // mayRest returned false, and no bytes have arrived since
+	stirred     atomic.Bool   // the running wait must ask mayRest again
+	ended       atomic.Bool   // the lot has reported the end, while watched
 	quietSince  quietMark     // see since.go
-	parked      atomic.Uint64 // the park.Token of its last wait in the lot, or 0
-	watch       atomic.Uint64 // the same of the watch for its end
+	parked      atomic.Uint64 // the park.Token of the last wait in the lot, or 0
+	watch       atomic.Uint64 // the park.Token of the watch for the end, or 0
 
 	mu   sync.Mutex
-	link Linked // guarded by mu; and so is a change of sock, against Cut
+	link Linked // guarded by mu, like a change of sock, because of Cut
 
-	receiver *receiver // of the reading side while duplex; nil: not needed so far
+	receiver *receiver // of the reading side while duplex; nil: not needed yet
 	sender   *sender   // of the writing side
 }
 
-// noHeader is the Header of connections without.
+// noHeader is the Header of connections without a PROXY header.
 var noHeader header.Header
 
-// State is what a connection is doing, for metrics and for the drain.
+// State is the current activity of a connection, for metrics and for the drain.
 type State uint32
 
 // The states. A connection begins as pending.
 const (
-	Pending   State = iota // header or handshake is not through
+	Pending   State = iota // PROXY header or handshake is not complete
 	Active                 // an exchange is running
 	Idle                   // between exchanges
-	Tunnel                 // copied to and from an endpoint; over HTTP/2: nothing runs but quiet tunnels
+	Tunnel                 // bytes are copied to and from an endpoint; HTTP/2: only quiet tunnels are open
 	NumStates = iota
 )
 
@@ -125,16 +126,16 @@ func (s State) String() string {
 	return [...]string{"pending", "active", "idle", "tunnel"}[s]
 }
 
-// State may be called by anyone.
+// State returns the state. Any goroutine may call it.
 func (c *Conn) State() State { return State(c.state.Load()) }
 
-// SetState is called by the owner.
+// SetState sets the state. Only the owner calls it.
 func (c *Conn) SetState(s State) { c.state.Store(uint32(s)) }
 
 const defaultWriteTimeout = time.Minute
 
-// socket is what waits and has deadlines: a net.Conn, or the os.File that
-// an accepted descriptor is wrapped in once it has to wait.
+// socket is the part that waits and has deadlines: a net.Conn, or the os.File that poll
+// makes of an accepted descriptor when the connection first has to wait.
 type socket interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error
@@ -142,7 +143,8 @@ type socket interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// New wraps nc, which it owns from now on. Peer, Client and Local are the socket's.
+// New wraps nc and owns it from now on. Peer, Client and Local are the addresses of the
+// socket.
 func New(nc net.Conn) *Conn {
 	c := &Conn{sock: nc, Accepted: time.Now(), Origin: Origin{Header: &noHeader}}
 	c.polled.Store(true)
@@ -156,8 +158,8 @@ func New(nc net.Conn) *Conn {
 	return c
 }
 
-// Closed returns a connection that was closed, to stand where one was that is
-// somebody else's now.
+// Closed returns a closed connection. It replaces a connection that now has another
+// owner.
 func Closed() *Conn { return &Conn{closed: true, fd: -1, Origin: Origin{Header: &noHeader}} }
 
 func addrPort(a net.Addr) netip.AddrPort {
@@ -171,14 +173,14 @@ func addrPort(a net.Addr) netip.AddrPort {
 // RemoteAddr is the client address. It never does I/O.
 func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Client) }
 
-// LocalAddr is the address the client wanted. It never does I/O.
+// LocalAddr is the address that the client wanted. It never does I/O.
 func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local) }
 
 // IsTCP reports whether the socket is a TCP socket.
 func (c *Conn) IsTCP() bool { return c.tcp }
 
-// Control calls f with the descriptor, for socket options. Where there is none
-// it returns errors.ErrUnsupported.
+// Control calls f with the descriptor, for socket options. If the connection has no
+// descriptor, it returns errors.ErrUnsupported.
 func (c *Conn) Control(f func(fd uintptr)) error {
 	switch {
 	case !c.polled.Load():
@@ -190,16 +192,16 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 	return c.raw.Control(f)
 }
 
-// Interrupt makes the Read or Await that another goroutine is in, and those to
-// come, return ErrInterrupted, until Resume. It is for taking the reading side over.
-// What is parked is woken.
+// Interrupt ends the Read or Await of another goroutine with ErrInterrupted. Later calls
+// return ErrInterrupted too, until Resume. The caller uses it to take over the reading
+// side. If the connection is parked, Interrupt wakes its Waiter.
 func (c *Conn) Interrupt() {
 	c.interrupted.Store(true)
 	c.interruptWait()
 	c.unpark()
 }
 
-// interruptWait ends a wait in the poller, whose reader then looks at why.
+// interruptWait ends a wait in the poller. The reader then looks for the reason.
 func (c *Conn) interruptWait() {
 	c.mu.Lock() // else a Shed could take the socket away
 	defer c.mu.Unlock()
@@ -208,7 +210,7 @@ func (c *Conn) interruptWait() {
 	}
 }
 
-// Resume undoes Interrupt. The reading side has one owner again.
+// Resume undoes Interrupt. After it the reading side has one owner again.
 func (c *Conn) Resume() {
 	c.interrupted.Store(false)
 	c.arm(c.readWant)
@@ -216,8 +218,8 @@ func (c *Conn) Resume() {
 
 var longAgo = time.Unix(1, 0)
 
-// Read reads peeked bytes first. Inside Await it returns ErrWouldBlock where it
-// would have to wait; outside it waits until the read deadline.
+// Read returns peeked bytes first. Inside Await it returns ErrWouldBlock instead of
+// waiting. Outside Await it waits until the read deadline.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(c.peeked) > 0 {
 		n := copy(p, c.peeked)
@@ -286,14 +288,14 @@ func (c *Conn) readNow(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// SawEnd reports whether Read has come to the end of the stream. Only the owner asks.
+// SawEnd reports whether Read has reached the end of the stream. Only the owner calls it.
 func (c *Conn) SawEnd() bool { return c.sawEnd }
 
-// LookAgain makes the next Read inside Await ask the kernel, whatever the last
-// one learned. It is how a connection that was idle is found to be alive.
+// LookAgain makes the next Read inside Await ask the kernel, even if the last read
+// emptied the socket. It shows whether an idle connection is still open.
 func (c *Conn) LookAgain() { c.drained = false }
 
-// Write writes all of p, waiting for at most WriteTimeout without progress at the end.
+// Write writes all of p. It waits at most WriteTimeout without progress.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.duplex {
 		return c.writeDuplex(p)
@@ -330,9 +332,9 @@ func (c *Conn) armWrite() {
 	}
 }
 
-// SetReadDeadline bounds Await and Read. It is cheap to move into the future:
-// the poller keeps its old timer, and a wait that it ends early goes on.
-// The zero time means no deadline.
+// SetReadDeadline sets the deadline of Await and Read. Moving the deadline into the
+// future is cheap: the poller keeps its old timer, and a wait that this timer ends too
+// early continues. The zero time means no deadline.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.readWant = t
 	if !t.IsZero() && (c.readArmed.IsZero() || t.Before(c.readArmed)) {
@@ -341,10 +343,10 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// ReadDeadline is what was set last by SetReadDeadline.
+// ReadDeadline returns the last deadline that SetReadDeadline set.
 func (c *Conn) ReadDeadline() time.Time { return c.readWant }
 
-// SetWriteDeadline is there for net.Conn; WriteTimeout bounds writes.
+// SetWriteDeadline exists for net.Conn. Use WriteTimeout to limit writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.duplex || !c.polled.Load() {
 		return nil
@@ -352,17 +354,17 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.sock.SetWriteDeadline(t)
 }
 
-// SetDeadline is there for net.Conn; it bounds reads alone.
+// SetDeadline exists for net.Conn. It limits only reads.
 func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// JoinPoller makes the runtime's poller know the connection. The owner calls it
-// before a second goroutine begins to write or read, as either might have to
-// wait first.
+// JoinPoller registers the connection with the runtime's poller. The owner calls it
+// before a second goroutine begins to write or read, because either goroutine might be
+// the first that has to wait.
 func (c *Conn) JoinPoller() { c.poll() }
 
-// Peek returns at least n bytes that the next Read will return too, waiting for
-// them until the read deadline. With an error it returns what there is.
-// Not to be used inside Await.
+// Peek returns at least n bytes that the next Read will return again. It waits for them
+// until the read deadline. With an error it returns the bytes that it has. The caller
+// must not use it inside Await.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	for len(c.peeked) < n {
 		buf := make([]byte, max(n, 512)+len(c.peeked))
@@ -377,7 +379,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.peeked, nil
 }
 
-// Unread puts b in front of what the next Read returns. The Conn owns b from now on.
+// Unread puts b before the bytes that the next Read returns. The Conn owns b from now on.
 func (c *Conn) Unread(b []byte) {
 	if len(b) == 0 {
 		return
@@ -391,14 +393,15 @@ func (c *Conn) Unread(b []byte) {
 // HasPeeked reports whether there are bytes that were read ahead.
 func (c *Conn) HasPeeked() bool { return len(c.peeked) > 0 }
 
-// TakePeeked returns the bytes that were read ahead and forgets them.
+// TakePeeked returns the bytes that were read ahead, and forgets them.
 func (c *Conn) TakePeeked() []byte {
 	b := c.peeked
 	c.peeked = nil
 	return b
 }
 
-// Established says that header and handshake are through. It may be called more than once.
+// Established records that the PROXY header and the handshake are complete. The caller
+// may call it more than once.
 func (c *Conn) Established() {
 	if !c.established {
 		c.established = true

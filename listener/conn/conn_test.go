@@ -77,13 +77,13 @@ func bare(t *testing.T) (*Conn, *net.TCPConn) {
 	return c, client.(*net.TCPConn)
 }
 
-// eachSocket runs f with both ways to get a TCP connection.
+// eachSocket runs f with both kinds of TCP connections.
 func eachSocket(t *testing.T, f func(*testing.T, func(*testing.T) (*Conn, *net.TCPConn))) {
 	t.Run("tcp", func(t *testing.T) { f(t, pair) })
 	t.Run("bare", func(t *testing.T) { f(t, bare) })
 }
 
-// pipe is the same in memory, where there is no descriptor.
+// pipe is a pair in memory, without a descriptor.
 func pipe(t *testing.T) (*Conn, net.Conn) {
 	client, server := net.Pipe()
 	c := New(server)
@@ -94,8 +94,8 @@ func pipe(t *testing.T) (*Conn, net.Conn) {
 	return c, client
 }
 
-// both runs f over TCP and over a pipe (where there is no descriptor). What f writes to the other end it
-// writes in a goroutine, as a pipe has no buffer.
+// both runs f over TCP and over a pipe (without a descriptor). f must write to the other
+// end in a goroutine, because a pipe has no buffer.
 func both(t *testing.T, f func(t *testing.T, c *Conn, other net.Conn)) {
 	t.Run("tcp", func(t *testing.T) {
 		c, other := pair(t)
@@ -221,7 +221,7 @@ func TestReadDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, other := pipe(t)
 		buf := make([]byte, 10)
-		// waits reads and wants the wait to end in the deadline, so much later.
+		// waits reads, and expects that the wait ends at the deadline, after this time.
 		waits := func(want time.Duration) {
 			t.Helper()
 			begin := time.Now()
@@ -237,7 +237,7 @@ func TestReadDeadline(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(2 * time.Second))
 		waits(2 * time.Second)
 		c.SetReadDeadline(time.Now().Add(time.Second))
-		c.SetReadDeadline(time.Now().Add(5 * time.Second)) // later than what the socket knows
+		c.SetReadDeadline(time.Now().Add(5 * time.Second)) // later than the deadline of the socket
 		waits(5 * time.Second)
 		c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		c.SetReadDeadline(time.Now().Add(time.Second)) // earlier
@@ -246,7 +246,7 @@ func TestReadDeadline(t *testing.T) {
 		waits(0)
 
 		c.SetReadDeadline(time.Now().Add(time.Second))
-		c.SetReadDeadline(time.Time{}) // none
+		c.SetReadDeadline(time.Time{}) // no deadline
 		time.AfterFunc(time.Hour, func() { io.WriteString(other, "late") })
 		wantRead(t, c, "late")
 	})
@@ -304,7 +304,7 @@ func TestCut(t *testing.T) {
 				if !c.WasCut() || !first.WasCut() {
 					t.Error("nobody remembers")
 				}
-				// No deadline brings it back.
+				// No deadline makes it readable again.
 				c.SetReadDeadline(time.Now().Add(time.Hour))
 				wantError(t, wait(c), ErrCut)
 				c.SetReadDeadline(time.Time{})
@@ -345,7 +345,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// One goroutine reads in Await while another writes and a third cuts.
+// One goroutine reads in Await while another writes and a third calls Cut.
 func TestDuplex(t *testing.T) { eachSocket(t, testDuplex) }
 
 func testDuplex(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -430,13 +430,13 @@ func testHalfClose(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 	wantError(t, p.CloseWrite(), nil)
 }
 
-// A reply that is sent before the request was read arrives whole.
+// A reply that weir sends before it has read the request arrives completely.
 func TestCloseAfterReply(t *testing.T) { eachSocket(t, testCloseAfterReply) }
 
 func testCloseAfterReply(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 	c, other := pair(t)
 	sent := make(chan error, 1)
-	go func() { // more than any buffer on the way has room for
+	go func() { // more than all buffers on the way can hold
 		_, err := other.Write(make([]byte, 8<<20))
 		sent <- err
 	}()
@@ -450,7 +450,7 @@ func testCloseAfterReply(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCon
 	if string(b) != reply || err != nil {
 		t.Errorf("read %d bytes of %d, %v", len(b), len(reply), err)
 	}
-	other.Write(make([]byte, 1<<10)) // it is still taken
+	other.Write(make([]byte, 1<<10)) // weir still reads it
 	other.Close()
 	wantError(t, <-closed, nil)
 }
@@ -486,7 +486,7 @@ func TestCloseAfterReplyIsBounded(t *testing.T) {
 	})
 }
 
-// Where there is always something to read, nothing waits and so no deadline is met.
+// If there is always something to read, no read waits, and so no deadline ends it.
 func TestCloseAfterReplyEndsForBusyClients(t *testing.T) {
 	eachSocket(t, func(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 		c, other := pair(t)
@@ -586,7 +586,7 @@ func TestRoutineAndExhausted(t *testing.T) {
 	f(ErrWouldBlock, false, false)
 }
 
-// An error that names the timeout does not say "i/o timeout" as well.
+// An error that names the timeout does not also contain "i/o timeout".
 func TestExplain(t *testing.T) {
 	for _, cause := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}} {
 		err := Explain(cause, "connecting took longer than %v (timeouts.connect)", time.Second)

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// SetDuplex(true) makes the connection fit for a tunnel, where one goroutine
-// reads within Await or AwaitBusy while another writes:
+// SetDuplex(true) prepares the connection for a tunnel, where one goroutine reads within
+// Await or AwaitBusy while another writes:
 //
-//   - An end of the stream that came along with the last bytes is not found a
-//     second late: Read inside Await asks until the kernel says that neither
-//     is left, or the lot tells of it.
-//   - An end of stream that hides a reset, because the writing side was told of
-//     it first, is returned as a reset.
-//   - Write waits until there is room or Cut is called: WriteTimeout and write
-//     deadlines do not count. The caller has to bound that wait by Cut.
+//   - Read finds an end of the stream that came with the last bytes without the delay of
+//     one second: inside Await it asks the kernel until neither bytes nor the end are
+//     left, or the lot reports the end.
+//   - If the kernel reported a reset to the writing side first, the reading side sees
+//     only an end of stream. Read returns it as a reset.
+//   - Write waits until there is room or Cut is called. WriteTimeout and write deadlines
+//     do not apply. The caller has to limit this wait by Cut.
 //
-// The owner calls it before the second goroutine starts, and SetDuplex(false)
-// after it ended. Outside Await, reads are as ever.
+// The owner calls SetDuplex(true) before the second goroutine starts, and
+// SetDuplex(false) after it has ended. Reads outside Await work as before.
 func (c *Conn) SetDuplex(on bool) {
 	if !on {
 		c.duplex, c.timed, c.receiver, c.sender = false, false, nil, nil
@@ -30,9 +30,9 @@ func (c *Conn) SetDuplex(on bool) {
 	c.share()
 }
 
-// Split makes the connection fit for exchanges that run at the same time: it is
-// as with SetDuplex(true), but that WriteTimeout counts, anew whenever some of
-// what is written was taken.
+// Split prepares the connection for exchanges that run at the same time. It works like
+// SetDuplex(true), but WriteTimeout applies: it starts again whenever the other end takes
+// bytes.
 func (c *Conn) Split() {
 	c.timed = true
 	c.poll()
@@ -56,13 +56,13 @@ func (c *Conn) share() {
 	}
 }
 
-// FD is the descriptor of a duplex connection, for system calls that read from it inside Await.
+// FD is the descriptor of a duplex connection, for system calls that read from it inside
+// Await.
 func (c *Conn) FD() int { return c.fd }
 
-// AwaitWrite calls step with the descriptor, at first at once and then whenever
-// there may be room to write, until step returns true or the wait ends in an
-// error: Cut, or the socket's own. It is for splice; the connection is duplex
-// and has a descriptor.
+// AwaitWrite calls step with the descriptor, at once and then whenever there may be room
+// to write, until step returns true or the wait ends with an error: ErrCut, or an error
+// of the socket. It is for splice. The connection must be duplex and have a descriptor.
 func (c *Conn) AwaitWrite(step func(fd uintptr) bool) error {
 	if step(uintptr(c.fd)) {
 		return nil
@@ -84,7 +84,7 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	case n > 0:
 		c.reads++
 		c.BytesRead += int64(n)
-		c.drained = !more // or a reset is left, which Linger finds
+		c.drained = !more // if only a reset is left, the wait finds it after Linger
 		return n, nil
 	case err == syscall.EAGAIN:
 		c.drained = true
@@ -99,9 +99,9 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// receive reads once. more says that another read may return something at once.
-// A bare connection is about to be parked, which asks the kernel what is left,
-// and of one that is watched the lot tells; for others a receiver has to ask.
+// receive reads once. more means that another read may return something at once. A bare
+// connection will be parked next, and Park asks the kernel what is left. For a watched
+// connection the lot reports the end. For other connections a receiver has to ask.
 func (c *Conn) receive(p []byte) (n int, more bool, err error) {
 	if c.watched || !c.polled.Load() {
 		n, err = readFD(c.fd, p)
@@ -113,9 +113,9 @@ func (c *Conn) receive(p []byte) (n int, more bool, err error) {
 	return c.receiver.receive(c.fd, p)
 }
 
-// sender is what the writing side needs once it has to wait for room.
+// sender is the state of the writing side when it has to wait for room.
 type sender struct {
-	out  []byte // what the running Write has not yet written
+	out  []byte // the bytes that the running Write has not yet written
 	err  error
 	step func(fd uintptr) bool // s.write, bound once
 }
@@ -159,7 +159,7 @@ func (c *Conn) writeWaiting(p []byte) (int, error) {
 	return n, c.readError(err)
 }
 
-// awaitRoom writes what is left while there is room.
+// awaitRoom writes the remaining bytes when there is room.
 func (c *Conn) awaitRoom(s *sender) error {
 	if !c.timed {
 		return c.raw.Write(s.step)
@@ -187,7 +187,7 @@ func (c *Conn) writeError(err error) error {
 	return c.readError(err)
 }
 
-// writeAll writes until all is written, or an error, EAGAIN too.
+// writeAll writes all of p, or stops at an error, which may be EAGAIN.
 func writeAll(fd int, p []byte) (n int, err error) {
 	for n < len(p) {
 		m, err := writeFD(fd, p[n:])

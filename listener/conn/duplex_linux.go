@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiver reads from a socket and learns in the same system call whether
-// something is left: with TCP_INQ, recvmsg(2) tells how many bytes are queued,
-// and 1 when only the end of the stream is (tcp_inq_hint, Linux 5.1 and later).
+// receiver reads from a socket, and learns in the same system call whether something is
+// left. With TCP_INQ, recvmsg(2) returns the number of queued bytes, or 1 if only the end
+// of the stream is left (tcp_inq_hint, Linux 5.1 and later).
 type receiver struct {
 	hint hintState
 	msg  unix.Msghdr
@@ -23,15 +23,15 @@ type hintState uint8
 const (
 	hintUntried hintState = iota
 	hintOn
-	hintNone // a Unix socket, say: only a read that would block tells
+	hintNone // for example a Unix socket: only a read that would block shows that it is empty
 )
 
 // controlSize holds one control message of an int32: a cmsghdr of 16 bytes (12
 // on 32-bit systems) and the number, aligned.
 const controlSize = 24
 
-// receive reads once. more says that another read may return something at once.
-// n is never negative; 0 without error is the end of the stream.
+// receive reads once. more means that another read may return something at once. n is
+// never negative; 0 without an error is the end of the stream.
 func (r *receiver) receive(fd int, p []byte) (n int, more bool, err error) {
 	if r.hint == hintUntried {
 		r.hint = hintNone
@@ -62,7 +62,8 @@ func (r *receiver) receive(fd int, p []byte) (n int, more bool, err error) {
 	}
 }
 
-// left is what the control message of the last recvmsg said, or 1 without one.
+// left returns the number in the control message of the last recvmsg, or 1 without such a
+// message.
 func (r *receiver) left() uint32 {
 	const data = unix.SizeofCmsghdr
 	if r.msg.Controllen < data+4 {
@@ -71,10 +72,10 @@ func (r *receiver) left() uint32 {
 	return binary.NativeEndian.Uint32(r.ctl[data:])
 }
 
-// resetUnseen says, of a socket that reported the end of its stream, that the
-// connection is gone altogether: an orderly end leaves it half open until we
-// send ours. The error of a reset is reported once, to whoever asks first, and
-// everybody after that reads an end of stream.
+// resetUnseen reports whether a socket that reported the end of its stream is closed
+// completely, by a reset. After an orderly end the connection stays half open until weir
+// sends its own end. The kernel reports the error of a reset only once, to the first
+// system call. Every later call reads an end of stream.
 func resetUnseen(fd int) bool {
 	const tcpClose = 7 // TCP_CLOSE in the kernel's tcp_states.h
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)

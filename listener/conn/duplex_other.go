@@ -2,7 +2,8 @@
 
 package conn
 
-// receiver reads from a socket; only a read that would block tells that nothing is left.
+// receiver reads from a socket. Only a read that would block shows that the socket is
+// empty.
 type receiver struct{}
 
 func (*receiver) receive(fd int, p []byte) (n int, more bool, err error) {

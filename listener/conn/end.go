@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CloseWrite ends the sending direction and leaves the other open.
+// CloseWrite ends the sending direction. The receiving direction stays open.
 func (c *Conn) CloseWrite() error {
 	c.shut.Store(true)
 	if c.polled.Load() {
@@ -19,7 +19,7 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// Close closes the socket. Only the owner calls it; calling it again does nothing.
+// Close closes the socket. Only the owner calls it. A second call does nothing.
 func (c *Conn) Close() error {
 	if c.closed {
 		return nil
@@ -38,11 +38,11 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// CloseAfterReply closes a connection whose client may still be sending: it
-// ends the sending direction and reads away what comes for at most d, or else
-// the kernel would answer with a reset, which can destroy the reply before the
-// client read it (RFC 9112, section 9.6). How much comes does not matter, but
-// it is read no faster than discardRate: a client that never stops costs little.
+// CloseAfterReply closes a connection whose client may still be sending. It ends the
+// sending direction, and reads and discards bytes for at most d. Otherwise the kernel
+// would answer these bytes with a reset, which can destroy the reply before the client
+// reads it (RFC 9112, section 9.6). The number of bytes has no limit, but weir reads no
+// faster than discardRate, so a client that never stops costs little.
 func (c *Conn) CloseAfterReply(d time.Duration) error {
 	if c.CloseWrite() == nil {
 		c.discard(d)
@@ -50,15 +50,16 @@ func (c *Conn) CloseAfterReply(d time.Duration) error {
 	return c.Close()
 }
 
-// discardRate is how many bytes a second of a client that got its answer are read away.
+// discardRate is the limit in bytes per second for discarded bytes of one client.
 const discardRate = 64 << 20
 
-// discard reads and forgets until the stream ends, c is cut, or d has passed. It
-// has a buffer only while there is something to read: many may end at a time.
+// discard reads and discards bytes until the stream ends, c is cut, or d has passed. It
+// holds a buffer only while there is something to read, because many connections may end
+// at the same time.
 func (c *Conn) discard(d time.Duration) {
 	begun := time.Now()
 	c.SetReadDeadline(begun.Add(d))
-	total, ahead := 0, time.Duration(0) // of the rate
+	total, ahead := 0, time.Duration(0) // ahead of the rate
 	var err error
 	step := func() bool {
 		buf := GetBuffer()
@@ -68,7 +69,8 @@ func (c *Conn) discard(d time.Duration) {
 			n, err = c.Read(buf[:])
 			total += n
 			took := time.Since(begun)
-			if ahead = time.Duration(float64(total)/discardRate*float64(time.Second)) - took; took >= d { // a read that need not wait looks at no deadline
+			// Compare with d here: a read that need not wait checks no deadline.
+			if ahead = time.Duration(float64(total)/discardRate*float64(time.Second)) - took; took >= d {
 				return true
 			}
 		}
@@ -83,11 +85,11 @@ func (c *Conn) discard(d time.Duration) {
 	}
 }
 
-// nap is by how much a client has to be ahead of discardRate to be slowed down.
+// nap is how far a client must be ahead of discardRate before weir slows it down.
 const nap = 10 * time.Millisecond
 
-// Abort makes the coming Close send a reset, so that the other end cannot take
-// a cut stream for a whole one.
+// Abort makes the next Close send a reset, so that the other end cannot take an
+// incomplete stream for a complete one.
 func (c *Conn) Abort() {
 	if c.tcp {
 		c.Control(func(fd uintptr) {
@@ -96,12 +98,12 @@ func (c *Conn) Abort() {
 	}
 }
 
-// Cut ends every wait of the connection, and of the one linked to it, with
-// ErrCut. Anyone may call it; the owner notices and closes.
+// Cut ends every wait of the connection, and of the linked one, with ErrCut. Any
+// goroutine may call it. The owner notices the cut and closes the connection.
 func (c *Conn) Cut() {
 	c.cut.Store(true)
 	c.mu.Lock()
-	defer c.mu.Unlock() // after Link(nil) the other may be somebody else's
+	defer c.mu.Unlock() // held for Cut of link: after Link(nil) the other may have a new owner
 	if c.polled.Load() {
 		c.sock.SetDeadline(longAgo)
 	}
@@ -114,14 +116,15 @@ func (c *Conn) Cut() {
 // WasCut reports whether Cut was called.
 func (c *Conn) WasCut() bool { return c.cut.Load() }
 
-// Linked is what a connection's Cut can end as well: another connection, or a
-// part of one.
+// Linked is an object that Cut of a connection also ends: another connection, or a part
+// of one.
 type Linked interface {
 	Cut()
 	WasCut() bool
 }
 
-// Link makes Cut end the waits of other as well; nil undoes it. The owner of both calls it.
+// Link makes Cut also end the waits of other; nil undoes it. The owner of both
+// connections calls it.
 func (c *Conn) Link(other Linked) {
 	c.mu.Lock()
 	c.link = other

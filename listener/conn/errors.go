@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// ErrCut is what a wait ends in after Cut.
+// ErrCut is the error of a wait after Cut.
 var ErrCut = errors.New("weir aborted the connection")
 
-// ErrWouldBlock is what Read returns inside Await when nothing is there. It is
-// a bare net.Error whose Temporary is true: crypto/tls goes on after such an
-// error and makes every other one final.
+// ErrWouldBlock is the error of Read inside Await if no bytes are there. It is an
+// unwrapped net.Error whose Temporary is true: crypto/tls can continue after such an
+// error, and makes every other error permanent.
 var ErrWouldBlock error = wouldBlock{}
 
-// ErrInterrupted is what Read returns after Interrupt. crypto/tls survives it.
+// ErrInterrupted is the error of Read after Interrupt. crypto/tls can continue after it.
 var ErrInterrupted error = interrupted{}
 
 type interrupted struct{ wouldBlock }
@@ -31,9 +31,9 @@ func (wouldBlock) Error() string   { return "no bytes have arrived yet" }
 func (wouldBlock) Timeout() bool   { return false }
 func (wouldBlock) Temporary() bool { return true }
 
-// Routine reports whether err is an ordinary ending of a connection: the other
-// side closed or reset it, went away, or was silent until a deadline. Such an
-// ending is counted, never logged as an error.
+// Routine reports whether err is an ordinary end of a connection: the other side closed
+// or reset it, disappeared, or sent nothing until a deadline. weir counts such an end,
+// and never logs it as an error.
 func Routine(err error) bool {
 	return err == nil ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
@@ -44,7 +44,7 @@ func Routine(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, ErrCut)
 }
 
-// explained is an error in other words than its cause has.
+// explained is an error whose text differs from the text of its cause.
 type explained struct {
 	text  string
 	cause error
@@ -60,8 +60,8 @@ func Explain(cause error, format string, args ...any) error {
 	return &explained{fmt.Sprintf(format, args...), cause}
 }
 
-// TimedOut reports whether a deadline of weir's own ended the wait, one of the
-// connection or of a context.
+// TimedOut reports whether a deadline that weir set, on the connection or a context,
+// ended the wait.
 func TimedOut(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -4,8 +4,8 @@ package conn
 
 import "syscall"
 
-// readFD and writeFD are one system call on a non-blocking socket, repeated
-// only when a signal interrupted it. n is never negative.
+// readFD and writeFD are one system call on a non-blocking socket. They repeat the call
+// only if a signal interrupted it. n is never negative.
 
 func readFD(fd int, p []byte) (int, error) {
 	for {
@@ -27,5 +27,5 @@ func writeFD(fd int, p []byte) (int, error) {
 
 func closeFD(fd int) error { return syscall.Close(fd) }
 
-// duplicate is never called where nothing is parked.
+// duplicate is never called on systems without a lot.
 func duplicate(int) int { return -1 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// Lot is where connections of the process wait that are bare or parked; nil
-// where the system has no such place, and all wait in the runtime's poller.
+// Lot returns the set in which bare and parked connections of the process wait. It is nil
+// if the system has no such set; all connections then wait in the runtime's poller.
 func Lot() *park.Set { return lot() }
 
 var lot = sync.OnceValue(func() *park.Set {
@@ -29,8 +29,8 @@ func (s sleeper) Wake(why park.Reason) { s <- why }
 
 var sleepers = sync.Pool{New: func() any { return make(sleeper, 1) }}
 
-// sleep waits in the lot until something is there to read. The goroutine stays,
-// for as long as Linger at least.
+// sleep waits in the lot until there is something to read, or until the read deadline.
+// The goroutine stays. With mayRest, sleep waits at most for Linger.
 func (c *Conn) sleep() error {
 	s := sleepers.Get().(sleeper)
 	defer sleepers.Put(s)
@@ -41,7 +41,7 @@ func (c *Conn) sleep() error {
 		}
 	}
 	if !c.parkFD(s, until) {
-		return nil // the poller can do it, too
+		return nil // the poller can wait, too
 	}
 	why := <-s
 	switch {
@@ -51,22 +51,22 @@ func (c *Conn) sleep() error {
 		if c.mayRest() {
 			return ErrQuiet
 		}
-		return nil // the poller is the better place for a longer wait
+		return nil // the poller is better for a longer wait
 	case why == park.Late, !c.readWant.IsZero() && !time.Now().Before(c.readWant):
-		return os.ErrDeadlineExceeded // also for bytes that came before the lot noticed: late is late
+		return os.ErrDeadlineExceeded // even if bytes came before the lot noticed the deadline
 	}
 	return nil
 }
 
-// Park lets go of the caller's goroutine: w.Wake is called, once, when something
-// is there to read, an end or an error, at the deadline (zero: none), or when
-// somebody calls Cut. From then on the connection is w's, until Park returned
-// too: the caller touches it no more. Where Park returns false nothing has
-// happened, and the connection has to be awaited.
+// Park releases the caller's goroutine. The lot calls w.Wake once: when there is
+// something to read, an end of stream or an error, at the deadline (zero: none), or when
+// a goroutine calls Cut or Interrupt. After Park, the waiter owns the connection, even if
+// Wake runs before Park returns: the caller must not touch the connection any more. If
+// Park returns false, nothing has happened, and the caller has to use Await.
 //
-// What the wait is for is asked of the kernel anew: nothing that came before is
-// missed, not even an end of stream behind bytes that were read. What was
-// peeked at, or lies in a tls.Conn, it does not know of.
+// Park asks the kernel again for the events of the wait. It misses no earlier event, not
+// even an end of stream behind bytes that were read. It does not know of bytes that were
+// peeked or that a tls.Conn holds.
 func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 	if !c.CanPark() {
 		return false
@@ -79,10 +79,10 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 	return c.parkFD(w, deadline)
 }
 
-// Woken is how a wait ended that Wake was told of: nil where there may be
-// something to read, or Interrupt was called, else as Await returns it. What came
-// before the lot was told of it is no reason to end: a connection that is closed
-// over unread bytes is reset, and they may be a request.
+// Woken returns how the wait ended that Wake reported. It returns nil if there may be
+// something to read, or after Interrupt, else the error that Await would return. If bytes
+// came before the lot noticed the deadline, the wait has not failed: they may be a
+// request, and the kernel resets a connection that weir closes while bytes are unread.
 func (c *Conn) Woken(why park.Reason) error {
 	switch {
 	case c.cut.Load():
@@ -103,7 +103,8 @@ func (c *Conn) hasUnread() (yes bool) {
 	return yes
 }
 
-// CanPark reports whether Park can work for the connection: it has a descriptor, and the system a lot.
+// CanPark reports whether Park can work: the connection has a descriptor, and the system
+// has a lot.
 func (c *Conn) CanPark() bool {
 	return lot() != nil && (!c.polled.Load() || c.raw != nil)
 }
@@ -116,21 +117,21 @@ func (c *Conn) parkFD(w park.Waiter, deadline time.Time) bool {
 		c.inLot = again
 		return false
 	}
-	if c.cut.Load() || c.interrupted.Load() { // and it came too early to see the token
+	if c.cut.Load() || c.interrupted.Load() { // Cut or Interrupt came before the token was stored
 		c.unpark()
 	}
 	return true
 }
 
-// unpark ends the wait in the lot. Anyone may call it.
+// unpark ends the wait in the lot. Any goroutine may call it.
 func (c *Conn) unpark() {
 	if t := c.parked.Load(); t != 0 {
 		lot().End(park.Token(t))
 	}
 }
 
-// Parked reports whether the connection is parked now: it waits, and no goroutine
-// for it. Anyone may call it.
+// Parked reports whether the connection is parked now: it waits, and no goroutine waits
+// for it. Any goroutine may call it.
 func (c *Conn) Parked() bool {
 	t := c.parked.Load()
 	if t == 0 {
@@ -141,15 +142,15 @@ func (c *Conn) Parked() bool {
 	return w != nil && !asleep
 }
 
-// Unpark takes the connection back from its Waiter, and returns true. Where it
-// returns false the wait has ended already, and it is the Waiter's.
+// Unpark takes the connection back from its Waiter, and returns true. If it returns
+// false, the wait has already ended, and the Waiter owns the connection.
 func (c *Conn) Unpark() bool {
 	t := c.parked.Load()
 	return t != 0 && lot().Cancel(park.Token(t))
 }
 
-// poll makes a bare connection known to the runtime's poller, before its owner
-// has to wait there for the first time.
+// poll registers a bare connection with the runtime's poller, before its owner has to
+// wait there for the first time.
 func (c *Conn) poll() {
 	if c.polled.Load() {
 		return
@@ -161,8 +162,8 @@ func (c *Conn) poll() {
 	}
 }
 
-// leaveLot takes a connection out of the set that is going to wait in the
-// poller: two that look after a socket cost more than one.
+// leaveLot removes a connection from the lot before it waits in the poller: a socket in
+// both sets costs more than in one.
 func (c *Conn) leaveLot() {
 	if c.inLot {
 		c.inLot = false
@@ -181,7 +182,7 @@ func (c *Conn) join() {
 	c.sock = f
 	c.raw, _ = f.SyscallConn()
 	c.polled.Store(true)
-	switch { // who asked before there was a sock relies on us
+	switch { // Cut and Interrupt could not set a deadline before sock existed
 	case c.cut.Load():
 		f.SetDeadline(longAgo)
 	case c.interrupted.Load():
@@ -192,10 +193,10 @@ func (c *Conn) join() {
 // Polled reports whether the runtime's poller knows the connection.
 func (c *Conn) Polled() bool { return c.polled.Load() }
 
-// Shed makes a connection bare again: what the runtime keeps for it is as much
-// as a parked connection's whole state. Its descriptor gets another number. Only
-// the owner may call it, while nobody reads, writes or waits. Where that cannot
-// be done, as descriptors are short, all stays as it was.
+// Shed makes a connection bare again. It frees the state that the runtime keeps for the
+// connection, which needs as much memory as all the rest of a parked connection. The
+// descriptor gets another number. Only the owner may call Shed, while no goroutine reads,
+// writes or waits. If Shed cannot get a descriptor, it changes nothing.
 func (c *Conn) Shed() {
 	if !c.polled.Load() || c.raw == nil {
 		return
@@ -203,7 +204,7 @@ func (c *Conn) Shed() {
 	fd := -1
 	c.raw.Control(func(old uintptr) {
 		if fd = duplicate(int(old)); fd >= 0 && c.inLot {
-			lot().Forget(int(old)) // closing it would not: the socket lives on
+			lot().Forget(int(old)) // closing old does not remove it: the socket stays open
 		}
 	})
 	if fd < 0 {
@@ -219,13 +220,13 @@ func (c *Conn) Shed() {
 	c.onReady, c.receiver, c.sender = nil, nil, nil
 }
 
-// ErrQuiet is what AwaitOrRest and AwaitBusy return where nothing came for a while.
+// ErrQuiet is the error of AwaitOrRest and AwaitBusy if no bytes came for a while.
 var ErrQuiet = errors.New("the connection is quiet")
 
-// AwaitBusy is Await that ends with ErrQuiet as soon as the connection may as
-// well be parked: if it is bare, as soon as nothing is there, unless it had to
-// wait often of late; else after Linger without bytes. It is for duplex
-// connections without a read deadline that Park works for.
+// AwaitBusy is Await, but it ends with ErrQuiet as soon as the connection may be parked.
+// A bare connection may be parked as soon as no bytes are there, unless it had to wait
+// often in the last second (Linger). Other connections may be parked after Linger without
+// bytes. AwaitBusy is for duplex connections without a read deadline, if CanPark is true.
 func (c *Conn) AwaitBusy(step func() bool) error {
 	if !c.polled.Load() {
 		switch {
@@ -246,15 +247,15 @@ func (c *Conn) AwaitBusy(step func() bool) error {
 	return c.readError(err)
 }
 
-// watchEnd makes the lot tell when the stream has come to its end, while the
-// connection waits in the poller. The poller reports an end that comes along
-// with the last bytes together with them, and so a read that took all bytes
-// would have to ask again each time. This way it costs nothing until the end.
+// watchEnd makes the lot report the end of the stream while the connection waits in the
+// poller. If the end arrives with the last bytes, the poller reports both as one event. A
+// read that took all bytes would then have to ask the kernel again each time. The watch
+// costs nothing until the end.
 func (c *Conn) watchEnd() {
 	again := c.inLot
 	c.inLot, c.watched = true, true
 	if lot().Watch(c.fd, again, (*ending)(c), &c.watch) != nil {
-		c.inLot, c.watched = again, false // the receiver asks, then
+		c.inLot, c.watched = again, false // then the receiver asks the kernel
 	}
 }
 
@@ -265,10 +266,10 @@ func (c *Conn) unwatch() {
 	}
 }
 
-// ending is a Conn whose end is watched for.
+// ending is a Conn whose end the lot watches for.
 type ending Conn
 
-// Wake makes the wait of the reader look again.
+// Wake makes the reader check its wait again.
 func (e *ending) Wake(why park.Reason) {
 	if why != park.Ready {
 		return
@@ -282,15 +283,15 @@ func (e *ending) Wake(why park.Reason) {
 	}
 }
 
-// endNews says that the stream has come to its end and the reader was not told.
+// endNews reports whether the stream has ended and the reader does not know it yet.
 func (c *Conn) endNews() bool { return c.ended.Load() && !c.endSeen }
 
-// calmWaits is how often within Linger a connection waits in the lot. One
-// that goes on is better off in the poller: there a wait needs neither a system
-// call nor a new goroutine, but joining it costs as much as several of those.
+// calmWaits is how often within Linger a connection waits in the lot. A busier connection
+// costs less in the poller, where a wait needs no system call and no new goroutine. But
+// joining the poller costs as much as several waits in the lot.
 const calmWaits = 4
 
-// restless counts a wait of a bare connection, and says whether they are too many.
+// restless counts a wait of a bare connection, and reports whether there are too many.
 func (c *Conn) restless() bool {
 	now := time.Since(c.Accepted)
 	if now-c.calm > Linger {

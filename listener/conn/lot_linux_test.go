@@ -15,7 +15,7 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// parker is who a connection is parked for.
+// parker is the Waiter of a parked connection.
 type parker chan park.Reason
 
 func (p parker) Wake(why park.Reason) { p <- why }
@@ -41,7 +41,7 @@ func parkConn(t *testing.T, c *Conn, deadline time.Time) parker {
 	return p
 }
 
-// shed is a pair whose connection was in the poller, and left it.
+// shed is a pair whose connection was in the poller and has left it.
 func shed(t *testing.T) (*Conn, *net.TCPConn) {
 	c, other := pair(t)
 	go io.WriteString(other, "x")
@@ -53,7 +53,7 @@ func shed(t *testing.T) (*Conn, *net.TCPConn) {
 	return c, other
 }
 
-// eachState runs f with a connection in every state that one can be parked in.
+// eachState runs f with a connection in every state in which it can be parked.
 func eachState(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "shed": shed} {
 		for _, duplex := range []bool{false, true} {
@@ -76,7 +76,7 @@ func TestParkEnds(t *testing.T) {
 				p := parkConn(t, c, time.Now().Add(deadline))
 				act(c, other)
 				p.want(t, want)
-				c.Cut() // of one that nobody waits for
+				c.Cut() // on a connection that no goroutine waits for
 				if len(p) != 0 {
 					t.Error("woken twice")
 				}
@@ -114,7 +114,8 @@ func TestUnpark(t *testing.T) {
 	})
 }
 
-// Parked, woken, read from and written to, over and over, in the lot and the poller.
+// A connection is parked, woken, read and written many times, in the lot and in the
+// poller.
 func TestParkedConnectionGoesOn(t *testing.T) {
 	eachState(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		for i := range 12 {
@@ -150,7 +151,8 @@ func TestParkedConnectionGoesOn(t *testing.T) {
 	})
 }
 
-// An end that comes along with the last bytes wakes a connection whose bytes were read before.
+// The end of a stream wakes a parked connection, even if it came with bytes that were
+// read before.
 func TestParkFindsHiddenEnd(t *testing.T) {
 	eachState(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		raw, _ := other.SyscallConn()
@@ -191,7 +193,7 @@ func sockets(t *testing.T) (n int) {
 
 func TestShedKeepsNothing(t *testing.T) {
 	c, other := pair(t)
-	c.CanPark() // the lot has descriptors of its own, from whoever asks first
+	c.CanPark() // the first caller opens the lot, which has descriptors of its own
 	before := sockets(t)
 	for range 3 {
 		c.Shed()
@@ -204,7 +206,7 @@ func TestShedKeepsNothing(t *testing.T) {
 		if n := sockets(t); n != before {
 			t.Errorf("%d descriptors, %d before", n, before)
 		}
-		p := parkConn(t, c, time.Time{}) // known to the set by a descriptor that goes
+		p := parkConn(t, c, time.Time{}) // the set knows it by a descriptor that will be closed
 		io.WriteString(other, "y")
 		p.want(t, park.Ready)
 		wantRead(t, c, "y")
@@ -220,7 +222,7 @@ func wantEnd(t *testing.T, r io.Reader) {
 	}
 }
 
-// Cut may come at any moment of what the owner does.
+// Cut may come at any moment of the owner's work.
 func TestCutWhileShedding(t *testing.T) {
 	for range 200 {
 		c, _ := pair(t)
@@ -265,7 +267,7 @@ func TestAwaitBusy(t *testing.T) {
 			}
 		}
 		begun := time.Now()
-		for range calmWaits { // each leaves at once
+		for range calmWaits { // each returns at once
 			wantError(t, c.AwaitBusy(wouldBlock), ErrQuiet)
 			if c.Polled() {
 				t.Fatal("it joined the poller at once")
@@ -277,9 +279,9 @@ func TestAwaitBusy(t *testing.T) {
 			t.Errorf("one that waits often did not linger in the poller (%v)", d)
 		}
 		if !c.Polled() {
-			return // the machine was too slow for it
+			return // the machine was too slow for this test
 		}
-		begun = time.Now() // and once more, as the poller's deadline has passed
+		begun = time.Now() // again, because the poller's deadline has passed
 		steps := 0
 		wantError(t, c.AwaitBusy(func() bool { steps++; return wouldBlock() }), ErrQuiet)
 		if d := time.Since(begun); d < Linger || steps == 0 {
@@ -293,7 +295,7 @@ func TestAwaitBusy(t *testing.T) {
 	})
 }
 
-// A write that has to wait joins the poller while the other side is parked.
+// A write that has to wait joins the poller while the reading side is parked.
 func TestWriteThatWaitsWhileParked(t *testing.T) {
 	c, other := bare(t)
 	c.SetReadDeadline(time.Time{})
@@ -325,7 +327,7 @@ func TestWriteThatWaitsWhileParked(t *testing.T) {
 	}
 }
 
-// Without descriptors to spare, a connection stays in the poller and works.
+// If there is no spare descriptor, a connection stays in the poller and works.
 func TestShedWithoutDescriptors(t *testing.T) {
 	c, other := pair(t)
 	var was syscall.Rlimit

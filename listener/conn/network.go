@@ -17,8 +17,8 @@ type Prefixes struct {
 	IPv6 uint8 // 0 to 128
 }
 
-// DefaultPrefixes make a network of each IPv4 address, and of each IPv6 /64, which one
-// subscriber has.
+// DefaultPrefixes make each IPv4 address and each IPv6 /64 one network. One subscriber
+// usually has an IPv6 /64.
 var DefaultPrefixes = Prefixes{IPv4: 32, IPv6: 64}
 
 // NetworkOf returns the network of an address. An IPv4 address that is mapped into IPv6

@@ -32,7 +32,7 @@ func TestNetworkOf(t *testing.T) {
 	f("255.255.255.255", Prefixes{IPv4: 1}, "128.0.0.0/1")
 }
 
-// However an address is written, its network has one value; different networks have
+// All spellings of an address have the same network value. Different networks have
 // different values.
 func TestNetworksAreComparable(t *testing.T) {
 	f := func(a, b string, p Prefixes, same bool) {

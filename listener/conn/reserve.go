@@ -36,8 +36,9 @@ func NewReserve(ln net.Listener, most int, spare func() bool) *Reserve {
 }
 
 // Accept returns the next connection. If no descriptor is left, it first waits for a
-// connection. The kernel takes a descriptor before it looks for a connection, so accept
-// fails even if none waits, and Accept would use up the reserve for nothing.
+// connection. The kernel takes a descriptor before it looks for a connection: without
+// this wait, accept would fail although no connection waits, and Accept would use up the
+// reserve for nothing.
 func (r *Reserve) Accept() (net.Conn, error) {
 	for {
 		nc, err := r.Listener.Accept()

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// reader is an owner that reads what comes, a byte at a time, up to a full stop.
+// reader is an owner that reads one byte at a time, up to a full stop.
 type reader struct {
 	c    *Conn
 	got  []byte
@@ -33,7 +33,7 @@ func (r *reader) step() bool {
 	return true
 }
 
-// eachBeginning runs f with a connection in every state that a wait can begin in.
+// eachBeginning runs f with a connection in every state in which a wait can begin.
 func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "shed": shed} {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +43,8 @@ func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 	}
 }
 
-// A wait ends as quiet once nothing came for Linger, not before, and what comes
-// behind that is found by the one who parks it.
+// A wait ends with ErrQuiet after Linger without bytes, and not earlier. The waiter that
+// is parked next finds the bytes that arrive after that.
 func TestAwaitOrRest(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		io.WriteString(other, "abc")
@@ -67,7 +67,7 @@ func TestAwaitOrRest(t *testing.T) {
 	})
 }
 
-// A connection whose time is over is not given up over bytes that have come.
+// Woken does not end a connection at its deadline if bytes have arrived.
 func TestWokenLate(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded)
@@ -82,13 +82,13 @@ func TestWokenLate(t *testing.T) {
 		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded)
 		other.Close()
 		wantError(t, c.Await(func() bool { _, r.err = c.Read(make([]byte, 1)); return r.err != ErrWouldBlock }), nil)
-		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded) // an end is no bytes
+		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded) // an end of stream counts as no bytes
 		c.Cut()
 		wantError(t, c.Woken(park.Late), ErrCut)
 	})
 }
 
-// The read deadline comes first where it is nearer than Linger, or nobody may rest.
+// The read deadline comes first if it is nearer than Linger, or if mayRest returns false.
 func TestAwaitOrRestDeadline(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		r := reader{c: c}
@@ -105,8 +105,8 @@ func TestAwaitOrRestDeadline(t *testing.T) {
 	})
 }
 
-// Who was told no is asked again by Stir, from whatever goroutine and at
-// whatever moment, and where it says no again the wait goes on.
+// If mayRest has returned false, Stir makes the wait ask again, from any goroutine and at
+// any moment. If mayRest returns false again, the wait continues.
 func TestStir(t *testing.T) {
 	c, other := pair(t)
 	c.Split()
@@ -117,7 +117,7 @@ func TestStir(t *testing.T) {
 	go func() { ended <- c.AwaitOrRest(r.step, func() bool { return <-answers }) }()
 	answers <- false
 	for _, answer := range []bool{false, false, false, true} {
-		for asked := false; !asked; { // one Stir may be too early: before the wait has settled
+		for asked := false; !asked; { // one Stir may come before the wait has settled
 			c.Stir()
 			select {
 			case answers <- answer:
@@ -128,7 +128,7 @@ func TestStir(t *testing.T) {
 	}
 	wantError(t, <-ended, ErrQuiet)
 
-	c.Stir() // nobody waits
+	c.Stir() // no goroutine waits
 	io.WriteString(other, "x.")
 	wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), nil)
 	if string(r.got) != "x" {
@@ -136,8 +136,7 @@ func TestStir(t *testing.T) {
 	}
 }
 
-// Stirring, bytes and the beginnings of waits at the same time lose neither a
-// byte nor the end of a wait.
+// Stir, bytes and new waits at the same time lose no byte, and no end of a wait.
 func TestStirStorm(t *testing.T) {
 	c, other := pair(t)
 	c.Split()
@@ -149,7 +148,7 @@ func TestStirStorm(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				c.settled.Store(true) // as if the reader had just been told no
+				c.settled.Store(true) // as if mayRest had just returned false
 				c.Stir()
 			}
 		}
@@ -179,7 +178,7 @@ func TestStirStorm(t *testing.T) {
 	<-stopped
 }
 
-// Interrupt wakes what is parked, also where it comes first.
+// Interrupt wakes a parked connection, even if it is called before Park.
 func TestInterruptParked(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, _ *net.TCPConn) {
 		p := parkConn(t, c, time.Time{})
@@ -195,7 +194,7 @@ func TestInterruptParked(t *testing.T) {
 	})
 }
 
-// A goroutine that sleeps in the lot is no parked connection.
+// A connection whose goroutine sleeps in the lot is not parked.
 func TestParkedIsWithoutGoroutine(t *testing.T) {
 	c, other := bare(t)
 	woken := make(chan error, 1)

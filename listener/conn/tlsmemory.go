@@ -7,13 +7,13 @@ import (
 	"unsafe"
 )
 
-// A tls.Conn keeps the buffers of its largest record and its largest handshake
-// message for as long as it lasts, and offers no way to give them back: some 30
-// KiB of a connection that received records of full size. This file reaches for
-// them where they are empty. It is the only one that knows what a tls.Conn is
-// made of, and where that is not as expected it does nothing (the test fails).
+// A tls.Conn keeps the buffers of its largest record and its largest handshake message
+// until it is closed, and has no method to release them: about 30 KiB for a connection
+// that received records of full size. This file releases empty buffers. It is the only
+// file that depends on the fields of a tls.Conn. If the fields are not as expected, it
+// does nothing, and its test fails.
 
-// tlsBuffers are the offsets in a tls.Conn of what only its reading side uses.
+// tlsBuffers are the offsets of the fields of a tls.Conn that only its reading side uses.
 var tlsBuffers = findTLSBuffers(reflect.TypeFor[tls.Conn]())
 
 type tlsOffsets struct {
@@ -31,9 +31,9 @@ func findTLSBuffers(of reflect.Type) (o tlsOffsets) {
 	return o
 }
 
-// ReleaseTLS gives back the memory that c keeps for reading and has nothing in.
-// The caller is its reader, and not within Read. A session goes on as if nothing
-// had happened; the next record makes new buffers.
+// ReleaseTLS releases the empty buffers that c keeps for reading. Only the reader of c
+// may call it, and not within Read. The session continues unchanged; the next record
+// allocates new buffers.
 func ReleaseTLS(c *tls.Conn) {
 	if !tlsBuffers.known {
 		return

@@ -17,9 +17,9 @@ import (
 	"unsafe"
 )
 
-// TestTLSFields fails when a tls.Conn is not what ReleaseTLS takes it for: a new
-// version of Go may have renamed its fields. Look at crypto/tls/conn.go, at who
-// uses them, and then at tlsmemory.go.
+// TestTLSFields fails if a tls.Conn is not as ReleaseTLS expects: a new version of Go may
+// have renamed its fields. Look in crypto/tls/conn.go which code uses them, and then
+// change tlsmemory.go.
 func TestTLSFields(t *testing.T) {
 	if !tlsBuffers.known {
 		t.Fatal("a tls.Conn has no longer rawInput, hand (bytes.Buffer) and input (bytes.Reader)")
@@ -52,7 +52,7 @@ func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.C
 	return server, client, other
 }
 
-// held is how much memory a session keeps for reading.
+// held returns how much memory a session keeps for reading.
 func held(c *tls.Conn) int {
 	raw := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.raw))
 	hand := (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(c), tlsBuffers.hand))
@@ -74,7 +74,7 @@ func TestReleaseTLS(t *testing.T) {
 			rand.Read(message)
 			go client.Write(message)
 			got := make([]byte, len(message))
-			for n := 0; n < len(got); { // wherever it stands, nothing is lost
+			for n := 0; n < len(got); { // nothing is lost at any position
 				ReleaseTLS(server)
 				m, err := server.Read(got[n:min(n+700, len(got))])
 				if err != nil {
@@ -100,7 +100,7 @@ func TestReleaseTLS(t *testing.T) {
 	}
 }
 
-// What has come of a record stays, and is completed.
+// ReleaseTLS keeps a record that has arrived in part; the record is completed later.
 func TestReleaseTLSWithinARecord(t *testing.T) {
 	server, client, wire := tlsPair(t, tls.VersionTLS13)
 	record := capture(t, client, "half and half")
@@ -111,7 +111,7 @@ func TestReleaseTLSWithinARecord(t *testing.T) {
 		err := inner.Await(func() bool {
 			var err error
 			n, err = server.Read(b)
-			return err == nil || err == ErrWouldBlock // after it looked
+			return err == nil || err == ErrWouldBlock // after the read
 		})
 		return string(b[:n]), err
 	}
@@ -134,7 +134,7 @@ func TestReleaseTLSWithinARecord(t *testing.T) {
 	}
 }
 
-// capture is the record that client makes of text, without sending it.
+// capture returns the record that client makes of text, without sending it.
 func capture(t *testing.T, client *tls.Conn, text string) []byte {
 	t.Helper()
 	f, ok := reflect.TypeFor[tls.Conn]().FieldByName("conn")

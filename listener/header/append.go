@@ -10,17 +10,17 @@ import (
 	"github.com/pires/go-proxyproto/tlvparse"
 )
 
-// Options are what is a matter of taste in a header to send.
+// Options are choices for a header that weir sends.
 type Options struct {
 	// Checksum adds a CRC32C to a v2 header.
 	Checksum bool
 }
 
-// Append appends the header that says h, in version 1 or else 2, to dst.
-// h.Version is not looked at. Where h is local, or its addresses are not both
-// IPv4 or both IPv6, it appends LOCAL or UNKNOWN without TLVs. Of the TLVs,
-// authority, ALPN, unique id and SSL are sent on (v2 alone carries them), and
-// one that would make the header longer than MaxSize is left out.
+// Append appends h to dst, in version 1 if version is 1, else in version 2. It ignores
+// h.Version. If h is local, or its addresses are not both IPv4 or both IPv6, it appends
+// LOCAL or UNKNOWN without TLVs. A v2 header also contains the TLVs authority, ALPN,
+// unique id and SSL of h. Append omits a TLV that would make the header longer than
+// MaxSize.
 func Append(dst []byte, version int, h *Header, o Options) []byte {
 	source, destination := unmap(h.Source), unmap(h.Destination)
 	local := h.Local || !source.IsValid() || !destination.IsValid() ||
@@ -101,7 +101,7 @@ func (t *TLVs) append(dst []byte, start int) []byte {
 	return dst
 }
 
-// appendTLV appends a TLV that is not empty and that ends before limit.
+// appendTLV appends a TLV, unless it is empty or would end after limit.
 func appendTLV[V string | []byte](dst []byte, limit int, kind proxyproto.PP2Type, value V) []byte {
 	if len(value) == 0 || len(dst)+3+len(value) > limit {
 		return dst

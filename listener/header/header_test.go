@@ -16,8 +16,8 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// nlbProbe is the header of a health check by an AWS network load balancer:
-// LOCAL over IPv4 with TLVs where the addresses would be.
+// nlbProbe is the header of a health check by an AWS network load balancer: LOCAL over
+// IPv4, with TLVs at the place of the addresses.
 var nlbProbe = unhex("0d0a0d0a000d0a515549540a" + "20110054" + "030004bce5951f" + "04004a" + strings.Repeat("00", 74))
 
 func unhex(s string) []byte {
@@ -61,7 +61,7 @@ func proxied4(payload ...[]byte) []byte {
 	return v2(0x21, 0x11, append([][]byte{block4}, payload...)...)
 }
 
-// accepted are headers and what they say.
+// accepted are headers and their content.
 var accepted = []struct {
 	name  string
 	bytes []byte
@@ -207,7 +207,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// checkFraming wants every proper prefix of the header b to ask for more, and bytes after it to be left alone.
+// checkFraming checks that Scan asks for more bytes after every proper prefix of the
+// header b, and ignores bytes after it.
 func checkFraming(t *testing.T, b []byte) {
 	t.Helper()
 	for i := range b {
@@ -239,8 +240,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A header that breaks the specification in its first bytes is known as such
-// before the rest is there.
+// Scan reports a header that breaks the specification in its first bytes before the rest
+// has arrived.
 func TestScanIsEarly(t *testing.T) {
 	f := func(b string, want error) {
 		t.Helper()
@@ -286,7 +287,7 @@ func TestAppend(t *testing.T) {
 	f(2, Header{Local: true}, Options{Checksum: true}, sealed(v2(0x20, 0, emptyCRC)))
 	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{Authority: "a.example", ALPN: "http/1.1", Netns: "not sent on"}},
 		Options{Checksum: true}, sealed(proxied4(ext(2, "a.example"), ext(1, "http/1.1"), emptyCRC)))
-	// What does not fit is left out.
+	// Append omits TLVs that do not fit.
 	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{Authority: strings.Repeat("a", MaxSize), ALPN: "h2", UniqueID: make([]byte, 129)}},
 		plain, proxied4(ext(1, "h2")))
 	f(2, Header{Source: source4, Destination: destination4, TLVs: TLVs{SSL: &SSL{TLS: true, ClientCert: true, Verified: true, CommonName: "a", Certificate: make([]byte, MaxSize)}}},
@@ -320,7 +321,8 @@ func checkRoundTrip(t *testing.T, h Header, version int) {
 	}
 }
 
-// carried is what of h a header of the version that Append makes can say.
+// carried returns the part of h that a header of this version, made by Append, can
+// contain.
 func carried(h Header, version int) Header {
 	if h.Local || h.Source.Addr().Is4() != h.Destination.Addr().Is4() {
 		return Header{Version: version, Local: true}
@@ -374,8 +376,9 @@ func noEmpty(b []byte) []byte {
 	return b
 }
 
-// agreesWithLibrary wants go-proxyproto to take the same bytes for the same header,
-// except where it refuses what the specification lets a receiver choose.
+// agreesWithLibrary checks that go-proxyproto reads the same header from the same bytes.
+// The exceptions are headers that it refuses although the specification lets a receiver
+// choose.
 func agreesWithLibrary(t *testing.T, b []byte, h Header) {
 	t.Helper()
 	r := bufio.NewReader(bytes.NewReader(append(bytes.Clone(b), "rest"...)))

@@ -13,13 +13,13 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Parse reads one whole header, framed by Scan. IPv4 addresses mapped into
-// IPv6 are unmapped. It keeps nothing of b. Errors wrap ErrMalformed or are ErrChecksum.
+// Parse reads one whole header that Scan has framed. It unmaps IPv4 addresses that are
+// mapped into IPv6. It does not keep b. Errors wrap ErrMalformed or are ErrChecksum.
 //
-// A LOCAL or UNKNOWN header yields neither addresses nor TLVs: what follows the
-// fixed part of a LOCAL header need not have the form its family announces
-// (health probes of AWS load balancers carry TLVs without an address block), so
-// nothing but a checksum is looked for in it. PROXY without a family is treated alike.
+// A LOCAL or UNKNOWN header yields no addresses and no TLVs. The bytes after the fixed
+// part of a LOCAL header need not have the form that its family announces: health checks
+// of AWS load balancers carry TLVs without an address block. Therefore Parse only looks
+// for a checksum in them. A PROXY header without a family is treated in the same way.
 func Parse(b []byte) (Header, error) {
 	n, err := Scan(b)
 	if err != nil {
@@ -59,20 +59,20 @@ func parseV2(b []byte) (h Header, err error) {
 		return h, err
 	}
 	if family == familyUnix {
-		h.Local = true // a socket's path is no address that anything here could use
+		h.Local = true // weir cannot use the path of a socket as an address
 	} else if err := h.readAddresses(b); err != nil {
 		return h, err
 	}
 	return h, h.TLVs.read(tlvs)
 }
 
-// reader is what go-proxyproto wants to read from.
+// reader is the input of go-proxyproto.
 type reader struct {
 	bytes  bytes.Reader
 	buffer *bufio.Reader
 }
 
-// go-proxyproto needs a v1 line in one read, so the buffer holds the longest.
+// go-proxyproto needs a v1 line in one read, so the buffer can hold the longest line.
 var readers = sync.Pool{New: func() any { return &reader{buffer: bufio.NewReaderSize(nil, 128)} }}
 
 // readAddresses lets go-proxyproto read the addresses of b, a header of TCP over IPv4 or IPv6.

@@ -7,27 +7,29 @@ import (
 	"fmt"
 )
 
-// MaxSize is the length in bytes of the longest header that is accepted or written.
+// MaxSize is the length in bytes of the longest header that weir accepts or writes.
 const MaxSize = 4096
 
 const (
 	signatureV1 = "PROXY "
 	signatureV2 = "\r\n\r\n\x00\r\nQUIT\n"
 
-	// maxV1 is the longest v1 line, its CRLF included (section 2.1).
+	// maxV1 is the length in bytes of the longest v1 line with its CRLF (section 2.1).
 	maxV1 = 107
-	// fixedV2 is the part of a v2 header that is always there: signature,
+	// fixedV2 is the length in bytes of the part that every v2 header has: signature,
 	// version and command, family and transport, length (section 2.2).
 	fixedV2 = 16
 )
 
-// The errors of Scan and Parse. Those that wrap ErrMalformed say what is wrong.
+// The errors of Scan and Parse. An error that wraps ErrMalformed has a text that names
+// the problem.
 var (
 	// ErrAbsent means that the bytes are not the start of a header.
 	ErrAbsent = errors.New("the bytes are not the start of a PROXY header")
-	// ErrMalformed means that a header was begun and breaks the specification.
+	// ErrMalformed means that the bytes begin like a header, but violate the
+	// specification.
 	ErrMalformed = errors.New("malformed PROXY header")
-	// ErrChecksum means that a v2 header is not the one its CRC32C was made for.
+	// ErrChecksum means that the CRC32C of a v2 header does not match the header.
 	ErrChecksum = errors.New("the CRC32C of the PROXY header does not match")
 )
 
@@ -49,8 +51,8 @@ const (
 	familyUnixDg = 0x32
 )
 
-// addressBlock is the length of a family's addresses and ports; ok is false
-// for bytes that the specification does not define.
+// addressBlock returns the length in bytes of the addresses and ports of a family. ok is
+// false for a byte that the specification does not define.
 func addressBlock(family byte) (length int, ok bool) {
 	switch family {
 	case familyUnspec:
@@ -65,10 +67,10 @@ func addressBlock(family byte) (length int, ok bool) {
 	return 0, false
 }
 
-// Scan looks at the first bytes of a stream. With n above 0, b[:n] is one whole
-// framed header, for Parse. With neither n nor an error, b may yet become one:
-// more bytes are needed. ErrAbsent means that b is not the start of a header;
-// other errors wrap ErrMalformed.
+// Scan checks the first bytes of a stream. If n is above 0, b[:n] is one whole framed
+// header, for Parse. If n is 0 without an error, b may become a header: more bytes are
+// needed. ErrAbsent means that b is not the start of a header. Other errors wrap
+// ErrMalformed.
 func Scan(b []byte) (n int, err error) {
 	switch {
 	case agree(b, signatureV1):
@@ -79,8 +81,8 @@ func Scan(b []byte) (n int, err error) {
 	return 0, ErrAbsent
 }
 
-// Began is the version that b, of which Scan did not say ErrAbsent, is the
-// beginning of; 0 where nothing came yet.
+// Began returns the version of the header that begins with b, or 0 if b is empty. Scan
+// must not have returned ErrAbsent for b.
 func Began(b []byte) int {
 	switch {
 	case len(b) == 0:
@@ -91,13 +93,14 @@ func Began(b []byte) int {
 	return 2
 }
 
-// agree reports whether b and s are the same as far as both go.
+// agree reports whether b and s have equal bytes up to the length of the shorter one.
 func agree(b []byte, s string) bool {
 	n := min(len(b), len(s))
 	return string(b[:n]) == s[:n]
 }
 
-// scanV1 finds the end of the line and the words it may begin with; Parse reads the rest.
+// scanV1 finds the end of the line, and checks the words at its beginning. Parse reads
+// the rest.
 func scanV1(b []byte) (int, error) {
 	line := b[:min(len(b), maxV1)]
 	rest := line[min(len(line), len(signatureV1)):]
@@ -119,7 +122,7 @@ func scanV1(b []byte) (int, error) {
 	return 0, nil
 }
 
-// scanV2 checks the fixed part byte by byte, as early as each byte is there.
+// scanV2 checks each byte of the fixed part as soon as it has arrived.
 func scanV2(b []byte) (int, error) {
 	if len(b) <= 12 {
 		return 0, nil

@@ -9,17 +9,17 @@ import (
 	"github.com/pires/go-proxyproto/tlvparse"
 )
 
-// maxUniqueID is section 2.2.5's bound in bytes.
+// maxUniqueID is the limit of section 2.2.5, in bytes.
 const maxUniqueID = 128
 
-// tlv is one extension; its value is a part of the header's bytes.
+// tlv is one extension. Its value is a part of the bytes of the header.
 type tlv struct {
 	kind  proxyproto.PP2Type
 	value []byte
-	at    int // where in the header the value begins
+	at    int // offset of the value in the header
 }
 
-// splitTLVs frames b[from:], which has to be TLVs to its end.
+// splitTLVs splits b[from:] into TLVs. They must fill it completely.
 func splitTLVs(b []byte, from int) ([]tlv, error) {
 	if from == len(b) {
 		return nil, nil
@@ -49,8 +49,8 @@ func verify(b []byte, tlvs []tlv) error {
 	return err
 }
 
-// verifyLocal checks the CRC32C of a header whose payload may or may not begin
-// with addresses, wherever one can be found.
+// verifyLocal checks the CRC32C of a header if it finds one. The payload may begin with
+// addresses or not, so it looks in both positions.
 func verifyLocal(b []byte) error {
 	block, _ := addressBlock(b[13])
 	seen := false
@@ -94,7 +94,8 @@ func checksumAmong(tlvs []tlv) (found *tlv, err error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// matches computes the CRC32C of b with the checksum's own four bytes as zeros (section 2.2.3).
+// matches computes the CRC32C of b, with the four bytes of the checksum as zeros (section
+// 2.2.3).
 func matches(b []byte, checksum *tlv) bool {
 	sum := crc32.Checksum(b[:checksum.at], castagnoli)
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
@@ -106,8 +107,8 @@ func duplicate(kind proxyproto.PP2Type) error {
 	return malformed("it has the TLV %#02x twice", byte(kind))
 }
 
-// read takes what weir understands from the list and skips the rest, as the
-// specification wants. A TLV that is understood may be there once.
+// read takes the TLVs that weir understands from the list, and skips the rest, as the
+// specification requires. A TLV that weir understands may occur only once.
 func (t *TLVs) read(list []tlv) (err error) {
 	var seen [256]bool
 	for _, e := range list {
@@ -140,8 +141,8 @@ func (t *TLVs) read(list []tlv) (err error) {
 	return nil
 }
 
-// readVendor reads the clouds' extensions. Their types are anybody's to use
-// (section 2.2.8), so a value of another form is not an error but somebody else's.
+// readVendor reads the extensions of cloud providers. Anyone may use these types (section
+// 2.2.8), so a value in another form is not an error: another vendor made it.
 func (t *TLVs) readVendor(e tlv) bool {
 	one := []proxyproto.TLV{{Type: e.kind, Value: e.value}}
 	switch e.kind {
@@ -168,11 +169,12 @@ func (t *TLVs) readVendor(e tlv) bool {
 	return false
 }
 
-// sslFixed is the length of an SSL TLV before its own TLVs: client and verify (section 2.2.6).
+// sslFixed is the length in bytes of the fields client and verify of an SSL TLV, which
+// come before its own TLVs (section 2.2.6).
 const sslFixed = 5
 
-// readSSL holds the form to be binding but not the texts: a client is not
-// turned away for the character set of its certificate's name.
+// readSSL requires the right form, but accepts any text: weir does not refuse a client
+// because of the character set in the name of its certificate.
 func readSSL(e tlv) (*SSL, error) {
 	if len(e.value) < sslFixed {
 		return nil, malformed("its SSL TLV has only %d bytes", len(e.value))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An error names the wrong part of the line, and does not quote a library's parser.
+// An error names the wrong part of the line, and does not quote the parser of a library.
 func TestWrongAddresses(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()

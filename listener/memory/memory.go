@@ -1,12 +1,11 @@
-// Package memory is the account of the memory that peers make weir hold: header
-// lists, bodies that wait to be passed on, output that waits to be read, and what
-// each exchange takes. Memory is charged to a connection before it is allocated.
+// Package memory is the account of the memory that peers make weir hold: header lists,
+// bodies that weir has not passed on yet, output that the peer has not read yet, and the
+// structures of each exchange. weir charges a connection before it allocates the memory.
 // There are limits for one connection, for the connections of one client network, and for
 // the process.
 //
-// Charges are exact per connection and counted in whole grains above that: a
-// connection takes grains from the process, under a lock, and spends them without
-// one.
+// Charges are exact for each connection. Networks and the process count whole grains: a
+// connection takes grains from the process under a lock, and uses them without a lock.
 package memory
 
 import (
@@ -30,8 +29,8 @@ const (
 	// slack is how many bytes a connection keeps beyond what it uses, so that a busy
 	// connection does not need the lock for each exchange.
 	slack = 128 << 10
-	// least is what every connection may hold while the process is short of memory and the
-	// last reserve is not reached.
+	// least is the number of bytes that every connection may hold while the process is
+	// short of memory, until the reserve is used up.
 	least = 2 * Exchange
 )
 
@@ -116,9 +115,9 @@ func (p *Process) SetLimit(limit int64) {
 	p.limit.Store(limit)
 }
 
-// ceiling returns the limit that the maximum for small holders follows. After the limit was
-// lowered, the account holds more than it may until the largest holders have been closed.
-// Meanwhile that must not keep others out.
+// ceiling returns the limit from which atMost computes the maximum for small holders.
+// After the limit was lowered, the account holds more than the new limit until the
+// largest holders have been closed. Meanwhile small holders must still get memory.
 func (p *Process) ceiling(limit int64) int64 {
 	if p.before > limit && time.Since(p.lowered) < loweredFor {
 		return p.before
@@ -148,7 +147,7 @@ func (p *Process) Ended() int64 { return p.ended.Load() }
 func ofConnection(limit int64) int64 { return min(max(limit/8, 4<<20), 64<<20) }
 func withReserve(limit int64) int64  { return limit + limit/8 }
 func calm(limit int64) int64         { return limit / 8 * 7 }
-func full(limit int64) int64         { return limit / 64 * 63 } // how full the account gets when it refuses charges
+func full(limit int64) int64         { return limit / 64 * 63 } // a refusing account is at least this full
 func atMost(limit int64) int64       { return limit / 2 * 3 }
 
 // Account is the account of one connection. Any number of goroutines may call its methods
@@ -324,9 +323,8 @@ func (p *Process) clientNetworks() int64 {
 	return n
 }
 
-// held returns what the connections hold. It does not count connections that were cut,
-// because they give their memory back soon, but it leaves out at most an eighth of the
-// limit.
+// held returns how much the connections hold. It leaves out connections that were cut,
+// because they give their memory back soon, but at most an eighth of the limit.
 func (p *Process) held() int64 { return p.granted - min(p.doomed, p.limit.Load()/8) }
 
 // give gives a more grains. The caller holds the lock.

@@ -17,7 +17,7 @@ type client struct {
 	account Account
 	took    int
 	cut     atomic.Bool
-	stays   bool // it ignores that it is cut
+	stays   bool // it ignores the cut
 }
 
 func (c *client) Cut() {
@@ -124,8 +124,8 @@ func TestGrains(t *testing.T) {
 	}
 }
 
-// In a shortage, the largest connections of the largest network are closed. Clients that
-// hold little are served, in that network and in others.
+// In a shortage, weir closes the largest connections of the largest network. It serves
+// clients that hold little, in that network and in others.
 func TestLargestHoldersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, newClient := process(t, 64*mib)
@@ -183,8 +183,8 @@ func TestLargestHoldersEnd(t *testing.T) {
 	})
 }
 
-// Connections that hold little are not closed for similar ones of the same network. Once
-// the reserve is used up, new ones are refused, too.
+// weir does not close connections that hold little for similar ones of the same network.
+// When the reserve is used up, weir refuses new ones, too.
 func TestManySmallOfOneNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, newClient := process(t, 16*mib)
@@ -239,8 +239,9 @@ func TestEndedButStillThere(t *testing.T) {
 	})
 }
 
-// If the limit is lowered, as it is when the cgroup's sockets take more, the account holds
-// more than the new limit for some time. Clients that hold little are served all the same.
+// After the limit was lowered, as when the sockets of the cgroup take more memory, the
+// account holds more than the new limit for some time. weir still serves clients that
+// hold little.
 func TestLimitIsLowered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, client := process(t, 64*mib)

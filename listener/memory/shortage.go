@@ -12,12 +12,13 @@ const (
 	// tidyInterval is the shortest time between two collections of unused grains from all
 	// accounts.
 	tidyInterval = 10 * time.Millisecond
-	// lookInterval is how often the account looks at a shortage.
+	// lookInterval is the time between two checks during a shortage.
 	lookInterval = 20 * time.Millisecond
-	// few is what a few exchanges take, in bytes. A connection that holds no more is only
-	// cut if its network holds more than others.
+	// few is the memory that a few exchanges take, in bytes. weir cuts a connection that
+	// holds no more only if its network holds more than others.
 	few = 4 * Exchange
-	// loweredFor is how long the account may take to get from a higher limit to a lower one.
+	// loweredFor is the longest time that the account may need to get from a higher limit
+	// to a lower one.
 	loweredFor = 5 * time.Second
 	// calmTime is how long there must be enough memory until a shortage is over.
 	calmTime = 10 * time.Second
@@ -95,7 +96,8 @@ func (p *Process) allRefused() (n int64) {
 	return n
 }
 
-// largest returns the network that holds most, how much it holds, and what all hold.
+// largest returns the network that holds most, how much it holds, and how much all
+// networks hold.
 func (p *Process) largest() (key netip.Prefix, holds, all int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Neither call can wait, so the scheduler is not told of them.
+// Neither call can wait, so it is made without informing the scheduler.
 
 func epollCtl(epoll, op, fd int, event *unix.EpollEvent) error {
 	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(event)), 0, 0)

@@ -1,33 +1,32 @@
-// Package park is where connections wait that have nothing to say, without a
-// goroutine and at less than the runtime's poller would cost: an epoll set of
-// our own, one-shot, that is itself one descriptor in the runtime's, and a
-// wheel of coarse timers.
+// Package park is the place where idle connections wait without a goroutine, at a lower
+// cost than in the runtime's poller. It has its own one-shot epoll set, which is itself
+// one descriptor in the runtime's poller, and a wheel of coarse timers.
 //
-// Who waits is an object that its owner made anyway, a Waiter. All that a wait
-// takes beside it are 32 bytes here and what the kernel keeps of the descriptor.
+// The Waiter of a wait is an object that the owner of the connection has anyway. In
+// addition a wait needs 32 bytes here, and the state that the kernel keeps for the
+// descriptor.
 package park
 
-// Waiter is what waits: the state of a connection, without its goroutine.
+// Waiter is the object that waits: the state of a connection, without a goroutine.
 type Waiter interface {
-	// Wake is called once, when the wait has ended, by a goroutine of the set or
-	// by who called End. Others wait behind it, so it does no more than start
-	// what follows.
+	// Wake is called once, when the wait has ended, by a goroutine of the set or by the
+	// caller of End. Other waiters have to wait for its return, so it must only start the
+	// next work.
 	Wake(why Reason)
 }
 
-// Reason says why a wait ended.
+// Reason is the reason why a wait ended.
 type Reason uint8
 
 // The reasons.
 const (
-	Ready  Reason = iota // bytes, an end of stream or an error are there
+	Ready  Reason = iota // there are bytes, an end of stream or an error
 	Late                 // the deadline has passed
-	Called               // somebody called End
+	Called               // End was called
 )
 
-// Token names one wait; zero names none. It says nothing any more once the
-// wait has ended, even if its place and the descriptor's number belong to
-// another one.
+// Token names one wait; zero names none. After the wait has ended, the token is not valid
+// any more, even if another wait uses its place and the number of its descriptor.
 type Token uint64
 
 func token(place, generation int32) Token {

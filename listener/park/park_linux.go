@@ -11,40 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set is a set of waits. Its methods may be called by anyone.
+// Set is a set of waits. Any goroutine may call its methods.
 type Set struct {
 	epoll int
 	raw   syscall.RawConn
 
-	mu     sync.Mutex // a wait begins and ends under it, the system call included
+	mu     sync.Mutex // held while a wait begins or ends, also during the system call
 	places []*[chunk]place
-	free   int32 // the first of the free places, linked by next; none: no
+	free   int32 // the first free place; next links the free places; none: no free place
 	used   int
 	wheel  wheel
 }
 
 // place is one wait, or free.
 type place struct {
-	waiter     Waiter // nil: nobody waits here
+	waiter     Waiter // nil: the place is free
 	generation int32
-	next, prev int32 // in the wheel's slot, or the list of free places
+	next, prev int32 // in the slot of the wheel, or in the list of free places
 	due        tick  // zero: no deadline
 }
 
-// chunk is how many places are made at once. They never move, so that a set
-// that grows copies nothing.
+// chunk is the number of places that are allocated together. Places never move, so a
+// growing set copies nothing.
 const chunk = 256
 
-// none is no place.
+// none is the index of no place.
 const none int32 = -1
 
-// New makes a set. It lasts as long as the process.
+// New makes a set. It exists as long as the process.
 func New() (*Set, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create an epoll set for idle connections: %w", err)
 	}
-	unix.SetNonblock(fd, true) // or os.NewFile takes it for a file that blocks
+	unix.SetNonblock(fd, true) // otherwise os.NewFile treats it as a blocking file
 	f := os.NewFile(uintptr(fd), "epoll")
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -57,20 +57,19 @@ func New() (*Set, error) {
 	return s, nil
 }
 
-// Park begins a wait of w for fd, a socket, to have something to read, an end
-// or an error, until deadline; zero: for ever. It leaves the token in at. again
-// says that the set had this fd before, and that it was not closed since; it
-// saves a system call.
+// Park begins a wait of w until the socket fd has something to read, an end of stream or
+// an error, or until deadline; zero: no deadline. It stores the token in at. again means
+// that fd was in the set before and has not been closed since; it saves a system call.
 //
-// From then on the connection is w's: the wait may have ended before Park
-// returns. Nobody closes fd before it ended.
+// After Park, w owns the connection: the wait may end before Park returns. The owner must
+// not close fd before the wait has ended.
 func (s *Set) Park(fd int, again bool, w Waiter, deadline time.Time, at *atomic.Uint64) error {
 	return s.begin(fd, again, unix.EPOLLIN|unix.EPOLLRDHUP, w, deadline, at)
 }
 
-// Watch begins a wait of w for fd's stream to have come to its end, or for an
-// error, whatever there is still to read. All else is as with Park. A descriptor
-// has one wait at a time.
+// Watch begins a wait of w until the stream of fd has ended, or until an error, even if
+// there are bytes to read. Otherwise it works like Park. A descriptor has only one wait
+// at a time.
 func (s *Set) Watch(fd int, again bool, w Waiter, at *atomic.Uint64) error {
 	return s.begin(fd, again, unix.EPOLLRDHUP, w, time.Time{}, at)
 }
@@ -87,21 +86,22 @@ func (s *Set) begin(fd int, again bool, events uint32, w Waiter, deadline time.T
 	return nil
 }
 
-// After begins a wait of w for nothing but the deadline.
+// After begins a wait of w that ends only at the deadline.
 func (s *Set) After(deadline time.Time, w Waiter) Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.take(w, deadline)
 }
 
-// End ends a wait, if it has not ended yet.
+// End ends a wait, unless it has already ended.
 func (s *Set) End(t Token) {
 	if w := s.remove(t); w != nil {
 		w.Wake(Called)
 	}
 }
 
-// Expire ends a wait as its deadline would. It returns false where it has ended already.
+// Expire ends a wait as its deadline would. It returns false if the wait has already
+// ended.
 func (s *Set) Expire(t Token) bool {
 	w := s.remove(t)
 	if w != nil {
@@ -110,15 +110,15 @@ func (s *Set) Expire(t Token) bool {
 	return w != nil
 }
 
-// Cancel ends a wait without a word to its Waiter, and returns true. Where it
-// returns false the wait has ended already, and Wake was called or will be.
+// Cancel ends a wait without a call of Wake, and returns true. If it returns false, the
+// wait has already ended, and Wake was called or will be called.
 func (s *Set) Cancel(t Token) bool { return s.remove(t) != nil }
 
-// Forget takes fd out of the set. It is for descriptors that live on: closing
-// the last one of a socket does the same.
+// Forget removes fd from the set. It is for descriptors whose socket stays open: closing
+// the last descriptor of a socket also removes it.
 func (s *Set) Forget(fd int) { epollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// Waiter returns who waits by the wait that t names; nil: it has ended.
+// Waiter returns the waiter of the wait that t names; nil: the wait has ended.
 func (s *Set) Waiter(t Token) Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,14 +131,15 @@ func (s *Set) Waiter(t Token) Waiter {
 	return nil
 }
 
-// Waiting counts the waits.
+// Waiting returns the number of waits.
 func (s *Set) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-// arm makes the set look after fd, once. What is there already is reported, too.
+// arm makes the set report the next event of fd, once. It also reports an event that is
+// already there.
 func (s *Set) arm(fd int, again bool, events uint32, t Token) error {
 	event := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: t.place(), Pad: t.generation()}
 	op, other, wrong := unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_MOD, error(syscall.EEXIST)
@@ -162,7 +163,7 @@ func (s *Set) take(w Waiter, deadline time.Time) Token {
 	p := s.at(i)
 	s.free = p.next
 	p.waiter, p.next, p.prev, p.due = w, none, none, 0
-	p.generation = max(1, p.generation+1) // never zero, also after an overflow
+	p.generation = max(1, p.generation+1) // never zero, not even after an overflow
 	s.used++
 	if !deadline.IsZero() {
 		s.schedule(i, p, deadline)
@@ -179,8 +180,8 @@ func (s *Set) grow() {
 	}
 }
 
-// give ends a wait: it makes its place free and returns who waited there, or
-// nil where the wait that t names has ended before.
+// give ends a wait: it frees the place and returns its waiter, or nil if the wait that t
+// names has already ended.
 func (s *Set) give(t Token) Waiter {
 	if t.generation() == 0 {
 		return nil
@@ -205,8 +206,8 @@ func (s *Set) remove(t Token) Waiter {
 	return s.give(t)
 }
 
-// collect ends the waits whose descriptors have something. It lives in one
-// RawConn.Read, so that no event is lost between a look and the next wait.
+// collect ends the waits whose descriptors have an event. It runs in one RawConn.Read, so
+// that no event is lost between a check and the next wait.
 func (s *Set) collect(f *os.File) {
 	var events [128]unix.EpollEvent
 	var woken [len(events)]Waiter
@@ -222,8 +223,7 @@ func (s *Set) collect(f *os.File) {
 	panic(fmt.Sprintf("waiting for the epoll set %s ended: %v", f.Name(), err))
 }
 
-// ready wakes whoever the events are for. An event of a wait that has ended is
-// nobody's.
+// ready wakes the waiters of the events. It ignores an event of a wait that has ended.
 func (s *Set) ready(events []unix.EpollEvent, woken []Waiter) {
 	s.mu.Lock()
 	for i, e := range events {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Set is a set of waits. Without epoll there is none: connections wait in the
+// Set is a set of waits. On systems without epoll there is none: connections wait in the
 // runtime's poller, each with its goroutine.
 type Set struct{}
 
-// New says that there is none.
+// New returns an error: there is no set.
 func New() (*Set, error) { return nil, errors.ErrUnsupported }
 
 // Park is never called.

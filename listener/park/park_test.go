@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds what ends at once unless something is wrong.
+// patience limits waits that end at once unless something is wrong.
 const patience = 20 * time.Second
 
 func socketPair(t testing.TB) (ours, theirs int) {
@@ -36,7 +36,7 @@ func newSet(t testing.TB) *Set {
 	return s
 }
 
-// waiter notes how its wait ended.
+// waiter records how its wait ended.
 type waiter struct {
 	woken chan Reason
 	token atomic.Uint64
@@ -58,8 +58,7 @@ func (w *waiter) want(t testing.TB, want Reason) {
 	}
 }
 
-// wantNone looks whether w was woken, or woken twice, after what was to be
-// shown has happened.
+// wantNone checks that w was not woken, or not woken again, after the event under test.
 func (w *waiter) wantNone(t testing.TB) {
 	t.Helper()
 	if len(w.woken) > 0 {
@@ -109,19 +108,19 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// What came before the wait began ends it as well.
+// Bytes that came before the wait began also end it.
 func TestBytesBefore(t *testing.T) {
 	s := newSet(t)
 	ours, theirs := socketPair(t)
 	defer syscall.Close(ours)
 	defer syscall.Close(theirs)
 	syscall.Write(theirs, []byte("x"))
-	for range 3 { // nobody reads them, so they end each
+	for range 3 { // no goroutine reads the bytes, so they end each wait
 		park(t, s, ours, time.Time{}).want(t, Ready)
 	}
 }
 
-// again is a hint alone.
+// again is only a hint.
 func TestAgain(t *testing.T) {
 	s := newSet(t)
 	ours, theirs := socketPair(t)
@@ -183,7 +182,7 @@ func TestCancel(t *testing.T) {
 	s.End(0)
 }
 
-// A token of a wait that is over does nothing to the wait that has its place now.
+// The token of an ended wait has no effect on the wait that now has its place.
 func TestStaleToken(t *testing.T) {
 	s := newSet(t)
 	a, b := socketPair(t)
@@ -202,7 +201,7 @@ func TestStaleToken(t *testing.T) {
 	current.want(t, Ready)
 }
 
-// A wait for nothing but its time.
+// A wait that ends only at its deadline.
 func TestAfter(t *testing.T) {
 	s := newSet(t)
 	begun := time.Now()
@@ -218,11 +217,11 @@ func TestAfter(t *testing.T) {
 	called.want(t, Called)
 }
 
-// TestWheel turns a wheel by hand, through deadlines near and further away than
-// one turn, and looks that each comes in its step and no other.
+// TestWheel turns a wheel by hand, past deadlines within one turn and further away. It
+// checks that each deadline passes in its step, and in no other.
 func TestWheel(t *testing.T) {
 	s := newSet(t)
-	s.wheel.began = time.Now().Add(-time.Hour) // the timer is never right: turn is called by the test
+	s.wheel.began = time.Now().Add(-time.Hour) // the timer is always wrong: the test calls turn
 	random := rand.New(rand.NewPCG(1, 2))
 	type wait struct {
 		w     *waiter
@@ -263,7 +262,8 @@ func TestWheel(t *testing.T) {
 	}
 }
 
-// A wheel that nobody turned for long, as the machine slept, misses nothing.
+// A wheel that did not turn for a long time, because the machine slept, misses no
+// deadline.
 func TestWheelThatSlept(t *testing.T) {
 	s := newSet(t)
 	w, far := newWaiter(), newWaiter()
@@ -277,7 +277,7 @@ func TestWheelThatSlept(t *testing.T) {
 	far.wantNone(t)
 }
 
-// A hundred thousand waits take no goroutine, and no more than their places.
+// A hundred thousand waits need no goroutine, and no memory except their places.
 func TestWaitsCostNothing(t *testing.T) {
 	s := newSet(t)
 	before := runtime.NumGoroutine()
@@ -297,7 +297,7 @@ func TestWaitsCostNothing(t *testing.T) {
 			t.Fatal("could not be cancelled")
 		}
 	}
-	for i := range tokens { // the places are used again
+	for i := range tokens { // the set uses the places again
 		tokens[i] = s.After(time.Now().Add(time.Hour), w)
 	}
 	if n := len(s.places) * chunk; n > len(tokens)+chunk {
@@ -305,10 +305,9 @@ func TestWaitsCostNothing(t *testing.T) {
 	}
 }
 
-// stormer is one of those that storm: it opens a pair of sockets, waits for
-// something on it, and has the wait ended in one way or another, by itself or
-// while others do the same. Then it closes both, whose numbers are taken by
-// others at once.
+// stormer runs the life of connections: it opens a pair of sockets, waits for an event on
+// one of them, and ends the wait in different ways, by itself or while other stormers do
+// the same. Then it closes both sockets. Other stormers reuse their numbers at once.
 type stormer struct {
 	s     *Set
 	woken chan Reason
@@ -318,8 +317,8 @@ type stormer struct {
 
 func (st *stormer) Wake(why Reason) { st.woken <- why }
 
-// TestStorm closes and reuses descriptors and places all the time, from many
-// goroutines. Every wait has to end once, for its own reason.
+// TestStorm closes and reuses descriptors and places all the time, from many goroutines.
+// Every wait must end once, for its own reason.
 func TestStorm(t *testing.T) {
 	s := newSet(t)
 	rounds := 400
@@ -346,7 +345,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// storm is the life of one connection: some waits, each ended some way.
+// storm is the life of one connection: some waits, each ended in a random way.
 func storm(t *testing.T, s *Set, random *rand.Rand) bool {
 	ours, theirs := socketPair(t)
 	st := &stormer{s: s, woken: make(chan Reason, 2)}
@@ -360,7 +359,7 @@ func storm(t *testing.T, s *Set, random *rand.Rand) bool {
 		if !st.wait(t, ours, theirs, random, &helpers) {
 			return false
 		}
-		if random.IntN(4) == 0 { // as a connection that sheds its descriptor does
+		if random.IntN(4) == 0 { // as for a connection that sheds its descriptor
 			dup, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
 				t.Error(err)
@@ -392,10 +391,10 @@ func (st *stormer) wait(t *testing.T, ours, theirs int, random *rand.Rand, helpe
 		helpers.Go(func() { syscall.Write(theirs, []byte("x")) })
 	case 1:
 		helpers.Go(func() { st.s.End(token) })
-	case 2: // two at once
+	case 2: // two calls at the same time
 		helpers.Go(func() { st.s.End(token) })
 		helpers.Go(func() { st.s.End(token) })
-	case 4: // taken back: nobody is told
+	case 4: // Cancel: the waiter is not woken
 		if !st.s.Cancel(token) {
 			t.Error("a wait that nobody ended could not be cancelled")
 		}
@@ -438,7 +437,7 @@ func BenchmarkPark(b *testing.B) {
 	}
 }
 
-// Expire ends a wait as its deadline would, and only one that has not ended.
+// Expire ends a wait as its deadline would, unless it has already ended.
 func TestExpire(t *testing.T) {
 	s := newSet(t)
 	ours, theirs := socketPair(t)

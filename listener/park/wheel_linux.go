@@ -2,24 +2,25 @@ package park
 
 import "time"
 
-// tick is a time in steps of resolution since the set was made, from 1 on.
+// tick is a time, counted in steps of resolution from when the set was made. It starts at
+// 1.
 type tick uint32
 
-// resolution is how late a deadline may be noticed.
+// resolution is the longest delay until a passed deadline is noticed.
 const resolution = 50 * time.Millisecond
 
-// slots times resolution is one turn of the wheel. Deadlines further away are
-// passed by once in each turn until theirs has come: one visit in 51 seconds.
+// slots times resolution is one turn of the wheel, 51 seconds. A turn checks a deadline
+// that is further away once, and keeps it until its own turn.
 const slots = 1024
 
-// wheel has the deadlines of all waits: a list of places for each step of time,
-// and one timer of the runtime, which is set to the next step that has any. A
-// deadline costs no memory beside its place, and no time until its slot comes.
+// wheel holds the deadlines of all waits: a list of places for each step of time, and one
+// timer of the runtime, which is set to the next step that has a deadline. A deadline
+// needs no memory beside its place, and no CPU time until its slot comes.
 type wheel struct {
 	began  time.Time
-	hand   tick // the last step that was looked at
-	next   tick // the step that the timer is set to; zero: it is not
-	count  int  // of deadlines
+	hand   tick // the last step that was checked
+	next   tick // the step of the timer; zero: the timer is not set
+	count  int  // number of deadlines
 	timer  *time.Timer
 	firsts [slots]int32
 }
@@ -31,11 +32,11 @@ func (w *wheel) init(now time.Time) {
 	}
 }
 
-// passed is the last step that has begun.
+// passed returns the last step that has begun.
 func (w *wheel) passed(now time.Time) tick { return tick(now.Sub(w.began) / resolution) }
 
-// schedule puts place i into the slot of its deadline. The step is the first
-// after it: a wait never ends early.
+// schedule puts place i into the slot of its deadline. The slot is the first step after
+// the deadline, so a wait never ends early.
 func (s *Set) schedule(i int32, p *place, deadline time.Time) {
 	w := &s.wheel
 	if w.count == 0 {
@@ -92,7 +93,7 @@ func (s *Set) takeLate() (late []Waiter) {
 	defer s.mu.Unlock()
 	w := &s.wheel
 	now := w.passed(time.Now())
-	if now > w.hand+slots { // whoever slept that long looks at each slot once
+	if now > w.hand+slots { // after a longer pause, one turn checks each slot once
 		w.hand = now - slots
 	}
 	for w.hand < now {

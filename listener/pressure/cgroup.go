@@ -14,7 +14,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// cgroupLimit is the limit that the cgroup has, 0 where it has none or there are no cgroups.
+// cgroupLimit returns the limit of the cgroup, or 0 if it has no limit or there are no
+// cgroups.
 func cgroupLimit(ask func() (uint64, error)) (int64, error) {
 	limit, err := ask()
 	switch {
@@ -26,10 +27,10 @@ func cgroupLimit(ask func() (uint64, error)) (int64, error) {
 	return int64(min(limit, math.MaxInt64)), nil
 }
 
-// usage is where a cgroup says how much memory it has in use.
+// usage is the files in which a cgroup reports the memory that it uses.
 type usage struct{ current, stat, inactive string }
 
-// version is how one version of cgroups calls things.
+// version is the names of files and fields in one version of cgroups.
 type version struct{ mount, limit, current, inactive string }
 
 var versions = [2]version{
@@ -37,8 +38,8 @@ var versions = [2]version{
 	{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
 }
 
-// findUsage finds the process's cgroup, or the one above it, that has the limit;
-// nil where there is none where they usually are.
+// findUsage finds the cgroup that has the limit: the cgroup of the process, or one above
+// it. It returns nil if there is none at the usual place.
 func findUsage(limit int64) *usage {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil || limit == 0 {
@@ -63,7 +64,8 @@ func findUsage(limit int64) *usage {
 	return nil
 }
 
-// find goes up from path. In a container the path may be the host's, and its own cgroup at the top.
+// find goes up from path. In a container, path may be a path of the host, while the
+// cgroup of the container is at the top.
 func (v *version) find(path string, limit int64) *usage {
 	for dir := filepath.Join("/", path); ; dir = filepath.Dir(dir) {
 		folder := filepath.Join(v.mount, dir)
@@ -76,7 +78,8 @@ func (v *version) find(path string, limit int64) *usage {
 	}
 }
 
-// read is the memory in use, without files that the kernel can drop at any time.
+// read returns the memory in use, without file caches that the kernel can drop at any
+// time.
 func (u *usage) read() (int64, error) {
 	current, err := readNumber(u.current)
 	if err != nil {

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors are the open files of the process against their limit. estimate
-// says about how many are open where the kernel does not; a little too many is fine.
+// Descriptors are the open files of the process and their limit. estimate returns about
+// how many files are open, for kernels that do not report it. It may be a little too
+// high.
 //
-// inFlight returns how many exchanges and tunnels have an endpoint and the descriptor of
-// its connection. They need no further descriptor.
+// inFlight returns how many exchanges and tunnels already have the descriptor of their
+// connection to an endpoint. They need no further descriptor.
 func Descriptors(estimate, inFlight func() int) Resource {
 	read := func() Reading {
 		used, known := openDescriptors()
@@ -23,10 +24,10 @@ func Descriptors(estimate, inFlight func() int) Resource {
 	return Resource{Name: "descriptors", Read: read, Expect: expect, Bounds: true, Shed: 0.95, Calm: 0.90}
 }
 
-// descriptors keeps back some of those that there are for connections to endpoints, which
-// clients that are there already need, and for everything else; from a small
-// limit a larger share. A client with an exchange or a tunnel takes two, the second
-// of them later.
+// descriptors keeps a reserve of descriptors for connections to endpoints, which open
+// client connections still need, and for everything else. If the limit is small, the
+// reserve is a larger share of it. A client with an exchange or a tunnel takes two
+// descriptors, the second one later.
 func descriptors(used, limit int64) Reading {
 	if limit <= 0 {
 		return Reading{Used: used}
@@ -35,7 +36,8 @@ func descriptors(used, limit int64) Reading {
 	return Reading{Used: used, Full: limit - reserve, Reserve: reserve, Each: 2}
 }
 
-// descriptorLimit is asked each time, as it can be changed from outside; 0: none.
+// descriptorLimit reads the limit each time, because other processes can change it; 0:
+// none.
 func descriptorLimit() int64 {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || uint64(r.Cur) >= math.MaxInt64 {

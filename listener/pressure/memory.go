@@ -10,34 +10,34 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Memory is what the process may use of memory, and what it uses. It sets the
-// runtime's limit (GOMEMLIMIT) by the cgroup's, and goes on doing so.
+// Memory is the memory that the process may use, and the memory that it uses. It sets the
+// limit of the Go runtime (GOMEMLIMIT) from the limit of the cgroup, and updates it.
 type Memory struct {
-	// Changed, if set, is told that the cgroup has another limit than before.
+	// Changed, if set, is called when the limit of the cgroup has changed.
 	Changed func(*Memory)
-	// Limited, if set, is called when the runtime's limit has changed, on the goroutine
-	// that calls Read.
+	// Limited, if set, is called when the limit of the runtime has changed, on the
+	// goroutine that calls Read.
 	Limited func()
 
-	given   bool                   // GOMEMLIMIT was: it stays as it is
+	given   bool                   // GOMEMLIMIT is set by the user: weir does not change it
 	cgroup  func() (uint64, error) // the cgroup's limit
-	err     error                  // what cgroup said last
+	err     error                  // the last error of cgroup
 	asked   time.Time
 	limit   int64  // the cgroup's; 0: none
-	files   *usage // of the cgroup whose limit it is; nil: not found
+	files   *usage // of the cgroup that has this limit; nil: not found
 	goLimit int64  // the runtime's; 0: none
 
 	samples []metrics.Sample
-	cycles  uint64    // garbage collections when Read was called last
-	forced  time.Time // when Read collected last
-	short   bool      // memory ran short, and does not suffice again
+	cycles  uint64    // number of garbage collections at the last Read
+	forced  time.Time // when Read last started a collection
+	short   bool      // memory ran short, and is not yet enough again
 }
 
-// cgroupInterval is how often the cgroup is asked for its limit, which changes
-// when a pod is resized in place.
+// cgroupInterval is the time between two reads of the cgroup's limit. Resizing a pod in
+// place changes the limit.
 const cgroupInterval = 10 * time.Second
 
-// LimitMemory sets the runtime's limit, unless environment has GOMEMLIMIT.
+// LimitMemory sets the limit of the runtime, unless the environment has GOMEMLIMIT.
 func LimitMemory(lookup func(string) (string, bool)) *Memory {
 	m := newMemory(memlimit.FromCgroup)
 	_, m.given = lookup("GOMEMLIMIT")
@@ -52,7 +52,7 @@ func LimitMemory(lookup func(string) (string, bool)) *Memory {
 // CgroupLimit is the cgroup's limit in bytes; 0: none.
 func (m *Memory) CgroupLimit() int64 { return m.limit }
 
-// Source says where the runtime's limit comes from: the environment, the cgroup, or nowhere.
+// Source returns where the limit of the runtime comes from: GOMEMLIMIT, cgroup, or none.
 func (m *Memory) Source() string {
 	switch {
 	case m.given:
@@ -63,10 +63,12 @@ func (m *Memory) Source() string {
 	return "none"
 }
 
-// Err is why the cgroup's limit is not known; nil: it is, or there is none.
+// Err is the reason why the limit of the cgroup is unknown; nil: it is known, or there is
+// none.
 func (m *Memory) Err() error { return m.err }
 
-// ask asks the cgroup for its limit, once in a while. An error leaves it as it was.
+// ask reads the limit of the cgroup, at most once in cgroupInterval. After an error the
+// limit stays.
 func (m *Memory) ask(now time.Time) {
 	if !m.asked.IsZero() && now.Sub(m.asked) < cgroupInterval {
 		return
@@ -87,14 +89,14 @@ func (m *Memory) ask(now time.Time) {
 	}
 }
 
-// The runtime's share of the cgroup's limit: nine tenths, without what the rest
-// of the process takes (mostly the kernel's memory for sockets, which counts
-// against the cgroup as well). That is not known beforehand and is measured. Garbage is so
-// collected before there is too little for sockets; below a quarter that would
-// do nothing but take time.
+// share returns the runtime's share of the cgroup's limit: nine tenths, minus the memory
+// that the rest of the process uses. The rest is mostly the kernel's memory for sockets,
+// which the cgroup counts too. weir cannot know it in advance, and measures it. So the
+// runtime collects garbage before there is too little memory for sockets. A share below a
+// quarter would only cost CPU time.
 func share(limit, rest int64) int64 { return max(limit/10*9-rest, limit/4) }
 
-// adjust sets the runtime's limit by the cgroup's and what the rest takes.
+// adjust sets the limit of the runtime from the cgroup's limit and the rest.
 func (m *Memory) adjust(rest int64) {
 	if m.given {
 		return
@@ -103,7 +105,7 @@ func (m *Memory) adjust(rest int64) {
 	if m.limit > 0 {
 		want = share(m.limit, rest)
 	}
-	if diff := want - m.goLimit; max(diff, -diff) <= m.limit/32 { // each change makes the runtime think anew
+	if diff := want - m.goLimit; max(diff, -diff) <= m.limit/32 { // each change makes the runtime recompute
 		return
 	}
 	m.goLimit = want
@@ -116,25 +118,25 @@ func (m *Memory) adjust(rest int64) {
 	}
 }
 
-// Resource is the memory as a resource.
+// Resource returns the memory as a Resource.
 func (m *Memory) Resource() Resource {
 	return Resource{Name: "memory", Read: m.Read, Shed: memoryShed, Calm: memoryCalm}
 }
 
 const memoryShed, memoryCalm = 0.90, 0.80
 
-// perConnection is what one further connection may take while its handshake
-// runs, the kernel's buffers included.
+// perConnection is the memory in bytes that a further connection may take during its
+// handshake, with the kernel's buffers.
 const perConnection = 32 << 10
 
-// collectInterval is how often a garbage collection is begun, at most, to find
-// out how much is in use.
+// collectInterval is the shortest time between two garbage collections that Read starts
+// to measure the memory in use.
 const collectInterval = 3 * time.Second
 
-// Read compares what is in use, garbage excepted, with nine tenths of the limits
-// of runtime and cgroup, and tells of the one that is nearer. What is garbage
-// only a collection finds out: while memory is short Read begins one where there
-// was none of late.
+// Read compares the memory in use, without garbage, with nine tenths of the limits of the
+// runtime and of the cgroup. It returns the reading that is nearer to its limit. Only a
+// garbage collection shows what is garbage: while memory is short, Read starts one if
+// there was none recently.
 func (m *Memory) Read() Reading {
 	now := time.Now()
 	m.ask(now)
@@ -169,7 +171,7 @@ func (m *Memory) nearest(h heap) Reading {
 	return byGo
 }
 
-// rest is what the cgroup has in use beside the runtime's memory.
+// rest returns the memory that the cgroup uses in addition to the memory of the runtime.
 func (m *Memory) rest(h heap) int64 {
 	if m.files == nil {
 		return 0
@@ -181,10 +183,10 @@ func (m *Memory) rest(h heap) int64 {
 	return max(0, used-h.mapped)
 }
 
-// heap is what the runtime says of its memory.
+// heap is the runtime's information about its memory.
 type heap struct {
-	mapped int64 // all that it has of the system
-	used   int64 // of that, without garbage and room for it
+	mapped int64 // all memory that the runtime has from the system
+	used   int64 // the part of mapped without garbage, and without room for garbage
 	cycles uint64
 }
 
@@ -207,7 +209,8 @@ func newMemory(cgroup func() (uint64, error)) *Memory {
 	return m
 }
 
-// heap reads the runtime's metrics: some microseconds, and nothing stops for it.
+// heap reads the metrics of the runtime. This takes some microseconds and stops no
+// goroutine.
 func (m *Memory) heap() heap {
 	metrics.Read(m.samples)
 	v := func(i int) int64 { return int64(m.samples[i].Value.Uint64()) }

@@ -42,7 +42,7 @@ func TestDescriptors(t *testing.T) {
 	f(90, 80, 48, 0)
 	f(5, 10, 5, 0)
 	f(500, 1024, 992, 246)
-	f(18_000, 20_000, 19_500, 750) // 9000 tunnels have to fit
+	f(18_000, 20_000, 19_500, 750) // room for 9000 tunnels
 	f(0, 1<<20, 1<<20-1<<20/40, (1<<20-1<<20/40)/2)
 	f(7, 0, 0, math.MaxInt32)
 	if r := Descriptors(func() int { return 12 }, func() int { return 0 }).Read(); r.Used < 3 || r.Full < 0 {
@@ -92,7 +92,7 @@ func TestLimitFollowsTheCgroup(t *testing.T) {
 	})
 }
 
-// What the kernel takes for sockets is taken from the runtime's share.
+// The runtime's share becomes smaller by the memory that the kernel takes for sockets.
 func TestAdjust(t *testing.T) {
 	keepLimit(t)
 	m := &Memory{limit: 1024 * mib}
@@ -104,7 +104,7 @@ func TestAdjust(t *testing.T) {
 		}
 	}
 	f(0, share(1024*mib, 0))
-	f(10*mib, share(1024*mib, 0)) // not worth it
+	f(10*mib, share(1024*mib, 0)) // too small a change
 	f(200*mib, share(1024*mib, 200*mib))
 	f(2000*mib, 256*mib)
 	m.given = true
@@ -123,15 +123,15 @@ func TestGivenLimitStays(t *testing.T) {
 	}
 }
 
-// What is garbage only a collection finds out, which Read begins while memory is
-// short, and no more often than it may.
+// Only a garbage collection shows what is garbage. Read starts one while memory is short,
+// but no more often than it may.
 func TestReadCollects(t *testing.T) {
 	keepLimit(t)
 	m := newMemory(func() (uint64, error) { return 0, memlimit.ErrNoLimit })
 	m.given = true
 	held := make([]byte, 64*mib)
 	runtime.GC()
-	m.goLimit = m.heap().used / 9 * 10 // Read lets itself use nine tenths
+	m.goLimit = m.heap().used / 9 * 10 // Read uses at most nine tenths
 	f := func(what string, stale, much bool) {
 		t.Helper()
 		r := m.Read()
@@ -181,12 +181,12 @@ func TestCgroupFiles(t *testing.T) {
 		}
 	}
 	f("/pod", 1000000, 600000)
-	f("/pod/weir", 1000000, 600000)      // the limit is the pod's
-	f("/pod/weir/gone", 1000000, 600000) // a path of the host's
+	f("/pod/weir", 1000000, 600000)      // the limit belongs to the pod
+	f("/pod/weir/gone", 1000000, 600000) // a path of the host
 	f("/pod", 2000000, -1)
 	f("/elsewhere", 1000000, -1)
 	f("/../../pod", 1000000, 600000)
-	write("memory.max", "3000000\n") // as a container sees its own
+	write("memory.max", "3000000\n") // a container sees its own cgroup here
 	write("memory.current", "40\n")
 	write("memory.stat", "anon 1\n")
 	f("/kubepods/podx/y", 3000000, 40)

@@ -2,14 +2,14 @@ package pressure
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics tell how short resources are, and what was done about it.
+// Metrics show how short resources are, and what weir did about it.
 type Metrics struct {
 	usage, step *prometheus.GaugeVec
 	steps       *prometheus.CounterVec
 	ended       *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		usage: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_overload_usage_ratio",
@@ -26,7 +26,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// count adds connections that were ended.
+// count adds closed connections.
 func (m *Metrics) count(e Ended) {
 	m.ended.WithLabelValues("http1").Add(float64(e.HTTP1))
 	m.ended.WithLabelValues("http2").Add(float64(e.HTTP2))
@@ -34,7 +34,7 @@ func (m *Metrics) count(e Ended) {
 	m.ended.WithLabelValues("busy").Add(float64(e.Busy))
 }
 
-// resourceMetrics are one resource's, resolved once.
+// resourceMetrics are the metrics of one resource, looked up once.
 type resourceMetrics struct {
 	usage, step prometheus.Gauge
 	steps       [numSteps]prometheus.Counter

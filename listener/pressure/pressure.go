@@ -1,9 +1,9 @@
-// Package pressure keeps weir serving while memory or descriptors run short. It
-// looks at them once a second, which costs nothing per connection. As one nears
-// its limit it ends the connections that were idle for longest; when nothing is
-// left that may be ended, no further connection is accepted for a moment. What
-// runs goes on. Once a process has come to rest it gives back what memory it does
-// not need.
+// Package pressure keeps weir serving while memory or descriptors run short. It checks
+// them once a second, which costs nothing per connection. When a resource nears its
+// limit, weir closes the connections that have been idle for longest. When no idle
+// connection is left that it may close, weir accepts no connection for a moment. Running
+// exchanges and tunnels continue. When the process has become quiet, it returns unused
+// memory to the system.
 package pressure
 
 import (
@@ -14,20 +14,20 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Reading is how much of a resource is used.
+// Reading is the usage of a resource at one moment.
 type Reading struct {
-	// Used and Full are in the resource's unit. Full is as much as weir lets
-	// itself use, somewhat less than there is; 0: there is no limit.
+	// Used and Full are in the unit of the resource. Full is the most that weir uses, a
+	// little less than the limit; 0: there is no limit.
 	Used, Full int64
 	// Reserve is the amount beyond Full.
 	Reserve int64
-	// Each is what one further connection may take.
+	// Each is the amount that one further connection may take.
 	Each int64
-	// Stale says that Used does not tell yet what has ended since the reading before.
+	// Stale means that Used does not yet show what has ended since the previous reading.
 	Stale bool
 }
 
-// ratio is Used over Full.
+// ratio returns Used divided by Full.
 func (r Reading) ratio() float64 {
 	if r.Full <= 0 {
 		return 0
@@ -35,7 +35,7 @@ func (r Reading) ratio() float64 {
 	return float64(r.Used) / float64(r.Full)
 }
 
-// room is how many further connections there is room for.
+// room returns the number of further connections that have room.
 func (r Reading) room() int64 {
 	if r.Full <= 0 || r.Each <= 0 {
 		return math.MaxInt32
@@ -43,33 +43,34 @@ func (r Reading) room() int64 {
 	return max(0, r.Full-r.Used) / r.Each
 }
 
-// Resource is what may run short.
+// Resource is a resource that may run short.
 type Resource struct {
 	// Name is the label in metrics: memory or descriptors.
 	Name string
 	Read func() Reading
-	// Expect, if set, is how much more so many connections that are not idle, and
-	// may have come only just now, have still to take.
+	// Expect, if set, returns how much more this number of busy connections will still
+	// take. Busy connections are not idle, and may be new.
 	Expect func(busy int64) int64
-	// Holds, if set, is how much of the resource a connection holds, in the unit of Reading.Each. nil: one
-	// for an idle connection, one more for each exchange or tunnel. Anyone's goroutine may call it.
+	// Holds, if set, returns how much of the resource a connection holds, in the unit of
+	// Reading.Each. nil: one for an idle connection, one more for each exchange or
+	// tunnel. Any goroutine may call it.
 	Holds func(*conn.Conn) int64
 	// Bounds means that connections of the largest networks are also closed if the work of others uses up the
 	// reserve.
 	Bounds bool
-	// Shed is the share of Full from which on idle connections are ended, until
-	// the share is Calm.
+	// Shed is the share of Full from which weir closes idle connections. It stops at the
+	// share Calm.
 	Shed, Calm float64
 }
 
-// Step is what is done about a resource that runs short.
+// Step is what weir does about a resource that is short.
 type Step int
 
-// The steps. Each goes along with those before it.
+// The steps. Each step includes the steps before it.
 const (
 	None  Step = iota
-	Shed       // idle connections are ended
-	Pause      // no connection is accepted
+	Shed       // weir closes idle connections
+	Pause      // weir accepts no connection
 	Share      // Pause, except for client networks that hold little: connections of the largest networks make room for them
 	numSteps
 )
@@ -77,23 +78,24 @@ const (
 // String is the label in metrics.
 func (s Step) String() string { return [...]string{"none", "shed", "pause", "share"}[s] }
 
-// Connections are all that are open; listener.Tracker.
+// Connections are all open connections: listener.Tracker.
 type Connections interface {
 	Open() int
 	Each(func(*conn.Conn))
 }
 
-// Gate is where listeners wait; listener.Limits.
+// Gate holds back listeners: listener.Limits.
 type Gate interface {
-	// Admit makes them wait once that many further connections have come.
+	// Admit makes the listeners wait after they have accepted this many further
+	// connections.
 	Admit(most int64)
-	// Left returns how many of those were not accepted yet. Below 0: a listener has waited
-	// since Admit.
+	// Left returns how many of these were not accepted yet. Below 0: a listener has
+	// waited since Admit.
 	Left() int64
 	// Share lets up to most further connections in at a time. may decides by their client
 	// network whether they stay.
 	Share(most int64, may func(conn.Network) bool)
-	// Crowded is told when one begins to wait.
+	// Crowded receives a value when a listener begins to wait.
 	Crowded() <-chan struct{}
 }
 
@@ -102,33 +104,35 @@ type Options struct {
 	Resources   []Resource
 	Connections Connections
 	Gate        Gate
-	// Leave begins to end those connections of HTTP/2 for which its argument
-	// returns true, without losing anything.
+	// Leave begins to end the HTTP/2 connections for which its argument returns true, so
+	// that no exchange is lost.
 	Leave func(func(*conn.Conn) bool)
-	// CutTunnels cuts the quiet tunnels within those connections of HTTP/2 for
-	// which its argument returns true, and nothing else of them.
+	// CutTunnels cuts the quiet tunnels within the HTTP/2 connections for which its
+	// argument returns true. It cuts nothing else of these connections.
 	CutTunnels func(func(*conn.Conn) bool)
-	// EndIdle ends an idle client's connection, unless it is not idle any more: (*conn.Conn).EndIdle.
+	// EndIdle ends the connection of an idle client, unless it is no longer idle:
+	// (*conn.Conn).EndIdle.
 	EndIdle func(*conn.Conn) bool
 	// Exchanges calls its argument for each HTTP/2 connection, with the number of its
 	// running exchanges.
 	Exchanges func(func(c *conn.Conn, running int))
-	// Waiting returns true if a connection waits to be accepted whose client network is, or
-	// may be, one for which its argument returns true. nil: one may be waiting.
+	// Waiting returns true if a connection waits to be accepted whose client network is,
+	// or may be, one for which its argument returns true. nil: such a connection may
+	// always wait.
 	Waiting func(func(conn.Network) bool) bool
-	// Notify, if set, is told of every step that begins or ends.
+	// Notify, if set, is called for every step that begins or ends.
 	Notify  func(Event)
 	Metrics *Metrics
 }
 
-// Event is the begin or end of a step.
+// Event is the beginning or the end of a step.
 type Event struct {
 	Resource string
 	Step     Step
 	Begins   bool
 	Reading  Reading
-	// Lasted and Ended are of a step that ends: how long it was, and how many
-	// connections were ended meanwhile for the resource's sake.
+	// Lasted and Ended are set at the end of a step: its duration, and the number of
+	// connections that weir closed meanwhile because of the resource.
 	Lasted time.Duration
 	Ended  Ended
 	// Refused is, at the end of Share, the number of refused new connections.
@@ -137,7 +141,7 @@ type Event struct {
 	Largest conn.Network
 }
 
-// Ended counts connections that were ended by their kind.
+// Ended counts closed connections by their kind.
 type Ended struct{ HTTP1, HTTP2, Tunnels, Busy int }
 
 func (e *Ended) add(more Ended) {
@@ -149,30 +153,30 @@ func (e *Ended) add(more Ended) {
 
 // The times of a Watch.
 const (
-	// interval is how often it looks.
+	// interval is the time between two checks.
 	interval = time.Second
-	// soonest is how soon it looks again when listeners wait meanwhile.
+	// soonest is the shortest time until the next check if listeners wait.
 	soonest = 20 * time.Millisecond
-	// shedInterval is how often it walks over all connections at most.
+	// shedInterval is the shortest time between two walks over all connections.
 	shedInterval = 250 * time.Millisecond
-	// calmTime is for how long there has to be enough until a step ends, so that
-	// nothing flaps, in the log least of all.
+	// calmTime is how long there must be enough of a resource until a step ends. It
+	// prevents steps, and their log lines, from changing all the time.
 	calmTime = 10 * time.Second
 )
 
-// Watch looks at resources and acts.
+// Watch checks resources and acts.
 type Watch struct {
 	o      Options
 	gauges []*gauge
 	shedAt time.Time
-	urgent time.Time     // since when shed has waited for those that are about to end
-	walk   time.Duration // that it took to count the busy connections last, and what they expect
-	survey survey        // kept, as memory may be what is short
-	held   holdings      // the holdings, reused
+	urgent time.Time     // since when shed has waited for connections that are about to end
+	walk   time.Duration // how long the last walk over all connections took
+	survey survey        // reused, because memory may be short
+	held   holdings      // reused
 	trim   trim
 
 	shares       shares
-	sharing      *gauge    // the resource that is being shared; nil: none
+	sharing      *gauge    // the resource that weir shares out; nil: none
 	crowdedSince time.Time // since when new connections have waited; zero: none waits
 	others       bool      // the last result of othersWait
 	askAgain     time.Time
@@ -187,7 +191,7 @@ func New(o Options) *Watch {
 	return w
 }
 
-// Run looks until ctx is done.
+// Run checks the resources until ctx is done.
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -211,7 +215,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// next returns the time until the next look, unless a caller asks for one earlier.
+// next returns the time until the next check, unless a caller asks for an earlier one.
 func (w *Watch) next(began time.Time) time.Duration {
 	d := interval
 	for _, g := range w.gauges {
@@ -226,8 +230,8 @@ func (w *Watch) next(began time.Time) time.Duration {
 // the time. On a busy machine a walk may take long; the pause is limited for that case.
 func (w *Watch) rest() time.Duration { return min(10*w.walk, interval/2) }
 
-// look reads every resource once, and does what has to be done. What is to be
-// ended is the most that one of them asks for: all gain by it.
+// look reads every resource once, and acts. If several resources are short, it closes as
+// many connections as the one that needs most: this frees the others, too.
 func (w *Watch) look(now time.Time) {
 	open := int64(w.o.Connections.Open())
 	room, surplus := int64(math.MaxInt32), int64(0)
@@ -244,7 +248,7 @@ func (w *Watch) look(now time.Time) {
 			surplus, short = n, g
 		}
 	}
-	came := int64(w.o.Connections.Open()) - open // since the readings, which do not have them
+	came := int64(w.o.Connections.Open()) - open // since the readings, which do not include these
 	w.crowd(now)
 	w.o.Gate.Admit(max(0, room-max(0, came)))
 	w.curb(now)
@@ -257,8 +261,8 @@ func (w *Watch) look(now time.Time) {
 	}
 }
 
-// room is how many further connections a resource has room for, beside what those
-// that there are have still to take.
+// room returns the number of further connections for which a resource has room, after the
+// amount that the open connections will still take.
 func (w *Watch) room(g *gauge) int64 {
 	r := g.last
 	g.expected = 0
@@ -285,21 +289,21 @@ func (w *Watch) busy() (n int64) {
 	return n
 }
 
-// gauge is a resource and the steps that it is at.
+// gauge is a resource and its current steps.
 type gauge struct {
 	Resource
 	metrics *resourceMetrics
 	last    Reading
-	began   [numSteps]time.Time // of a step; zero: it is not taken
-	needed  [numSteps]time.Time // when the step was last called for
+	began   [numSteps]time.Time // of a step; zero: the step is not active
+	needed  [numSteps]time.Time // when the step was last necessary
 	ended   Ended               // since Shed began
 
-	expected int64 // at the last look: what busy connections will still take
+	expected int64 // at the last check: the amount that busy connections will still take
 
 	refused, endedBusy int // since Share began
 }
 
-// begins reports whether a step has to begin.
+// begins reports whether a step has to begin now.
 func (g *gauge) begins(s Step) bool {
 	switch s {
 	case Share:
@@ -310,7 +314,7 @@ func (g *gauge) begins(s Step) bool {
 	return g.last.ratio() >= g.Shed
 }
 
-// ends is the share below which a step ends.
+// ends returns the ratio below which a step ends.
 func (g *gauge) ends(s Step) float64 {
 	switch s {
 	case Share:
@@ -351,7 +355,7 @@ func (w *Watch) judge(g *gauge, now time.Time) {
 	g.metrics.update(ratio, g.step())
 }
 
-// step is the furthest that is taken.
+// step returns the last active step.
 func (g *gauge) step() Step {
 	for s := numSteps - 1; s > None; s-- {
 		if !g.began[s].IsZero() {
@@ -371,8 +375,8 @@ func (w *Watch) tell(g *gauge, e Event) {
 	}
 }
 
-// surplus is how many of the open connections have to end for the resource to
-// be at Calm, if they all take the same.
+// surplus returns how many of the open connections have to end until the resource is at
+// Calm, if all connections take the same amount.
 func (g *gauge) surplus(open int64) int64 {
 	calm := g.Calm * float64(g.last.Full)
 	if g.began[Shed].IsZero() || g.last.Stale || float64(g.last.Used) <= calm {

@@ -15,7 +15,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// house is a process with connections and one resource, each connection taking one.
+// house is a process with connections and one resource. Each connection takes one unit.
 type house struct {
 	t       *testing.T
 	reg     *prometheus.Registry
@@ -57,7 +57,8 @@ func (h *house) read() Reading {
 	return r
 }
 
-// open counts those that nobody has ended. Who was told may take its time.
+// open counts the connections that were not ended. Connections that were told to leave
+// may still be open.
 func (h *house) open() int { return len(h.those()) }
 
 func (h *house) those() (open []*conn.Conn) {
@@ -84,7 +85,7 @@ func (h *house) Each(f func(*conn.Conn)) {
 	}
 }
 
-// over2 notes those of HTTP/2 that are asked for.
+// over2 records the HTTP/2 connections that were chosen.
 func (h *house) over2(noted *[]*conn.Conn) func(func(*conn.Conn) bool) {
 	return func(f func(*conn.Conn) bool) {
 		h.mu.Lock()
@@ -115,7 +116,7 @@ func (h *house) Share(most int64, may func(conn.Network) bool) {
 	h.places, h.may = most, may
 }
 
-// admitted is how many may come.
+// admitted returns how many connections may still come.
 func (h *house) admitted() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +125,7 @@ func (h *house) admitted() int64 {
 
 func (h *house) Crowded() <-chan struct{} { return h.crowded }
 
-// sharing is how many connections may come although there is no room.
+// sharing returns how many connections may come although there is no room.
 func (h *house) sharing() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +154,7 @@ func (h *house) notify(e Event) {
 	h.events = append(h.events, fmt.Sprint(e.Step, " ", what))
 }
 
-// add makes a connection in a state that has been quiet for age; negative: nobody said so.
+// add makes a connection in a state. It has been quiet for age; negative: not recorded.
 func (h *house) add(s conn.State, age time.Duration) *conn.Conn {
 	ours, theirs := net.Pipe()
 	h.t.Cleanup(func() { ours.Close(); theirs.Close() })
@@ -174,7 +175,7 @@ func (h *house) set(f func()) {
 	h.mu.Unlock()
 }
 
-// start begins to watch.
+// start starts the Watch.
 func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
 	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: true}},
@@ -194,7 +195,7 @@ func (h *house) start(shed, calm float64) {
 	synctest.Wait()
 }
 
-// after lets d pass.
+// after waits for d.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -254,8 +255,8 @@ func TestEnough(t *testing.T) {
 	})
 }
 
-// The connections that were idle for longest go first, clients before tunnels,
-// and what is busy or only just idle stays.
+// weir first closes the connections that have been idle for longest, clients before
+// tunnels. Busy connections, and those that have just become idle, stay open.
 func TestShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100}
@@ -291,7 +292,7 @@ func TestShed(t *testing.T) {
 		if n := h.metric("weir_overload_connections_ended_total"); n != 15 {
 			t.Errorf("%v were counted", n)
 		}
-		h.set(func() { h.base = 40 }) // now they do not suffice
+		h.set(func() { h.base = 40 }) // now the old ones are not enough
 		after(2 * time.Second)
 		h.want("at 120 of 100", "shed begins", "pause begins")
 		if count(young) != 20 || count(tunnels) == 0 || count(busy) != 0 {
@@ -314,8 +315,8 @@ func TestShed(t *testing.T) {
 	})
 }
 
-// Connections of HTTP/2 are told, once, and not cut; and while they are on their
-// way nobody else has to go in their place.
+// weir tells HTTP/2 connections to leave, once, and does not cut them. While they leave,
+// it closes no other connections in their place.
 func TestShedTellsHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 1000, slow: true}
@@ -337,7 +338,7 @@ func TestShedTellsHTTP2(t *testing.T) {
 	})
 }
 
-// Tunnels stay where clients will do that have only just become idle.
+// Tunnels stay open if enough clients have just become idle.
 func TestShedAwaitsClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100}
@@ -358,9 +359,8 @@ func TestShedAwaitsClients(t *testing.T) {
 	})
 }
 
-// What is active cannot be ended: newcomers wait, and are let in as soon as
-// some of it has ended.
-// Who comes while resources are read is within none of the readings, and has had its turn.
+// Connections that arrive while the resources are read are in none of the readings. They
+// count towards the number that Admit allows.
 func TestAdmitCountsThoseWhoCameMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, late: 10}
@@ -375,6 +375,8 @@ func TestAdmitCountsThoseWhoCameMeanwhile(t *testing.T) {
 	})
 }
 
+// weir cannot end active connections. New connections wait, and weir accepts them as soon as
+// some of the active ones have ended.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100}
@@ -398,7 +400,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A stale reading says nothing of what was ended since, so nothing more is.
+// A stale reading does not show what has ended since, so weir ends nothing more.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, stale: true}
@@ -419,8 +421,8 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// There is room beside what the busy among the connections have still to take,
-// and who counts them looks at all of them only when it matters.
+// There is room beside the amount that busy connections will still take. The Watch counts
+// them, by a walk over all connections, only when it matters.
 func TestRoomBesideTheBusy(t *testing.T) {
 	h := &house{t: t}
 	for range 3 {
@@ -438,7 +440,7 @@ func TestRoomBesideTheBusy(t *testing.T) {
 			t.Errorf("with %d used and %d in flight there is room for %d, want %d", used, inFlight, got, want)
 		}
 	}
-	f(60, 5, 20) // all have what they need
+	f(60, 5, 20) // all have the descriptors that they need
 	f(60, 500, 20)
 	f(60, 0, 17)
 	f(60, 2, 18)
@@ -446,8 +448,8 @@ func TestRoomBesideTheBusy(t *testing.T) {
 	f(50, 0, 25)
 }
 
-// While it is urgent, clients that are always about to be idle keep tunnels from
-// being ended for a moment only.
+// In an urgent shortage, clients that always become idle soon keep tunnels from being
+// closed only for a moment.
 func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	for range 20 {
@@ -464,7 +466,7 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 			t.Errorf("after %v %d tunnels are ended", after, ended.Tunnels)
 		}
 	}
-	for _, c := range h.conns[:20] { // they are asked all the time
+	for _, c := range h.conns[:20] { // they get requests all the time
 		c.Quiet(now.Add(leaveTime))
 	}
 	if ended := w.shed(full, 10, now.Add(leaveTime)); ended.Tunnels != 5 {
@@ -475,7 +477,8 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	}
 }
 
-// Of a connection of HTTP/2 only the tunnels are cut, the oldest with the others, and once.
+// Of an HTTP/2 connection weir cuts only the tunnels, once, the oldest together with
+// other tunnels.
 func TestShedsTunnelsOverHTTP2(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)

@@ -15,14 +15,15 @@ import (
 // make room.
 const maxNetworks = 1024
 
-// holdings are the amounts of a resource that the client networks hold: separately for the largest networks, and
-// for all together. A network that holds more than a 1024th of all is counted separately (the heavy hitters
-// algorithm of Misra and Gries, with a second walk for exact counts).
+// holdings are the amounts of a resource that the client networks hold: the total, and
+// separate amounts for the largest networks. A network that holds more than a 1024th of
+// the total is counted separately (the heavy hitters algorithm of Misra and Gries, with a
+// second walk for exact counts).
 type holdings struct {
 	of     map[conn.Network]int64
 	total  int64
-	going  int64 // held by connections that were cut and are not closed yet; not part of the other sums
-	other  int64 // further amounts to be shared, see unheld
+	going  int64 // held by connections that were cut and are not closed yet; not in the other sums
+	other  int64 // further amounts that weir shares out, see unheld
 	exact  bool  // every network is counted separately
 	sorted []holding
 }
@@ -44,7 +45,7 @@ func (h *holdings) add(n conn.Network, held int64) {
 	for _, v := range h.of {
 		least = min(least, v)
 	}
-	for n, v := range h.of { // as in Misra and Gries, each loses as much as the newcomer
+	for n, v := range h.of { // as in Misra and Gries, each network loses as much as the new one
 		if v -= least; v > 0 {
 			h.of[n] = v
 		} else {
@@ -102,8 +103,8 @@ func (h *holdings) fair(other int64) int64 {
 	return share
 }
 
-// level returns how much each of the largest networks may keep if all together must hold
-// less by amount.
+// level returns how much each of the largest networks may keep if the total must become
+// smaller by amount.
 func (h *holdings) level(amount int64) int64 {
 	sum, level := int64(0), int64(0)
 	for k, one := range h.sorted {
@@ -132,16 +133,17 @@ func (h *holdings) excess(amount, least int64) map[conn.Network]int64 {
 // alone returns true if there is only one network.
 func (h *holdings) alone() bool { return len(h.sorted) == 0 || h.sorted[0].held >= h.total }
 
-// shares decides which new connections are let in although there is no room, at the expense
-// of the networks that hold most. Listeners ask it; the Watch sets it, and makes the room.
+// shares decides which new connections may come in although there is no room. The
+// networks that hold most lose connections for them. Listeners call May; the Watch calls
+// set and frees the room.
 type shares struct {
 	mu      sync.Mutex
 	on      bool
-	each    int64 // what a new connection will hold
+	each    int64 // the amount that a new connection will hold
 	share   int64 // the fair share at the last look
 	of      map[conn.Network]int64
-	owed    int64 // what new connections were let in for, before room was made
-	refused int   // new connections since on
+	owed    int64 // the amount for accepted connections, before weir freed it
+	refused int   // new connections since the last takeRefused
 	news    chan struct{}
 }
 
@@ -170,7 +172,7 @@ func (s *shares) May(n conn.Network) bool {
 	return true
 }
 
-// set replaces the holdings, and returns the amount that is owed since the last call.
+// set replaces the holdings, and returns the amount owed since the last call.
 func (s *shares) set(on bool, h *holdings, each int64) (owed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +195,8 @@ func (s *shares) takeRefused() (n int) {
 	return n
 }
 
-// held returns how much of g's resource a connection holds, or will hold. Descriptors: its
-// own, and one to an endpoint if it is not idle.
+// held returns how much of g's resource a connection holds, or will hold. In descriptors:
+// its own, and one for an endpoint if the connection is not idle.
 func (g *gauge) held(c *conn.Conn) int64 {
 	switch {
 	case g.Holds != nil:
@@ -205,7 +207,7 @@ func (g *gauge) held(c *conn.Conn) int64 {
 	return 2
 }
 
-// newcomer returns what another connection takes, in the unit of held.
+// newcomer returns the amount that a new connection takes, in the unit of held.
 func (g *gauge) newcomer() int64 {
 	if g.Holds != nil {
 		return max(1, g.last.Each)
@@ -213,7 +215,7 @@ func (g *gauge) newcomer() int64 {
 	return 2
 }
 
-// holdings counts what the client networks hold of g's resource.
+// holdings counts how much of g's resource the client networks hold.
 func (w *Watch) holdings(g *gauge) *holdings {
 	began, h := time.Now(), &w.held
 	h.take(func(add func(conn.Network, int64)) {
@@ -233,9 +235,9 @@ func (w *Watch) holdings(g *gauge) *holdings {
 	return h
 }
 
-// unheld returns the part of the resource that connections do not hold and that is shared,
-// too. After client connections close, their connections to endpoints may stay open for a
-// moment and belong to no client. At least half of all descriptors is for clients.
+// unheld returns the part of the resource that no connection holds, but that weir shares
+// out, too. After client connections close, their connections to endpoints may stay open
+// for a moment and belong to no client. At least half of all descriptors is for clients.
 func (g *gauge) unheld(held int64) int64 {
 	if g.Holds != nil || !g.Bounds {
 		return 0
@@ -256,8 +258,8 @@ func (w *Watch) further(g *gauge, f func(*conn.Conn, int64)) {
 	})
 }
 
-// patience is how long new connections must wait in turn until weir refuses new connections
-// of the largest networks, and closes open ones, for others.
+// patience is how long new connections must wait without interruption before weir refuses
+// new connections of the largest networks, and closes open ones, to make room for others.
 const patience = 400 * time.Millisecond
 
 // crowd records since when new connections have waited at every look.
@@ -269,8 +271,9 @@ func (w *Watch) crowd(now time.Time) {
 	}
 }
 
-// share decides whether the resource without room is divided among client networks, and closes connections for
-// those that were let in. short is the resource; nil: there is room.
+// share decides whether weir shares out the resource that has no room among client
+// networks, and closes connections to make room for those that were let in. short is the
+// resource; nil: there is room.
 func (w *Watch) share(short *gauge, now time.Time) {
 	g := w.sharing
 	if g == nil {
@@ -305,7 +308,7 @@ func (w *Watch) othersWait(h *holdings, g *gauge, now time.Time) bool {
 		return w.others
 	}
 	began := time.Now()
-	// h.other is left out: if endpoints hold most, a single network is not limited.
+	// Without h.other: if endpoints hold most, weir does not limit a single network.
 	s := shares{of: h.of, share: h.fair(0), each: g.newcomer()}
 	w.others = w.o.Waiting(s.entitled)
 	w.askAgain = now.Add(min(max(patience/4, 10*time.Since(began)), interval/2))
@@ -330,8 +333,8 @@ func (h *holdings) largest() conn.Network {
 	return conn.Network{}
 }
 
-// places returns how many new connections may be there that are neither judged nor have
-// room yet: a part of the reserve.
+// places returns how many new connections may be open that were not judged yet, or that
+// have no room yet. They use a part of the reserve.
 func (g *gauge) places() int64 {
 	return min(256, max(1, g.last.Reserve/max(1, 2*g.last.Each)))
 }
@@ -347,7 +350,7 @@ func (g *gauge) overrun() int64 {
 }
 
 // curb closes connections of the largest networks if the reserve is nearly used up. If
-// there is only one network, it does so only while another one waits.
+// there is only one network, curb acts only while a connection of another network waits.
 func (w *Watch) curb(now time.Time) {
 	for _, g := range w.gauges {
 		over := g.overrun()
@@ -361,15 +364,17 @@ func (w *Watch) curb(now time.Time) {
 	}
 }
 
-// endBusy closes connections that are not idle, until the largest networks hold less by amount. Idle connections
-// were closed before, see shed.
+// endBusy closes connections that are not idle, until the largest networks hold less by
+// amount. Idle connections were closed before, see shed.
 //
-// Within a network, the newest are closed first: they have done least so far, and the clients that used the
-// network before it grew so large keep theirs. Speed does not matter: a slow client need not be hostile, and a
-// hostile one could just be faster.
+// Within a network, it closes the newest connections first. They have done least so far,
+// and clients that used the network before it grew so large keep their connections. Speed
+// does not matter: a slow client need not be hostile, and a hostile client could simply
+// be faster.
 //
-// A network that holds no more than a new connection may (see entitled) loses nothing. The amount may be more than
-// the largest networks hold, because connections to endpoints stay open longer than those of their clients.
+// A network loses nothing if it holds no more than a new connection may (see entitled).
+// The amount may be more than the largest networks hold, because connections to endpoints
+// stay open longer than those of their clients.
 func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
 	if amount <= 0 {
 		return
@@ -410,13 +415,13 @@ func (w *Watch) endBusy(g *gauge, h *holdings, amount int64) {
 	w.o.Metrics.count(ended)
 }
 
-// busyConn is a connection that may be closed, with the size of its holdings.
+// busyConn is a connection that weir may close, and the amount that it holds.
 type busyConn struct {
 	conn *conn.Conn
 	held int64
 }
 
-// newest keeps the newest of all added connections, the newest first.
+// newest keeps the newest of all added connections, sorted from the newest to the oldest.
 type newest []busyConn
 
 func (n *newest) add(c busyConn, most int) {

@@ -69,7 +69,8 @@ func TestExcess(t *testing.T) {
 	f("nothing", 0, []int64{0, 0}, 10, 5)
 }
 
-// With any number of networks, only a limited number is counted separately: always the largest, and exactly.
+// With any number of networks, only a limited number is counted separately: always the
+// largest ones, and exactly.
 func TestHoldingsAreBounded(t *testing.T) {
 	type one struct {
 		n    conn.Network
@@ -109,7 +110,7 @@ func (h *house) from(n int, s conn.State, age time.Duration) *conn.Conn {
 	return c
 }
 
-// full makes a house that network 1 has filled.
+// full makes a house that the connections of network 1 fill.
 func full(t *testing.T) (h *house, theirs []*conn.Conn) {
 	h = &house{t: t, full: 100, each: 1, reserve: 40, left: 5}
 	for range 100 {
@@ -140,8 +141,9 @@ func cutOf(all []*conn.Conn) (cut []int) {
 	return cut
 }
 
-// One network has filled the house. Nothing happens while no other client comes. Then its newest connections are
-// closed and new ones refused, as far as others need the room.
+// One network has filled the house. Nothing happens while no other client comes. Then
+// weir closes its newest connections and refuses new ones, as far as other clients need
+// the room.
 func TestSharedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
@@ -186,7 +188,7 @@ func TestSharedOut(t *testing.T) {
 	})
 }
 
-// A network gets in at the expense of others up to half of its fair share, and not beyond.
+// A network gets room from others up to half of its fair share, and no more.
 func TestShareHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
@@ -206,8 +208,8 @@ func TestShareHalf(t *testing.T) {
 	})
 }
 
-// If other things than clients hold most, such as idle connections to endpoints, a network that is alone is not
-// refused.
+// If most of the resource is not held by clients, but for example by idle connections to
+// endpoints, weir does not refuse a network that is alone.
 func TestAloneBesideOtherThings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, each: 1, base: 95, reserve: 40}
@@ -257,8 +259,8 @@ func TestShareHasPatience(t *testing.T) {
 	})
 }
 
-// The network that holds most does not use up the reserve for exchanges, for example with
-// streams of its open connections; unless it is alone.
+// The network that holds most cannot use up the reserve for exchanges, for example with
+// streams of its open connections, unless it is alone.
 func TestCurb(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
@@ -276,8 +278,9 @@ func TestCurb(t *testing.T) {
 	})
 }
 
-// What is used beyond the reserve belongs to no client: connections to endpoints whose client connections were
-// closed. The largest client network makes room, and networks that hold little lose nothing for it.
+// The usage beyond the reserve belongs to no client: it is connections to endpoints whose
+// client connections were closed. The largest client network makes room, and networks
+// that hold little lose nothing.
 func TestCurbSparesTheSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, each: 1, reserve: 40, base: 60, running: map[*conn.Conn]int{}}

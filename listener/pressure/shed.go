@@ -7,8 +7,8 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// kind is what an idle connection is, in the order in which they are ended:
-// a client between two requests loses less than a tunnel does.
+// kind is the kind of an idle connection. weir closes kinds in this order, because a
+// client between two requests loses less than a tunnel.
 type kind int
 
 const (
@@ -18,12 +18,12 @@ const (
 	other = -1
 )
 
-// least is for how long a connection of a kind has to have been idle: one that
-// has only just become so is mostly about to be used again.
+// least is how long a connection of a kind must have been idle. A connection that has
+// just become idle is usually about to be used again.
 var least = [numKinds]time.Duration{client: time.Second, tunnel: 10 * time.Second}
 
-// idle says what c is, and for how long it has had nothing to do; false: nobody
-// said so, as with a client of HTTP/2 that was told to go.
+// idle returns the kind of c, and how long it has been idle. known is false if the owner
+// did not record this, as for an HTTP/2 client that was told to leave.
 func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 	switch c.State() {
 	case conn.Idle:
@@ -37,12 +37,12 @@ func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 	return k, age, known
 }
 
-// survey is what there is to be ended.
+// survey lists the connections that weir may close.
 type survey struct {
 	ages  [numKinds][]time.Duration
 	large [numKinds][]time.Duration // of networks that hold more than their share
-	going int                       // clients that were told to close or cut before and are still open
-	young int                       // clients that only just became idle
+	going int                       // clients that weir told to leave, or cut, and that are still open
+	young int                       // clients that have just become idle
 }
 
 func (v *survey) take(all Connections, large map[conn.Network]int64, now time.Time) {
@@ -66,12 +66,12 @@ func (v *survey) take(all Connections, large map[conn.Network]int64, now time.Ti
 	})
 }
 
-// A network must hold at least 1/large of everything for its idle connections to be closed
-// before older ones of others.
+// weir closes the idle connections of a network before older ones of other networks only
+// if the network holds at least 1/large of everything.
 const large = 64
 
-// larger returns the networks that would hold more than their share if the connections held
-// less by n, with the excess of each, and the sum of all.
+// larger returns the networks that would hold more than their share if the number of
+// connections fell by n, with the excess of each, and the sum of all.
 func (w *Watch) larger(g *gauge, n int) (over map[conn.Network]int64, sum int) {
 	h := w.holdings(g)
 	if h.alone() || g.Holds != nil {
@@ -88,10 +88,11 @@ func (w *Watch) larger(g *gauge, n int) (over map[conn.Network]int64, sum int) {
 	return over, sum
 }
 
-// shed closes n connections: first those of client networks that hold more than their share, then those of all.
-// Each time it closes those that were idle for longest. Connections that are about to close count towards n.
-// Tunnels stay open if enough clients will soon have been idle for long enough, but if it is urgent, only for as
-// long as such a client needs.
+// shed closes n connections: first those of client networks that hold more than their
+// share, then those of all. Each time it closes the connections that have been idle for
+// longest. Connections that are about to close count towards n. Tunnels stay open if
+// enough clients will soon have been idle for long enough. If the shortage is urgent,
+// shed waits only as long as such a client needs.
 func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 	v := &w.survey
 	over, excess := w.larger(g, n)
@@ -106,7 +107,7 @@ func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 	excess = min(excess, n)
 	for k := range numKinds {
 		if k == tunnel {
-			n = (n - v.young + 1) / 2 // each is two connections, or about that over HTTP/2
+			n = (n - v.young + 1) / 2 // a tunnel is two connections, or about that over HTTP/2
 			excess = min(excess, n)
 		}
 		first := min(excess, len(v.large[k]))
@@ -126,17 +127,17 @@ func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 }
 
 // endOldest closes the m oldest connections of a kind, whose ages are given. It sorts the
-// ages, with those of the remaining connections first.
+// ages, so that those of the remaining connections come first.
 func (w *Watch) endOldest(k kind, ages []time.Duration, m int, of map[conn.Network]int64, now time.Time) Ended {
 	slices.Sort(ages)
 	return w.end(k, ages[len(ages)-m], m, of, now)
 }
 
-// leaveTime is what a client of HTTP/2 that is told to go takes at most, or nearly.
+// leaveTime is about the longest time that an HTTP/2 client needs to leave.
 const leaveTime = 4 * time.Second
 
-// A connection that ends takes a goroutine for that, and over TLS memory: they
-// are not all to end at once.
+// A connection that ends needs a goroutine, and with TLS also memory. Therefore not all
+// connections end at once: there is a pause after each batch.
 const (
 	batch = 512
 	pause = 10 * time.Millisecond
@@ -154,7 +155,7 @@ func (w *Watch) end(k kind, limit time.Duration, n int, of map[conn.Network]int6
 			if !is(c) {
 				return false
 			}
-			c.Unquiet() // it was told, and is not to be told or cut again
+			c.Unquiet() // it leaves, and must not be told or cut again
 			ended.HTTP2++
 			n--
 			return true
@@ -189,7 +190,7 @@ func (w *Watch) end(k kind, limit time.Duration, n int, of map[conn.Network]int6
 	return ended
 }
 
-// endOne returns false where the connection is not idle after all.
+// endOne returns false if the connection is no longer idle.
 func (w *Watch) endOne(k kind, c *conn.Conn) bool {
 	if k == client {
 		return w.o.EndIdle(c)

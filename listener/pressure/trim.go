@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// trim gives memory back to the system once a process has come to rest. The
-// runtime by itself collects garbage when there is as much of it as is in use,
-// and keeps the room for as much again: right for who goes on, but a process
-// whose many connections have gone quiet would keep twice of what they take, for
-// as long as they are. While there is work trim does nothing.
+// trim returns memory to the system when the process has become quiet. The runtime itself
+// collects garbage only when there is as much garbage as memory in use, and keeps the
+// room for this garbage. That is right for a busy process. But a process whose many
+// connections have become idle would keep twice the memory that they need, for as long as
+// they are idle. While there is work, trim does nothing.
 type trim struct {
 	looked           time.Time
-	allocated, freed uint64 // since the start: at the last look, and when memory was given back
-	calm             int    // looks in a row with little that was allocated
+	allocated, freed uint64 // bytes since the start: at the last check, and when trim last returned memory
+	calm             int    // consecutive checks with few allocations
 }
 
-// calmLooks is how many seconds with little work it takes.
+// calmLooks is the number of seconds with little work before trim acts.
 const calmLooks = 3
 
-// worth is how much has to have been allocated, and so may be garbage, for a
-// collection that has to look at all that is live.
+// worth returns how many bytes must have been allocated, and so may be garbage, before a
+// collection is worth its cost: it has to scan all live memory.
 func worth(live uint64) uint64 { return live/4 + 2<<20 }
 
-// look looks once a second, however often it is called.
+// look checks at most about once a second, however often it is called.
 func (t *trim) look(now time.Time) {
 	if now.Sub(t.looked) < interval/2 {
 		return

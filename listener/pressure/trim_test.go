@@ -2,10 +2,10 @@ package pressure
 
 import "testing"
 
-// Memory is given back once there is some and nothing happens, and then not
-// again before there is some more.
+// Memory is returned when there is enough of it and the process is quiet. It is returned
+// again only when there is enough again.
 func TestTrim(t *testing.T) {
-	const mib, live = 1 << 20, 88 << 20 // 24 MiB are worth it
+	const mib, live = 1 << 20, 88 << 20 // 24 MiB are worth a collection
 	var r trim
 	total := uint64(0)
 	f := func(allocated uint64, want bool) {
@@ -23,7 +23,7 @@ func TestTrim(t *testing.T) {
 	}
 	f(mib/2, false)
 	f(mib/2, false)
-	f(5*mib, false) // and once more
+	f(5*mib, false) // busy once more
 	f(mib/2, false)
 	f(0, false)
 	f(mib/2, true)
@@ -33,6 +33,6 @@ func TestTrim(t *testing.T) {
 	for range 7 {
 		f(mib/2, false)
 	}
-	f(mib/2, true) // what little there was has become as much
+	f(mib/2, true) // many small allocations are now worth a collection
 	f(0, false)
 }

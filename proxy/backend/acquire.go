@@ -15,18 +15,19 @@ import (
 
 // The errors of Acquire.
 var (
-	// ErrNoReady: no endpoint of the backend is ready. 503 at once.
+	// ErrNoReady: no endpoint of the backend is ready. weir answers 503 at once.
 	ErrNoReady = errors.New("no endpoint of the backend is ready")
-	// ErrQueueFull: max_connections are in flight and queue.size wait already. 503.
+	// ErrQueueFull: max_connections are in flight, and queue.size already wait. weir answers 503.
 	ErrQueueFull = errors.New("the backend has all of its max_connections in use, and its queue is full (queue.size)")
-	// ErrQueueTimeout: the wait for one of max_connections took too long. 503.
+	// ErrQueueTimeout: the wait for one of max_connections took too long. weir answers 503.
 	ErrQueueTimeout = errors.New("the backend has all of its max_connections in use, and none became free in time (queue.timeout)")
 )
 
-// Acquire picks a ready endpoint for a client, another than those that it tried
-// in vain where there is another, the last of which was the last to be tried,
-// and counts what is to come as in flight until the endpoint's Release. Where max_connections are in flight it waits its turn, for
-// the queue's timeout and no longer than until deadline (zero: the timeout alone).
+// Acquire picks a ready endpoint for a client. tried are the endpoints that the exchange
+// tried in vain, in that order; Acquire avoids them if there is another endpoint. The
+// exchange or tunnel counts as in flight until the endpoint's Release. If max_connections
+// are in flight, Acquire waits for its turn: for the queue's timeout, but at most until
+// deadline (zero: only the timeout applies).
 func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
 	v := b.view.Load()
 	if len(v.tiers) == 0 {
@@ -54,17 +55,18 @@ func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Ti
 	return e, nil
 }
 
-// queue counts what is in flight and lets the rest wait, first come first served.
+// queue counts the exchanges and tunnels in flight. The others wait in the order in which
+// they arrived.
 type queue struct {
 	taken   atomic.Int64
-	limit   atomic.Int64 // 0: none
+	limit   atomic.Int64 // 0: no limit
 	waiting atomic.Int64
 
 	mu      sync.Mutex
-	waiters list.List // of chan struct{}, buffered; a value means: your turn
+	waiters list.List // of chan struct{}, buffered; a value gives the waiter its slot
 }
 
-// take counts one more, unless that would be too many or others wait already.
+// take takes a slot. It returns false if the limit is reached or others wait already.
 func (q *queue) take() bool {
 	limit := q.limit.Load()
 	if limit == 0 {
@@ -93,7 +95,7 @@ func (q *queue) release() {
 	}
 }
 
-// dispatch gives what is free to those who wait.
+// dispatch gives the free slots to the waiters.
 func (q *queue) dispatch() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,7 +122,7 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error 
 	turn := make(chan struct{}, 1)
 	q.mu.Lock()
 	if q.waiters.Len() >= size {
-		// A slot may have come free since take looked.
+		// A slot may have become free after take looked.
 		free := q.waiters.Len() == 0 && q.takeBelow(q.limit.Load())
 		q.mu.Unlock()
 		if free {
@@ -130,7 +132,7 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error 
 	}
 	place := q.waiters.PushBack(turn)
 	q.waiting.Add(1)
-	q.dispatchLocked() // for one that was released before waiting was counted
+	q.dispatchLocked() // a slot may have become free before waiting was increased
 	q.mu.Unlock()
 
 	timer := time.NewTimer(timeout)
@@ -143,7 +145,7 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case <-turn: // it came at the last moment
+	case <-turn: // the slot came at the last moment
 		return nil
 	default:
 		q.waiters.Remove(place)
@@ -152,17 +154,17 @@ func (q *queue) wait(size int, timeout time.Duration, deadline time.Time) error 
 	}
 }
 
-// RetryReason says why an exchange was tried once more.
+// RetryReason is the reason why weir retried an exchange.
 type RetryReason int
 
 // The reasons for a retry.
 const (
-	// RetryConnect: the endpoint did not connect, or its handshake failed.
+	// RetryConnect: the connection to the endpoint, or its handshake, failed.
 	RetryConnect RetryReason = iota
 	// RetryClosed: a reused connection ended before any byte of the response.
 	RetryClosed
-	// RetryRefused: the endpoint did not act on the request (HTTP/2's
-	// REFUSED_STREAM, or GOAWAY).
+	// RetryRefused: the endpoint did not process the request (REFUSED_STREAM or GOAWAY of
+	// HTTP/2).
 	RetryRefused
 	numRetryReasons
 )
@@ -171,20 +173,20 @@ func (r RetryReason) String() string { return [...]string{"connect", "closed", "
 
 const (
 	budgetWindow = 10 // seconds
-	budgetFloor  = 10 // retries within the window that are always allowed
+	budgetFloor  = 10 // retries that are always allowed within the window
 	budgetUnit   = 1 << 20
 )
 
-// budget bounds retries to a share of what was acquired within the window, so
-// that retries cannot double the load of a backend that is down.
+// budget limits retries to a share of the exchanges within the window. So retries cannot
+// double the load of a backend whose endpoints all fail.
 type budget struct {
-	attempts atomic.Uint64 // all that was acquired, retries too
+	attempts atomic.Uint64 // successful calls of Acquire and AcquireAt, including retries
 	share    atomic.Int64  // in 1/budgetUnit
 	reasons  [numRetryReasons]atomic.Uint64
 
 	mu      sync.Mutex
 	retries uint64
-	past    [budgetWindow]mark // what the counts were in each of the last seconds
+	past    [budgetWindow]mark // the counts at each of the last seconds
 	at      int
 }
 
@@ -197,9 +199,9 @@ func (t *budget) tick() {
 	t.at = (t.at + 1) % budgetWindow
 }
 
-// AllowRetry reports whether one more retry is within the budget, and spends it:
-// retries may be Retries.Share of the exchanges of the last ten seconds, and
-// ten beside. It is called before the Acquire of the retry.
+// AllowRetry reports whether the budget allows one more retry, and takes it from the
+// budget. Within ten seconds the budget allows ten retries, plus Retries.Share of the
+// exchanges. The caller calls it before the Acquire of the retry.
 func (b *Backend) AllowRetry() bool {
 	t := &b.budget
 	t.mu.Lock()
@@ -215,19 +217,21 @@ func (b *Backend) AllowRetry() bool {
 }
 
 const (
-	// mostExcused bounds the endpoints that one exchange may find absent.
+	// mostExcused limits how many absent endpoints AllowConnect excuses for one exchange.
 	mostExcused = 10
-	// atOnce is how soon that has to be known. A machine that is off the network
-	// is unreachable only after its neighbours asked for it, for seconds.
+	// atOnce is the time within which a connect must fail to be excused. If a machine is
+	// off the network, EHOSTUNREACH comes only after seconds of ARP or neighbor discovery.
 	atOnce = 500 * time.Millisecond
 )
 
-// AllowConnect reports whether another endpoint may be tried after those in tried,
-// of which the last one's connection failed with err, after a time: nothing was
-// sent to it. Where nobody was there at all and that was known at once, it cost
-// nobody anything; and where there are endpoints left, it is neither one of the
-// attempts nor one of the retries that are bounded: so a backend half of whose
-// endpoints are gone loses nothing. excused counts those attempts; it belongs to
+// AllowConnect reports whether an exchange may try another endpoint after those in tried.
+// The connection to the last one failed with err after the time after; weir sent no
+// request to it.
+//
+// A failed attempt is excused if the endpoint is absent, the failure was known at once,
+// and other endpoints are left: the attempt cost almost nothing. An excused attempt counts
+// neither for Retries.Attempts nor for the retry budget. So a backend loses no requests
+// when half of its endpoints are gone. excused counts the excused attempts; it belongs to
 // the exchange and begins at 0.
 func (b *Backend) AllowConnect(tried []*Endpoint, excused *int, err error, after time.Duration) bool {
 	most := b.Settings().Retries.Attempts
@@ -244,7 +248,7 @@ func absent(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-// Another reports whether there is an endpoint that is not in tried.
+// Another reports whether the backend has an endpoint that is not in tried.
 func (b *Backend) Another(tried []*Endpoint) bool { return b.view.Load().left(tried) }
 
 // Retried counts a retry in the metrics.

@@ -13,7 +13,7 @@ import (
 
 var noDeadline time.Time
 
-// hashGolden was found by running it: it must never change.
+// hashGolden is the recorded result of a run. It must never change.
 const hashGolden = "acdbdacacdbaaaac"
 
 func TestNoReadyEndpointIsToldAtOnce(t *testing.T) {
@@ -125,7 +125,7 @@ func TestReloadRaisesTheLimitForThoseWhoWait(t *testing.T) {
 	})
 }
 
-// The waiters' endpoint may go while they wait.
+// The endpoint may be removed while exchanges wait in the queue.
 func TestQueueLooksAgainAtWhatIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

@@ -11,16 +11,16 @@ import (
 
 // How long Resolve should wait for name servers.
 const (
-	// FilePatience is for the backends of a file: long enough that a reload to a new name
-	// causes no 503, and short enough that weir starts without a working name server.
+	// FilePatience is for the backends of a file. It is long enough that a reload to a new
+	// name causes no 503, and short enough that weir starts without a working name server.
 	FilePatience = 2 * time.Second
-	// ObjectPatience is for the backends of a cluster, where a name that does not resolve
-	// must not delay the objects of other tenants.
+	// ObjectPatience is for the backends of a cluster: a name that does not resolve must not
+	// delay the objects of other tenants.
 	ObjectPatience = 200 * time.Millisecond
 )
 
-// Answers are look-ups of host names, ended or running. A nil *Answers has none. They are
-// not safe for concurrent use.
+// Answers are look-ups of host names, ended or running. A nil *Answers has no look-ups.
+// Answers are not safe for concurrent use.
 type Answers struct{ byHost map[string]*lookup }
 
 // lookup is one look-up of a host name.
@@ -73,8 +73,9 @@ func (a *Answers) lookup(host string) *lookup {
 }
 
 // Resolve looks up the host names of backends that the set does not resolve yet. It waits
-// until all look-ups that it began have ended, but no longer than patience, and holds no
-// lock meanwhile. The result also has the look-ups of before, which may be nil.
+// until all look-ups that it began have ended, but no longer than patience. It holds no lock
+// while it waits. The result also has the look-ups of before for these hosts; before may be
+// nil.
 func (s *Set) Resolve(backends []config.Backend, patience time.Duration, before *Answers) *Answers {
 	a := &Answers{byHost: make(map[string]*lookup)}
 	var begun []*lookup

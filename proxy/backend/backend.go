@@ -1,11 +1,11 @@
-// Package backend is where exchanges and tunnels go: named sets of endpoints,
-// their health state and passive ejection, balancing, the queue in front of a
+// Package backend contains the destinations of exchanges and tunnels: named sets of
+// endpoints, their health state and passive ejection, balancing, the queue in front of a
 // full backend, pools of idle connections, name resolution and dialling.
 //
-// A Set lives as long as the process. Update gives it the backends of a new
-// configuration; what stays by name and address keeps its connections, its
-// health and its counts. The hot path is Acquire, Idle or Dial, Succeeded or
-// Failed, Keep, Release; none of them allocates but Dial and a wait in the queue.
+// A Set lives as long as the process. Update gives it the backends of a new configuration.
+// Backends with the same name, and endpoints with the same address, keep their
+// connections, health and counts. The hot path is Acquire, Idle or Dial, Succeeded or
+// Failed, Keep, Release. Only Dial and a wait in the queue allocate.
 package backend
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Backend is one named set of endpoints. It outlives reloads by its name. A
-// backend that a reload removed still serves the few exchanges that were routed
-// before: its endpoints stay as they were, but nothing is pooled or checked any more.
+// Backend is one named set of endpoints. A reload keeps a backend if its name stays. A
+// removed backend still serves the few exchanges that were routed to it before: its
+// endpoints stay as they were, but weir no longer pools connections or runs checks.
 type Backend struct {
 	name string
 	opts *Options
@@ -28,10 +28,10 @@ type Backend struct {
 	turn   atomic.Uint64 // round robin
 	budget budget
 
-	refused   atomic.Uint64 // addresses that objects must not lead to
+	refused   atomic.Uint64 // addresses that objects must not use
 	ejections atomic.Uint64
 
-	mu        sync.Mutex // guards what follows, and the health state of the endpoints
+	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend
 	dial      *dialSettings
 	locality  locality
@@ -41,7 +41,7 @@ type Backend struct {
 	removed   bool
 	ramping   bool // some endpoint is in its slow start
 	outage    outage
-	after     []func() // to be done by unlock, outside the lock
+	after     []func() // unlock calls them after it has released the lock
 }
 
 func newBackend(name string, opts *Options) *Backend {
@@ -50,25 +50,24 @@ func newBackend(name string, opts *Options) *Backend {
 	return b
 }
 
-// Name is the backend's name in the configuration.
+// Name returns the backend's name in the configuration.
 func (b *Backend) Name() string { return b.name }
 
-// Settings is the backend's part of the newest configuration. It is never changed.
+// Settings returns the backend's part of the newest configuration. The result never changes.
 func (b *Backend) Settings() *config.Backend { return b.view.Load().cfg }
 
-// Ready counts the endpoints that an exchange may go to now, without those that
-// are about to go away.
+// Ready counts the endpoints that exchanges may use now, without terminating ones.
 func (b *Backend) Ready() int { return b.view.Load().ready }
 
-// LocalReady counts the endpoints on this node whose checks say that they are
-// ready, without those that are about to go away. Passive ejection does not
-// count: it lasts seconds and must not make the verdict flap.
+// LocalReady counts the endpoints on this node that are ready by their checks, without
+// terminating ones. Ejected endpoints count: an ejection lasts seconds, and must not make
+// the verdict flap.
 func (b *Backend) LocalReady() int { return b.view.Load().localReady }
 
 // InFlight counts the exchanges and tunnels between Acquire and Release.
 func (b *Backend) InFlight() int64 { return b.queue.taken.Load() }
 
-// unlock releases b.mu and then does what had to wait for that: callbacks, and
+// unlock releases b.mu, and then runs the functions of later. These are callbacks, and
 // closing connections, which may write.
 func (b *Backend) unlock() {
 	after := b.after
@@ -91,8 +90,8 @@ func (b *Backend) notify(ev Event) {
 	}
 }
 
-// reconcile makes the endpoints those that the configuration and the newest
-// answers of name servers ask for. b.mu is held.
+// reconcile creates, updates and removes endpoints according to the configuration and the
+// newest answers of name servers. The caller holds b.mu.
 func (b *Backend) reconcile() {
 	members := b.members()
 	had := make(map[string]*Endpoint, len(b.endpoints))
@@ -115,7 +114,7 @@ func (b *Backend) reconcile() {
 	b.rebuild()
 }
 
-// relocate says in which zone this node is, where the configuration does not.
+// relocate sets the zone of this node, unless the configuration sets it.
 func (b *Backend) relocate(zone string) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -129,10 +128,10 @@ func (b *Backend) relocate(zone string) {
 	b.rebuild()
 }
 
-// rebuild makes a new view of the endpoints that may be used. b.mu is held.
+// rebuild makes a new view of the endpoints that may be used. The caller holds b.mu.
 func (b *Backend) rebuild() {
 	if b.removed {
-		return // the view of a removed backend stays, see Backend
+		return // the view of a removed backend does not change, see Backend
 	}
 	b.returnIfNoneLeft()
 	b.ramp(time.Now())
@@ -162,9 +161,9 @@ func (b *Backend) rebuild() {
 	b.judge()
 }
 
-// predecessors are the removed endpoints that go on serving while a reload has
-// replaced all endpoints and the new ones await their first verdict, which
-// takes no longer than one check. Without them such a reload would be an outage.
+// predecessors returns the removed endpoints that continue to serve. They do so if a reload
+// has replaced all endpoints, until the new ones get their first verdict. That takes no
+// longer than one check. Without the predecessors, such a reload would be an outage.
 func (b *Backend) predecessors() (use []*Endpoint, local int) {
 	for _, t := range b.view.Load().used() {
 		for _, c := range t.members {
@@ -179,8 +178,8 @@ func (b *Backend) predecessors() (use []*Endpoint, local int) {
 	return use, local
 }
 
-// returnIfNoneLeft ends all ejections when they would leave no endpoint, or
-// only such as are about to go away. b.mu is held.
+// returnIfNoneLeft ends ejections that would leave no endpoint, or only terminating ones.
+// The caller holds b.mu.
 func (b *Backend) returnIfNoneLeft() {
 	for _, leaving := range []bool{false, true} {
 		left, ejected := false, false
@@ -204,7 +203,7 @@ func (b *Backend) returnIfNoneLeft() {
 	}
 }
 
-// remove retires the backend: its connections, checks and look-ups end.
+// remove retires the backend: it ends its idle connections, checks and look-ups.
 func (b *Backend) remove() {
 	b.mu.Lock()
 	defer b.unlock()
@@ -218,7 +217,7 @@ func (b *Backend) remove() {
 	b.names, b.endpoints = nil, nil
 }
 
-// tick is called once a second by the Set.
+// tick does the regular work. The Set calls it once a second.
 func (b *Backend) tick() {
 	b.budget.tick()
 	b.mu.Lock()

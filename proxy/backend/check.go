@@ -11,19 +11,19 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Check is an endpoint as its active check sees it: what to try, how to connect
-// and whom to tell. Package health declares what it needs of it.
+// Check is the active check of one endpoint: its settings, how to connect, and where to
+// report the verdict. Package health declares the interface that Check implements.
 type Check struct {
 	Settings config.HealthCheck
-	// WasReady says that the endpoint is in use already: a check that a reload
-	// changed begins with this verdict.
+	// WasReady means that the endpoint is already in use. A check that a reload changed
+	// begins with this verdict.
 	WasReady bool
 
 	endpoint *Endpoint
 }
 
-// Address is where the check connects to, the endpoint's address or the same
-// with the check's own port.
+// Address returns the address to which the check connects: the endpoint's address, with the
+// check's own port if it has one.
 func (c *Check) Address() string {
 	addr, path := c.target()
 	if path != "" {
@@ -32,7 +32,7 @@ func (c *Check) Address() string {
 	return addr.String()
 }
 
-// Name tells the endpoint and its backend, for messages.
+// Name returns the names of the endpoint and its backend, for messages.
 func (c *Check) Name() string { return c.endpoint.describe() }
 
 func (c *Check) target() (netip.AddrPort, string) {
@@ -43,10 +43,10 @@ func (c *Check) target() (netip.AddrPort, string) {
 	return e.addr, e.path
 }
 
-// Dial connects for one check: the connection, the PROXY header (LOCAL, for it
-// is weir's own connection) and, for a check by HTTP or gRPC where the endpoint
-// speaks TLS, the handshake. It ends by ctx. The caller closes the connection. For a check
-// by HTTP it is a health.Asker; for one by gRPC it is one if it speaks HTTP/2.
+// Dial connects for one check. It sends the PROXY header (LOCAL, because the connection is
+// weir's own). For a check by HTTP or gRPC it also does the TLS handshake, if the endpoint
+// uses TLS. ctx limits the time. The caller closes the connection. For a check by HTTP the
+// connection is a health.Asker. For a check by gRPC it is a health.Asker if it speaks HTTP/2.
 func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 	e := c.endpoint
 	d := e.dial.Load()
@@ -104,7 +104,7 @@ func ask(codec Codec, req *message.Request, res *message.Response, body []byte) 
 	}
 }
 
-// cause returns why a check failed: the end of ctx, or else err.
+// cause returns the reason why a check failed: the cause of ctx if ctx has ended, else err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -121,8 +121,8 @@ func handshake(ctx context.Context, nc net.Conn, secure *tls.Config) (net.Conn, 
 	return t, nil
 }
 
-// SetReady takes the check's verdict. Those of a check that was replaced or
-// whose endpoint is gone have no effect.
+// SetReady takes the check's verdict. It has no effect if the check was replaced, or if the
+// endpoint was removed.
 func (c *Check) SetReady(ready bool, why string) {
 	e := c.endpoint
 	b := e.backend
@@ -140,7 +140,7 @@ func (c *Check) SetReady(ready bool, why string) {
 		kind = EndpointReady
 	}
 	if ready && e.judged && !e.ready {
-		e.endFailing() // the check has found that it works again
+		e.endFailing() // the check has found that the endpoint works again
 	}
 	if !ready {
 		b.outage.endpoint, b.outage.why = e.address, errors.New(why)

@@ -9,8 +9,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// checkHTTP1 is a check's connection of HTTP/1.1. It reads the response as an exchange does,
-// with what the backend's lenient accepts.
+// checkHTTP1 is the HTTP/1.1 connection of a check. It reads the response as an exchange
+// does, and accepts the faults that the backend's lenient allows.
 type checkHTTP1 struct {
 	net.Conn
 	codec   http1.Client
@@ -31,7 +31,7 @@ func (a *checkHTTP1) Close() error {
 }
 
 // Ask makes the check's request. Only the head of the response counts: the answer is the
-// same if the body is cut, or if it does not end before the check does.
+// same if the body is truncated, or if the check ends before the body.
 func (a *checkHTTP1) Ask(ctx context.Context, q *health.Question) (*health.Answer, error) {
 	var req message.Request
 	var res message.Response
@@ -43,7 +43,7 @@ func (a *checkHTTP1) Ask(ctx context.Context, q *health.Question) (*health.Answe
 	if err := ask(&a.codec, &req, &res, q.Body); err != nil {
 		return nil, cause(ctx, http1.Explain(err, a.backend))
 	}
-	// Closing now would reset the connection under a server that still sends.
+	// If the server still sends, closing now would reset the connection.
 	for n := 0; !a.codec.BodyEnded() && n < mostAnswer; {
 		p, err := a.codec.ReadBody(&res)
 		if err != nil {

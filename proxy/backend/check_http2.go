@@ -13,27 +13,27 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// checkHTTP2 is a check's connection of HTTP/2.
+// checkHTTP2 is the HTTP/2 connection of a check.
 type checkHTTP2 struct {
-	net.Conn // of which nothing is used but Close and SetDeadline
+	net.Conn // nil: only Close and SetDeadline may be called, which are defined below
 	trunk    *http2.Trunk
 	call     *http2.Call
 }
 
-// old is a check's connection whose TLS agreed on HTTP/1.1.
+// old is a TLS connection of a check, for which ALPN selected HTTP/1.1.
 type old struct {
 	net.Conn
 	below *conn.Conn
 }
 
-// SetDeadline ends all waits, whatever the deadline: a check sets one that has passed.
+// SetDeadline ends all waits and ignores its argument: a check only sets past deadlines.
 func (o *old) SetDeadline(time.Time) error {
 	o.below.Cut()
 	return nil
 }
 
-// newCheckHTTP2 makes a connection one of HTTP/2, behind a TLS handshake unless
-// secure is nil, which may also end in HTTP/1.1.
+// newCheckHTTP2 starts HTTP/2 on a connection, after a TLS handshake unless secure is nil.
+// If the handshake selects HTTP/1.1, it returns an *old.
 func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (net.Conn, error) {
 	s := &Session{Conn: conn.New(nc)}
 	if secure != nil {
@@ -59,13 +59,13 @@ func (a *checkHTTP2) Close() error {
 	return nil
 }
 
-// SetDeadline ends all waits, whatever the deadline: a check sets one that has passed.
+// SetDeadline ends all waits and ignores its argument: a check only sets past deadlines.
 func (a *checkHTTP2) SetDeadline(time.Time) error {
 	a.call.Cut()
 	return nil
 }
 
-// mostAnswer bounds how much of an answer is kept.
+// mostAnswer limits the bytes of a response body that a check reads.
 const mostAnswer = 64 << 10
 
 // Ask makes the check's request.
@@ -88,7 +88,7 @@ func (a *checkHTTP2) Ask(ctx context.Context, q *health.Question) (*health.Answe
 	}}, nil
 }
 
-// question makes q a message.
+// question writes q into req.
 func question(req *message.Request, q *health.Question) error {
 	if err := req.SetMethod(req.StoreString(q.Method)); err != nil {
 		return err
@@ -106,8 +106,8 @@ func question(req *message.Request, q *health.Question) error {
 	return nil
 }
 
-// exchange sends req and reads the final response, of whose body it returns the
-// beginning. SetDeadline ends its waits.
+// exchange sends req and reads the final response. It returns up to mostAnswer bytes of the
+// body. SetDeadline ends its waits.
 func (a *checkHTTP2) exchange(req *message.Request, res *message.Response, body []byte) ([]byte, error) {
 	if err := ask(a.call, req, res, body); err != nil {
 		return nil, err

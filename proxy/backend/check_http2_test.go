@@ -38,7 +38,7 @@ func grpcHealthServer(t *testing.T, certs []tls.Certificate) (*health.Server, st
 	return h, ln.Addr().String()
 }
 
-// verdicts checks an endpoint until the verdict is the one that is wanted.
+// verdicts checks an endpoint until the verdict is the expected one.
 type verdicts struct {
 	t   *testing.T
 	set *Set
@@ -100,7 +100,7 @@ func TestGRPCChecks(t *testing.T) {
 	f(config.ProtocolTCP, nil)
 }
 
-// A check by HTTP goes by the version that exchanges go by.
+// A check by HTTP uses the same HTTP version as exchanges.
 func TestHTTPChecksByVersion(t *testing.T) {
 	f := func(protocol config.Protocol, two bool, want string, prepare func(*httptest.Server)) {
 		t.Helper()
@@ -142,7 +142,7 @@ func TestHTTPChecksByVersion(t *testing.T) {
 	f(config.ProtocolHTTP, false, "HTTP/1.1", func(s *httptest.Server) { s.Start() })
 }
 
-// A check has its time, and no more.
+// A check ends when its time is over.
 func TestGRPCCheckHangs(t *testing.T) {
 	for _, greets := range []bool{false, true} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

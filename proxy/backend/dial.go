@@ -22,13 +22,14 @@ import (
 	"github.com/weirproxy/weir/proxy/http1"
 )
 
-// Outgoing is what the PROXY header to an endpoint says of a client.
+// Outgoing is the content of the PROXY header that weir sends to an endpoint.
 type Outgoing struct {
 	Client, Local netip.AddrPort
 	TLVs          header.TLVs
 }
 
-// dialSettings are what connecting to an endpoint needs of the configuration. Never changed.
+// dialSettings is the part of the configuration for connections to an endpoint. It never
+// changes.
 type dialSettings struct {
 	connect   time.Duration
 	bodyIdle  time.Duration
@@ -36,18 +37,19 @@ type dialSettings struct {
 	sendProxy int
 	http2     version2
 	lenient   http1.Lenient
-	tls       *tls.Config // nil: plain; offers what the protocol allows
-	tls1      *tls.Config // the same, for HTTP/1.1 alone
-	// identity says what the TLS configuration was made of, for the next reload.
+	tls       *tls.Config // offers the HTTP versions that the protocol allows; nil: no TLS
+	tls1      *tls.Config // the same, but does not offer HTTP/2
+	// identity is a hash of the settings and files of the TLS configuration. The next reload
+	// compares it.
 	identity [sha256.Size]byte
 	named    bool // tls.server_name is set
 	byHost   map[string]tlsPair
 }
 
-// tlsPair are the two configurations of one host.
+// tlsPair holds the two TLS configurations of one host: as dialSettings.tls and tls1.
 type tlsPair struct{ any, old *tls.Config }
 
-// version2 reports whether endpoints are spoken to by HTTP/2.
+// version2 is whether weir speaks HTTP/2 to endpoints.
 type version2 uint8
 
 const (
@@ -90,12 +92,12 @@ func protocolsOf(cfg *config.Backend) []string {
 	return alpn[versionOf(cfg)]
 }
 
-// mayShare reports whether an exchange may go over a connection that is shared.
+// mayShare reports whether an exchange may use a shared connection.
 func (d *dialSettings) mayShare(need Need) bool {
 	return d.sendProxy == 0 && !need.Private && (d.http2 == always || d.http2 == offered && !need.Upgrade)
 }
 
-// config is the TLS configuration of an exchange's connection.
+// config returns the TLS configuration for the connection of an exchange.
 func (d *dialSettings) config(need Need) *tls.Config {
 	if (need.Upgrade || need.Private) && d.http2 == offered { // few servers support extended CONNECT
 		return d.tls1
@@ -111,8 +113,9 @@ func (d *dialSettings) agreed(t *tls.Conn) bool {
 	return t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// newDialSettings reads the files that cfg names. Of before, nil at first, it
-// keeps the TLS configuration with its sessions where nothing changed.
+// newDialSettings reads the files that cfg names. before is nil at first. If the TLS
+// settings and files did not change, it keeps the TLS configuration of before with its TLS
+// sessions. If nothing changed, it returns before.
 func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 	d := &dialSettings{connect: cfg.Timeouts.Connect, bodyIdle: cfg.Timeouts.BodyIdle, maxIdle: cfg.MaxIdle,
 		sendProxy: cfg.SendProxy, http2: versionOf(cfg), lenient: lenientOf(cfg)}
@@ -127,19 +130,21 @@ func newDialSettings(cfg *config.Backend, before *dialSettings) (*dialSettings, 
 	return d, nil
 }
 
-// takes reports whether a connection that was made as was says may be used where d
-// is in effect. d and was are an endpoint's: over TLS they are for one host.
+// takes reports whether a connection that was made with the settings was may be used now
+// that d is in effect. Both belong to one endpoint, so their TLS configuration is for one
+// host.
 func (d *dialSettings) takes(was *dialSettings) bool {
 	return d.tls == was.tls && d.sendProxy == was.sendProxy && d.http2 == was.http2 && d.lenient == was.lenient
 }
 
-// does reports whether d makes connections as before does, but for the hosts of endpoints.
+// does reports whether d and before make the same connections, apart from the hosts of
+// endpoints.
 func (d *dialSettings) does(before *dialSettings) bool {
 	return d.connect == before.connect && d.bodyIdle == before.bodyIdle && d.maxIdle == before.maxIdle && d.sendProxy == before.sendProxy &&
 		d.http2 == before.http2 && d.lenient == before.lenient && d.named == before.named && d.tls == before.tls
 }
 
-// withHosts is d for other endpoints of the same backend.
+// withHosts returns d with the hosts of cfg's endpoints, for the same backend.
 func (d *dialSettings) withHosts(cfg *config.Backend) (*dialSettings, error) {
 	if d.tls == nil || d.named || d.knows(cfg.Endpoints) {
 		return d, nil
@@ -148,7 +153,7 @@ func (d *dialSettings) withHosts(cfg *config.Backend) (*dialSettings, error) {
 	return &other, other.nameHosts(cfg)
 }
 
-// knows reports whether there is a TLS configuration for each endpoint's host.
+// knows reports whether d has a TLS configuration for each endpoint's host.
 func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
 	return !slices.ContainsFunc(endpoints, func(e config.Endpoint) bool {
 		host, _ := splitHost(e.Address)
@@ -156,7 +161,7 @@ func (d *dialSettings) knows(endpoints []config.Endpoint) bool {
 	})
 }
 
-// loadTLS makes the TLS configuration, or keeps that of before.
+// loadTLS makes the TLS configuration, or keeps the one of before if it is unchanged.
 func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error {
 	t := &cfg.TLS
 	protocols := protocolsOf(cfg)
@@ -177,7 +182,7 @@ func (d *dialSettings) loadTLS(cfg *config.Backend, before *dialSettings) error 
 		CipherSuites:       slices.Clone(t.CipherSuites),
 		NextProtos:         protocols,
 		ClientSessionCache: tls.NewLRUClientSessionCache(128),
-		// Small records at first would cost more than they bring: what leaves is whole messages.
+		// weir sends whole messages, so small records at first would only cost time.
 		DynamicRecordSizingDisabled: true,
 	}
 	if ca := files["ca"]; ca != nil {
@@ -205,14 +210,14 @@ func (d *dialSettings) forHTTP1(c *tls.Config) *tls.Config {
 	return offering(c, never)
 }
 
-// offering is a copy of a configuration that offers another version of HTTP.
+// offering returns a copy of c that offers the HTTP versions of v.
 func offering(c *tls.Config, v version2) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = alpn[v]
 	return c
 }
 
-// readFiles reads the files that t names, and sums all up in d.identity.
+// readFiles reads the files that t names. It hashes them and the settings into d.identity.
 func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[string][]byte, error) {
 	files := make(map[string][]byte, 3)
 	identity := sha256.New()
@@ -232,8 +237,8 @@ func (d *dialSettings) readFiles(t *config.BackendTLS, protocols []string) (map[
 	return files, nil
 }
 
-// nameHosts makes one configuration for each configured host, because crypto/tls
-// checks a certificate against the configuration's ServerName.
+// nameHosts makes one TLS configuration for each configured host, because crypto/tls checks
+// a certificate against the ServerName of the configuration.
 func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 	if d.named {
 		return nil
@@ -247,7 +252,7 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 		c := d.byHost[host]
 		if c.any == nil {
 			c.any = d.tls.Clone()
-			c.any.ServerName, _, _ = strings.Cut(host, "%") // a zone is no part of a name
+			c.any.ServerName, _, _ = strings.Cut(host, "%") // the zone is not part of the name
 			c.old = d.forHTTP1(c.any)
 		}
 		byHost[host] = c
@@ -256,7 +261,7 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 	return nil
 }
 
-// forHost is d for the endpoints of one configured host.
+// forHost returns d for the endpoints of one configured host.
 func (d *dialSettings) forHost(host string) *dialSettings {
 	own := *d
 	if c := own.byHost[host]; own.tls != nil && !own.named && c.any != nil {
@@ -272,10 +277,10 @@ func (b *Backend) dialSettings() *dialSettings {
 	return b.dial
 }
 
-// Dial connects to the endpoint within timeouts.connect, which covers the
-// connection, the PROXY header if the backend has send_proxy, and the TLS handshake if
-// it uses TLS. If out is nil, the PROXY header says LOCAL. The caller owns the session,
-// which is a connection of its own, for HTTP/1.1 or a tunnel. Errors say which phase
+// Dial connects to the endpoint within timeouts.connect. This time covers the connection,
+// the PROXY header if the backend has send_proxy, and the TLS handshake if the backend uses
+// TLS. If out is nil, the PROXY header has the command LOCAL. The caller owns the session,
+// which is a connection of its own, for HTTP/1.1 or a tunnel. An error names the phase that
 // failed.
 func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
 	return e.DialWatched(ctx, out, nil)
@@ -283,15 +288,14 @@ func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
 
 // Watch follows a connection while it is made.
 type Watch interface {
-	// Made is called when the TCP connection exists, before anything of a TLS handshake is
-	// sent.
+	// Made is called when the TCP connection exists, before weir begins the TLS handshake.
 	Made(*conn.Conn)
-	// Lost is called before a connection that was passed to Made is closed because its
-	// handshake failed.
+	// Lost is called after a failed handshake, before weir closes the connection that it
+	// passed to Made.
 	Lost(*conn.Conn)
 }
 
-// DialWatched is Dial that reports to w, unless w is nil.
+// DialWatched is Dial, and reports to w unless w is nil.
 func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
@@ -299,8 +303,7 @@ func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*Se
 	return e.dialAs(ctx, d, out, d.tls1, w)
 }
 
-// dialAs is DialWatched with this TLS configuration, nil for none, and without a deadline
-// other than ctx's.
+// dialAs is DialWatched with this TLS configuration (nil: no TLS). Only ctx limits the time.
 func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Session, error) {
 	nc, err := withDescriptor(ctx, e.backend.opts.waiting, func() (net.Conn, error) {
 		if err := e.permit(e.addr); err != nil {
@@ -333,8 +336,8 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 	return s, nil
 }
 
-// handshake is bounded by ctx, which Cut carries into the reads: a Conn is
-// closed by its owner alone, so HandshakeContext, which closes it, will not do.
+// handshake does the TLS handshake. When ctx ends, Cut ends the reads. It does not use
+// HandshakeContext, which closes the connection: only its owner may close a Conn.
 func (s *Session) handshake(ctx context.Context, cfg *tls.Config) error {
 	stop := context.AfterFunc(ctx, s.Conn.Cut)
 	s.TLS = tls.Client(s.Conn, cfg)
@@ -366,8 +369,9 @@ func (e *Endpoint) dialError(doing string, d *dialSettings, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, e.describe(), err)
 }
 
-// mismatches are what crypto/tls says where a handshake fails because the endpoint speaks
-// another TLS, and the settings to look at. A test provokes each of them.
+// mismatches are the errors of crypto/tls for a handshake that fails because weir and the
+// endpoint have no TLS parameters in common, each with the settings to check. A test causes
+// each of these errors.
 var mismatches = []struct{ text, hint string }{
 	{"tls: server selected unsupported protocol version", wrongVersion},
 	{"remote error: tls: protocol version not supported", wrongVersion},
@@ -380,17 +384,19 @@ const (
 	wrongSuite   = "the endpoint probably accepts none of the cipher suites or signatures that weir offers; see tls.cipher_suites and tls.sha1_signatures of the backend"
 )
 
-// dialer's probes find an endpoint that vanished without a word, behind a tunnel above all.
+// dialer sends TCP keep-alive probes. They detect an endpoint that disappeared without
+// closing its connections. That matters most for tunnels.
 var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
 }}
 
-// retryExhausted is how long a dial waits where the process has no descriptor for it.
+// retryExhausted is the pause before a dial tries again if the process has no free
+// descriptor.
 const retryExhausted = 20 * time.Millisecond
 
-// withDescriptor dials, and while the process is out of descriptors does so again
-// until ctx is done: that is no fault of the endpoint's, and others end meanwhile.
-// waiting counts the dials that wait.
+// withDescriptor dials. While the process has no free descriptor, it dials again until ctx
+// is done: the endpoint is not at fault, and other connections end meanwhile. waiting counts
+// the dials that wait.
 func withDescriptor(ctx context.Context, waiting *atomic.Int64, dial func() (net.Conn, error)) (net.Conn, error) {
 	nc, err := dial()
 	if !conn.Exhausted(err) {
@@ -417,14 +423,14 @@ func dialSocket(ctx context.Context, addr netip.AddrPort, path string) (net.Conn
 		}
 		return c, nil
 	}
-	// Not DialTCP: that of Go 1.26 binds its local address even where none is
-	// given, and a port bound so is one connection's, whatever the destination.
-	// The machine is out of ports as soon as some 28000 wait for their end.
+	// Do not use DialTCP: in Go 1.26 it binds the local address even if none is given. A
+	// port bound like that serves only one connection, whatever the destination. Then the
+	// machine has no ports left when about 28000 connections are in TIME_WAIT.
 	return dialer.DialContext(ctx, "tcp", addr.String())
 }
 
-// writeHeader writes the PROXY header of that version, none for 0. It fits into
-// an empty send buffer, so it never waits in practice.
+// writeHeader writes a PROXY header of this version; 0: none. The header fits into the empty
+// send buffer, so the write does not wait in practice.
 func writeHeader(ctx context.Context, nc net.Conn, version int, out *Outgoing) error {
 	if version == 0 {
 		return nil

@@ -31,8 +31,8 @@ func rsaPair(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Endpoints that speak only an old TLS are reached where the backend allows it. Where it
-// does not, the error names the setting.
+// weir connects to endpoints that speak only an old TLS if the backend allows it. Otherwise
+// the error names the setting.
 func TestOldEndpoints(t *testing.T) {
 	pair := rsaPair(t)
 	f := func(server *tls.Config, keys config.BackendTLS, version uint16, wantErr string) {
@@ -84,8 +84,8 @@ func handshakeMessage(kind byte, body ...byte) []byte {
 	return slices.Concat([]byte{kind, 0, byte(len(body) >> 8), byte(len(body))}, body)
 }
 
-// Go's server sends neither TLS 1.0 to a client that does not offer it, nor a signature
-// with SHA-1 in TLS 1.2 to a client that does not accept one. Here a server does both.
+// Go's server does not send TLS 1.0 to a client that does not offer it. In TLS 1.2 it sends
+// no SHA-1 signature to a client that does not accept one. The server in this test does both.
 func TestOldEndpointsByHand(t *testing.T) {
 	der := rsaPair(t).Certificate[0]
 	f := func(want string, version byte, suite uint16, more ...byte) {
@@ -94,7 +94,7 @@ func TestOldEndpointsByHand(t *testing.T) {
 		flight := slices.Concat(serverHello, more)
 		address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
 			c.Write(slices.Concat([]byte{22, 3, version, byte(len(flight) >> 8), byte(len(flight))}, flight))
-			c.Read(make([]byte, 1<<10)) // the ClientHello; else the close would be a reset
+			c.Read(make([]byte, 1<<10)) // the ClientHello; if it were unread, the close would be a reset
 			c.Read(make([]byte, 1<<10)) // the alert
 			c.Close()
 		})

@@ -29,7 +29,7 @@ import (
 	"github.com/weirproxy/weir/listener/header"
 )
 
-// A process that is out of descriptors for a moment says nothing about the endpoint.
+// A process without free descriptors does not mean that the endpoint failed.
 func TestDialWithoutDescriptor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -60,7 +60,7 @@ func TestDialWithoutDescriptor(t *testing.T) {
 	})
 }
 
-// serve hands each accepted connection to handle, which is waited for at the end.
+// serve passes each accepted connection to handle. The end of the test waits for handle.
 func serve(t *testing.T, network, address string, handle func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen(network, address)
@@ -281,7 +281,7 @@ func TestCertificatesAreVerified(t *testing.T) {
 	}
 	f(named, config.BackendTLS{CAFile: a.file}, "app.internal", "")
 	f(byName, config.BackendTLS{CAFile: a.file, ServerName: "app.internal"}, "app.internal", "")
-	f(byAddress, config.BackendTLS{CAFile: a.file}, "", "") // the endpoint's host is an address
+	f(byAddress, config.BackendTLS{CAFile: a.file}, "", "") // the configured host is an address
 	f(byName, config.BackendTLS{CAFile: a.file}, "", "tls.server_name")
 	f(named, config.BackendTLS{CAFile: a.file, ServerName: "other.internal"}, "", "other.internal")
 	f(named, config.BackendTLS{CAFile: stranger.file}, "", "unknown authority")
@@ -346,7 +346,7 @@ func TestReloadKeepsTLSSessionsUntilTheSettingsChange(t *testing.T) {
 func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
 	silent := make(chan struct{})
 	address := serve(t, "tcp", "127.0.0.1:0", func(net.Conn) { <-silent })
-	t.Cleanup(func() { close(silent) }) // before the server's own
+	t.Cleanup(func() { close(silent) }) // runs before the cleanup of the server
 	cfg := secure(settings("app", address), config.BackendTLS{})
 	cfg.Timeouts.Connect = 50 * time.Millisecond
 	_, err := dialOnce(t, cfg, nil)
@@ -377,7 +377,7 @@ func TestDialEndsWithTheClient(t *testing.T) {
 }
 
 func TestDialRefused(t *testing.T) {
-	const address = "127.0.0.1:1" // nobody listens there
+	const address = "127.0.0.1:1" // no process listens there
 	_, err := dialOnce(t, settings("app", address), nil)
 	if err == nil || ourOwn(err) || !strings.Contains(err.Error(), address) {
 		t.Errorf("error %v", err)
@@ -456,7 +456,7 @@ func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 	f("speak", true)
 }
 
-// waitReadable waits until bytes or the end of the stream are there, and leaves them.
+// waitReadable waits until bytes or the end of the stream have arrived. It does not read them.
 func waitReadable(t *testing.T, s *Session) {
 	t.Helper()
 	s.Conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -509,8 +509,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// weir connects to a tcp backend with a tls section as to one with protocol https, except
-// that it offers no protocols unless the section lists some.
+// weir connects to a tcp backend with a tls section as to a backend with protocol https. But
+// it offers no protocols by ALPN unless the section lists some.
 func TestTLSOfTCPBackends(t *testing.T) {
 	a := newAuthority(t)
 	seen := make(chan tls.ConnectionState, 10)
@@ -532,7 +532,7 @@ func TestTLSOfTCPBackends(t *testing.T) {
 		}
 	}
 	f(config.ProtocolHTTPS, nil, "http/1.1", false)
-	f(config.ProtocolTCP, nil, "", false) // the other protocol's settings are gone
+	f(config.ProtocolTCP, nil, "", false) // the settings of the previous protocol have no effect
 	f(config.ProtocolTCP, nil, "", true)
 	f(config.ProtocolTCP, []string{"x", "http/1.1"}, "http/1.1", false)
 	f(config.ProtocolTCP, []string{"h2"}, "h2", false)

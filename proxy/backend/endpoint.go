@@ -14,49 +14,49 @@ import (
 	"github.com/weirproxy/weir/proxy/http2"
 )
 
-// Endpoint is one address of a backend. It outlives reloads by its address.
+// Endpoint is one address of a backend. A reload keeps an endpoint if its address stays.
 type Endpoint struct {
 	backend *Backend
-	address string         // what it is called: ip:port or unix:/path
-	addr    netip.AddrPort // not valid for a Unix socket
-	path    string         // of a Unix socket
-	seed    uint64         // for balance: hash
+	address string         // the name: ip:port or unix:/path
+	addr    netip.AddrPort // invalid for a Unix socket
+	path    string         // of a Unix socket; else empty
+	seed    uint64         // hash of address, for balance: hash
 
 	inFlight atomic.Int64
 	failures atomic.Int32  // consecutive failures
-	requests atomic.Uint64 // attempts that were made
-	failed   atomic.Uint64 // attempts that failed
+	requests atomic.Uint64 // attempts
+	failed   atomic.Uint64 // failed attempts
 	failing  atomic.Bool   // the last attempts all failed, see outage.go
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
 	foreign  atomic.Bool // see config.Endpoint
 	up       atomic.Bool // requests may go to it, and it probably answers
-	resting  atomic.Bool // it is about to go away and others serve, so its connections are not kept
-	old      atomic.Bool // speaks HTTP/1.1 alone, by what its last connection agreed on
+	resting  atomic.Bool // it is terminating while others serve: weir keeps no idle connections
+	old      atomic.Bool // its last connection selected HTTP/1.1 by ALPN
 
 	// Guarded by backend.mu.
-	host         string // as configured; certificates are checked against it
+	host         string // as configured; TLS checks the certificate against it
 	cfg          config.Endpoint
-	dialFrom     *dialSettings // that dial was made of
+	dialFrom     *dialSettings // the backend's settings, of which dial was made
 	isLocal      bool
 	distance     distance
-	ready        bool // what the check says; without one true
-	judged       bool // the check said something, or there is none
+	ready        bool // the verdict of the check; true without a check
+	judged       bool // the check has given a verdict, or there is no check
 	reason       string
 	failure      error  // the last error, while the endpoint is failing
 	check        *Check // nil: none
 	stopCheck    func()
 	ejectedUntil time.Time
 	ejection     *time.Timer
-	serving      bool      // as one that is not about to go away, by the newest view
-	since        time.Time // when it came to others, or back to them; zero: it did not
-	withheld     int       // percent of its share that it does without while it ramps up
+	serving      bool      // it is usable and not terminating, by the newest view
+	since        time.Time // the begin of its slow start; zero: none
+	withheld     int       // percent of its share that it does not get yet during slow start
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	idle    []*Session // the newest at the end
 	held    map[*Session]struct{}
 	trunks  trunks
-	ticks   uint32 // seconds the pool has seen
+	ticks   uint32 // seconds since the pool began
 	closes  closes
 	tunnels map[conn.Linked]struct{}
 }
@@ -65,30 +65,30 @@ func newEndpoint(b *Backend, m member) *Endpoint {
 	return &Endpoint{backend: b, address: m.address, addr: m.addr, path: m.path, seed: seedOf(m.address)}
 }
 
-// Address is what the endpoint is called: ip:port, or unix:/path.
+// Address returns the name of the endpoint: ip:port, or unix:/path.
 func (e *Endpoint) Address() string { return e.address }
 
 // AddrPort returns the address as a value; invalid for a Unix socket.
 func (e *Endpoint) AddrPort() netip.AddrPort { return e.addr }
 
-// Backend is the backend that the endpoint belongs to.
+// Backend returns the backend of the endpoint.
 func (e *Endpoint) Backend() *Backend { return e.backend }
 
-// Removed says that no configuration or name server knows the endpoint any
-// more. Its running exchanges end as usual; its tunnels are to be drained.
+// Removed reports whether the configuration and the name servers no longer have the
+// endpoint. Its running exchanges end as usual. Its tunnels must be drained.
 func (e *Endpoint) Removed() bool { return e.removed.Load() }
 
 // InFlight counts the exchanges and tunnels between Acquire and Release.
 func (e *Endpoint) InFlight() int64 { return e.inFlight.Load() }
 
-// Release ends what Acquire began. It is called exactly once for each Acquire,
-// after the session was kept or closed.
+// Release ends an exchange or tunnel that Acquire began. The caller calls it exactly once
+// for each Acquire, after it has kept or closed the session.
 func (e *Endpoint) Release() {
 	e.inFlight.Add(-1)
 	e.backend.queue.release()
 }
 
-// adopt takes over what m says. backend.mu is held.
+// adopt applies the settings of m. The caller holds backend.mu.
 func (e *Endpoint) adopt(m member) {
 	b := e.backend
 	known := e.dialFrom == b.dial && e.host == m.host
@@ -101,7 +101,7 @@ func (e *Endpoint) adopt(m member) {
 	e.adoptCheck(b.cfg.HealthCheck)
 }
 
-// locate finds out how far away the endpoint is. backend.mu is held.
+// locate computes the distance to the endpoint. The caller holds backend.mu.
 func (e *Endpoint) locate() {
 	l := &e.backend.locality
 	e.isLocal, e.distance = l.isLocal(e), anywhere
@@ -113,8 +113,8 @@ func (e *Endpoint) locate() {
 	}
 }
 
-// adoptDial takes over how connections are made. Those that were made with
-// settings that must not be used any more end. backend.mu is held.
+// adoptDial applies the dial settings. It ends the idle connections whose settings must not
+// be used any more. The caller holds backend.mu.
 func (e *Endpoint) adoptDial() {
 	b := e.backend
 	d := b.dial.forHost(e.host)
@@ -129,8 +129,8 @@ func (e *Endpoint) adoptDial() {
 	}
 }
 
-// adoptCheck starts, keeps, replaces or ends the active check. A replaced check
-// begins with the verdict of the old one, so that a reload does not make it flap.
+// adoptCheck starts, keeps, replaces or ends the active check. A new check begins with the
+// verdict of the old one, so that a reload does not make the verdict flap.
 func (e *Endpoint) adoptCheck(want *config.HealthCheck) {
 	if want != nil && e.check != nil && sameCheck(want, &e.check.Settings) {
 		return
@@ -163,7 +163,8 @@ func same[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// remove ends all that the endpoint has of its own. backend.mu is held.
+// remove ends the check, the ejection timer and the idle connections of the endpoint, and
+// passes its tunnels to Options.Gone. The caller holds backend.mu.
 func (e *Endpoint) remove() {
 	b := e.backend
 	e.removed.Store(true)
@@ -189,9 +190,9 @@ func (e *Endpoint) remove() {
 	})
 }
 
-// Track remembers c, the client's end of a tunnel, so that Options.Gone is told
-// of it when the endpoint goes; at once when it has gone already. The owner
-// calls untrack before it closes c.
+// Track registers c, the client's end of a tunnel. If the endpoint is removed, Options.Gone
+// gets c; if it was removed before, Track passes c to Options.Gone at once. The owner calls
+// untrack before it closes c.
 func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 	e.mu.Lock()
 	gone := e.removed.Load()
@@ -212,7 +213,7 @@ func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 	}
 }
 
-// Succeeded says that an exchange or a connection to the endpoint went well.
+// Succeeded records that an exchange or a connection to the endpoint succeeded.
 func (e *Endpoint) Succeeded() {
 	if e.failures.Load() != 0 {
 		e.failures.Store(0)
@@ -222,10 +223,10 @@ func (e *Endpoint) Succeeded() {
 	}
 }
 
-// Failed says that the endpoint did not connect, or broke off. Failures in a row
-// eject it for a while, but never the last endpoint that is ready. After its
-// return one more failure ejects it again, until it has succeeded once. Errors that are
-// weir's own (no descriptors, no ports, the client went away) do not count.
+// Failed records that the connection to the endpoint failed or broke. Consecutive failures
+// eject the endpoint for a while, but never the last ready endpoint. After its return, one
+// more failure ejects it again, until an attempt has succeeded. Errors that are not the
+// endpoint's fault (no descriptors, no ports, the client went away) do not count.
 func (e *Endpoint) Failed(err error) {
 	if ourOwn(err) {
 		return
@@ -244,16 +245,16 @@ func ourOwn(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, conn.ErrCut)
 }
 
-// counted reports whether err is a failure that another exchange has told of: one
-// connection, or one attempt to make it, may be of many.
+// counted reports whether another exchange has already reported this failure: many
+// exchanges may share one connection, or one attempt to connect.
 func counted(err error) bool {
 	var same *sameFailure
 	var lost *http2.LostError
 	return errors.As(err, &same) || errors.As(err, &lost) && !lost.First()
 }
 
-// eject stops using the endpoint for some time if others can serve. Its last attempts all
-// failed; err is the last error.
+// eject stops the use of the endpoint for some time if others can serve. Its last attempts
+// all failed; err is the last error.
 func (e *Endpoint) eject(err error) {
 	b := e.backend
 	b.mu.Lock()
@@ -270,7 +271,7 @@ func (e *Endpoint) eject(err error) {
 	b.rebuild()
 }
 
-// othersUsable counts the endpoints that could serve in the place of one.
+// othersUsable counts the endpoints that could replace the endpoint not.
 func (b *Backend) othersUsable(not *Endpoint) (n int) {
 	for _, e := range b.endpoints {
 		if e != not && e.usable() && (not.cfg.Terminating || !e.cfg.Terminating) {
@@ -280,7 +281,7 @@ func (b *Backend) othersUsable(not *Endpoint) (n int) {
 	return n
 }
 
-// comeBack is called by the timer of an ejection.
+// comeBack ends an ejection. The timer of the ejection calls it.
 func (e *Endpoint) comeBack() {
 	b := e.backend
 	b.mu.Lock()
@@ -292,7 +293,8 @@ func (e *Endpoint) comeBack() {
 	b.rebuild()
 }
 
-// endEjection is called with backend.mu held; the caller rebuilds.
+// endEjection ends the ejection, if there is one. The caller holds backend.mu, and calls
+// rebuild afterwards.
 func (e *Endpoint) endEjection() {
 	if e.ejectedUntil.IsZero() {
 		return
@@ -302,16 +304,17 @@ func (e *Endpoint) endEjection() {
 	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
 }
 
-// usable reports whether exchanges may go to the endpoint where there is no better
-// one. backend.mu is held.
+// usable reports whether exchanges may go to the endpoint if there is no better one. The
+// caller holds backend.mu.
 func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
 
-// countsHere reports whether the endpoint counts for this node's verdict. backend.mu is held.
+// countsHere reports whether the endpoint counts for the verdict about this node. The caller
+// holds backend.mu.
 func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Terminating }
 
-// settle takes over what a new view makes of the endpoint. Where others serve
-// in its place before it goes away, its idle connections would only keep it from
-// ending, and be closed by it under somebody's request. backend.mu is held.
+// settle applies a new view to the endpoint. If the endpoint is terminating while others
+// serve, settle closes its idle connections: they would delay its end, and the endpoint
+// would close them, perhaps during a request. The caller holds backend.mu.
 func (e *Endpoint) settle(v *view) {
 	rests := e.cfg.Terminating && v.better > 0
 	rested := e.resting.Swap(rests)

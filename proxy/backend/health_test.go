@@ -12,8 +12,8 @@ import (
 	"github.com/weirproxy/weir/health"
 )
 
-// The two halves fit: a Checker drives the endpoints of a Set, and a Node's
-// verdict follows.
+// The packages health and backend work together: a Checker sets the state of the endpoints of
+// a Set, and the verdict of a Node follows.
 func TestHealthDrivesTheSet(t *testing.T) {
 	var broken atomic.Bool
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// settings is a backend with the defaults that config would have set.
+// settings returns a backend with the defaults of package config.
 func settings(name string, addresses ...string) config.Backend {
 	b := config.Backend{
 		Name: name, Protocol: config.ProtocolHTTP, Balance: config.LeastRequests,
@@ -40,7 +40,7 @@ func checked(b config.Backend) config.Backend {
 	return b
 }
 
-// world is a Set and what happens around it.
+// world is a Set with its events and checks.
 type world struct {
 	t   *testing.T
 	set *Set
@@ -95,7 +95,7 @@ func (w *world) update(backends ...config.Backend) {
 	}
 }
 
-// check is the running check of an endpoint.
+// check returns the running check of an endpoint.
 func (w *world) check(address string) *Check {
 	w.t.Helper()
 	w.mu.Lock()
@@ -109,7 +109,7 @@ func (w *world) check(address string) *Check {
 	return nil
 }
 
-// kinds are the events since the last call, as "kind address".
+// kinds returns the events since the last call, as "kind address".
 func (w *world) kinds() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *world) wantEvents(want ...string) {
 	}
 }
 
-// ready are the addresses that a pick may choose.
+// ready returns the addresses that a pick may choose.
 func ready(b *Backend) []string {
 	var list []string
 	for _, t := range b.view.Load().used() {
@@ -168,7 +168,8 @@ func acquire(t *testing.T, b *Backend) *Endpoint {
 	return e
 }
 
-// session is one over a pipe, whose other end tells whether it was closed.
+// session returns a session over a pipe. The other end of the pipe shows whether it was
+// closed.
 func session(e *Endpoint) (*Session, net.Conn) {
 	here, there := net.Pipe()
 	s := &Session{Conn: conn.New(here), endpoint: e, made: e.dial.Load()}
@@ -176,7 +177,7 @@ func session(e *Endpoint) (*Session, net.Conn) {
 	return s, there
 }
 
-// pipeConn is a connection of which nothing is asked but to be one.
+// pipeConn is one end of a pipe, with TCP addresses.
 type pipeConn struct{ net.Conn }
 
 func (pipeConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }

@@ -43,7 +43,7 @@ func (e *Endpoint) fails(err error) {
 	if e.removed.Load() || e.failing.Swap(true) {
 		return
 	}
-	if int(e.failures.Load()) < b.failuresToFail() { // an attempt succeeded at the same time, perhaps before failing was set
+	if int(e.failures.Load()) < b.failuresToFail() { // an attempt succeeded meanwhile, perhaps before failing was set
 		e.failing.Store(false)
 		return
 	}
@@ -72,8 +72,8 @@ func (e *Endpoint) endFailing() {
 	e.showUp()
 }
 
-// showUp sets e.up: whether requests may go to the endpoint and it probably answers. Hold
-// backend.mu.
+// showUp sets e.up: requests may go to the endpoint, and it probably answers. The caller
+// holds backend.mu.
 func (e *Endpoint) showUp() {
 	e.up.Store(e.usable() && !e.resting.Load() && !e.failing.Load())
 }

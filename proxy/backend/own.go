@@ -18,8 +18,8 @@ import (
 
 // own knows on which addresses this process listens.
 type own struct {
-	// sockets are the addresses by port; an unspecified address stands for every address of
-	// this host. Replaced, never changed.
+	// sockets are the addresses by port. An unspecified address stands for every address of
+	// this host. The map is replaced, never changed.
 	sockets atomic.Pointer[map[uint16][]netip.Addr]
 	// onThisHost returns true if an address belongs to this host.
 	onThisHost func(netip.Addr) (bool, error)
@@ -51,8 +51,8 @@ func (o *own) set(sockets []netip.AddrPort) (changed bool) {
 }
 
 // has returns true if a connection to ap would reach a socket of this process. Most ports
-// are not in sockets; then it does not ask the kernel. It returns an error if the kernel
-// cannot tell.
+// are not in sockets; then has does not ask the kernel. It returns an error if the kernel
+// gives no answer.
 func (o *own) has(ap netip.AddrPort) (bool, error) {
 	listening := (*o.sockets.Load())[ap.Port()]
 	if len(listening) == 0 {
@@ -78,8 +78,8 @@ func (o *own) has(ap netip.AddrPort) (bool, error) {
 	return false, nil
 }
 
-// sourceIs returns true if packets to an address would have it as their source, as on the
-// host that has the address. It sends nothing.
+// sourceIs returns true if packets to an address would have the same address as their
+// source. That is so on the host that has the address. sourceIs sends no packets.
 func sourceIs(a netip.Addr) (bool, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
@@ -93,8 +93,8 @@ func sourceIs(a netip.Addr) (bool, error) {
 	return ok && from.AddrPort().Addr().Unmap().WithZone("") == a, nil
 }
 
-// embedded returns the IPv4 address within an IPv6 address, to which a translator or tunnel
-// would send the packets.
+// embedded returns the IPv4 address within an IPv6 address. A translator or tunnel would
+// send the packets to it.
 func embedded(a netip.Addr) (inner netip.Addr, ok bool) {
 	if !a.Is6() {
 		return a, false
@@ -112,13 +112,12 @@ func embedded(a netip.Addr) (inner netip.Addr, ok bool) {
 	return a, false
 }
 
-// Refusal is an address that the author of an object chose, and that weir does not connect
-// to.
+// Refusal is an address that the author of an object chose. weir does not connect to it.
 type Refusal struct {
 	Backend string
 	Address string // ip:port
-	Host    string // the name that resolves to it; empty: the object has the address itself
-	// Own means that weir itself listens there; otherwise the address is special.
+	Host    string // the name that resolves to Address; empty: the object contains the address
+	// Own means that weir itself listens there. Otherwise the address is special (see Why).
 	Own bool
 }
 
@@ -179,7 +178,7 @@ func (s *Set) Refusals() (all []Refusal) {
 func (b *Backend) refuses(ap netip.AddrPort, host string, noted *[]Refusal) bool {
 	r := Refusal{Backend: b.name, Address: ap.String(), Host: host}
 	if isForeign(ap.Addr()) {
-		r.Own, _ = b.opts.own.has(ap) // if the kernel cannot tell now, permit asks again before weir connects
+		r.Own, _ = b.opts.own.has(ap) // if the kernel gives no answer now, permit asks again before weir connects
 		if !r.Own {
 			return false
 		}
@@ -210,7 +209,7 @@ func (b *Backend) noteRefusals(now []Refusal) {
 	}
 }
 
-// errOwn is the error if an address turns out to be weir's own when weir connects.
+// errOwn is the error if weir finds at a connect that the address is its own.
 var errOwn = errors.New("it is weir itself, which listens there")
 
 // permit returns an error if weir may not connect to the endpoint now. The host's addresses
@@ -227,7 +226,8 @@ func (e *Endpoint) permit(addr netip.AddrPort) error {
 		return nil
 	}
 	if !e.removed.Load() {
-		go b.lookAgain() // in another goroutine: the caller may be an active check, which ends with the endpoint
+		// In a goroutine: the caller may be an active check, which lookAgain may end.
+		go b.lookAgain()
 	}
 	return errOwn
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // onThisHost asks the kernel's routing table (RTM_GETROUTE of rtnetlink(7)) whether the
-// route to an address ends on this host. So it also finds new addresses, and those of a
-// whole local network. If the kernel does not answer, it looks at the source address that
+// route to an address ends on this host. So it also finds new addresses, and all addresses
+// of a local network. If the kernel does not answer, onThisHost checks which source address
 // the kernel would use.
 func onThisHost(a netip.Addr) (bool, error) {
 	kind, err := routeType(a)

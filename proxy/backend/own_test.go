@@ -174,8 +174,8 @@ func TestOwnSocketIsNotDialled(t *testing.T) {
 	})
 }
 
-// The backends of one namespace have a limited number of time series, and the others share
-// some.
+// A limited number of backends of one namespace have time series of their own. The others
+// share series.
 func TestBackendsOfObjectsHaveFewSeries(t *testing.T) {
 	w := newWorld(t, Options{})
 	reg := prometheus.NewRegistry()

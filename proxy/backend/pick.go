@@ -13,26 +13,26 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// tier are endpoints that are as good as each other, as they were at one
-// moment. It is never changed but for the counters of round robin.
+// tier is a group of endpoints of equal preference at one moment. Only the counters of
+// round robin change.
 type tier struct {
 	balance  config.Balance
 	members  []candidate
 	total    int64 // of the weights
 	equal    bool  // all weights are the same
-	ramping  bool  // some weights grow with time
-	withheld int   // percent of its share that every one of them does without for now, see Endpoint.withheld
+	ramping  bool  // some endpoints are in their slow start: their weights grow
+	withheld int   // the smallest Endpoint.withheld of the members, in percent
 	turn     *atomic.Uint64
 
 	smoothMu sync.Mutex
 	smooth   []int64 // round robin over unequal weights
 }
 
-// candidate is an endpoint with what a pick needs of it side by side in memory.
+// candidate is an endpoint with the values for a pick, side by side in memory.
 type candidate struct {
 	e      *Endpoint
 	weight int64
-	upTo   int64 // weights up to and with this one
+	upTo   int64 // the sum of the weights up to and including this one
 	seed   uint64
 }
 
@@ -58,9 +58,9 @@ func newTier(balance config.Balance, use []*Endpoint, turn *atomic.Uint64) *tier
 	return t
 }
 
-// inTurn reports whether endpoints are taken in turn. While some ramp up, weights
-// change each second, and turns that begin anew as often would never come to the
-// lightest.
+// inTurn reports whether pick takes the endpoints in turn. It does not during a slow start:
+// weights change each second, the turns would begin again each time, and the endpoint with
+// the least weight would never get its turn.
 func (t *tier) inTurn() bool { return t.balance == config.RoundRobin && !t.ramping }
 
 // pick chooses an endpoint. r is a random number.
@@ -76,7 +76,7 @@ func (t *tier) pick(client netip.Addr, r uint64) *Endpoint {
 	return t.leastRequests(r)
 }
 
-// pickBut is pick among those that are not in tried; nil where all are.
+// pickBut is pick among the endpoints that are not in tried; nil if all are in tried.
 func (t *tier) pickBut(tried []*Endpoint, client netip.Addr, r uint64) *Endpoint {
 	switch {
 	case t.inTurn():
@@ -87,7 +87,8 @@ func (t *tier) pickBut(tried []*Endpoint, client netip.Addr, r uint64) *Endpoint
 	return t.from(t.draw(uint32(r)), tried)
 }
 
-// from is the first endpoint from i on that is not in tried, nil where all are.
+// from returns the first endpoint from index i on, wrapping around, that is not in tried;
+// nil if all are in tried.
 func (t *tier) from(i int, tried []*Endpoint) *Endpoint {
 	for n := range t.members {
 		if e := t.members[(i+n)%len(t.members)].e; !slices.Contains(tried, e) {
@@ -97,11 +98,10 @@ func (t *tier) from(i int, tried []*Endpoint) *Endpoint {
 	return nil
 }
 
-// leastRequests draws two endpoints by weight and takes the one with less in
-// flight for its weight. With nothing in flight the first stands, so that slow
-// traffic is spread by weight too. Both are drawn by weight because an
-// endpoint of small weight that is idle wins every comparison: it must not be
-// drawn more often than its weight says.
+// leastRequests draws two endpoints by weight, and returns the one with fewer exchanges in
+// flight relative to its weight. If both have none in flight it returns the first one, so
+// slow traffic is spread by weight, too. It draws both by weight because an idle endpoint
+// of small weight wins every comparison: weight must limit how often it is drawn.
 func (t *tier) leastRequests(r uint64) *Endpoint {
 	i := t.draw(uint32(r))
 	a, b := &t.members[i], &t.members[t.drawOther(i, r)]
@@ -111,7 +111,7 @@ func (t *tier) leastRequests(r uint64) *Endpoint {
 	return b.e
 }
 
-// draw turns 32 random bits into an index, by weight.
+// draw turns 32 random bits into an index. Its probability is proportional to the weight.
 func (t *tier) draw(r uint32) int {
 	if t.equal {
 		return int(uint64(r) * uint64(len(t.members)) >> 32)
@@ -120,9 +120,9 @@ func (t *tier) draw(r uint32) int {
 	return sort.Search(len(t.members), func(i int) bool { return t.members[i].upTo > at })
 }
 
-// drawOther draws once more, another than i. Between unequal weights it gives
-// up after the second try and returns i, or a light endpoint would be compared
-// with a heavy one each time; see leastRequests.
+// drawOther draws an index other than i. With unequal weights it tries twice, and may then
+// return i. Otherwise weir would compare a light endpoint with a heavy one each time; see
+// leastRequests.
 func (t *tier) drawOther(i int, r uint64) int {
 	if t.equal {
 		j := int((r >> 32) * uint64(len(t.members)-1) >> 32)
@@ -138,13 +138,14 @@ func (t *tier) drawOther(i int, r uint64) int {
 	return j
 }
 
-// next takes the endpoints in turn, those of more weight more often and
-// spread evenly.
+// next takes the endpoints in turn. Endpoints of greater weight get more turns, spread
+// evenly.
 func (t *tier) next() int {
 	if t.equal {
 		return int((t.turn.Add(1) - 1) % uint64(len(t.members)))
 	}
-	// Smooth weighting: everybody gains its weight, the richest goes and pays for all.
+	// Smooth weighted round robin: each endpoint gains its weight. The endpoint with the
+	// greatest sum gets the turn, and pays the total of the weights.
 	t.smoothMu.Lock()
 	defer t.smoothMu.Unlock()
 	best := 0
@@ -158,9 +159,9 @@ func (t *tier) next() int {
 	return best
 }
 
-// rendezvous gives each endpoint a number from the client's address and its
-// own, and takes the greatest. Where endpoints come and go only the clients of
-// those move, and every weir gives a client the same endpoint.
+// rendezvous hashes the client's address with the address of each endpoint, and returns the
+// endpoint with the greatest score. If endpoints are added or removed, only the clients of
+// these endpoints move. Every weir process picks the same endpoint for a client.
 func (t *tier) rendezvous(client netip.Addr, tried []*Endpoint) *Endpoint {
 	h := hashOf(client)
 	var best *Endpoint
@@ -172,7 +173,7 @@ func (t *tier) rendezvous(client netip.Addr, tried []*Endpoint) *Endpoint {
 		}
 		score := float64(mix(h^c.seed)>>11+1) / (1 << 53) // in (0, 1]
 		if !t.equal {
-			// Maximal u^(1/w): each wins with a probability in proportion to its weight.
+			// The greatest u^(1/w) wins: so the probability is proportional to the weight.
 			score = math.Log(score) / float64(c.weight)
 		}
 		if best == nil || score > bestScore {

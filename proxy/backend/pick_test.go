@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// testTier has endpoints a, b, c … with these weights.
+// testTier returns a tier of the endpoints a, b, c … with these weights.
 func testTier(balance config.Balance, weights ...int) *tier {
 	var use []*Endpoint
 	for i, w := range weights {
@@ -54,8 +54,8 @@ func TestWeightsDecideTheShares(t *testing.T) {
 	}
 }
 
-// With as many exchanges in flight as fit, the shares of what is in flight
-// follow the weights, and a light endpoint is never flooded.
+// With a constant number of exchanges in flight, the shares of the endpoints follow their
+// weights. An endpoint with little weight never gets too many exchanges.
 func TestLeastRequestsUnderLoad(t *testing.T) {
 	f := func(inFlight int, tolerance float64, weights ...int) {
 		t.Helper()
@@ -86,7 +86,7 @@ func TestLeastRequestsUnderLoad(t *testing.T) {
 	f(64, 0.01, 1, 1, 1, 1)
 	f(64, 0.05, 1, 2, 3)
 	f(2, 0.01, 1, 1)
-	f(2, 0.005, 1, 1000) // a canary stays one
+	f(2, 0.005, 1, 1000) // a canary gets few exchanges
 }
 
 func TestLeastRequestsPrefersTheIdle(t *testing.T) {
@@ -174,7 +174,7 @@ func TestHashIsStable(t *testing.T) {
 	}
 }
 
-// Another release of weir, or another node, must not send a client elsewhere.
+// Another release of weir, or another node, must choose the same endpoint for a client.
 func TestHashIsTheSameEverywhere(t *testing.T) {
 	v := testTier(config.Hash, 1, 1, 1, 1)
 	var got strings.Builder

@@ -4,16 +4,16 @@ import "time"
 
 const (
 	whole = 100 // percent
-	// leastShare is the part of its share that an endpoint begins with. With
-	// nothing at all it would not warm up.
+	// leastShare is the percentage of its share with which an endpoint begins. With 0 it would
+	// not warm up.
 	leastShare = 10
 )
 
-// ramp says how much of their share endpoints do without at now. An endpoint
-// that comes to others, because it is new or comes back, begins with a little
-// of it: whoever has nothing in flight would otherwise get every request until
-// it has as many as the others, with cold caches and no connections. One that
-// no other one served before gets all. b.mu is held.
+// ramp computes the slow start at the time now: the part of its share that each endpoint
+// does not get yet. An endpoint that is new, or returns, begins with leastShare if others
+// already serve. It has nothing in flight; without slow start it would get every request
+// until it has as many in flight as the others, with cold caches and no connections. If no
+// other endpoint served before, it gets its full share at once. The caller holds b.mu.
 func (b *Backend) ramp(now time.Time) {
 	b.ramping = false
 	others := false

@@ -12,14 +12,14 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// ramped is a backend whose endpoints take ten seconds to get all of their share.
+// ramped returns a backend whose endpoints have a slow start of ten seconds.
 func ramped(balance config.Balance, addresses ...string) config.Backend {
 	b := settings("app", addresses...)
 	b.Balance, b.RampUp = balance, 10*time.Second
 	return b
 }
 
-// part is what an endpoint gets of many exchanges that end at once.
+// part returns the share of an endpoint in many exchanges that end at once.
 func part(t *testing.T, b *Backend, address string) float64 {
 	t.Helper()
 	const n = 20_000
@@ -51,7 +51,7 @@ func TestEndpointsRampUp(t *testing.T) {
 				w := newWorld(t, Options{})
 				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1"))
 				b := w.set.Backend("app")
-				wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // both are new: nobody is held back
+				wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // both are new: no slow start
 				time.Sleep(time.Minute)
 				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 				wantPart(t, b, "10.0.0.3:1", 0.03, 0.07) // 10 of 210
@@ -61,7 +61,7 @@ func TestEndpointsRampUp(t *testing.T) {
 				if s := w.set.Status()[0].Endpoints[2]; s.RampedUp < 40 || s.RampedUp > 50 {
 					t.Errorf("the status is %+v", s)
 				}
-				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")) // a reload changes nothing of it
+				w.update(ramped(balance, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")) // a reload does not change the slow start
 				wantPart(t, b, "10.0.0.3:1", 0.17, 0.23)
 				time.Sleep(6 * time.Second)
 				synctest.Wait()
@@ -70,7 +70,7 @@ func TestEndpointsRampUp(t *testing.T) {
 					t.Errorf("the status is %+v", s)
 				}
 
-				// All are replaced: nobody is held back.
+				// All are replaced: no slow start.
 				w.update(ramped(balance, "10.0.0.4:1", "10.0.0.5:1"))
 				wantPart(t, b, "10.0.0.4:1", 0.48, 0.52)
 			})
@@ -78,7 +78,7 @@ func TestEndpointsRampUp(t *testing.T) {
 	}
 }
 
-// What comes back comes back slowly, too: from ejection, and from failing checks.
+// Slow start also applies to endpoints that return from ejection or from failing checks.
 func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -88,7 +88,7 @@ func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
 		one.SetReady(true, "")
 		wantPart(t, b, "10.0.0.1:1", 1, 1)
 		two.SetReady(true, "")
-		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25) // of two draws one is enough where nothing is in flight, so it is a little more than a tenth
+		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25) // of two draws one is enough: a bit more than a tenth
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		wantPart(t, b, "10.0.0.2:1", 0.48, 0.52)
@@ -106,15 +106,15 @@ func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
 		two.SetReady(false, "down")
 		two.SetReady(true, "")
 		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25)
-		one.SetReady(false, "down") // whoever is left gets all
+		one.SetReady(false, "down") // the other endpoint gets all
 		wantPart(t, b, "10.0.0.2:1", 1, 1)
 		one.SetReady(true, "")
-		wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // beside one that began a moment ago
+		wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // the other one began its slow start a moment ago
 	})
 }
 
-// The endpoint with nothing in flight would get every request until it has as
-// many as the others.
+// Without slow start, the endpoint with nothing in flight would get every request until it
+// has as many as the others.
 func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
 	f := func(rampUp time.Duration, least, most int) {
 		t.Helper()
@@ -134,7 +134,7 @@ func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
 				t.Fatal(err)
 			}
 			flood := 0
-			for range 100 { // that come before one of the others has ended
+			for range 100 { // exchanges that begin before one of the others has ended
 				e := acquire(t, b)
 				if running = append(running, e); e.address == "10.0.0.4:1" {
 					flood++
@@ -148,12 +148,12 @@ func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
 			}
 		})
 	}
-	f(0, 30, 70) // two of four are looked at each time, and it wins whenever it is one of them
+	f(0, 30, 70) // each pick compares two of four, and this one wins if it is one of them
 	f(10*time.Second, 1, 16)
 }
 
-// A near endpoint that comes to far ones gets little at first, although there is
-// no other one near.
+// A near endpoint gets little at first if far endpoints already serve, even if it is the only
+// near one.
 func TestTiersRampUp(t *testing.T) {
 	for _, balance := range balances {
 		t.Run(string(balance), func(t *testing.T) {
@@ -178,15 +178,15 @@ func TestTiersRampUp(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				synctest.Wait()
 				wantPart(t, b, "10.0.0.1:1", 1, 1)
-				change("10.0.0.4:1/node-a/zone-1") // who has all, has all
+				change("10.0.0.4:1/node-a/zone-1") // an endpoint with its full share keeps it
 				wantPart(t, b, "10.0.0.4:1", 1, 1)
 			})
 		})
 	}
 }
 
-// By their address clients stay where they are, but for those that move to the
-// new endpoint once.
+// With balance: hash, clients keep their endpoint. Some clients move once, to the new
+// endpoint.
 func TestHashWhileEndpointsRampUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
@@ -224,8 +224,8 @@ func TestHashWhileEndpointsRampUp(t *testing.T) {
 	})
 }
 
-// A little traffic reaches an endpoint that ramps up as well, though its weight
-// changes more often than all of them have had their turn.
+// With little traffic, an endpoint in slow start gets its share, too, although its weight
+// changes before all endpoints have had their turn.
 func TestRampUpWithLittleTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

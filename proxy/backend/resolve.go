@@ -16,32 +16,33 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// lookupTimeout bounds one look-up.
+// lookupTimeout limits the time of one look-up.
 const lookupTimeout = 5 * time.Second
 
-// name is a configured address whose host has to be looked up, again and again.
+// name is a configured address with a host name. weir looks it up regularly.
 type name struct {
 	address  string
 	host     string
 	foreign  bool // see config.Endpoint
 	interval atomic.Int64
-	first    chan struct{} // closed once the first look-up is through, well or not
+	first    chan struct{} // closed when the first look-up has ended, successful or not
 	stop     context.CancelFunc
 
 	// Guarded by the backend's mutex.
-	addrs   []netip.Addr // the last addresses that were found
+	addrs   []netip.Addr // the addresses of the last answer that weir may use
 	tried   bool         // the first look-up has ended
-	refused []netip.Addr // the last that were found and must not be used
+	refused []netip.Addr // the addresses of the last answer that weir refuses
 
 	failing error // the error of the last look-up; nil: it succeeded
 }
 
-// SystemLookup resolves a host name as the system does.
+// SystemLookup resolves a host name with the system's resolver.
 func SystemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// splitHost is the host and port of a configured address; both empty for a Unix socket.
+// splitHost returns the host and port of a configured address; both are empty for a Unix
+// socket.
 func splitHost(address string) (host, port string) {
 	if strings.HasPrefix(address, "unix:") {
 		return "", ""
@@ -66,17 +67,17 @@ func checkAddresses(cfg *config.Backend) error {
 	return nil
 }
 
-// member is one address that the configuration asks for.
+// member is one address of the configuration, with its names resolved.
 type member struct {
-	address string // the identity
+	address string // ip:port or unix:/path; identifies the endpoint
 	addr    netip.AddrPort
 	path    string
 	host    string
 	cfg     config.Endpoint
 }
 
-// members are the addresses of all configured endpoints, each once; the first
-// entry that leads to an address decides its weight and node. b.mu is held.
+// members returns the addresses of all configured endpoints, each once. If several entries
+// lead to an address, the first one sets its weight and node. The caller holds b.mu.
 func (b *Backend) members() []member {
 	var list []member
 	seen := make(map[string]bool)
@@ -91,13 +92,13 @@ func (b *Backend) members() []member {
 	for _, cfg := range b.cfg.Endpoints {
 		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
 			if cfg.Foreign {
-				continue // a socket is always this machine's
+				continue // a Unix socket is always on this machine
 			}
 			add(member{address: cfg.Address, path: path, cfg: cfg})
 			continue
 		}
 		host, port := splitHost(cfg.Address)
-		p, _ := strconv.ParseUint(port, 10, 16) // checkAddresses saw it
+		p, _ := strconv.ParseUint(port, 10, 16) // checkAddresses has checked it
 		addrs, name := []netip.Addr{}, ""
 		if n := b.names[cfg.Address]; n != nil {
 			addrs, name = n.addrs, host
@@ -118,8 +119,8 @@ func (b *Backend) members() []member {
 	return list
 }
 
-// planNames keeps the names that stay, and starts look-ups of names that are new, with the
-// answers that exist.
+// planNames keeps the names that stay. It starts the look-ups of new names, and passes them
+// the answers that exist.
 func (b *Backend) planNames(p *plan, answers *Answers) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,8 +145,9 @@ func (b *Backend) planNames(p *plan, answers *Answers) {
 	}
 }
 
-// resolve looks n up at once, or takes the result of the look-up l, and repeats that at the
-// interval of n. Each interval varies a little, so that the look-ups of many names spread.
+// resolve looks n up at once, or takes the result of the look-up l if it is not nil. Then it
+// looks n up again at the interval of n. Each interval varies a little, so that the look-ups
+// of many names do not happen at the same time.
 func (b *Backend) resolve(ctx context.Context, n *name, l *lookup) {
 	for ; ; l = nil {
 		if l == nil {
@@ -170,9 +172,9 @@ func (b *Backend) resolve(ctx context.Context, n *name, l *lookup) {
 	}
 }
 
-// answer takes what a look-up found. A failed one changes nothing: endpoints
-// that worked a moment ago are better than none, and "no such name" is what
-// broken name servers say, too.
+// answer takes the result of a look-up. A failed look-up does not change the addresses:
+// endpoints that worked a moment ago are better than none, and a broken name server may
+// answer "no such name", too.
 func (b *Backend) answer(n *name, addrs []netip.Addr, err error) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -206,8 +208,8 @@ func (b *Backend) answer(n *name, addrs []netip.Addr, err error) {
 	}
 }
 
-// LookupError returns the reason why a name of the backend has no address now; nil if all
-// names have one.
+// LookupError returns the reason why a name of the backend has no address now; nil if every
+// name has an address.
 func (b *Backend) LookupError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,7 +226,7 @@ func (b *Backend) lookupError() error {
 	return nil
 }
 
-// meanwhile returns what a failed look-up means for the backend.
+// meanwhile describes the effect of a failed look-up on the backend.
 func (n *name) meanwhile() string {
 	every := time.Duration(n.interval.Load())
 	if len(n.addrs) == 0 {
@@ -233,7 +235,8 @@ func (n *name) meanwhile() string {
 	return fmt.Sprintf("its previous %d addresses stay in use; weir tries again every %v", len(n.addrs), every)
 }
 
-// admit takes out the addresses that n must not lead to, and tells of them. b.mu is held.
+// admit removes the addresses that n must not lead to, and reports them. The caller holds
+// b.mu.
 func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 	if !n.foreign {
 		return addrs
@@ -256,17 +259,18 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// metadata are the services of clouds that tell a machine its own secrets, where
-// those are not link-local: Amazon's, Google's, Alibaba's, Azure's and Oracle's.
+// metadata are the metadata services of clouds whose address is not link-local: of Amazon,
+// Google, Alibaba, Azure and Oracle. They give a machine its secrets.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"),
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192")}
 
-// localTranslation is for IPv4/IPv6 translators of a local network (RFC 8215). Only that
-// network knows where the IPv4 address is within it.
+// localTranslation is the prefix for IPv4/IPv6 translators of a local network (RFC 8215).
+// Only that network knows where the IPv6 address contains the IPv4 address.
 var localTranslation = netip.MustParsePrefix("64:ff9b:1::/48")
 
-// isForeign reports whether an address can be another machine's: whoever names it
-// reaches nothing by it that only this machine, or its owner, should reach.
+// isForeign reports whether an address can belong to another machine. The author of an
+// object may use such an address: it leads to nothing that only this machine, or its owner,
+// should reach.
 func isForeign(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if slices.Contains(metadata, a) || localTranslation.Contains(a) {
@@ -294,16 +298,17 @@ func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
 }
 
-// locality knows which addresses are on this node.
+// locality contains the name, zone and addresses of this node.
 type locality struct {
 	node  NodeInfo
 	addrs []netip.Addr
-	zone  string // that the node is in; empty: not known
+	zone  string // the zone of the node; empty: not known
 }
 
-// isLocal reports whether e is on this node. A node that the endpoint names
-// decides alone; an endpoint that names none is local by its address, unless
-// the configuration names this node and so says that names are what counts.
+// isLocal reports whether e is on this node:
+//   - If the endpoint names a node, only that name counts.
+//   - If it does not, and the configuration names this node, the endpoint is not local.
+//   - Else its address decides.
 func (l *locality) isLocal(e *Endpoint) bool {
 	switch {
 	case e.cfg.Node != "":

@@ -17,7 +17,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// nameServer answers what the test says.
+// nameServer gives the answers that the test sets.
 type nameServer struct {
 	mu      sync.Mutex
 	answer  []netip.Addr
@@ -36,7 +36,7 @@ func (s *nameServer) set(err error, addrs ...string) {
 	}
 }
 
-// times returns when each look-up was asked for.
+// times returns the times of the look-ups.
 func (s *nameServer) times() []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func TestNamesAreFollowed(t *testing.T) {
 		w := newWorld(t, Options{Lookup: dns.lookup})
 		w.update(settings("app", "app.internal:80", "10.9.9.9:80", "10.0.0.1:80"))
 		b := w.set.Backend("app")
-		// There at once, each address once, the literals never looked up.
+		// The endpoints exist at once, each address once. Literals are not looked up.
 		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80", "[2001:db8::1]:80", "10.9.9.9:80")
 		two := endpointOf(t, b, "10.0.0.2:80")
 
@@ -129,14 +129,14 @@ func TestSlowNameServers(t *testing.T) {
 		wantReady(t, w.set.Backend("app"), "10.0.0.1:80", "10.9.9.9:80")
 		wantReady(t, w.set.Backend("api"), "10.0.0.1:80")
 
-		// A reload to another name goes on with the old addresses until there is an answer.
+		// After a reload to another name the old addresses serve until there is an answer.
 		w.update(settings("api", "new.internal:8080"))
 		b := w.set.Backend("api")
 		wantReady(t, b, "10.0.0.1:80")
 		time.Sleep(2 * time.Second)
 		wantReady(t, b, "10.0.0.1:8080")
 
-		// But no longer: a name without an answer is no endpoint.
+		// After a failed look-up they do not: a name without addresses has no endpoints.
 		dns.set(errors.New("no such host"))
 		w.update(settings("api", "typo.internal:80"))
 		time.Sleep(2 * time.Second)
@@ -146,7 +146,7 @@ func TestSlowNameServers(t *testing.T) {
 
 func TestLookupsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dns := nameServer{delay: time.Hour} // looked up with a deadline all the same
+		dns := nameServer{delay: time.Hour} // the look-up has a deadline nevertheless
 		w := newWorld(t, Options{Lookup: dns.lookup})
 		w.update(settings("app", "app.internal:80"))
 		w.update(settings("app", "other.internal:80"))
@@ -156,14 +156,14 @@ func TestLookupsEnd(t *testing.T) {
 		if len(dns.times()) != asked {
 			t.Error("names of removed backends are still looked up")
 		}
-		w.set.Close() // the bubble would not end with a goroutine left
+		w.set.Close() // the bubble does not end while a goroutine runs
 		if _, err := w.set.Update(nil, NodeInfo{}); err == nil {
 			t.Error("a closed set was updated")
 		}
 	})
 }
 
-// A name that somebody else chose leads to other machines only.
+// A name from the author of an object may only lead to other machines.
 func TestForeignNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dns nameServer
@@ -188,9 +188,9 @@ func TestForeignNames(t *testing.T) {
 			t.Errorf("events %q, want %q", events, want)
 		}
 		time.Sleep(time.Minute)
-		w.wantEvents() // once is enough
+		w.wantEvents() // reported only once
 
-		// What it led to before is not what it leads to now.
+		// The name now leads to other addresses than before.
 		dns.set(nil, "::ffff:127.0.0.1")
 		time.Sleep(time.Minute)
 		wantReady(t, b, "10.0.0.2:80")
@@ -213,7 +213,7 @@ func TestForeignNames(t *testing.T) {
 			t.Errorf("%v, %v", all, err)
 		}
 
-		// The file's names lead where they lead, and a name's flag is its own.
+		// Names from the configuration file may lead anywhere. The flag belongs to one name.
 		dns.set(nil, "127.0.0.1")
 		w.update(settings("team/external:80", "evil.example:80"))
 		wantReady(t, b, "127.0.0.1:80")

@@ -14,9 +14,9 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Codec is what an exchange needs of the wire to its endpoint: it writes a
-// request, and reads the response, in turn or at once from two goroutines.
-// *http1.Client and *http2.Call fit; the methods of the first say what each of these does.
+// Codec writes the request of an exchange to the endpoint, and reads the response. One
+// goroutine may write while another one reads. *http1.Client and *http2.Call implement it.
+// The methods of *http1.Client document each method.
 type Codec interface {
 	// ChargeTo sets the account of a client that the codec charges for the memory of the
 	// exchange. The exchange calls it before WriteHead, and with nil after the codec has
@@ -38,37 +38,37 @@ type Codec interface {
 	Close()
 }
 
-// Session is one exchange's way to an endpoint: a connection that it has for
-// itself, or a stream of one that it shares. It has one owner at a time: who got
-// it from Dial, Connect or Idle, until Keep or Close. Await, SetReadDeadline,
-// SetWriteTimeout, LookAgain, Cut and WasCut are the connection's, or the stream's.
+// Session is the way of one exchange or tunnel to an endpoint: a connection of its own, or
+// a stream of a shared connection. It has one owner at a time: the caller of Dial, Connect
+// or Idle owns it until Keep or Close. Await, SetReadDeadline, SetWriteTimeout, LookAgain,
+// Cut and WasCut call the method of the connection or of the stream.
 type Session struct {
-	// Conn is the connection, for tunnels; nil where the session is a stream.
+	// Conn is the connection, for tunnels; nil if the session is a stream.
 	Conn *conn.Conn
-	// Stream is the stream of HTTP/2; nil where the session is a connection.
+	// Stream is the HTTP/2 stream; nil if the session is a connection.
 	Stream *http2.Call
 	TLS    *tls.Conn // nil for a plain connection
-	// RW is what bytes go through: TLS, or else Conn.
+	// RW reads and writes the bytes: TLS if it is not nil, else Conn.
 	RW io.ReadWriter
 	// HTTP is the codec of an HTTP session; nil until Speak.
 	HTTP Codec
-	// Reused says that the session came from the pool: the endpoint may have
-	// closed it while it was idle.
+	// Reused means that the session comes from the pool. The endpoint may have closed it
+	// while it was idle.
 	Reused bool
 
 	http1     http1.Client
-	secure    secureWay // what http1 reads and writes, where there is TLS
-	trunk     *trunk    // of Stream
+	secure    secureWay // http1 reads and writes through it, if there is TLS
+	trunk     *trunk    // the trunk of Stream
 	endpoint  *Endpoint
-	made      *dialSettings // what it was made with
+	made      *dialSettings // the settings that Dial used
 	idleSince uint32        // in the endpoint's ticks
 	private   bool          // it belongs to one client connection
 }
 
-// Endpoint is the other end.
+// Endpoint returns the endpoint of the session.
 func (s *Session) Endpoint() *Endpoint { return s.endpoint }
 
-// Speak makes a session that was dialled one of HTTP.
+// Speak prepares a new connection for HTTP/1.1: it sets HTTP.
 func (s *Session) Speak(limits message.Limits) {
 	s.http1.Init(s.RW, limits)
 	if s.TLS != nil {
@@ -79,18 +79,18 @@ func (s *Session) Speak(limits message.Limits) {
 	s.HTTP = &s.http1
 }
 
-// secureWay is TLS that says how it ended.
+// secureWay is a TLS connection that reports how it ended.
 type secureWay struct {
 	*tls.Conn
 	below *conn.Conn
 }
 
-// Truncated reports whether the connection ended without a close_notify, as anybody
-// on the way can end it. crypto/tls returns io.EOF for that as well, but only
-// there after an end of what is below it.
+// Truncated reports whether the connection ended without a close_notify. Any machine on the
+// network path can end a connection like that. crypto/tls returns io.EOF in both cases;
+// only without a close_notify has the connection below seen its end.
 func (s *secureWay) Truncated() bool { return s.below.SawEnd() }
 
-// way is what a Session has of its connection or stream.
+// way is the connection or stream of a Session.
 type way interface {
 	Await(step func() bool) error
 	LookAgain()
@@ -105,11 +105,11 @@ func (s *Session) way() way {
 	return s.Conn
 }
 
-// Await is conn.Conn's: it calls step until that returns true or the wait ends
-// in an error. Reads within do not wait.
+// Await calls step until it returns true, or until the wait ends with an error (see
+// conn.Conn). Reads within step do not wait.
 func (s *Session) Await(step func() bool) error { return s.way().Await(step) }
 
-// SetReadDeadline bounds waits for the response.
+// SetReadDeadline limits the waits for the response.
 func (s *Session) SetReadDeadline(t time.Time) {
 	if s.Stream != nil {
 		s.Stream.SetReadDeadline(t)
@@ -118,7 +118,7 @@ func (s *Session) SetReadDeadline(t time.Time) {
 	}
 }
 
-// SetWriteTimeout bounds the wait for the endpoint to take bytes.
+// SetWriteTimeout limits the time until the endpoint takes bytes.
 func (s *Session) SetWriteTimeout(d time.Duration) {
 	if s.Stream != nil {
 		s.Stream.SetWriteTimeout(d)
@@ -127,17 +127,17 @@ func (s *Session) SetWriteTimeout(d time.Duration) {
 	}
 }
 
-// LookAgain makes the next read within Await ask whether the end has come.
+// LookAgain makes the next read within Await check whether the connection has ended.
 func (s *Session) LookAgain() { s.way().LookAgain() }
 
-// Cut ends every wait with conn.ErrCut. Anyone may call it, until Close or Keep.
+// Cut ends every wait with conn.ErrCut. Any goroutine may call it until Close or Keep.
 func (s *Session) Cut() { s.way().Cut() }
 
 // WasCut reports whether Cut was called.
 func (s *Session) WasCut() bool { return s.way().WasCut() }
 
-// Sent is how many bytes the connection was sent so far; of a part of a shared
-// one it says nothing.
+// Sent returns the number of bytes that weir has sent on the connection; always 0 for a
+// stream.
 func (s *Session) Sent() int64 {
 	if s.Conn == nil {
 		return 0
@@ -145,9 +145,9 @@ func (s *Session) Sent() int64 {
 	return s.Conn.BytesWritten
 }
 
-// Close ends the connection, over TLS with a close_notify, and gives the
-// codec's memory back; of a shared connection it ends the stream alone. The
-// caller must not use the session any more.
+// Close ends the connection, over TLS with a close_notify, and releases the codec's
+// memory. Of a shared connection it ends only the stream. After Close the caller must not
+// use the session.
 func (s *Session) Close() error {
 	if s.Stream != nil {
 		s.end()
@@ -160,9 +160,9 @@ func (s *Session) Close() error {
 	return s.Conn.Close()
 }
 
-// Idle takes room on a shared connection, or the session that became idle last,
-// or returns nil: Connect finds another way. The caller looks whether it is still
-// alive and closes it otherwise.
+// Idle returns a stream of a shared connection, or the session that became idle last. It
+// returns nil if there is neither; then the caller calls Connect. The caller checks whether
+// the session is still alive, and closes it if it is not.
 func (e *Endpoint) Idle(need Need) *Session {
 	e.mu.Lock()
 	if len(e.trunks.list) > 0 && e.dial.Load().mayShare(need) {
@@ -177,7 +177,7 @@ func (e *Endpoint) Idle(need Need) *Session {
 		return nil
 	}
 	s := e.idle[n-1]
-	if s.endsSoon(e.ticks) { // so do the others, which are older; sweep closes them
+	if s.endsSoon(e.ticks) { // the others are older and end soon, too; sweep closes them
 		e.mu.Unlock()
 		return nil
 	}
@@ -188,15 +188,17 @@ func (e *Endpoint) Idle(need Need) *Session {
 	return s
 }
 
-// Keep gives a session back that can be used again by anybody, to be kept for keep_alive.
-// It is closed instead where max_idle are kept, the endpoint is gone, or about to
-// go while others serve, or its TLS or header settings changed. The caller must not use it any more.
+// Keep puts a session into the pool for keep_alive. Any exchange may use it again. After
+// Keep the caller must not use the session. Keep closes the session instead if
+//   - the pool already holds max_idle,
+//   - the endpoint was removed, or is terminating while others serve,
+//   - the settings with which the connection was made (takes) have changed.
 func (e *Endpoint) Keep(s *Session) {
 	if s.Stream != nil {
 		s.end()
 		return
 	}
-	e.mu.Lock() // before looking: who changes what counts takes out what was kept until then
+	e.mu.Lock() // before the check: a goroutine that changes the settings then empties the pool
 	if len(e.idle) < e.mostIdle() && e.dial.Load().takes(s.made) {
 		s.idleSince = e.ticks
 		e.idle = append(e.idle, s)
@@ -207,7 +209,7 @@ func (e *Endpoint) Keep(s *Session) {
 	s.Close()
 }
 
-// mostIdle is how many connections are kept that nobody uses.
+// mostIdle returns the number of idle connections that the pool may hold.
 func (e *Endpoint) mostIdle() int {
 	if e.removed.Load() || e.resting.Load() {
 		return 0
@@ -215,21 +217,21 @@ func (e *Endpoint) mostIdle() int {
 	return e.dial.Load().maxIdle
 }
 
-// IdleCount counts the connections that nobody uses.
+// IdleCount counts the idle connections.
 func (e *Endpoint) IdleCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.idle) + e.idleTrunks()
 }
 
-// SharedCount counts the connections of HTTP/2 that exchanges share.
+// SharedCount counts the shared HTTP/2 connections, idle or not.
 func (e *Endpoint) SharedCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.trunks.list)
 }
 
-// takeIdle takes all unused sessions, private ones included.
+// takeIdle removes and returns all idle sessions, including private ones.
 func (e *Endpoint) takeIdle() []*Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()

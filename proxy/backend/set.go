@@ -19,22 +19,21 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Options are what a Set needs from its surroundings. Every field may be left out.
-// No callback may call back into the Set while it runs for long: Update and the
-// checks wait for it.
+// Options are the callbacks and dependencies of a Set. Every field may be left out. A
+// callback must not block for long: Update and the checks wait for it.
 type Options struct {
-	// Lookup resolves a host name; nil: the system's resolver. It is called
-	// under a deadline and never for an address literal.
+	// Lookup resolves a host name; nil: the system's resolver. Its context has a deadline.
+	// The Set does not call it for address literals.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
-	// InterfaceAddrs lists this host's addresses; nil: what the kernel says.
+	// InterfaceAddrs lists this host's addresses; nil: ask the kernel.
 	InterfaceAddrs func() []netip.Addr
-	// StartCheck begins the active check of an endpoint and returns what ends
-	// it. It must not block and not call c.SetReady before it returned.
+	// StartCheck begins the active check of an endpoint, and returns a function that ends
+	// it. It must not block, and must not call c.SetReady before it returns.
 	StartCheck func(c *Check) (stop func())
-	// Gone is told of the tunnels to an endpoint that is no more (see
-	// Endpoint.Track), so that they can be drained.
+	// Gone gets the tunnels of an endpoint that was removed (see Endpoint.Track), so that it
+	// can drain them.
 	Gone func(e *Endpoint, tunnels []conn.Linked)
-	// Notify is told what an operator wants to see in a log.
+	// Notify gets the events that belong into the log.
 	Notify func(Event)
 	// RefusalsChanged is called when the result of Refusals has changed. It must not block.
 	RefusalsChanged func()
@@ -46,7 +45,7 @@ type Options struct {
 	waiting *atomic.Int64 // dials that wait for a descriptor
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.
@@ -57,15 +56,15 @@ const (
 	EndpointReturned EventKind = "endpoint returned"
 	// BackendDown: the backend lost its last working endpoint. Err is the last error.
 	BackendDown EventKind = "a backend has no working endpoint"
-	// BackendRecovered follows BackendDown. For a backend that often goes up and down, at
-	// most one outage a minute is reported.
+	// BackendRecovered follows BackendDown. weir reports at most one outage of a backend per
+	// minute.
 	BackendRecovered EventKind = "a backend has a working endpoint again"
 	// EndpointClosesIdle: the endpoint closes idle connections before weir does.
 	EndpointClosesIdle EventKind = "an endpoint closes idle connections before weir"
-	LookupFailed       EventKind = "lookup failed"    // told once; the old addresses stay
+	LookupFailed       EventKind = "lookup failed"    // reported once; the old addresses stay
 	LookupRecovered    EventKind = "lookup recovered" // after LookupFailed
-	// AddressRefused: an object has, or its name resolves to, an address that it must not
-	// lead to. Reported when the addresses have changed.
+	// AddressRefused: an object contains an address that it must not use, or its name
+	// resolves to such an address. Reported when the refused addresses have changed.
 	AddressRefused EventKind = "address refused"
 )
 
@@ -73,30 +72,30 @@ const (
 type Event struct {
 	Kind      EventKind
 	Backend   string
-	Namespace string // of the object that the backend was made from; empty: none
+	Namespace string // of the object from which the backend was made; empty: none
 	Endpoint  string // address; empty for look-ups
-	Host      string // the name that was looked up
+	Host      string // the name of the look-up
 	Reason    string // why not ready, how long ejected, or what to do
 	Err       error  // the error of a look-up, the refused address, or why a backend is down
 }
 
-// NodeInfo says which node this is.
+// NodeInfo describes this node.
 type NodeInfo struct {
 	Name string
-	// Explicit says that the configuration named the node.
+	// Explicit means that the configuration names the node.
 	Explicit bool
-	// Zone is where the node is; empty: what SetZone said.
+	// Zone is the zone of the node; empty: the zone of SetZone.
 	Zone string
 }
 
-// Set is all backends. It lives across reloads. Close ends it.
+// Set contains all backends. It outlives reloads. Close ends it.
 type Set struct {
 	opts     Options
 	backends atomic.Pointer[map[string]*Backend]
 
 	mu     sync.Mutex // one Update at a time
 	closed bool
-	zone   string          // what SetZone said
+	zone   string          // from SetZone
 	life   context.Context // ends with Close; look-ups end with it
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -134,21 +133,22 @@ func (s *Set) run(ctx context.Context) {
 			for _, b := range *s.backends.Load() {
 				b.tick()
 				if n++; n%256 == 0 {
-					runtime.Gosched() // ten thousand of them take milliseconds, and exchanges wait for less
+					runtime.Gosched() // 10,000 backends take milliseconds; exchanges must not wait that long
 				}
 			}
 		}
 	}
 }
 
-// Backend returns the backend of that name, or nil.
+// Backend returns the backend of this name, or nil.
 func (s *Set) Backend(name string) *Backend { return (*s.backends.Load())[name] }
 
-// WaitingDials counts the connections to endpoints that are not made yet because the process
-// has no descriptor for them.
+// WaitingDials counts the connections to endpoints that wait because the process has no free
+// descriptor.
 func (s *Set) WaitingDials() int { return int(s.opts.waiting.Load()) }
 
-// LocalReady is that of the backend of that name, 0 where there is none. It takes no lock.
+// LocalReady returns Backend.LocalReady of the backend of this name; 0 if there is none. It
+// takes no lock.
 func (s *Set) LocalReady(name string) int {
 	if b := s.Backend(name); b != nil {
 		return b.LocalReady()
@@ -156,16 +156,17 @@ func (s *Set) LocalReady(name string) int {
 	return 0
 }
 
-// Update makes the set that of a new configuration, in which nothing changes
-// any more, and returns its backends by name. What stays by name and address
-// keeps its state. With an error, which names every backend that cannot be,
-// nothing has changed. It resolves names that are new, for up to FilePatience.
+// Update gives the set the backends of a new configuration, and returns them by name. The
+// caller must not change the configuration afterwards. Backends with the same name, and
+// endpoints with the same address, keep their state. If Update returns an error, nothing has
+// changed; the error names every invalid backend. Update resolves new names, and waits for
+// them for up to FilePatience.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
 	return s.UpdateResolved(backends, node, s.Resolve(backends, FilePatience, nil))
 }
 
-// UpdateResolved is Update with the result of Resolve. It waits for no name server. A name
-// without an answer gets its addresses later.
+// UpdateResolved is Update with the result of Resolve. It does not wait for name servers. A
+// name without an answer gets its addresses later.
 func (s *Set) UpdateResolved(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
 	return s.update(backends, node, answers, newDialSettings)
 }
@@ -183,7 +184,7 @@ func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo, answers *A
 	})
 }
 
-// dialling makes what connecting to the endpoints of a backend needs.
+// dialling makes the dial settings of a backend.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
 func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling) (map[string]*Backend, error) {
@@ -214,13 +215,16 @@ func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers,
 	return next, nil
 }
 
-// UpdateEndpoints gives one backend other endpoints, and changes nothing else of
-// it or of others. What stays by address keeps its state and its connections;
-// to what goes no new exchange goes, those that run end, and its tunnels are
-// drained. Beside an Update it takes effect before or after it, as a whole: the
-// caller sees to it that an Update does not bring older endpoints, and changes
-// nothing in what it gave. Names that are new are not waited for; what served
-// before serves until they are answered.
+// UpdateEndpoints gives one backend other endpoints. It changes nothing else.
+//   - Endpoints whose address stays keep their state and connections.
+//   - Removed endpoints get no new exchanges. Running exchanges end as usual, and weir
+//     drains the tunnels.
+//   - A concurrent Update happens completely before or after it. The caller ensures that
+//     this Update does not bring older endpoints.
+//   - UpdateEndpoints does not wait for new names. If no other endpoint is left, the old
+//     endpoints serve until the names are answered.
+//
+// The caller must not change endpoints afterwards.
 func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +232,7 @@ func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	if b == nil {
 		return fmt.Errorf("updating the endpoints of backend %q: the backend does not exist", name)
 	}
-	cfg := *b.Settings() // what install was given last
+	cfg := *b.Settings() // the settings of the last install
 	cfg.Endpoints = endpoints
 	p := &plan{b: b, cfg: &cfg}
 	err := checkAddresses(&cfg)
@@ -243,7 +247,7 @@ func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	return nil
 }
 
-// SetZone says in which zone this node is, for an Update that does not.
+// SetZone sets the zone of this node. It applies if the NodeInfo of Update has no zone.
 func (s *Set) SetZone(zone string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +257,7 @@ func (s *Set) SetZone(zone string) {
 	}
 }
 
-// plan is what Update will do to one backend, with all that can fail done.
+// plan is the change that Update will make to one backend. All steps that can fail are done.
 type plan struct {
 	b     *Backend
 	cfg   *config.Backend
@@ -266,7 +270,7 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend, answers *
 	plans := make([]*plan, 0, len(backends))
 	var problems []error
 	for i := range backends {
-		cfg := backends[i] // a copy: the caller's stays the caller's
+		cfg := backends[i] // a copy: the caller keeps the original
 		p := &plan{b: old[cfg.Name], cfg: &cfg}
 		var before *dialSettings
 		if p.b != nil {
@@ -292,8 +296,8 @@ func (s *Set) plan(backends []config.Backend, old map[string]*Backend, answers *
 	return plans, nil
 }
 
-// awaitAnswered waits until the answers that exist have reached their backends. No name
-// server is waited for.
+// awaitAnswered waits until the existing answers have reached their backends. It does not
+// wait for name servers.
 func awaitAnswered(plans []*plan) {
 	for _, p := range plans {
 		for _, n := range p.fresh {
@@ -302,7 +306,7 @@ func awaitAnswered(plans []*plan) {
 	}
 }
 
-// install puts a plan into effect.
+// install applies a plan.
 func (b *Backend) install(p *plan, where locality) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -325,16 +329,16 @@ func (b *Backend) install(p *plan, where locality) {
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
 
-// keeps reports whether a plan leaves every endpoint as it is, as it does with
-// nearly all backends when the objects of a cluster change. b.mu is held.
+// keeps reports whether a plan leaves every endpoint as it is. When the objects of a cluster
+// change, that is so for nearly all backends. The caller holds b.mu.
 func (b *Backend) keeps(p *plan, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
 		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
 		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 
-// Close ends the checks, look-ups and idle connections of all backends.
-// Exchanges and tunnels that run are left alone.
+// Close ends the checks, look-ups and idle connections of all backends. It does not end
+// running exchanges and tunnels.
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

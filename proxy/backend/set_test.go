@@ -88,7 +88,8 @@ func TestCheckDecidesReadiness(t *testing.T) {
 	wantReady(t, b, "10.0.0.1:80")
 	w.wantEvents("endpoint ready 10.0.0.1:80")
 
-	// A changed check begins with the verdict of the old one, whose word is no more heard.
+	// A changed check begins with the verdict of the old one. Verdicts of the old check have
+	// no effect any more.
 	cfg := checked(settings("app", "10.0.0.1:80"))
 	cfg.HealthCheck.Interval = 7 * time.Second
 	w.update(cfg)
@@ -107,8 +108,8 @@ func TestCheckDecidesReadiness(t *testing.T) {
 	}
 }
 
-// A reload that replaces every endpoint must not be an outage while the checks
-// of the new ones have not spoken.
+// A reload that replaces every endpoint must not be an outage while the new endpoints wait for
+// their first verdict.
 func TestReplacedEndpointsServeUntilTheFirstVerdict(t *testing.T) {
 	f := func(verdict bool, want ...string) {
 		t.Helper()
@@ -179,11 +180,11 @@ func TestEjection(t *testing.T) {
 		fail(one, 2)
 		one.Succeeded()
 		fail(one, 2)
-		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80") // not in a row
+		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80") // the failures are not consecutive
 		fail(one, 1)
 		wantReady(t, b, "10.0.0.2:80")
 		fail(two, 5)
-		wantReady(t, b, "10.0.0.2:80") // never the last one
+		wantReady(t, b, "10.0.0.2:80") // weir never ejects the last one
 		w.wantEvents("endpoint ejected 10.0.0.1:80")
 
 		time.Sleep(10*time.Second - 1)
@@ -191,7 +192,7 @@ func TestEjection(t *testing.T) {
 		time.Sleep(1 * time.Nanosecond)
 		synctest.Wait()
 		wantReady(t, b, "10.0.0.1:80", "10.0.0.2:80")
-		fail(one, 1) // nothing went well since
+		fail(one, 1) // no success since
 		wantReady(t, b, "10.0.0.2:80")
 		w.wantEvents("endpoint returned 10.0.0.1:80", "endpoint ejected 10.0.0.1:80")
 	})
@@ -257,7 +258,7 @@ func TestLocality(t *testing.T) {
 	f(unnamed, config.Endpoint{Address: "127.9.9.9:80"}, true)
 	f(unnamed, config.Endpoint{Address: "[::1]:80"}, true)
 	f(unnamed, config.Endpoint{Address: "[::ffff:127.0.0.1]:80"}, true)
-	f(unnamed, config.Endpoint{Address: "192.0.2.7:80"}, true) // an interface's
+	f(unnamed, config.Endpoint{Address: "192.0.2.7:80"}, true) // the address of an interface
 	f(unnamed, config.Endpoint{Address: "192.0.2.8:80"}, false)
 	f(unnamed, config.Endpoint{Address: "unix:/run/app.sock"}, true)
 	f(unnamed, config.Endpoint{Address: "127.0.0.1:80", Node: "node-b"}, false)
@@ -374,10 +375,10 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 			list = append(list, s)
 			time.Sleep(10 * time.Second)
 		}
-		if e.IdleCount() != 3 || e.Idle(Need{}) != list[2] { // the fourth was one too many
+		if e.IdleCount() != 3 || e.Idle(Need{}) != list[2] { // the fourth exceeded max_idle
 			t.Error("the pool is no bounded stack")
 		}
-		time.Sleep(20*time.Second - 1) // 60 s after the first came
+		time.Sleep(20*time.Second - 1) // 60 s after the first one became idle
 		synctest.Wait()
 		if e.IdleCount() != 2 {
 			t.Errorf("%d idle before keep_alive is over", e.IdleCount())
@@ -414,7 +415,7 @@ func TestChangedSettingsEmptyThePool(t *testing.T) {
 	}
 }
 
-// A connection that was checked against one host's certificate is not another's.
+// A connection whose certificate was checked against one host is not used for another host.
 func TestChangedHostEmptiesThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dns nameServer
@@ -436,7 +437,7 @@ func TestChangedHostEmptiesThePool(t *testing.T) {
 	})
 }
 
-// A connection that is given back while a reload changes the settings is not kept.
+// Keep does not keep a connection if a reload changes the settings at the same time.
 func TestKeepBesideAReload(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.update(settings("app", "10.0.0.1:80"))
@@ -454,14 +455,14 @@ func TestKeepBesideAReload(t *testing.T) {
 	changed := *e.dial.Load()
 	changed.sendProxy = 2
 	e.dial.Store(&changed)
-	e.mu.Unlock() // as takeIdle does, which found nothing
+	e.mu.Unlock() // as takeIdle does; it found no session
 	<-kept
 	if n := e.IdleCount(); n != 0 {
 		t.Errorf("%d sessions without a header are in the pool", n)
 	}
 }
 
-// Reloads, verdicts and traffic at once; the race detector looks on.
+// Reloads, verdicts and traffic at the same time, for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
 	w := newWorld(t, Options{})
 	cfgs := []config.Backend{

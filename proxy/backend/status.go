@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// BackendStatus is what the admin page says of a backend.
+// BackendStatus is the state of a backend for the admin page.
 type BackendStatus struct {
 	Name      string           `json:"name"`
 	InFlight  int64            `json:"in_flight"`
@@ -23,25 +23,27 @@ type BackendStatus struct {
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
 
-// EndpointStatus is what the admin page says of an endpoint.
+// EndpointStatus is the state of an endpoint for the admin page.
 type EndpointStatus struct {
 	Address string `json:"address"`
-	Host    string `json:"host,omitempty"` // the name that led to the address
+	Host    string `json:"host,omitempty"` // the name that resolved to the address
 	Node    string `json:"node,omitempty"`
 	Zone    string `json:"zone,omitempty"`
 	Local   bool   `json:"local"`
 	Weight  int    `json:"weight"`
-	// Terminating says that it serves still, where no other one does.
+	// Terminating means that the endpoint will go away. It serves only if no other endpoint
+	// does.
 	Terminating bool `json:"terminating,omitempty"`
-	// RampedUp is the percentage of its share that it has got to, while that is not all.
+	// RampedUp is the percentage of its share that the endpoint gets during its slow start;
+	// 0: it is not in its slow start.
 	RampedUp int `json:"ramped_up,omitempty"`
-	// Up says that exchanges may go to it: it is ready and not ejected, nor
-	// terminating while others serve, nor did its last attempts all fail.
+	// Up means that exchanges may go to the endpoint: it is ready, it is not ejected, it is
+	// not terminating while others serve, and its last attempts did not all fail.
 	Up           bool      `json:"up"`
 	EjectedUntil time.Time `json:"ejected_until,omitzero"`
 	InFlight     int64     `json:"in_flight"`
 	Idle         int       `json:"idle"`
-	// Shared are the connections of HTTP/2, idle or not.
+	// Shared is the number of shared HTTP/2 connections, idle or not.
 	Shared int `json:"shared"`
 	// Private is the number of idle connections that each belong to one client connection.
 	Private int `json:"private"`
@@ -52,7 +54,7 @@ type EndpointStatus struct {
 	LastError string `json:"last_error,omitempty"`
 }
 
-// Status tells of all backends, by name.
+// Status returns the state of all backends, sorted by name.
 func (s *Set) Status() []BackendStatus {
 	var list []BackendStatus
 	for _, b := range *s.backends.Load() {
@@ -88,8 +90,8 @@ func (b *Backend) status() BackendStatus {
 	return s
 }
 
-// Metrics are the series of a Set. They are read when they are asked for, so
-// the hot path counts nothing twice and the series of what is removed go away.
+// Metrics are the series of a Set. A scrape reads the values, so the hot path counts nothing
+// twice, and the series of removed backends and endpoints disappear.
 type Metrics struct {
 	set                                         *Set
 	up, inFlight, retries, refused, private     *prometheus.Desc
@@ -98,11 +100,11 @@ type Metrics struct {
 
 	mu    sync.Mutex // guards the fields below; held while metrics are collected
 	limit config.ObjectMetrics
-	shown map[*Backend]bool // backends of objects that have series of their own
+	shown map[*Backend]bool // backends from objects, with series of their own
 }
 
-// SetLimit sets how many backends and endpoints of one namespace's objects may have series
-// of their own.
+// SetLimit sets how many backends and endpoints of one namespace may have series of their
+// own.
 func (m *Metrics) SetLimit(limit config.ObjectMetrics) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +147,7 @@ func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 	return m
 }
 
-// Describe belongs to prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.up
 	ch <- m.inFlight
@@ -162,9 +164,9 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.failures
 }
 
-// Collect implements prometheus.Collector. Tenants choose the number of backends, so a
-// limited number of each namespace has series of its own, beginning with the first ones.
-// The others are added up.
+// Collect implements prometheus.Collector. Tenants choose the number of backends. So only a
+// limited number of backends of each namespace have series of their own; backends that have
+// them keep them. The values of the others are added up.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,10 +191,10 @@ type totals struct {
 	inFlight  int64
 	waiting   int64
 	ready     int
-	closed    bool // a closed path: it never has an endpoint
+	closed    bool // of a closed path: the backend never has an endpoint
 	ejections uint64
 	refused   uint64
-	private   int // connections that each belong to one client connection
+	private   int // idle connections that each belong to one client connection
 	retries   [numRetryReasons]uint64
 	endpoints []*Endpoint // endpoints with series of their own
 }
@@ -205,8 +207,8 @@ type remainder struct {
 	shown          int // endpoints with series
 }
 
-// choose decides which backends have series of their own, and adds up the others. Hold
-// m.mu.
+// choose decides which backends have series of their own, and adds up the others. The caller
+// holds m.mu.
 func (m *Metrics) choose(all map[string]*Backend) (own map[*Backend]*totals, rest map[string]*remainder) {
 	own, rest = make(map[*Backend]*totals, len(all)), make(map[string]*remainder)
 	count := make(map[string]int) // number with series of their own, by namespace

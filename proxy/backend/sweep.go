@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// looksPerTick bounds the system calls that a sweep makes under the pool's lock.
+// looksPerTick limits the system calls that a sweep makes while it holds the pool's lock.
 const looksPerTick = 16
 
-// sweep is called once a second. It closes the connections that were idle for keepAlive
-// seconds, and those that the endpoint is about to close. Of the oldest ones it also closes
-// those that the endpoint has closed: requests take the newest, so the oldest would
-// otherwise stay half closed.
+// sweep closes idle connections. The caller calls it once a second. It closes connections
+// that were idle for keepAlive seconds, and connections that the endpoint will close soon.
+// It also checks the oldest connections, and closes them if the endpoint has closed them:
+// requests take the newest connection, so the oldest ones would stay half closed.
 func (e *Endpoint) sweep(keepAlive uint32) {
 	e.mu.Lock()
 	e.ticks++
@@ -47,7 +47,7 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 }
 
 // ended reports whether the endpoint has closed an idle connection, or has sent bytes on it
-// without a request. Over TLS such bytes may be session tickets, and do not count.
+// without a request. Over TLS such bytes do not count: they may be session tickets.
 func (s *Session) ended() bool {
 	ended := false
 	err := s.Conn.Control(func(fd uintptr) {
@@ -64,12 +64,12 @@ func (s *Session) ended() bool {
 	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
 }
 
-// endsSoon reports whether the endpoint closes an idle session within about a second, by
-// the Keep-Alive header of its last response. A request could meet that. A session that
-// ends after one second may be used within the same tick.
+// endsSoon reports whether the endpoint will close an idle session within about a second,
+// according to the Keep-Alive header of its last response. A request at that moment could
+// fail. If the announced time is one second, weir may use the session within the same tick.
 func (s *Session) endsSoon(ticks uint32) bool {
 	announced := s.http1.AnnouncedIdle()
-	return announced > 0 && ticks-s.idleSince >= max(1, announced-1) // it is idle for up to a second more than the ticks say
+	return announced > 0 && ticks-s.idleSince >= max(1, announced-1) // up to a second longer idle than the ticks count
 }
 
 // ends are the idle times, in seconds, of the connections that the endpoint had closed
@@ -88,14 +88,14 @@ func (s *ends) add(seconds uint32) {
 // that restarts closes connections, too, so several sweeps must see about the same time.
 type closes struct {
 	after uint32 // seconds; 0: not known
-	times uint8  // sweeps in a row that saw it
+	times uint8  // consecutive sweeps that saw it
 }
 
 // closesSeen is the number of sweeps that must see the same idle time.
 const closesSeen = 3
 
 // learn counts the result of a sweep. It returns true once for each idle time that closesSeen
-// sweeps in a row have seen.
+// consecutive sweeps have seen. Sweeps that saw no closed connection are skipped.
 func (c *closes) learn(seen ends) (after uint32, learned bool) {
 	if seen.n == 0 {
 		return 0, false
@@ -119,8 +119,8 @@ func (b *Backend) tellCloses(e *Endpoint, after uint32) {
 	if b.removed || e.removed.Load() {
 		return
 	}
-	// A sweep counts from the sweep before the connection became idle, and sees the end up to a
-	// second late. So the endpoint may close up to two seconds earlier than it seems to.
+	// A sweep counts from the sweep before the connection became idle, and sees the end up to
+	// a second late. So the endpoint may close up to two seconds earlier than it seems.
 	const late = 2
 	when := fmt.Sprintf("within %ds", max(1, after))
 	if after > late {

@@ -2,5 +2,5 @@
 
 package backend
 
-// peerEnded cannot look behind unread bytes here.
+// peerEnded returns false: on this system weir cannot look behind unread bytes.
 func peerEnded(uintptr) bool { return false }

@@ -31,7 +31,7 @@ func idleOf(t *testing.T, e *Endpoint, headers string) {
 }
 
 // weir closes an idle connection a second before the endpoint does, if the endpoint's
-// responses say when that is. So no request meets the end.
+// responses announce that time. So the end hits no request.
 func TestAnnouncedIdleTime(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { io.Copy(c, c) })
 	w := newWorld(t, Options{})
@@ -115,7 +115,7 @@ func TestIdleTLSConnectionThatEnded(t *testing.T) {
 	}
 	close(closing)
 	waitReadable(t, s)
-	for !s.ended() { // until the end is there, too
+	for !s.ended() { // until the end has arrived, too
 		waitReadable(t, s)
 	}
 }
@@ -149,8 +149,8 @@ func TestLearnsWhenIdleConnectionsEnd(t *testing.T) {
 	f("0", look{0}, look{1}, look{0})
 }
 
-// An endpoint that closes idle connections before weir does is reported once, with the key
-// where there is one.
+// weir reports an endpoint that closes idle connections before weir does once, with the key of
+// the setting if there is one.
 func TestEndpointThatClosesFirstIsReported(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { io.ReadFull(c, make([]byte, 1)) })
 	f := func(seconds int, namespace, want string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// manyBackends is a Set of 10,000 backends with four endpoints each.
+// manyBackends returns a Set of 10,000 backends with four endpoints each.
 func manyBackends(t testing.TB) (*Set, []config.Backend) {
 	var all []config.Backend
 	for i := range 10_000 {
@@ -27,7 +27,7 @@ func manyBackends(t testing.TB) (*Set, []config.Backend) {
 	return s, all
 }
 
-// BenchmarkTick is what looking after 10,000 backends takes each second.
+// BenchmarkTick measures the work that 10,000 backends cause each second.
 func BenchmarkTick(b *testing.B) {
 	s, _ := manyBackends(b)
 	b.ReportAllocs()
@@ -38,8 +38,8 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdateEndpoints is what one change of one backend's endpoints takes
-// among 10,000 backends, beside what giving all of them anew would.
+// BenchmarkUpdateEndpoints measures a change of the endpoints of one backend among 10,000, and
+// for comparison an update of all.
 func BenchmarkUpdateEndpoints(b *testing.B) {
 	s, all := manyBackends(b)
 	b.Run("one", func(b *testing.B) {

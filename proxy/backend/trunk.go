@@ -12,51 +12,51 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// trunk is a connection of HTTP/2 to an endpoint, which exchanges share.
+// trunk is an HTTP/2 connection to an endpoint. Exchanges share it.
 type trunk struct {
 	*http2.Trunk
 	endpoint *Endpoint
-	made     *dialSettings // what it was made with
+	made     *dialSettings // the settings that the dial used
 
 	// Guarded by the endpoint's mu.
-	taken     int    // sessions
-	listed    bool   // it is among the endpoint's
-	idleSince uint32 // in the endpoint's ticks, while none is taken
+	taken     int    // sessions that use it
+	listed    bool   // it is in the endpoint's list
+	idleSince uint32 // in the endpoint's ticks, while taken is 0
 
 	used atomic.Bool // an exchange has ended on it
 }
 
 const (
-	// mostShare is how many exchanges share a connection before another one is
-	// made, whatever the endpoint takes: one connection is one core's work.
+	// mostShare is the number of exchanges that share a connection. For more exchanges weir
+	// makes another connection, even if the endpoint accepts more streams: one CPU core does
+	// the work of one connection.
 	mostShare = 128
-	// mostDials bounds the connections that are made to an endpoint at a time.
+	// mostDials limits the connections that weir makes to an endpoint at the same time.
 	mostDials = 8
 )
 
-// trunks are an endpoint's connections of HTTP/2, and who waits for one. The
+// trunks are the HTTP/2 connections to an endpoint, and the exchanges that wait for one. The
 // endpoint's mu guards them.
 type trunks struct {
-	list    []*trunk // those that take exchanges, or will again; the oldest first
+	list    []*trunk // connections that accept exchanges, now or later; the oldest first
 	dialing int
-	room    int // what the newest connection has room for, 0: not known
+	room    int // the limit of the newest connection, in exchanges; 0: not known
 	waiting []*turn
 }
 
-// turn is an exchange's place in the line for a connection that has room.
+// turn is the place of an exchange in the queue for a connection with room.
 type turn struct{ ready chan verdict }
 
-// verdict is what came of a turn: a trunk to use, the task to dial, to do
-// without those of others, or an error.
+// verdict is the result of a turn. One field is set.
 type verdict struct {
-	trunk *trunk
-	dial  bool
-	alone bool
+	trunk *trunk // use this connection
+	dial  bool   // dial for the waiting exchanges, too
+	alone bool   // dial a connection for this exchange only
 	err   error
 }
 
-// take takes room on a connection, or returns nil. Exchanges are packed onto the
-// oldest, so that the others become idle and end. e.mu is held.
+// take takes room on a connection, or returns nil. It fills the oldest connection first, so
+// that the others become idle and end. The caller holds e.mu.
 func (e *Endpoint) take() *trunk {
 	for _, t := range e.trunks.list {
 		if t.taken < min(t.Limit(), mostShare) {
@@ -67,8 +67,8 @@ func (e *Endpoint) take() *trunk {
 	return nil
 }
 
-// serve gives those who wait what there is, and has as many of them dial as the
-// others need. e.mu is held.
+// serve gives free room to the waiting exchanges. If there is too little room, it makes some
+// of them dial: as many as the others need. The caller holds e.mu.
 func (e *Endpoint) serve() {
 	w := &e.trunks
 	for len(w.waiting) > 0 {
@@ -89,7 +89,7 @@ func (e *Endpoint) serve() {
 	}
 }
 
-// dismiss gives the same verdict to all who wait. e.mu is held.
+// dismiss gives the same verdict to all waiting exchanges. The caller holds e.mu.
 func (e *Endpoint) dismiss(v verdict) {
 	for _, w := range e.trunks.waiting {
 		w.ready <- v
@@ -97,8 +97,8 @@ func (e *Endpoint) dismiss(v verdict) {
 	e.trunks.waiting = nil
 }
 
-// share finds room on a connection of HTTP/2, and makes one where there is none.
-// Of those that come at once, few dial and the others wait for them.
+// share takes room on an HTTP/2 connection, or makes a connection if there is no room. If
+// many exchanges call it at the same time, a few dial, and the others wait for them.
 func (e *Endpoint) share(ctx context.Context, d *dialSettings, need Need) (*Session, error) {
 	e.mu.Lock()
 	if t := e.take(); t != nil {
@@ -130,7 +130,7 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
-	case v := <-w.ready: // it came at the last moment
+	case v := <-w.ready: // the verdict came at the last moment
 		return v
 	default:
 	}
@@ -138,9 +138,10 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 	return verdict{err: e.dialError("waiting for a connection to", e.dial.Load(), context.Cause(ctx))}
 }
 
-// dialShared makes a connection for all who wait. counted: others rely on it.
+// dialShared makes a connection, and gives its room to the waiting exchanges. counted: the
+// dial is part of trunks.dialing, so other exchanges wait for it.
 func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Session, error) {
-	if deadline, ok := ctx.Deadline(); ok && counted { // one client's end must not be that of the others' connection
+	if deadline, ok := ctx.Deadline(); ok && counted { // the others may not be canceled with this exchange
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
@@ -153,10 +154,10 @@ func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, c
 	e.old.Store(err == nil && s.trunk == nil)
 	switch {
 	case err != nil && e.trunks.dialing == 0:
-		e.dismiss(verdict{err: &sameFailure{err}}) // who would try again now would find the same
+		e.dismiss(verdict{err: &sameFailure{err}}) // another attempt now would fail, too
 	case err != nil:
 	case s.trunk == nil:
-		e.dismiss(verdict{alone: true}) // a connection of HTTP/1.1 is one exchange's
+		e.dismiss(verdict{alone: true}) // an HTTP/1.1 connection serves only one exchange
 	default:
 		e.list(s.trunk)
 	}
@@ -165,12 +166,13 @@ func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, c
 	return s, err
 }
 
-// sameFailure is a failure to connect that another exchange has told of.
+// sameFailure is a failure to connect that another exchange has already reported.
 type sameFailure struct{ error }
 
 func (f *sameFailure) Unwrap() error { return f.error }
 
-// list adds a new connection to those that are shared, unless it came too late. e.mu is held.
+// list adds a new connection to the shared connections. It does not if the settings have
+// changed, the endpoint was removed, or the connection has ended. The caller holds e.mu.
 func (e *Endpoint) list(t *trunk) {
 	if e.dial.Load().takes(t.made) && !e.removed.Load() && !t.Over() {
 		t.listed = true
@@ -179,8 +181,8 @@ func (e *Endpoint) list(t *trunk) {
 	}
 }
 
-// dialHTTP makes a connection that speaks HTTP, of whatever version the two
-// sides agree on. One of HTTP/2 is not listed yet.
+// dialHTTP makes a connection for the HTTP version that both sides agree on. It does not add
+// an HTTP/2 connection to the shared connections; dialShared does.
 func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing, need Need) (*Session, error) {
 	s, err := e.dialAs(ctx, d, out, d.config(need), nil)
 	if err != nil {
@@ -202,7 +204,7 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 
 var streamSessions = sync.Pool{New: func() any { return new(Session) }}
 
-// session is a session on room that was taken.
+// session returns a session for the room that take has taken.
 func (t *trunk) session() *Session {
 	s := streamSessions.Get().(*Session)
 	s.Stream, s.trunk, s.endpoint, s.Reused = t.Call(), t, t.endpoint, t.used.Load()
@@ -210,7 +212,7 @@ func (t *trunk) session() *Session {
 	return s
 }
 
-// end gives a session back that is a part of a trunk.
+// end ends a session on a trunk.
 func (s *Session) end() {
 	t := s.trunk
 	s.Stream.End()
@@ -219,7 +221,8 @@ func (s *Session) end() {
 	t.release()
 }
 
-// changed is called when the connection's room may have changed.
+// changed updates the list and serves the waiting exchanges. http2.Trunk calls it when the
+// room of the connection may have changed.
 func (t *trunk) changed() {
 	e := t.endpoint
 	e.mu.Lock()
@@ -233,13 +236,14 @@ func (t *trunk) changed() {
 	e.serve()
 }
 
-// unlist takes the connection from those that are shared. e.mu is held.
+// unlist removes the connection from the shared connections. The caller holds e.mu.
 func (t *trunk) unlist() {
 	t.listed = false
 	t.endpoint.trunks.list = slices.DeleteFunc(t.endpoint.trunks.list, func(o *trunk) bool { return o == t })
 }
 
-// release ends what take began.
+// release gives back the room of take. It ends an idle connection that is not listed any
+// more.
 func (t *trunk) release() {
 	e := t.endpoint
 	e.mu.Lock()
@@ -260,7 +264,7 @@ func (t *trunk) release() {
 	}
 }
 
-// idleTrunks counts the shared connections that nobody uses. e.mu is held.
+// idleTrunks counts the idle shared connections. The caller holds e.mu.
 func (e *Endpoint) idleTrunks() (n int) {
 	for _, t := range e.trunks.list {
 		if t.taken == 0 {
@@ -270,11 +274,11 @@ func (e *Endpoint) idleTrunks() (n int) {
 	return n
 }
 
-// retire takes all shared connections out of use. They end once nothing runs
-// on them. e.mu is not held.
+// retire removes all shared connections from the list. Each one ends when no exchange uses
+// it. The caller must not hold e.mu.
 func (e *Endpoint) retire() {
 	e.mu.Lock()
-	var unused []*trunk // of the others, the last release ends it
+	var unused []*trunk // the last release ends the others
 	for _, t := range e.trunks.list {
 		t.listed = false
 		if t.taken == 0 {
@@ -288,8 +292,8 @@ func (e *Endpoint) retire() {
 	}
 }
 
-// sweepTrunks is called once a second. It ends connections that were idle for
-// keepAlive seconds, and has the others looked after.
+// sweepTrunks ends shared connections that were idle for keepAlive seconds, and calls Look
+// for all. sweep calls it once a second.
 func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	e.mu.Lock()
 	if len(e.trunks.list) == 0 {
@@ -314,24 +318,24 @@ func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	}
 }
 
-// Need is what an exchange needs of a session.
+// Need contains the requirements of an exchange for its session.
 type Need struct {
-	// Upgrade: the request asks for another protocol. To an endpoint that speaks
-	// HTTP/1.1 as well it goes by that; over HTTP/2 by an extended CONNECT.
+	// Upgrade: the request asks for another protocol. weir uses HTTP/1.1 if the endpoint
+	// supports it, else an extended CONNECT of HTTP/2.
 	Upgrade bool
 	// Private: others must not use the connection at the same time. weir uses HTTP/1.1 if
 	// the endpoint supports it.
 	Private bool
-	// Limits are those of what the endpoint answers.
+	// Limits apply to the responses of the endpoint.
 	Limits message.Limits
-	// Memory is the account of the process, which is charged for an HTTP/2 connection; nil:
+	// Memory is the account of the process. weir charges it for an HTTP/2 connection; nil:
 	// none.
 	Memory *memory.Process
 }
 
-// Connect finds a way to the endpoint for an exchange that Idle had nothing for:
-// a connection of its own, or a part of one that is shared. It is bounded as
-// Dial is. If ctx is canceled, it returns early, unless others wait for the connection, too.
+// Connect returns a new session for an exchange, after Idle has returned nil: a connection of
+// its own, or a stream of a shared connection. timeouts.connect limits it, as for Dial. If
+// ctx is canceled, Connect returns early, unless others also wait for the connection.
 func (e *Endpoint) Connect(ctx context.Context, out *Outgoing, need Need) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)

@@ -71,7 +71,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// connect takes a way to the endpoint as an exchange does.
+// connect gets a session to the endpoint as an exchange does.
 func connect(t *testing.T, e *Endpoint) *Session {
 	t.Helper()
 	if s := e.Idle(Need{}); s != nil {
@@ -84,7 +84,7 @@ func connect(t *testing.T, e *Endpoint) *Session {
 	return s
 }
 
-// begin sends a request; what it returns reads the response to its end.
+// begin sends a request. It returns a function that reads the response to its end.
 func begin(t *testing.T, s *Session, path string) (finish func()) {
 	t.Helper()
 	var req message.Request
@@ -131,7 +131,7 @@ func TestBurstSharesConnections(t *testing.T) {
 	}
 	all.Wait()
 	close(sessions)
-	if n := e.SharedCount(); n < 2 || n > 4 { // an endpoint of net/http's takes 250, weir 128
+	if n := e.SharedCount(); n < 2 || n > 4 { // an endpoint of net/http accepts 250 streams, weir uses 128
 		t.Errorf("%d connections", n)
 	}
 	for s := range sessions {
@@ -148,7 +148,7 @@ func TestBurstSharesConnections(t *testing.T) {
 	}
 }
 
-// Who cannot be connected to is asked once, whoever waits.
+// If an endpoint does not accept connections, weir tries it once for all waiting exchanges.
 func TestBurstToTheDead(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -202,7 +202,7 @@ func TestWaitForConnectionIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // and nobody accepts
+	defer ln.Close() // no goroutine accepts
 	cfg := h2c(ln.Addr().String())
 	cfg.Timeouts.Connect = 50 * time.Millisecond
 	w := newWorld(t, Options{})
@@ -257,8 +257,8 @@ func TestIdleTrunksEnd(t *testing.T) {
 	eventually(t, "an idle connection beyond max_idle ends", func() bool { return server.open.Load() == 0 })
 }
 
-// A connection to an endpoint that is terminating is shared by those that are
-// there already, and no longer: it would keep the endpoint from ending.
+// Exchanges that already share a connection to a terminating endpoint keep it. New exchanges
+// do not get it: it would delay the end of the endpoint.
 func TestTrunkOfATerminatingEndpoint(t *testing.T) {
 	server := newTwoServer(t)
 	w := newWorld(t, Options{})
@@ -268,7 +268,7 @@ func TestTrunkOfATerminatingEndpoint(t *testing.T) {
 	cfg.Endpoints[0].Terminating = true
 	cfg.Endpoints = append(cfg.Endpoints, config.Endpoint{Address: "127.0.0.1:1", Weight: 1})
 	w.update(cfg)
-	s := connect(t, e) // an exchange that had it before
+	s := connect(t, e) // an exchange that already uses the connection
 	get(t, e)
 	if n := server.opened.Load(); n != 1 {
 		t.Errorf("%d connections for two exchanges", n)
@@ -278,7 +278,7 @@ func TestTrunkOfATerminatingEndpoint(t *testing.T) {
 	eventually(t, "the connection ends", func() bool { return server.open.Load() == 0 })
 }
 
-// What runs when an endpoint goes, or is spoken to otherwise, runs to its end.
+// Exchanges run to their end when their endpoint is removed, or when its settings change.
 func TestTrunksRetire(t *testing.T) {
 	server := newTwoServer(t)
 	w := newWorld(t, Options{})
@@ -287,7 +287,7 @@ func TestTrunksRetire(t *testing.T) {
 	held := connect(t, e)
 	finish := begin(t, held, "/hold")
 	proxied := h2c(server.address)
-	proxied.Timeouts.ResponseHead = 0 // not what connections are made of
+	proxied.Timeouts.ResponseHead = 0 // does not affect how connections are made
 	w.update(proxied)
 	get(t, e)
 	if n := server.opened.Load(); n != 1 {
@@ -342,7 +342,7 @@ func TestLostTrunkCountsOnce(t *testing.T) {
 	get(t, e)
 }
 
-// Those that wait get the room that others give back.
+// Waiting exchanges get the room that others release.
 func TestRoomIsHandedOn(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -373,7 +373,7 @@ func TestRoomIsHandedOn(t *testing.T) {
 	}()
 	w := newWorld(t, Options{})
 	cfg := h2c(ln.Addr().String())
-	cfg.MaxIdle = 100 // none ends meanwhile
+	cfg.MaxIdle = 100 // no connection ends meanwhile
 	w.update(cfg)
 	e := acquire(t, w.set.Backend("app"))
 	var all sync.WaitGroup

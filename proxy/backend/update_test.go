@@ -44,14 +44,14 @@ func TestUpdateEndpointsCarriesOverByAddress(t *testing.T) {
 	if w.set.Backend("other").view.Load() != other {
 		t.Error("another backend was made anew")
 	}
-	wantReady(t, b, "10.0.0.1:80") // the other one's check has not spoken
+	wantReady(t, b, "10.0.0.1:80") // the other one has no verdict yet
 	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the idle connection of the endpoint that is gone reads %v", err)
 	}
 	if !two.Removed() || !slices.Equal(w.gone["10.0.0.2:80"], []conn.Linked{tunnel}) || len(w.checks) != 2 {
 		t.Errorf("removed %t, tunnels %v, %d checks", two.Removed(), w.gone, len(w.checks))
 	}
-	if b.InFlight() != 1 || two.InFlight() != 1 { // what runs there ends well
+	if b.InFlight() != 1 || two.InFlight() != 1 { // running exchanges end as usual
 		t.Errorf("%d in flight", b.InFlight())
 	}
 	busy, _ := session(two)
@@ -78,8 +78,8 @@ func TestUpdateEndpointsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Over TLS each host has a configuration of its own, those that come as well,
-// and connections outlive the others' coming and going.
+// Over TLS each host has a TLS configuration of its own, including new hosts. Connections stay
+// open when other endpoints are added or removed.
 func TestUpdateEndpointsOverTLS(t *testing.T) {
 	w := newWorld(t, Options{})
 	cfg := settings("app", "10.0.0.1:443")
@@ -114,7 +114,7 @@ func TestUpdateEndpointsOverTLS(t *testing.T) {
 	}
 }
 
-// Endpoints that are all replaced by a name serve until it is answered.
+// If a name replaces all endpoints, the old endpoints serve until the name has an answer.
 func TestUpdateEndpointsToAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dns := nameServer{delay: time.Second}
@@ -137,8 +137,8 @@ func TestUpdateEndpointsToAName(t *testing.T) {
 	})
 }
 
-// Endpoints come and go beside reloads, verdicts and traffic; the race detector
-// looks on. No exchange finds no endpoint: one is always there.
+// Endpoints are added and removed during reloads, verdicts and traffic, for the race detector.
+// Every exchange finds an endpoint, because one always stays.
 func TestEndpointsComeAndGoBesideReloads(t *testing.T) {
 	w := newWorld(t, Options{})
 	cfgs := []config.Backend{placed(config.LeastRequests, "10.0.0.1:1"), placed(config.RoundRobin, "10.0.0.1:1", "10.0.0.2:1"), placed(config.Hash, "10.0.0.1:1")}

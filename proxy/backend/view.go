@@ -8,17 +8,17 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// view is what Acquire looks at: the endpoints that may be used, as they were
-// at one moment, the best first. It is never changed.
+// view contains the endpoints that Acquire may use at one moment, in tiers, the best first.
+// It never changes.
 type view struct {
 	cfg        *config.Backend
 	tiers      []*tier // none is empty
-	better     int     // of the tiers: those whose endpoints are not about to go away
-	ready      int     // endpoints in those
-	localReady int     // of them on this node
+	better     int     // number of tiers without terminating endpoints; they come first
+	ready      int     // number of endpoints in these tiers
+	localReady int     // see Backend.LocalReady
 }
 
-// distance is how far from this weir an endpoint is, where that counts.
+// distance is the distance of an endpoint from this node. It counts with PreferLocal.
 type distance uint8
 
 const (
@@ -37,7 +37,7 @@ func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 			if e.cfg.Terminating != leaving {
 				continue
 			}
-			d := sameNode // as good as any other
+			d := sameNode // the same for all endpoints
 			if cfg.PreferLocal {
 				d = e.distance
 			}
@@ -58,8 +58,8 @@ func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 	return v
 }
 
-// used are the tiers that a first attempt may go to: endpoints that are about to
-// go away serve where there is nobody else.
+// used returns the tiers for a first attempt. Terminating endpoints are used only if there
+// are no others.
 func (v *view) used() []*tier {
 	if v.better > 0 {
 		return v.tiers[:v.better]
@@ -67,9 +67,8 @@ func (v *view) used() []*tier {
 	return v.tiers
 }
 
-// pick chooses an endpoint for a client, another than those that it tried
-// before where there is another one; nil where there is none at all. r is a
-// random number.
+// pick chooses an endpoint for a client. It avoids the endpoints in tried if there is another
+// one. It returns nil if there is no endpoint at all. r is a random number.
 func (v *view) pick(client netip.Addr, tried []*Endpoint, r uint64) *Endpoint {
 	if len(tried) > 0 {
 		return v.another(client, tried, r)
@@ -85,18 +84,18 @@ func (v *view) pick(client netip.Addr, tried []*Endpoint, r uint64) *Endpoint {
 	return v.tiers[max(0, v.better-1)].pick(client, r)
 }
 
-// withholds reports whether an exchange is among those that a tier, the i-th, of
-// endpoints that all ramp up leaves to the next one.
+// withholds reports whether tier t, the i-th, leaves an exchange to the next tier. It does
+// that for a part of the exchanges while all its endpoints are in their slow start.
 func (t *tier) withholds(i int, client netip.Addr, r uint64) bool {
 	if t.balance == config.Hash && client.IsValid() {
-		r = hashOf(client) // a client is moved once and for all
+		r = hashOf(client) // each client moves only once
 	}
 	return mix(r+uint64(i+1)*0x9e3779b97f4a7c15)%whole < uint64(t.withheld)
 }
 
-// another chooses for an attempt after the first. Of those that are tried in
-// vain many may be on one node or in one zone, so the next tier's turn comes
-// before that of others in the same.
+// another chooses an endpoint for an attempt after the first. It begins with the tier after
+// the one of the last attempt: the other endpoints of that tier are on the same node or in
+// the same zone, and may have failed, too.
 func (v *view) another(client netip.Addr, tried []*Endpoint, r uint64) *Endpoint {
 	last := tried[len(tried)-1]
 	order := [...][]*tier{v.tiers[:v.better], v.tiers[v.better:]}
@@ -123,7 +122,7 @@ func (t *tier) has(e *Endpoint) bool {
 	return slices.ContainsFunc(t.members, func(c candidate) bool { return c.e == e })
 }
 
-// left reports whether there is an endpoint that is not in tried.
+// left reports whether the view has an endpoint that is not in tried.
 func (v *view) left(tried []*Endpoint) bool {
 	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.from(0, tried) != nil })
 }

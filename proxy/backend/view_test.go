@@ -17,8 +17,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// placed is a backend that prefers near endpoints; each of places is
-// address/node/zone, with a + at its end where it is terminating.
+// placed returns a backend that prefers near endpoints. Each of places is address/node/zone,
+// with a + at its end if it is terminating.
 func placed(balance config.Balance, places ...string) config.Backend {
 	b := settings("app")
 	b.Balance, b.PreferLocal, b.Endpoints = balance, true, endpointsAt(places...)
@@ -34,7 +34,7 @@ func endpointsAt(places ...string) (all []config.Endpoint) {
 	return all
 }
 
-// here is where these tests' weir is.
+// here is the node of weir in these tests.
 var here = NodeInfo{Name: "node-a", Explicit: true, Zone: "zone-1"}
 
 func (w *world) updateHere(backends ...config.Backend) *Backend {
@@ -47,8 +47,8 @@ func (w *world) updateHere(backends ...config.Backend) *Backend {
 
 var balances = []config.Balance{config.LeastRequests, config.RoundRobin, config.Hash}
 
-// picked are the addresses that many clients' exchanges go to that tried those
-// endpoints before.
+// picked returns the addresses that weir picks for many clients, after they have tried these
+// endpoints.
 func picked(t *testing.T, b *Backend, tried ...*Endpoint) (all []string) {
 	t.Helper()
 	for i := range 200 {
@@ -86,7 +86,7 @@ func TestNearEndpointsGoFirst(t *testing.T) {
 			f("10.0.0.2:1", "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")
 			f("10.0.0.3:1 10.0.0.4:1", "10.0.0.3:1/node-c/zone-2", "10.0.0.4:1/node-d")
 			f("10.0.0.1:1 10.0.0.2:1", "10.0.0.1:1/node-a/zone-1", "10.0.0.2:1/node-a/zone-1", "10.0.0.3:1/node-c/zone-2")
-			f("10.0.0.5:1", "10.0.0.5:1/node-a", "10.0.0.6:1") // of which nobody says where it is
+			f("10.0.0.5:1", "10.0.0.5:1/node-a", "10.0.0.6:1") // its node and zone are not known
 
 			far := placed(balance, "10.0.0.1:1/node-a/zone-1", "10.0.0.3:1/node-c/zone-2")
 			far.PreferLocal = false
@@ -106,11 +106,11 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 				b := w.updateHere(placed(balance, places...))
 				at := func(i int) *Endpoint { return endpointOf(t, b, fmt.Sprintf("10.0.0.%d:1", i)) }
 
-				// A dial that fails: the next tier's turn, and who is about to go away comes last.
+				// After a failed dial the next tier follows. Terminating endpoints come last.
 				wantPicked(t, b, nil, "10.0.0.1:1")
 				wantPicked(t, b, []*Endpoint{at(1)}, "10.0.0.2:1")
 				wantPicked(t, b, []*Endpoint{at(1), at(2)}, "10.0.0.3:1")
-				wantPicked(t, b, []*Endpoint{at(3)}, "10.0.0.1:1") // another node first, though it is this one
+				wantPicked(t, b, []*Endpoint{at(3)}, "10.0.0.1:1") // first another node than that of at(3): here this node
 				wantPicked(t, b, []*Endpoint{at(1), at(2), at(3)}, "10.0.0.4:1")
 				all, excused := []*Endpoint{at(1), at(2), at(3), at(4)}, 0
 				if b.Another(all) || !b.Another(all[:3]) {
@@ -123,12 +123,12 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 					}
 				}
 				f(all[:3], io.EOF, 0, false, 0)
-				f(all[:3], unreachable, 3*time.Second, false, 0) // nobody answered for it: that is a wait like any other
+				f(all[:3], unreachable, 3*time.Second, false, 0) // known only after three seconds: not excused
 				f(all[:3], refused, 0, true, 1)
 				f(all[:3], io.EOF, 0, true, 1)
 				f(all, refused, 0, false, 1)
 
-				// One that is ejected, until it is back.
+				// An endpoint is ejected, and returns.
 				for range 3 {
 					at(1).Failed(refused)
 				}
@@ -137,7 +137,7 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 					at(2).Failed(refused)
 					at(3).Failed(refused)
 				}
-				wantPicked(t, b, nil, "10.0.0.3:1") // the last one that is ready is never ejected
+				wantPicked(t, b, nil, "10.0.0.3:1") // weir never ejects the last ready endpoint
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				wantPicked(t, b, nil, "10.0.0.1:1")
@@ -146,7 +146,7 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 	}
 }
 
-// netError is an error as the net package makes them.
+// netError returns an error as package net returns it.
 type netError struct{ error }
 
 func (e *netError) Unwrap() error { return e.error }
@@ -169,8 +169,8 @@ func TestNotReadyEndpointsAreNeverUsed(t *testing.T) {
 	}
 }
 
-// An endpoint that is about to go away is used where there is no other, and
-// never counts for the verdict.
+// weir uses a terminating endpoint only if there is no other one. It never counts for the
+// verdict.
 func TestTerminatingEndpoints(t *testing.T) {
 	for _, balance := range balances {
 		t.Run(string(balance), func(t *testing.T) {
@@ -212,8 +212,8 @@ func TestTerminatingEndpoints(t *testing.T) {
 	}
 }
 
-// An endpoint that fails is ejected for one that is about to go away only where
-// it is about to go away itself.
+// If only terminating endpoints are left, weir ejects a failing endpoint only if it is
+// terminating, too.
 func TestEjectionBesideTerminatingEndpoints(t *testing.T) {
 	w := newWorld(t, Options{})
 	f := func(fails int, want string, places ...string) {
@@ -223,7 +223,7 @@ func TestEjectionBesideTerminatingEndpoints(t *testing.T) {
 			endpointOf(t, b, fmt.Sprintf("10.0.0.%d:1", fails)).Failed(io.EOF)
 		}
 		wantPicked(t, b, nil, strings.Fields(want)...)
-		w.update() // or the ejection would stay
+		w.update() // otherwise the ejection would stay
 	}
 	f(1, "10.0.0.1:1", "10.0.0.1:1", "10.0.0.2:1+")
 	f(2, "10.0.0.1:1", "10.0.0.1:1", "10.0.0.2:1+")
@@ -242,7 +242,8 @@ func TestEjectionBesideTerminatingEndpoints(t *testing.T) {
 	w.wantEvents("endpoint returned 10.0.0.1:1")
 }
 
-// Once others serve in its place, a terminating endpoint is left alone.
+// When others serve, a terminating endpoint gets no new exchanges, and weir keeps no idle
+// connections to it.
 func TestTerminatingEndpointsKeepNoConnections(t *testing.T) {
 	w := newWorld(t, Options{})
 	b := w.updateHere(placed(config.RoundRobin, "10.0.0.1:1", "10.0.0.2:1"))
@@ -288,7 +289,7 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	wantPicked(t, b, nil, "10.0.0.3:1")
 	update(nowhere)
 	wantPicked(t, b, nil, "10.0.0.3:1")
-	update(here) // the configuration's goes first
+	update(here) // the zone of the configuration has priority
 	wantPicked(t, b, nil, "10.0.0.2:1")
 	w.set.SetZone("zone-3")
 	wantPicked(t, b, nil, "10.0.0.2:1")
@@ -296,8 +297,7 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	wantPicked(t, b, nil, "10.0.0.2:1", "10.0.0.3:1")
 }
 
-// Whatever the endpoints are, retries go through all of them, none twice, and
-// through those that are about to go away last.
+// For any set of endpoints, retries use each endpoint once, the terminating ones last.
 func TestRetriesGoThroughAllEndpoints(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 500 {
@@ -328,7 +328,7 @@ func TestRetriesGoThroughAllEndpoints(t *testing.T) {
 	}
 }
 
-// What a reload does not change is not made anew.
+// A reload does not recreate unchanged objects.
 func TestReloadOfTheSameKeepsAll(t *testing.T) {
 	w := newWorld(t, Options{})
 	secure := settings("secure", "10.0.0.3:443")

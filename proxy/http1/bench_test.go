@@ -9,7 +9,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// What a browser sends and an application answers.
+// Messages as a browser and an application send them.
 var (
 	browserRequest = lines("GET /shop/items/4711?sort=price&page=2 HTTP/1.1", "Host: shop.example.com", "Connection: keep-alive",
 		`sec-ch-ua: "Chromium";v="140", "Not=A?Brand";v="24"`, "sec-ch-ua-mobile: ?0", `sec-ch-ua-platform: "Linux"`,
@@ -25,8 +25,7 @@ var (
 		strings.Repeat("40\r\n"+strings.Repeat("x", 64)+"\r\n", 8) + largeChunk + largeChunk + "0\r\n\r\n"
 )
 
-// loop is a connection whose other end says the same over and over, one message
-// at a time.
+// loop is a connection whose other end sends the same message again and again, one at a time.
 type loop struct {
 	message string
 	at      int

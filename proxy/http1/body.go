@@ -10,10 +10,10 @@ import (
 // body decodes one message body. The zero value is a body that has ended.
 type body struct {
 	state    bodyState
-	left     int64 // of a length body, or of the current chunk
-	overhead int64 // by how much the lines of the chunks' sizes outweigh their data
+	left     int64 // unread bytes of a body with a length, or of the current chunk
+	overhead int64 // bytes of chunk size lines beyond twice the data; at least 0
 	rules    Lenient
-	odd      bool // a fault was accepted
+	odd      bool // weir accepted a fault
 }
 
 type bodyState uint8
@@ -35,9 +35,9 @@ var (
 	errChunkWaste = refusal(400, "bad_chunk", "the body has more chunk extensions than data")
 )
 
-// maxChunkLine bounds a chunk's size line with its extensions, which nobody
-// uses, and maxOverhead what all such lines may be longer than twice the data;
-// without bounds a sender could keep us reading them for ever (CVE-2023-39326).
+// maxChunkLine limits the line with the size of a chunk and its extensions, which are unused
+// in practice. maxOverhead limits by how much all these lines may exceed twice the data.
+// Without limits, a sender could make weir read such lines endlessly (CVE-2023-39326).
 const (
 	maxChunkLine = 256
 	maxOverhead  = 8 << 10
@@ -58,10 +58,10 @@ func (b *body) start(length int64, chunked, untilClose bool, rules Lenient) {
 
 func (b *body) ended() bool { return b.state == bodyEnded }
 
-// next returns the next piece, valid until the next read of r, or io.EOF once
-// the body has ended. It reads from the connection at most once it has nothing
-// to return, and loses nothing by a conn.ErrWouldBlock. head is the message's,
-// whose Connection fields speak for trailers as well.
+// next returns the next piece of the body, valid until the next read of r. It returns io.EOF
+// when the body has ended. It reads from the connection only if it has nothing to return.
+// After a conn.ErrWouldBlock the caller calls it again; no bytes are lost. head is the head
+// of the message: its Connection fields also apply to trailers.
 func (b *body) next(r *reader, head, trailers *message.Head, limits Limits) ([]byte, error) {
 	for {
 		switch b.state {
@@ -113,8 +113,8 @@ func (b *body) data(r *reader) ([]byte, error) {
 	return p, nil
 }
 
-// endChunk consumes the end of a chunk that came along with its last byte: who
-// asks whether anything is there must not take it for more of the body.
+// endChunk consumes the end of a chunk if it arrived together with the last byte. Otherwise
+// a caller that checks for unread bytes would take it for more of the body.
 func (b *body) endChunk(r *reader) {
 	if b.state != chunkEnd {
 		return
@@ -125,15 +125,15 @@ func (b *body) endChunk(r *reader) {
 	}
 }
 
-// lineEnd is endOfLine by the body's rules.
+// lineEnd is endOfLine with the rules of the body.
 func (b *body) lineEnd(p []byte) int {
 	n := endOfLine(p, b.rules)
 	b.odd = b.odd || n == 1
 	return n
 }
 
-// endOfLine is how many bytes at the beginning of p end a line; 0: they do not, or
-// not all of them are there.
+// endOfLine returns the length of the line end at the beginning of p; 0: there is none, or
+// it is incomplete.
 func endOfLine(p []byte, rules Lenient) int {
 	switch {
 	case len(p) >= 2 && p[0] == '\r' && p[1] == '\n':
@@ -162,8 +162,8 @@ func (b *body) size(r *reader) error {
 	}
 	rest := line[digits:]
 	if b.rules.accepts(ofResponse) {
-		// Apache httpd 1.3 and others make all sizes equally long. Before an extension, RFC 9112
-		// (section 7.1.1) allows spaces and tabs too.
+		// Apache httpd 1.3 and others pad all sizes to the same length with spaces. Before an
+		// extension, RFC 9112 (section 7.1.1) allows spaces and tabs, too.
 		rest = message.TrimSpace(rest)
 	}
 	if digits == 0 || len(rest) > 0 && rest[0] != ';' || !message.ValidValue(rest) {
@@ -180,12 +180,12 @@ func (b *body) size(r *reader) error {
 	return nil
 }
 
-// line returns the next line without its end, and how long it is with that;
-// nothing is consumed.
+// line returns the next line without its end, and its length including the end. It consumes
+// nothing.
 func (b *body) line(r *reader) (line []byte, whole int, err error) {
 	for {
 		p := r.buffered()
-		p = p[:min(len(p), maxChunkLine)] // however much came along
+		p = p[:min(len(p), maxChunkLine)] // more bytes may have arrived
 		if i := bytes.IndexByte(p, '\n'); i >= 0 {
 			switch {
 			case i > 0 && p[i-1] == '\r':
@@ -222,7 +222,7 @@ func (b *body) crlf(r *reader) error {
 	}
 }
 
-// readTrailers keeps the fields that may stand in a trailer.
+// readTrailers reads the trailers, and keeps the fields that may be trailers.
 func (b *body) readTrailers(r *reader, head, trailers *message.Head, limits Limits) error {
 	for {
 		p := r.buffered()
@@ -234,7 +234,7 @@ func (b *body) readTrailers(r *reader, head, trailers *message.Head, limits Limi
 			break
 		}
 		if len(p) == 1 && p[0] == '\n' {
-			return errBareLF // it will never be an empty line, but is one for others
+			return errBareLF // not an empty line for weir, but for other parsers
 		}
 		if err := r.fill(limits.HeadBytes); err != nil {
 			return unexpected(err)
@@ -262,7 +262,7 @@ func hexValue(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// unexpected turns the end of the stream inside a message into an error that says so.
+// unexpected replaces io.EOF within a message by io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

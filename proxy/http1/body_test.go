@@ -11,7 +11,7 @@ import (
 
 const chunkedPost = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-// decoded reads a request's body and what follows it.
+// decoded reads a request's body and the bytes after it.
 func decoded(w *wire, head string) (body, trailers, end string) {
 	w.pieces = append([][]byte{[]byte(head)}, w.pieces...)
 	var s Server
@@ -56,7 +56,7 @@ func TestChunkedBodies(t *testing.T) {
 	f("5;a=b;c=\"d;\\\" \xc3\xa4\"\r\nhello\r\n0; ; \r\n\r\n", "hello", "")
 	f("1;"+strings.Repeat("x", maxChunkLine-4)+"\r\nx\r\n0\r\n\r\n", "x", "")
 
-	// Trailers, and those that are none of theirs to set.
+	// Trailers, and fields that must not be trailers.
 	f("0\r\nA: b\r\n\r\n", "", "A: b\r\n")
 	f("1\r\nx\r\n0\r\nA:b\r\nC:  \td \r\nA: e\r\n\r\n", "x", "A: b\r\nC: d\r\nA: e\r\n")
 	for _, name := range []string{"Host", "connection", "Content-Length", "Transfer-Encoding", "Expect", "Upgrade", "TE", "Trailer", "Keep-Alive",
@@ -98,15 +98,15 @@ func TestBadChunks(t *testing.T) {
 	f("0\r\n"+strings.Repeat("A: b\r\n", 129)+"\r\n", "431 too_many_fields")
 	f("0\r\nA: "+strings.Repeat("x", 64<<10)+"\r\n\r\n", "431 head_too_large")
 
-	// What breaks off is no whole body.
+	// A truncated body is not complete.
 	whole := "5;x\r\nhello\r\n0\r\nA: b\r\n\r\n"
 	for i := range whole {
 		f(whole[:i], "unexpected EOF")
 	}
 }
 
-// Blanks behind a chunk's size are a response's alone. A response's chunks are
-// otherwise as strict as a request's.
+// weir accepts blanks after a chunk size only in responses. Otherwise the chunks of responses
+// follow the same rules as those of requests.
 func TestPaddedChunkSizes(t *testing.T) {
 	head := lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")
 	for _, size := range []string{"1 ;a=b", "1\t;a", "1 \t ;a=\"b;c\" ", "01  ;"} {
@@ -131,7 +131,7 @@ func TestPaddedChunkSizes(t *testing.T) {
 	equal(t, "long padding before an extension", end, "400 bad_chunk")
 }
 
-// A sender of endless extensions keeps a parser busy and sends nothing (CVE-2023-39326).
+// A sender of endless extensions keeps a parser busy without data (CVE-2023-39326).
 func TestChunksOfExtensionsAlone(t *testing.T) {
 	chunk := func(n, extension int) string {
 		return fmt.Sprintf("%x;%s\r\n%s\r\n", n, strings.Repeat("e", extension), strings.Repeat("d", n))
@@ -148,7 +148,7 @@ func TestChunksOfExtensionsAlone(t *testing.T) {
 	}
 }
 
-// Connection speaks for trailers too (RFC 9110, section 7.6.1).
+// Connection also applies to trailers (RFC 9110, section 7.6.1).
 func TestNominatedTrailers(t *testing.T) {
 	head := lines("POST / HTTP/1.1", "Host: a", "Connection: x-one, keep-alive", "Transfer-Encoding: chunked", "Connection: X-Two", "")
 	_, trailers, end := decoded(newWire("0\r\nX-One: 1\r\nX-Three: 3\r\nx-two: 2\r\n\r\n"), head)
@@ -176,8 +176,8 @@ func TestLengthBodies(t *testing.T) {
 	equal(t, "in bytes", body+" "+end, "hello EOF")
 }
 
-// Every byte position at which a stream of messages can be cut in two, or in
-// bytes: nothing may be lost or read twice.
+// The test splits a stream of messages at every byte position, and into single bytes. No byte
+// may be lost or read twice.
 func TestEveryFragmentation(t *testing.T) {
 	in := get("A: b") +
 		lines("POST http://h:1/x?y HTTP/1.1", "Host: h:1", "Content-Length: 11", "") + "hello\r\n\r\nwo" +
@@ -189,7 +189,7 @@ func TestEveryFragmentation(t *testing.T) {
 	}
 	check := func(w *wire, how string) {
 		t.Helper()
-		// Pieces of a body that arrive apart become chunks of their own.
+		// Pieces of a body that arrive separately become separate chunks.
 		out, end := forwarded(w, Limits{})
 		equal(t, how, joinChunks(t, out), joinChunks(t, want))
 		equal(t, how, end, "EOF")

@@ -7,8 +7,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Client is the codec of one connection to an endpoint: it writes requests and
-// reads responses, in turn. It does not close the connection. The zero value
+// Client is the codec of one connection to an endpoint. It writes requests and reads their
+// responses, one exchange after another. It does not close the connection. The zero value
 // needs Init.
 type Client struct {
 	in     reader
@@ -22,28 +22,28 @@ type Client struct {
 
 	infos    int  // 1xx responses to the current request
 	sent     bool // the current request was written to its end
-	finished bool // the current response was read to its end, and may be followed by another
-	odd      bool // a fault of a response was accepted: no other may follow
+	finished bool // the current response was read to its end, and another one may follow
+	odd      bool // weir accepted a fault of a response: no other may follow
 }
 
-// Init makes c the codec of rw, which stays the caller's.
+// Init makes c the codec of rw. The caller still owns rw.
 func (c *Client) Init(rw io.ReadWriter, limits Limits) {
 	*c = Client{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault(), rules: ofResponse, finished: true, sent: true}
 }
 
-// ChargeTo charges a for the memory of a large head, until it is given back. Call it while
-// the codec holds none. nil: nothing is charged.
+// ChargeTo charges a for the memory of a large head, until the codec releases it. Call it
+// while the codec holds no such memory. nil: nothing is charged.
 func (c *Client) ChargeTo(a *memory.Account) { c.in.account, c.out.account = a, a }
 
-// Quiet reports whether the connection is as an idle one should be: alive, and
-// with nothing to read. What an endpoint says unasked (a 408, say) would be
-// taken for the answer to the next request. The connection must be within
-// conn.Await, so that reading does not wait; wouldBlock recognises the error.
+// Quiet reports whether an idle connection is usable: it is alive, and has nothing to read.
+// weir would take bytes that the endpoint sent without a request (such as a 408) for the
+// response to the next request. Call it within conn.Await, so that the read does not wait.
+// wouldBlock is the error of such a read if no bytes are there.
 func (c *Client) Quiet(wouldBlock error) bool {
 	return c.in.empty() && c.in.fill(0) == wouldBlock && c.in.empty()
 }
 
-// WriteHead gathers a request's head, to be sent by Flush.
+// WriteHead buffers a request's head. Flush sends it.
 func (c *Client) WriteHead(req *message.Request) {
 	c.infos, c.sent, c.finished = 0, false, false
 	b := append(c.out.room(), req.Bytes(req.Method)...)
@@ -68,8 +68,8 @@ func (c *Client) WriteHead(req *message.Request) {
 	c.out.gathered(append(b, '\r', '\n'))
 }
 
-// meansBody reports whether the method is one whose request is expected to say
-// that it has no body (RFC 9110, section 8.6). HTTP/2 needs no field for that.
+// meansBody reports whether a request with this method should have a Content-Length even if
+// it has no body (RFC 9110, section 8.6). A request from HTTP/2 may have no such field.
 func meansBody(req *message.Request) bool {
 	switch string(req.Bytes(req.Method)) {
 	case "POST", "PUT", "PATCH":
@@ -78,22 +78,24 @@ func meansBody(req *message.Request) bool {
 	return false
 }
 
-// WriteBody gathers or sends a piece of the request's body.
+// WriteBody buffers or sends a piece of the request's body.
 func (c *Client) WriteBody(p []byte) error { return c.out.body(p) }
 
-// WriteEnd gathers the end of the request.
+// WriteEnd buffers the end of the request.
 func (c *Client) WriteEnd(req *message.Request) {
 	c.out.end(&req.Trailers)
 	c.sent = true
 }
 
-// Flush sends what was gathered.
+// Flush sends the buffered bytes.
 func (c *Client) Flush() error { return c.out.flush() }
 
-// ReadHead reads the next response head to req, a 1xx too. The errors: io.EOF
-// where the endpoint closed without a byte, io.ErrUnexpectedEOF within a head,
-// a *message.Refusal where the head is not a response, conn.ErrWouldBlock
-// (call again), or the connection's own.
+// ReadHead reads the head of the next response to req, which may be a 1xx. Its errors:
+//   - io.EOF: the endpoint closed the connection without a byte of a response.
+//   - io.ErrUnexpectedEOF: the connection ended within a head.
+//   - *message.Refusal: weir does not accept the head.
+//   - conn.ErrWouldBlock: call it again.
+//   - other errors of the connection.
 func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	head, n, err := c.in.headBy(c.rules, c.limits.HeadBytes)
 	if err != nil {
@@ -103,7 +105,7 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	f, err := parseResponse(res, req, head, c.limits, c.rules)
 	if err != nil {
 		if bareLF(head, 0) {
-			err = errBareLF // a line is two, or half of one
+			err = errBareLF // the line feed is the cause: it splits or ends a line
 		}
 		if err == errFolded && !c.helped(req, res, head) {
 			return err
@@ -126,26 +128,26 @@ func (c *Client) ReadHead(req *message.Request, res *message.Response) error {
 	return nil
 }
 
-// helped reports whether settings would accept a head that was refused. The content of res is lost.
+// helped reports whether lenient settings would accept a refused head. It overwrites res.
 func (c *Client) helped(req *message.Request, res *message.Response, head []byte) bool {
 	res.Reset()
 	_, err := parseResponse(res, req, head, c.limits, ^Lenient(0))
 	return err == nil
 }
 
-// AnnouncedIdle returns the time in seconds after which the endpoint closes the connection
-// if it is idle, as its last response says; 0 if the response does not say it.
+// AnnouncedIdle returns the time in seconds after which the endpoint closes an idle
+// connection, according to its last response; 0 if the response does not announce it.
 func (c *Client) AnnouncedIdle() uint32 { return c.announced }
 
-// Started reports whether a byte of the response is there, unread.
+// Started reports whether the codec has unread bytes of the response.
 func (c *Client) Started() bool { return !c.in.empty() }
 
-// Answered reports whether any byte of the response came, a 1xx's too: the
-// endpoint has seen the request then, and may have acted on it.
+// Answered reports whether any byte of the response has arrived, including a 1xx. Then the
+// endpoint has seen the request, and may have processed it.
 func (c *Client) Answered() bool { return c.infos > 0 || c.Started() || c.in.skipped > 0 }
 
-// ReadBody returns the next piece of the response's body, valid until the next
-// call, or io.EOF at its end; the trailers are then in res.
+// ReadBody returns the next piece of the response's body, valid until the next call. At the
+// end of the body it returns io.EOF; then the trailers are in res.
 func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 	p, err := c.body.next(&c.in, &res.Head, &res.Trailers, c.limits)
 	if err == nil || err == io.EOF {
@@ -154,7 +156,7 @@ func (c *Client) ReadBody(res *message.Response) ([]byte, error) {
 		return p, err
 	}
 	if err == errFolded {
-		return p, err // in a trailer, where no setting accepts it
+		return p, err // in a trailer: no setting accepts it
 	}
 	return p, c.rules.advised(err)
 }
@@ -168,19 +170,19 @@ func (c *Client) endIfEnded(res *message.Response) {
 	}
 }
 
-// Reusable reports whether another request may be sent: the last exchange ended
-// on both sides as its framing says, and nothing came after it.
+// Reusable reports whether weir may send another request: request and response of the last
+// exchange are complete by their framing, and no bytes follow.
 func (c *Client) Reusable() bool { return c.sent && c.finished && c.in.empty() }
 
-// TakeBuffered returns a copy of the bytes behind a 101.
+// TakeBuffered returns a copy of the unread bytes after a 101, and releases the memory.
 func (c *Client) TakeBuffered() []byte {
 	return c.in.take()
 }
 
-// Release gives memory back that an idle connection does not need.
+// Release releases the memory that an idle connection does not need.
 func (c *Client) Release() { c.in.release() }
 
-// Close gives all memory back. The connection stays open. Closing twice is fine.
+// Close releases all memory. The connection stays open. Close may be called twice.
 func (c *Client) Close() {
 	c.in.discard()
 	c.out.discard()

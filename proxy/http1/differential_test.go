@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// seen is a message as a parser saw it, in a form in which two can be compared.
+// seen is a message as a parser read it, in a form for comparison.
 type seen struct {
 	start    string // the method, or the status with its reason
 	target   string
@@ -27,7 +27,7 @@ type seen struct {
 	trailers []string
 	end      bool // the body was read to its end
 	closes   bool
-	left     int // how many bytes come after the message, if it was read to its end
+	left     int // number of bytes after the message, if it was read to its end
 }
 
 func (m *seen) String() string {
@@ -35,7 +35,7 @@ func (m *seen) String() string {
 		m.start, m.target, m.host, m.length, m.fields, m.body, m.trailers, m.end, m.closes, m.left)
 }
 
-// fieldsOf lists the fields that keep accepts.
+// fieldsOf returns the fields that keep accepts.
 func fieldsOf(h *message.Head, keep func(f *message.Field) bool) []string {
 	var l []string
 	for i := range h.Fields {
@@ -49,9 +49,8 @@ func fieldsOf(h *message.Head, keep func(f *message.Field) bool) []string {
 
 func anyField(*message.Field) bool { return true }
 
-// interpreted are the fields that net/http leaves in a message once it has
-// understood it, which takes out what is special to requests or responses. It
-// adds a Cache-Control for old Pragmas.
+// interpreted returns the fields that net/http keeps in a message. net/http removes the special
+// field of requests or responses. It adds a Cache-Control for old Pragmas.
 func interpreted(h *message.Head, special message.ID) []string {
 	chunked := hasField(h, message.TransferEncoding)
 	l := fieldsOf(h, func(f *message.Field) bool {
@@ -64,7 +63,7 @@ func interpreted(h *message.Head, special message.ID) []string {
 	return slices.CompactFunc(l, func(a, b string) bool { return a == b && strings.HasPrefix(a, "content-length: ") }) // in a response
 }
 
-// named is the index of the first field of a name, dropped or not, or -1.
+// named returns the index of the first field with a name, dropped or not, or -1.
 func named(h *message.Head, lower string) int {
 	for i := range h.Fields {
 		if message.EqualFold(h.Name(i), lower) {
@@ -90,7 +89,7 @@ func headerFields(h http.Header) []string {
 	return l
 }
 
-// ourRequest reads a request. An error is that of its head.
+// ourRequest reads a request. It returns only errors of the head.
 func ourRequest(s *Server, w *wire) (*seen, *message.Request, error) {
 	req := new(message.Request)
 	if err := again(func() error { return s.ReadHead(req) }); err != nil {
@@ -120,7 +119,7 @@ func (w *wire) left() (n int) {
 	return n
 }
 
-// netHTTP is net/http's parsers over one input.
+// netHTTP contains the parsers of net/http for one input.
 type netHTTP struct {
 	in *bytes.Reader
 	br *bufio.Reader
@@ -128,7 +127,7 @@ type netHTTP struct {
 
 func newNetHTTP(in string) *netHTTP {
 	r := bytes.NewReader([]byte(in))
-	return &netHTTP{r, bufio.NewReaderSize(r, 64<<10)} // it wants trailers within the buffer
+	return &netHTTP{r, bufio.NewReaderSize(r, 64<<10)} // trailers must fit into the buffer
 }
 
 func (n *netHTTP) left() int { return n.in.Len() + n.br.Buffered() }
@@ -147,7 +146,7 @@ func (n *netHTTP) request() (*seen, *http.Request, error) {
 	return m, req, nil
 }
 
-// withoutEmptyLines leaves out the empty lines before a message that we skip.
+// withoutEmptyLines removes the empty lines before a message, which weir skips.
 func withoutEmptyLines(in string) string {
 	for range maxEmptyLines {
 		in = strings.TrimPrefix(in, "\r\n")
@@ -167,8 +166,8 @@ func plainRequest(in string) string {
 	return blanks.ReplaceAllString(line, " ") + "\r\n" + rest
 }
 
-// plainResponse is plainRequest for responses: a Content-Length may be a list of
-// equal ones.
+// plainResponse is plainRequest for responses: a Content-Length may be a list of equal
+// lengths.
 func plainResponse(in string) string {
 	head, rest, found := strings.Cut(withoutEmptyLines(in), "\r\n\r\n")
 	if !found {
@@ -212,19 +211,19 @@ func plainChunks(in string) string {
 	}
 }
 
-// canonical is a host as it is compared with another: in lower case, without the
-// port that a URL's scheme has by default.
+// canonical returns a host in a form for comparison: in lower case, without the default port of
+// the URL's scheme.
 func canonical(u *url.URL, host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[u.Scheme]))
 }
 
-// compareRequests reads a stream with both parsers for as long as we accept it.
-// What we accept, net/http has to read as the same once it is said plainly, and so
-// have we. The reverse does not hold: we refuse a good deal that net/http takes, on
-// purpose (lines that end in a bare line feed, folded lines, a Content-Length beside
-// a Transfer-Encoding or twice, a Transfer-Encoding in HTTP/1.0, white space behind a
+// compareRequests reads a stream with both parsers until weir refuses it. If weir accepts a
+// request, both parsers must read its plain form (see plainRequest) as the same request. The
+// reverse does not hold: weir refuses many requests that net/http accepts, on purpose
+// (lines that end in a bare line feed, folded lines, a Content-Length beside
+// a Transfer-Encoding or twice, a Transfer-Encoding in HTTP/1.0, white space after a
 // chunk's size, CONNECT and TRACE, targets without a path or with bytes outside
-// ASCII, dot segments, a Host that differs from the target's or is no host).
+// ASCII, dot segments, a Host that differs from the target's or is invalid).
 func compareRequests(t *testing.T, in string) {
 	w := newWire(in)
 	var s Server
@@ -251,7 +250,7 @@ func compareRequests(t *testing.T, in string) {
 		if path, err := url.PathUnescape(string(req.Bytes(req.Path))); err != nil || path != nreq.URL.Path {
 			t.Fatalf("%q\nthe path %q is %q to net/http (%v)", in, path, nreq.URL.Path, err)
 		}
-		if nreq.URL.IsAbs() { // net/http keeps the absolute form, and the host as the target has it
+		if nreq.URL.IsAbs() { // net/http keeps the absolute form, and uses the host of the target
 			if !strings.HasSuffix(n.target, m.target) || canonical(nreq.URL, n.host) != canonical(nreq.URL, m.host) {
 				t.Fatalf("%q\nnet/http reads the target %q, we %q at %q", in, n.target, m.target, m.host)
 			}
@@ -264,8 +263,8 @@ func compareRequests(t *testing.T, in string) {
 	}
 }
 
-// compareBodies compares two messages. Where we could not read a body to its
-// end, what we passed on until then has to be what net/http reads as well.
+// compareBodies compares two messages. If weir could not read a body to its end, net/http must
+// read the same bytes up to that point.
 func compareBodies(t *testing.T, in string, m, n *seen) {
 	t.Helper()
 	if !m.end {
@@ -278,7 +277,7 @@ func compareBodies(t *testing.T, in string, m, n *seen) {
 	}
 }
 
-// answered are the requests that FuzzResponse reads answers to.
+// answered are the requests to which FuzzResponse reads responses.
 var answered = []string{getRequest, headRequest, oldRequest, upgradeRequest}
 
 func compareResponses(t *testing.T, request, in string) {
@@ -332,8 +331,7 @@ func compareResponses(t *testing.T, request, in string) {
 	}
 }
 
-// withoutConnection leaves out the field that net/http deletes once it has
-// understood that the connection ends.
+// withoutConnection removes the field that net/http deletes if the connection ends.
 func withoutConnection(l []string) []string {
 	return slices.DeleteFunc(l, func(s string) bool { return strings.HasPrefix(s, "connection: ") })
 }

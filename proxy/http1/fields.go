@@ -10,8 +10,8 @@ var (
 	errFieldName = refusal(400, "bad_field_name", "a header line does not begin with a header name and a colon")
 )
 
-// parseFields adds the field lines in head.arena[at:end] to h; they end with
-// an empty line. RFC 9112, section 5: no space before the colon, no folded lines.
+// parseFields adds the field lines in block to h. block is at offset in h's arena, and ends
+// with an empty line. RFC 9112, section 5: no space before the colon, no folded lines.
 func parseFields(h *message.Head, block []byte, offset, limit int) error {
 	pos, end := 0, len(block)-2
 	for pos < end {
@@ -48,17 +48,17 @@ func parseFields(h *message.Head, block []byte, offset, limit int) error {
 	return nil
 }
 
-// framing is what a message's fields say about its body.
+// framing contains the framing of a message and its connection options, from the fields.
 type framing struct {
 	length   int64
 	chunked  bool
-	lengths  int // how many Content-Length fields
+	lengths  int // number of Content-Length fields
 	close    bool
 	keep     bool
-	options  int  // at most as many does Connection have
-	upgrade  bool // Connection names Upgrade
-	trailers bool // TE names trailers
-	odd      bool // a fault was accepted
+	options  int  // an upper limit for the number of options in Connection
+	upgrade  bool // Connection lists Upgrade
+	trailers bool // TE lists trailers
+	odd      bool // weir accepted a fault
 }
 
 var (
@@ -68,15 +68,15 @@ var (
 	errOptions      = refusal(400, "connection_options", "the Connection header has too many options")
 )
 
-// maxOptions bounds what Connection lists: each option is looked for among all
-// fields, so a head full of options would cost a thousand times what another does.
+// maxOptions limits the options in Connection. weir searches all fields for each option, so
+// a head full of options would cost a thousand times as much as a normal one.
 const maxOptions = 64
 
 var comma = []byte{','}
 
 var framingIDs = message.SetOf(message.ContentLength, message.TransferEncoding, message.Connection, message.TE, message.Trailer)
 
-// readFraming collects the fields that both roles interpret. rules are 0 for requests.
+// readFraming reads the fields that both requests and responses use. rules is 0 for requests.
 func readFraming(h *message.Head, minor int, rules Lenient) (f framing, err error) {
 	if !h.HasAny(framingIDs) {
 		return f, nil

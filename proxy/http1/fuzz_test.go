@@ -9,7 +9,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// requestSeeds are streams of requests near the edges of what is accepted.
+// requestSeeds are streams of requests near the limits of valid syntax.
 var requestSeeds = []string{
 	get(), get() + get("A: b"),
 	get("Content-Length: 5") + "hello" + get(),
@@ -73,8 +73,8 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// FuzzForward passes a request on and has both parsers read it again: it is the
-// same request, and nothing that was meant for us alone is left in it.
+// FuzzForward forwards a request, and both parsers read the result. It must be the same
+// request, without fields that are for weir only.
 func FuzzForward(f *testing.F) {
 	for _, s := range requestSeeds {
 		f.Add(s)
@@ -138,7 +138,7 @@ func encode(req *message.Request, body string) string {
 	return w.output()
 }
 
-// written are the fields that the codec adds of its own.
+// written returns the fields that the codec itself adds.
 func written(req *message.Request) (l []string) {
 	if req.Length == message.Unknown {
 		l = append(l, "transfer-encoding: chunked")
@@ -155,7 +155,7 @@ func written(req *message.Request) (l []string) {
 	return l
 }
 
-// noLeak looks for hop-by-hop fields in a request that was forwarded.
+// noLeak fails the test if a forwarded request has hop-by-hop fields.
 func noLeak(t *testing.T, out string, first, second *message.Request) {
 	for i := range second.Fields {
 		switch second.Fields[i].ID {
@@ -180,9 +180,9 @@ func noLeak(t *testing.T, out string, first, second *message.Request) {
 	}
 }
 
-// FuzzFragments reads a stream in one piece and in pieces whose lengths are the
-// bytes of cuts, over and over: how it arrives must not matter. Only the reason
-// of a refusal may differ: a line feed is noticed before the head is whole.
+// FuzzFragments reads a stream in one piece, and in pieces whose lengths are the bytes of cuts,
+// repeated. The results must be the same. Only the reason of a refusal may differ: weir finds a
+// bare line feed before the head is complete.
 func FuzzFragments(f *testing.F) {
 	for i, s := range requestSeeds {
 		f.Add(s, []byte{1})
@@ -214,7 +214,7 @@ func FuzzFragments(f *testing.F) {
 	})
 }
 
-// requestTrace is everything that a stream of requests says.
+// requestTrace returns all results of reading a stream of requests, as text.
 func requestTrace(w *wire) string {
 	var b strings.Builder
 	var s Server
@@ -227,7 +227,7 @@ func requestTrace(w *wire) string {
 		}
 		fmt.Fprintf(&b, "%s\n%+v %v\n", m, req.Fields, s.MustClose())
 		if !m.end {
-			_, err := s.ReadBody(req) // says it again
+			_, err := s.ReadBody(req) // returns the same error again
 			return b.String() + ending(err)
 		}
 	}
@@ -237,7 +237,7 @@ func responseTrace(w *wire, request string) string {
 	return responseTraceBy(w, request, func(*Client) {})
 }
 
-// responseTraceBy is responseTrace for a Client that set was called with.
+// responseTraceBy is responseTrace for a Client that set has changed.
 func responseTraceBy(w *wire, request string, set func(*Client)) string {
 	var b strings.Builder
 	var c Client

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What messages are put together from at random: mostly proper, and near the
-// edges otherwise. The fuzzers rarely get this deep by flipping bytes.
+// The parts of random messages: mostly valid ones, and some near the limits of valid syntax.
+// Fuzzers that change bytes rarely produce such messages.
 var (
 	someMethods  = []string{"GET", "POST", "HEAD", "PUT", "OPTIONS", "get", "PROPFIND"}
 	someTargets  = []string{"/", "/a?b=c", "//x", "/%2F/", "http://a/", "http://A/x?y", "*", "/a;b=c", "/?%", "/%", "/..;", "https://a:80/", "http://a", "http://a:80/", "https://A:443/?x"}
@@ -31,7 +31,7 @@ var (
 
 func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }
 
-// lineEnd is a proper one, but for one in fifty.
+// lineEnd returns CRLF, but in one of fifty cases another line end.
 func lineEnd(r *rand.Rand) string {
 	if r.IntN(50) > 0 {
 		return "\r\n"
@@ -39,10 +39,10 @@ func lineEnd(r *rand.Rand) string {
 	return pick(r, someEnds)
 }
 
-// someBlanks is one, but for one in twenty.
+// someBlanks returns one space, but several in one of thirty cases.
 func someBlanks(r *rand.Rand) string { return strings.Repeat(" ", 1+max(0, r.IntN(60)-57)) }
 
-// someEmptyLines writes none, but for one in ten.
+// someEmptyLines writes empty lines in one of ten cases.
 func someEmptyLines(r *rand.Rand, b *strings.Builder) {
 	if r.IntN(10) == 0 {
 		b.WriteString(strings.Repeat("\r\n", r.IntN(maxEmptyLines+2)))
@@ -93,7 +93,7 @@ func TestRandomMessagesAgainstNetHTTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	accepted, n := 0, 20000
 	if raceEnabled {
-		n = 2000 // it is no test of races
+		n = 2000 // it does not test races
 	}
 	for range n {
 		in := randomRequests(r)

@@ -12,9 +12,9 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// wire is the other end of a connection. A read returns at most one piece, and
-// between two pieces it would block once. Both directions spoil the memory in
-// the pool, so that a codec which keeps a slice of it is found out.
+// wire is the other end of a connection. A read returns at most one piece. Between two pieces a
+// read would block once. Reads and writes overwrite the memory in the pool, so that a test
+// fails if a codec still uses a slice of it.
 type wire struct {
 	pieces  [][]byte
 	blocked bool
@@ -33,7 +33,7 @@ func newWire(pieces ...string) *wire {
 	return w
 }
 
-// inBytes is in, one byte a read.
+// inBytes returns a wire that delivers in, one byte per read.
 func inBytes(in string) *wire { return newWire(strings.Split(in, "")...) }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -65,7 +65,7 @@ func (w *wire) Write(p []byte) (int, error) {
 
 func (w *wire) output() string { return strings.Join(w.written, "") }
 
-// spoilPool overwrites what lies in the pool, and panics if something lies there twice.
+// spoilPool overwrites the buffers in the pool. It panics if the pool has a buffer twice.
 func spoilPool() {
 	a, b := conn.GetBuffer(), conn.GetBuffer()
 	if a == b {
@@ -82,7 +82,7 @@ func spoilPool() {
 
 var spoil = bytes.Repeat([]byte{'!'}, 512)
 
-// again calls f until it does not say that it would block.
+// again calls f until it does not return conn.ErrWouldBlock.
 func again(f func() error) error {
 	for {
 		if err := f(); err != conn.ErrWouldBlock {
@@ -106,7 +106,7 @@ func readAll(next func() ([]byte, error)) (string, error) {
 	}
 }
 
-// outcome is an error as tests write it: "400 bad_host", or its text.
+// outcome returns an error in the form of the tests: "400 bad_host", or its text.
 func outcome(err error) string {
 	var r *message.Refusal
 	if errors.As(err, &r) {
@@ -115,8 +115,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// forwarded passes every request of a client's connection on to an endpoint, and
-// returns what the endpoint gets and how the connection ends ("EOF": orderly).
+// forwarded passes on every request of a client's connection to an endpoint. It returns the
+// bytes that the endpoint gets, and how the connection ends ("EOF": orderly).
 func forwarded(w *wire, limits Limits) (out, end string) {
 	var server Server
 	var req message.Request
@@ -148,14 +148,14 @@ func forwarded(w *wire, limits Limits) (out, end string) {
 	}
 }
 
-// returned passes the response to a request (of which only method, version and
-// Upgrade matter) on to its client, 1xx before it too, and returns what the
-// client gets and how reading ended ("" where all went well).
+// returned passes on the response to a request to its client, including preceding 1xx. Only the
+// method, version and Upgrade of the request matter. It returns the bytes that the client gets,
+// and how reading ended ("" without an error).
 func returned(w *wire, request string) (out, end string, client *Client) {
 	return returnedBy(w, request, func(*Client) {})
 }
 
-// returnedBy is returned for a Client that set was called with.
+// returnedBy is returned for a Client that set has changed.
 func returnedBy(w *wire, request string, set func(*Client)) (out, end string, client *Client) {
 	var req message.Request
 	var res message.Response
@@ -194,7 +194,7 @@ func returnedBy(w *wire, request string, set func(*Client)) (out, end string, cl
 	return to.output(), "", client
 }
 
-// parseInto reads a request that has to be right.
+// parseInto reads a request that must be valid.
 func parseInto(req *message.Request, in string) {
 	var s Server
 	s.Init(newWire(in), Limits{})
@@ -204,10 +204,10 @@ func parseInto(req *message.Request, in string) {
 	}
 }
 
-// lines joins lines as HTTP ends them.
+// lines joins lines with the line ends of HTTP.
 func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n" }
 
-// get is a request of these fields.
+// get returns a GET request with these fields.
 func get(fields ...string) string {
 	return lines(append(append([]string{"GET / HTTP/1.1", "Host: a"}, fields...), "")...)
 }

@@ -39,12 +39,12 @@ var (
 // fault is a fault of responses that a setting accepts.
 type fault struct {
 	refused *message.Refusal
-	advised *message.Refusal // means the same, and that the setting would accept the response
+	advised *message.Refusal // the same error; it also means that the setting would accept the response
 	off     Lenient
 	word    string // the value of the setting
 }
 
-// faults has the refusals of responses that a setting turns off.
+// faults contains the refusals of responses that a setting turns off.
 var faults = []fault{
 	advise(errBareLF, BareLF, "bare_lf"),
 	advise(errOldEncoding, ChunkedHTTP10, "chunked_http10"),
@@ -69,7 +69,7 @@ func Explain(err error, backend string) error {
 			return conn.Explain(err, "%s (backends.%s.lenient: [%s] accepts it)", r.Detail, backend, faults[i].word)
 		}
 	}
-	return conn.Explain(err, "%s", r.Detail) // no client gets the refusal's status
+	return conn.Explain(err, "%s", r.Detail) // the client does not get the refusal's status
 }
 
 // advised marks an error if there is a setting that would accept the response. See Explain.
@@ -159,7 +159,7 @@ func unfold(block []byte) (folded bool, err error) {
 	for start, pos := 0, 0; ; {
 		end := pos + bytes.Index(block[pos:], wholeEnd)
 		next := end + len(wholeEnd)
-		if next+len(wholeEnd) >= len(block) { // what is left is the empty line
+		if next+len(wholeEnd) >= len(block) { // only the empty line is left
 			return folded, nil
 		}
 		if block[next] != ' ' && block[next] != '\t' {

@@ -73,7 +73,7 @@ func TestFaultsOfResponses(t *testing.T) {
 	}
 }
 
-// What can be read in several ways even then is refused whatever is accepted.
+// weir refuses ambiguous responses with every setting.
 func TestFaultsThatNobodyMeans(t *testing.T) {
 	f := func(want, in string) {
 		t.Helper()
@@ -119,7 +119,7 @@ func TestFaultsThatNobodyMeans(t *testing.T) {
 	}
 }
 
-// The log says which setting accepts a fault, unless it is set.
+// The log names the setting that accepts a fault, unless it is set.
 func TestFaultsNameTheirSetting(t *testing.T) {
 	for in, word := range map[string]string{
 		"HTTP/1.1 200 OK\nContent-Length: 0\n\n": "bare_lf", lines("HTTP/1.1 200 OK", "A: b\nC: d", ""): "bare_lf",
@@ -148,7 +148,7 @@ func TestFaultsNameTheirSetting(t *testing.T) {
 	}
 }
 
-// The log names no setting that would refuse the response too.
+// The log names no setting with which weir would still refuse the response.
 func TestFaultsWithoutASetting(t *testing.T) {
 	f := func(in string) {
 		t.Helper()

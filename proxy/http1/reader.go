@@ -1,8 +1,7 @@
-// Package http1 is the HTTP/1.1 codec, in both roles: Server reads requests and
-// writes responses, Client the reverse. It is strict where leniency would let
-// two parsers read two messages (request smuggling): such input is refused, and
-// nothing after it is read. It does no routing, and of connections it knows
-// only how to read and write.
+// Package http1 is the HTTP/1.1 codec, in both roles: Server reads requests and writes
+// responses; Client writes requests and reads responses. It refuses input that two parsers
+// could read as different messages (request smuggling), and reads nothing after such input.
+// It does no routing. It uses connections only to read and write.
 package http1
 
 import (
@@ -14,29 +13,30 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Limits bound a head.
+// Limits limit the size of a head.
 type Limits = message.Limits
 
-// reader is the buffered reading side of a connection. It holds memory only
-// while bytes are in it or wanted.
+// reader is the buffered reading side of a connection. It holds memory only while it contains
+// bytes or reads.
 type reader struct {
 	src     io.Reader
 	pooled  *conn.Buffer
 	buf     []byte // pooled[:], or larger for a large head
-	r, w    int    // buf[r:w] is there and unread
-	scanned int    // of that, how much was searched for the end of a head
-	skipped int    // empty lines before the head that comes next
-	loose   bool   // a line of these ended in LF without CR
+	r, w    int    // buf[r:w] are the unread bytes
+	scanned int    // number of unread bytes already searched for the end of a head
+	skipped int    // empty lines that were skipped before the next head
+	loose   bool   // one of these lines ended in LF without CR
 
-	account *memory.Account // charged for the memory of a large head; nil: nothing is charged
-	charged int             // bytes that account was charged
+	account *memory.Account // is charged for the memory of a large head; nil: nothing is charged
+	charged int             // bytes charged to account
 }
 
 func (r *reader) buffered() []byte { return r.buf[r.r:r.w] }
 
 func (r *reader) empty() bool { return r.r == r.w }
 
-// fill reads once. It makes room first, growing to at most limit bytes.
+// fill reads once from the connection. First it makes room, and grows the buffer to at most
+// limit bytes if needed.
 func (r *reader) fill(limit int) error {
 	switch {
 	case r.buf == nil:
@@ -49,7 +49,7 @@ func (r *reader) fill(limit int) error {
 		r.r = 0
 	case r.w == len(r.buf):
 		size := min(2*len(r.buf), max(limit, len(r.buf)+1))
-		if !r.charge(2 * size) { // the message will have a copy
+		if !r.charge(2 * size) { // twice, because the message will contain a copy
 			return message.ErrMemory
 		}
 		grown := make([]byte, size)
@@ -68,7 +68,7 @@ func (r *reader) fill(limit int) error {
 	return err
 }
 
-// release gives the memory back if no bytes are in it.
+// release releases the memory if the reader has no unread bytes.
 func (r *reader) release() {
 	if r.empty() {
 		r.free()
@@ -92,14 +92,14 @@ func (r *reader) charge(n int) bool {
 	return true
 }
 
-// take returns a copy of what is there, and gives the memory back.
+// take returns a copy of the unread bytes, and releases the memory.
 func (r *reader) take() []byte {
 	b := bytes.Clone(r.buffered())
 	r.discard()
 	return b
 }
 
-// discard forgets what is there, and gives the memory back.
+// discard drops the unread bytes, and releases the memory.
 func (r *reader) discard() {
 	r.consume(len(r.buffered()))
 	r.release()
@@ -118,8 +118,9 @@ func (r *reader) free() {
 
 var headEnd = []byte("\r\n\r\n")
 
-// head returns the next head with its empty line. The slice is valid until
-// consume; nothing is consumed before. A conn.ErrWouldBlock loses nothing.
+// head returns the next head with its empty line. The slice is valid until consume; head
+// itself consumes only empty lines before it. After a conn.ErrWouldBlock the caller calls it
+// again; no bytes are lost.
 func (r *reader) head(limit int) ([]byte, error) {
 	for {
 		if err := r.skipEmptyLines(0); err != nil {
@@ -154,12 +155,12 @@ func (r *reader) head(limit int) ([]byte, error) {
 
 func (r *reader) consume(n int) { r.r += n }
 
-// maxEmptyLines bounds the empty lines before a head. Old clients send one behind
-// the body of a POST.
+// maxEmptyLines limits the empty lines before a head. Old clients send one after the body of
+// a POST.
 const maxEmptyLines = 4
 
 // skipEmptyLines consumes the empty lines before a head (RFC 9112, section 2.2).
-// They start no message, so no timeout runs and no memory is charged.
+// They do not start a message: weir starts no timeout and charges no memory for them.
 func (r *reader) skipEmptyLines(rules Lenient) error {
 	for {
 		n := endOfLine(r.buffered(), rules)
@@ -184,8 +185,9 @@ func (r *reader) truncated() bool {
 	return can && src.Truncated()
 }
 
-// bareLF finds a line feed after from that no carriage return precedes. Such a
-// head would never end here, but does for parsers that take bare line feeds.
+// bareLF reports whether b has a line feed, at from or later, without a carriage return
+// before it. For weir such a head would never end, but it does for parsers that accept bare
+// line feeds.
 func bareLF(b []byte, from int) bool {
 	for i := from; i < len(b); i++ {
 		j := bytes.IndexByte(b[i:], '\n')

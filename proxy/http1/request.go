@@ -39,7 +39,7 @@ func parseRequestLine(req *message.Request, line []byte, offset int) error {
 		return errRequestLine
 	}
 	target, end := method+1, version
-	for target < end && line[target] == ' ' { // one blank is enough (RFC 9112, section 3)
+	for target < end && line[target] == ' ' { // accept several spaces (RFC 9112, section 3)
 		target++
 	}
 	for target < end && line[end-1] == ' ' {
@@ -60,7 +60,8 @@ func parseRequestLine(req *message.Request, line []byte, offset int) error {
 	return parseTarget(req, line[target:end], offset+target)
 }
 
-// parseVersion takes later versions of HTTP/1 for HTTP/1.1 (RFC 9110, section 6.2).
+// parseVersion parses the version. It treats later versions of HTTP/1 as HTTP/1.1 (RFC 9110,
+// section 6.2).
 func parseVersion(req *message.Request, v []byte) error {
 	if len(v) != 8 || string(v[:5]) != "HTTP/" || v[6] != '.' || v[5] < '0' || v[5] > '9' || v[7] < '0' || v[7] > '9' {
 		return errRequestLine
@@ -72,8 +73,8 @@ func parseVersion(req *message.Request, v []byte) error {
 	return nil
 }
 
-// parseTarget takes the origin form, the absolute form and "*" of OPTIONS
-// (RFC 9112, section 3.2).
+// parseTarget accepts the origin form, the absolute form, and "*" of OPTIONS (RFC 9112,
+// section 3.2).
 func parseTarget(req *message.Request, t []byte, offset int) error {
 	if t[0] != '/' && string(t) != "*" {
 		if !message.ValidTarget(t) {
@@ -85,14 +86,14 @@ func parseTarget(req *message.Request, t []byte, offset int) error {
 		}
 		t, offset = t[n:], offset+n
 		if len(t) == 0 || t[0] == '?' {
-			return message.ErrTarget // no path: endpoints differ in what they make of it
+			return message.ErrTarget // no path: endpoints interpret this differently
 		}
 	}
 	return req.SetTarget(req.Range(offset, offset+len(t)))
 }
 
-// parseAuthority reads the scheme and authority of a target in absolute form
-// and returns how long they are.
+// parseAuthority parses the scheme and authority of a target in absolute form. It returns
+// their length.
 func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 	start := 0
 	switch {
@@ -114,7 +115,7 @@ func parseAuthority(req *message.Request, t []byte, offset int) (int, error) {
 	return end, nil
 }
 
-// interpretRequest decides what the fields mean: host, body, connection.
+// interpretRequest interprets the fields: host, body, connection.
 func interpretRequest(req *message.Request) error {
 	f, err := readFraming(&req.Head, req.Minor, 0)
 	if err != nil {
@@ -145,7 +146,7 @@ func interpretRequest(req *message.Request) error {
 		}
 	}
 	if upgrades > 1 {
-		req.Upgrade = message.Span{} // which one is meant, endpoints would choose
+		req.Upgrade = message.Span{} // endpoints would choose different ones
 	}
 	if req.Upgrade.Len() > 0 && req.Length != 0 {
 		return errUpgradeBody
@@ -154,8 +155,8 @@ func interpretRequest(req *message.Request) error {
 	return nil
 }
 
-// setUpgrade keeps a wish to upgrade to one protocol. h2c would take the
-// connection out of our sight (RFC 9113 dropped it), so that is never passed on.
+// setUpgrade sets the protocol to which the client wants to upgrade, from field i. It ignores
+// h2c, which RFC 9113 dropped: weir could not see the requests on such a connection.
 func setUpgrade(req *message.Request, i int) {
 	v := req.Value(i)
 	if message.ValidProtocol(v) && !message.EqualFold(v, "h2c") {

@@ -91,7 +91,7 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_field_value", get("A: 0123456\x7f89"))
 	f("400 bad_field_value", get("A: 0123\x0b56789"))
 
-	// Which host is meant.
+	// The host.
 	f("400 no_host", lines("GET / HTTP/1.1", ""))
 	f("400 no_host", lines("GET http://a/ HTTP/1.1", ""))
 	f("400 two_hosts", get("Host: a"))
@@ -112,7 +112,7 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_host", lines("GET http://u@a/ HTTP/1.1", "Host: u@a", ""))
 	f("400 bad_host", lines("GET http://a@b/ HTTP/1.0", ""))
 
-	// How long the body is.
+	// The length of the body.
 	f("400 bad_length", get("Content-Length:"))
 	f("400 bad_length", get("Content-Length: +1"))
 	f("400 bad_length", get("Content-Length: -1"))
@@ -149,7 +149,7 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 bad_trailer", get("Trailer: transfer-encoding"))
 	f("400 bad_trailer", get("Trailer: Trailer"))
 
-	// What the client asks of the connection.
+	// The client's options for the connection.
 	for _, v := range []string{"100-continue, x", "x,100-continue", "y 100-continue", "100-continue;q=1", "\"100-continue\"", "100 continue", "100", "x100-y",
 		"100-continue, 100-continue", "Continue", "\xc2\xa0100-continue"} {
 		f("417 expectation", get("Expect: "+v))
@@ -165,8 +165,8 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 connection_options", get(strings.Repeat("Connection: a\r\n", 65)+"A: b"))
 }
 
-// Parsers that take a bare line feed for the end of a line see another message,
-// or two. Where the rest has not arrived, this is all there ever will be.
+// Parsers that accept a bare line feed as the end of a line read another message, or two. weir
+// refuses it even if the rest has not arrived: the client may send nothing more.
 func TestBareLineFeeds(t *testing.T) {
 	for _, in := range []string{
 		"GET / HTTP/1.1\nHost: a\n\n",
@@ -233,7 +233,7 @@ func TestRequestsForwarded(t *testing.T) {
 	same(lines("OPTIONS * HTTP/1.1", "Host: a", ""))
 	same(lines("GET / HTTP/1.1", "Host: ", ""))
 
-	// Targets go through byte for byte.
+	// weir forwards targets byte for byte.
 	same(lines("GET /a//b;p=1/%2F%2f%25%41?x=1;y=%zz&%&..&\\&?/../ HTTP/1.1", "Host: a", ""))
 	same(lines("GET //b/c HTTP/1.1", "Host: a", ""))
 	same(lines(`GET /"<>^{|}'[]`+"` HTTP/1.1", "Host: a", ""))
@@ -248,7 +248,7 @@ func TestRequestsForwarded(t *testing.T) {
 	f(lines("GET    /?a=b     HTTP/1.1", "Host: a", ""), lines("GET /?a=b HTTP/1.1", "Host: a", ""))
 	f(lines("GET  http://a/  HTTP/1.0", "Host: a", ""), get())
 
-	// Empty lines come before requests, and are no part of them.
+	// Empty lines before a request are not part of it.
 	f("\r\n", "")
 	f("\r\n\r\n", "")
 	f("\r\n"+get("Content-Length: 2")+"hi\r\n"+get()+"\r\n", get("Content-Length: 2")+"hi"+get())
@@ -295,13 +295,13 @@ func TestRequestsForwarded(t *testing.T) {
 	f(get("Connection: Upgrade", "Upgrade:"), get())
 	f(lines("GET / HTTP/1.0", "Host: a", "Connection: upgrade", "Upgrade: websocket", ""), get())
 
-	// Trailers are asked for by us, since TE speaks of one connection.
+	// weir itself asks for trailers, because TE applies to one connection.
 	f(get("TE: trailers"), get("Connection: TE", "TE: trailers"))
 	f(get("Connection: TE", "TE: deflate;q=0.5, Trailers"), get("Connection: TE", "TE: trailers"))
 	f(get("TE: gzip"), get())
 	f(get("TE: trailers", "Connection: Upgrade", "Upgrade: websocket"), upgrade)
 
-	// Hop-by-hop fields, and those that Connection makes such.
+	// Hop-by-hop fields, and the fields that Connection lists.
 	f(get("Connection: close", "Keep-Alive: x", "Proxy-Connection: x", "Proxy-Authenticate: x", "Proxy-Authorization: x",
 		"TE: x", "Upgrade: x", "HTTP2-Settings: x", "Trailer: x"), get("Trailer: x"))
 	f(get("A: 1", "Connection: b , ,keep-alive,\tA", "B: 2", "a: 3", "C: 4"), get("C: 4"))
@@ -311,7 +311,7 @@ func TestRequestsForwarded(t *testing.T) {
 	f(get("Connection: Expect", "Content-Length: 1", "Expect: 100-continue")+"x", get("Content-Length: 1", "Expect: 100-continue")+"x")
 	f(get("Connection: Transfer-Encoding", "Transfer-Encoding: chunked")+"0\r\n\r\n", get("Transfer-Encoding: chunked")+"0\r\n\r\n")
 
-	// Names that become known ones where "_" and "." are read as "-".
+	// Names that equal a known name if a server reads "_" and "." as "-".
 	f(get("X_Forwarded_For: 1", "X.Forwarded.For: 1", "X-Forwarded_Proto: 1", "x_real.ip: 1", "Transfer_Encoding: chunked",
 		"Content_Length: 5", "Content.Length: 5", "Keep_Alive: 1", "X_Forwarded_Anything: 1", "X_Request_Id: 1", "Proxy_Authorization: 1"), get())
 	same(get("X_Custom: 1", "X.Y: 2", "X-Forwarded: 3", "_Host: 4", "Host_: 5"))
@@ -400,7 +400,7 @@ func TestPipelinedRequestsInOrder(t *testing.T) {
 	}
 }
 
-// What was forwarded before a refused request stays; nothing follows it.
+// weir forwards the requests before a refused request, and none after it.
 func TestNothingAfterARefusal(t *testing.T) {
 	in := get("A: 1") + get("Content-Length: x") + get("A: 2")
 	out, end := forwarded(newWire(in), Limits{})
@@ -419,8 +419,8 @@ func TestNothingAfterARefusal(t *testing.T) {
 	}
 }
 
-// An empty line begins no request: nothing waits for the rest of one, and no memory
-// is held. What else begins with empty lines is found all the same.
+// An empty line does not begin a request: weir does not wait for the rest of a request, and
+// holds no memory. Begins still finds other protocols that begin with empty lines.
 func TestEmptyLinesBeginNothing(t *testing.T) {
 	var s Server
 	var req message.Request
@@ -438,7 +438,7 @@ func TestEmptyLinesBeginNothing(t *testing.T) {
 		t.Error("what came begins otherwise")
 	}
 
-	// They are counted where another Server goes on with the connection.
+	// The number of empty lines counts if another Server continues with the connection.
 	s.Init(newWire("\r\n"+get()), Limits{})
 	s.Skipped(maxEmptyLines - 1)
 	if err := s.ReadHead(&req); err != nil || s.EmptyLines() != 0 {
@@ -451,7 +451,7 @@ func TestEmptyLinesBeginNothing(t *testing.T) {
 	}
 }
 
-// A refused head must not be answered, or logged, as if it were the request before it.
+// weir must not answer or log a refused head as if it were the request before it.
 func TestRefusedHeadIsNotTheOneBefore(t *testing.T) {
 	for _, second := range []string{"GET /" + strings.Repeat("x", 200), "\n", "GET / HTTP/1.1\r\nHo"} {
 		var s Server

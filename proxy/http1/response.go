@@ -11,7 +11,7 @@ var (
 	errBadSwitch  = refusal(502, "bad_upgrade", "the endpoint switched to a protocol (101) that the client did not request")
 )
 
-// parseResponse reads a whole head into res; req is what it answers.
+// parseResponse parses a whole head into res, the response to req.
 func parseResponse(res *message.Response, req *message.Request, head []byte, limits Limits, rules Lenient) (f framing, err error) {
 	block, offset := res.Load(head)
 	folded := false
@@ -56,8 +56,8 @@ func parseStatusLine(res *message.Response, line []byte, offset int) (minor int,
 	return int(line[7] - '0'), nil
 }
 
-// interpretResponse decides how long the body is (RFC 9112, section 6.3) and
-// whether the connection goes on.
+// interpretResponse determines the length of the body (RFC 9112, section 6.3), and whether
+// the connection ends.
 func interpretResponse(res *message.Response, req *message.Request, f framing, minor int) error {
 	res.Close = f.close || minor == 0 && !f.keep
 	switch {
@@ -71,7 +71,7 @@ func interpretResponse(res *message.Response, req *message.Request, f framing, m
 	case message.BodyForbidden(res.Status):
 		if res.Status != 304 {
 			res.Drop(message.ContentLength) // RFC 9110, section 8.6
-			// Whether the endpoint sends a body after all is not waited for.
+			// The endpoint may send a body in spite of the status. weir does not wait for it.
 			res.Close = res.Close || f.chunked || f.length > 0
 		}
 	case req.IsHead:

@@ -22,11 +22,11 @@ func TestResponsesReturned(t *testing.T) {
 			w.blocked, w.final = false, nil
 			out, end, client := returned(w, request)
 			if name == "in bytes" && strings.Contains(want, "chunked") {
-				continue // it is chunked otherwise; TestEveryFragmentation sees to that
+				continue // its chunks differ; TestEveryFragmentation tests that
 			}
 			equal(t, name+": "+in, out, want)
 			equal(t, name+": end of "+in, end, "")
-			// What the endpoint sends in excess is not there yet when it comes in bytes.
+			// In single bytes, excess bytes of the endpoint have not arrived yet.
 			if got := client.Reusable(); got != reusable && (reusable || name == "in one piece") {
 				t.Errorf("%s: %q: the connection's being reusable should be %v", name, in, reusable)
 			}
@@ -56,8 +56,7 @@ func TestResponsesReturned(t *testing.T) {
 	same(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello")
 	same(getRequest, lines("HTTP/1.1 205 Reset Content", "Content-Length: 0", ""))
 	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello!", lines("HTTP/1.1 200 OK", "Content-Length: 5", "")+"hello", false)
-	// A length that is said several times is one length, and blanks behind a chunk's
-	// size say nothing.
+	// A repeated equal length is one length. Blanks after a chunk's size mean nothing.
 	one := lines("HTTP/1.1 200 OK", "Content-Length: 5", "") + "hello"
 	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 5", "content-length:5", "")+"hello", one, true)
 	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 5, 5 ,5", "")+"hello", one, true)
@@ -76,16 +75,17 @@ func TestResponsesReturned(t *testing.T) {
 	f(getRequest, lines("HTTP/1.0 200 OK", "Connection: keep-alive", "")+"hello", chunked+"5\r\nhello\r\n0\r\n\r\n", false)
 	f(getRequest, lines("HTTP/1.1 200 OK", ""), chunked+"0\r\n\r\n", false)
 
-	// The connection's other fate.
+	// Responses that close or keep the connection.
 	f(getRequest, lines("HTTP/1.1 200 OK", "Content-Length: 0", "Connection: close", ""), lines("HTTP/1.1 200 OK", "Content-Length: 0", ""), false)
 	f(getRequest, lines("HTTP/1.0 200 OK", "Content-Length: 0", ""), lines("HTTP/1.1 200 OK", "Content-Length: 0", ""), false)
 	f(getRequest, lines("HTTP/1.0 200 OK", "Content-Length: 0", "Connection: keep-alive", ""), lines("HTTP/1.1 200 OK", "Content-Length: 0", ""), true)
 
-	// An HTTP/1.0 client knows no chunks, no trailers and no connection that is kept unasked.
+	// An HTTP/1.0 client supports no chunks and no trailers, and no persistent connection unless
+	// it asks for one.
 	f(oldRequest, lines("HTTP/1.1 200 OK", "Content-Length: 2", "")+"hi", lines("HTTP/1.1 200 OK", "Content-Length: 2", "Connection: keep-alive", "")+"hi", true)
 	f(oldRequest, chunked+"5\r\nhello\r\n0\r\nT: u\r\n\r\n", lines("HTTP/1.1 200 OK", "Connection: close", "")+"hello", true)
 
-	// Fields and status lines go through, hop-by-hop fields do not.
+	// weir forwards fields and status lines, but no hop-by-hop fields.
 	same(getRequest, lines("HTTP/1.1 200 \xc3\xa4 \tok  ", "Content-Length: 0", "Set-Cookie: a", "Set-Cookie: b", "x_forwarded_for: 1", ""))
 	same(getRequest, lines("HTTP/1.1 299 ", "Content-Length: 0", ""))
 	f(getRequest, lines("HTTP/1.1 599", "Content-Length: 0", ""), lines("HTTP/1.1 599 ", "Content-Length: 0", ""), true)
@@ -97,7 +97,7 @@ func TestResponsesReturned(t *testing.T) {
 		lines("HTTP/1.1 200 OK", "Content-Length: 0", ""),
 		lines("HTTP/1.1 103 Early Hints", "Link: x", "")+lines("HTTP/1.1 100 Continue", "")+lines("HTTP/1.1 200 OK", "Content-Length: 0", ""), true)
 
-	// 101: the protocol that was asked for. The connection is no HTTP any more.
+	// 101 with the requested protocol: the connection is no longer HTTP.
 	switched := lines("HTTP/1.1 101 Switching Protocols", "Sec-WebSocket-Accept: x", "Connection: Upgrade", "Upgrade: websocket", "")
 	f(upgradeRequest, switched, switched, false)
 	f(upgradeRequest, lines("HTTP/1.1 101 Switching Protocols", "Sec-WebSocket-Accept: x", "Upgrade: WebSocket", "Content-Length: 5", "")+"frame",
@@ -159,7 +159,7 @@ func TestResponsesRefused(t *testing.T) {
 	f("502 bad_upgrade", upgradeRequest, lines("HTTP/1.1 101 x", "Connection: Upgrade", ""))
 	f("502 too_many_1xx", getRequest, strings.Repeat(lines("HTTP/1.1 102 x", ""), message.MaxInfos+1))
 
-	// An endpoint that breaks off.
+	// The endpoint ends the connection within a response.
 	f("EOF", getRequest, "")
 	f("EOF", getRequest, lines("HTTP/1.1 100 Continue", ""))
 	whole := ok("Content-Length: 5")
@@ -184,7 +184,7 @@ func TestResponsesCutShort(t *testing.T) {
 	f("unexpected EOF", lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")+"0\r\nA: b\r\n")
 	f("400 bad_chunk", lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")+"x\r\n")
 
-	// Where the connection's end is the body's, a reset is not an end.
+	// If the end of the connection ends the body, a reset does not count as an end.
 	w := newWire(lines("HTTP/1.1 200 OK", "") + "hello")
 	w.final = message.ErrBadLength
 	_, end, _ := returned(w, getRequest)
@@ -257,7 +257,7 @@ func TestQuietAtTheEnd(t *testing.T) {
 	}
 }
 
-// Behind a 101 the bytes belong to the tunnel, and so does the memory.
+// After a 101 the tunnel owns the unread bytes, and their memory.
 func TestTakeBuffered(t *testing.T) {
 	w := newWire(lines("HTTP/1.1 101 x", "Upgrade: websocket", "") + "frame")
 	_, _, client := returned(w, upgradeRequest)

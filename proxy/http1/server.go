@@ -10,19 +10,19 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Server is the codec of one client connection: it reads requests and writes
-// responses, in turn. It does not close the connection. The zero value needs Init.
+// Server is the codec of one client connection. It reads requests and writes their responses,
+// one exchange after another. It does not close the connection. The zero value needs Init.
 type Server struct {
 	in     reader
 	out    writer
 	body   body
 	limits Limits
 
-	failed    bool // a request could not be read to its end: nothing after it is
-	mustClose bool // what was written is told apart only by the connection's end
+	failed    bool // weir refused a request: it reads nothing after it
+	mustClose bool // the response announced the end of the connection, or ends with it
 }
 
-// Init makes s the codec of rw, which stays the caller's.
+// Init makes s the codec of rw. The caller still owns rw.
 func (s *Server) Init(rw io.ReadWriter, limits Limits) {
 	*s = Server{in: reader{src: rw}, out: writer{dst: rw}, limits: limits.OrDefault()}
 }
@@ -30,11 +30,15 @@ func (s *Server) Init(rw io.ReadWriter, limits Limits) {
 // ChargeTo charges a for the memory of a large head; see Client.ChargeTo.
 func (s *Server) ChargeTo(a *memory.Account) { s.in.account, s.out.account = a, a }
 
-// ReadHead reads the next request's head. The errors: io.EOF where the client
-// closed between requests, io.ErrUnexpectedEOF within a head, a
-// *message.Refusal that tells what to answer (no request may be read after
-// it), conn.ErrWouldBlock (call again), or the connection's own. With an error,
-// req is empty or holds what was understood of the request, never an earlier one.
+// ReadHead reads the head of the next request. Its errors:
+//   - io.EOF: the client closed the connection between requests.
+//   - io.ErrUnexpectedEOF: the connection ended within a head.
+//   - *message.Refusal: it contains the answer. No further request may be read.
+//   - conn.ErrWouldBlock: call it again.
+//   - other errors of the connection.
+//
+// After an error, req is empty or contains the parsed part of this request, never data of an
+// earlier request.
 func (s *Server) ReadHead(req *message.Request) error {
 	if s.MustClose() {
 		return errNothingFollows
@@ -58,23 +62,24 @@ func (s *Server) ReadHead(req *message.Request) error {
 	return err
 }
 
-// errNothingFollows guards against the bytes of an unread body, or those behind
-// a refused message, being taken for a request.
+// errNothingFollows is the error if the caller reads a request when none may follow. weir
+// must not take the bytes of an unread body, or after a refused message, for a request.
 var errNothingFollows = errors.New("read a request: the connection carries no further request")
 
-// HeadStarted returns true if some bytes of a next request have arrived. Empty lines do not count.
+// HeadStarted returns true if some bytes of the next request have arrived. Empty lines do not
+// count.
 func (s *Server) HeadStarted() bool { return !s.in.empty() }
 
-// EmptyLines returns how many empty lines were skipped before the next request. If another
-// Server continues with the connection, its Skipped takes the number.
+// EmptyLines returns the number of empty lines skipped before the next request. If another
+// Server continues with the connection, pass this number to its Skipped.
 func (s *Server) EmptyLines() int { return s.in.skipped }
 
-// Skipped says how many empty lines were skipped already before the next request.
+// Skipped sets the number of empty lines that were already skipped before the next request.
 func (s *Server) Skipped(n int) { s.in.skipped = n }
 
-// BufferedBody returns the whole body, or what ReadBody left of it, if it is
-// there already; it may be taken again, for a second attempt, until SkipBody.
-// The slice is valid until then.
+// BufferedBody returns the rest of the body if all of it has arrived: the bytes that ReadBody
+// has not returned. It does not consume them, so a second attempt may call it again. The
+// slice is valid until SkipBody.
 func (s *Server) BufferedBody() ([]byte, bool) {
 	if s.body.ended() {
 		return nil, true
@@ -86,14 +91,14 @@ func (s *Server) BufferedBody() ([]byte, bool) {
 	return b[:s.body.left], true
 }
 
-// SkipBody consumes what BufferedBody returned.
+// SkipBody consumes the bytes that BufferedBody returned.
 func (s *Server) SkipBody() {
 	s.in.consume(int(s.body.left))
 	s.body = body{}
 }
 
-// ReadBody returns the next piece of the request's body, valid until the next
-// call, or io.EOF at its end; the trailers are then in req.
+// ReadBody returns the next piece of the request's body, valid until the next call. At the
+// end of the body it returns io.EOF; then the trailers are in req.
 func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
 	p, err := s.body.next(&s.in, &req.Head, &req.Trailers, s.limits)
 	if _, refused := err.(*message.Refusal); refused {
@@ -105,12 +110,12 @@ func (s *Server) ReadBody(req *message.Request) ([]byte, error) {
 // BodyEnded reports whether the request was read to its end.
 func (s *Server) BodyEnded() bool { return s.body.ended() }
 
-// MustClose says that no other request may follow on this connection.
+// MustClose reports whether no other request may follow on this connection.
 func (s *Server) MustClose() bool { return s.failed || s.mustClose || !s.body.ended() }
 
-// WriteHead gathers a response's head, to be sent by Flush. With last, the
-// client is told that the connection ends. A body of unknown length is sent in
-// chunks where the client understands them, else it ends with the connection.
+// WriteHead buffers a response's head. Flush sends it. If last is true, the head announces
+// the end of the connection. A body of unknown length is sent in chunks if the client
+// supports them; otherwise the end of the connection ends the body.
 func (s *Server) WriteHead(req *message.Request, res *message.Response, last bool) {
 	s.out.chunked = false
 	b := appendStatusLine(s.out.room(), res)
@@ -127,7 +132,7 @@ func (s *Server) WriteHead(req *message.Request, res *message.Response, last boo
 	}
 	switch {
 	case res.Length == 0 && !req.IsHead && !message.BodyForbidden(res.Status) && res.Find(message.ContentLength) < 0:
-		b = append(b, "Content-Length: 0\r\n"...) // it came by HTTP/2, where that goes without saying
+		b = append(b, "Content-Length: 0\r\n"...) // an HTTP/2 response needs no Content-Length
 	case res.Length == message.Unknown:
 		if req.Minor == 1 {
 			s.out.chunked = true
@@ -153,17 +158,17 @@ func appendStatusLine(b []byte, res *message.Response) []byte {
 	return append(b, '\r', '\n')
 }
 
-// WriteBody gathers or sends a piece of the response's body.
+// WriteBody buffers or sends a piece of the response's body.
 func (s *Server) WriteBody(p []byte) error { return s.out.body(p) }
 
-// WriteEnd gathers the end of the response's body.
+// WriteEnd buffers the end of the response's body.
 func (s *Server) WriteEnd(res *message.Response) { s.out.end(&res.Trailers) }
 
-// Flush sends what was gathered.
+// Flush sends the buffered bytes.
 func (s *Server) Flush() error { return s.out.flush() }
 
-// TakeBuffered returns a copy of the bytes that were read and belong to no
-// request, for a connection that stops being HTTP.
+// TakeBuffered returns a copy of the bytes after the last request, and releases the memory.
+// It is for a connection that is no longer HTTP.
 func (s *Server) TakeBuffered() []byte {
 	return s.in.take()
 }
@@ -181,10 +186,10 @@ func (s *Server) Begins(prefix string) bool {
 	return bytes.HasPrefix(s.in.buffered(), []byte(prefix))
 }
 
-// Release gives memory back that an idle connection does not need.
+// Release releases the memory that an idle connection does not need.
 func (s *Server) Release() { s.in.release() }
 
-// Close gives all memory back. The connection stays open. Closing twice is fine.
+// Close releases all memory. The connection stays open. Close may be called twice.
 func (s *Server) Close() {
 	s.in.discard()
 	s.out.discard()

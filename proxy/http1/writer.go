@@ -9,16 +9,16 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// writer is the buffered writing side of a connection: a message that fits
-// leaves in one write. It holds memory only while bytes are in it.
+// writer is the buffered writing side of a connection. It sends a message that fits into the
+// buffer in one write. It holds memory only while it contains bytes.
 type writer struct {
 	dst     io.Writer
 	pooled  *conn.Buffer
 	buf     []byte
 	chunked bool // the current body is sent in chunks
 
-	account *memory.Account // charged for what does not fit into a pooled buffer; nil: nothing is charged
-	charged int             // bytes that account was charged
+	account *memory.Account // is charged for buffers larger than a pooled one; nil: nothing is charged
+	charged int             // bytes charged to account
 }
 
 // room returns the buffer to append to.
@@ -30,7 +30,7 @@ func (w *writer) room() []byte {
 	return w.buf
 }
 
-// gathered makes b the buffer. room returned b, and a head was appended to it.
+// gathered makes b the buffer. The caller got b from room, and has appended a head.
 func (w *writer) gathered(b []byte) {
 	w.buf = b
 	if more := cap(b) - w.charged; more > 0 && cap(b) > conn.BufferSize {
@@ -39,7 +39,7 @@ func (w *writer) gathered(b []byte) {
 	}
 }
 
-// free gives the memory back.
+// free releases the memory.
 func (w *writer) free() {
 	conn.PutBuffer(w.pooled)
 	w.pooled, w.buf = nil, nil
@@ -49,7 +49,7 @@ func (w *writer) free() {
 	}
 }
 
-// flush writes what was gathered, in one write, and gives the memory back.
+// flush writes the buffered bytes in one write, and releases the memory.
 func (w *writer) flush() error {
 	var err error
 	if len(w.buf) > 0 {
@@ -60,15 +60,15 @@ func (w *writer) flush() error {
 }
 
 const (
-	// chunkOverhead is the most that framing adds to a piece of a body, and the
-	// end of the body with it: nothing of that outgrows the buffer.
+	// chunkOverhead is the maximum that framing adds to a piece of a body, including the end
+	// of the body. body keeps this room free, so that the buffer does not grow.
 	chunkOverhead = 16 + len("\r\n") + len("\r\n") + len("0\r\n\r\n")
-	// leastPiece is the room that a piece is worth cutting for.
+	// leastPiece is the least room for which body splits a piece.
 	leastPiece = 512
 )
 
-// body adds a piece of a body. What does not fit goes out at once, in whole
-// buffers, so that a large body costs no more writes than it has buffers.
+// body adds a piece of a body. If the piece does not fit, body sends full buffers at once. So
+// a large body takes no more writes than it fills buffers.
 func (w *writer) body(p []byte) error {
 	for len(p) > 0 {
 		b := w.room()
@@ -91,7 +91,7 @@ func (w *writer) body(p []byte) error {
 	return nil
 }
 
-// add gathers a piece that there is room for.
+// add buffers a piece. The caller has checked that there is room.
 func (w *writer) add(p []byte) {
 	if !w.chunked {
 		w.buf = append(w.buf, p...)
@@ -103,7 +103,7 @@ func (w *writer) add(p []byte) {
 	w.buf = append(b, '\r', '\n')
 }
 
-// end finishes the current body; trailers go out only behind chunks.
+// end finishes the current body. It writes trailers only after a chunked body.
 func (w *writer) end(trailers *message.Head) {
 	if !w.chunked {
 		return
@@ -126,7 +126,7 @@ func appendFields(b []byte, h *message.Head) []byte {
 	return b
 }
 
-// discard forgets what was gathered.
+// discard drops the buffered bytes, and releases the memory.
 func (w *writer) discard() {
 	w.free()
 	w.chunked = false

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// answer writes a response with a body in pieces, and returns the writes that
-// made it. length is message.Unknown for a body without one.
+// answer writes a response with a body in pieces, and returns the resulting writes. length is
+// message.Unknown for a body of unknown length.
 func answer(req *message.Request, length int64, pieces ...string) (writes []string, mustClose bool) {
 	var s Server
 	var res message.Response
@@ -58,8 +58,8 @@ func TestOneWriteForAMessageThatFits(t *testing.T) {
 	f(0, message.Unknown, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello", "he", "llo")
 }
 
-// Bodies of every size around that of the buffer arrive whole, in no more
-// writes than they have buffers, and no buffer is outgrown.
+// Bodies of all sizes near the buffer size arrive completely, in at most one write per buffer.
+// No buffer grows.
 func TestLargeBodies(t *testing.T) {
 	sizes := []int{100 << 10, 1<<20 + 1}
 	for n := conn.BufferSize - 600; n < conn.BufferSize+50; n += 17 {
@@ -109,7 +109,7 @@ func checkWritten(t *testing.T, what string, writes []string, body string) {
 	}
 }
 
-// A head that is larger than a buffer is still written whole.
+// weir writes a head that is larger than a buffer completely.
 func TestLargeHead(t *testing.T) {
 	value := strings.Repeat("x", 20<<10)
 	head := get("A: " + value)
@@ -201,7 +201,7 @@ func TestMustClose(t *testing.T) {
 	s.Close()
 }
 
-// A rest that ReadBody left can be taken from the buffer.
+// BufferedBody returns the rest of a body after ReadBody.
 func TestBufferedRest(t *testing.T) {
 	var s Server
 	var req message.Request
@@ -228,7 +228,7 @@ func TestBufferedRest(t *testing.T) {
 	}
 }
 
-// A connection that waits holds no memory, unless a part of something is there.
+// A waiting connection holds no memory, unless a part of a message has arrived.
 func TestRelease(t *testing.T) {
 	var s Server
 	var req message.Request
@@ -262,7 +262,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// failing takes some bytes and then none.
+// failing accepts some bytes, then no more.
 type failing struct{ left int }
 
 var errFull = errors.New("full")

@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// What a browser sends, and an application answers.
+// The HTTP headers of a browser, and of an application's response.
 var browserLines = []string{":method: GET", ":scheme: https", ":authority: shop.example.com", ":path: /shop/items/4711?sort=price&page=2",
 	`sec-ch-ua: "Chromium";v="140", "Not=A?Brand";v="24"`, "sec-ch-ua-mobile: ?0", `sec-ch-ua-platform: "Linux"`, "upgrade-insecure-requests: 1",
 	"user-agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
@@ -20,7 +20,7 @@ var browserLines = []string{":method: GET", ":scheme: https", ":authority: shop.
 var benchResponse = newResponse(200, "Date: Sat, 21 Nov 2026 11:00:00 GMT", "Content-Type: text/html; charset=utf-8", "Content-Length: 128",
 	"Cache-Control: private, max-age=0", "Vary: Accept-Encoding", "Set-Cookie: session=0123456789abcdef; HttpOnly")
 
-// bench is a driver that does as little as one can.
+// bench is a minimal driver.
 type bench struct {
 	core   Core
 	req    message.Request
@@ -48,11 +48,11 @@ func (b *bench) End(s *Stream) {
 	b.served++
 }
 
-// requests makes one request after another of a server.
+// requests sends one request after another to a server.
 type requests struct {
 	bench
 	in    []byte
-	ids   []int // where in are the numbers of streams
+	ids   []int // positions of the stream numbers in in
 	id    uint32
 	spare []byte
 	now   time.Time
@@ -68,7 +68,7 @@ func newRequests(tb testing.TB, post int) *requests {
 	p.Reset()
 	p.framer.WriteWindowUpdate(0, 128)
 	r.ids = append(r.ids, p.Len()+5)
-	p.head(1, post == 0, browserLines...) // as short as it gets: all of it is in the table
+	p.head(1, post == 0, browserLines...) // as short as possible: all fields are in the table
 	for sent := 0; sent < post; sent += 10000 {
 		r.ids = append(r.ids, p.Len()+5)
 		p.data(1, sent+10000 >= post, string(make([]byte, min(10000, post-sent))))
@@ -107,7 +107,7 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// exchanger makes requests of a server by a client.
+// exchanger sends requests from a client to a server.
 type exchanger struct {
 	client, server bench
 	req            *message.Request
@@ -148,8 +148,8 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// What an exchange allocates does not come from the core: only literals that
-// hpack.Decoder returns as strings, of which a request in the table has none.
+// The core allocates nothing for an exchange. Only hpack.Decoder allocates: it returns
+// literals as strings. A request whose fields are all in the table has no literals.
 func TestRequestsAllocateNothing(t *testing.T) {
 	for _, post := range []int{0, 30000} {
 		r := newRequests(t, post)
@@ -159,7 +159,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A driver may be through with a stream before the event of its end returns.
+// A driver may release a stream before the event of its end returns.
 func TestReleaseWithinTheEnd(t *testing.T) {
 	x := newExchanger()
 	for range 500 {

@@ -5,8 +5,8 @@ import (
 	"github.com/weirproxy/weir/listener/memory"
 )
 
-// body is what has arrived of a body and was not read. It takes up what it
-// holds, in whole buffers, and never more than the stream's window.
+// body contains the bytes of a body that have arrived and were not read. It takes up
+// memory only for these bytes, in whole buffers, and never more than the stream's window.
 type body struct {
 	account *memory.Account // charged for each buffer; nil: nothing is charged
 	chunks  []chunk
@@ -40,7 +40,7 @@ func (b *body) add(p []byte) bool {
 	return true
 }
 
-// whole returns all of it, if it is in one piece.
+// whole returns all bytes, if they are in one piece.
 func (b *body) whole() ([]byte, bool) {
 	switch len(b.chunks) {
 	case 0:
@@ -52,7 +52,7 @@ func (b *body) whole() ([]byte, bool) {
 	return nil, false
 }
 
-// next returns the next piece, or nothing. It stays until done.
+// next returns the next piece, or nothing. The piece is valid until done.
 func (b *body) next() []byte {
 	if len(b.chunks) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (b *body) next() []byte {
 	return first.buf[first.r:first.w]
 }
 
-// done gives up what next returned, and says how much that was.
+// done removes the piece that next returned, and returns its length.
 func (b *body) done() int {
 	n := b.given
 	if n == 0 {
@@ -72,7 +72,7 @@ func (b *body) done() int {
 	b.size -= n
 	first := &b.chunks[0]
 	if first.r += n; first.r < first.w {
-		return n // more has come behind it meanwhile
+		return n // more bytes have arrived in this buffer
 	}
 	conn.PutBuffer(first.buf)
 	b.account.Release(conn.BufferSize)
@@ -81,7 +81,7 @@ func (b *body) done() int {
 	return n
 }
 
-// discard forgets everything.
+// discard discards all bytes.
 func (b *body) discard() {
 	for i := range b.chunks {
 		conn.PutBuffer(b.chunks[i].buf)

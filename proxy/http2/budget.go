@@ -2,24 +2,26 @@ package http2
 
 import "time"
 
-// What costs a peer nothing to send and us something to handle is bounded by
-// budgets. They fill up with time and with useful work, and a connection that
-// overdraws one is ended with ENHANCE_YOUR_CALM and the budget's reason.
+// budgetKind is a kind of work that costs a peer nothing to cause and costs weir
+// something to do. A budget limits each kind. Budgets fill up with time and with useful
+// work. If a connection overdraws a budget, weir ends it with ENHANCE_YOUR_CALM and the
+// budget's reason.
 type budgetKind uint8
 
 const (
-	forResets   budgetKind = iota // streams that the peer gives up before they are answered (CVE-2023-44487)
-	forProvoked                   // streams that the peer makes us reset, or opens in excess (CVE-2025-8671)
+	forResets   budgetKind = iota // streams that the peer resets before they are answered (CVE-2023-44487)
+	forProvoked                   // streams that the peer makes weir reset, or opens in excess (CVE-2025-8671)
 	forPings
 	forSettings
-	forEmpty   // DATA and CONTINUATION that carry nothing and end nothing
-	forWindows // WINDOW_UPDATE beyond what the bytes sent explain
-	forStarved // streams that were refused or reset because of missing memory
+	forEmpty   // DATA and CONTINUATION frames that carry nothing and end nothing
+	forWindows // WINDOW_UPDATE frames, beyond the number that the sent bytes explain
+	forStarved // streams that weir refused or reset because of missing memory
 	forIgnored // PRIORITY, unknown frames, frames for streams that are over
 	numBudgets
 )
 
-// budgets say how many at once, how many a second, and the word for metrics.
+// budgets has for each kind how many units are available at once, how many are added each
+// second, and the word for metrics.
 var budgets = [numBudgets]struct {
 	burst, perSecond int32
 	reason           string
@@ -34,13 +36,13 @@ var budgets = [numBudgets]struct {
 	forIgnored:  {1000, 500, "useless_frames"},
 }
 
-// purse is what a connection has spent of its budgets.
+// purse records how much a connection has spent of its budgets.
 type purse struct {
 	spent  [numBudgets]int32
 	filled time.Time // when time was last turned into budget
 }
 
-// spend takes one from a budget and says whether it was there.
+// spend takes one unit from a budget. It returns false if the budget is used up.
 func (p *purse) spend(k budgetKind, now time.Time) bool {
 	if p.spent[k] >= budgets[k].burst {
 		p.refill(now)
@@ -55,12 +57,12 @@ func (p *purse) spend(k budgetKind, now time.Time) bool {
 	return true
 }
 
-// earn gives back to a budget.
+// earn gives n units back to a budget.
 func (p *purse) earn(k budgetKind, n int32) { p.spent[k] = max(0, p.spent[k]-n) }
 
-// refill turns the time that went by into budget.
+// refill turns the time since the last refill into budget.
 func (p *purse) refill(now time.Time) {
-	const step = 50 * time.Millisecond // every rate is a whole number in it
+	const step = 50 * time.Millisecond // refill counts time in whole steps
 	steps := min(int64(now.Sub(p.filled)/step), 1<<20)
 	if steps <= 0 {
 		return

@@ -4,7 +4,7 @@ package http2
 
 import "testing"
 
-// What a call allocates does not come from the driver.
+// The driver allocates nothing for a call.
 func TestCallsAllocateNothing(t *testing.T) {
 	c := newCaller(newTrunk(t, serveAll(t)))
 	for range 100 {

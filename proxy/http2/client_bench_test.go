@@ -12,8 +12,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// serveAll answers every request of one connection alike. Its heads are in the
-// static table, as hpack.Decoder makes a string of each literal.
+// serveAll sends the same answer to every request of one connection. All fields are in
+// the static table, because hpack.Decoder makes a string of each literal.
 func serveAll(tb testing.TB) (address string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func serveAll(tb testing.TB) (address string) {
 	return ln.Addr().String()
 }
 
-// caller makes one call after another, as an exchange does.
+// caller makes one call after another, like an exchange.
 type caller struct {
 	trunk *Trunk
 	x     *Call

@@ -13,16 +13,16 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Call is one exchange with the endpoint of a Trunk, with the methods of
-// http1.Client, and those of a connection that bound its waits. One goroutine
-// may write the request while another reads the response; all else is for one
-// goroutine at a time. Its owner ends it with End.
+// Call is one exchange with the endpoint of a Trunk. It has the methods of http1.Client,
+// and the methods of a connection that limit its waits. One goroutine may write the
+// request while another reads the response. All other methods are for one goroutine at a
+// time. The owner ends the call with End.
 type Call struct {
 	trunk *Trunk
 
 	// Guarded by the trunk's lock.
 	waiter
-	res  message.Response // until ReadHead; then what trailers are decoded into
+	res  message.Response // the response until ReadHead; after that, trailers are decoded into it
 	body body
 	callState
 
@@ -32,20 +32,20 @@ type Call struct {
 	read     bool            // the caller has read the response to its end
 	left     int64           // bytes of the request's body that are still to come; message.Unknown
 	readBy   time.Time
-	patience time.Duration // of writes; 0: no end
+	patience time.Duration // limits the waits of writes; 0: no limit
 }
 
-// callState is what events change.
+// callState is the part of a Call that the core's events change.
 type callState struct {
 	stream   *Stream // nil until WriteHead
 	infos    []*message.Response
-	headed   bool // the response's head is there
-	answered bool // any head came
-	ended    bool // the response has arrived to its end
+	headed   bool // the final head of the response has arrived
+	answered bool // any head has arrived, a 1xx too
+	ended    bool // the whole response has arrived
 	err      error
 	cut      bool
 	writable bool
-	news     bool // something changed that Await has not taken note of
+	news     bool // something changed since Await last looked
 	link     conn.Linked
 }
 
@@ -56,15 +56,15 @@ var (
 		Detail: "the request's headers are larger than the endpoint accepts (its SETTINGS_MAX_HEADER_LIST_SIZE)"}}
 )
 
-// RequestError is a request that the connection cannot carry, and what to
-// answer. The endpoint has seen nothing of it.
+// RequestError is the error of a request that the connection cannot carry, with the
+// answer for the client. The endpoint has seen nothing of the request.
 type RequestError struct{ *message.Refusal }
 
-// Unwrap makes the refusal known to errors.As.
+// Unwrap returns the refusal, for errors.As.
 func (e *RequestError) Unwrap() error { return e.Refusal }
 
-// Call makes a call, whose stream begins with WriteHead. There may be more calls
-// than Limit; those find out by Quiet, or by a failure that is Unprocessed.
+// Call makes a call. Its stream begins with WriteHead. There may be more calls than
+// Limit: the excess calls fail at Quiet, or with an error that is Unprocessed.
 func (t *Trunk) Call() *Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,8 @@ func (t *Trunk) Call() *Call {
 	return x
 }
 
-// End ends the call, and cancels its stream if it has not ended. Nobody uses x any more.
+// End ends the call, and cancels its stream if the stream has not ended. The caller must
+// not use x any more.
 func (x *Call) End() {
 	t := x.trunk
 	t.mu.Lock()
@@ -97,7 +98,7 @@ func (x *Call) End() {
 	x.account, x.body.account = nil, nil
 	x.inside, x.handed, x.read, x.left, x.readBy, x.patience = false, false, false, 0, time.Time{}, 0
 	if t.lost == nil && len(t.free) < mostFree {
-		t.free = append(t.free, x) // with its timer, which may run: it wakes nobody, or too early
+		t.free = append(t.free, x) // with its timer, which may run: a wake-up that is too early does no harm
 	} else {
 		x.waiter.stop()
 	}
@@ -107,8 +108,9 @@ func (x *Call) End() {
 // before WriteHead; End gives back what was charged.
 func (x *Call) ChargeTo(a *memory.Account) { x.account, x.body.account = a, a }
 
-// Lighten is for a call that became a tunnel. It gives back what the call took in addition
-// to its body, and charges the body to a from now on. With nil no account is charged.
+// Lighten is for a call that became a tunnel. It gives back the memory that the call took
+// in addition to its body, and charges the body to a from now on. With nil no account is
+// charged.
 func (x *Call) Lighten(a *memory.Account) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -122,19 +124,19 @@ func (x *Call) Lighten(a *memory.Account) {
 	x.account, x.body.account = a, a
 }
 
-// Quiet reports whether the connection takes the call. It is http1.Client's, which
-// has to look at the connection.
+// Quiet reports whether the connection accepts the call. http1.Client has the same
+// method: there it examines the connection.
 func (x *Call) Quiet(error) bool { return x.trunk.Limit() > 0 }
 
-// WriteHead gathers a request's head, to be sent by Flush. What keeps it from
-// being sent, the next call tells.
+// WriteHead puts a request's head into the output, for Flush. If that fails, the next
+// call returns the error.
 func (x *Call) WriteHead(req *message.Request) {
 	t := x.trunk
 	t.mu.Lock()
 	defer t.unlock()
 	if t.lost != nil {
 		x.err = t.lost
-		if t.hungUp { // the endpoint went away, before this call could begin
+		if t.hungUp { // the connection was closed in an orderly way before this call could begin
 			x.err = unsent(t.lost)
 		}
 		return
@@ -160,14 +162,14 @@ func (x *Call) WriteHead(req *message.Request) {
 	}
 }
 
-// unsent is the end of a call that could not begin.
+// unsent returns the error of a call that could not begin.
 func unsent(err error) error {
 	return &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
 		Detail: strings.TrimPrefix(err.Error(), "http2: ")}}
 }
 
-// WriteBody gathers a piece of the request's body. Where there is no room for
-// it, it waits until there is.
+// WriteBody puts a piece of the request's body into the output. It waits until there is
+// room for the whole piece.
 func (x *Call) WriteBody(p []byte) error {
 	t := x.trunk
 	t.mu.Lock()
@@ -195,13 +197,14 @@ func (x *Call) WriteBody(p []byte) error {
 	return nil
 }
 
-// unwanted reports whether the endpoint has answered and does not want the rest of
-// a request that was there as a whole. The lock is held.
+// unwanted reports whether the endpoint has answered and does not want the rest of the
+// request. It applies only within Await, where the whole request was there from the
+// start. The caller holds the lock.
 func (x *Call) unwanted() bool {
 	return x.inside && x.headed && !x.cut && (x.ended || x.err != nil)
 }
 
-// failure is why nothing more can be written. The lock is held.
+// failure returns why nothing more can be written, or nil. The caller holds the lock.
 func (x *Call) failure() error {
 	switch {
 	case x.cut:
@@ -214,7 +217,7 @@ func (x *Call) failure() error {
 	return nil
 }
 
-// waitWritable waits until Write can go on. The lock is held.
+// waitWritable waits until Write can continue. The caller holds the lock.
 func (x *Call) waitWritable() error {
 	x.trunk.startFlusher()
 	var until time.Time
@@ -232,8 +235,8 @@ func (x *Call) waitWritable() error {
 	return nil
 }
 
-// WriteEnd gathers the end of the request, with its trailers. A body that is
-// too short does not end, and End cancels it; a tunnel only begins.
+// WriteEnd puts the end of the request into the output, with its trailers. It does not
+// end a body that is too short (End cancels the stream), nor a tunnel, which only begins.
 func (x *Call) WriteEnd(req *message.Request) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -242,21 +245,21 @@ func (x *Call) WriteEnd(req *message.Request) {
 	}
 }
 
-// Flush sends what was gathered. It waits for nobody.
+// Flush sends the output. It does not wait.
 func (x *Call) Flush() error {
 	t := x.trunk
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.startFlusher()
-	if x.headed { // whatever became of the request, there is something to read
+	if x.headed { // there is a response to read, even if the request failed
 		return nil
 	}
 	return x.failure()
 }
 
-// ReadHead reads the next response head, a 1xx too, within Await without
-// waiting. The errors: conn.ErrWouldBlock (call again), a *message.Refusal where
-// what came is no response, *RequestError, *OverError, *LostError, conn.ErrCut,
+// ReadHead reads the next response head, a 1xx too. Within Await it does not wait.
+// Errors: conn.ErrWouldBlock (call again), a *message.Refusal if the endpoint did not
+// send a valid response, *RequestError, *OverError, *LostError, conn.ErrCut,
 // os.ErrDeadlineExceeded.
 func (x *Call) ReadHead(_ *message.Request, res *message.Response) error {
 	x.trunk.mu.Lock()
@@ -270,7 +273,7 @@ func (x *Call) ReadHead(_ *message.Request, res *message.Response) error {
 		case x.headed:
 			*res, x.res = x.res, *res
 			x.res.Reset()
-			res.Trailers, x.res.Trailers = x.res.Trailers, res.Trailers // they may have come already, for ReadBody
+			res.Trailers, x.res.Trailers = x.res.Trailers, res.Trailers // they may have arrived already; ReadBody returns them
 			res.Trailers.Reset()
 			x.handed = true
 			return nil
@@ -281,7 +284,7 @@ func (x *Call) ReadHead(_ *message.Request, res *message.Response) error {
 	}
 }
 
-// waitToRead waits for what the endpoint sends. The lock is held.
+// waitToRead waits for data from the endpoint. The caller holds the lock.
 func (x *Call) waitToRead() error {
 	switch {
 	case x.cut:
@@ -294,23 +297,23 @@ func (x *Call) waitToRead() error {
 	return x.wait(x.readBy)
 }
 
-// Started reports whether reading on need not wait.
+// Started reports whether the next read can return without waiting.
 func (x *Call) Started() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	return x.body.size > x.body.given || x.ended || len(x.infos) > 0 || x.headed && !x.handed
 }
 
-// Answered reports whether any head came, a 1xx's too.
+// Answered reports whether any head has arrived, a 1xx too.
 func (x *Call) Answered() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	return x.answered
 }
 
-// ReadBody returns the next piece of the response's body, valid until the next
-// call, or io.EOF at its end; the trailers are then in res. Within Await it does
-// not wait. The errors are those of ReadHead.
+// ReadBody returns the next piece of the response's body, valid until the next call, or
+// io.EOF at the end. With io.EOF, the trailers are in res. Within Await it does not wait.
+// The errors are those of ReadHead.
 func (x *Call) ReadBody(res *message.Response) ([]byte, error) {
 	t := x.trunk
 	t.mu.Lock()
@@ -350,18 +353,18 @@ func (x *Call) Reusable() bool {
 	return x.stream != nil && x.stream.Closed() && x.ended
 }
 
-// TakeBuffered returns nothing: what came behind a 101 stays with the call.
+// TakeBuffered returns nothing: bytes after a 101 stay with the call.
 func (x *Call) TakeBuffered() []byte { return nil }
 
-// Release has nothing to give back before End.
+// Release does nothing: End gives everything back.
 func (x *Call) Release() {}
 
-// Close is http1.Client's. It is End that ends the call.
+// Close does nothing. http1.Client has the same method; End ends a call.
 func (x *Call) Close() {}
 
-// Await calls step when there may be something to read, until it returns true
-// or the wait ends in an error: os.ErrDeadlineExceeded, or conn.ErrCut. Reads
-// within do not wait.
+// Await calls step whenever there may be something to read. It returns nil when step
+// returns true. Errors: os.ErrDeadlineExceeded, conn.ErrCut. Within Await, reads do not
+// wait.
 func (x *Call) Await(step func() bool) error {
 	x.inside = true
 	defer func() { x.inside = false }()
@@ -373,7 +376,7 @@ func (x *Call) Await(step func() bool) error {
 	return nil
 }
 
-// await waits for news, and takes note of it.
+// await waits for news, and clears it.
 func (x *Call) await() error {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -389,17 +392,17 @@ func (x *Call) await() error {
 	return nil
 }
 
-// LookAgain means nothing to a call, which is told of everything.
+// LookAgain does nothing: a call gets every event of its stream.
 func (x *Call) LookAgain() {}
 
-// SetReadDeadline bounds Await and reads; for the goroutine that calls them.
+// SetReadDeadline limits Await and reads. Call it in the goroutine that calls them.
 func (x *Call) SetReadDeadline(t time.Time) { x.readBy = t }
 
-// SetWriteTimeout bounds how long WriteBody waits for room, counted anew when
-// there was some; for the goroutine that calls it. 0: it waits for good.
+// SetWriteTimeout limits how long WriteBody waits for room; 0: no limit. The time begins
+// again when there was room. Call it in the goroutine that calls WriteBody.
 func (x *Call) SetWriteTimeout(d time.Duration) { x.patience = d }
 
-// Cut ends every wait of the call with conn.ErrCut. Anyone may call it, until End.
+// Cut ends every wait of the call with conn.ErrCut. Any goroutine may call it until End.
 func (x *Call) Cut() {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -414,14 +417,15 @@ func (x *Call) WasCut() bool {
 	return x.cut
 }
 
-// wake tells who waits of news. The lock is held, here and below.
+// wake wakes the goroutines that wait for news. The callers of wake, gotHead and end hold
+// the lock.
 func (x *Call) wake() {
 	x.news = true
 	x.changed.Broadcast()
 	x.rouse()
 }
 
-// gotHead takes a head that was decoded into x.res.
+// gotHead takes the head that the core has decoded into x.res.
 func (x *Call) gotHead() {
 	x.answered = true
 	if x.res.Informational() {
@@ -434,7 +438,7 @@ func (x *Call) gotHead() {
 	x.wake()
 }
 
-// end takes the end of the stream before its time.
+// end records that the stream ended before its time.
 func (x *Call) end(e Ending) {
 	switch lost := x.trunk.lost; {
 	case lost != nil:
@@ -447,12 +451,12 @@ func (x *Call) end(e Ending) {
 		x.err = &message.Refusal{Status: 502, Reason: e.Reason, Detail: e.Detail}
 	}
 	if x.link != nil {
-		go x.link.Cut() // which may lock what waits for our lock
+		go x.link.Cut() // in its own goroutine: Cut may take a lock whose owner waits for our lock
 	}
 	x.wake()
 }
 
-// Link makes the call's end before its time cut other as well; nil undoes it.
+// Link makes the early end of the call cut other as well; nil removes the link.
 func (x *Call) Link(other conn.Linked) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -461,8 +465,8 @@ func (x *Call) Link(other conn.Linked) {
 	}
 }
 
-// Receive returns the next piece of a tunnel, valid until the next call, or
-// io.EOF. conn.ErrQuiet: nothing came for conn.Linger.
+// Receive returns the next piece of a tunnel, valid until the next call, or io.EOF.
+// conn.ErrQuiet: no bytes arrived for conn.Linger.
 func (x *Call) Receive() ([]byte, error) {
 	var res message.Response // a tunnel has no trailers
 	x.readBy = time.Now().Add(conn.Linger)
@@ -470,7 +474,8 @@ func (x *Call) Receive() ([]byte, error) {
 	return p, quietened(err)
 }
 
-// quietened is how a read of a tunnel ended that waited for conn.Linger.
+// quietened returns conn.ErrQuiet for a tunnel's read that ended after conn.Linger, and
+// other errors as they are.
 func quietened(err error) error {
 	if err == os.ErrDeadlineExceeded {
 		return conn.ErrQuiet
@@ -478,8 +483,8 @@ func quietened(err error) error {
 	return err
 }
 
-// Rest has w woken once, when there is something to Receive, which nobody calls
-// until then. False: there is already.
+// Rest makes the call wake w once, when Receive has something to return. No goroutine may
+// call Receive until then. Rest returns false if there is something already.
 func (x *Call) Rest(w park.Waiter) bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -490,7 +495,7 @@ func (x *Call) Rest(w park.Waiter) bool {
 	return true
 }
 
-// Unrest takes back what Rest did, and returns true. False: w was woken.
+// Unrest undoes Rest, and returns true. It returns false if w was woken.
 func (x *Call) Unrest() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -505,7 +510,7 @@ func (x *Call) Send(p []byte) error {
 	return x.Flush()
 }
 
-// SendEnd ends the tunnel's direction to the endpoint.
+// SendEnd ends the direction of a tunnel to the endpoint.
 func (x *Call) SendEnd() error {
 	t := x.trunk
 	t.mu.Lock()
@@ -518,7 +523,8 @@ func (x *Call) SendEnd() error {
 	return err
 }
 
-// Err is how a tunnel's stream ended before its time: conn.ErrCut by Cut; nil: it did not.
+// Err returns how a tunnel's stream ended before its time; nil: it did not. After Cut it
+// returns conn.ErrCut.
 func (x *Call) Err() error {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
@@ -528,8 +534,8 @@ func (x *Call) Err() error {
 	return x.err
 }
 
-// Unprocessed reports whether err means that the endpoint has not acted on a
-// request, which may be repeated whatever its method.
+// Unprocessed reports whether err means that the endpoint has not processed the request.
+// Such a request may be repeated, whatever its method.
 func Unprocessed(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed
@@ -543,7 +549,8 @@ func RequiresHTTP1(err error) bool {
 	return errors.As(err, &over) && over.ByPeer && over.Code == HTTP11Required
 }
 
-// Leaving says of such an error that the whole connection was about to end.
+// Leaving reports whether err is Unprocessed because the whole connection was about to
+// end.
 func Leaving(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed && over.Reason != "reset_by_peer"

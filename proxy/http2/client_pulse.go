@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// pulse is how a trunk notices that its endpoint is gone without a word: it was
-// told something and is silent since. The connection's idle probes do not find
-// that while bytes of ours are on their way, for many minutes.
+// pulse detects an endpoint that has disappeared without closing the connection: weir has
+// sent something, and has received nothing since. The connection's TCP keep-alive probes
+// need many minutes to detect that while bytes of weir are unacknowledged.
 //
-// grpc-go ends connections of which more than two PINGs come within five
-// minutes in which it sent neither a head nor a body; so no more are sent.
+// grpc-go ends a connection if it receives more than two PINGs within five minutes in
+// which grpc-go sent neither a head nor a body. So weir sends no more.
 type pulse struct {
-	spoken time.Time // when something was sent to which nothing was heard since; zero: nothing
+	spoken time.Time // when weir sent the first bytes since it last received any; zero: none
 	last   time.Time // when the last PING was sent
-	pings  int       // since an answer of the endpoint's to anything else
+	pings  int       // PINGs sent since the endpoint last sent a head or a body
 
-	pinged   bool // a PING is out
-	doubtful bool // and for some time: nothing new should begin here
+	pinged   bool // a PING was sent, and no bytes have arrived since
+	doubtful bool // for longer than doubtAfter: no new call should begin
 }
 
 const (
-	askAfter   = 10 * time.Second // of silence, a PING asks
-	doubtAfter = 2 * time.Second  // without its answer, no new calls begin
-	deadAfter  = 15 * time.Second // the connection ends
+	askAfter   = 10 * time.Second // of silence: weir sends a PING
+	doubtAfter = 2 * time.Second  // without an answer: no new calls begin
+	deadAfter  = 15 * time.Second // without an answer: weir ends the connection
 
 	freePings  = 2
-	pingsApart = 6 * time.Minute // once those are used up
+	pingsApart = 6 * time.Minute // the interval of PINGs after freePings
 )
 
 func (p *pulse) said(now time.Time) {
@@ -52,8 +52,8 @@ func (p *pulse) ask(now time.Time) {
 
 var errSilent = fmt.Errorf("the endpoint did not answer an HTTP/2 PING within %v", deadAfter)
 
-// Look is called about once a second. It asks a silent endpoint for a sign of
-// life, and ends the connection where there is none.
+// Look is called about once a second. It sends a PING to a silent endpoint, and ends the
+// connection if no bytes arrive after that.
 func (t *Trunk) Look(now time.Time) {
 	t.mu.Lock()
 	p := &t.pulse
@@ -64,7 +64,7 @@ func (t *Trunk) Look(now time.Time) {
 		t.conn.Cut()
 	case p.due(now):
 		p.ask(now)
-		t.core.pinging = false // the last one was answered by something else
+		t.core.pinging = false // other frames answered the last PING
 		t.core.Ping()
 		t.startFlusher()
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// An endpoint that is silent, but there, is not asked all the time: grpc-go
-// would end the connection.
+// weir does not send many PINGs to an endpoint that is silent but alive: grpc-go would
+// end the connection.
 func TestPulse(t *testing.T) {
 	var p pulse
 	now := time.Unix(1e9, 0)
-	// hour lets an hour pass, says something every so often, and counts the PINGs, which are answered.
+	// hour simulates an hour in which weir sends something at an interval of every. It
+	// counts the PINGs. With answered, the endpoint answers.
 	hour := func(every time.Duration, answered bool) (pings int) {
 		for second := time.Duration(0); second < time.Hour; second += time.Second {
 			now = now.Add(time.Second)
@@ -51,7 +52,7 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// playedTrunk is a trunk whose endpoint the test plays.
+// playedTrunk is a trunk. The test plays its endpoint.
 func playedTrunk(t *testing.T) (*Trunk, net.Conn, *xhttp2.Framer) {
 	t.Helper()
 	peers := make(chan net.Conn, 1)
@@ -87,7 +88,7 @@ func awaitFrame[T xhttp2.Frame](t *testing.T, f *xhttp2.Framer) (want T) {
 	}
 }
 
-// An endpoint that is gone without a word is found out.
+// The pulse detects an endpoint that has disappeared without closing the connection.
 func TestPulseFindsTheDead(t *testing.T) {
 	trunk, _, f := playedTrunk(t)
 	x := trunk.Call()

@@ -17,7 +17,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// netHTTPServer serves HTTP/2 with prior knowledge by net/http.
+// netHTTPServer serves HTTP/2 with prior knowledge, by net/http.
 func netHTTPServer(t testing.TB, h http.HandlerFunc) (address string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(h)
@@ -28,7 +28,7 @@ func netHTTPServer(t testing.TB, h http.HandlerFunc) (address string) {
 	return server.Listener.Addr().String()
 }
 
-// newTrunk is a connection to an endpoint. It ends with the test.
+// newTrunk opens a connection to an endpoint. It ends with the test.
 func newTrunk(t testing.TB, address string) *Trunk {
 	t.Helper()
 	nc, err := net.Dial("tcp", address)
@@ -52,7 +52,7 @@ func newTrunk(t testing.TB, address string) *Trunk {
 	return trunk
 }
 
-// answer is what came of a call.
+// answer is the result of a call.
 type answer struct {
 	infos int
 	res   message.Response
@@ -67,7 +67,7 @@ func (a *answer) String() string {
 	return fmt.Sprintf("%d %d bytes%s", a.res.Status, len(a.body), fieldsText(&a.res.Trailers))
 }
 
-// read takes what is there. It returns true at the end.
+// read reads the available part. It returns true at the end.
 func (a *answer) read(x *Call) bool {
 	for a.res.Status < 200 {
 		if a.err = x.ReadHead(nil, &a.res); a.err == conn.ErrWouldBlock {
@@ -92,7 +92,7 @@ func (a *answer) read(x *Call) bool {
 	return true
 }
 
-// do makes a request whose body is there, as an exchange within Await does.
+// do makes a request whose body is complete, like an exchange within Await.
 func do(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	t.Helper()
 	x := trunk.Call()
@@ -120,7 +120,7 @@ func do(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	return a
 }
 
-// upload makes a request whose body is sent beside the reading of its response.
+// upload makes a request, and sends its body while it reads the response.
 func upload(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	t.Helper()
 	x := trunk.Call()
@@ -184,7 +184,7 @@ func TestTrunkCarriesCalls(t *testing.T) {
 		t.Helper()
 		for name, how := range map[string]func(testing.TB, *Trunk, *message.Request, string) *answer{"whole": do, "upload": upload} {
 			if name == "whole" && len(body) > 60000 {
-				continue // an exchange never has that much at once
+				continue // an exchange never has so much of a body at once
 			}
 			got := how(t, trunk, post(target, body, known), body)
 			equal(t, name+" "+target, got, want)
@@ -228,7 +228,7 @@ func TestTrunkCarriesManyCalls(t *testing.T) {
 	all.Wait()
 }
 
-// Whoever reads nothing holds up nobody else.
+// A call that reads nothing does not delay other calls.
 func TestTrunkSlowReader(t *testing.T) {
 	trunk := newTrunk(t, netHTTPServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/endless" {
@@ -294,7 +294,7 @@ func TestTrunkDeadlinesAndCut(t *testing.T) {
 	x.End()
 }
 
-// An endpoint that speaks something else is found out at once.
+// The trunk detects at once that an endpoint speaks another protocol.
 func TestTrunkToAnotherProtocol(t *testing.T) {
 	f := func(serve func(net.Conn), want string) {
 		t.Helper()
@@ -315,7 +315,8 @@ func TestTrunkToAnotherProtocol(t *testing.T) {
 	f(func(c net.Conn) { io.Copy(io.Discard, c) }, context.DeadlineExceeded.Error())
 }
 
-// What an endpoint that goes away did not take may be repeated; the rest may not.
+// After GOAWAY, the requests that the endpoint did not process may be repeated; the
+// others may not.
 func TestTrunkGoAway(t *testing.T) {
 	peers := make(chan net.Conn, 1)
 	addr := listen(t, func(c net.Conn) { peers <- c })
@@ -371,7 +372,7 @@ func TestTrunkGoAway(t *testing.T) {
 	if !errors.Is(trunk.Err(), errHungUp) {
 		t.Error(trunk.Err())
 	}
-	x = trunk.Call() // by who did not know yet
+	x = trunk.Call() // a caller that did not know of the end
 	x.WriteHead(newRequest("POST", "/", "a"))
 	if err := x.Flush(); !Unprocessed(err) || !Leaving(err) {
 		t.Error(err)
@@ -379,7 +380,7 @@ func TestTrunkGoAway(t *testing.T) {
 	x.End()
 }
 
-// The end of a connection ends all its calls, and counts once.
+// The end of a connection ends all its calls, and counts as one failure.
 func TestTrunkLost(t *testing.T) {
 	peers := make(chan net.Conn, 1)
 	nc, _ := net.Dial("tcp", listen(t, func(c net.Conn) { peers <- c }))
@@ -416,7 +417,8 @@ func TestTrunkLost(t *testing.T) {
 	<-trunk.done
 }
 
-// Nothing is sent on a connection that was closed: its descriptor may be another's.
+// weir sends nothing on a closed connection: its descriptor may belong to another
+// connection.
 func TestTrunkClosedUnderACall(t *testing.T) {
 	trunk, peer, _ := playedTrunk(t)
 	x := trunk.Call()
@@ -439,12 +441,12 @@ func TestTrunkClosedUnderACall(t *testing.T) {
 	x.End()
 }
 
-// panicking is an endpoint's connection whose bytes nobody can bear.
+// panicking is a connection to an endpoint whose reads panic.
 type panicking struct{ net.Conn }
 
 func (panicking) Write([]byte) (int, error) { panic("boom") }
 
-// A panic ends the connection, and not the process.
+// A panic ends the connection, but not the process.
 func TestTrunkPanics(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

@@ -16,10 +16,10 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Trunk drives the core of a connection to an endpoint, over which any number
-// of calls run at once. It owns the connection and closes it. One goroutine of
-// its own reads; each Call belongs to its exchange; and whoever has something
-// to send leaves it to one flusher, which exists while there is something.
+// Trunk drives the core of a connection to an endpoint, on which any number of calls run
+// at once. It owns the connection and closes it. One goroutine of the trunk reads. Each
+// Call belongs to its exchange. All output goes through one flusher, which exists only
+// while there is output.
 type Trunk struct {
 	conn    *conn.Conn
 	rw      io.ReadWriter
@@ -30,23 +30,24 @@ type Trunk struct {
 	over    atomic.Bool
 	greeted chan struct{}
 	done    chan struct{}
-	broken  error // of reading; the reader's own
+	broken  error // the error of reading; for the reader only
 	own     memory.Account
 
 	mu       sync.Mutex // guards all below, and the calls' state
 	core     Core
 	flushing bool
 	lost     *LostError
-	leaving  bool // to be closed once no call runs
-	hungUp   bool // the reader was told to close
-	news     bool // changed is to be called
-	crowded  bool // the endpoint does not read its data: no new call should begin
+	leaving  bool // weir closes the connection when no call runs
+	hungUp   bool // weir has closed the connection in an orderly way: see hangUp
+	news     bool // unlock must call changed
+	crowded  bool // too much output waits for the endpoint: no new call should begin
 	quiet    sync.Cond
 	free     []*Call
 	pulse    pulse
 }
 
-// LostError is the end of a whole connection. All its calls get the same one.
+// LostError is the end of a whole connection. All calls of the connection get the same
+// value.
 type LostError struct {
 	Err     error
 	counted atomic.Bool
@@ -55,12 +56,13 @@ type LostError struct {
 func (e *LostError) Error() string { return "the HTTP/2 connection ended: " + e.Err.Error() }
 func (e *LostError) Unwrap() error { return e.Err }
 
-// First is true once: a connection's end is one failure, however many calls it carried.
+// First returns true only once: the end of a connection is one failure, however many
+// calls it carried.
 func (e *LostError) First() bool { return !e.counted.Swap(true) }
 
-// NewTrunk makes a trunk of a connection that was dialled; t is nil on a plain
-// one. changed is called, without a lock of the trunk's, whenever Limit may have
-// changed, and at the connection's end for the last time. Start follows.
+// NewTrunk makes a trunk of an established connection. tc is nil without TLS. The trunk
+// calls changed, without holding its lock, whenever Limit or Over may have changed, and
+// for the last time at the end of the connection. Call Start next.
 func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()) *Trunk {
 	t := &Trunk{conn: nc, tls: tc, rw: nc, changed: changed, greeted: make(chan struct{}), done: make(chan struct{})}
 	config := Config{Role: Client, Limits: limits, Scheme: "http"}
@@ -73,20 +75,20 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 	return t
 }
 
-// Account opens a memory account for the connection itself; its calls are charged to
-// clients. Call it before Start.
+// Account opens a memory account for the connection itself. The memory of calls is
+// charged to clients. Call Account before Start.
 func (t *Trunk) Account(p *memory.Process) {
 	t.own.Open(p, netip.Prefix{}, t.conn)
 	t.core.config.Account = &t.own
-	t.own.Force(t.core.outCharged) // the memory of the greeting, which is given back with it
+	t.own.Force(t.core.outCharged) // the memory of the greeting; the flusher gives it back
 }
 
-// Start greets the endpoint and waits for its greeting: only then is known how
-// much it takes, and that it speaks HTTP/2 at all. With an error, which may be
-// that of ctx, the connection is closed.
+// Start sends the greeting and waits for the SETTINGS of the endpoint. Only they show
+// that the endpoint speaks HTTP/2, and how many streams it accepts. If Start returns an
+// error, which may be the cause of ctx, the connection is closed.
 func (t *Trunk) Start(ctx context.Context) error {
 	t.conn.Split()
-	t.conn.SetReadDeadline(time.Time{}) // Look ends what takes too long
+	t.conn.SetReadDeadline(time.Time{}) // Look ends the connection if the endpoint is silent for too long
 	go t.run()
 	t.mu.Lock()
 	t.startFlusher()
@@ -103,14 +105,14 @@ func (t *Trunk) Start(ctx context.Context) error {
 	}
 }
 
-// run reads until the connection's end, and closes it.
+// run reads until the end of the connection, and closes it.
 func (t *Trunk) run() {
 	err := t.conn.Await(t.step)
 	if err == nil {
 		err = t.broken
 	}
 	var fault *ConnError
-	if errors.As(err, &fault) { // what is said of it may still be sent
+	if errors.As(err, &fault) { // the flusher may still send the GOAWAY
 		cut := time.AfterFunc(time.Second, t.conn.Cut)
 		defer cut.Stop()
 	}
@@ -119,7 +121,7 @@ func (t *Trunk) run() {
 	for t.flushing {
 		t.quiet.Wait()
 	}
-	for t.core.Pending() > 0 { // what was gathered and never flushed: the descriptor is another connection's soon
+	for t.core.Pending() > 0 { // output that was never flushed: the descriptor may soon belong to another connection
 		t.core.dropOutput()
 	}
 	for _, x := range t.free {
@@ -134,7 +136,7 @@ func (t *Trunk) run() {
 	t.changed()
 }
 
-// lose ends every call. The lock is held.
+// lose ends every call. The caller holds the lock.
 func (t *Trunk) lose(err error) {
 	if t.lost == nil {
 		t.lost = &LostError{Err: err}
@@ -143,7 +145,8 @@ func (t *Trunk) lose(err error) {
 	}
 }
 
-// step reads what is there, within the connection's Await. It returns true at the end.
+// step reads the available bytes, within the connection's Await. It returns true at the
+// end of the connection.
 func (t *Trunk) step() bool {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
@@ -180,7 +183,7 @@ func (t *Trunk) take(now time.Time, p []byte) (err error) {
 	return t.core.Receive(now, p)
 }
 
-// unlock releases the lock, and tells of what happened under it.
+// unlock releases the lock, and then calls changed if there is news.
 func (t *Trunk) unlock() {
 	news := t.news
 	t.news = false
@@ -190,8 +193,9 @@ func (t *Trunk) unlock() {
 	}
 }
 
-// startFlusher is called with the lock held, by whoever may have put something
-// into the output, or ended the last call.
+// startFlusher starts the flusher if there is output, or if the connection can be closed.
+// Call it with the lock held, after every action that may add output or end the last
+// call.
 func (t *Trunk) startFlusher() {
 	if !t.flushing && (t.core.Pending() > 0 || t.mayHangUp()) {
 		t.flushing = true
@@ -201,7 +205,7 @@ func (t *Trunk) startFlusher() {
 
 func (t *Trunk) flusher() { flush(&t.mu, &t.core, t.rw, (*trunkOutgoing)(t)) }
 
-// trunkOutgoing is what a Trunk's flusher tells, with the lock held.
+// trunkOutgoing receives the calls of a Trunk's flusher, with the lock held.
 type trunkOutgoing Trunk
 
 func (t *trunkOutgoing) took() {
@@ -211,13 +215,13 @@ func (t *trunkOutgoing) took() {
 	}
 	if (*Trunk)(t).measure(); t.news {
 		t.news = false
-		go t.changed() // outside of the lock
+		go t.changed() // in its own goroutine, without the lock
 	}
 }
 
 func (t *trunkOutgoing) broke(err error) {
 	(*Trunk)(t).lose(err)
-	t.conn.Cut() // and the reader notices
+	t.conn.Cut() // so that the reader ends
 }
 
 func (t *trunkOutgoing) through() {
@@ -232,8 +236,9 @@ func (t *Trunk) mayHangUp() bool {
 	return t.leaving && !t.hungUp && t.lost == nil && t.core.Working() == 0
 }
 
-// hangUp ends the connection in an orderly way. The lock is held, but while it
-// writes; nothing is in the output, and the flusher that calls it keeps it so.
+// hangUp closes the connection in an orderly way. The flusher calls it with the lock
+// held, and hangUp releases the lock while it writes. The output is empty, and no other
+// flusher starts meanwhile.
 func (t *Trunk) hangUp() {
 	t.hungUp = true
 	t.lose(errHungUp)
@@ -248,7 +253,7 @@ func (t *Trunk) hangUp() {
 
 var errHungUp = errors.New("weir closed the connection, because no request used it")
 
-// Leave ends the connection once no call runs. Nothing new is taken.
+// Leave ends the connection when no call runs any more. The trunk accepts no new calls.
 func (t *Trunk) Leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -261,7 +266,7 @@ func (t *Trunk) Leave() {
 	t.startFlusher()
 }
 
-// Err is why the connection ended, a *LostError, or nil.
+// Err returns why the connection ended, as a *LostError, or nil.
 func (t *Trunk) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,14 +276,14 @@ func (t *Trunk) Err() error {
 	return t.lost
 }
 
-// Limit is how many calls may run at once now; 0 where no further one may
-// begin. It takes no lock.
+// Limit returns how many calls may run at once now; 0: no further call may begin. It
+// takes no lock.
 func (t *Trunk) Limit() int { return int(t.limit.Load()) }
 
-// Over says that no call can begin any more. It takes no lock.
+// Over reports whether no call can begin any more. It takes no lock.
 func (t *Trunk) Over() bool { return t.over.Load() }
 
-// measure works Limit and Over out anew. The lock is held.
+// measure updates Limit and Over. The caller holds the lock.
 func (t *Trunk) measure() {
 	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
 	over := t.lost != nil || t.leaving
@@ -291,13 +296,13 @@ func (t *Trunk) measure() {
 	t.news = t.news || wasLimit != limit || wasOver != over
 }
 
-// mostStreams bounds Limit.
+// mostStreams is the maximum of Limit.
 const mostStreams = 1 << 20
 
-// trunkEvents are the core's events, which come with the lock held.
+// trunkEvents handles the core's events. The core calls it with the lock held.
 type trunkEvents Trunk
 
-func (e *trunkEvents) Request(*Stream) *message.Request { return nil } // a server's
+func (e *trunkEvents) Request(*Stream) *message.Request { return nil } // for servers only
 
 func (e *trunkEvents) Response(s *Stream) *message.Response { return &callOf(s).res }
 

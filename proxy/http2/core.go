@@ -1,13 +1,12 @@
-// Package http2 is the HTTP/2 codec (RFC 9113) in both roles. Core is the
-// protocol of one connection without any I/O: bytes go in, frames come out, and
-// events tell a driver what happened. It decodes into and encodes from package
-// message, exactly as strictly as http1 does, and bounds what a peer can make it
-// work and remember.
+// Package http2 is the HTTP/2 codec (RFC 9113) in both roles. Core is the protocol of one
+// connection without any I/O: it takes bytes, makes frames, and reports events to a
+// driver. It decodes into package message and encodes from it, exactly as strictly as
+// http1 does. It limits the work and the memory that a peer can cause.
 //
-// What RFC 9113 calls malformed ends its stream with PROTOCOL_ERROR; a request
-// that is proper HTTP/2 but is not forwarded, because http1 would refuse it
-// (its path, its host, its size), is handed over with a *message.Refusal, to be
-// answered.
+// A message that RFC 9113 calls malformed ends its stream with PROTOCOL_ERROR. A request
+// may be correct HTTP/2 and still not be forwarded, because http1 would refuse it (its
+// path, its host, its size). The driver gets such a request with a *message.Refusal,
+// which is the answer.
 package http2
 
 import (
@@ -28,26 +27,28 @@ const (
 	Client             // the reverse
 )
 
-// Config is how a core behaves. Zero values mean the defaults.
+// Config has the settings of a core. Zero values mean the defaults.
 type Config struct {
 	Role   Role
 	Limits message.Limits
-	// Streams is how many streams the peer may have at once; 0: 128. A client's is always none.
+	// Streams is how many streams the peer may have at once; 0: 128. The peer of a client
+	// may have none.
 	Streams int
-	// StreamWindow and ConnectionWindow are what receiving windows may grow to, in bytes; 0: 1 MiB and 4 MiB.
+	// StreamWindow and ConnectionWindow limit how far receiving windows grow, in bytes;
+	// 0: 1 MiB and 4 MiB.
 	StreamWindow, ConnectionWindow int
-	// Growth bounds by how much the windows of all streams together may have
-	// grown, in bytes, and so what unread bodies may take beyond 64 KiB each; 0: 4 MiB.
+	// Growth limits by how much the windows of all streams together may grow, in bytes.
+	// So it limits the memory of unread bodies beyond 64 KiB for each stream; 0: 4 MiB.
 	Growth int
-	// Output is how many bytes may wait to be taken before bodies wait; 0: 256 KiB.
+	// Output is how many bytes of output may wait before bodies wait; 0: 256 KiB.
 	Output int
-	// Account is charged for the memory that the connection makes weir hold, for a server
-	// including its streams; nil: nothing is charged. The caller owns it and closes it
-	// after the connection.
+	// Account is charged for the memory that the connection makes weir hold. For a
+	// server, that includes its streams. nil: nothing is charged. The caller owns the
+	// account and closes it after the connection.
 	Account *memory.Account
-	// NoConnectProtocol withholds extended CONNECT (RFC 8441) from clients.
+	// NoConnectProtocol disables extended CONNECT (RFC 8441) for clients.
 	NoConnectProtocol bool
-	// Scheme is a client's :scheme; "": https.
+	// Scheme is the :scheme that a client sends; "": https.
 	Scheme string
 }
 
@@ -69,52 +70,54 @@ func (c Config) orDefault() Config {
 	return c
 }
 
-// Events tell the driver what happened. They come within calls of the core's
-// methods. A handler may call every method of the core but Receive and Abort.
+// Events receives the events of a core, within calls of the core's methods. A handler may
+// call every method of the core except Receive and Abort.
 type Events interface {
-	// Request returns the empty message that the head of a new stream is
-	// decoded into. Head or Reset follows. For servers.
+	// Request returns the empty message into which the core decodes the head of a new
+	// stream. Head or Reset follows. For servers.
 	Request(s *Stream) *message.Request
-	// Response is the same for the next response head of s. For clients. The
-	// message of the final head must stay until the stream's end, for its trailers.
+	// Response returns the message for the next response head of s. For clients. The
+	// message of the final head must stay until the end of the stream, for its trailers.
 	Response(s *Stream) *message.Response
-	// Head says that a head is complete. With refusal, a request is to be
-	// answered so and not forwarded; its body may follow.
+	// Head reports that a head is complete. If refusal is not nil, the driver must answer
+	// the request with it and not forward the request; the body may follow.
 	Head(s *Stream, refusal *message.Refusal)
-	// Data brings a piece of the body, valid until it returns. Consumed must
-	// be told once the bytes take up no memory any more.
+	// Data passes a piece of the body, valid until Data returns. The driver must call
+	// Consumed when the bytes take up no memory any more.
 	Data(s *Stream, p []byte)
-	// End says that the peer has sent everything; trailers are in the message.
+	// End reports that the peer has sent everything. Trailers are in the message.
 	End(s *Stream)
-	// Reset says that the stream is over before its time.
+	// Reset reports that the stream ended before its time.
 	Reset(s *Stream, e Ending)
-	// Writable says that Write, which fell short, can go on.
+	// Writable reports that Write, which could not send everything, can continue.
 	Writable(s *Stream)
-	// Settings says that the peer's settings were received and apply.
+	// Settings reports that the peer's settings were received and apply.
 	Settings()
-	// SettingsAcked says that the peer has taken note of ours.
+	// SettingsAcked reports that the peer has acknowledged our settings.
 	SettingsAcked()
-	// PingAcked answers Ping.
+	// PingAcked reports the answer to Ping.
 	PingAcked()
-	// GoAway says that the peer takes no more streams, and why. Streams that it
-	// did not take are reset after that.
+	// GoAway reports that the peer accepts no more streams, and why. Reset follows for
+	// each stream that the peer did not accept.
 	GoAway(code Code)
 }
 
 // Ending is how a stream ended before its time.
 type Ending struct {
 	Code Code
-	// ByPeer: the peer reset it, or went away; else we did, for its fault.
+	// ByPeer: the peer reset the stream or went away. Otherwise weir reset it, because of
+	// an error of the peer or for lack of memory.
 	ByPeer bool
-	// Unprocessed: the peer has not acted on the request, which may be repeated.
+	// Unprocessed: the peer has not processed the request, which may be repeated.
 	Unprocessed bool
 	// Reason is a word for metrics, such as "malformed".
 	Reason string
-	// Detail says in a sentence what was wrong.
+	// Detail is a sentence that describes the reason.
 	Detail string
 }
 
-// ConnError ends a connection. The GOAWAY that says so is in the output.
+// ConnError is the error that ends a connection. The GOAWAY that reports it is in the
+// output.
 type ConnError struct {
 	Code   Code
 	Reason string // a word for metrics, such as "rapid_reset"
@@ -135,10 +138,10 @@ type Core struct {
 	purse  purse
 
 	// Receiving.
-	prefaced int    // how much of the preface has come
-	greeted  bool   // the first frame, SETTINGS, has come
-	pending  []byte // the beginning of a frame whose end has not come
-	begun    uint64 // frames and heads that did not come at once
+	prefaced int    // bytes of the preface that have arrived
+	greeted  bool   // the first frame, SETTINGS, has arrived
+	pending  []byte // the beginning of an incomplete frame
+	begun    uint64 // counts the frames and heads that did not arrive in one piece
 	gather   gather
 	data     dataFrame
 
@@ -146,9 +149,9 @@ type Core struct {
 	table    table
 	free     []*Stream
 	recent   recent
-	working  int    // streams that the driver has
+	working  int    // streams that the driver has not released
 	lastPeer uint32 // the highest stream that the peer opened
-	nextOwn  uint32 // the stream that we open next
+	nextOwn  uint32 // the next stream that we open
 	excused  int64  // bytes of frames that an endpoint may still send on streams that a client reset
 
 	// Flow control of what is received.
@@ -167,12 +170,12 @@ type Core struct {
 	tail       tail
 	tableReset bool // the next head must say that we use no dynamic table
 
-	acks     int // SETTINGS of ours without an answer
+	acks     int // our SETTINGS that the peer has not acknowledged
 	leaving  leaving
 	goneLast uint32 // the last stream that our final GOAWAY named
 	peerGone bool
 	peerLast uint32
-	pinging  bool // a Ping of the driver's is out
+	pinging  bool // a Ping of the driver is not answered
 }
 
 // peerSettings are the settings that the peer has sent, or their defaults.
@@ -180,14 +183,14 @@ type peerSettings struct {
 	window    uint32
 	frameSize uint32
 	streams   uint32
-	headSize  uint32 // 0: none was said
+	headSize  uint32 // 0: the peer sent no limit
 	connect   bool
 }
 
-// Init makes c the core of a new connection and puts its greeting in the output.
+// Init makes c the core of a new connection, and puts its greeting into the output.
 func (c *Core) Init(config Config, events Events) {
 	*c = Core{config: config.orDefault(), events: events,
-		peer:       peerSettings{window: initialWindow, frameSize: leastFrameSize, streams: 100}, // until SETTINGS come: RFC 9113, section 6.5.2, advises no less
+		peer:       peerSettings{window: initialWindow, frameSize: leastFrameSize, streams: 100}, // until SETTINGS arrive (RFC 9113, section 6.5.2: 100 streams or more)
 		sendWindow: initialWindow, recvWindow: initialWindow, recvSize: initialWindow}
 	c.dec = hpack.NewDecoder(4096, c.field)
 	c.dec.SetMaxStringLength(2 * c.config.Limits.HeadBytes)
@@ -200,7 +203,8 @@ func (c *Core) Init(config Config, events Events) {
 	c.greet()
 }
 
-// greet writes our SETTINGS, and enlarges the connection's window for several streams at once.
+// greet writes our SETTINGS, and enlarges the connection's window for several streams
+// that begin together.
 func (c *Core) greet() {
 	c.withRoom(controlRoom)
 	at := len(c.out)
@@ -219,8 +223,8 @@ func (c *Core) greet() {
 	c.growConnection(min(int64(c.config.ConnectionWindow), firstConnectionWindow))
 }
 
-// Receive takes bytes from the peer, cut anywhere. An error is a *ConnError
-// and final: the output is to be sent, and the connection closed.
+// Receive takes bytes from the peer, in pieces of any size. An error is a *ConnError and
+// final: the caller must send the output and close the connection.
 func (c *Core) Receive(now time.Time, p []byte) error {
 	c.now = now
 	for len(p) > 0 && c.err == nil {
@@ -249,8 +253,8 @@ func (c *Core) preface(p []byte) []byte {
 	return p[n:]
 }
 
-// nextFrame takes a frame from p, or the beginning of one, which it keeps.
-// DATA need not be there as a whole.
+// nextFrame takes a frame from p, or keeps the beginning of an incomplete frame. It takes
+// DATA also in pieces. It returns the rest of p.
 func (c *Core) nextFrame(p []byte) []byte {
 	if len(c.pending) > 0 {
 		return c.completeFrame(p)
@@ -276,14 +280,14 @@ func (c *Core) nextFrame(p []byte) []byte {
 	return p[whole:]
 }
 
-// keep notes the beginning of a frame.
+// keep stores the beginning of a frame.
 func (c *Core) keep(p []byte) {
 	if c.addPending(p) && !c.gather.open {
 		c.begun++
 	}
 }
 
-// completeFrame is nextFrame where the beginning of the frame is in pending.
+// completeFrame is nextFrame for a frame whose beginning is in pending.
 func (c *Core) completeFrame(p []byte) []byte {
 	missing := frameHeaderSize - len(c.pending)
 	if missing > 0 {
@@ -315,8 +319,8 @@ func (c *Core) completeFrame(p []byte) []byte {
 	return p
 }
 
-// addPending appends to the beginning of a frame. It ends the connection if there is no
-// memory.
+// addPending appends p to the beginning of a frame. If there is no memory, it ends the
+// connection and returns false.
 func (c *Core) addPending(p []byte) bool {
 	if !c.charge(len(p)) {
 		return false
@@ -325,7 +329,7 @@ func (c *Core) addPending(p []byte) bool {
 	return true
 }
 
-// forgetPending empties pending, and gives its memory back if that is large.
+// forgetPending empties pending. It does not keep a large buffer.
 func (c *Core) forgetPending() {
 	c.config.Account.Release(len(c.pending))
 	if cap(c.pending) > 1<<10 {
@@ -334,7 +338,8 @@ func (c *Core) forgetPending() {
 	c.pending = c.pending[:0]
 }
 
-// expected reports whether a frame may come now, by its header alone.
+// expected checks by its header alone whether a frame is allowed now. If not, it ends the
+// connection and returns false.
 func (c *Core) expected(f frame) bool {
 	switch {
 	case f.length > leastFrameSize:
@@ -349,7 +354,7 @@ func (c *Core) expected(f frame) bool {
 	return false
 }
 
-// handle takes a whole frame of any type but DATA.
+// handle handles a complete frame of any type except DATA.
 func (c *Core) handle(f frame, p []byte) {
 	switch f.kind {
 	case frameHeaders:
@@ -387,7 +392,8 @@ func (c *Core) fail(code Code, reason, detail string) {
 	c.appendGoAway(c.lastPeer, code, reason)
 }
 
-// spend takes from a budget, or ends the connection.
+// spend takes one unit from a budget. If the budget is used up, spend ends the connection
+// and returns false.
 func (c *Core) spend(k budgetKind) bool {
 	if c.purse.spend(k, c.now) {
 		return true
@@ -396,8 +402,8 @@ func (c *Core) spend(k budgetKind) bool {
 	return false
 }
 
-// Started says which head or frame, DATA apart, the peer has begun and not
-// finished, by a number of its own; 0: none.
+// Started returns the number of the incomplete head or frame (except DATA) that the peer
+// has begun; 0: none. Each head or frame has a number of its own.
 func (c *Core) Started() uint64 {
 	if !c.gather.open && len(c.pending) == 0 {
 		return 0
@@ -405,14 +411,14 @@ func (c *Core) Started() uint64 {
 	return c.begun
 }
 
-// Greeted reports whether the peer's preface and its first SETTINGS have come.
+// Greeted reports whether the peer's preface and its first SETTINGS have arrived.
 func (c *Core) Greeted() bool { return c.greeted }
 
-// Err is what ended the connection, or nil.
+// Err returns the error that ended the connection, or nil.
 func (c *Core) Err() *ConnError { return c.err }
 
-// Abort ends every stream, since the connection is no more: each gets its
-// Reset event. Those that the peer has not acted on are marked.
+// Abort ends every stream, because the connection is lost. Each stream gets its Reset
+// event.
 func (c *Core) Abort(code Code, reason, detail string) {
 	if c.err == nil {
 		c.err = &ConnError{Code: code, Reason: reason, Detail: detail}

@@ -4,15 +4,15 @@ import "github.com/weirproxy/weir/proxy/message"
 
 // dataFrame is the DATA frame whose payload is being received.
 type dataFrame struct {
-	stream  *Stream // nil: nobody wants it
-	left    int     // of the payload with its padding
-	padding int     // of left, how much is padding; unknown while padded is set
+	stream  *Stream // nil: the data is discarded
+	left    int     // bytes of the payload that are still to come, with padding
+	padding int     // bytes of padding in left; unknown while padded is set
 	padded  bool    // the next byte is the length of the padding
 	end     bool    // the stream ends with it
 }
 
-// beginData judges a DATA frame by its header. All of it counts for flow
-// control, whoever it is for (RFC 9113, section 6.9).
+// beginData checks the header of a DATA frame. All bytes of the frame count for flow
+// control, whatever its stream (RFC 9113, section 6.9).
 func (c *Core) beginData(f frame) {
 	if f.id == 0 || c.idle(f.id) {
 		c.fail(ProtocolError, "bad_data", "a DATA frame came on stream 0")
@@ -41,7 +41,7 @@ func (c *Core) beginData(f frame) {
 	}
 }
 
-// dataFor returns the stream that a DATA frame is for, or nil where it is to be thrown away.
+// dataFor returns the stream of a DATA frame, or nil if the data is discarded.
 func (c *Core) dataFor(f frame) *Stream {
 	s := c.table.find(f.id)
 	switch {
@@ -69,10 +69,11 @@ func (c *Core) dataFor(f frame) *Stream {
 	return s
 }
 
-// ignored reports whether a stream of the peer's came after we said that we take no more.
+// ignored reports whether the peer opened the stream after weir had said that it accepts
+// no more.
 func (c *Core) ignored(id uint32) bool { return c.leaving == left && !c.own(id) && id > c.goneLast }
 
-// receiveData takes what is there of a DATA frame's payload.
+// receiveData takes the available part of a DATA frame's payload.
 func (c *Core) receiveData(p []byte) []byte {
 	d := &c.data
 	if d.padded {
@@ -101,7 +102,8 @@ func (c *Core) receiveData(p []byte) []byte {
 	return p
 }
 
-// useless gives the bytes of padding back to the stream, and bounds frames of nothing else.
+// useless gives the bytes of padding back to the stream, and limits frames that contain
+// only padding.
 func (c *Core) useless(d *dataFrame) {
 	if d.left == d.padding && !d.end && !c.spend(forEmpty) {
 		return
@@ -111,7 +113,7 @@ func (c *Core) useless(d *dataFrame) {
 	}
 }
 
-// deliver hands a piece of a body over.
+// deliver passes a piece of a body to the driver.
 func (c *Core) deliver(s *Stream, p []byte) {
 	if s == nil {
 		return
@@ -129,7 +131,7 @@ func (c *Core) deliver(s *Stream, p []byte) {
 	c.events.Data(s, p)
 }
 
-// endData is called behind the last byte of a DATA frame.
+// endData is called after the last byte of a DATA frame.
 func (c *Core) endData() {
 	s, end := c.data.stream, c.data.end
 	c.data = dataFrame{}
@@ -138,7 +140,7 @@ func (c *Core) endData() {
 	}
 }
 
-// endReceived notes that the peer has sent everything on s.
+// endReceived records that the peer has sent everything on s.
 func (c *Core) endReceived(s *Stream) {
 	if s.left > 0 {
 		c.provoked(s, ProtocolError, "malformed", "the body is shorter than its Content-Length")
@@ -149,12 +151,12 @@ func (c *Core) endReceived(s *Stream) {
 	c.events.End(s)
 }
 
-// firstConnectionWindow is what the connection's window is enlarged to at
-// once, for several streams that begin together.
+// firstConnectionWindow is the size of the connection's window from the greeting on, for
+// several streams that begin together.
 const firstConnectionWindow = 256 << 10
 
-// giveBack returns bytes to the connection's window. That does not wait for
-// their reader: a slow one holds up its own stream only.
+// giveBack returns bytes to the connection's window. It does not wait until they are
+// read, so that a slow reader delays only its own stream.
 func (c *Core) giveBack(n int64) {
 	if c.unreturned += n; c.unreturned >= c.recvSize/2 {
 		c.appendWindow(0, c.unreturned)
@@ -173,12 +175,12 @@ func (c *Core) growConnection(size int64) {
 	}
 }
 
-// Consumed says that n bytes that Data brought take up no memory any more. The
-// peer may send as many again, and more where the path is long and the reader kept up.
+// Consumed records that n bytes of Data take up no memory any more. The peer may send as
+// many again, and more if the path is long and the reader kept up.
 func (c *Core) Consumed(s *Stream, n int) {
 	s.held -= int64(n)
 	s.unreturned += int64(n)
-	over := s.closed || s.recvEnd || c.data.end && c.data.stream == s // nothing more is to come
+	over := s.closed || s.recvEnd || c.data.end && c.data.stream == s // nothing more will arrive
 	if over || s.unreturned < s.recvSize/2 {
 		return
 	}
@@ -193,16 +195,16 @@ func (c *Core) Consumed(s *Stream, n int) {
 	c.appendWindow(s.id, more)
 }
 
-// path finds out how much the peer sends within the time of a round trip: that
-// much a window must hold, or the sender waits for us. A PING measures the
-// time, so that no clock is needed.
+// path measures how many bytes the peer sends within a round trip. A window must hold
+// that many, or the sender waits for weir. The answer to a PING marks the end of a round
+// trip, so no clock is needed.
 type path struct {
 	size    int64 // what a stream's window should be
 	probing bool
-	bytes   int64 // received since the PING, or since the last one's answer
+	bytes   int64 // received since the PING, or since the last answer
 }
 
-// probe counts what is received, and measures once in a while.
+// probe counts received bytes, and starts a measurement from time to time.
 func (c *Core) probe(n int) {
 	p := &c.path
 	p.bytes += int64(n)
@@ -216,7 +218,7 @@ func (c *Core) probe(n int) {
 func (c *Core) measured() {
 	p := &c.path
 	p.probing = false
-	if p.bytes*3 >= p.size { // windows are given back by halves
+	if p.bytes*3 >= p.size { // windows are given back in halves
 		p.size = min(2*p.size, int64(c.config.StreamWindow))
 		c.growConnection(min(4*p.size, int64(c.config.ConnectionWindow)))
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// deaf is a client that asks without end and reads nothing, until hangUp.
+// deaf is a client that sends requests without end and reads nothing, until hangUp.
 type deaf struct {
 	in     bytes.Buffer
 	next   uint32
@@ -21,7 +21,7 @@ type deaf struct {
 }
 
 func (d *deaf) Read(p []byte) (int, error) {
-	for d.busy() { // more than run at once are refused
+	for d.busy() { // weir refuses requests beyond the limit of streams
 		time.Sleep(10 * time.Microsecond)
 	}
 	for d.in.Len() < len(p) && d.left > 0 {
@@ -41,9 +41,9 @@ func (d *deaf) Write([]byte) (int, error) {
 	return 0, errors.New("nobody reads")
 }
 
-// Answers that nobody reads take no more memory than bodies: the heads of
-// responses wait for no window, and streams that are answered are no more in
-// the way of others.
+// Responses that the client does not read take no more memory than bodies do. The heads
+// of responses do not wait for a window, and streams that are answered do not block
+// others.
 func TestNobodyReadsTheHeads(t *testing.T) {
 	const head, streams = 4 << 10, 100
 	d := &deaf{next: 1, left: 5000, hangUp: make(chan struct{})}
@@ -85,7 +85,7 @@ func TestNobodyReadsTheHeads(t *testing.T) {
 	}
 }
 
-// gone is a client whose connection was lost while it was sending.
+// gone is a client whose connection is lost while it sends.
 type gone struct {
 	io.Reader
 	failed chan struct{}
@@ -98,7 +98,7 @@ func (g *gone) Write([]byte) (int, error) {
 	return 0, errGone
 }
 
-// A connection that is lost is no fault of its client's.
+// A lost connection does not count as an error of the client.
 func TestConnectionLost(t *testing.T) {
 	first, rest := greeted().Bytes(), newPeer().get(1).Bytes()
 	g := &gone{failed: make(chan struct{})}

@@ -17,9 +17,9 @@ var (
 	errBadUpgrade    = &message.Refusal{Status: 501, Reason: "upgrade", Detail: "weir does not forward an extended CONNECT with this :protocol"}
 )
 
-// request makes the collected fields a request. end: no body follows.
-// malformed is why it is none by RFC 9113; a refusal comes with as much of the
-// request as was understood.
+// request makes a request from the collected fields. With end, no body follows. malformed
+// is the reason why RFC 9113 forbids the request. With a refusal, req has the part of the
+// request that weir understood.
 func (d *head) request(req *message.Request, end, extended bool) (refusal *message.Refusal, malformed string) {
 	if d.joinCookie(); d.malformed != "" {
 		return nil, d.malformed
@@ -41,7 +41,8 @@ func (d *head) request(req *message.Request, end, extended bool) (refusal *messa
 	return nil, ""
 }
 
-// pseudoMissing looks for what every request must have (RFC 9113, section 8.3.1).
+// pseudoMissing checks the pseudo-fields that every request must have (RFC 9113, section
+// 8.3.1). It returns the error, or "".
 func (d *head) pseudoMissing(req *message.Request, extended, end bool) string {
 	connect := string(req.Bytes(d.method)) == "CONNECT"
 	switch {
@@ -50,7 +51,7 @@ func (d *head) pseudoMissing(req *message.Request, extended, end bool) string {
 	case d.seen&pseudoProtocol != 0 && (!extended || !connect || end):
 		return ":protocol came without an extended CONNECT"
 	case connect && d.seen&pseudoProtocol == 0:
-		return "" // refused anyway
+		return "" // weir refuses CONNECT anyway
 	case d.seen&pseudoScheme == 0:
 		return ":scheme is missing"
 	case d.path.Len() == 0:
@@ -66,7 +67,7 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 	tunnel := d.seen&pseudoProtocol != 0
 	method := d.method
 	if tunnel {
-		method = req.StoreString("GET") // what asks for an upgrade in HTTP/1.1
+		method = req.StoreString("GET") // the method of an upgrade in HTTP/1.1
 	}
 	if err := req.SetMethod(method); err != nil {
 		return err
@@ -100,7 +101,8 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 	return settleExpects(req)
 }
 
-// settleExpects is what is left to do once the length is known.
+// settleExpects does the rest, when the length is known: it settles Expect and drops
+// hop-by-hop fields.
 func settleExpects(req *message.Request) error {
 	for i := range req.Fields {
 		if req.Fields[i].ID == message.Expect {
@@ -113,8 +115,8 @@ func settleExpects(req *message.Request) error {
 	return nil
 }
 
-// settleHost takes the :authority or the Host. Who sends both means the same
-// by them (RFC 9113, section 8.3.1).
+// settleHost takes the host from :authority or from Host. If a request has both, they
+// must be equal (RFC 9113, section 8.3.1).
 func (d *head) settleHost(req *message.Request) error {
 	if d.seen&pseudoAuthority != 0 {
 		own := -1
@@ -122,7 +124,7 @@ func (d *head) settleHost(req *message.Request) error {
 			switch {
 			case req.Fields[i].ID != message.Host:
 			case own < 0:
-				own = i // the one that pseudo added
+				own = i // the field that pseudo added
 			case !bytes.EqualFold(req.Value(own), req.Value(i)):
 				return message.ErrTwoHosts
 			default:
@@ -140,9 +142,9 @@ func (d *head) settleHost(req *message.Request) error {
 	return req.SettleHost(true)
 }
 
-// setUpgrade makes an extended CONNECT the upgrade of HTTP/1.1 that means the
-// same. A WebSocket needs a key there (RFC 6455, section 4.1), which proves
-// nothing but that the other side has understood.
+// setUpgrade turns an extended CONNECT into the equivalent upgrade of HTTP/1.1. A
+// WebSocket needs a key there (RFC 6455, section 4.1). The key only proves that the other
+// side has understood the request.
 func setUpgrade(req *message.Request, protocol message.Span) error {
 	p := req.Bytes(protocol)
 	if !message.ValidProtocol(p) || message.EqualFold(p, "h2c") {
@@ -163,15 +165,15 @@ const (
 	webSocketAccept = "sec-websocket-accept"
 )
 
-// acceptKey is what answers a WebSocket's key (RFC 6455, section 4.2.2).
+// acceptKey returns the answer to a WebSocket's key (RFC 6455, section 4.2.2).
 func acceptKey(key []byte) string {
 	sum := sha1.Sum(append(append(make([]byte, 0, 64), key...), "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"...))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// response makes the collected fields the next response on s. It returns why
-// it is none, or "". The acceptance of an extended CONNECT becomes the 101
-// that means the same in HTTP/1.1.
+// response makes the next response on s from the collected fields. It returns why they
+// are no response, or "". The acceptance of an extended CONNECT becomes the equivalent
+// 101 of HTTP/1.1.
 func (d *head) response(res *message.Response, s *Stream, end bool) (malformed string) {
 	if d.malformed != "" {
 		return d.malformed

@@ -6,9 +6,9 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Heads are encoded without a dynamic table: what would be gained in bytes is
-// lost in work and in memory of idle connections. Fields of which others might
-// learn by how well they compress are marked as never to be indexed.
+// Heads are encoded without a dynamic table. A table would save bytes, but it would cost
+// more work, and memory of idle connections. Fields whose secret values an attacker could
+// guess from the compressed size are marked as never indexed.
 
 const (
 	neverIndexed = 0x10
@@ -16,7 +16,8 @@ const (
 	noTable      = 0x20 // the dynamic table's size becomes 0
 )
 
-// appendInt appends an integer behind the first bits of a byte (RFC 7541, section 5.1).
+// appendInt appends an integer (RFC 7541, section 5.1). It begins in the lowest bits of
+// the byte first.
 func appendInt(b []byte, first byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {
@@ -29,7 +30,7 @@ func appendInt(b []byte, first byte, bits uint, n int) []byte {
 	return append(b, byte(n))
 }
 
-// appendString appends a string as it is.
+// appendString appends a string without Huffman coding.
 func appendString(b, s []byte) []byte { return append(appendInt(b, 0, 7, len(s)), s...) }
 
 // appendIndexedName appends a field whose name is in the static table.
@@ -74,7 +75,8 @@ func appendPath(b, path []byte) []byte {
 	return appendIndexedName(b, indexPath, path)
 }
 
-// wholeStatus are the places of whole statuses in the static table.
+// wholeStatus has the place of each :status that the static table contains with its
+// value.
 var wholeStatus = map[int]byte{200: 8, 204: 9, 206: 10, 304: 11, 400: 12, 404: 13, 500: 14}
 
 func appendStatus(b []byte, status int) []byte {
@@ -84,9 +86,9 @@ func appendStatus(b []byte, status int) []byte {
 	return append(b, indexStatus, 3, byte('0'+status/100), byte('0'+status/10%10), byte('0'+status%10))
 }
 
-// appendFields appends the fields that are not dropped, in lower case. Those
-// that only mean something to a connection of HTTP/1.1 are left out, and the
-// Host, which is the :authority; so is the one named except, if any.
+// appendFields appends the fields that are not dropped, in lower case. It leaves out
+// fields that only apply to a connection of HTTP/1.1, the Host, which becomes :authority,
+// and the field named except, if any.
 func appendFields(b []byte, h *message.Head, except string) []byte {
 	for i := range h.Fields {
 		f := &h.Fields[i]
@@ -98,7 +100,7 @@ func appendFields(b []byte, h *message.Head, except string) []byte {
 	return b
 }
 
-// connectionOnly are the fields that HTTP/2 has none of.
+// connectionOnly has the fields that do not exist in HTTP/2.
 var connectionOnly = [256]bool{message.Host: true, message.Connection: true, message.TransferEncoding: true, message.KeepAlive: true,
 	message.ProxyConnection: true, message.Upgrade: true, message.TE: true, message.HTTP2Settings: true}
 
@@ -225,7 +227,8 @@ func staticIndex(name string) int {
 	return 0
 }
 
-// appendRequest appends the block of a request's head. protocol is that of an extended CONNECT.
+// appendRequest appends the block of a request's head. A request with an Upgrade becomes
+// an extended CONNECT.
 func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
 	except := ""
 	if req.Upgrade.Len() > 0 {
@@ -236,7 +239,7 @@ func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
 		b = appendMethod(b, req.Bytes(req.Method))
 	}
 	b = appendScheme(b, c.config.Scheme)
-	host := req.Get(message.Host) // it may have been set anew
+	host := req.Get(message.Host) // weir may have changed it
 	if host == nil {
 		host = req.Bytes(req.Host)
 	}
@@ -249,8 +252,8 @@ func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
 	return b
 }
 
-// listSize is the size of a request's head as SETTINGS_MAX_HEADER_LIST_SIZE
-// means it (RFC 9113, section 6.5.2), no less.
+// listSize returns the size of a request's head as SETTINGS_MAX_HEADER_LIST_SIZE counts
+// it (RFC 9113, section 6.5.2), or more, never less.
 func listSize(req *message.Request) int64 {
 	const each = 32
 	n := int64(4*each+len(":method:scheme:path:authorityhttps")) + int64(req.Method.Len()+req.Target.Len()+req.Host.Len())
@@ -262,8 +265,7 @@ func listSize(req *message.Request) int64 {
 	return n
 }
 
-// appendResponse appends the block of a response's head. On a tunnel's stream,
-// 101 is said as 200.
+// appendResponse appends the block of a response's head. The 101 of a tunnel becomes 200.
 func appendResponse(b []byte, res *message.Response) []byte {
 	if res.Status != http.StatusSwitchingProtocols {
 		return appendFields(appendStatus(b, res.Status), &res.Head, "")

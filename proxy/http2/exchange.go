@@ -11,47 +11,49 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Exchange is one request of a Connection and its response, with the methods
-// of http1.Server. One goroutine may read the body while another writes the
-// response; all else is for one goroutine at a time.
+// Exchange is one request of a Connection and its response, with the methods of
+// http1.Server. One goroutine may read the body while another writes the response. All
+// other methods are for one goroutine at a time.
 type Exchange struct {
 	conn   *Connection
 	stream *Stream
 	run    func() // x.serve, bound once
 
 	// Guarded by the connection's lock.
-	req         message.Request // until ReadHead; then what trailers are decoded into
+	req         message.Request // the request until ReadHead; after that, trailers are decoded into it
 	refusal     *message.Refusal
 	body        body
 	started     bool // it has a worker
-	ended       bool // the body has arrived to its end
+	ended       bool // the whole body has arrived
 	over        bool // the stream was reset, or the connection lost
 	ending      Ending
 	writable    bool
 	interrupted bool
 	atRest      bool        // it counts among the connection's tunnels at rest
-	link        conn.Linked // is cut where the exchange is over
+	link        conn.Linked // cut when the exchange is over; nil: none
 	waiter
 
 	expects  bool // the request waits for 100 Continue
-	unwanted bool // what still comes of the body is thrown away: see AwaitEnd
+	unwanted bool // weir discards the rest of the body: see AwaitEnd
 
-	bare   bool  // no body came, or will: known since ReadHead
+	bare   bool  // the request has no body; known from ReadHead on
 	read   bool  // the body was read to its end
-	left   int64 // of the response's body; message.Unknown
-	trails bool  // trailers may follow, so that its last byte is not the end
+	left   int64 // bytes of the response's body that are still to be sent, or message.Unknown
+	trails bool  // trailers may follow the body, so its last byte does not end the stream
 	stuck  error // the error of waiting for room for the response's head
 
 	readBy   time.Time
-	patience time.Duration // of writes; 0: no end
+	patience time.Duration // limits the waits of writes; 0: no limit
 }
 
-// OverError is the end of an exchange by its client.
+// OverError is the error of an exchange that ended before its time: by the peer, by Cut,
+// or with the connection.
 type OverError struct{ Ending }
 
 func (e *OverError) Error() string { return "http2: " + e.Detail }
 
-// Unwrap makes an end that is the client's own doing, or Cut's, an ordinary one.
+// Unwrap returns an error that callers treat as an ordinary end: conn.ErrCut after Cut,
+// io.ErrUnexpectedEOF if the peer ended the exchange.
 func (e *OverError) Unwrap() error {
 	switch {
 	case e.Reason == "cut":
@@ -62,7 +64,7 @@ func (e *OverError) Unwrap() error {
 	return nil
 }
 
-// Ended is why the exchange was over before its time; nil: it was not.
+// Ended returns why the exchange was over before its time; nil: it was not.
 func (x *Exchange) Ended() error {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -89,7 +91,7 @@ func newExchange(c *Connection, s *Stream) *Exchange {
 	return x
 }
 
-// release gives x and its stream back. The lock is held.
+// release gives back x and its stream. The caller holds the lock.
 func (x *Exchange) release() {
 	c := x.conn
 	if held := x.body.size; held > 0 {
@@ -100,7 +102,7 @@ func (x *Exchange) release() {
 	x.rests(false)
 	c.core.Release(x.stream)
 	if x.timed && !x.timer.Stop() {
-		return // the timer may be about to look at x: leave it to the collector
+		return // the timer may still use x: leave x to the garbage collector
 	}
 	req, chunks, timer := x.req, x.body.chunks, x.timer
 	req.Reset()
@@ -109,8 +111,8 @@ func (x *Exchange) release() {
 	exchanges.Put(x)
 }
 
-// Close ends the exchange, and the stream if it has not ended: what is left of
-// the request is not wanted. A response that was not sent to its end is broken off.
+// Close ends the exchange. If the stream has not ended, Close resets it, because weir
+// does not want the rest of the request. An incomplete response is broken off.
 func (x *Exchange) Close() {
 	c := x.conn
 	c.mu.Lock()
@@ -124,11 +126,12 @@ func (x *Exchange) Close() {
 	}
 }
 
-// AwaitEnd waits for the end of a request that was answered before it ended, for d at
-// most. It waits only where all that is missing of the declared body (Content-Length)
-// fits into the stream's window, so that the client can send it without further ado, and
-// throws that away. Some clients (httpx) take a stream that Close resets while they still
-// send for a failure, though the response is complete. Close follows.
+// AwaitEnd waits at most d for the end of a request that weir has answered before the
+// request ended. It discards the rest of the body. It waits only if the rest of the
+// declared body (Content-Length) fits into the stream's window, so that the client can
+// send it without a WINDOW_UPDATE. Reason: some clients (httpx) report a failure if Close
+// resets the stream while they still send, although the response is complete. Call Close
+// after AwaitEnd.
 func (x *Exchange) AwaitEnd(d time.Duration) {
 	if x.bare || x.read {
 		return
@@ -151,15 +154,16 @@ func (x *Exchange) AwaitEnd(d time.Duration) {
 	}
 }
 
-// ReadHead hands the request over, in exchange for the memory of req. A
-// *message.Refusal tells what to answer; req holds what was understood then.
+// ReadHead moves the request into req, and takes the memory of req in exchange. An error
+// is a *message.Refusal with the answer for the client; req then has the part that weir
+// understood.
 func (x *Exchange) ReadHead(req *message.Request) error {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	*req, x.req = x.req, *req
 	x.req.Reset()
 	x.expects = req.ExpectContinue
-	req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers // they may have come already, for ReadBody
+	req.Trailers, x.req.Trailers = x.req.Trailers, req.Trailers // they may have arrived already; ReadBody returns them
 	if x.ended && x.body.size == 0 && len(x.req.Trailers.Fields) == 0 {
 		x.bare, x.read = true, true
 	}
@@ -169,15 +173,15 @@ func (x *Exchange) ReadHead(req *message.Request) error {
 	return nil
 }
 
-// HeadStarted reports whether bytes of the body are there, unread.
+// HeadStarted reports whether the body has bytes that were not read yet.
 func (x *Exchange) HeadStarted() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return x.body.size > x.body.given
 }
 
-// BufferedBody returns the whole body, or what ReadBody left of it, if it is
-// there already and not too large. It may be taken again until SkipBody.
+// BufferedBody returns the whole body, or the part that ReadBody left, if all of it has
+// arrived and fits into one buffer. Until SkipBody, it returns the same bytes again.
 func (x *Exchange) BufferedBody() ([]byte, bool) {
 	if x.bare {
 		return nil, true
@@ -188,12 +192,12 @@ func (x *Exchange) BufferedBody() ([]byte, bool) {
 		return nil, true
 	}
 	if !x.ended || len(x.req.Trailers.Fields) > 0 {
-		return nil, false // ReadBody hands trailers over
+		return nil, false // only ReadBody returns trailers
 	}
 	return x.body.whole()
 }
 
-// SkipBody consumes what BufferedBody returned.
+// SkipBody consumes the bytes that BufferedBody returned.
 func (x *Exchange) SkipBody() {
 	x.conn.mu.Lock()
 	x.conn.core.Consumed(x.stream, x.body.size)
@@ -202,8 +206,8 @@ func (x *Exchange) SkipBody() {
 	x.conn.mu.Unlock()
 }
 
-// ReadBody returns the next piece of the body, valid until the next call, or
-// io.EOF at its end; the trailers are then in req. Other errors: *OverError,
+// ReadBody returns the next piece of the body, valid until the next call, or io.EOF at
+// the end. With io.EOF, the trailers are in req. Other errors: *OverError,
 // conn.ErrInterrupted, os.ErrDeadlineExceeded.
 func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
 	c := x.conn
@@ -229,7 +233,7 @@ func (x *Exchange) ReadBody(req *message.Request) ([]byte, error) {
 		case x.interrupted:
 			return nil, conn.ErrInterrupted
 		}
-		c.startFlusher() // nothing is held back while it waits
+		c.startFlusher() // send all output before the wait
 		if err := x.wait(x.readBy); err != nil {
 			return nil, err
 		}
@@ -246,22 +250,24 @@ func (x *Exchange) BodyEnded() bool {
 	return x.read || x.ended && x.body.size == x.body.given && len(x.req.Trailers.Fields) == 0
 }
 
-// MustClose is false: no exchange of HTTP/2 needs the connection's end.
+// MustClose returns false: an exchange of HTTP/2 never needs the end of the connection.
 func (x *Exchange) MustClose() bool { return false }
 
-// Gone reports whether the client has left and does not wait for the response.
+// Gone reports whether the exchange is over: the client does not wait for the response
+// any more.
 func (x *Exchange) Gone() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return x.over
 }
 
-// awaitRoom waits until there is room for a head or trailers. Without it, a client that
-// reads nothing could make weir hold one for each of its streams. The caller holds the lock.
+// awaitRoom waits until the output has room for a head or trailers. Otherwise a client
+// that reads nothing could make weir hold a head for each of its streams. The caller
+// holds the lock.
 func (x *Exchange) awaitRoom() error {
 	c := x.conn
 	for c.core.Crowded() && !x.over && c.failed == nil {
-		var until time.Time // starts again when the client has read something
+		var until time.Time // the time limit begins again when the client has read something
 		x.writable = false
 		c.heads = append(c.heads, x)
 		err := x.waitWritable(&until)
@@ -273,16 +279,16 @@ func (x *Exchange) awaitRoom() error {
 	return nil
 }
 
-// Lighten gives back what the exchange took of the memory account in addition to its body.
-// It is for an exchange that became a tunnel, which may last long.
+// Lighten gives back the part of the memory account that the exchange took in addition to
+// its body. Call it when the exchange became a tunnel, because a tunnel may last long.
 func (x *Exchange) Lighten() {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	x.stream.lighten()
 }
 
-// WriteHead prepares a response's head for Flush, when there is room for it. HTTP/2 ignores
-// last.
+// WriteHead puts a response's head into the output, for Flush. It waits until there is
+// room. HTTP/2 ignores last.
 func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last bool) {
 	c := x.conn
 	c.mu.Lock()
@@ -300,19 +306,20 @@ func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last b
 	if x.stuck = x.awaitRoom(); x.stuck != nil {
 		return // the next call reports it
 	}
-	c.core.Respond(x.stream, res, none && !tunnel) // a stream that is over, the next call notices
+	c.core.Respond(x.stream, res, none && !tunnel) // if the stream is over, the next call reports it
 }
 
-// A wait for room begins anew once the client has taken this much. Less does for
-// one whose connection is what is slow, as it may be shared by many streams, than
-// for one whose stream's window is: how much it opens that is for it to choose.
+// The time limit of a wait for room begins again when the client has taken this many
+// bytes. takenShared applies if the connection is slow, because many streams may share
+// it. takenOwn applies if the stream's own window is the limit, because the client
+// chooses how far to open it.
 const (
 	takenShared = 1 << 10
 	takenOwn    = conn.BufferSize
 )
 
-// WriteBody gathers a piece of the response's body. Where there is no room for
-// it, it waits until there is. Errors: *OverError, os.ErrDeadlineExceeded.
+// WriteBody puts a piece of the response's body into the output. It waits until there is
+// room for the whole piece. Errors: *OverError, os.ErrDeadlineExceeded.
 func (x *Exchange) WriteBody(p []byte) error {
 	c := x.conn
 	c.mu.Lock()
@@ -326,7 +333,7 @@ func (x *Exchange) WriteBody(p []byte) error {
 			return x.stuck
 		}
 		x.writable = false
-		last := !x.trails && x.left != message.Unknown && int64(len(p)) >= x.left // its length is known: the end goes along
+		last := !x.trails && x.left != message.Unknown && int64(len(p)) >= x.left // the length is known: END_STREAM goes along
 		n, err := c.core.Write(x.stream, p, last)
 		if err != nil {
 			return err
@@ -347,7 +354,9 @@ func (x *Exchange) WriteBody(p []byte) error {
 	return nil
 }
 
-// waitWritable waits until Write can go on, or until, which it sets if it is not. The lock is held.
+// waitWritable waits until Write can continue, but no longer than until. If until is
+// zero, waitWritable sets it from the write timeout, if there is one. The caller holds
+// the lock.
 func (x *Exchange) waitWritable(until *time.Time) error {
 	x.conn.startFlusher()
 	for !x.writable && !x.over {
@@ -361,12 +370,12 @@ func (x *Exchange) waitWritable(until *time.Time) error {
 	return nil
 }
 
-// WriteEnd gathers the end of the response, with its trailers.
+// WriteEnd puts the end of the response into the output, with its trailers.
 func (x *Exchange) WriteEnd(res *message.Response) {
 	c := x.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !x.stream.Sent() && x.left <= 0 { // a body that is too short, Close breaks off
+	if !x.stream.Sent() && x.left <= 0 { // if the body is too short, Close breaks the response off
 		if hasTrailers(&res.Trailers) && x.awaitRoom() != nil {
 			return // Close aborts the response
 		}
@@ -374,7 +383,8 @@ func (x *Exchange) WriteEnd(res *message.Response) {
 	}
 }
 
-// Flush sends what was gathered, and says whether it can still arrive. It waits for nobody.
+// Flush sends the output. It returns an error if the response cannot arrive any more. It
+// does not wait.
 func (x *Exchange) Flush() error {
 	c := x.conn
 	c.mu.Lock()
@@ -389,9 +399,10 @@ func (x *Exchange) Flush() error {
 	return c.failed
 }
 
-// Accepts reports whether the client can take a response. One to an extended
-// CONNECT opens a tunnel by any 2xx, so that nothing but a 101 may look like it;
-// and that it cannot verify itself, as it has no key (RFC 8441, section 5.1).
+// Accepts reports whether weir may send this response to the client. For an extended
+// CONNECT, the client takes any 2xx as the start of a tunnel. So only a 101 may become a
+// 2xx. weir also checks the accept key of a WebSocket, because the client has no key and
+// cannot check it (RFC 8441, section 5.1).
 func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 	if req.Upgrade.Len() == 0 {
 		return true
@@ -403,8 +414,8 @@ func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
 }
 
-// RequireHTTP1 ends the stream so that the client repeats the request over HTTP/1.1 (RFC
-// 9113, section 7), and returns true. The response must not have begun.
+// RequireHTTP1 resets the stream so that the client repeats the request over HTTP/1.1
+// (RFC 9113, section 7), and returns true. The response must not have begun.
 func (x *Exchange) RequireHTTP1() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -413,21 +424,21 @@ func (x *Exchange) RequireHTTP1() bool {
 	return true
 }
 
-// Share is called before a second goroutine reads or writes, which is fine at any time.
+// Share does nothing: a second goroutine may read or write at any time.
 func (x *Exchange) Share() {}
 
-// Version is that of HTTP.
+// Version returns the HTTP version.
 func (x *Exchange) Version() string { return "2" }
 
-// Transferred is how many bytes of frames came and went for the exchange.
+// Transferred returns how many bytes of frames the exchange has received and sent.
 func (x *Exchange) Transferred() (in, out int64) {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	return x.stream.received, x.stream.written
 }
 
-// Link makes the end of the exchange by its client, or with its connection, cut
-// other as well; nil undoes it. It is cut with the connection's lock held.
+// Link makes the early end of the exchange cut other as well; nil removes the link.
+// other.Cut runs with the connection's lock held.
 func (x *Exchange) Link(other conn.Linked) {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -436,14 +447,15 @@ func (x *Exchange) Link(other conn.Linked) {
 	}
 }
 
-// Cut breaks the exchange off, as if its client had. Anyone may call it until Close.
+// Cut breaks off the exchange, as if the client had. Any goroutine may call it until
+// Close.
 func (x *Exchange) Cut() {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	x.cut()
 }
 
-// cut is Cut with the lock held.
+// cut is Cut for callers that hold the lock.
 func (x *Exchange) cut() {
 	if !x.over {
 		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "weir aborted the request"})
@@ -453,7 +465,7 @@ func (x *Exchange) cut() {
 // WasCut reports whether the exchange is over, by Cut or otherwise.
 func (x *Exchange) WasCut() bool { return x.Gone() }
 
-// end notes that the exchange is over. The lock is held.
+// end records that the exchange is over. The caller holds the lock.
 func (x *Exchange) end(why Ending) {
 	x.over, x.ending = true, why
 	if x.link != nil {
@@ -462,7 +474,8 @@ func (x *Exchange) end(why Ending) {
 	x.wake()
 }
 
-// wake tells who reads, or rests, that there is something. The lock is held.
+// wake wakes the goroutines that wait, and the waiter of a tunnel at rest. The caller
+// holds the lock.
 func (x *Exchange) wake() {
 	x.changed.Broadcast()
 	if x.rouse() {
@@ -471,7 +484,7 @@ func (x *Exchange) wake() {
 	}
 }
 
-// rests counts a tunnel as one at rest, or no more. The lock is held.
+// rests records whether the tunnel is at rest, and counts it. The caller holds the lock.
 func (x *Exchange) rests(yes bool) {
 	switch {
 	case yes == x.atRest:
@@ -483,13 +496,13 @@ func (x *Exchange) rests(yes bool) {
 	x.atRest = yes
 }
 
-// Receive returns the next piece of a tunnel, valid until the next call, or
-// io.EOF. conn.ErrQuiet: nothing came for conn.Linger.
+// Receive returns the next piece of a tunnel, valid until the next call, or io.EOF.
+// conn.ErrQuiet: no bytes arrived for conn.Linger.
 func (x *Exchange) Receive() ([]byte, error) {
 	var req message.Request // a tunnel has no trailers
 	x.readBy = time.Now().Add(conn.Linger)
 	p, err := x.ReadBody(&req)
-	if err == io.EOF { // nobody reads any more, while the other direction may go on
+	if err == io.EOF { // the client has ended its direction; the other direction may continue
 		x.conn.mu.Lock()
 		x.rests(true)
 		x.conn.look()
@@ -498,8 +511,8 @@ func (x *Exchange) Receive() ([]byte, error) {
 	return p, quietened(err)
 }
 
-// Rest has w woken once, when there is something to Receive, which nobody calls
-// until then. False: there is already.
+// Rest makes the exchange wake w once, when Receive has something to return. No goroutine
+// may call Receive until then. Rest returns false if there is something already.
 func (x *Exchange) Rest(w park.Waiter) bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -512,7 +525,7 @@ func (x *Exchange) Rest(w park.Waiter) bool {
 	return true
 }
 
-// Unrest takes back what Rest did, and returns true. False: w was woken.
+// Unrest undoes Rest, and returns true. It returns false if w was woken.
 func (x *Exchange) Unrest() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
@@ -524,24 +537,27 @@ func (x *Exchange) Unrest() bool {
 	return true
 }
 
-// SendEnd ends a tunnel's direction to the client.
+// SendEnd ends the direction of a tunnel to the client.
 func (x *Exchange) SendEnd() error {
 	var res message.Response // a tunnel has no trailers
 	x.WriteEnd(&res)
 	return x.Flush()
 }
 
-// SetReadDeadline bounds ReadBody; for the goroutine that calls them.
+// SetReadDeadline limits the waits of ReadBody. Call it in the goroutine that calls
+// ReadBody.
 func (x *Exchange) SetReadDeadline(t time.Time) { x.readBy = t }
 
-// SetWriteTimeout bounds how long WriteBody waits for room, counted anew when
-// the client took a good piece; for the goroutine that calls it. 0: it waits for good.
+// SetWriteTimeout limits how long WriteBody waits for room; 0: no limit. The time begins
+// again when the client has taken enough bytes (takenShared, takenOwn). Call it in the
+// goroutine that calls WriteBody.
 func (x *Exchange) SetWriteTimeout(d time.Duration) { x.patience = d }
 
-// Interrupt makes a ReadBody that waits return conn.ErrInterrupted, and those that come, until Resume.
+// Interrupt makes ReadBody return conn.ErrInterrupted instead of waiting, in the current
+// call and in later ones, until Resume.
 func (x *Exchange) Interrupt() { x.setInterrupted(true) }
 
-// Resume takes Interrupt back.
+// Resume undoes Interrupt.
 func (x *Exchange) Resume() { x.setInterrupted(false) }
 
 func (x *Exchange) setInterrupted(yes bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// headKind is what a head is decoded as.
+// headKind is the kind of a head that the core decodes.
 type headKind uint8
 
 const (
@@ -33,13 +33,13 @@ type head struct {
 	kind   headKind
 	limits message.Limits
 
-	size    int   // as much as the head would have in HTTP/1.1
-	seen    uint8 // which pseudo-fields
-	regular bool  // other fields have come, behind which pseudo-fields may not
+	size    int   // the size that the head would have in HTTP/1.1, in bytes
+	seen    uint8 // the pseudo-fields that have come
+	regular bool  // other fields have come: pseudo-fields must not follow
 
 	method, scheme, authority, path, protocol, status message.Span
 
-	cookie   []byte // the crumbs, joined (RFC 9113, section 8.2.3)
+	cookie   []byte // the crumbs (pieces of the cookie), joined (RFC 9113, section 8.2.3)
 	cookies  int
 	teTrails bool // te: trailers
 	lengths  int
@@ -50,8 +50,8 @@ type head struct {
 	charged int             // bytes that the account was charged for the head
 	packed  *packed         // values that are already stored; nil: no large ones
 
-	malformed string           // against RFC 9113, and how
-	refusal   *message.Refusal // proper, but not forwarded
+	malformed string           // how the head violates RFC 9113; "": not
+	refusal   *message.Refusal // why weir does not forward a correct head; nil: it does
 }
 
 func (d *head) begin(h *message.Head, kind headKind, limits message.Limits, account *memory.Account) {
@@ -64,7 +64,7 @@ func (d *head) begin(h *message.Head, kind headKind, limits message.Limits, acco
 	}
 }
 
-// over reports whether it is known already that the message goes nowhere.
+// over reports whether the message is already known to be malformed or refused.
 func (d *head) over() bool { return d.malformed != "" || d.refusal != nil }
 
 func (d *head) bad(why string) {
@@ -79,8 +79,8 @@ func (d *head) refuse(r *message.Refusal) {
 	}
 }
 
-// lowerToken are the characters of a field name: those of a token but for
-// upper-case letters (RFC 9113, section 8.2.1).
+// lowerToken has the characters of a field name: those of a token, except upper-case
+// letters (RFC 9113, section 8.2.1).
 var lowerToken = func() (t [256]bool) {
 	for c := range t {
 		t[c] = message.TokenByte(byte(c)) && (c < 'A' || c > 'Z')
@@ -141,7 +141,7 @@ func properValue(v []byte) bool {
 
 func space(c byte) bool { return c == ' ' || c == '\t' }
 
-// interpret judges a field by what it means to the connection or to the body.
+// interpret checks a field that has a meaning for the connection or for the body.
 func (d *head) interpret(f *message.Field, value message.Span) {
 	v := d.h.Bytes(value)
 	switch f.ID {
@@ -175,7 +175,7 @@ func (d *head) interpret(f *message.Field, value message.Span) {
 	}
 }
 
-// crumb takes one of the fields that a cookie may come in.
+// crumb takes one piece of a cookie. A client may send a cookie in several fields.
 func (d *head) crumb(value string) {
 	if d.cookies++; d.cookies > 1 {
 		d.cookie = append(d.cookie, "; "...)
@@ -187,7 +187,7 @@ func (d *head) crumb(value string) {
 	}
 }
 
-// joinCookie adds the one field that the crumbs make.
+// joinCookie adds the cookie as one field.
 func (d *head) joinCookie() {
 	if d.cookies == 0 {
 		return
@@ -205,7 +205,7 @@ func (d *head) joinCookie() {
 	}
 }
 
-// pseudo takes a pseudo-field. The :authority becomes the Host that a message has.
+// pseudo takes a pseudo-field. It also adds the :authority as the field Host.
 func (d *head) pseudo(f hpack.HeaderField) {
 	var bit uint8
 	var into *message.Span
@@ -250,7 +250,7 @@ func (d *head) pseudo(f hpack.HeaderField) {
 	}
 }
 
-// measure counts what a pseudo-field would take in a head of HTTP/1.1.
+// measure counts the size that a pseudo-field would have in a head of HTTP/1.1.
 func (d *head) measure(bit uint8, n int) {
 	switch bit {
 	case pseudoScheme:

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// pair is a client and a server that have greeted each other.
+// pair is a client and a server that have exchanged their greetings.
 func pair(t *testing.T, c, s Config) (client, server *side) {
 	t.Helper()
 	c.Role = Client
@@ -24,7 +24,7 @@ func pair(t *testing.T, c, s Config) (client, server *side) {
 	return client, server
 }
 
-// only is the one stream of a side.
+// only returns the only stream of a side.
 func (x *side) only(t *testing.T) *Stream {
 	t.Helper()
 	for s := range x.streams {
@@ -105,7 +105,7 @@ func TestWebSocketInMemory(t *testing.T) {
 		t.Error("the client has not the protocol of its upgrade")
 	}
 
-	// Refused, and by a server that has none of it.
+	// A server refuses the upgrade, and another server does not support it.
 	client.core.Open(req, false)
 	exchange(client, server)
 	server.core.Respond(server.only(t), newResponse(403), true)
@@ -118,7 +118,7 @@ func TestWebSocketInMemory(t *testing.T) {
 	}
 }
 
-// A slow reader holds up its own stream, and no other.
+// A slow reader delays only its own stream.
 func TestSlowReader(t *testing.T) {
 	client, server := pair(t, Config{}, Config{})
 	server.keep = true
@@ -148,7 +148,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// What arrives for a stream that was reset still counts, and is given back.
+// Bytes that arrive for a stream after its reset still count, and weir returns them to
+// the window.
 func TestBytesForNobody(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().post(1).Bytes(), 0)
@@ -172,7 +173,7 @@ func TestBytesForNobody(t *testing.T) {
 	}
 }
 
-// Windows grow where the reader keeps up, to their bounds and no further.
+// Windows grow to their limits, and no further, if the reader keeps up.
 func TestWindowsGrow(t *testing.T) {
 	client, server := pair(t, Config{}, Config{})
 	up, _ := client.core.Open(newRequest("POST", "/", "a"), false)
@@ -204,7 +205,7 @@ func TestWindowExceeded(t *testing.T) {
 	equal(t, "a stream's", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 1 FLOW_CONTROL_ERROR"})
 
 	x = newSide(Config{ConnectionWindow: initialWindow})
-	x.core.recvSize = 1 << 40 // nothing is given back
+	x.core.recvSize = 1 << 40 // weir returns nothing to the window
 	p = greeted().post(1).post(3)
 	for range 3 {
 		p.data(1, false, strings.Repeat("x", 16000)).data(3, false, strings.Repeat("x", 16000))
@@ -213,7 +214,7 @@ func TestWindowExceeded(t *testing.T) {
 	equal(t, "the connection's", frames(t, x.core.Take(nil), false), []string{"GOAWAY 3 FLOW_CONTROL_ERROR window_exceeded"})
 }
 
-// What is sent keeps to the peer's windows, which may even become negative.
+// Sending obeys the peer's windows, which may even become negative.
 func TestSendingWindows(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(newPeer().greet(xhttp2.Setting{ID: settingWindow, Val: 10}).get(1).Bytes(), 0)
@@ -273,7 +274,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Bodies wait where the output is not taken.
+// Bodies wait while the output is not taken.
 func TestOutputIsBounded(t *testing.T) {
 	x := newSide(Config{Output: 64 << 10})
 	x.receive(newPeer().greet(xhttp2.Setting{ID: settingWindow, Val: 1 << 30}).raw(frameWindowUpdate, 0, 0, "\x40\x00\x00\x00").get(1).get(3).Bytes(), 0)
@@ -298,7 +299,7 @@ func TestManyStreams(t *testing.T) {
 	p := greeted().raw(frameSettings, flagAck, 0, "").post(1).post(3).post(5).post(7)
 	x.receive(p.Bytes(), 0)
 	equal(t, "one too many", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 7 REFUSED_STREAM"})
-	// Streams that the client gave up count until the driver is through with them.
+	// Streams that the client reset count until the driver releases them.
 	for id := uint32(9); id < 19; id += 2 {
 		x.receive(newPeer().raw(frameReset, 0, id-4, "\x00\x00\x00\x08").post(id).Bytes(), 0)
 	}
@@ -329,7 +330,7 @@ func TestGoingAway(t *testing.T) {
 	one, _ := client.core.Open(newRequest("POST", "/", "a"), false)
 	exchange(client, server)
 	server.core.Leave()
-	two, err := client.core.Open(newRequest("POST", "/", "a"), false) // it crosses the first GOAWAY
+	two, err := client.core.Open(newRequest("POST", "/", "a"), false) // it crosses the first GOAWAY on the way
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +353,7 @@ func TestGoingAway(t *testing.T) {
 	if !client.of(one).ended || !client.of(two).ended || server.core.Working() != 0 {
 		t.Error("what was taken is not finished")
 	}
-	// A client that does not listen is not served, and its bytes are thrown away.
+	// weir ignores a stream that a client opens after GOAWAY, and discards its bytes.
 	server.receive(newPeer().post(9).data(9, true, "x").Bytes(), 0)
 	equal(t, "a stream too late", len(server.core.Take(nil)), 0)
 	equal(t, "working", server.core.Working(), 0)
@@ -374,7 +375,7 @@ func TestPingsAndAbort(t *testing.T) {
 	client.core.Release(s)
 }
 
-// What calls the rest of an upload off does not come along with the response.
+// The reset that stops the rest of an upload is not in the same write as the response.
 func TestResetBehindAResponse(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().post(1).post(3).Bytes(), 0)

@@ -11,19 +11,19 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// flushed is who is told of what a flusher does, with the lock held.
+// flushed receives the calls of a flusher, with the lock held.
 type flushed interface {
-	took() // something was taken from the output
+	took() // the flusher took the output
 	broke(err error)
 	through() // the flusher ends
 }
 
-// mostTurns bounds how often others run before the output is sent.
+// mostTurns limits how often other goroutines run before the flusher sends the output.
 const mostTurns = 4
 
-// flush sends a core's output, as long as there is some. It lets others run
-// first, as long as they have something to say and it is less than a record of
-// TLS, so that it leaves in the same write.
+// flush sends a core's output until it is empty. Before that, it lets other goroutines
+// run, as long as they add output and the output is smaller than a TLS record. So their
+// output leaves in the same write.
 func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -47,7 +47,7 @@ func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
 	tell.through()
 }
 
-// write sends out without the lock, which is held before and after.
+// write writes out. It releases the lock meanwhile; the caller holds it before and after.
 func write(mu *sync.Mutex, w io.Writer, out []byte) (err error) {
 	mu.Unlock()
 	defer mu.Lock()
@@ -65,7 +65,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// First is true once: the panic is to be told of by one of the calls that it ended.
+// First returns true only once: one of the calls that the panic ended reports it.
 func (e *PanicError) First() bool { return !e.told.Swap(true) }
 
 func rescue(err *error) {

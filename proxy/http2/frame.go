@@ -2,7 +2,7 @@ package http2
 
 import "encoding/binary"
 
-// Code says why a stream or a connection ended (RFC 9113, section 7).
+// Code is the reason why a stream or a connection ended (RFC 9113, section 7).
 type Code uint32
 
 // The codes of RFC 9113.
@@ -27,7 +27,7 @@ var codeNames = [...]string{"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLO
 	"STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR",
 	"ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"}
 
-// String is the code's name in RFC 9113.
+// String returns the code's name in RFC 9113.
 func (c Code) String() string {
 	if int(c) < len(codeNames) {
 		return codeNames[c]
@@ -35,7 +35,7 @@ func (c Code) String() string {
 	return "UNKNOWN"
 }
 
-// Preface is what a client's connection begins with (RFC 9113, section 3.4).
+// Preface is the beginning of a client's connection (RFC 9113, section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // The types of frames.
@@ -60,7 +60,7 @@ const (
 	flagPriority   = 0x20
 )
 
-// The settings that mean something to us.
+// The settings that weir evaluates.
 const (
 	settingTableSize       = 1
 	settingPush            = 2
@@ -73,7 +73,7 @@ const (
 
 const (
 	frameHeaderSize = 9
-	leastFrameSize  = 16 << 10 // also the most that we take, and that we send at once
+	leastFrameSize  = 16 << 10 // also the largest frame that weir accepts, and that it sends
 	mostFrameSize   = 1<<24 - 1
 	initialWindow   = 1<<16 - 1
 	mostWindow      = 1<<31 - 1
@@ -104,7 +104,7 @@ func appendFrame(b []byte, length int, kind, flags uint8, id uint32) []byte {
 		byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
 }
 
-// setFrameLength completes a frame whose header is at b[at:].
+// setFrameLength sets the length in the frame header at b[at:].
 func setFrameLength(b []byte, at, length int) {
 	b[at], b[at+1], b[at+2] = byte(length>>16), byte(length>>8), byte(length)
 }
@@ -113,8 +113,8 @@ func appendSetting(b []byte, id uint16, value uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, id), value)
 }
 
-// unpad cuts the padding off a payload. RFC 9113, section 6.1: padding that
-// leaves no room for its own length is an error.
+// unpad removes the padding from a payload. RFC 9113, section 6.1: padding that leaves no
+// room for its own length is an error.
 func unpad(f frame, p []byte) ([]byte, bool) {
 	if !f.has(flagPadded) {
 		return p, true

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// invariants checks what must be true of a core whatever its peer sends.
+// invariants checks conditions that hold for a core whatever its peer sends.
 func (x *side) invariants(t testing.TB) {
 	t.Helper()
 	c := &x.core
@@ -61,7 +61,7 @@ func (x *side) invariants(t testing.TB) {
 	}
 }
 
-// script turns bytes into frames that are mostly proper, and into what a driver does.
+// script turns bytes into frames, most of them valid, and into actions of a driver.
 type script struct {
 	in   []byte
 	peer *peer
@@ -129,7 +129,7 @@ func (s *script) frame() {
 	}
 }
 
-// drive does something that a driver may do.
+// drive does one action that a driver may do.
 func (s *script) drive(x *side) {
 	c := &x.core
 	var stream *Stream
@@ -174,8 +174,9 @@ func newHead(lines ...string) *message.Head {
 	return h
 }
 
-// FuzzFrames plays scripts to both roles, once in one piece and once cut up:
-// the invariants hold, the output is frames, and events do not depend on cuts.
+// FuzzFrames plays scripts to both roles, once in one piece and once in many: the
+// invariants hold, the output consists of frames, and the events do not depend on the
+// pieces.
 func FuzzFrames(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -227,7 +228,7 @@ func play(t testing.TB, client bool, piece int, in []byte) string {
 	return strings.Join(x.log, "\n")
 }
 
-// FuzzBytes gives both roles bytes that are nothing in particular.
+// FuzzBytes gives arbitrary bytes to both roles.
 func FuzzBytes(f *testing.F) {
 	f.Add(greeted().get(1).post(3).data(3, true, "hello").Bytes())
 	f.Add(greeted().raw(framePing, 0, 0, "12345678").raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x01").Bytes())
@@ -244,8 +245,8 @@ func FuzzBytes(f *testing.F) {
 	})
 }
 
-// FuzzHeads compares what is made of a request's head with what x/net makes of
-// it: what that refuses, we do; and what we accept has the same fields.
+// FuzzHeads compares how the core and x/net interpret a request's head. If x/net refuses
+// it, the core refuses it. If the core accepts it, both have the same fields.
 func FuzzHeads(f *testing.F) {
 	f.Add([]byte(newPeer().fields(getLines("a: b", "cookie: c", "te: trailers")...)))
 	f.Add([]byte(newPeer().fields(getLines("A: b")...)))
@@ -263,7 +264,7 @@ func FuzzHeads(f *testing.F) {
 		x.receive(greeted().Bytes(), 0)
 		x.receive(raw, 0)
 		if len(x.log) < 2 || !strings.Contains(x.log[1], " host ") {
-			return // refused, whatever they say
+			return // both refuse the head, for any reason
 		}
 		meta, ok := theirs.(*xhttp2.MetaHeadersFrame)
 		if err != nil || !ok {

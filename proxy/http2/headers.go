@@ -20,18 +20,18 @@ type gather struct {
 	charged int // bytes that the account was charged for block
 }
 
-// fate is what becomes of a head. Whatever it is, the head is decoded, as those
-// behind it build on it.
+// fate is what the core does with a head. It decodes every head, because later heads
+// depend on the state of HPACK.
 type fate uint8
 
 const (
-	opens     fate = iota // a new stream
-	continues             // a stream that there is: a response, trailers
-	refused               // one stream too many: REFUSED_STREAM
+	opens     fate = iota // it opens a new stream
+	continues             // it continues an existing stream: a response, trailers
+	refused               // it opens one stream too many: REFUSED_STREAM
 	starved               // no memory for another stream: REFUSED_STREAM
-	depends               // a stream that depends on itself: PROTOCOL_ERROR
-	late                  // a stream whose peer has said that it ended: STREAM_CLOSED
-	unheard               // nobody wants it
+	depends               // its stream depends on itself: PROTOCOL_ERROR
+	late                  // the peer has already ended the stream: STREAM_CLOSED
+	unheard               // it is ignored
 )
 
 // headers handles HEADERS (RFC 9113, section 6.2).
@@ -101,7 +101,7 @@ func (c *Core) forgetGather() {
 	c.gather = gather{}
 }
 
-// fateOf decides by a stream's number what becomes of its head.
+// fateOf decides by a stream's number what the core does with its head.
 func (c *Core) fateOf(id uint32) fate {
 	if s := c.table.find(id); s != nil {
 		if s.recvEnd {
@@ -111,7 +111,7 @@ func (c *Core) fateOf(id uint32) fate {
 	}
 	switch {
 	case c.own(id) && id < c.nextOwn:
-		return unheard // it was reset, or the peer talks behind its end
+		return unheard // weir reset the stream, or the peer sent a head after the end
 	case c.config.Role == Client || c.own(id):
 		c.fail(ProtocolError, "bad_stream", "a HEADERS frame came on a stream that the peer must not open")
 		return unheard
@@ -131,8 +131,8 @@ func (c *Core) fateOf(id uint32) fate {
 	return opens
 }
 
-// continuation handles CONTINUATION (RFC 9113, section 6.10). Both the number
-// of them and what they amount to are bounded (CVE-2024-24549 and others).
+// continuation handles CONTINUATION (RFC 9113, section 6.10). It limits both the number
+// of the frames and their total size (CVE-2024-24549 and others).
 func (c *Core) continuation(f frame, p []byte) {
 	g := &c.gather
 	if !g.open {
@@ -143,7 +143,7 @@ func (c *Core) continuation(f frame, p []byte) {
 		return
 	}
 	g.frames++
-	most := 2 * c.config.Limits.HeadBytes // up to there the answer is a 431
+	most := 2 * c.config.Limits.HeadBytes // up to this size the answer is a 431
 	if len(g.block)+len(p) > most || g.frames > 8+most/(4<<10) {
 		c.fail(EnhanceYourCalm, "continuation_flood", "the headers are far larger than limits.head_size allows, or come in too many CONTINUATION frames")
 		return
@@ -153,7 +153,7 @@ func (c *Core) continuation(f frame, p []byte) {
 	}
 }
 
-// headReceived decodes a head and does with it what was decided.
+// headReceived decodes a head, and acts on its fate.
 func (c *Core) headReceived(block []byte) {
 	g := c.gather
 	c.gather = gather{}
@@ -174,7 +174,7 @@ func (c *Core) headReceived(block []byte) {
 	case refused:
 		c.decode(nil, nil, discard, block)
 		budget := forProvoked
-		if c.acks > 0 { // before it knows our settings it is no fault
+		if c.acks > 0 { // the peer may not know our settings yet: no error
 			budget = forIgnored
 		}
 		if c.spend(budget) {
@@ -189,7 +189,7 @@ func (c *Core) headReceived(block []byte) {
 	}
 }
 
-// endBad resets a stream, old or new, whose head came against the protocol.
+// endBad resets a stream, old or new, whose head violates the protocol.
 func (c *Core) endBad(g gather) {
 	code := StreamClosed
 	if g.fate == depends {
@@ -228,8 +228,8 @@ func (c *Core) decode(s *Stream, h *message.Head, kind headKind, block []byte) b
 	return false
 }
 
-// field is called by the decoder for each field. Once the head is known to be
-// refused, the rest is only decoded as far as those behind it need.
+// field is called by the decoder for each field. When a head is known to be refused, the
+// rest is only decoded as far as later heads need it.
 func (c *Core) field(f hpack.HeaderField) {
 	c.head.field(f)
 	if c.head.over() {
@@ -238,8 +238,9 @@ func (c *Core) field(f hpack.HeaderField) {
 }
 
 // starve resets a stream because there is no memory for it. That is not the peer's fault,
-// unless the peer opens streams faster than weir can refuse them. An endpoint opens none:
-// the memory of one client is used up, and others share the connection.
+// unless the peer opens streams faster than weir can refuse them. An endpoint opens no
+// streams, so it has no budget: the memory of one client is used up, and other clients
+// share the connection.
 func (c *Core) starve(s *Stream, code Code) {
 	if s.closed || c.config.Role == Server && !c.spend(forStarved) {
 		return
@@ -274,12 +275,12 @@ func (c *Core) decodeRequest(g gather, block []byte) {
 		s.left = s.req.Length
 	}
 	c.events.Head(s, refusal)
-	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
+	if g.end && s.id == g.id && !s.closed { // the driver may have released it already
 		c.endReceived(s)
 	}
 }
 
-// decodeMore decodes a head on a stream that there is: trailers, or a client's response.
+// decodeMore decodes a head on an existing stream: trailers, or a response for a client.
 func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
 	if s != nil {
 		s.received += int64(frameHeaderSize + len(block))
@@ -317,7 +318,7 @@ func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
 		s.headDone, s.recvEnd = true, g.end
 	}
 	c.events.Head(s, nil)
-	if g.end && s.id == g.id && !s.closed { // the driver may be through with it already
+	if g.end && s.id == g.id && !s.closed { // the driver may have released it already
 		c.endReceived(s)
 	}
 }
@@ -342,7 +343,7 @@ func (c *Core) decodeTrailers(s *Stream, g gather, block []byte) {
 		bad = "the trailers do not end their stream"
 	}
 	if bad != "" {
-		h.Reset() // refused as a whole
+		h.Reset() // all trailers are dropped
 		c.provoked(s, ProtocolError, "malformed", bad)
 		return
 	}

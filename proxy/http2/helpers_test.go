@@ -14,24 +14,24 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// side is one side of a connection: a core, and what its events told.
+// side is one side of a connection: a core, and a record of its events.
 type side struct {
 	core    Core
 	streams map[*Stream]*seen
-	log     []string // events, in words
-	keep    bool     // bodies are not consumed
+	log     []string // events as text
+	keep    bool     // do not consume bodies
 	now     time.Time
 	terse   bool            // the log is for the model
-	opened  func(s *Stream) // is told of a peer's streams
+	opened  func(s *Stream) // called for each stream of the peer
 }
 
-// seen is what the events told of a stream.
+// seen is the record of the events of a stream.
 type seen struct {
 	req    message.Request
 	res    message.Response
 	body   []byte
 	toSend []byte
-	finish bool // the end follows toSend
+	finish bool // the stream ends after toSend
 	ended  bool
 	over   bool
 	headed bool
@@ -137,7 +137,7 @@ func (x *side) SettingsAcked()     { x.note("settings acked") }
 func (x *side) PingAcked()         { x.note("ping acked") }
 func (x *side) GoAway(code Code)   { x.note("goaway %s", code) }
 
-// send sends a body and its end as there is room.
+// send sends a body and its end, as far as there is room.
 func (x *side) send(s *Stream, body []byte, end bool) {
 	t := x.of(s)
 	t.toSend, t.finish = append(t.toSend, body...), end
@@ -150,7 +150,7 @@ func (x *side) pump(s *Stream) {
 	t.toSend = t.toSend[n:]
 }
 
-// receive is core.Receive, in pieces of that many bytes; 0: one.
+// receive calls core.Receive with pieces of that many bytes; 0: one piece.
 func (x *side) receive(b []byte, piece int) error {
 	for len(b) > 0 {
 		n := len(b)
@@ -165,7 +165,7 @@ func (x *side) receive(b []byte, piece int) error {
 	return nil
 }
 
-// exchange passes output back and forth until nothing is left.
+// exchange passes output back and forth until both outputs are empty.
 func exchange(a, b *side) error {
 	for a.core.Pending()+b.core.Pending() > 0 {
 		if err := b.receive(a.core.Take(nil), 0); err != nil {
@@ -206,7 +206,7 @@ func responseText(r *message.Response) string {
 	return fmt.Sprintf("%d length %d", r.Status, r.Length) + fieldsText(&r.Head)
 }
 
-// peer writes frames as a peer would that need not keep to anything.
+// peer writes frames of a peer that need not obey any rule.
 type peer struct {
 	bytes.Buffer
 	framer *xhttp2.Framer
@@ -222,14 +222,14 @@ func newPeer() *peer {
 	return p
 }
 
-// greet writes what a client's connection begins with.
+// greet writes the beginning of a client's connection.
 func (p *peer) greet(settings ...xhttp2.Setting) *peer {
 	p.WriteString(Preface)
 	p.framer.WriteSettings(settings...)
 	return p
 }
 
-// fields encodes "name: value" lines. A leading colon belongs to the name.
+// fields encodes "name: value" lines. A leading colon is part of the name.
 func (p *peer) fields(lines ...string) []byte {
 	p.block.Reset()
 	for _, line := range lines {
@@ -255,7 +255,7 @@ func (p *peer) raw(kind, flags uint8, id uint32, payload string) *peer {
 	return p
 }
 
-// getLines are the fields of a plain request, with others behind them.
+// getLines are the fields of a plain request, followed by others.
 func getLines(more ...string) []string {
 	return append([]string{":method: GET", ":scheme: https", ":path: /", ":authority: a"}, more...)
 }
@@ -266,7 +266,7 @@ func (p *peer) post(id uint32, more ...string) *peer {
 	return p.head(id, false, append([]string{":method: POST", ":scheme: https", ":path: /", ":authority: a"}, more...)...)
 }
 
-// frames says in words what is in the output, but for SETTINGS and WINDOW_UPDATE.
+// frames describes the frames in the output as text, except SETTINGS and WINDOW_UPDATE.
 func frames(t testing.TB, out []byte, verbose bool) (words []string) {
 	t.Helper()
 	out = bytes.TrimPrefix(out, []byte(Preface))
@@ -345,7 +345,7 @@ func equal(t testing.TB, what string, got, want any) {
 	}
 }
 
-// newRequest is a request as a proxy would have it.
+// newRequest returns a request in the form that a proxy has it.
 func newRequest(method, target, host string, fields ...string) *message.Request {
 	r := new(message.Request)
 	r.Reset()

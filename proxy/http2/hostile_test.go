@@ -14,9 +14,9 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// flood gives a server the frames that next makes until it has enough, and
-// says why. Everything that it answers is taken, and a driver is busy with
-// each request until it is reset.
+// flood gives a server the frames that next makes until the server ends the connection,
+// and returns the reason. The test takes all output. A driver holds each request until it
+// is reset.
 func flood(t *testing.T, limit int, next func(i int) *peer) string {
 	t.Helper()
 	x := newSide(Config{})
@@ -125,7 +125,7 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// Endpoints are bounded like clients.
+// Endpoints have limits like clients.
 func TestFloodsOfEndpoints(t *testing.T) {
 	f := func(what, want string, limit int, next func(i int) *peer) {
 		t.Helper()
@@ -161,7 +161,7 @@ func TestFloodsOfEndpoints(t *testing.T) {
 	})
 }
 
-// Who never answers our SETTINGS may not exceed them for ever.
+// A client that never acknowledges our SETTINGS may not exceed them without end.
 func TestStreamsInExcessBeforeSettings(t *testing.T) {
 	x := newSide(Config{})
 	err := x.receive(greeted().Bytes(), 0)
@@ -191,7 +191,7 @@ func TestBudgetsRefill(t *testing.T) {
 	now := time.Unix(1, 0)
 	for p.spend(forPings, now) {
 	}
-	if p.spend(forPings, now.Add(-time.Hour)) { // a clock that is set back
+	if p.spend(forPings, now.Add(-time.Hour)) { // the clock was set back
 		t.Error("time went backwards and filled it")
 	}
 	if !p.spend(forPings, now.Add(24*365*time.Hour)) || p.spent[forPings] != 1 {
@@ -199,7 +199,7 @@ func TestBudgetsRefill(t *testing.T) {
 	}
 }
 
-// A peer that does not read what it provokes gets no memory for it.
+// A peer gets no memory for answers that it provokes and does not read.
 func TestAnswersNobodyReads(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().Bytes(), 0)
@@ -217,11 +217,11 @@ func TestAnswersNobodyReads(t *testing.T) {
 	}
 }
 
-// Honest connections are borne, however long.
+// The limits do not affect honest connections, however long these last.
 func TestHonestUseIsBorne(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().Bytes(), 0)
-	for i := range 20000 { // all within a moment
+	for i := range 20000 { // all at the same time
 		id := uint32(1 + 2*i)
 		p := newPeer().get(id)
 		if i%3 == 0 {
@@ -243,8 +243,8 @@ func TestHonestUseIsBorne(t *testing.T) {
 	}
 }
 
-// Who gives windows back by little, as Go does with each 4 KiB, or for each
-// small message, is honest; who keeps frames small by them is not.
+// A peer that returns windows in small parts is honest: Go does so for each 4 KiB, or for
+// each small message. A peer that makes weir's frames small by tiny windows is not.
 func TestWindowsGivenBackByLittle(t *testing.T) {
 	f := func(window uint32, size, each, total int, want string) {
 		t.Helper()
@@ -276,11 +276,12 @@ func TestWindowsGivenBackByLittle(t *testing.T) {
 	f(1, 16<<10, 1, 1<<20, "window_flood")
 }
 
-// A few bytes that stand for many are not decoded beyond the limits.
+// A few compressed bytes can stand for many. weir does not decode more than the limits
+// allow.
 func TestBombs(t *testing.T) {
 	x := newSide(Config{})
 	p := greeted()
-	p.head(1, true, getLines("bomb: "+strings.Repeat("x", 3900))...) // goes into the table
+	p.head(1, true, getLines("bomb: "+strings.Repeat("x", 3900))...) // this enters the table
 	x.receive(p.Bytes(), 0)
 	x.core.Take(nil)
 	index := bytes.Clone(p.fields("bomb: " + strings.Repeat("x", 3900)))
@@ -295,14 +296,14 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%d fields were decoded", len(seen.req.Fields))
 		}
 	}
-	// Crumbs of cookies, which are one field for the limit of fields.
+	// Many pieces of a cookie. They count as one for the limit of fields.
 	block = string(newPeer().fields(getLines()...)) + strings.Repeat("\x0f\x11\x00", 5000)
 	x = newSide(Config{Limits: message.Limits{HeadBytes: 16 << 10}})
 	x.receive(greeted().raw(frameHeaders, flagEndHeaders|flagEndStream, 1, block).Bytes(), 0)
 	equal(t, "crumbs", x.log[1:], []string{"1: refused 431 head_too_large", "1: end"})
 }
 
-// A head up to twice the limit gets an answer, and the connection stays.
+// A head of up to twice the limit gets an answer, and the connection continues.
 func TestHeadsTooLarge(t *testing.T) {
 	f := func(size int, want string) {
 		t.Helper()
@@ -341,7 +342,7 @@ func TestHeadsTooLarge(t *testing.T) {
 	}
 }
 
-// Tables that are asked for without end must not be held.
+// weir does not hold table sizes that the peer requests without end.
 func TestTableSizes(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(newPeer().greet(xhttp2.Setting{ID: settingTableSize, Val: 0}).get(1).Bytes(), 0)

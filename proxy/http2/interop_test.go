@@ -19,15 +19,15 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// link drives a core over a connection: one goroutine reads, another writes.
+// link drives a core over a connection. One goroutine reads, another writes.
 type link struct {
 	side
 	conn   net.Conn
 	mu     sync.Mutex
-	change sync.Cond // something happened
+	change sync.Cond // an event happened
 	dead   bool
-	echo   bool   // what comes is sent back
-	page   string // what a request without a body is answered with
+	echo   bool   // send the request's body back
+	page   string // the answer to a request without a body
 }
 
 func newLink(c net.Conn, config Config, echo bool, page ...string) *link {
@@ -74,7 +74,7 @@ func (l *link) write() {
 	}
 }
 
-// An echo answers each request with itself.
+// An echo answers each request with its own body.
 func (l *link) Head(s *Stream, refusal *message.Refusal) {
 	l.side.Head(s, refusal)
 	if !l.echo {
@@ -117,7 +117,7 @@ func (l *link) Writable(s *Stream) {
 	}
 }
 
-// do makes a request and returns what came of it, once it is over.
+// do makes a request, and returns its result when it is over.
 func (l *link) do(t *testing.T, req *message.Request, body []byte, trailers ...string) *seen {
 	t.Helper()
 	l.mu.Lock()
@@ -165,7 +165,7 @@ func listen(t *testing.T, serve func(c net.Conn)) string {
 	return ln.Addr().String()
 }
 
-// netHTTPClient is net/http's client with prior knowledge.
+// netHTTPClient returns net/http's client with prior knowledge.
 func netHTTPClient(t *testing.T) *http.Client {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -174,7 +174,7 @@ func netHTTPClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
-// oneConnection is the same client with one connection and never another one.
+// oneConnection returns the same client, limited to one connection.
 func oneConnection(t *testing.T, url string) *http.Client {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -292,8 +292,8 @@ func (f flusher) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// The server goes away in two steps: what runs is finished, what comes later
-// goes over another connection.
+// The server ends the connection in two steps: running requests finish, later requests
+// use another connection.
 func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 	links := make(chan *link, 100)
 	url := "http://" + listen(t, func(c net.Conn) { links <- newLink(c, Config{}, true) })
@@ -334,7 +334,7 @@ func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 	}
 }
 
-// The suite of h2spec passes completely, where it is installed.
+// The test suite h2spec passes completely, if it is installed.
 func TestH2spec(t *testing.T) {
 	runH2spec(t, listen(t, func(c net.Conn) { newLink(c, Config{}, true, "hello from the test") }))
 }

@@ -13,16 +13,16 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 )
 
-// modelling runs a script against a core and the model.
+// modelling runs a script against a core and against the model.
 type modelling struct {
 	*script
 	t       testing.TB
 	x       *side
 	m       *model
-	events  int // of x.log, read
-	read    int // of the core's output, read
-	late    int // of what follows it, read
-	seen    int // of the model's frames, that came
+	events  int // number of events of x.log that were compared
+	read    int // bytes of the core's output that were read
+	late    int // bytes of core.late that were read
+	seen    int // number of the model's frames that have come
 	handles []*Stream
 	history []string
 }
@@ -32,10 +32,10 @@ func (r *modelling) fail(format string, args ...any) {
 	r.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(r.history, "\n"))
 }
 
-// rarely is for what ends the connection: scripts are to get somewhere.
+// rarely is for actions that end the connection, so that most scripts run longer.
 func (r *modelling) rarely() bool { return r.byte() < 2 }
 
-// someID is a stream that there is or was, rarely one that there is not; 0: none.
+// someID returns an existing or former stream, rarely one that never existed; 0: none.
 func (r *modelling) someID() uint32 {
 	b := r.byte()
 	switch ids := slices.Sorted(maps.Keys(r.m.streams)); {
@@ -49,7 +49,7 @@ func (r *modelling) someID() uint32 {
 	return 0
 }
 
-// headID is where a head may come.
+// headID returns a stream on which a head may come.
 func (r *modelling) headID() uint32 {
 	id := r.someID()
 	if s := r.m.streams[id]; r.m.server && !r.rarely() && (s == nil || r.byte() < 160 || s.closed && !s.resetByUs) {
@@ -58,7 +58,7 @@ func (r *modelling) headID() uint32 {
 	return id
 }
 
-// peerSends sends one frame, and tells the model of it.
+// peerSends sends one frame, and reports it to the model.
 func (r *modelling) peerSends() {
 	p, m := r.peer, r.m
 	switch k := r.byte() % 16; {
@@ -132,7 +132,7 @@ func (r *modelling) peerSends() {
 	}
 }
 
-// head writes a head of one kind, sometimes with CONTINUATION.
+// head writes a head of one kind, sometimes with CONTINUATION frames.
 func (r *modelling) head(id uint32, kind headKinds, end bool) {
 	lines := []string{":status: 200"}
 	if r.m.server {
@@ -161,7 +161,7 @@ func (r *modelling) note(format string, args ...any) {
 	r.history = append(r.history, fmt.Sprintf(format, args...))
 }
 
-// driverActs does something that a driver may do, and tells the model of it.
+// driverActs does one action that a driver may do, and reports it to the model.
 func (r *modelling) driverActs() {
 	c := &r.x.core
 	switch k := r.byte() % 12; {
@@ -187,7 +187,7 @@ func (r *modelling) driverActs() {
 				r.x.send(s, make([]byte, n), end)
 			}
 		case k == 8:
-			if t := r.x.of(s); len(t.toSend) == 0 && !t.finish { // what a driver has to wait for
+			if t := r.x.of(s); len(t.toSend) == 0 && !t.finish { // a driver must wait until everything is sent
 				r.note("finish %d", s.ID())
 				c.Finish(s, newHead("t: u"))
 			}
@@ -229,7 +229,7 @@ func (r *modelling) opens() {
 	}
 }
 
-// leaves is for a client, too, which then opens no more.
+// leaves is for servers and clients. After it, a client opens no more streams.
 func (r *modelling) leaves() {
 	r.note("leave")
 	if !r.m.left {
@@ -239,7 +239,7 @@ func (r *modelling) leaves() {
 	r.x.core.LeaveNow()
 }
 
-// readOutput reads what is new in the output, before anything else comes.
+// readOutput reads the new part of the output, before anything else happens.
 func (r *modelling) readOutput() {
 	out := slices.Concat(r.x.core.out[r.read:], r.x.core.late[r.late:])
 	r.read, r.late = len(r.x.core.out), len(r.x.core.late)
@@ -268,7 +268,7 @@ func (r *modelling) readOutput() {
 	}
 }
 
-// checkEvents compares the events with what the model says must have come.
+// checkEvents compares the events with those that the model expects.
 func (r *modelling) checkEvents() {
 	var got []string
 	for _, line := range r.x.log[r.events:] {
@@ -284,7 +284,7 @@ func (r *modelling) checkEvents() {
 	}
 }
 
-// checkLiveness: nobody waits without a reason.
+// checkLiveness: no stream waits without a reason.
 func (r *modelling) checkLiveness() {
 	c, m := &r.x.core, r.m
 	for _, s := range r.handles {
@@ -333,7 +333,7 @@ func TestModelAtRandom(t *testing.T) {
 
 func runModel(t testing.TB, client bool, in []byte) {
 	if len(in) > 2000 {
-		return // what a budget ends is another matter
+		return // the model has no budgets, which long scripts could overdraw
 	}
 	config := Config{Streams: 6, Output: 20000}
 	if client {
@@ -364,13 +364,13 @@ func runModel(t testing.TB, client bool, in []byte) {
 			r.fail("did not go out: %q", r.m.frames[r.seen:])
 		}
 		if e := x.core.Err(); e != nil && e.Code == EnhanceYourCalm {
-			return // what a budget ends is another matter
+			return // the model has no budgets
 		}
 		if (x.core.Err() != nil) != r.m.over {
 			r.fail("the connection ended with %v, and must have ended: %v", x.core.Err(), r.m.over)
 		}
 		if r.m.over {
-			return // what else came of the last frame does not matter
+			return // other effects of the last frame do not matter
 		}
 		r.checkEvents()
 		x.invariants(t)
@@ -380,8 +380,8 @@ func runModel(t testing.TB, client bool, in []byte) {
 	}
 }
 
-// A request that came behind our GOAWAY is ignored to its end, trailers and
-// all: the streams before it go on.
+// A request that arrives after our GOAWAY is ignored to its end, with its trailers. The
+// streams before it continue.
 func TestTrailersOfARequestThatCameTooLate(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().post(1).Bytes(), 0)
@@ -392,8 +392,8 @@ func TestTrailersOfARequestThatCameTooLate(t *testing.T) {
 	equal(t, "output", frames(t, x.core.Take(nil), false), []string{"GOAWAY 1 NO_ERROR "})
 }
 
-// Many uploads that are refused at once: what their client has sent until it
-// knows is no fault of its.
+// weir refuses many uploads at once. The data that the client has sent before it knows
+// that is not an error of the client.
 func TestManyUploadsRefusedAtOnce(t *testing.T) {
 	x := newSide(Config{})
 	p := greeted()
@@ -421,13 +421,14 @@ func TestManyUploadsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Whoever gets many small messages measures the path with many PINGs, as gRPC does.
+// A peer that receives many small messages measures the path with many PINGs, as gRPC
+// does.
 func TestPingsBetweenSmallMessages(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().get(1).Bytes(), 0)
 	s := x.only(t)
 	x.core.Respond(s, newResponse(200), false)
-	for range 3000 { // less than the windows
+	for range 3000 { // together less than the windows
 		x.send(s, []byte("twenty bytes of gRPC"), false)
 		if err := x.receive(newPeer().raw(framePing, 0, 0, "12345678").Bytes(), 0); err != nil {
 			t.Fatal(err)

@@ -8,31 +8,32 @@ import (
 	"slices"
 )
 
-// model is what RFC 9113, section 5.1, says of the streams of a connection, and
-// section 6.9 of its windows, from our side. It shares nothing with the core:
-// it is told what the peer sends and what the driver does, says which events
-// and which frames must come of that, and reads every frame that goes out as a
+// model implements the rules of RFC 9113, section 5.1, for the streams of a connection,
+// and of section 6.9 for its windows, from the side of weir. It shares nothing with the
+// core. The test reports to it what the peer sends and what the driver does. The model
+// returns the events and frames that must follow, and reads every outgoing frame as a
 // strict peer would.
 type model struct {
 	server  bool
 	limit   int // streams that the peer may have at once
 	streams map[uint32]*modelled
-	highest uint32 // that the peer has opened
-	next    uint32 // that we open next
+	highest uint32 // highest stream that the peer has opened
+	next    uint32 // the next stream that we open
 	working int    // streams that the driver has not released
 	most    uint32 // streams that the peer allows
-	left    bool   // our final GOAWAY is out
-	gone    bool   // the peer's GOAWAY has come
+	left    bool   // our final GOAWAY was sent
+	gone    bool   // the peer's GOAWAY has arrived
 
-	initial    int64 // what the peer lets a new stream send
+	initial    int64 // the window of a new stream, set by the peer
 	send, recv int64 // the connection's windows
 	over       bool  // a connection error
 
-	events, frames []string // that must have come
-	wrong          []string // what a strict peer would say of our output
+	events, frames []string // events and frames that must have come
+	wrong          []string // errors that a strict peer would find in our output
 }
 
-// modelled is one stream. One that is missing from the model is idle, or was skipped.
+// modelled is one stream. A stream that is missing from the model is idle, or was
+// skipped.
 type modelled struct {
 	head      bool // the peer's (final) head has come
 	peerDone  bool
@@ -60,7 +61,7 @@ func (m *model) fails(code Code) {
 	m.frames = append(m.frames, fmt.Sprintf("GOAWAY %d %s", m.highest, code))
 }
 
-// refuses: there never is such a stream.
+// refuses: the stream never exists.
 func (m *model) refuses(id uint32, code Code) {
 	m.frames = append(m.frames, fmt.Sprintf("RST_STREAM %d %s", id, code))
 	if s := m.streams[id]; s != nil {
@@ -70,7 +71,7 @@ func (m *model) refuses(id uint32, code Code) {
 	}
 }
 
-// resets: the stream ends for the peer's fault.
+// resets: the stream ends because of an error of the peer.
 func (m *model) resets(id uint32, code Code) {
 	m.refuses(id, code)
 	m.event("%d: reset %s", id, code)
@@ -78,7 +79,7 @@ func (m *model) resets(id uint32, code Code) {
 }
 
 func (m *model) idle(id uint32) bool {
-	if (id%2 == 1) == m.server { // the peer's to open
+	if (id%2 == 1) == m.server { // a number for the peer's streams
 		return id > m.highest
 	}
 	return m.server || id >= m.next
@@ -101,7 +102,7 @@ func (m *model) ends(id uint32) {
 	m.event("%d: end", id)
 }
 
-// headKinds are what heads the script sends.
+// headKinds are the kinds of heads that the script sends.
 type headKinds uint8
 
 const (
@@ -145,7 +146,7 @@ func (m *model) headersOnNoStream(id uint32, s *modelled, kind headKinds, end bo
 	switch {
 	case !m.server && m.idle(id), m.server && id%2 == 0:
 		m.fails(ProtocolError)
-	case !m.server: // an answer to who does not want it any more
+	case !m.server: // a response to a call that was reset
 	case id <= m.highest:
 		if s == nil || !s.resetByUs {
 			m.fails(StreamClosed)
@@ -158,7 +159,7 @@ func (m *model) headersOnNoStream(id uint32, s *modelled, kind headKinds, end bo
 func (m *model) opens(id uint32, kind headKinds, end bool) {
 	m.highest = id
 	switch {
-	case m.left: // it was told; nobody answers
+	case m.left: // the peer knows that weir leaves: no answer
 		m.streams[id] = &modelled{closed: true, resetByUs: true, isGone: true}
 		return
 	case m.open() >= m.limit || m.working >= 2*m.limit:
@@ -174,7 +175,7 @@ func (m *model) opens(id uint32, kind headKinds, end bool) {
 	m.begins(id, end)
 }
 
-// data is DATA from the peer, of n bytes with its padding.
+// data is DATA from the peer: n bytes, including padding.
 func (m *model) data(id uint32, n int, end bool) {
 	if id == 0 || m.idle(id) {
 		m.fails(ProtocolError)
@@ -256,7 +257,7 @@ func (m *model) settings(window int64) {
 	}
 }
 
-// goAway is GOAWAY from the peer, which to a server means nothing.
+// goAway is GOAWAY from the peer. A server does nothing about it.
 func (m *model) goAway(last uint32) {
 	m.gone = true
 	if m.server {
@@ -270,12 +271,12 @@ func (m *model) goAway(last uint32) {
 	}
 }
 
-// released is what the driver's Release does to a stream that is not over.
+// released is the effect of the driver's Release on a stream that is not over.
 func (m *model) released(id uint32) {
 	s := m.streams[id]
 	if !s.closed {
 		code := Cancel
-		if m.server && s.weDone || !m.server && s.peerDone { // the response is through
+		if m.server && s.weDone || !m.server && s.peerDone { // the response is complete
 			code = NoError
 		} else if m.server {
 			code = InternalError
@@ -287,7 +288,7 @@ func (m *model) released(id uint32) {
 	m.working--
 }
 
-// judge reads a frame of ours as a strict peer would, and notes what it means.
+// judge reads a frame of ours as a strict peer would, and records its meaning.
 func (m *model) judge(f frame, p []byte) {
 	bad := func(why string) {
 		m.wrong = append(m.wrong, fmt.Sprintf("frame %d on stream %d: %s", f.kind, f.id, why))

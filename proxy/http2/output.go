@@ -6,12 +6,12 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// Output gathers in buffers from pools. Most of it fits the smallest kind; what
-// does not moves to a larger one, because large bodies would otherwise spend
-// more on growing than on all else, and nothing of an idle connection's is kept.
+// The output uses buffers from pools. Most output fits into the smallest kind. Other
+// output moves to a larger buffer, because large bodies would otherwise cause more work
+// for growing than for all else. An idle connection keeps no buffer.
 const (
 	mediumOutput = 64 << 10
-	largeOutput  = 288 << 10 // the default of Config.Output, and what comes on top of it
+	largeOutput  = 288 << 10 // the default of Config.Output, and the frames that may exceed it
 )
 
 var (
@@ -46,7 +46,7 @@ func (c *Core) outputLimit() int {
 	return c.config.Output
 }
 
-// Crowded returns true if so much output waits that a head must wait, too.
+// Crowded reports whether so much output waits that heads must wait, too.
 func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
 
 // dropOutput discards output that cannot be sent any more.
@@ -67,14 +67,14 @@ func enlarge(b []byte, n int) []byte {
 	case n <= largeOutput:
 		larger = largeOutputs.Get().(*[largeOutput]byte)[:0]
 	default:
-		return b // append finds a place
+		return b // append allocates a buffer
 	}
 	larger = append(larger, b...)
 	putOutput(b)
 	return larger
 }
 
-// putOutput gives a buffer back. The caller keeps no slice of it.
+// putOutput gives a buffer back to its pool. The caller keeps no slice of it.
 func putOutput(b []byte) {
 	switch cap(b) {
 	case conn.BufferSize:

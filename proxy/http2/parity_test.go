@@ -15,7 +15,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// plain is a request that both wires can say.
+// plain is a request that can be sent by HTTP/1.1 and by HTTP/2.
 type plain struct {
 	method, target, host string
 	fields               [][2]string
@@ -24,10 +24,10 @@ type plain struct {
 	trailers             [][2]string
 }
 
-// refusedWord is what becomes of a request that goes nowhere.
+// refusedWord is the result of a request that weir does not forward.
 const refusedWord = "refused"
 
-// byHTTP1 is what reaches a backend of p when it came by HTTP/1.1.
+// byHTTP1 returns the request that reaches a backend if p comes by HTTP/1.1.
 func (p *plain) byHTTP1(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", p.method, p.target, p.host)
@@ -74,7 +74,7 @@ func (p *plain) byHTTP1(t *testing.T) string {
 	return same(&req) + reaching(t, &req, string(body))
 }
 
-// byHTTP2 is what reaches a backend of p when it came by HTTP/2.
+// byHTTP2 returns the request that reaches a backend if p comes by HTTP/2.
 func (p *plain) byHTTP2(t *testing.T) string {
 	var b []byte
 	literal := func(name, value string) {
@@ -117,9 +117,9 @@ func (p *plain) byHTTP2(t *testing.T) string {
 	return refusedWord
 }
 
-// reaching is what backends of both kinds get of a request, in words that do
-// not depend on the order of its fields or the case of their names. net/http
-// has to find the one request in it, and nothing behind.
+// reaching returns the request that backends of both kinds get, as text that does not
+// depend on the order of its fields or the case of their names. net/http must find
+// exactly one request in it, and nothing after it.
 func reaching(t *testing.T, req *message.Request, body string) string {
 	t.Helper()
 	var wire bytes.Buffer
@@ -163,7 +163,7 @@ func reaching(t *testing.T, req *message.Request, body string) string {
 	return fmt.Sprintf("\nby HTTP/1.1 %q, %q\nby HTTP/2 %q", lines, strings.ToLower(rest1), out)
 }
 
-// same is a request in words that do not depend on how it came.
+// same returns a request as text that does not depend on the HTTP version.
 func same(r *message.Request) string {
 	var fields []string
 	for i := range r.Fields {
@@ -196,15 +196,15 @@ func (p *plain) unsayable() (must bool, skip bool) {
 				cookies++
 			}
 		case message.Host, message.ContentLength:
-			skip = skip || i < len(p.fields) // among trailers they are dropped
+			skip = skip || i < len(p.fields) // in trailers, weir drops them
 		}
 	}
 	return must, skip || cookies > 1 || strings.Trim(p.host, " \t") != p.host // HTTP/1.1 allows white space around it
 }
 
-// compareWires: every wire's requests are judged alike: they reach a backend as
-// the same message or are refused. What HTTP/1.1 says to its own connection, and
-// what would be another request there, HTTP/2 may not say at all.
+// compareWires: HTTP/1.1 and HTTP/2 treat requests alike: both forward the same message
+// to a backend, or both refuse it. HTTP/2 must refuse fields that are only for a
+// connection of HTTP/1.1, and everything that HTTP/1.1 would read as another request.
 func compareWires(t *testing.T, p plain) (accepted bool) {
 	t.Helper()
 	must, skip := p.unsayable()

@@ -7,8 +7,8 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 )
 
-// served gives a server what a client sends, in one piece and in bytes, and
-// compares the frames that it answers with, SETTINGS and windows aside.
+// served gives a client's frames to a server, in one piece and in small pieces. It
+// compares the frames that the server sends, except SETTINGS and WINDOW_UPDATE.
 func served(t *testing.T, what string, p *peer, want ...string) {
 	t.Helper()
 	for _, piece := range []int{0, 1, 7} {
@@ -18,7 +18,8 @@ func served(t *testing.T, what string, p *peer, want ...string) {
 	}
 }
 
-// asked is served for a client that has opened stream 1 with a GET and stream 3 with a POST.
+// asked is like served, for a client that has opened stream 1 with a GET and stream 3
+// with a POST.
 func asked(t *testing.T, what string, p *peer, want ...string) {
 	t.Helper()
 	for _, piece := range []int{0, 1, 7} {
@@ -176,7 +177,7 @@ func TestEvents(t *testing.T) {
 		`1: POST / host "a" length -1 [host: a]`, "goaway ENHANCE_YOUR_CALM")
 }
 
-// asking is a client with a GET on stream 1 and a POST on stream 3.
+// asking returns a client with a GET on stream 1 and a POST on stream 3.
 func asking(t *testing.T) (x *side, get, post *Stream) {
 	t.Helper()
 	x = newSide(Config{Role: Client})

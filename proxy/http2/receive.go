@@ -27,8 +27,8 @@ func (c *Core) applySettings(p []byte) {
 		value := binary.BigEndian.Uint32(p[2:])
 		switch binary.BigEndian.Uint16(p) {
 		case settingTableSize:
-			// Whoever lowers it must be told that we comply (RFC 7541, section
-			// 4.2). We use no table anyway, and say so once.
+			// A peer that lowers it must learn that we comply (RFC 7541, section 4.2). We
+			// use no table anyway, and say so once.
 			c.tableReset = c.tableReset || value < 4096
 		case settingPush:
 			if value > 1 || value == 1 && c.config.Role == Client {
@@ -59,7 +59,7 @@ func (c *Core) applySettings(p []byte) {
 	if !c.changeWindows(window) {
 		return
 	}
-	c.appendControl(0, frameSettings, flagAck, 0) // before what it lets us send
+	c.appendControl(0, frameSettings, flagAck, 0) // before the data that the new settings allow
 	for _, s := range c.table.streams {
 		c.unstarve(s)
 	}
@@ -67,7 +67,7 @@ func (c *Core) applySettings(p []byte) {
 	c.events.Settings()
 }
 
-// changeWindows gives all streams another initial window (RFC 9113, section 6.9.2).
+// changeWindows applies another initial window to all streams (RFC 9113, section 6.9.2).
 func (c *Core) changeWindows(window uint32) bool {
 	change := int64(window) - int64(c.peer.window)
 	c.peer.window = window
@@ -95,11 +95,11 @@ func (c *Core) ping(f frame, p []byte) {
 	}
 }
 
-// The PINGs that we send say in their payload what for.
+// The payloads of our PINGs, one for each purpose.
 const (
-	pingAlive = "weirlive" // the driver's
-	pingPath  = "weirpath" // how much fits into the path
-	pingLeave = "weirexit" // whether the peer knows that we leave
+	pingAlive = "weirlive" // sent by Ping, for the driver
+	pingPath  = "weirpath" // measures how much fits into the path
+	pingLeave = "weirexit" // checks that the peer knows our GOAWAY
 )
 
 func (c *Core) pingAcked(payload string) {
@@ -116,7 +116,8 @@ func (c *Core) pingAcked(payload string) {
 	}
 }
 
-// Ping asks the peer for a sign of life: PingAcked. While one is out, it does nothing.
+// Ping asks the peer for a sign of life: PingAcked. While a Ping is not answered, another
+// one does nothing.
 func (c *Core) Ping() {
 	if !c.pinging {
 		c.pinging = true
@@ -151,7 +152,7 @@ func (c *Core) idle(id uint32) bool {
 	return id > c.lastPeer
 }
 
-// own reports whether a stream's number is one of ours to give.
+// own reports whether weir, not the peer, opens streams with this number.
 func (c *Core) own(id uint32) bool { return (id%2 == 1) == (c.config.Role == Client) }
 
 // resetByPeer handles RST_STREAM (RFC 9113, section 6.4).
@@ -198,7 +199,7 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 	}
 	s := c.table.find(f.id)
 	if s == nil {
-		return // it is over, and the peer did not know
+		return // the stream is over, and the peer did not know that
 	}
 	switch s.sendWindow += n; {
 	case n == 0:
@@ -236,7 +237,7 @@ func (c *Core) goAway(f frame, p []byte) {
 	}
 	last, code := binary.BigEndian.Uint32(p)&mostStreamID, Code(binary.BigEndian.Uint32(p[4:]))
 	if c.peerGone && last > c.peerLast {
-		last = c.peerLast // it may only shrink
+		last = c.peerLast // the number may only decrease
 	}
 	c.peerGone, c.peerLast = true, last
 	c.events.GoAway(code)
@@ -253,9 +254,9 @@ func (c *Core) goAway(f frame, p []byte) {
 	}
 }
 
-// provoked resets a stream because of the peer's fault. An endpoint cannot provoke more
-// resets than it gets requests, and one client whose requests it answers badly must not end
-// the connection for the others.
+// provoked resets a stream because of an error of the peer. An endpoint has no budget for
+// that: it cannot provoke more resets than it gets requests, and bad answers to one
+// client must not end the connection for other clients.
 func (c *Core) provoked(s *Stream, code Code, reason, detail string) {
 	if c.config.Role == Server && !c.spend(forProvoked) || s.closed {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// judged is what a server makes of one head that ends its stream, or does not.
+// judged returns what a server makes of one head, with or without the end of its stream.
 func judged(t *testing.T, limits message.Limits, end bool, lines ...string) string {
 	t.Helper()
 	x := newSide(Config{Limits: limits})
@@ -44,7 +44,7 @@ func TestRequestsMalformed(t *testing.T) {
 	f(getLines("a: b", ":path: /")...)
 	f(":method: GET", "host: a", ":scheme: https", ":path: /")
 	f(getLines(":protocol: websocket")...)
-	f(":method: CONNECT", ":protocol: websocket", ":path: /", ":authority: a", ":scheme: https") // with its end
+	f(":method: CONNECT", ":protocol: websocket", ":path: /", ":authority: a", ":scheme: https") // with the end of the stream
 	f(":method: GET", ":scheme: https", ":path: /\x00", ":authority: a")
 	f(":method: GET", ":scheme: https", ":path: /\r\nx: y", ":authority: a")
 	f(":method: GET", ":scheme: https", ":path:  /", ":authority: a")
@@ -171,7 +171,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A refused head leaves the decoder fit for those behind it.
+// After a refused head, the decoder can decode later heads.
 func TestHeadsBehindARefusedOne(t *testing.T) {
 	x := newSide(Config{Limits: message.Limits{HeadBytes: 200, Fields: 10}})
 	p := greeted().head(1, true, getLines("one: "+strings.Repeat("x", 150), "two: 2", "three: 3", "four: 4")...)
@@ -208,8 +208,8 @@ func TestResponsesWritten(t *testing.T) {
 	}
 }
 
-// staticNames are the names of the static table behind its pseudo-fields, but
-// for those that HTTP/2 does not carry, and others.
+// staticNames are the names of the static table after its pseudo-fields, without the
+// names that HTTP/2 does not carry, and some other names.
 var staticNames = append(strings.Fields(`accept-charset accept-encoding accept-language accept-ranges accept access-control-allow-origin age allow
 	authorization cache-control content-disposition content-encoding content-language content-length content-location content-range
 	content-type cookie date etag expect expires from if-match if-modified-since if-none-match if-range if-unmodified-since

@@ -9,27 +9,28 @@ import (
 
 // The errors of sending.
 var (
-	// ErrStreamOver: the stream was reset, by either side, or everything was sent.
+	// ErrStreamOver: either side has reset the stream, or everything was sent.
 	ErrStreamOver = errors.New("http2: the stream has ended")
-	// ErrNoStream: the peer takes no further stream now, see Core.Capacity.
+	// ErrNoStream: no further stream may be opened now, see Core.Capacity.
 	ErrNoStream = errors.New("http2: the peer accepts no more streams on this connection")
-	// ErrHeadForPeer: the head is larger than the peer takes.
+	// ErrHeadForPeer: the head is larger than the peer accepts.
 	ErrHeadForPeer = errors.New("http2: the headers are larger than the peer's SETTINGS_MAX_HEADER_LIST_SIZE")
-	// ErrNoConnectProtocol: the peer does not take requests to upgrade (RFC 8441).
+	// ErrNoConnectProtocol: the peer does not accept requests to upgrade (RFC 8441).
 	ErrNoConnectProtocol = errors.New("http2: the peer does not support extended CONNECT (RFC 8441)")
 )
 
-// Pending is how many bytes of output are there to be taken.
+// Pending returns the number of bytes in the output.
 func (c *Core) Pending() int { return len(c.out) }
 
-// Take returns the output, which is the caller's then, and continues in spare.
-// Who waited for room is called.
+// Take returns the output, which then belongs to the caller. The core continues in spare.
+// Take calls Writable for a stream that waits for room.
 func (c *Core) Take(spare []byte) []byte {
 	out, _ := c.take(spare)
 	return out
 }
 
-// take is Take for a caller that gives back what the output was charged.
+// take is Take for callers that give back the charged memory of the output to the
+// account.
 func (c *Core) take(spare []byte) (out []byte, charged int) {
 	out, charged = c.out, c.outCharged
 	c.out, c.control, c.tail, c.outCharged = append(spare[:0], c.late...), 0, tail{}, 0
@@ -38,11 +39,12 @@ func (c *Core) take(spare []byte) (out []byte, charged int) {
 	return out, charged
 }
 
-// mostControl bounds the control frames that wait: a peer that provokes them
-// and does not read them gets no more memory than this.
+// mostControl limits the control frames in the output. A peer that provokes them and does
+// not read them gets no more memory than this.
 const mostControl = 4096
 
-// controlRoom holds every control frame but the longest reasons, headRoom most heads.
+// controlRoom is enough for every control frame except one with a long reason. headRoom
+// is enough for most heads.
 const controlRoom, headRoom = 64, 1 << 10
 
 func (c *Core) countControl() {
@@ -63,9 +65,9 @@ func (c *Core) appendReset(id uint32, code Code) {
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 }
 
-// appendLate calls the rest of a request off whose response is through. It
-// leaves in a write of its own, behind what is in the output: libcurl before 8
-// forgets a response that it has read along with the reset.
+// appendLate resets a stream whose response is complete and whose request is not. The
+// RST_STREAM leaves in a write of its own, after the current output: libcurl before 8
+// forgets a response that it has read together with the reset.
 func (c *Core) appendLate(id uint32) {
 	if len(c.out) == 0 {
 		c.appendReset(id, NoError)
@@ -89,7 +91,7 @@ func (c *Core) appendGoAway(last uint32, code Code, reason string) {
 	c.out = append(c.out, reason...)
 }
 
-// Capacity is how many streams may be opened now.
+// Capacity returns how many streams may be opened now.
 func (c *Core) Capacity() int {
 	if c.err != nil || c.peerGone || c.leaving != staying || c.nextOwn >= mostStreamID-1 {
 		return 0
@@ -97,8 +99,8 @@ func (c *Core) Capacity() int {
 	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
 }
 
-// Open sends a request's head on a new stream. With end, no body follows. req
-// must stay as it is until the response's head. For clients.
+// Open sends a request's head on a new stream. With end, no body follows. req must not
+// change until the response's head has arrived. For clients.
 func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {
 	tunnel := req.Upgrade.Len() > 0
 	switch {
@@ -143,7 +145,7 @@ func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
 	return nil
 }
 
-// beginHead makes room for the header of HEADERS and returns where it is.
+// beginHead makes room, appends the header of HEADERS, and returns its position.
 func (c *Core) beginHead(s *Stream) int {
 	c.withRoom(headRoom)
 	at := len(c.out)
@@ -155,8 +157,8 @@ func (c *Core) beginHead(s *Stream) int {
 	return at
 }
 
-// endHead completes the frame at at. A block that is too large for one frame
-// is continued in others.
+// endHead completes the frame at position at. If the block is too large for one frame,
+// CONTINUATION frames follow.
 func (c *Core) endHead(s *Stream, at int, end bool) {
 	defer func() { c.chargeOutput(cap(c.out)) }()
 	if end {
@@ -183,9 +185,9 @@ func (c *Core) endHead(s *Stream, at int, end bool) {
 	}
 }
 
-// Write sends as much of p as the windows and the output have room for, and
-// says how much that was. With end, the last byte of p ends the body. Where it
-// falls short, Writable tells when to go on.
+// Write sends as much of p as the windows and the output have room for, and returns how
+// much. With end, the last byte of p ends the body. If Write did not send all of p,
+// Writable reports when to continue.
 func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 	if s.closed || s.sendEnd || !s.sendHead {
 		return 0, ErrStreamOver
@@ -197,7 +199,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 		room := min(s.sendWindow, c.sendWindow, int64(limit-len(c.out)), leastFrameSize)
 		if room <= 0 {
 			c.wait(s)
-			c.wake() // where it is only the stream's own window
+			c.wake() // another stream, if only the window of s is full
 			return n, nil
 		}
 		piece := p[n:]
@@ -215,7 +217,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 		}
 		c.sent(s)
 	}
-	c.wake() // the next in turn, where there is room left
+	c.wake() // the next stream, if there is room left
 	return n, nil
 }
 
@@ -232,26 +234,27 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 	s.written += int64(frameHeaderSize + len(p))
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
-	c.purse.earn(forPings, 1) // who measures the path does so with what comes, however small
+	c.purse.earn(forPings, 1) // peers that measure the path send PINGs after DATA of any size
 }
 
-// earnWindows allows for the WINDOW_UPDATEs that n bytes of DATA explain: for
-// its frame and for each KiB (Go answers every 4), twice, as stream and
-// connection have one each. What is cut short by windows of a few bytes, and is
-// not whole, explains none.
+// earnWindows allows the WINDOW_UPDATEs that n bytes of DATA explain: one for the frame
+// and one for each KiB (Go sends one for every 4 KiB), and all of them twice, for stream
+// and connection. An incomplete piece of less than 256 bytes explains none: a small
+// window has cut it short.
 func (c *Core) earnWindows(n int, whole bool) {
 	if n >= 256 || whole {
 		c.purse.earn(forWindows, int32(2+n/(1<<9)))
 	}
 }
 
-// tail is the last frame of the output, where that is DATA.
+// tail is the last frame of the output, if that is DATA.
 type tail struct {
 	id      uint32
 	at, end int
 }
 
-// appendEnd ends the stream, by its last DATA if that is still there behind all else.
+// appendEnd ends the stream: with a flag of its last DATA, if that is still the end of
+// the output; otherwise with an empty DATA.
 func (c *Core) appendEnd(s *Stream) {
 	if c.tail.id == s.id && c.tail.end == len(c.out) {
 		c.out[c.tail.at+4] |= flagEndStream
@@ -291,7 +294,7 @@ func hasTrailers(h *message.Head) bool {
 	return false
 }
 
-// sent notes that everything was sent on s.
+// sent records that everything was sent on s.
 func (c *Core) sent(s *Stream) {
 	s.sendEnd = true
 	c.end(s)
@@ -316,8 +319,8 @@ func (c *Core) excuse(s *Stream) {
 	}
 }
 
-// excuses subtracts a frame of n bytes for an ended stream from the excused bytes. It returns false if they do not
-// suffice.
+// excuses subtracts a frame of n bytes for an ended stream from the excused bytes. It
+// returns false if they do not suffice.
 func (c *Core) excuses(n int) bool {
 	cost := int64(max(1, n))
 	if cost > c.excused {
@@ -334,7 +337,8 @@ func (c *Core) ignore(n int) {
 	}
 }
 
-// wait notes that s has something to send, and what it waits for.
+// wait records that s has something to send, and whether it waits for its own window or
+// for its turn.
 func (c *Core) wait(s *Stream) {
 	if s.sendWindow <= 0 {
 		s.starved = true
@@ -343,7 +347,7 @@ func (c *Core) wait(s *Stream) {
 	}
 }
 
-// unstarve lets s queue again once its own window is open.
+// unstarve puts s into the queue again when its own window is open.
 func (c *Core) unstarve(s *Stream) {
 	if s.starved && s.sendWindow > 0 {
 		s.starved = false
@@ -351,8 +355,8 @@ func (c *Core) unstarve(s *Stream) {
 	}
 }
 
-// wake calls the stream that has waited longest, if there is something for it.
-// It calls the next one by writing, or by ending.
+// wake calls Writable for the stream that has waited longest, if there is room. That
+// stream makes the core call the next one, by writing or by ending.
 func (c *Core) wake() {
 	s := c.queue.first
 	if s == nil || c.err != nil || c.sendWindow <= 0 || c.Crowded() {
@@ -362,7 +366,7 @@ func (c *Core) wake() {
 	c.events.Writable(s)
 }
 
-// leaving is how far we are with going away.
+// leaving is the progress of the end of the connection that weir has begun.
 type leaving uint8
 
 const (
@@ -371,9 +375,9 @@ const (
 	left
 )
 
-// Leave begins to go away (RFC 9113, section 6.8): the peer is told, and once
-// it must know, by the answer to a PING, new streams are taken no more. Who
-// does not trust it to answer calls LeaveNow later.
+// Leave begins to end the connection (RFC 9113, section 6.8): it sends GOAWAY and a PING.
+// When the peer answers the PING, it must know the GOAWAY, and the core accepts no more
+// streams. A driver that cannot rely on an answer calls LeaveNow later.
 func (c *Core) Leave() {
 	if c.leaving != staying || c.err != nil {
 		return
@@ -383,7 +387,7 @@ func (c *Core) Leave() {
 	c.appendPing(pingLeave)
 }
 
-// LeaveNow takes no more streams.
+// LeaveNow accepts no more streams.
 func (c *Core) LeaveNow() {
 	if c.leaving == left || c.err != nil {
 		return
@@ -392,14 +396,14 @@ func (c *Core) LeaveNow() {
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 
-// Leaving reports whether no stream will be taken any more; with Working 0, the
-// connection can be closed.
+// Leaving reports whether no stream will be accepted any more. If Working is 0 as well,
+// the connection can be closed.
 func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.config.Role == Client }
 
-// Working is how many streams the driver has not released.
+// Working returns the number of streams that the driver has not released.
 func (c *Core) Working() int { return c.working }
 
-// Behind says that of the streams that are over, the driver has yet to release
-// as many as the peer may have at once. A peer that keeps to its limit cannot
-// know of them: who reads on may have to refuse what it opens.
+// Behind reports that the driver has not yet released as many ended streams as the peer
+// may have at once. The peer does not know that, even if it keeps to its limit. If the
+// driver continues to read, it may have to refuse the peer's new streams.
 func (c *Core) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }

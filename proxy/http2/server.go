@@ -11,12 +11,12 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Connection drives the core of a client's connection. One goroutine reads, by
-// Step; each exchange runs in a worker's; and whoever has something to send
-// leaves it to one flusher, which exists while there is something. An idle
-// connection has neither workers, nor flusher, nor buffers.
+// Connection drives the core of a client's connection. One goroutine calls Step, which
+// reads. Each exchange runs in the goroutine of a worker. All output goes through one
+// flusher, which exists only while there is output. An idle connection has neither
+// workers, nor flusher, nor buffers.
 //
-// It does not close what it reads and writes. The zero value needs Init.
+// Connection does not close rw. The zero value needs Init.
 type Connection struct {
 	rw    io.ReadWriter
 	serve func(*Exchange)
@@ -25,18 +25,18 @@ type Connection struct {
 
 	mu       sync.Mutex // guards all below, and the exchanges' state
 	core     Core
-	ready    []*Exchange // came with the bytes that are being received
-	heads    []*Exchange // they wait for room to write a head
-	resting  int         // of the exchanges that run: tunnels whose client says nothing
-	doing    Doing       // what watch was told last
+	ready    []*Exchange // exchanges that began with the bytes that are being received
+	heads    []*Exchange // exchanges that wait for room to write a head
+	resting  int         // tunnels at rest, among the exchanges that run: their clients send nothing
+	doing    Doing       // the last value that watch received
 	flushing bool
-	failed   error // of writing
-	panicked any   // what the flusher panicked with
+	failed   error // the error of writing; nil: none
+	panicked any   // the panic of the flusher, with its stack
 	drained  sync.Cond
 }
 
-// Init makes c the connection that rw carries. Each request is served by a call
-// of serve, in a goroutine of its own, which must end with Exchange.Close.
+// Init prepares c for the connection rw. c calls serve for each request, in a goroutine
+// of its own. serve must end with Exchange.Close.
 func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)) {
 	*c = Connection{rw: rw, serve: serve}
 	c.flush = c.flusher
@@ -45,31 +45,33 @@ func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)
 	c.core.Init(config, (*events)(c))
 }
 
-// Observer is told what happens to a connection, with its lock held and from any goroutine.
+// Observer receives the events of a connection. The calling goroutine holds the
+// connection's lock, and may be any goroutine.
 type Observer interface {
-	// Does says that the connection does something else from now on.
+	// Does reports what the connection does from now on.
 	Does(Doing)
-	// Over says that there is nothing more to wait for: the connection has
-	// Left, or cannot write any more, which Err tells.
+	// Over reports that there is nothing more to wait for: the connection has Left, or it
+	// cannot write any more (see Err).
 	Over()
-	// Fault says that a stream was reset for the client's fault, by a word for metrics.
+	// Fault reports that weir reset a stream: because of an error of the client, or for
+	// lack of memory. reason is a word for metrics.
 	Fault(reason string)
 }
 
-// Observe makes w the connection's observer. It is called behind Init.
+// Observe makes w the connection's observer. Call it after Init.
 func (c *Connection) Observe(w Observer) { c.watch = w }
 
 // Doing is what a connection does.
 type Doing uint8
 
-// What a connection may do. It begins with nothing.
+// The values of Doing. A connection begins with Nothing.
 const (
 	Nothing   Doing = iota // no exchange runs
-	Tunnels                // all that run are tunnels at rest: their clients say nothing, or nothing more
-	Exchanges              // others run, or tunnels are not at rest
+	Tunnels                // all exchanges that run are tunnels at rest: their clients send nothing, or have ended their direction
+	Exchanges              // other exchanges run, or tunnels that are not at rest
 )
 
-// look tells the observer where the connection does something else by now.
+// look calls the observer if the connection does something else now.
 func (c *Connection) look() {
 	doing := Exchanges
 	switch c.core.Working() {
@@ -87,16 +89,17 @@ func (c *Connection) look() {
 	}
 }
 
-// tellOver is called where c may have nothing more to wait for.
+// tellOver calls the observer if c has nothing more to wait for.
 func (c *Connection) tellOver() {
 	if c.watch != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
 		c.watch.Over()
 	}
 }
 
-// Step reads until the connection has nothing more to give, and starts what
-// came; nil: it has Left. The errors: conn.ErrWouldBlock (call again), io.EOF, a
-// *ConnError (what it says to the client is on its way), or the connection's own.
+// Step reads until the connection has no more bytes for now, and starts the requests that
+// arrived. nil: the connection has Left. Errors: conn.ErrWouldBlock (call Step again
+// later), io.EOF, a *ConnError (the GOAWAY for the client is in the output), or an error
+// of the connection itself.
 func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
@@ -118,7 +121,7 @@ func (c *Connection) receive(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.core.Receive(time.Now(), p)
-	if c.failed != nil { // it ended so, and by no fault of the client's
+	if c.failed != nil { // a failed write ended the core; the client made no error
 		err = c.failed
 	}
 	c.startFlusher()
@@ -136,10 +139,12 @@ func (c *Connection) receive(p []byte) error {
 
 // mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads
 // nothing more from a client, and an endpoint gets no further calls on the connection.
-// Bodies wait much earlier, heads do not.
+// Bodies and the heads of responses wait earlier (see Core.Crowded). The heads of
+// requests do not.
 const mostUnread = 512 << 10
 
-// startFlusher is called with the lock held, by whoever may have put something into the output.
+// startFlusher starts the flusher if there is output. Call it with the lock held, after
+// every action that may add output.
 func (c *Connection) startFlusher() {
 	if !c.flushing && c.failed == nil && c.core.Pending() > 0 {
 		c.flushing = true
@@ -149,7 +154,7 @@ func (c *Connection) startFlusher() {
 
 func (c *Connection) flusher() { flush(&c.mu, &c.core, c.rw, (*outgoing)(c)) }
 
-// outgoing is what a Connection's flusher tells, with the lock held.
+// outgoing receives the calls of a Connection's flusher, with the lock held.
 type outgoing Connection
 
 func (c *outgoing) took() {
@@ -162,7 +167,7 @@ func (c *outgoing) took() {
 	c.heads = c.heads[:0]
 }
 
-// broke ends everything. A panic is left for Err: here it would end the process.
+// broke ends all exchanges. It keeps a panic for Err: a panic here would end the process.
 func (c *outgoing) broke(err error) {
 	var p *PanicError
 	if errors.As(err, &p) {
@@ -178,7 +183,8 @@ func (c *outgoing) through() {
 	c.drained.Broadcast()
 }
 
-// Err is why nothing can be written any more, or nil. Where that was a panic, it goes on here.
+// Err returns why nothing can be written any more, or nil. If the reason was a panic of
+// the flusher, Err panics with it.
 func (c *Connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +194,7 @@ func (c *Connection) Err() error {
 	return c.failed
 }
 
-// Trim gives memory back that an idle connection does not need.
+// Trim gives back the memory that an idle connection does not need.
 func (c *Connection) Trim() {
 	c.locked(func() {
 		if c.core.Working() == 0 && !c.flushing {
@@ -198,10 +204,10 @@ func (c *Connection) Trim() {
 	})
 }
 
-// Rest calls f if no exchange runs but tunnels at rest, no head or frame has begun
-// to come and nothing waits to be sent, and returns what f does. What a quiet
-// connection does not need is given back before, and until f returns nobody
-// reads or writes.
+// Rest calls f and returns its result, if no exchange runs except tunnels at rest, no
+// head or frame is incomplete, and no output waits. Otherwise it returns false. Before
+// the call, Rest gives back the memory that an idle connection does not need. Until f
+// returns, no goroutine reads or writes.
 func (c *Connection) Rest(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +216,7 @@ func (c *Connection) Rest(f func() bool) bool {
 		return false
 	}
 	if c.core.Leaving() && working == 0 {
-		return false // it is to be closed
+		return false // the connection must be closed
 	}
 	c.core.Trim()
 	c.ready, c.heads = nil, nil
@@ -220,17 +226,17 @@ func (c *Connection) Rest(f func() bool) bool {
 // Start sends the greeting.
 func (c *Connection) Start() { c.locked(func() {}) }
 
-// Working is how many exchanges run.
+// Working returns the number of exchanges that run.
 func (c *Connection) Working() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core.Working()
 }
 
-// Leave begins to go away: see Core.Leave.
+// Leave begins to end the connection: see Core.Leave.
 func (c *Connection) Leave() { c.locked(c.core.Leave) }
 
-// LeaveNow takes no more exchanges: see Core.LeaveNow.
+// LeaveNow accepts no more exchanges: see Core.LeaveNow.
 func (c *Connection) LeaveNow() {
 	c.locked(func() {
 		c.core.LeaveNow()
@@ -238,7 +244,7 @@ func (c *Connection) LeaveNow() {
 	})
 }
 
-// CutTunnels cuts the tunnels at rest. Nothing else of the connection ends.
+// CutTunnels cuts the tunnels at rest. All other exchanges continue.
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +255,8 @@ func (c *Connection) CutTunnels() {
 	}
 }
 
-// Left reports whether the connection can be closed: no exchange runs or will.
+// Left reports whether the connection can be closed: no exchange runs, and none will
+// begin.
 func (c *Connection) Left() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,8 +270,8 @@ func (c *Connection) locked(f func()) {
 	c.startFlusher()
 }
 
-// HeadStarted says which head or frame, DATA apart, has begun and not come to
-// its end, by a number of its own; 0: none.
+// HeadStarted returns the number of the incomplete head or frame (except DATA) that the
+// client has begun; 0: none. Each head or frame has a number of its own.
 func (c *Connection) HeadStarted() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,14 +285,14 @@ func (c *Connection) Greeted() bool {
 	return c.core.Greeted()
 }
 
-// Fail ends the connection for a fault of the client's that its driver found.
+// Fail ends the connection because of an error of the client that the driver found.
 func (c *Connection) Fail(e *ConnError) {
 	c.locked(func() { c.core.fail(e.Code, e.Reason, e.Detail) })
 }
 
-// Abort ends every exchange, as nothing is read any more, and waits until they
-// have noticed and what there was to say is sent. The connection's write
-// deadline bounds that.
+// Abort ends every exchange, because nothing is read any more. It waits until all
+// exchanges have ended and the output is sent. The connection's write deadline limits
+// that wait.
 func (c *Connection) Abort() {
 	c.mu.Lock()
 	c.core.Abort(Cancel, "lost", "the connection was lost")
@@ -296,7 +303,7 @@ func (c *Connection) Abort() {
 	c.mu.Unlock()
 }
 
-// events are the core's events, which come with the lock held.
+// events handles the core's events. The core calls it with the lock held.
 type events Connection
 
 func exchangeOf(s *Stream) *Exchange {
@@ -310,7 +317,7 @@ func (e *events) Request(s *Stream) *message.Request {
 	return &x.req
 }
 
-func (e *events) Response(*Stream) *message.Response { return nil } // a client's
+func (e *events) Response(*Stream) *message.Response { return nil } // for clients only
 
 func (e *events) Head(s *Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
@@ -344,7 +351,7 @@ func (e *events) Reset(s *Stream, ending Ending) {
 		e.watch.Fault(ending.Reason)
 	}
 	x.end(ending)
-	if !x.started { // nobody has heard of it
+	if !x.started { // no worker knows it
 		x.release()
 		(*Connection)(e).look()
 	}

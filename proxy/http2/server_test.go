@@ -22,10 +22,10 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// serving serves connections until the test ends, each exchange by serve.
+// serving accepts connections until the test ends. It calls serve for each exchange.
 func serving(t *testing.T, serve func(x *Exchange)) (url string, connections chan *Connection) {
 	t.Helper()
-	connections = make(chan *Connection, 1000) // more than any test makes
+	connections = make(chan *Connection, 1000) // more than any test opens
 	var all sync.WaitGroup
 	addr := listen(t, func(nc net.Conn) {
 		c := new(Connection)
@@ -46,7 +46,7 @@ func serving(t *testing.T, serve func(x *Exchange)) (url string, connections cha
 	return "http://" + addr, connections
 }
 
-// echo answers with what comes, while it comes.
+// echo sends the body back while it arrives.
 func echo(x *Exchange) {
 	var req message.Request
 	var refusal *message.Refusal
@@ -120,7 +120,7 @@ func TestConnectionEchoes(t *testing.T) {
 	}
 }
 
-// A client that gives up wakes whoever waits for it, reading or writing.
+// If a client resets its request, the goroutines that read or write wake up.
 func TestConnectionClientGivesUp(t *testing.T) {
 	ended := make(chan error, 10)
 	url, _ := serving(t, func(x *Exchange) {
@@ -173,7 +173,7 @@ func TestConnectionDeadlines(t *testing.T) {
 		res.Length = message.Unknown
 		x.WriteHead(&req, res, false)
 		x.SetWriteTimeout(50 * time.Millisecond)
-		writeErr := x.WriteBody(make([]byte, 64<<20)) // nobody reads it
+		writeErr := x.WriteBody(make([]byte, 64<<20)) // the client does not read it
 		x.Interrupt()
 		x.SetReadDeadline(time.Time{})
 		_, interrupted := x.ReadBody(&req)
@@ -189,7 +189,8 @@ func TestConnectionDeadlines(t *testing.T) {
 	res.Body.Close()
 }
 
-// An early answer: the rest of the upload is not wanted, and the connection goes on.
+// After an early answer, weir does not want the rest of the upload, and the connection
+// continues.
 func TestConnectionAnswersEarly(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
@@ -213,7 +214,7 @@ func TestConnectionAnswersEarly(t *testing.T) {
 	}
 }
 
-// What runs when the connection is to end runs to its end.
+// Exchanges that run when the connection leaves are finished.
 func TestConnectionLeaves(t *testing.T) {
 	var running atomic.Int32
 	url, connections := serving(t, func(x *Exchange) {
@@ -250,7 +251,7 @@ func TestConnectionLeaves(t *testing.T) {
 	}
 }
 
-// An idle connection holds no buffers and no goroutines but its reader.
+// An idle connection holds no buffers, and no goroutine except its reader.
 func TestConnectionIdle(t *testing.T) {
 	url, connections := serving(t, echo)
 	client := oneConnection(t, url)
@@ -297,7 +298,7 @@ func TestH2specOnConnection(t *testing.T) {
 	runH2spec(t, strings.TrimPrefix(url, "http://"))
 }
 
-// Trailers follow a body whose length is known, where they may.
+// Trailers can follow a body of known length.
 func TestTrailersBehindALength(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
@@ -320,12 +321,12 @@ func TestTrailersBehindALength(t *testing.T) {
 	res.Body.Close()
 }
 
-// A client that keeps to its limit of streams is never refused one, however
-// long exchanges take that have answered already.
+// weir never refuses a stream of a client that obeys the limit of streams, even if
+// exchanges that have answered take long to end.
 func TestExchangesThatEndLate(t *testing.T) {
 	const streams = 3
 	gate := make(chan struct{})
-	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then a stream too many was refused
+	time.AfterFunc(100*time.Millisecond, func() { close(gate) }) // by then weir would have refused a stream
 	client, ours := net.Pipe()
 	client.SetDeadline(time.Now().Add(20 * time.Second))
 	c := new(Connection)

@@ -8,11 +8,11 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Stream is one exchange's part of a connection. It belongs to the driver from
-// Events.Request or Core.Open until Core.Release, however the stream ends
-// meanwhile. Its fields are the core's but for User.
+// Stream is the part of one exchange in a connection. It belongs to the driver from
+// Events.Request or Core.Open until Core.Release, even if the stream ends before that.
+// All fields except User belong to the core.
 type Stream struct {
-	// User is the driver's own.
+	// User is for the driver.
 	User any
 
 	id uint32
@@ -21,19 +21,19 @@ type Stream struct {
 	recvEnd  bool // the peer has sent everything
 	sendHead bool // our (final) head was sent
 	sendEnd  bool // we have sent everything
-	closed   bool // it is in the table no more
+	closed   bool // it is not in the table any more
 	tunnel   bool // extended CONNECT
 	isHead   bool // the request's method is HEAD
-	noBody   bool // the response has none, whatever its fields say
+	noBody   bool // the response has no body, whatever its fields announce
 
 	protocol, key []byte // of a client's extended CONNECT
 
-	left  int64 // of the body by its Content-Length; message.Unknown
-	infos int   // 1xx responses
+	left  int64 // bytes of the body that are still to arrive, by its Content-Length; or message.Unknown
+	infos int   // number of 1xx responses
 
 	sendWindow int64 // what we may send
 	recvWindow int64 // what the peer may send
-	recvSize   int64 // what recvWindow is brought back to
+	recvSize   int64 // the size to which weir restores recvWindow
 	held       int64 // received, not yet consumed by the driver
 	unreturned int64 // consumed, not yet given back to the peer
 
@@ -45,7 +45,7 @@ type Stream struct {
 	req *message.Request
 	res *message.Response
 
-	waiting    bool // in the queue of those who wait to send
+	waiting    bool // in the queue of streams that wait to send
 	starved    bool // waits for its own window
 	next, prev *Stream
 }
@@ -58,29 +58,31 @@ func (s *Stream) account() *memory.Account {
 	return s.memory
 }
 
-// lighten gives back what the stream took in addition to its body. It is for tunnels, which
-// may last long and need neither head nor worker.
+// lighten gives back the memory that the stream took in addition to its body. It is for
+// tunnels, which may last long and need neither head nor worker.
 func (s *Stream) lighten() {
 	s.memory.Release(s.charged)
 	s.charged = 0
 }
 
-// ID is the stream's number on its connection.
+// ID returns the number of the stream on its connection.
 func (s *Stream) ID() uint32 { return s.id }
 
 // Sent reports whether everything was sent to the peer.
 func (s *Stream) Sent() bool { return s.sendEnd }
 
-// Closed reports whether the stream is over, in whatever way: nothing can be sent any more.
+// Closed reports whether the stream is over, for any reason: nothing can be sent any
+// more.
 func (s *Stream) Closed() bool { return s.closed }
 
-// Tunnel reports whether the stream is that of an extended CONNECT (RFC 8441).
+// Tunnel reports whether the stream is an extended CONNECT (RFC 8441).
 func (s *Stream) Tunnel() bool { return s.tunnel }
 
-// Held is how many bytes of the body the driver has not consumed yet.
+// Held returns how many bytes of the body the driver has not consumed yet.
 func (s *Stream) Held() int64 { return s.held }
 
-// table holds the streams that are not closed by their number, which only grows.
+// table holds the streams that are not closed, in the order of their numbers. New numbers
+// are always higher.
 type table struct {
 	ids     []uint32
 	streams []*Stream
@@ -113,8 +115,9 @@ func (t *table) remove(id uint32) {
 	t.streams = t.streams[:len(t.streams)-1]
 }
 
-// recent remembers the last streams that we reset: what the peer sent before
-// it knew is no error. They are more than can be reset at once.
+// recent remembers the last streams that weir reset: frames that the peer sent before it
+// knew of the reset are no error. recent has room for more streams than weir can reset at
+// once.
 type recent struct {
 	ids []uint32
 	at  int
@@ -131,7 +134,7 @@ func (r *recent) add(id uint32) {
 	r.at = (r.at + 1) % len(r.ids)
 }
 
-// trim leaves the last few.
+// trim keeps only the last few streams.
 func (r *recent) trim() {
 	const few = 32
 	if n := len(r.ids); n > few {
@@ -142,8 +145,8 @@ func (r *recent) trim() {
 
 func (r *recent) has(id uint32) bool { return slices.Contains(r.ids, id) }
 
-// queue are the streams that wait for the connection's window or for room in
-// the output, first come first served.
+// queue contains the streams that wait for the connection's window or for room in the
+// output, first come, first served.
 type queue struct{ first, last *Stream }
 
 func (q *queue) push(s *Stream) {
@@ -176,7 +179,7 @@ func (q *queue) remove(s *Stream) {
 	s.waiting, s.prev, s.next = false, nil, nil
 }
 
-// newStream takes a stream from those that were released.
+// newStream opens a stream. It reuses a released one if possible.
 func (c *Core) newStream(id uint32) *Stream {
 	var s *Stream
 	if n := len(c.free); n > 0 {
@@ -190,13 +193,14 @@ func (c *Core) newStream(id uint32) *Stream {
 	return s
 }
 
-// mostFree bounds the streams that are kept for later.
+// mostFree limits the streams, and the calls of a trunk, that are kept for reuse.
 const mostFree = 128
 
-// Release gives s back: the driver is through with it. What is not closed yet
-// is reset: without error where only the request's body is left, else cancelled,
-// or broken off where it is a response (a tunnel's is cancelled: RFC 8441, section 5).
-// A peer's stream counts against what may run at once until then.
+// Release gives s back; the driver must not use it any more. If s is not closed, Release
+// resets it: with NO_ERROR if the response is complete and only the rest of the request
+// is missing; with INTERNAL_ERROR if a server's response is incomplete; otherwise with
+// CANCEL, also for a tunnel (RFC 8441, section 5). Until Release, a stream of the peer
+// counts against the number of streams that may run at once.
 func (c *Core) Release(s *Stream) {
 	server := c.config.Role == Server
 	switch {
@@ -219,7 +223,7 @@ func (c *Core) Release(s *Stream) {
 	}
 }
 
-// Trim gives memory back that an idle connection does not need.
+// Trim gives back the memory that an idle connection does not need.
 func (c *Core) Trim() {
 	c.free = nil
 	if len(c.table.ids) == 0 {
@@ -236,7 +240,7 @@ func (c *Core) Trim() {
 	c.config.Account.Settle()
 }
 
-// end closes s where both sides have sent everything.
+// end closes s if both sides have sent everything.
 func (c *Core) end(s *Stream) {
 	if s.recvEnd && s.sendEnd && !s.closed {
 		c.purse.earn(forResets, 1)
@@ -244,7 +248,7 @@ func (c *Core) end(s *Stream) {
 	}
 }
 
-// close takes s out of the table.
+// close removes s from the table.
 func (c *Core) close(s *Stream) {
 	s.closed = true
 	c.grown -= s.recvSize - initialWindow
@@ -254,5 +258,5 @@ func (c *Core) close(s *Stream) {
 		c.data.stream = nil
 	}
 	s.req, s.res = nil, nil
-	c.wake() // s may have been called to send, and now will not
+	c.wake() // if s was called to send, it will not do so now
 }

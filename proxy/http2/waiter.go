@@ -8,17 +8,18 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// waiter is where one exchange's goroutines wait for news of it. It is guarded
-// by the lock of its connection, which news and waits hold.
+// waiter is the place where the goroutines of one exchange wait for news of it. The lock
+// of the connection guards it: the caller of each method but alarm and stop holds that
+// lock.
 type waiter struct {
 	changed sync.Cond
 	timer   *time.Timer
 	armed   time.Time   // when the timer fires
 	timed   bool        // the timer was set since the exchange began
-	resting park.Waiter // waits for something to read, without a goroutine; nil: nobody does
+	resting park.Waiter // waits for bytes, without a goroutine; nil: none
 }
 
-// rouse wakes who rests, and returns true. False: nobody does.
+// rouse wakes the resting waiter, and returns true. It returns false if there is none.
 func (w *waiter) rouse() bool {
 	r := w.resting
 	if r == nil {
@@ -29,15 +30,15 @@ func (w *waiter) rouse() bool {
 	return true
 }
 
-// unrest takes back who rests, and returns true. False: nobody does.
+// unrest removes the resting waiter, and returns true. It returns false if there is none.
 func (w *waiter) unrest() bool {
 	yes := w.resting != nil
 	w.resting = nil
 	return yes
 }
 
-// wait waits until something changed, or until the deadline, if it is not zero.
-// The lock is held, but while it waits.
+// wait waits until something changed, or until the deadline, if it is not zero. It
+// releases the lock while it waits.
 func (w *waiter) wait(until time.Time) error {
 	if !until.IsZero() {
 		now := time.Now()
@@ -50,10 +51,10 @@ func (w *waiter) wait(until time.Time) error {
 	return nil
 }
 
-// arm has the waiter woken no later than until, if it has to wait that long.
+// arm sets the timer so that it fires at until, or earlier.
 func (w *waiter) arm(now, until time.Time) {
 	if w.armed.After(now) && !w.armed.After(until) {
-		return // earlier: who waits looks again
+		return // it fires earlier, and then the waiting goroutine calls arm again
 	}
 	w.armed, w.timed = until, true
 	if w.timer == nil {
@@ -65,14 +66,14 @@ func (w *waiter) arm(now, until time.Time) {
 
 func (w *waiter) alarm() {
 	w.changed.L.Lock()
-	if !time.Now().Before(w.armed) { // else it was armed anew before it could look
+	if !time.Now().Before(w.armed) { // otherwise arm was called again before alarm got the lock
 		w.armed = time.Time{}
 	}
 	w.changed.Broadcast()
 	w.changed.L.Unlock()
 }
 
-// stop is called once nobody waits any more.
+// stop stops the timer. Call it when no goroutine waits any more.
 func (w *waiter) stop() {
 	if w.timer != nil {
 		w.timer.Stop()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An alarm that comes late, when the timer is set anew already, does not hide
-// that it will fire again: the waiter must not be handed on before that.
+// An alarm may come late, when the timer is already set again. The waiter must still know
+// that the timer runs: it must not be reused before that.
 func TestLateAlarm(t *testing.T) {
 	var mu sync.Mutex
 	var w waiter
@@ -26,8 +26,8 @@ func TestLateAlarm(t *testing.T) {
 	}
 }
 
-// An exchange whose timer has fired is not used again, for another alarm may be
-// about to look at it, and would find no lock.
+// An exchange whose timer has fired is not reused: another alarm may still use it, and
+// would find no lock.
 func TestAlarmBehindTheEnd(t *testing.T) {
 	f := func(fired bool) (kept bool) {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestAlarmBehindTheEnd(t *testing.T) {
 		now := time.Now()
 		x.arm(now, now.Add(time.Hour))
 		if fired {
-			x.timer.Stop() // as a timer that fired
+			x.timer.Stop() // like a timer that has fired
 			x.armed = time.Time{}
 		}
 		x.release()

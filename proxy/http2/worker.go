@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// Workers are goroutines that have grown their stacks to what an exchange
-// needs, and wait for the next one: growing them anew costs more than most
-// exchanges do otherwise. Those that were not needed for a while end.
+// Workers are goroutines whose stacks have grown to the size that an exchange needs. They
+// wait for the next exchange, because growing a new stack costs more than most exchanges
+// do otherwise. Workers that are not needed for a while end.
 //
-// Requests come in batches, and so do the responses that set workers free. To
-// wake a worker costs more than to let one go on that is about to be through,
-// so tasks wait until all that can run now has run once.
+// Requests arrive in batches, and so do the responses that set workers free. Waking a
+// worker costs more than giving the task to a worker that is about to finish. So tasks
+// wait until all goroutines that can run now have run once.
 var workers struct {
 	sync.Mutex
-	tasks       []func() // tasks[first:] nobody runs yet: there is a worker that dispatches
+	tasks       []func() // tasks[first:] do not run yet: a worker dispatches them
 	first       int
 	dispatching bool
 	idle        []*worker
-	unused      int         // how many of idle nobody took since the timer fired last
-	timer       *time.Timer // runs while there are idle ones
+	unused      int         // idle[:unused] were not used since the timer last fired
+	timer       *time.Timer // runs while there are idle workers
 }
 
 const (
-	mostIdle  = 256                    // bounds the workers that wait
-	unneeded  = 250 * time.Millisecond // is the while after which they end
-	mostTasks = 4096                   // bounds the memory for tasks that is kept
+	mostIdle  = 256                    // limits the idle workers
+	unneeded  = 250 * time.Millisecond // the time after which unused workers end
+	mostTasks = 4096                   // limits the memory that is kept for tasks, in tasks
 )
 
 type worker struct{ next chan func() }
 
-// work has f run in a worker's goroutine.
+// work runs f in the goroutine of a worker.
 func work(f func()) {
 	workers.Lock()
 	defer workers.Unlock()
-	if t := workers.tasks; len(t) == cap(t) && workers.first > len(t)/2 { // it makes room rather than grow
+	if t := workers.tasks; len(t) == cap(t) && workers.first > len(t)/2 { // make room instead of growing
 		n := copy(t, t[workers.first:])
 		clear(t[n:])
 		workers.tasks, workers.first = t[:n], 0
@@ -47,8 +47,8 @@ func work(f func()) {
 	}
 }
 
-// dispatch starts workers for the tasks that are left once the workers that
-// were about to be through have taken theirs. It leaves one to its own.
+// dispatch starts workers for the waiting tasks. Before that, it lets workers that are
+// about to finish take tasks. It leaves one task to the worker that runs dispatch.
 func dispatch() {
 	workers.Lock()
 	defer workers.Unlock()
@@ -63,10 +63,10 @@ func dispatch() {
 	}
 }
 
-// waiting is how many tasks nobody runs yet. The lock is held.
+// waiting returns the number of tasks that do not run yet. The caller holds the lock.
 func waiting() int { return len(workers.tasks) - workers.first }
 
-// nextTask takes the first task, or returns nil. The lock is held.
+// nextTask takes the first task, or returns nil. The caller holds the lock.
 func nextTask() func() {
 	if waiting() == 0 {
 		return nil
@@ -82,7 +82,7 @@ func nextTask() func() {
 	return f
 }
 
-// start has f run by a worker that is idle, or by a new one. The lock is held.
+// start runs f in an idle worker, or in a new one. The caller holds the lock.
 func start(f func()) {
 	n := len(workers.idle)
 	if n == 0 {
@@ -112,7 +112,8 @@ func (w *worker) run() {
 	}
 }
 
-// rest makes w idle, if it may be. The lock is held.
+// rest makes w idle. It returns false if there are enough idle workers. The caller holds
+// the lock.
 func (w *worker) rest() bool {
 	if len(workers.idle) >= mostIdle {
 		return false
@@ -130,7 +131,7 @@ func (w *worker) rest() bool {
 	return true
 }
 
-// endUnused ends the workers that nobody needed since it was called last.
+// endUnused ends the workers that were not used since its last call.
 func endUnused() {
 	workers.Lock()
 	defer workers.Unlock()

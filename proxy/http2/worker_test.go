@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// No task waits until another is through, however they come: in batches, one
-// by one, or from another task.
+// No task waits for the end of another task, however the tasks come: in batches, one by
+// one, or from another task.
 func TestWorkHoldsNothingUp(t *testing.T) {
 	const batch, batches = 20, 10
 	all := make(chan struct{})
@@ -26,7 +26,7 @@ func TestWorkHoldsNothingUp(t *testing.T) {
 				task()
 			})
 		}
-		runtime.Gosched() // some batches meet a dispatcher that is under way, others do not
+		runtime.Gosched() // some batches meet a running dispatcher, others do not
 	}
 	go func() {
 		begun.Wait()
@@ -39,7 +39,7 @@ func TestWorkHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// Workers go from one task to the next, and end when there is none for long.
+// Workers run one task after the other, and end if there is none for a while.
 func TestWorkersEnd(t *testing.T) {
 	for range 3 {
 		var done sync.WaitGroup

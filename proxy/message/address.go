@@ -2,8 +2,8 @@ package message
 
 import "net/netip"
 
-// CutLast cuts the last element from a comma-separated list, without the spaces
-// and tabs around it.
+// CutLast cuts the last element from a comma-separated list. It returns the element without
+// the spaces and tabs around it.
 func CutLast(list []byte) (rest, element []byte) {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i] == ',' {

@@ -38,7 +38,7 @@ func (h *Head) AuthenticatesConnection() bool {
 }
 
 // AsksForConnection returns true if the response h asks for such credentials, continues
-// their exchange, or says that they are valid for the connection. A value that is not a
+// their exchange, or reports that they are valid for the connection. A value that is not a
 // list of challenges also counts.
 func (h *Head) AsksForConnection() bool {
 	if !h.HasAny(challengeIDs) {

@@ -80,8 +80,8 @@ func TestAsksForConnection(t *testing.T) {
 	}
 }
 
-// Whatever precedes it, a challenge for the connection is found after a comma that
-// separates elements.
+// AsksForConnection finds a challenge for the connection after any prefix, if a comma that
+// separates elements precedes it.
 func FuzzChallenges(f *testing.F) {
 	for value := range challenges {
 		f.Add(value)

@@ -1,6 +1,6 @@
 package message
 
-// Class says how weir treats an HTTP header of a client's request, by its name.
+// Class is how weir treats an HTTP header of a client's request, by its name.
 type Class uint8
 
 // The classes.

@@ -2,8 +2,8 @@ package message
 
 import "slices"
 
-// Clone returns a copy of what the head says, for who needs it longer than the
-// exchange lasts. It takes no more memory than that.
+// Clone returns a copy of the request's head, without trailers. The copy stays valid after
+// the exchange has ended. It takes no more memory than its content needs.
 func (r *Request) Clone() *Request {
 	c := *r
 	c.arena = slices.Clip(slices.Clone(r.arena))

@@ -2,11 +2,11 @@ package message
 
 import "strings"
 
-// ID names a field that weir itself reads, writes or refuses to pass on. Zero
-// is every other field.
+// ID identifies a field that weir itself reads, writes or refuses to pass on. Zero stands
+// for all other fields.
 type ID uint8
 
-// The fields weir knows.
+// The fields that weir knows.
 const (
 	Other ID = iota
 	Host
@@ -27,7 +27,7 @@ const (
 	XForwardedProto
 	XForwardedHost
 	XForwardedPort
-	XForwardedScheme // as ingress-nginx writes it, and XScheme
+	XForwardedScheme // ingress-nginx writes it, and XScheme
 	XScheme
 	XForwardedOther // all other X-Forwarded-*: Server, Prefix, Ssl ..., and other headers with a scheme or host
 	ClientAddress   // all other headers with the client's address, see others
@@ -38,7 +38,7 @@ const (
 	XClientCertSubject
 	XClientCertSAN
 	XClientCertSHA256
-	ClientCertOther // any other field that backends take for a word on the client's certificate, see families
+	ClientCertOther // any other field that backends may use as the client's certificate, see families
 	Proxy           // a CGI program gets it as HTTP_PROXY, which HTTP clients use as their proxy (CVE-2016-5385, "httpoxy")
 	OtherURL        // a URL that some frameworks use instead of the request's
 	StrictTransportSecurity
@@ -56,7 +56,7 @@ type IDs uint64
 
 const _ = uint(64 - numIDs) // every id has a bit
 
-// SetOf makes a set.
+// SetOf returns the set of these ids.
 func SetOf(ids ...ID) (s IDs) {
 	for _, id := range ids {
 		s |= 1 << id
@@ -78,9 +78,9 @@ var names = [numIDs]string{
 	Date: "Date",
 }
 
-// others are further names of ids that weir never writes, in lower case. Those of
-// ClientAddress are written by content delivery networks and other proxies, and backends
-// are often configured to trust them.
+// others are further names of ids that weir never writes, in lower case. Content delivery
+// networks and other proxies write the names of ClientAddress, and backends are often
+// configured to trust them.
 var others = [...]struct {
 	name string
 	id   ID
@@ -127,10 +127,10 @@ var others = [...]struct {
 	{"x-rewrite-url", OtherURL},           // IIS, Zend
 }
 
-// families are beginnings of names, in lower case, that stand for an id unless
-// the whole name has one. A beginning that ends in "-" is not a name by itself.
-// Those of ClientCertOther are what proxies are known to tell backends of a
-// client's certificate by, so there are backends that believe them.
+// families are prefixes of names, in lower case. A name with such a prefix has this id,
+// unless the whole name has an id. A prefix that ends in "-" is not a name by itself.
+// Proxies use the names of ClientCertOther to send a client's certificate to backends, so
+// some backends trust them.
 var families = [...]struct {
 	begins string
 	id     ID
@@ -141,7 +141,7 @@ var families = [...]struct {
 	{"x-client-cert", ClientCertOther},   // ASP.NET Core, Google's load balancers, Puppet
 	{"x-client-verify", ClientCertOther}, // Puppet
 	{"x-client-dn", ClientCertOther},
-	{"x-ssl-client", ClientCertOther},     // HAProxy and nginx as they are mostly set up
+	{"x-ssl-client", ClientCertOther},     // usual with HAProxy and nginx
 	{"x-ssl-cert", ClientCertOther},       // the same
 	{"ssl-client-", ClientCertOther},      // ingress-nginx; SSL_CLIENT_... of Apache httpd
 	{"x-amzn-mtls-", ClientCertOther},     // Amazon's load balancers
@@ -152,7 +152,7 @@ var families = [...]struct {
 // beginsFamily are the first letters in families.
 var beginsFamily = [256]bool{'x': true, 's': true, 'c': true}
 
-// String is the name as weir writes it.
+// String returns the name as weir writes it.
 func (id ID) String() string { return names[id] }
 
 // known is a name in lower case and its id.
@@ -161,11 +161,11 @@ type known struct {
 	id   ID
 }
 
-// longest is the length of the longest name that is compared completely.
+// longest is the length of the longest name in groups.
 const longest = 31
 
-// groups are the known names with the same length and first letter, and groupOf is the
-// index: so most other names are compared with none. Group 0 is empty.
+// groups are the known names, grouped by length and first letter. groupOf is the index. So
+// Lookup compares most other names with no known name. Group 0 is empty.
 var groups, groupOf = func() (groups [][]known, of [longest + 1][32]uint8) {
 	groups = [][]known{nil}
 	add := func(k known) {
@@ -278,7 +278,8 @@ func EqualFold(b []byte, lowered string) bool {
 	return true
 }
 
-// EachToken calls f with the elements of a comma-separated list, trimmed and without empty ones.
+// EachToken calls f with each element of a comma-separated list, trimmed. It skips empty
+// elements.
 func EachToken(list []byte, f func(token []byte)) {
 	for len(list) > 0 {
 		end := len(list)

@@ -117,7 +117,7 @@ func hyphened(name string) string {
 	return string(b)
 }
 
-// FuzzLookup compares Lookup with the plain way to say the same.
+// FuzzLookup compares Lookup with a simple implementation.
 func FuzzLookup(f *testing.F) {
 	for _, name := range names {
 		f.Add(name)
@@ -158,7 +158,7 @@ func FuzzLookup(f *testing.F) {
 	})
 }
 
-// asciiLower leaves everything but A to Z alone, other than strings.ToLower.
+// asciiLower changes only A to Z, unlike strings.ToLower.
 func asciiLower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -190,7 +190,7 @@ func TestTokens(t *testing.T) {
 	f("a", "a")
 	f("a,b", "a", "b")
 	f(" Close ,\tkeep-alive\t, ,x y,", "Close", "keep-alive", "x y")
-	f("a;q=1, \"b,c\"", "a;q=1", "\"b", "c\"") // no list that matters to us quotes anything
+	f("a;q=1, \"b,c\"", "a;q=1", "\"b", "c\"") // no list that weir reads has quoted strings
 }
 
 func TestEqualFold(t *testing.T) {

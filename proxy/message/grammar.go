@@ -28,8 +28,8 @@ func ValidToken(b []byte) bool {
 	return len(b) > 0
 }
 
-// ValidProtocol reports whether v is one protocol, with or without a version (RFC
-// 9110, section 7.8). What only resembles one, an endpoint might read as h2c.
+// ValidProtocol reports whether v is one protocol, with or without a version (RFC 9110,
+// section 7.8). An endpoint might read a malformed value as h2c.
 func ValidProtocol(v []byte) bool {
 	name, version, versioned := bytes.Cut(v, slash)
 	return ValidToken(name) && (!versioned || ValidToken(version))
@@ -37,7 +37,8 @@ func ValidProtocol(v []byte) bool {
 
 var slash = []byte{'/'}
 
-// ValidValue reports whether b has no control character but the tab (RFC 9110, section 5.5).
+// ValidValue reports whether b has no control character except the tab (RFC 9110, section
+// 5.5).
 func ValidValue(b []byte) bool {
 	for len(b) >= 8 {
 		if hasControl(binary.LittleEndian.Uint64(b)) && !validBytes(b[:8]) {
@@ -57,16 +58,16 @@ func validBytes(b []byte) bool {
 	return true
 }
 
-// hasControl reports whether any of eight bytes is below 0x20 or is 0x7f: the
-// subtraction borrows into a byte's top bit only where it was small, and bytes
-// that had the bit before are masked out.
+// hasControl reports whether any of eight bytes is below 0x20 or is 0x7f. The subtraction
+// sets the top bit of a byte only if the byte was small. Bytes that had the top bit before
+// are masked out.
 func hasControl(v uint64) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	del := v ^ ones*0x7f
 	return ((v-ones*0x20)&^v|(del-ones)&^del)&tops != 0
 }
 
-// ParseLength reads a Content-Length: digits alone, and few enough not to overflow.
+// ParseLength parses a Content-Length: only digits, at most 18, so that it cannot overflow.
 func ParseLength(b []byte) (int64, bool) {
 	if len(b) == 0 || len(b) > 18 {
 		return 0, false
@@ -81,13 +82,13 @@ func ParseLength(b []byte) (int64, bool) {
 	return n, true
 }
 
-// HexDigit reports whether c is a hexadecimal digit of either case.
+// HexDigit reports whether c is a hexadecimal digit, in upper or lower case.
 func HexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
 }
 
-// ValidHost accepts a name or an IPv4 address, or an IPv6 address in brackets,
-// with an optional port; and nothing at all, which RFC 9112, section 3.2, allows.
+// ValidHost accepts a name, an IPv4 address, or an IPv6 address in brackets, each with an
+// optional port. It also accepts an empty value, which RFC 9112, section 3.2, allows.
 func ValidHost(h []byte) bool {
 	port := 0
 	if len(h) > 0 && h[0] == '[' {
@@ -110,7 +111,7 @@ func ValidHost(h []byte) bool {
 	return h[port] == ':' && validPort(h[port+1:])
 }
 
-// validIPv6 takes no zones: they mean nothing beyond the client's own machine.
+// validIPv6 does not accept zones: they have a meaning only on the client's machine.
 func validIPv6(b []byte) bool {
 	if len(b) > len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255") {
 		return false

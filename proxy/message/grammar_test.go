@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every byte in every place of the eight that are looked at together, among
-// neighbours that could borrow.
+// Tests every byte at each of the eight positions that hasControl checks together, with
+// neighbours that could cause a borrow.
 func TestControlCharactersInEveryPlace(t *testing.T) {
 	for _, around := range []byte{'a', ' ', '\t', 0x7e, 0x80, 0xff} {
 		for place := range 8 {

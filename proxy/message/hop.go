@@ -4,9 +4,9 @@ import "bytes"
 
 var hopByHop = SetOf(Connection, TransferEncoding, TE, Upgrade, KeepAlive, ProxyConnection, ProxyAuthenticate, ProxyAuthorization, HTTP2Settings)
 
-// DropHopByHop drops what was meant for weir and not for the other side: the
-// fields of RFC 9110, section 7.6.1, and those that Connection names. What
-// messages need of them, the codecs write anew.
+// DropHopByHop drops the fields that are for weir only: the fields of RFC 9110, section
+// 7.6.1, and the fields that Connection lists. The codecs write new ones if the message
+// needs them.
 func (h *Head) DropHopByHop() {
 	if !h.HasAny(hopByHop) {
 		return
@@ -34,9 +34,9 @@ func (h *Head) dropNominated(head *Head) {
 	}
 }
 
-// dropNamed drops the fields of a name that Connection lists. No sender may remove
-// Content-Length, Host, Expect, Date and CDN-Loop from a message (RFC 8586, section 2, for
-// the last).
+// dropNamed drops the fields with a name that Connection lists. It keeps Content-Length,
+// Host, Expect, Date and CDN-Loop: no sender may remove these from a message (for CDN-Loop
+// see RFC 8586, section 2).
 func (h *Head) dropNamed(name []byte) {
 	for i := range h.Fields {
 		switch f := &h.Fields[i]; f.ID {
@@ -58,9 +58,9 @@ func (h *Head) Reclaim() {
 	}
 }
 
-// KeepTrailers drops from trailers what may not stand in one, and what head's
-// Connection names: what routes, frames or vouches must come in the head or not
-// at all (RFC 9110, section 6.5.1; CVE-2026-88004).
+// KeepTrailers drops the fields that must not be trailers, and the fields that head's
+// Connection lists. Fields for routing, framing and authentication must be in the head or
+// nowhere (RFC 9110, section 6.5.1; CVE-2026-88004).
 func KeepTrailers(trailers, head *Head) {
 	trailers.dropNominated(head)
 	for i := range trailers.Fields {

@@ -6,7 +6,7 @@ func refusal(status int, reason, detail string) *Refusal {
 	return &Refusal{Status: status, Reason: reason, Detail: detail}
 }
 
-// The refusals of messages that are the same on every wire.
+// The refusals of messages that are the same for every HTTP version.
 var (
 	ErrHeadTooLarge  = refusal(431, "head_too_large", "the headers are larger than limits.head_size allows")
 	ErrTooManyFields = refusal(431, "too_many_fields", "there are more headers than limits.head_fields allows")
@@ -26,16 +26,16 @@ var (
 	ErrTooManyInfo   = refusal(502, "too_many_1xx", "the endpoint sent too many 1xx responses")
 )
 
-// MaxInfos bounds the 1xx responses to one request; an endpoint could send them for ever.
+// MaxInfos limits the 1xx responses to one request. An endpoint could send them endlessly.
 const MaxInfos = 16
 
-// Limits bound a head. Zero values mean the defaults.
+// Limits limit the size of a head. Zero values mean the defaults.
 type Limits struct {
 	HeadBytes int // 64 KiB
 	Fields    int // 128
 }
 
-// OrDefault is l with the defaults in place of zeros.
+// OrDefault returns l with the defaults in place of zeros.
 func (l Limits) OrDefault() Limits {
 	if l.HeadBytes == 0 {
 		l.HeadBytes = 64 << 10
@@ -48,7 +48,8 @@ func (l Limits) OrDefault() Limits {
 
 var hundred, goOn = []byte("100"), []byte("continue")
 
-// SetMethod makes a token in r's arena its method, and refuses what is not forwarded.
+// SetMethod sets the method of r to a token in its arena. It refuses methods that weir does
+// not forward.
 func (r *Request) SetMethod(method Span) error {
 	r.Method = method
 	switch string(r.Bytes(method)) {
@@ -62,10 +63,10 @@ func (r *Request) SetMethod(method Span) error {
 	return nil
 }
 
-// SetTarget makes bytes in r's arena its target: a path with or without a
-// query, or the "*" of OPTIONS. What is routed is what is forwarded, so nothing
-// is normalised: a path that an endpoint might read differently is refused. The
-// method must be set before.
+// SetTarget sets the target of r to bytes in its arena: a path with or without a query, or
+// the "*" of OPTIONS. weir forwards exactly the path that it routes by, so it normalises
+// nothing. SetTarget refuses a path that an endpoint might read differently. The caller must
+// set the method before.
 func (r *Request) SetTarget(target Span) error {
 	t := r.Bytes(target)
 	if !ValidTarget(t) {
@@ -90,8 +91,8 @@ func (r *Request) SetTarget(target Span) error {
 	return nil
 }
 
-// SettleHost makes the Host field r's host, beside one that came with the
-// target. needed: a request without the field is refused.
+// SettleHost sets r's host to the Host field. If the target has a host, too, both must be
+// the same. needed: a request without the field is refused.
 func (r *Request) SettleHost(needed bool) error {
 	seen := false
 	for i := range r.Fields {
@@ -117,8 +118,8 @@ func (r *Request) SettleHost(needed bool) error {
 	return nil
 }
 
-// sameAuthority compares two authorities. The port that the target's scheme has by
-// default may be left out (RFC 9110, section 4.2.3).
+// sameAuthority compares two authorities. Each may omit the default port of the target's
+// scheme (RFC 9110, section 4.2.3).
 func (r *Request) sameAuthority(a, b []byte) bool {
 	if bytes.EqualFold(a, b) {
 		return true

@@ -1,23 +1,23 @@
-// Package message is the one in-memory form of an HTTP message, whatever wire
-// it came from. A head lives in one arena with offsets: nothing in it points
-// into a read buffer, and nothing is allocated once an arena has grown to its
-// traffic. Codecs fill and encode it; everything between them changes it.
+// Package message contains the in-memory form of an HTTP message, the same for every HTTP
+// version. A head is stored in one arena with offsets. It never points into a read buffer.
+// weir allocates nothing once the arena is large enough for the traffic. Codecs fill and
+// encode messages; the code between the codecs changes them.
 package message
 
 import "strconv"
 
-// Head is the fields of a message and the bytes they are made of. The zero
-// value is an empty head. A head belongs to its exchange.
+// Head contains the fields of a message and their bytes. The zero value is an empty head.
+// The exchange owns its heads.
 type Head struct {
 	arena  []byte
 	Fields []Field
-	ids    IDs // of all Fields, and perhaps of fields that were removed
+	ids    IDs // the ids of all Fields, and perhaps of fields that were removed
 }
 
 // Span is a range of bytes in a head's arena.
 type Span struct{ start, end uint32 }
 
-// Len is the number of bytes.
+// Len returns the number of bytes.
 func (s Span) Len() int { return int(s.end - s.start) }
 
 // Field is one field line. Dropped fields stay in place and are not encoded.
@@ -27,7 +27,8 @@ type Field struct {
 	Dropped     bool
 }
 
-// Reset empties the head and keeps its memory, unless that grew out of the ordinary.
+// Reset empties the head. It keeps the arena for the next message, unless the arena is
+// unusually large.
 func (h *Head) Reset() {
 	const ordinary = 16 << 10
 	if cap(h.arena) > ordinary {
@@ -74,22 +75,22 @@ func (h *Head) StoreString(s string) Span {
 	return Span{uint32(start), uint32(len(h.arena))}
 }
 
-// Range is the span of bytes that Load or Grow put there.
+// Range returns the span from offset start to offset end of the arena.
 func (h *Head) Range(start, end int) Span { return Span{uint32(start), uint32(end)} }
 
-// Bytes is the content of a span, valid until the head is reset or grows.
+// Bytes returns the content of a span. It is valid until the head is reset or grows.
 func (h *Head) Bytes(s Span) []byte { return h.arena[s.start:s.end:s.end] }
 
-// Name is the name of field i as it was sent.
+// Name returns the name of field i as it was sent.
 func (h *Head) Name(i int) []byte { return h.Bytes(h.Fields[i].name) }
 
-// Value is the value of field i without white space around it.
+// Value returns the value of field i without white space around it.
 func (h *Head) Value(i int) []byte { return h.Bytes(h.Fields[i].value) }
 
-// ValueSpan is the value of field i as a span.
+// ValueSpan returns the value of field i as a span.
 func (h *Head) ValueSpan(i int) Span { return h.Fields[i].value }
 
-// AddSpans adds a field whose bytes are in the arena already.
+// AddSpans adds a field whose bytes are already in the arena.
 func (h *Head) AddSpans(name, value Span) *Field {
 	h.add(Field{name: name, value: value, ID: Lookup(h.Bytes(name))})
 	return &h.Fields[len(h.Fields)-1]
@@ -100,7 +101,7 @@ func (h *Head) add(f Field) {
 	h.ids |= 1 << f.ID
 }
 
-// Add adds a field of a name that weir itself writes.
+// Add adds a field whose name has an id.
 func (h *Head) Add(id ID, value []byte) {
 	h.add(Field{name: h.StoreString(id.String()), value: h.Store(value), ID: id})
 }
@@ -110,7 +111,7 @@ func (h *Head) AddField(name, value string) {
 	h.add(Field{name: h.StoreString(name), value: h.StoreString(value), ID: Lookup([]byte(name))})
 }
 
-// Append adds a field whose value write appends to the slice it is given.
+// Append adds a field. write appends the value to its argument and returns the result.
 func (h *Head) Append(id ID, write func([]byte) []byte) {
 	name := h.StoreString(id.String())
 	start := len(h.arena)
@@ -121,7 +122,7 @@ func (h *Head) Append(id ID, write func([]byte) []byte) {
 // SetValue replaces the value of field i.
 func (h *Head) SetValue(i int, value []byte) { h.Fields[i].value = h.Store(value) }
 
-// Extend appends an element to the list that is the value of field i.
+// Extend appends an element to the value of field i, a list.
 func (h *Head) Extend(i int, element []byte) {
 	start := len(h.arena)
 	h.arena = append(h.arena, h.Value(i)...)
@@ -133,7 +134,7 @@ func (h *Head) Extend(i int, element []byte) {
 // since. For most messages this saves a search through all fields.
 func (h *Head) HasAny(ids IDs) bool { return h.ids&ids != 0 }
 
-// Find returns the index of the first field of that id that is not dropped, or -1.
+// Find returns the index of the first field with this id that is not dropped, or -1.
 func (h *Head) Find(id ID) int {
 	if h.ids&(1<<id) == 0 {
 		return -1
@@ -146,7 +147,7 @@ func (h *Head) Find(id ID) int {
 	return -1
 }
 
-// Get is the value of the first field of that id, or nil.
+// Get returns the value of the first field with this id that is not dropped, or nil.
 func (h *Head) Get(id ID) []byte {
 	if i := h.Find(id); i >= 0 {
 		return h.Value(i)
@@ -154,7 +155,7 @@ func (h *Head) Get(id ID) []byte {
 	return nil
 }
 
-// GetName is Get for a name that has no id, in lower case. It is for logs and tests.
+// GetName is Get for a name in lower case, which needs no id. It searches all fields.
 func (h *Head) GetName(lower string) []byte {
 	for i := range h.Fields {
 		if !h.Fields[i].Dropped && EqualFold(h.Name(i), lower) {
@@ -164,7 +165,7 @@ func (h *Head) GetName(lower string) []byte {
 	return nil
 }
 
-// Drop drops every field of that id.
+// Drop drops every field with this id.
 func (h *Head) Drop(id ID) {
 	if h.ids&(1<<id) == 0 {
 		return
@@ -176,40 +177,41 @@ func (h *Head) Drop(id ID) {
 	}
 }
 
-// Unknown is the length of a body whose end only its framing tells.
+// Unknown is the length of a body if only its framing marks the end.
 const Unknown int64 = -1
 
-// Request is a request: its parts, its fields and how long its body is. It is
-// valid until the access log line of its exchange is written.
+// Request is a request: its parts, its fields and the length of its body. It is valid until
+// weir has written the access log line of the exchange.
 type Request struct {
 	Head
 	Method Span
-	// Target is what goes to the endpoint, byte for byte: path and query, or "*".
+	// Target is the target that weir sends to the endpoint, byte for byte: path and query, or
+	// "*".
 	Target Span
 	// Path is the part of Target before the query.
 	Path Span
-	// Host is the authority the client wants, as sent: from the target in its
-	// absolute form, else the field.
+	// Host is the host and port of the Host header, as the client sent it; without the header,
+	// of a target in absolute form or of :authority.
 	Host Span
-	// DefaultPort is the default port of the scheme of a target in its absolute form,
-	// such as ":80"; empty: the target has none.
+	// DefaultPort is the default port of the scheme of a target in absolute form, such as
+	// ":80"; empty: the target has no scheme.
 	DefaultPort string
 	// Minor is the minor version of HTTP/1; 1 for every later version.
 	Minor int
 	// Length is the length of the body in bytes, or Unknown.
 	Length int64
-	// Idempotent says that the method may be repeated (RFC 9110, section 9.2.2).
+	// Idempotent means that weir may repeat the method (RFC 9110, section 9.2.2).
 	Idempotent bool
 	IsHead     bool // the method is HEAD
-	// Close says that the client's connection ends with this exchange.
+	// Close means that the client's connection ends with this exchange.
 	Close bool
-	// ExpectContinue says that the client waits for a 100 before it sends its body.
+	// ExpectContinue means that the client waits for a 100 before it sends the body.
 	ExpectContinue bool
-	// Upgrade is the protocol that the client wants to change to, or empty.
+	// Upgrade is the protocol to which the client wants to change, or empty.
 	Upgrade Span
-	// AcceptsTrailers says that the client's TE contains "trailers".
+	// AcceptsTrailers means that the client's TE contains "trailers".
 	AcceptsTrailers bool
-	// Trailers came after the body; they are complete once the body has ended.
+	// Trailers are the fields after the body; they are complete when the body has ended.
 	Trailers Head
 }
 
@@ -224,21 +226,21 @@ func (r *Request) Reset() {
 // HasBody reports whether a body follows the head.
 func (r *Request) HasBody() bool { return r.Length != 0 }
 
-// Response is a response: status, fields and how long its body is.
+// Response is a response: its status, its fields and the length of its body.
 type Response struct {
 	Head
 	Status int
 	Reason Span
-	// Length is the length of the body in bytes, or Unknown. It is 0 for
-	// responses that have none whatever their fields say (to HEAD, 1xx, 204, 304).
+	// Length is the length of the body in bytes, or Unknown. It is 0 for responses that never
+	// have a body, whatever their fields contain (to HEAD, 1xx, 204, 304).
 	Length int64
-	// Close says that the endpoint's connection ends with this exchange.
+	// Close means that the endpoint's connection ends with this exchange.
 	Close bool
-	// Trails says that trailers may follow even where Length is known, as over HTTP/2.
+	// Trails means that trailers may follow even if Length is known, as over HTTP/2.
 	Trails bool
 	// Upgrade is the protocol of a 101.
 	Upgrade Span
-	// Trailers came after the body.
+	// Trailers are the fields after the body.
 	Trailers Head
 }
 
@@ -255,16 +257,17 @@ func (r *Response) Informational() bool {
 	return r.Status >= 100 && r.Status < 200 && r.Status != 101
 }
 
-// BodyForbidden reports whether a response of this status never has a body (RFC 9110, section 6.4.1).
+// BodyForbidden reports whether a response with this status never has a body (RFC 9110,
+// section 6.4.1).
 func BodyForbidden(status int) bool { return status < 200 || status == 204 || status == 304 }
 
-// Refusal is a message that is not forwarded: what a client gets to hear and why.
+// Refusal is the reason why weir does not forward a message, and its answer to the client.
 type Refusal struct {
-	// Status is the response's status code.
+	// Status is the status code of weir's response.
 	Status int
-	// Reason is a word for metrics and the access log, such as "header_too_large".
+	// Reason is a word for metrics and the access log, such as "head_too_large".
 	Reason string
-	// Detail says in a sentence what was wrong.
+	// Detail describes the error in a sentence.
 	Detail string
 }
 

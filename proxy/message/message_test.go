@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// text is what a head holds, dropped fields in brackets.
+// text returns the fields of a head, with dropped fields in brackets.
 func text(h *Head) string {
 	var b strings.Builder
 	for i := range h.Fields {
@@ -73,7 +73,8 @@ func TestHead(t *testing.T) {
 	want("reset", &h, "")
 }
 
-// Growth must not reach what a slice of the arena holds, nor the reverse.
+// An append to a slice of the arena must not change the head. Growth of the arena must not
+// change the slices.
 func TestSlicesOfTheArena(t *testing.T) {
 	var h Head
 	h.AddField("A", "one")

@@ -2,8 +2,8 @@ package message
 
 import "bytes"
 
-// ValidTarget reports whether a request target has only characters that may stand
-// in one unencoded, and no fragment.
+// ValidTarget reports whether a request target is not empty, has no characters that must be
+// percent-encoded (controls, spaces, non-ASCII), and no fragment.
 func ValidTarget(t []byte) bool {
 	for _, c := range t {
 		if c <= ' ' || c >= 0x7f || c == '#' {
@@ -13,8 +13,9 @@ func ValidTarget(t []byte) bool {
 	return len(t) > 0
 }
 
-// AmbiguousPath finds what endpoints disagree about: "." and ".." segments and
-// backslashes, plain or percent-encoded, null bytes, and escapes that are none.
+// AmbiguousPath reports whether endpoints may read a path differently. It finds "." and ".."
+// segments and backslashes, plain or percent-encoded, null bytes, and invalid
+// percent-encodings.
 func AmbiguousPath(path []byte) bool {
 	suspicious := false
 	for i, c := range path {
@@ -47,7 +48,7 @@ func AmbiguousPath(path []byte) bool {
 	return false
 }
 
-// validEscape reports whether b begins with a byte in percent-encoding that is not null.
+// validEscape reports whether b begins with a percent-encoded byte other than null.
 func validEscape(b []byte) bool {
 	return len(b) > 2 && HexDigit(b[1]) && HexDigit(b[2]) && (b[1] != '0' || b[2] != '0')
 }
@@ -64,14 +65,14 @@ func ambiguousSegment(s []byte) bool {
 		case s[i] == '%' && i+2 < len(s) && s[i+1] == '5' && s[i+2]|0x20 == 'c':
 			return true
 		case s[i] == '%' && i+2 < len(s) && s[i+1] == '2' && s[i+2]|0x20 == 'f':
-			// An endpoint that decodes first sees a border here.
+			// An endpoint that decodes before it splits the path sees "/" here.
 			if dots == 1 && others == 0 || dots == 2 && others == 0 {
 				return true
 			}
 			dots, others = 0, 0
 			i += 2
 		case s[i] == ';':
-			// Servlet containers cut a segment's parameters before they look at its dots.
+			// Servlet containers remove a segment's parameters before they look for dot segments.
 			if others == 0 && (dots == 1 || dots == 2) {
 				return true
 			}

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// duplexer is either end as a user sees it.
+// duplexer is the outer end of a connection: the client or the endpoint, plain or TLS.
 type duplexer interface {
 	io.ReadWriter
 	CloseWrite() error
 }
 
-// secure puts TLS between who and the tunnel's end.
+// secure makes a TLS session between who and an end of the tunnel.
 func secure(t testing.TB, end *End, who net.Conn, version uint16) *tls.Conn {
 	t.Helper()
 	server := tls.Server(end.Conn, &tls.Config{Certificates: []tls.Certificate{certificate()}, MaxVersion: version})
@@ -84,7 +84,8 @@ func TestBulkBothWays(t *testing.T) {
 	f("both TLS 1.3", 50<<20, tls.VersionTLS13, tls.VersionTLS13)
 }
 
-// produce writes size bytes that seed determines, in pieces of many sizes, and ends the stream.
+// produce writes size bytes, which seed determines, in pieces of many sizes. Then it ends the
+// stream.
 func produce(t *testing.T, w duplexer, size int, seed byte) {
 	src, sizes := mrand.NewChaCha8([32]byte{seed}), mrand.New(mrand.NewPCG(1, uint64(seed)))
 	buf := make([]byte, 200<<10)
@@ -119,7 +120,7 @@ func consume(t *testing.T, r io.Reader, size int, seed byte) {
 	}
 }
 
-// A reader that takes a little at a time fills everything on the way.
+// If the reader is slow, all buffers before it fill up.
 func TestSlowReader(t *testing.T) {
 	const size = 6 << 20
 	b := newBench(t)
@@ -143,9 +144,9 @@ func TestTLSHalfClose(t *testing.T) {
 		b.run(Options{})
 		send(t, client, "question")
 		if notify {
-			client.CloseWrite() // close_notify alone, no FIN
+			client.CloseWrite() // only close_notify, no FIN
 		} else {
-			b.client.CloseWrite() // FIN alone
+			b.client.CloseWrite() // only FIN
 		}
 		wantBytes(t, b.endpoint, "question")
 		wantEOF(t, b.endpoint)
@@ -155,7 +156,7 @@ func TestTLSHalfClose(t *testing.T) {
 		if n, err := client.Read(make([]byte, 1)); err != io.EOF {
 			t.Fatalf("read %d bytes (%v), want close_notify", n, err)
 		}
-		wantEOF(t, b.client) // the FIN beneath
+		wantEOF(t, b.client) // the FIN below TLS
 		b.want(t, ReasonEOF)
 	}
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {

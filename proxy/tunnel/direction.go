@@ -10,17 +10,17 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// direction copies one way. What it knows lives here and not on a stack: while
-// it has nothing to copy it is parked, and has none.
+// direction copies one way. Its state is in this struct, not on a stack: a direction without
+// bytes to copy is parked, and has no goroutine.
 type direction struct {
 	t       *tunnel
 	bytes   int64
-	splicer *splicer // nil: nothing was spliced since it was quiet
+	splicer *splicer // nil: no splice since the direction last rested
 	back    bool     // from the endpoint to the client
 	over    bool     // guarded by t.mu
-	// eager: the last step moved so much that the next may begin by splicing.
+	// eager: the last step moved many bytes, so the next one begins with splice.
 	eager bool
-	// noSplice: it does not work for these sockets.
+	// noSplice: splice does not work for these sockets.
 	noSplice bool
 }
 
@@ -52,8 +52,8 @@ func (d *direction) reverse() *direction {
 	return &d.t.down
 }
 
-// run is the direction's goroutine: it copies until the direction has ended or
-// is parked. When it returns, d may be another goroutine's.
+// run is the direction's goroutine: it copies until the direction has ended or is parked.
+// When it returns, another goroutine may already own d.
 func (d *direction) run() {
 	defer d.rescue()
 	if d.copyAll() {
@@ -76,7 +76,7 @@ func (d *direction) copyAll() bool {
 			return false
 		}
 	}
-	if err == conn.ErrQuiet { // it cannot be parked, and waits here
+	if err == conn.ErrQuiet { // the direction cannot be parked, and waits here
 		err = s.Conn.Await(d.step)
 	}
 	if err != nil {
@@ -85,11 +85,11 @@ func (d *direction) copyAll() bool {
 	return true
 }
 
-// Wake ends the direction's rest.
+// Wake ends the rest of the direction. The lot or the stream calls it.
 func (d *direction) Wake(park.Reason) { go d.run() }
 
-// park gives up the direction's goroutine until its source has something. It
-// returns false where that cannot be done.
+// park registers the direction, so that Wake is called when its source has bytes. If park
+// returns true, the goroutine must end. It returns false if the source cannot be parked.
 func (d *direction) park() bool {
 	if s := d.src().Stream; s != nil {
 		return s.Rest(d)
@@ -97,16 +97,16 @@ func (d *direction) park() bool {
 	return d.src().Conn.Park(d, time.Time{})
 }
 
-// doze parks a direction that has not begun, before it looked: the lot looks as well.
+// doze parks a direction before its first read. If bytes are already there, the lot wakes it.
 func (d *direction) doze() bool {
 	s := d.src()
 	return s.parks() && s.TLS == nil && len(s.Early) == 0 && !s.Conn.HasPeeked() && d.park()
 }
 
-// rest parks a direction that found nothing for a while. The second one to rest
-// also gives back what the runtime's poller holds for the two connections,
-// which is theirs both: either goroutine may wait there for either of them. It
-// returns false where d has to wait by itself.
+// rest parks a direction that had no bytes for a while. If the other direction rests or has
+// ended, rest also removes the two connections from the poller of the Go runtime. Both
+// directions must rest for that: either goroutine may wait there for either connection. rest
+// returns false if d must wait in its goroutine.
 func (t *tunnel) rest(d *direction) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,8 @@ func (t *tunnel) rest(d *direction) bool {
 	return d.park()
 }
 
-// polled reports whether the runtime's poller knows one of the connections.
+// polled reports whether one of the connections is registered with the poller of the Go
+// runtime.
 func (t *tunnel) polled() bool {
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
 		if s.Stream == nil && s.Conn.Polled() {
@@ -137,7 +138,7 @@ func (t *tunnel) polled() bool {
 
 var errPanicked = errors.New("the tunnel's goroutine panicked")
 
-// rescue ends a tunnel one of whose goroutines panics.
+// rescue ends the tunnel if one of its goroutines panics.
 func (d *direction) rescue() {
 	value := recover()
 	if value == nil {
@@ -148,7 +149,7 @@ func (d *direction) rescue() {
 	d.t.ended(d)
 }
 
-// receive is copyAll for what comes by a stream.
+// receive is copyAll for a source that is a stream.
 func (d *direction) receive(from Stream) bool {
 	for {
 		p, err := from.Receive()
@@ -169,7 +170,7 @@ func (d *direction) receive(from Stream) bool {
 	}
 }
 
-// begin delivers what was read before the tunnel began.
+// begin delivers the bytes that were read before the tunnel began.
 func (d *direction) begin() error {
 	s := d.src()
 	early := s.Early
@@ -178,22 +179,22 @@ func (d *direction) begin() error {
 		return err
 	}
 	if s.TLS != nil || s.Stream != nil {
-		return nil // what was peeked belongs to the session
+		return nil // the peeked bytes belong to the TLS session
 	}
 	return d.deliver(s.Conn.TakePeeked())
 }
 
-// next is what a direction does next.
+// next is the next action of a direction.
 type next int
 
 const (
-	nextRead   next = iota // look for more through a buffer
-	nextSplice             // much is there: move it within the kernel
-	nextWait               // nothing is left until the poller has news
+	nextRead   next = iota // read more into a buffer
+	nextSplice             // many bytes are there: move them within the kernel
+	nextWait               // no bytes are left: wait for the poller
 	nextEnd                // the direction has ended
 )
 
-// step copies what is there. It returns true when the direction has ended.
+// step copies the available bytes. It returns true when the direction has ended.
 func (d *direction) step() bool {
 	n := nextRead
 	if d.eager {
@@ -211,7 +212,7 @@ func (d *direction) step() bool {
 	}
 }
 
-// copy moves bytes through a buffer that it holds no longer than there are any.
+// copy moves bytes through a buffer. It holds the buffer only while there are bytes.
 func (d *direction) copy() next {
 	src := d.src()
 	buf := conn.GetBuffer()
@@ -244,7 +245,7 @@ func (d *direction) copy() next {
 	}
 }
 
-// deliver writes p to the destination. An error has ended the tunnel.
+// deliver writes p to the destination. If it returns an error, it has ended the tunnel.
 func (d *direction) deliver(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -269,7 +270,7 @@ func (d *direction) deliver(p []byte) error {
 	return err
 }
 
-// count notes that n bytes went by.
+// count records that the direction delivered n bytes.
 func (d *direction) count(n int64) {
 	if n == 0 {
 		return
@@ -281,7 +282,7 @@ func (d *direction) count(n int64) {
 	}
 }
 
-// finish passes the end of the source's stream on.
+// finish passes on the end of the source's stream.
 func (d *direction) finish() {
 	src, dst := d.src(), d.dst()
 	truncated := src.truncated()

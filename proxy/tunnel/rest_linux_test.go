@@ -32,7 +32,7 @@ func wantRest(t testing.TB) {
 	}
 }
 
-// chat sends so many messages there and back.
+// chat sends messages in both directions.
 func chat(t testing.TB, client, endpoint io.ReadWriter, times int) {
 	t.Helper()
 	for range times {
@@ -43,8 +43,8 @@ func chat(t testing.TB, client, endpoint io.ReadWriter, times int) {
 	}
 }
 
-// Quiet tunnels have no goroutine, however busy they were before, and neither
-// descriptors nor pipes that they had not before.
+// Quiet tunnels hold no goroutine, even if they were busy before, and no additional descriptors
+// or pipes.
 func TestQuietTunnelsHoldNothing(t *testing.T) {
 	const tunnels = 100
 	drainPipes()
@@ -91,13 +91,13 @@ func TestQuietTunnelsHoldNothing(t *testing.T) {
 	}
 }
 
-// start is run for a tunnel that needs no goroutine of the test.
+// start is run without a goroutine of the test for the tunnel.
 func (b *bench) start(o Options) *bench {
 	Start(b.ends[0], b.ends[1], o, &closing{b})
 	return b
 }
 
-// closing is an owner that closes, and waits nowhere.
+// closing is an owner that closes the connections and does not wait.
 type closing struct{ *bench }
 
 func (c *closing) Ended(r Result) {
@@ -107,7 +107,7 @@ func (c *closing) Ended(r Result) {
 
 func (c *closing) Panicked(value any, _ []byte) { panic(value) }
 
-// move moves so many bytes from client to endpoint at once.
+// move sends bytes from client to endpoint at once.
 func (b *bench) move(t testing.TB, size int64) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -123,7 +123,7 @@ func (b *bench) move(t testing.TB, size int64) {
 	}
 }
 
-// Whatever ends a tunnel ends a parked one, and does it the same way.
+// Each cause that ends a running tunnel also ends a parked one, with the same result.
 func TestRestingTunnelEnds(t *testing.T) {
 	f := func(name, reason string, times int, o Options, act func(t *testing.T, b *bench)) {
 		t.Run(name, func(t *testing.T) {
@@ -191,18 +191,18 @@ func TestRestingTunnelEnds(t *testing.T) {
 	f("lifetime", ReasonLifetime, 1, Options{Lifetime: 2 * time.Second}, func(t *testing.T, b *bench) { wantReset(t, b.client) })
 }
 
-// parked reports whether both directions of a tunnel are at rest, and leaves them there.
+// parked reports whether both directions of a tunnel are parked. They stay parked.
 func parked(b *bench) bool {
 	return b.ends[0].Conn.Parked() && b.ends[1].Conn.Parked() && !b.ends[0].Conn.Polled() && !b.ends[1].Conn.Polled()
 }
 
-// The idle limit restarts with what goes by, parked or not.
+// Copied bytes restart the idle limit, whether the tunnel is parked or not.
 func TestIdleLimitOfRestingTunnel(t *testing.T) {
 	const idle = 1200 * time.Millisecond
 	b := newBench(t).start(Options{Idle: idle})
 	begun := time.Now()
 	for range 5 {
-		time.Sleep(idle / 2) // the time itself is what is tested
+		time.Sleep(idle / 2) // the test needs real time
 		send(t, b.client, "x")
 		wantBytes(t, b.endpoint, "x")
 	}
@@ -244,7 +244,7 @@ func TestOneDirectionRests(t *testing.T) {
 	b.want(t, ReasonEOF)
 }
 
-// A tunnel over TLS rests as well: what has come of a record waits with it.
+// A tunnel over TLS rests, too, even if it has received only a part of a record.
 func TestTLSTunnelRests(t *testing.T) {
 	f := func(name string, version uint16, client, endpoint bool) {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestTLSTunnelRests(t *testing.T) {
 	f("both", tls.VersionTLS13, true, true)
 }
 
-// slowly sends what it is told to in two halves.
+// slowly writes in two halves, with a pause between them.
 type slowly struct {
 	net.Conn
 	on    bool
@@ -307,7 +307,7 @@ func (s *slowly) Write(p []byte) (int, error) {
 	return n + len(p)/2, err
 }
 
-// A session may have more than the tunnel read when it began.
+// A TLS session may have decrypted bytes when the tunnel begins.
 func TestTLSBufferedBefore(t *testing.T) {
 	b := newBench(t)
 	client := secure(t, &b.ends[0], b.client, tls.VersionTLS13)
@@ -322,8 +322,8 @@ func TestTLSBufferedBefore(t *testing.T) {
 	b.want(t, ReasonCut)
 }
 
-// TestTunnelStorm has many tunnels do everything at once that a tunnel can do,
-// in phases with a rest between: what goes in comes out, and each ends as it has to.
+// TestTunnelStorm runs many tunnels that do everything a tunnel can do, in phases with rests
+// between them. All bytes must arrive, and each tunnel must end with the correct result.
 func TestTunnelStorm(t *testing.T) {
 	conn.Lot() // which has a goroutine of its own
 	goroutines, open := runtime.NumGoroutine(), descriptors(t)
@@ -359,7 +359,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 		}()
 		for phase := range phases {
 			if phase > 0 {
-				time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // up to a rest, and over it
+				time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // shorter or longer than needed to rest
 			}
 			for range random.IntN(30) {
 				if !echo(t, client, random) {
@@ -371,7 +371,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// echo sends one message and wants it back.
+// echo sends one message and expects it back.
 func echo(t *testing.T, client io.ReadWriter, random *rand.Rand) bool {
 	size := 1 + random.IntN(200)
 	if random.IntN(6) == 0 {
@@ -417,12 +417,12 @@ func end(t *testing.T, b *bench, client duplexer, random *rand.Rand) {
 	b.endpoint.Close()
 }
 
-// Nobody is woken by what the other side acknowledges, nor by what goes out.
+// Neither acknowledgements nor sent bytes wake a parked direction.
 func TestParkedIsNotWokenByWrites(t *testing.T) {
 	b := newBench(t).start(Options{})
 	chat(t, b.client, b.endpoint, 1)
 	wantRest(t)
-	for range 100 { // from the endpoint to the client, whose own direction rests
+	for range 100 { // from endpoint to client; the other direction rests
 		send(t, b.endpoint, "tick")
 		wantBytes(t, b.client, "tick")
 		if !b.ends[0].Conn.Parked() {
@@ -434,7 +434,8 @@ func TestParkedIsNotWokenByWrites(t *testing.T) {
 	b.want(t, ReasonEOF)
 }
 
-// An owner is told of a panic, and gets its connections back, which are reset.
+// After a panic, the tunnel reports it to the owner and returns the connections, which are
+// reset.
 func TestPanic(t *testing.T) {
 	f := func(name string, o Options) {
 		t.Run(name, func(t *testing.T) {
@@ -471,7 +472,8 @@ type unlucky struct{}
 
 func (unlucky) Add(float64) { panic("no luck") }
 
-// Where there is no lot, tunnels wait in goroutines; here none of the ends has a descriptor.
+// Without the lot, tunnels wait in goroutines. Here no end has a descriptor, so none can be
+// parked.
 func TestTunnelWithoutLot(t *testing.T) {
 	client, endpoint, result, _ := memory(Options{})
 	go client.Write([]byte("up"))

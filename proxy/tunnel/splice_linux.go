@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// splicer moves the bulk of a direction within the kernel, between two plain
-// TCP sockets through a pipe. A pipe is held only while there are bytes to move:
-// small messages go through a buffer, which takes fewer system calls, and an
-// idle direction holds nothing.
+// splicer moves many bytes of a direction within the kernel, through a pipe between two plain
+// TCP sockets. It holds a pipe only while there are bytes to move. Small messages go through
+// a buffer, because that takes fewer system calls. An idle direction holds neither.
 type splicer struct {
 	pipe *pipe
 	err  error
@@ -21,21 +20,24 @@ type splicer struct {
 }
 
 const (
-	// spliceMax bounds one splice(2). A pipe counts pieces and not bytes, so it
-	// usually takes more than its nominal size.
+	// spliceMax limits one splice(2). A pipe counts pieces, not bytes, so it usually takes
+	// more than its nominal size.
 	spliceMax = 1 << 20
-	// pipeSize is asked for: 64 pieces, as a network card delivers them in small ones.
+	// pipeSize is the size that weir asks for: 64 pieces, because a network card delivers
+	// small pieces.
 	pipeSize = 256 << 10
-	// eagerBytes in one step make the next begin by splicing.
+	// eagerBytes is the number of bytes in one step after which the next step begins with
+	// splice.
 	eagerBytes = 64 << 10
-	// maxPipes bounds the pipes in use, two descriptors each. Beyond it tunnels copy through buffers.
+	// maxPipes limits the pipes in use, of two descriptors each. Further tunnels copy
+	// through buffers.
 	maxPipes = 256
-	// sparePipes bounds those kept for use.
+	// sparePipes limits the unused pipes that weir keeps.
 	sparePipes = 16
 )
 
-// splice moves what is there until the source has no more. An end of stream is
-// left for a read to find.
+// splice moves bytes until the source has no more. At the end of the stream it returns
+// nextRead, so that a read finds the end.
 func (d *direction) splice() next {
 	d.eager = false
 	if d.splicer == nil && !d.maySplice() {
@@ -53,7 +55,7 @@ func (d *direction) splice() next {
 	return n
 }
 
-// maySplice finds out once whether both ends are plain TCP.
+// maySplice checks once whether both ends are plain TCP.
 func (d *direction) maySplice() bool {
 	if d.noSplice || !isTCP(d.src()) || !isTCP(d.dst()) {
 		d.noSplice = true
@@ -93,7 +95,8 @@ func (d *direction) spliceAll() next {
 	}
 }
 
-// spliceOut empties the pipe into the destination, as far as there is room.
+// spliceOut moves the content of the pipe to the destination. It returns false if the
+// destination has no more room.
 func (d *direction) spliceOut(fd uintptr) bool {
 	s := d.splicer
 	for s.pipe.holds > 0 {
@@ -133,7 +136,8 @@ var pipes struct {
 	taken atomic.Int64
 }
 
-// takePipe returns an empty pipe, or nil if there are too many or no descriptors left.
+// takePipe returns an empty pipe. It returns nil if maxPipes are in use, or if the process
+// has no free descriptors.
 func takePipe() *pipe {
 	if pipes.taken.Add(1) > maxPipes {
 		pipes.taken.Add(-1)
@@ -152,12 +156,12 @@ func takePipe() *pipe {
 		pipes.taken.Add(-1)
 		return nil
 	}
-	// Refused beyond a user's limit (pipe(7)): then the size stays as it was.
+	// Beyond a limit for the user the kernel refuses this (pipe(7)); then the size stays.
 	unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
 	return &pipe{r: fds[0], w: fds[1]}
 }
 
-// giveBack keeps an empty pipe for the next and closes one that still holds bytes.
+// giveBack keeps an empty pipe for the next user. It closes a pipe that still holds bytes.
 func (p *pipe) giveBack() {
 	pipes.taken.Add(-1)
 	if p.holds == 0 {

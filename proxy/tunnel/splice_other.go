@@ -2,7 +2,7 @@
 
 package tunnel
 
-// splicer is empty where there is no splice(2): all goes through buffers.
+// splicer is empty: this system has no splice(2), so all bytes go through buffers.
 type splicer struct{}
 
 func (d *direction) splice() next {

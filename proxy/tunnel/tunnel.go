@@ -1,13 +1,12 @@
-// Package tunnel copies two connections into each other until both directions
-// have ended: raw TCP, TLS that is passed through unopened, and HTTP upgrades,
-// where either end may be TLS.
+// Package tunnel copies two connections into each other until both directions have ended:
+// raw TCP, TLS passthrough, and HTTP upgrades. In HTTP upgrades either end may be TLS.
 //
-// A stream is either passed on whole, and then its end is passed on as a half
-// close, or the end that did not get all of it gets a reset: nobody can mistake
-// a cut stream for a whole one.
+// If weir passes on a stream completely, it passes on its end as a half close. Otherwise the
+// end that did not get the whole stream gets a reset. So a receiver can distinguish a
+// truncated stream from a complete one.
 //
-// A tunnel takes goroutines, buffers and pipes while bytes go by, and none of
-// these while it is quiet.
+// A tunnel holds goroutines, buffers and pipes while it copies bytes. A quiet tunnel holds
+// none of these.
 package tunnel
 
 import (
@@ -24,39 +23,41 @@ import (
 // End is one of the two connections. The caller owns and closes it.
 type End struct {
 	Conn *conn.Conn
-	// TLS is the handshaken session over Conn; nil: plain.
+	// TLS is the TLS session over Conn, after its handshake; nil: no TLS.
 	TLS *tls.Conn
-	// Early is what was read from this end already, after TLS, beyond what the
-	// caller wanted: it goes to the other end first.
+	// Early contains bytes that the caller has already read from this end, decrypted. The
+	// tunnel sends them to the other end first.
 	Early []byte
-	// Stream is the end where it is no connection but a part of one. Conn is that
-	// one then, if anything, and no more than told when bytes go by.
+	// Stream is the end if it is a stream of a shared connection. Then Conn is that
+	// connection, or nil; the tunnel only reports to Conn when it copies bytes.
 	Stream Stream
 }
 
-// Stream is an end that shares its connection with others, such as a stream of
-// HTTP/2. One goroutine receives while another sends. Cut ends the waits of both.
+// Stream is an end that shares its connection with other streams, such as a stream of
+// HTTP/2. One goroutine may receive while another sends. Cut ends the waits of both.
 type Stream interface {
 	conn.Linked
 	// Receive returns the next bytes, valid until the next call, or io.EOF.
-	// conn.ErrQuiet: nothing came for conn.Linger.
+	// conn.ErrQuiet: no bytes came for conn.Linger.
 	Receive() ([]byte, error)
-	// Rest has w woken once, when there is something to Receive, which nobody
-	// calls until then. False: there is already.
+	// Rest registers w. The stream wakes it once, when Receive has something to return. The
+	// caller must not call Receive before. False: Receive has something now; w is not
+	// registered.
 	Rest(w park.Waiter) bool
-	// Unrest takes back what Rest did, and returns true. False: w was woken.
+	// Unrest undoes Rest, and returns true. False: w was woken.
 	Unrest() bool
 	// Send waits until there is room for p.
 	Send(p []byte) error
 	// SendEnd sends the end of the stream.
 	SendEnd() error
-	// Link makes the stream's end before its time cut other as well; nil undoes it.
+	// Link cuts other, too, if the stream ends prematurely; nil undoes it.
 	Link(other conn.Linked)
-	// Err is how the stream ended before its time: conn.ErrCut by Cut; nil: it did not.
+	// Err is the error with which the stream ended prematurely; conn.ErrCut after Cut; nil:
+	// the stream did not end prematurely.
 	Err() error
 }
 
-// Linked is what others may cut to end the tunnel.
+// Linked returns the stream or the connection. Other goroutines may cut it to end the tunnel.
 func (e *End) Linked() conn.Linked {
 	if e.Stream != nil {
 		return e.Stream
@@ -64,9 +65,9 @@ func (e *End) Linked() conn.Linked {
 	return e.Conn
 }
 
-// begin makes the end fit for a tunnel; the watch ends all its waits. Nothing
-// of it waits yet, so what the runtime's poller holds for it is given back: for
-// all that is known the tunnel is a quiet one.
+// begin prepares the end for a tunnel. It removes the deadline, because the watch ends all
+// waits. It also removes the connection from the poller of the Go runtime: no goroutine waits
+// for it yet, and the tunnel may be quiet.
 func (e *End) begin() {
 	if e.Stream == nil {
 		e.Conn.SetDuplex(true)
@@ -84,8 +85,8 @@ func (e *End) end() {
 // parks reports whether the end is a connection that can wait without a goroutine.
 func (e *End) parks() bool { return e.Stream == nil && e.Conn.CanPark() }
 
-// unpark takes the end back from who waits for it, and returns true. False: it
-// is about to be woken, or does not wait.
+// unpark takes the end back from the lot or the stream that waits for it, and returns true.
+// False: the waiter is about to be woken, or there is none.
 func (e *End) unpark() bool {
 	if e.Stream != nil {
 		return e.Stream.Unrest()
@@ -107,20 +108,20 @@ func (e *End) link(other conn.Linked) {
 	}
 }
 
-// Counter is told of bytes as they go by. A prometheus.Counter is one.
+// Counter counts bytes when the tunnel copies them. A prometheus.Counter implements it.
 type Counter interface{ Add(float64) }
 
 // Options are the limits of one tunnel.
 type Options struct {
-	// Idle ends the tunnel when nothing went either way for this long; zero: one hour.
+	// Idle ends the tunnel after this time without bytes in either direction; zero: one hour.
 	Idle time.Duration
-	// Lifetime ends the tunnel however busy it is; zero: never.
+	// Lifetime ends the tunnel after this time, even if it is busy; zero: never.
 	Lifetime time.Duration
 	// Sent and Received count bytes from client to endpoint and back; nil: not counted.
 	Sent, Received Counter
 }
 
-// DefaultIdle is the idle limit where Options name none.
+// DefaultIdle is the idle limit if Options.Idle is zero.
 const DefaultIdle = time.Hour
 
 // The reasons of a Result.
@@ -130,39 +131,39 @@ const (
 	ReasonEndpointReset = "endpoint_reset" // the endpoint's connection failed
 	ReasonIdle          = "idle"
 	ReasonLifetime      = "lifetime"
-	ReasonCut           = "cut"   // somebody called Cut on either Conn
-	ReasonPanic         = "panic" // weir's own fault
+	ReasonCut           = "cut"   // Cut was called on either end
+	ReasonPanic         = "panic" // a panic in weir
 )
 
-// Result is what became of a tunnel.
+// Result describes how a tunnel ended.
 type Result struct {
-	// Sent and Received are the bytes delivered from client to endpoint and back, after TLS.
+	// Sent and Received are the numbers of bytes delivered from client to endpoint and back,
+	// without the overhead of TLS.
 	Sent, Received int64
 	Reason         string
 	// Err is nil with ReasonEOF. The limits and Cut give errors that are conn.Routine.
 	Err error
 }
 
-// Owner is told what becomes of a tunnel.
+// Owner gets the result of a tunnel.
 type Owner interface {
-	// Ended is called once, when nothing of the tunnel is left running, by
-	// whichever goroutine was its last. Both connections are the owner's again.
+	// Ended is called once, by the last goroutine of the tunnel. Then the owner owns both
+	// connections again.
 	Ended(Result)
-	// Panicked is told of a panic in one of the tunnel's goroutines, which ends
-	// the tunnel. Ended follows.
+	// Panicked reports a panic in one of the tunnel's goroutines. The panic ends the tunnel;
+	// Ended follows.
 	Panicked(value any, stack []byte)
 }
 
-// Start makes two connections a tunnel, which copies until both directions have
-// ended. It uses the caller's goroutine while there is something to copy from
-// client to endpoint, and returns before or after Ended is called. A direction
-// that has nothing to copy takes no goroutine, see rest.
+// Start makes a tunnel of two connections. The tunnel copies until both directions have
+// ended. It uses the caller's goroutine while there are bytes to copy from client to
+// endpoint. Start returns before or after Ended is called. A direction without bytes to copy
+// holds no goroutine, see rest.
 //
-// The connections are the tunnel's until Ended is called, and the owner's after
-// that, who closes them: with any reason but ReasonEOF there is nothing else to
-// do with them, as their waits are ended for good, and the ends that were given
-// less than the whole stream are prepared to be reset by Close. Cut on either
-// connection ends the tunnel.
+// The tunnel owns the connections until it calls Ended. Then the owner owns them again, and
+// closes them. With any reason except ReasonEOF the owner can only close them: their waits
+// have ended permanently, and Close will reset an end that did not get the whole stream. Cut
+// on either connection ends the tunnel.
 func Start(client, endpoint End, o Options, owner Owner) {
 	if o.Idle <= 0 {
 		o.Idle = DefaultIdle
@@ -184,7 +185,7 @@ func Start(client, endpoint End, o Options, owner Owner) {
 	t.up.run()
 }
 
-// tunnel is the state of two connections that are copied into each other.
+// tunnel is the state of a running tunnel.
 type tunnel struct {
 	Options
 	owner            Owner
@@ -192,7 +193,7 @@ type tunnel struct {
 	up, down         direction
 
 	begun  time.Time
-	active atomic.Int64 // when bytes last went by, as a time.Duration since begun
+	active atomic.Int64 // the time of the last bytes, as a time.Duration since begun
 
 	mu     sync.Mutex
 	watch  watch
@@ -201,8 +202,8 @@ type tunnel struct {
 	err    error
 }
 
-// moved notes that bytes went by, for the limits and for whoever has to find
-// the tunnels that were quiet for longest.
+// moved records the time of the last bytes, for the limits of the tunnel. It also records it
+// in the client's connection, so that weir can find the tunnels that were quiet longest.
 func (t *tunnel) moved(now time.Time) {
 	t.active.Store(int64(now.Sub(t.begun)))
 	if c := t.client.Conn; c != nil {
@@ -210,17 +211,17 @@ func (t *tunnel) moved(now time.Time) {
 	}
 }
 
-// side is an End and how far it was served.
+// side is an End and the state of its streams.
 type side struct {
 	End
-	whole atomic.Bool // it was given the whole stream of the other side, end included
-	short atomic.Bool // it got an end without close_notify, to which it may object
+	whole atomic.Bool // it got the whole stream of the other side, including its end
+	short atomic.Bool // it got an end without close_notify, which it may treat as an error
 	ended atomic.Bool // it has ended its own stream
 }
 
-// truncated returns true if the stream ended without the close_notify of TLS. Anybody on
-// the network path can end a connection in this way, but clients that just close their
-// socket do so as well.
+// truncated returns true if the stream ended without the close_notify of TLS. Any machine on
+// the network path can end a connection like that. Clients that only close their socket
+// cause the same.
 func (s *side) truncated() bool { return s.TLS != nil && s.Conn.SawEnd() }
 
 // closeWrite passes on an end of stream. Over TLS, a truncated end stays truncated.
@@ -236,7 +237,7 @@ func (s *side) closeWrite(truncated bool) error {
 	return s.Conn.CloseWrite()
 }
 
-// failed is the reason of a tunnel whose end s fails.
+// failed returns the reason of a tunnel that ended because s failed.
 func (t *tunnel) failed(s *side) string {
 	if s == &t.client {
 		return ReasonClientReset
@@ -247,7 +248,7 @@ func (t *tunnel) failed(s *side) string {
 // fail ends the tunnel because of an error at s.
 func (t *tunnel) fail(s *side, err error) {
 	if s.short.Load() && !errors.Is(err, conn.ErrCut) {
-		s, err = t.opposite(s), errTruncated // its reaction to that is not its fault
+		s, err = t.opposite(s), errTruncated // s only reacted to the truncated end
 	}
 	t.end(t.failed(s), err)
 }
@@ -261,8 +262,7 @@ func (t *tunnel) opposite(s *side) *side {
 	return &t.client
 }
 
-// end ends the tunnel. The first failure gives the reason, those that follow
-// from it say nothing new.
+// end ends the tunnel. The first failure sets the reason; later failures only follow from it.
 func (t *tunnel) end(reason string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,8 +286,8 @@ func (t *tunnel) endLocked(reason string, err error) {
 	t.endpoint.Linked().Cut()
 }
 
-// cutBy is why an end was cut: by somebody, or because the stream at the other
-// end was over.
+// cutBy returns the reason for a cut: the premature end of a stream, which cut the other end
+// by Link, or else a call of Cut.
 func (t *tunnel) cutBy(err error) (string, error) {
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
 		if s.Stream != nil {
@@ -299,14 +299,15 @@ func (t *tunnel) cutBy(err error) (string, error) {
 	return ReasonCut, err
 }
 
-// ended notes that a direction has, and after the second one hands all back.
+// ended records the end of a direction. After the second one it returns the connections to
+// the owner.
 func (t *tunnel) ended(d *direction) {
 	if t.endedLast(d) {
 		t.finish()
 	}
 }
 
-// endedLast returns true once.
+// endedLast records the end of d. It returns true once: when both directions have ended.
 func (t *tunnel) endedLast(d *direction) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

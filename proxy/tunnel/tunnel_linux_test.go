@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// cork holds bytes back, so that they leave in one segment with the end of the stream.
+// cork delays bytes, so that the kernel sends them in one segment with the end of the stream.
 func cork(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -51,7 +51,7 @@ func descriptors(t *testing.T) int {
 	return n
 }
 
-// eventually polls what another goroutine is about to make true.
+// eventually polls a condition until another goroutine makes it true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -122,18 +122,18 @@ func TestIdleTunnelHoldsNoPipe(t *testing.T) {
 	b.want(t, ReasonEOF)
 }
 
-// The client was given the whole answer, though it has not read it yet, when its
-// own stream turns out to be unwanted. A reset would take the answer from it.
+// The tunnel has sent the whole answer to the client, but the client has not read it yet. Now
+// the endpoint does not accept the client's stream. A reset would destroy the answer.
 func TestWholeStreamIsNotReset(t *testing.T) {
 	const size = 1 << 20
 	b := newBench(t)
 	b.client.SetReadBuffer(64 << 10)
-	socket := -1 // the tunnel's own descriptor is the tunnel's
+	socket := -1 // a copy: the tunnel owns its descriptor
 	b.ends[0].Conn.Control(func(fd uintptr) { socket, _ = unix.Dup(int(fd)) })
 	b.run(Options{})
 	go produce(t, b.endpoint, size, 7)
 	eventually(t, "the end is passed on", func() bool {
-		const finWait1 = 4 // TCP_FIN_WAIT1: with all that is before it
+		const finWait1 = 4 // TCP_FIN_WAIT1: the FIN follows all bytes
 		info, err := unix.GetsockoptTCPInfo(socket, unix.IPPROTO_TCP, unix.TCP_INFO)
 		return err == nil && info.State == finWait1
 	})
@@ -184,7 +184,7 @@ func TestUnixSocket(t *testing.T) {
 	b.want(t, ReasonEOF)
 }
 
-// The steady state of a tunnel allocates nothing.
+// A tunnel in its steady state does not allocate.
 func BenchmarkRequestResponse(b *testing.B) {
 	t := newBench(b).run(Options{Idle: time.Minute})
 	buf := make([]byte, 128)

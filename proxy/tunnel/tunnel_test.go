@@ -17,9 +17,9 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// TestMain has package conn start what it keeps for the life of the process, here
-// rather than in the first test: a goroutine that begins in a bubble of synctest
-// stays in it, and one that waits for a socket keeps it from ever being quiet.
+// TestMain makes package conn start its permanent goroutines before the first test. A
+// goroutine that begins in a bubble of synctest stays in it. If it waits for a socket, the
+// bubble is never idle.
 func TestMain(m *testing.M) {
 	one, other := net.Pipe()
 	conn.New(one).CanPark()
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience bounds every wait of a test that would otherwise hang.
+// patience limits every wait of a test.
 const patience = 30 * time.Second
 
 // pair returns both ends of a TCP connection over loopback.
@@ -53,7 +53,7 @@ func pair(t testing.TB) (*net.TCPConn, *net.TCPConn) {
 	return a.(*net.TCPConn), b.(*net.TCPConn)
 }
 
-// bench is a tunnel with somebody at either end.
+// bench is a tunnel with a client and an endpoint.
 type bench struct {
 	client, endpoint *net.TCPConn
 	ends             [2]End
@@ -76,7 +76,7 @@ func pair2(t testing.TB) (*net.TCPConn, net.Conn) {
 	return a, b
 }
 
-// waiting is an owner that waits for its tunnel.
+// waiting is an owner that waits for the end of its tunnel.
 type waiting chan Result
 
 func (w waiting) Ended(r Result) { w <- r }
@@ -147,7 +147,7 @@ func wantEOF(t testing.TB, r io.Reader) {
 	}
 }
 
-// wantReset reads until an end and wants it to be a reset.
+// wantReset reads until the connection ends, and expects a reset.
 func wantReset(t testing.TB, r io.Reader) {
 	t.Helper()
 	if n, err := io.Copy(io.Discard, r); !errors.Is(err, syscall.ECONNRESET) {
@@ -179,7 +179,7 @@ func TestHalfClose(t *testing.T) {
 			a.CloseWrite()
 			wantBytes(t, z, "the question")
 			wantEOF(t, z)
-			for range 3 { // the other direction goes on
+			for range 3 { // the other direction continues
 				send(t, z, "part ")
 				wantBytes(t, a, "part ")
 			}
@@ -194,8 +194,8 @@ func TestHalfClose(t *testing.T) {
 	f("endpoint first", endpoint, client)
 }
 
-// An end of stream that comes with the last bytes raises no event of its own.
-// Found by the wait's own second look, each of the rounds would take a second.
+// An end of stream that arrives with the last bytes causes no separate event. If only the
+// linger of the wait found it, each round would take a second.
 func TestEndTogetherWithBytes(t *testing.T) {
 	const rounds = 40
 	f := func(name string, before bool, chats int) {
@@ -254,8 +254,8 @@ func TestReset(t *testing.T) {
 	f("endpoint", ReasonEndpointReset, func(b *bench) (_, _ *net.TCPConn) { return b.endpoint, b.client })
 }
 
-// The writing side may be told of a reset first, and then the reading side
-// sees what looks like an orderly end. The client must not.
+// If the writing side gets the error of a reset first, the reading side sees an orderly end.
+// The client must see a reset nevertheless.
 func TestResetWhileWriting(t *testing.T) {
 	for range 20 {
 		b := newBench(t).run(Options{})
@@ -269,8 +269,8 @@ func TestResetWhileWriting(t *testing.T) {
 	}
 }
 
-// fill writes until nothing is taken any more. (A writer that stays could take
-// the error of a reset away from the reader of the test.)
+// fill writes until all buffers are full. It returns then: a blocked writer could get the error
+// of a reset instead of the test's reader.
 func fill(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
@@ -316,8 +316,8 @@ func TestCountersGrowMeanwhile(t *testing.T) {
 	wantBytes(t, b.endpoint, "12345")
 	send(t, b.endpoint, "123")
 	wantBytes(t, b.client, "123")
-	// What came back was counted after it was written, by another goroutine: the
-	// next message of the same direction is the barrier.
+	// Another goroutine counts bytes after it has written them. So the test sends one more
+	// message in the same direction, and waits for it.
 	send(t, b.client, "x")
 	wantBytes(t, b.endpoint, "x")
 	if got := sent.value(); got < 5 {
@@ -371,7 +371,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// progress closes seen with the first bytes.
+// progress closes seen when the first bytes arrive.
 type progress struct {
 	once sync.Once
 	seen chan struct{}

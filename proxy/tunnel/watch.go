@@ -8,9 +8,9 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// watch ends a tunnel at its limits. It is not moved when bytes go by: when its
-// time has come it looks how long ago that was. Where the lot has coarse timers
-// it is one of these, which costs next to nothing.
+// watch ends a tunnel at its limits. Copied bytes do not move its timer: when the timer
+// fires, look checks the time of the last bytes. If both ends can be parked, watch uses a
+// coarse timer of the lot, which costs almost nothing.
 type watch struct {
 	token park.Token
 	timer *time.Timer
@@ -41,7 +41,7 @@ func (t *tunnel) watchFor(d time.Duration) {
 	}
 }
 
-// Wake is called by the watch.
+// Wake checks the limits. The lot calls it when the timer fires.
 func (t *tunnel) Wake(park.Reason) { t.look() }
 
 func (t *tunnel) look() {
@@ -60,7 +60,8 @@ func (t *tunnel) look() {
 	}
 }
 
-// untilLimit is the time from now, counted from the beginning, to the nearer limit.
+// untilLimit returns the time from now to the nearer limit. now counts from the begin of the
+// tunnel.
 func (t *tunnel) untilLimit(now time.Duration) time.Duration {
 	left := time.Duration(t.active.Load()) + t.Idle - now
 	if t.Lifetime > 0 {

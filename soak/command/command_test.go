@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/soak"
 )
 
-// called runs the command line as weir-soak does.
+// called runs the command line like weir-soak.
 func called(ctx context.Context, args ...string) (out, errOut string, status int) {
 	var o, e bytes.Buffer
 	status = Main(ctx, New("weir-soak", "--worker"), args, &o, &e)

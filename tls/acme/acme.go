@@ -1,9 +1,9 @@
-// Package acme gets certificates from authorities that speak ACME (RFC 8555)
-// and keeps them from running out. certmagic does the protocol, the locks and
-// the layout of the storage; when to try, what to serve meanwhile and what a
-// stranger may cause is decided here, with the state that several processes
-// have to agree on kept in the storage. Nothing in a handshake waits for a
-// storage or an authority, but where an entry wants that for names on demand.
+// Package acme obtains certificates from authorities by ACME (RFC 8555) and renews them
+// before they expire. certmagic implements the protocol, the locks and the layout of the
+// storage. This package decides when to try, what to serve meanwhile and how much work
+// strangers may cause. It keeps the state that several processes share in the storage. A
+// handshake waits for a storage only if it is an ACME challenge, and for a storage or an
+// authority if an entry allows that for names on demand.
 package acme
 
 import (
@@ -22,49 +22,51 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Storage is where accounts, keys, certificates and what was tried are kept.
+// Storage holds accounts, keys, certificates and the records of attempts.
 type Storage interface {
 	certmagic.Storage
 	io.Closer
 }
 
-// Options are what a Manager needs of the rest of weir.
+// Options connect a Manager with the rest of weir.
 type Options struct {
-	// Open opens the storage at url, a directory or a redis URL. It is called
-	// again until it succeeds, and once for each entry of the configuration that
-	// has the URL; each result is closed by the Manager.
+	// Open opens the storage at url: a directory, or the URL of a Redis or of Secrets.
+	// The Manager calls it until it succeeds, once for all entries with equal settings.
+	// The Manager closes each result.
 	Open func(url string) (Storage, error)
-	// Notify is told of what happened to certificates, one call at a time for each name.
+	// Notify receives the events of certificates, one call at a time for each name.
 	Notify func(Event)
-	// Log takes what certmagic has to say, all of it at debug level. What an
-	// operator has to know comes through Notify.
+	// Log receives certmagic's messages, all of them at debug level. Notify gets
+	// everything that an operator has to know.
 	Log     *zap.Logger
 	Metrics *Metrics
 }
 
-// Manager looks after the certificates of all ACME entries. Its methods may be
-// called by anyone at any time. Close ends it.
+// Manager obtains and renews the certificates of all ACME entries. Its methods are safe
+// for concurrent use. Close ends it.
 type Manager struct {
 	Options
 	ctx      context.Context
 	stop     context.CancelFunc
-	retiring sync.WaitGroup // authorities that are gone and still end their work
-	lookups  chan struct{}  // bounds what strangers can make us read
+	retiring sync.WaitGroup // removed authorities whose work has not ended yet
+	lookups  chan struct{}  // limits the reads that strangers can cause
 
 	mu          sync.Mutex
 	authorities map[string]*authority // by settings
 	placeholder *placeholder          // nil until there is an entry
 
 	claims sync.Mutex
-	// claimed are the names that are being got, each with what closes when that is over.
+	// claimed has the names with an attempt in progress. Each channel is closed when the
+	// attempt ends.
 	claimed map[string]chan struct{}
 }
 
 const (
 	maxLookups = 32
-	// lookupTimeout bounds what a challenge waits for the storage.
+	// lookupTimeout limits the time that a challenge waits for the storage.
 	lookupTimeout = 2 * time.Second
-	// closePatience bounds how long Close waits for attempts to give up.
+	// closePatience limits the time that Close waits for attempts to end, and then for
+	// storages.
 	closePatience = 5 * time.Second
 )
 
@@ -76,8 +78,8 @@ func New(o Options) *Manager {
 	return m
 }
 
-// Close ends all attempts and gives locks back, so that other processes need
-// not wait until they are stale. It takes at most some seconds.
+// Close ends all attempts and releases their locks, so that other processes need not wait
+// until the locks expire. It takes at most twice closePatience.
 func (m *Manager) Close() {
 	m.stop()
 	m.mu.Lock()
@@ -120,8 +122,9 @@ func await(d time.Duration, f func()) {
 	}
 }
 
-// claim waits until no other entry gets a certificate for name, and keeps others
-// from it until release: certmagic knows one challenge for a name at a time.
+// claim waits until no other entry requests a certificate for name, and reserves the name
+// until release, because certmagic knows only one challenge for a name at a time. It
+// returns false if ctx ended first.
 func (m *Manager) claim(ctx context.Context, name string) bool {
 	for {
 		m.claims.Lock()
@@ -147,7 +150,7 @@ func (m *Manager) release(name string) {
 	delete(m.claimed, name)
 }
 
-// Plan is a set of entries that is ready to be looked after.
+// Plan is a prepared set of entries. Commit puts it into effect.
 type Plan struct {
 	m       *Manager
 	entries map[*config.ACME]*Entry
@@ -158,8 +161,8 @@ type Plan struct {
 // Entry is one ACME entry of a configuration: certs.Managed.
 type Entry struct{ a *authority }
 
-// Prepare readies the ACME entries of a configuration without changing
-// anything. It asks neither storages nor authorities: a process starts without them.
+// Prepare prepares the ACME entries of a configuration. It changes nothing, and contacts
+// neither storages nor authorities: a process can start without them.
 func (m *Manager) Prepare(entries []config.Certificate) (*Plan, error) {
 	p := &Plan{m: m, entries: make(map[*config.ACME]*Entry), next: make(map[string]*authority), names: make(map[*authority]map[string]bool)}
 	m.mu.Lock()
@@ -194,12 +197,12 @@ func (m *Manager) Prepare(entries []config.Certificate) (*Plan, error) {
 	return p, nil
 }
 
-// Entry returns what serves the names of a, which was among the entries of the
-// Plan. It may be asked for certificates before Commit, and has none then.
+// Entry returns the Entry for a, which must be one of the entries given to Prepare. The
+// caller may ask it for certificates before Commit; a new entry has none then.
 func (p *Plan) Entry(a *config.ACME) *Entry { return p.entries[a] }
 
-// Commit puts the plan into effect: names that are new are looked after from
-// here on, those that are gone no more, and all others stay as they are.
+// Commit puts the plan into effect: it starts keepers for new names, stops the keepers of
+// removed names, and leaves all others as they are.
 func (p *Plan) Commit() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -215,8 +218,8 @@ func (p *Plan) Commit() {
 	}
 }
 
-// Certificate returns the certificate for a name that the entry lists, spelled
-// as there, or nil while there is none. It waits for nothing.
+// Certificate returns the certificate for a name that the entry lists, or nil while there
+// is none. name is spelled as hello.Name does. Certificate does not wait.
 func (e *Entry) Certificate(name string) *tls.Certificate {
 	if k := (*e.a.listed.Load())[name]; k != nil {
 		return k.certificate()
@@ -224,7 +227,7 @@ func (e *Entry) Certificate(name string) *tls.Certificate {
 	return nil
 }
 
-// Replace has a certificate replaced at once, because its authority revoked it.
+// Replace makes weir replace a certificate at once, because its authority revoked it.
 func (m *Manager) Replace(leaf *x509.Certificate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,10 +249,10 @@ func (e *Entry) All() (all []*tls.Certificate) {
 	return append(all, e.a.demanded()...)
 }
 
-// placeholder is a port that certmagic finds taken. For HTTP-01 and TLS-ALPN-01
-// it would bind a port of its own and answer there, unless somebody has that
-// port already and can be connected to; then it trusts them to answer. weir's
-// own listeners do.
+// placeholder is a port that certmagic finds in use. For HTTP-01 and TLS-ALPN-01,
+// certmagic opens a port and answers challenges there. If that port is in use and accepts
+// connections, certmagic leaves the answers to the process that has it. weir's own
+// listeners answer them.
 type placeholder struct {
 	net.Listener
 	host string

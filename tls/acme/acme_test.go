@@ -23,7 +23,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// nobody is an authority that does not listen.
+// nobody is the URL of an authority that does not listen.
 const nobody = "https://127.0.0.1:1/dir"
 
 func entryFor(dir string, hosts ...string) config.Certificate {
@@ -46,7 +46,8 @@ func engineOf(t *testing.T, c config.Certificate) *engine {
 	return e
 }
 
-// plant puts a certificate for name into the storage of an entry, as if it had been obtained.
+// plant puts a certificate for name into the storage of an entry, as if weir had obtained
+// it.
 func plant(t *testing.T, c config.Certificate, name string, life time.Duration) {
 	t.Helper()
 	e := engineOf(t, c)
@@ -88,8 +89,8 @@ func TestServesWhatTheStorageHas(t *testing.T) {
 	}
 }
 
-// A storage that is down at the start, or a folder that cannot be made, keeps
-// nobody from starting, and nobody has to do anything when it is back.
+// If a storage is down at the start, or a folder cannot be made, weir starts
+// nevertheless. When the storage works again, weir uses it without help of an operator.
 func TestStorageIsDownAtTheStart(t *testing.T) {
 	c := entryFor(t.TempDir(), "app.example.org")
 	plant(t, c, "app.example.org", 90*24*time.Hour)
@@ -129,7 +130,8 @@ func TestReloadKeepsWhatIsServed(t *testing.T) {
 	same := *c.ACME
 	same.Hosts = []string{"a.example.org"}
 	e = h.use(config.Certificate{Position: config.Position{Line: 7}, ACME: &same})[0]
-	// By its leaf, for renewal information that has come meanwhile is another copy's.
+	// Compare leaves: renewal information that came meanwhile makes another
+	// tls.Certificate.
 	if e.Certificate("a.example.org").Leaf != first.Leaf {
 		t.Error("a reload took another certificate for a name that stayed")
 	}
@@ -225,7 +227,7 @@ func TestKeyTypesAreKeptApart(t *testing.T) {
 	}
 }
 
-// A storage that hangs while it is opened keeps neither a reload waiting nor the end.
+// A storage that hangs while it is opened delays neither a reload nor Close.
 func TestStorageHangs(t *testing.T) {
 	open, opening := make(chan struct{}), make(chan struct{}, 1)
 	h := newHarness(t, func(string) (Storage, error) {
@@ -236,7 +238,7 @@ func TestStorageHangs(t *testing.T) {
 	t.Cleanup(func() { close(open) })
 	h.use(entryFor(t.TempDir(), "app.example.org"))
 	<-opening
-	h.use() // the entry is gone
+	h.use() // removes the entry
 	h.use(entryFor(t.TempDir(), "app.example.org"))
 	<-opening
 	start := time.Now()
@@ -246,7 +248,7 @@ func TestStorageHangs(t *testing.T) {
 	}
 }
 
-// certmagic knows one challenge for a name at a time, whatever the storages are.
+// certmagic knows only one challenge for a name at a time, even with several storages.
 func TestOneAttemptForAName(t *testing.T) {
 	h := newHarness(t, nil)
 	var inside, most atomic.Int32
@@ -279,7 +281,7 @@ func TestOneAttemptForAName(t *testing.T) {
 	}
 }
 
-// slowStorage blocks reads of challenges until it is let go.
+// slowStorage blocks reads of challenges until block is closed.
 type slowStorage struct {
 	Storage
 	block chan struct{}
@@ -296,7 +298,7 @@ func (s *slowStorage) Load(ctx context.Context, key string) ([]byte, error) {
 	return s.Storage.Load(ctx, key)
 }
 
-// putChallenge leaves a challenge in the storage, as another process does.
+// putChallenge stores a challenge, as another process does.
 func putChallenge(t *testing.T, c config.Certificate, kind, name string) acme.Challenge {
 	t.Helper()
 	e := engineOf(t, c)
@@ -354,8 +356,8 @@ func TestChallengesOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// Whoever asks for challenges again and again while the storage is slow must
-// neither wait long nor pile up.
+// Clients that request challenges again and again while the storage is slow must not wait
+// long, and their requests must not accumulate.
 func TestChallengesAreBounded(t *testing.T) {
 	c := entryFor(t.TempDir(), "app.example.org")
 	slow := &slowStorage{block: make(chan struct{})}
@@ -373,7 +375,7 @@ func TestChallengesAreBounded(t *testing.T) {
 			}
 		})
 	}
-	all.Wait() // each of them for lookupTimeout at most
+	all.Wait() // each waits for lookupTimeout at most
 	if n := slow.loads.Load(); n > maxLookups {
 		t.Errorf("the storage was read %d times at once", n)
 	}
@@ -431,7 +433,7 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// countingDirectory is an authority that answers nothing but errors.
+// countingDirectory is an authority that answers every request with an error.
 func countingDirectory(t *testing.T) (url string, ca []byte, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)

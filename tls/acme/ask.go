@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// asker asks a URL which names are meant, and remembers the answers for a short
-// while: whoever tries names must not bring it down.
+// asker asks a URL whether a name is allowed. It remembers answers for a short time, so
+// that clients that try many names cannot overload the URL's server.
 type asker struct {
 	url    string
 	client *http.Client
@@ -19,7 +19,7 @@ type asker struct {
 
 	mu      sync.Mutex
 	answers map[string]answer
-	told    time.Time // when it last could not be asked
+	told    time.Time // time of the last error that was reported
 }
 
 type answer struct {
@@ -39,13 +39,13 @@ const (
 
 func newAsker(at string) *asker {
 	client := &http.Client{Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // a page to log in at, say, allows nothing with its 200
+		return http.ErrUseLastResponse // the 200 of a login page, for example, allows nothing
 	}}
 	return &asker{url: at, client: client, slots: make(chan struct{}, askAtOnce), answers: make(map[string]answer)}
 }
 
-// ask reports whether a certificate for name may be got. news says whether an
-// error is worth telling of.
+// ask reports whether weir may obtain a certificate for name. news reports whether the
+// caller should report the error.
 func (a *asker) ask(ctx context.Context, name string) (ok, news bool, err error) {
 	if one, known := a.recall(name); known {
 		return one.ok, false, one.err
@@ -78,7 +78,7 @@ func (a *asker) get(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	io.Copy(io.Discard, io.LimitReader(res.Body, 4096)) // so that the connection can be used again
+	io.Copy(io.Discard, io.LimitReader(res.Body, 4096)) // so that the client can reuse the connection
 	res.Body.Close()
 	if res.StatusCode >= http.StatusInternalServerError {
 		return false, fmt.Errorf("%s answered %s", a.url, res.Status)

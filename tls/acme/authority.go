@@ -23,36 +23,37 @@ import (
 	"github.com/weirproxy/weir/tls/hello"
 )
 
-// authority is what entries of equal settings share: an account at a directory,
-// a storage, and the names that are looked after.
+// authority is shared by all entries with equal settings: an account at a directory, a
+// storage, and the keepers of the names.
 type authority struct {
 	m        *Manager
 	settings config.ACME // without Hosts
-	key      string      // settingsOf them
+	key      string      // settingsOf(settings)
 	pool     *x509.CertPool
 	ctx      context.Context    // ends when no entry has these settings any more
-	stop     context.CancelFunc // nil until an entry has them
-	patience time.Duration      // bounds one attempt
+	stop     context.CancelFunc // nil until an entry has these settings
+	patience time.Duration      // time limit of one attempt
 	taken    *placeholder
-	work     sync.WaitGroup // what looks after names
+	work     sync.WaitGroup // the goroutines of all names
 
-	troubled atomic.Bool // it was told of that the storage does not work
+	troubled atomic.Bool // an event reported that the storage does not work
 
-	slots    chan struct{} // bounds attempts for listed names
+	slots    chan struct{} // limits attempts for listed names
 	answered atomic.Bool   // the authority answered the last attempt
-	probing  chan struct{} // holds one while an attempt finds out whether it does
+	probing  chan struct{} // holds one element while an attempt finds out whether the authority answers
 
 	opening sync.Mutex
 	opened  atomic.Pointer[engine]
 
 	listed atomic.Pointer[map[string]*keeper] // never changed, only replaced
-	demand *demand                            // nil: only what is listed
+	demand *demand                            // nil: only listed names
 }
 
-// maxAttempts bounds the attempts for listed names at one authority at once.
+// maxAttempts limits the concurrent attempts for listed names at one authority.
 const maxAttempts = 32
 
-// engine is an authority whose storage could be opened.
+// engine is the part of an authority that needs its storage. After closeStorage, its
+// fields are nil.
 type engine struct {
 	storage Storage
 	cache   *certmagic.Cache
@@ -60,11 +61,12 @@ type engine struct {
 	issuer  *certmagic.ACMEIssuer
 }
 
-// settingsOf identifies what makes two entries the same but for their hosts.
+// settingsOf returns a hash of the settings of an entry without its hosts. Entries
+// with equal hashes share an authority.
 func settingsOf(a *config.ACME) string {
 	one := *a
 	one.Hosts = nil
-	secrets := []string{string(a.Storage)} // which do not show themselves
+	secrets := []string{string(a.Storage)} // json.Marshal does not show their text
 	if a.ExternalAccount != nil {
 		secrets = append(secrets, string(a.ExternalAccount.MACKey))
 	}
@@ -100,8 +102,9 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	return a, nil
 }
 
-// look makes names the ones that are looked after. What old authorities have
-// for a name goes on being served until there is something newer.
+// look starts keepers for new names and stops those of names that are gone. weir
+// continues to serve the certificates of old authorities until a new keeper has a newer
+// one.
 func (a *authority) look(names map[string]bool, old map[string]*authority) {
 	if a.stop == nil {
 		a.ctx, a.stop = context.WithCancel(a.m.ctx)
@@ -113,7 +116,7 @@ func (a *authority) look(names map[string]bool, old map[string]*authority) {
 		if k == nil {
 			k = newKeeper(a, name)
 			for _, o := range old {
-				if o.settings.KeyKind() != a.settings.KeyKind() { // of one kind they replace each other
+				if o.settings.KeyKind() != a.settings.KeyKind() { // only a certificate of the same kind can stand in
 					continue
 				}
 				if other := (*o.listed.Load())[name]; other != nil {
@@ -132,7 +135,7 @@ func (a *authority) look(names map[string]bool, old map[string]*authority) {
 	}
 }
 
-// retire ends an authority that no entry names any more.
+// retire ends an authority that no entry uses any more, in the background.
 func (a *authority) retire() {
 	a.m.retiring.Go(func() {
 		a.finish()
@@ -140,7 +143,7 @@ func (a *authority) retire() {
 	})
 }
 
-// finish ends what looks after names, and waits for it.
+// finish ends the work for all names, and waits for its end.
 func (a *authority) finish() {
 	if a.demand != nil {
 		a.demand.end()
@@ -160,7 +163,7 @@ func (a *authority) closeStorage() {
 
 var errRetired = errors.New("the acme entry was removed from the configuration")
 
-// open returns the engine, and makes it first where that has not succeeded yet.
+// open returns the engine. It opens the storage if no call has succeeded with that yet.
 func (a *authority) open() (*engine, error) {
 	if e := a.opened.Load(); e != nil {
 		if e.storage == nil {
@@ -188,8 +191,9 @@ func (a *authority) open() (*engine, error) {
 	return e, nil
 }
 
-// setUp sets certmagic up. Its cache serves nothing and looks after nothing,
-// so its upkeep ends at once; it stays to answer when a certificate is due.
+// setUp configures certmagic. Its cache serves and renews nothing, so setUp stops the
+// cache's maintenance at once. certmagic still needs the cache to decide when a
+// certificate is due.
 func (a *authority) setUp(s Storage) *engine {
 	log := quiet(a.m.Log)
 	e := &engine{storage: s}
@@ -202,7 +206,7 @@ func (a *authority) setUp(s Storage) *engine {
 	e.config = certmagic.New(e.cache, certmagic.Config{
 		Storage:   keyed(s, a.settings.KeyType),
 		KeySource: certmagic.StandardKeyGenerator{KeyType: certmagic.KeyType(a.settings.KeyType)},
-		OCSP:      certmagic.OCSPConfig{DisableStapling: true}, // it waits for responders without end; package certs staples
+		OCSP:      certmagic.OCSPConfig{DisableStapling: true}, // certmagic waits without a limit; package certs staples
 		OnEvent:   a.onEvent,
 		Logger:    log,
 	})
@@ -214,10 +218,9 @@ func (a *authority) setUp(s Storage) *engine {
 func (a *authority) template() certmagic.ACMEIssuer {
 	c := &a.settings
 	t := certmagic.ACMEIssuer{
-		CA: c.Directory, // its retries would go to a TestCA; we make one attempt at a time
-		// A space stands for no address: for an empty one certmagic would take
-		// that of any other account in the process or the storage, or ask on
-		// standard input.
+		CA: c.Directory, // retries of certmagic would go to a TestCA; weir makes one attempt at a time
+		// A space means no address. For an empty one certmagic would take the address of
+		// any other account in the process or the storage, or ask on standard input.
 		Email:                   cmp.Or(c.Email, " "),
 		Agreed:                  true,
 		DisableHTTPChallenge:    !slices.Contains(c.Challenges, config.ChallengeHTTP01),
@@ -244,20 +247,20 @@ func (a *authority) template() certmagic.ACMEIssuer {
 	return t
 }
 
-// keyedStorage keeps certificates of one kind of key apart from others for the
-// same names: certmagic names them by authority and host alone. Accounts,
-// challenges and locks are shared, so two kinds for one name are got one after
-// the other, as certmagic needs it. TryLock and RenewLockLease, which a storage
-// may have, are for certmagic's own upkeep and retries, and those are off.
+// keyedStorage separates the certificates of one kind of key from others for the same
+// names, because certmagic names them only by authority and host. Accounts, challenges
+// and locks are shared, so weir obtains two kinds for one name one after the other, as
+// certmagic requires. keyedStorage hides TryLock and RenewLockLease of the storage:
+// certmagic uses them only for its own maintenance and retries, and both are off.
 type keyedStorage struct {
 	certmagic.Storage
-	folder string // instead of certificates
+	folder string // replaces the folder certificates
 }
 
 const certificates = "certificates"
 
-// keyed returns s for certificates of a key type. The default's are where
-// everybody else who uses certmagic has them.
+// keyed returns s for certificates of a key type. The default type stays in certmagic's
+// usual folder, where other programs with certmagic find it.
 func keyed(s certmagic.Storage, keyType string) certmagic.Storage {
 	if keyType == "" || keyType == "p256" {
 		return s

@@ -18,9 +18,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// HTTP01 returns what a request for token at host is to be answered with (RFC
-// 8555, section 8.3), if a certificate for host is being got by this process or
-// by another one that shares its storage. host carries no port.
+// HTTP01 returns the answer to a request for token at host (RFC 8555, section 8.3), if
+// this process, or another one that shares its storage, is requesting a certificate for
+// host. host has no port.
 func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) {
 	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
 	defer cancel()
@@ -38,9 +38,9 @@ func (m *Manager) HTTP01(host, token string) (keyAuthorization string, ok bool) 
 	return c.KeyAuthorization, true
 }
 
-// TLSALPN01 returns the certificate that answers a handshake of the protocol
-// acme-tls/1 alone (RFC 8737), if a certificate for its name is being got by
-// this process or by another one that shares its storage.
+// TLSALPN01 returns the certificate for a handshake that offers only the protocol
+// acme-tls/1 (RFC 8737), if this process, or another one that shares its storage, is
+// requesting a certificate for the name.
 func (m *Manager) TLSALPN01(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
 	defer cancel()
@@ -69,8 +69,9 @@ func resultOf(err error) string {
 	return errored
 }
 
-// challenge finds a challenge: one of this process in memory, one of another in
-// the storage, for names of our entries only, because anybody can ask.
+// challenge finds a challenge of this process in memory, or of another process in the
+// storage. It reads the storage only for names of our entries, because any client can
+// ask.
 func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challenge, error) {
 	var first error = errUnknown
 	for _, a := range m.claimants(name) {
@@ -89,7 +90,7 @@ func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challe
 	return acme.Challenge{}, first
 }
 
-// claimants are the authorities that have to do with a name.
+// claimants returns the authorities whose entries have the name.
 func (m *Manager) claimants(name string) (all []*authority) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,8 +104,8 @@ func (m *Manager) claimants(name string) (all []*authority) {
 	return all
 }
 
-// addressOf returns the IP address whose reverse name is name, as the name of a
-// TLS-ALPN-01 handshake for an address is (RFC 8738, section 6), or "".
+// addressOf returns the IP address whose reverse name is name, or "". In a TLS-ALPN-01
+// handshake for an address, the SNI is the reverse name (RFC 8738, section 6).
 func addressOf(name string) string {
 	if !strings.HasSuffix(name, ".arpa") {
 		return ""
@@ -125,14 +126,14 @@ func addressOf(name string) string {
 	if err != nil {
 		return ""
 	}
-	if back, err := dns.ReverseAddr(ip.String()); err != nil || back != name+"." { // there is one way to write it
+	if back, err := dns.ReverseAddr(ip.String()); err != nil || back != name+"." { // only the canonical spelling
 		return ""
 	}
 	return ip.String()
 }
 
-// storedChallenge reads what certmagic leaves in the storage for other
-// processes. Reads are bounded in number, because strangers cause them.
+// storedChallenge reads the challenge that certmagic left in the storage for other
+// processes. It limits the number of concurrent reads, because strangers cause them.
 func (a *authority) storedChallenge(ctx context.Context, name string) (c acme.Challenge, err error) {
 	select {
 	case a.m.lookups <- struct{}{}:

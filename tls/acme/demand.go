@@ -17,43 +17,44 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// demand gets certificates for names that clients ask for. Anybody can ask for
-// anything: so what a handshake causes is bounded in number, in time and, where
-// nobody is asked whether a name is meant, by the hour.
+// demand obtains certificates for names that clients request. Any client can request any
+// name. So weir limits the work that handshakes cause: in number, in time and, if no ask
+// URL decides which names are allowed, per hour.
 type demand struct {
 	a               *authority
 	settings        config.OnDemand
 	exact, wildcard map[string]bool // of settings.Hosts; both nil: any name
-	asker           *asker          // nil: a pattern is enough
-	slots           chan struct{}   // one for each certificate that is being got
+	asker           *asker          // nil: the patterns alone decide
+	slots           chan struct{}   // holds one element for each certificate in progress
 	budget          budget
 
 	mu    sync.Mutex
-	told  time.Time // when a refusal was last told of
+	told  time.Time // time of the last event about a refusal
 	names map[string]*wanted
-	busy  int // of names, those that are looked at for the first time
+	busy  int // number of names in their first look
 }
 
 const (
-	maxWanted = 10000 // names in memory for each authority; others are found in the storage again
-	maxBusy   = 256   // of them, how many may be looked at for the first time at once
-	// unused is how long after the last handshake for a name nobody renews its certificate any more.
+	maxWanted = 10000 // names in memory for each authority; weir finds others in the storage again
+	maxBusy   = 256   // limit of names in their first look at the same time
+	// unused is the time after the last handshake for a name after which weir stops
+	// renewing its certificate.
 	unused = 3 * 24 * time.Hour
-	// refusedFor is how long a name that could not be got is left alone at least.
+	// refusedFor is the minimum time before weir tries again after a failure for a name.
 	refusedFor = 10 * time.Second
 )
 
-// wanted is a name that a client asked for.
+// wanted is a name that a client requested.
 type wanted struct {
 	*keeper
-	used   atomic.Int64  // when a client last asked, in Unix seconds
+	used   atomic.Int64  // last request of a client, in Unix seconds
 	served chan struct{} // closed when there is a certificate
 	first  sync.Once     // closes served
 
-	// Guarded by demand.mu, and replaced whenever the name is looked at anew.
-	done  chan struct{} // closed when that is over
-	until time.Time     // without a certificate: nothing is tried before
-	err   error         // and why
+	// Guarded by demand.mu. Each first look at the name replaces them.
+	done  chan struct{} // closed when the first look ends
+	until time.Time     // without a certificate: no attempt before
+	err   error         // error of the first look
 }
 
 func newDemand(a *authority, c *config.OnDemand) *demand {
@@ -91,9 +92,9 @@ var (
 	errLate       = errors.New("issuance continues in the background")
 )
 
-// Demand returns the certificate for a name that clients may ask for, and waits
-// for it as long as the entry allows. Without one it returns why, or twice nil
-// for names that no certificate may be got for.
+// Demand returns the certificate for a name that clients may request, and waits for it as
+// long as the entry allows. Without a certificate it returns the reason, or nil and nil
+// if the entry allows no certificate for the name.
 func (e *Entry) Demand(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	d, name := e.a.demand, nameOf(h.ServerName)
 	if d == nil || !d.matches(name) {
@@ -128,7 +129,8 @@ func (e *Entry) Demand(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 }
 
-// hide keeps an answer that says no from being told of as an error.
+// hide returns nil for errNotAllowed: a refusal by the ask URL is not reported as an
+// error.
 func hide(err error) error {
 	if errors.Is(err, errNotAllowed) {
 		return nil
@@ -136,8 +138,8 @@ func hide(err error) error {
 	return err
 }
 
-// outcome is what a name has once it was looked at: even a certificate that has
-// ended, which the client may judge.
+// outcome returns the result of the first look at a name. It returns even an expired
+// certificate, because the client decides whether to accept it.
 func (w *wanted) outcome() (*tls.Certificate, error) {
 	if c := w.certificate(); c != nil {
 		return c, nil
@@ -148,8 +150,8 @@ func (w *wanted) outcome() (*tls.Certificate, error) {
 	return nil, hide(w.err)
 }
 
-// want returns what is known of a name, and begins to find out where nothing
-// is. done is closed when that is over.
+// want returns the entry of a name. It starts a first look if there is none, or if an
+// earlier one failed long enough ago. done is closed when the first look ends.
 func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) {
 	now := time.Now()
 	d.mu.Lock()
@@ -178,8 +180,9 @@ func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) 
 	return w, w.done, nil
 }
 
-// end stops everything, so that a look either began before or never does: who
-// waits for the authority's work has then waited for all of it.
+// end cancels the authority's context under the lock. So each first look either has begun
+// before, or never begins: a caller that waits for a.work afterwards waits for all of
+// them.
 func (d *demand) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,8 +198,9 @@ func (w *wanted) isDone() bool {
 	}
 }
 
-// makeRoom forgets a name where there are too many: one that was not got, if it
-// can be found at once, else any that rests. Its certificate is in the storage.
+// makeRoom removes one name if there are too many: one without a certificate, if it finds
+// one quickly, else any name whose first look has ended. The certificate stays in the
+// storage.
 func (d *demand) makeRoom() {
 	if len(d.names) < maxWanted {
 		return
@@ -220,8 +224,8 @@ func (d *demand) makeRoom() {
 	}
 }
 
-// run looks at a name for the first time and, once it has a certificate, for as
-// long as clients come for it.
+// run takes the first look at a name. If the name then has a certificate, run renews it
+// for as long as clients request it.
 func (w *wanted) run(d *demand) {
 	ctx, cancel := context.WithCancel(d.a.ctx)
 	defer cancel()
@@ -271,7 +275,7 @@ func (w *wanted) firstLook(ctx context.Context, d *demand) (time.Duration, error
 	return pause, w.lastErr
 }
 
-// allowed asks whether a certificate for a name may be got.
+// allowed returns nil if weir may obtain a certificate for the name, else the reason.
 func (d *demand) allowed(ctx context.Context, k *keeper) error {
 	if d.asker == nil {
 		return nil
@@ -289,8 +293,9 @@ func (d *demand) allowed(ctx context.Context, k *keeper) error {
 	return nil
 }
 
-// enter is called before the authority is asked, and returns what has to be
-// called afterwards.
+// enter takes a slot before weir asks the authority. The caller must call leave
+// afterwards. A renewal asks again whether the name is allowed, and waits for a slot. A
+// new name fails at once if no slot is free, or if the budget is spent.
 func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func(), err error) {
 	if renewal {
 		if err := d.allowed(ctx, k); err != nil {
@@ -317,7 +322,7 @@ func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func
 	return func() { <-d.slots }, nil
 }
 
-// refuse tells that a bound was reached, once a minute.
+// refuse reports that a limit was reached, at most once a minute.
 func (d *demand) refuse(k *keeper, err error) {
 	d.mu.Lock()
 	news := time.Since(d.told) > time.Minute
@@ -330,7 +335,7 @@ func (d *demand) refuse(k *keeper, err error) {
 	}
 }
 
-// demanded returns the certificates that clients asked for and that are in memory.
+// demanded returns the certificates in memory that clients requested.
 func (a *authority) demanded() (all []*tls.Certificate) {
 	if a.demand == nil {
 		return nil
@@ -356,9 +361,9 @@ func (a *authority) replaceDemanded(leaf *x509.Certificate) {
 	}
 }
 
-// budget bounds how many new names are got in an hour where only a pattern says
-// which are meant, and strangers can think of as many as they like. It is well
-// below what authorities allow an account, so that renewals always get through.
+// budget limits the new names per hour if patterns alone decide which names are allowed,
+// because strangers can invent any number of names. The limit is far below the limit of
+// authorities for an account, so that renewals are never refused for it.
 type budget struct {
 	mu   sync.Mutex
 	left float64

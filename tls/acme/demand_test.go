@@ -22,7 +22,7 @@ func cancelled() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// ask does a handshake for name and returns what Demand said.
+// ask does a handshake for name and returns the result of Demand.
 func ask(t *testing.T, e *Entry, name string) (cert *tls.Certificate, err error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -42,7 +42,7 @@ func ask(t *testing.T, e *Entry, name string) (cert *tls.Certificate, err error)
 	return cert, err
 }
 
-// asked is a URL that says which names are meant.
+// asked is an ask URL; answer returns its status for a name.
 func asked(t *testing.T, answer func(name string) int) (url string, count *atomic.Int32) {
 	t.Helper()
 	count = new(atomic.Int32)
@@ -122,8 +122,8 @@ func TestDemandFindsWhatTheStorageHas(t *testing.T) {
 	}
 }
 
-// An authority that hangs holds neither handshakes beyond their time, nor more
-// attempts than are allowed, nor the end of the process.
+// An authority that hangs delays handshakes only until their timeout. It causes no more
+// attempts than the limit, and does not delay the end of the process.
 func TestDemandIsBounded(t *testing.T) {
 	hang := make(chan struct{})
 	var asking atomic.Int32
@@ -213,7 +213,7 @@ func TestAskErrors(t *testing.T) {
 	}
 }
 
-// Whoever is asked and sends us somewhere else has not said yes.
+// A redirect of the ask URL is not a permission.
 func TestAskRedirects(t *testing.T) {
 	login, _ := asked(t, func(string) int { return http.StatusOK })
 	srv := httptest.NewServer(http.RedirectHandler(login, http.StatusFound))
@@ -230,7 +230,7 @@ func TestAskRedirects(t *testing.T) {
 	}
 }
 
-// However many names strangers have got at once, those that are listed have their turn.
+// Many names that strangers request do not delay the listed names.
 func TestDemandLeavesRoomForListedNames(t *testing.T) {
 	hang := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))

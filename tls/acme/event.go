@@ -8,14 +8,14 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Kind says what happened, in words for a log.
+// Kind is what happened, in words for a log.
 type Kind string
 
 // The kinds of events.
 const (
 	Obtained     Kind = "a certificate was obtained"
 	Renewed      Kind = "a certificate was renewed"
-	Found        Kind = "a certificate was found in the storage" // another process or an earlier one got it
+	Found        Kind = "a certificate was found in the storage" // by another process, or by an earlier one
 	Failed       Kind = "a certificate could not be obtained"
 	Waiting      Kind = "a certificate is not requested again yet: an earlier attempt failed, or another process requests it"
 	StorageError Kind = "the certificate storage does not work"
@@ -23,19 +23,19 @@ const (
 	AskError     Kind = "the URL in on_demand.ask did not say whether a certificate is allowed"
 )
 
-// Event is what happened to the certificate of a name.
+// Event describes what happened to the certificate of a name.
 type Event struct {
 	Kind      Kind
 	Name      string
-	Directory string // the authority's
-	// NotAfter is when the certificate that is served ends; zero: there is none.
+	Directory string // URL of the authority's directory
+	// NotAfter is the end of the served certificate; zero: there is none.
 	NotAfter time.Time
-	Err      error     // what the authority or the storage said; nil where nothing failed
-	Next     time.Time // when the next attempt is due; zero: when the certificate wants it
+	Err      error     // from the authority or the storage; nil: no failure
+	Next     time.Time // time of the next attempt; zero: when the certificate is due
 	OnDemand bool
 }
 
-// Metrics counts what certificates were got and which challenges came.
+// Metrics counts issuances and challenges.
 type Metrics struct {
 	obtained, renewed, failed prometheus.Counter
 	http, tlsALPN             map[string]prometheus.Counter
@@ -44,8 +44,8 @@ type Metrics struct {
 // The results of a challenge.
 const (
 	answered = "answered"
-	unknown  = "unknown" // nobody proves that name
-	refused  = "refused" // too many at once
+	unknown  = "unknown" // no order is open for the name
+	refused  = "refused" // too many at the same time
 	errored  = "errored" // the storage does not work
 )
 
@@ -69,13 +69,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// quiet returns log with every line at debug level: certmagic tells each step
-// of what it does, and each failure more than once.
+// quiet returns log with every line at debug level, because certmagic logs each of its
+// steps, and each failure more than once.
 func quiet(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return debugCore{c} }), zap.AddStacktrace(zapcore.FatalLevel+1))
 }
 
-// debugCore is a core that takes everything at debug level.
+// debugCore is a core that writes everything at debug level.
 type debugCore struct{ zapcore.Core }
 
 func (c debugCore) Enabled(zapcore.Level) bool { return c.Core.Enabled(zapcore.DebugLevel) }

@@ -23,26 +23,26 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// patience is for waits that normally end at once.
+// patience is the time limit of waits that normally end at once.
 const patience = 20 * time.Second
 
-// directory is a storage as processes on one machine share it.
+// directory is a storage that processes on one machine share.
 type directory struct{ *certmagic.FileStorage }
 
 func (directory) Close() error { return nil }
 
-// harness is a Manager and what it told.
+// harness is a Manager and its events.
 type harness struct {
 	*Manager
 	t  *testing.T
 	mu sync.Mutex
-	// events that nobody waited for yet
+	// events that no call of expect has taken yet
 	events []Event
 	news   chan struct{}
 }
 
 func newHarness(t *testing.T, open func(string) (Storage, error)) *harness {
-	t.TempDir() // the folders of the test outlast the manager, which may still write
+	t.TempDir() // the test's folders must exist longer than the manager, which may still write
 	h := &harness{t: t, news: make(chan struct{}, 1)}
 	if open == nil {
 		open = func(path string) (Storage, error) {
@@ -68,7 +68,7 @@ func (h *harness) notify(e Event) {
 	}
 }
 
-// expect waits for an event of a kind and a name, and takes all up to it.
+// expect waits for an event of a kind and a name. It removes all events up to it.
 func (h *harness) expect(kind Kind, name string) Event {
 	h.t.Helper()
 	deadline := time.After(patience)
@@ -91,10 +91,10 @@ func (h *harness) expect(kind Kind, name string) Event {
 	}
 }
 
-// pebble is an authority for tests. It validates at the ports that are given.
+// pebble is an authority for tests. It validates names at the ports given to startPebble.
 type pebble struct {
 	directory string
-	ca        []byte // what its directory's certificate descends from
+	ca        []byte // the CA of its directory's certificate
 	stop      func()
 }
 
@@ -114,7 +114,7 @@ func find(t *testing.T, tool string) string {
 	return ""
 }
 
-// startPebble starts an authority whose certificates live for so many seconds.
+// startPebble starts an authority whose certificates are valid for validity seconds.
 func startPebble(t *testing.T, httpPort, tlsPort, validity int) *pebble {
 	t.Helper()
 	tool := find(t, "pebble")
@@ -123,7 +123,7 @@ func startPebble(t *testing.T, httpPort, tlsPort, validity int) *pebble {
 	write(t, filepath.Join(dir, "cert.pem"), certPEM)
 	write(t, filepath.Join(dir, "key.pem"), keyPEM)
 	p := &pebble{ca: certPEM}
-	for range 5 { // its ports are free when they are looked for, and may be taken since
+	for range 5 { // freePort found free ports, but another process may take them before pebble does
 		port, manage := freePort(t), freePort(t)
 		conf, _ := json.Marshal(map[string]any{"pebble": map[string]any{
 			"listenAddress": fmt.Sprintf("127.0.0.1:%d", port), "managementListenAddress": fmt.Sprintf("127.0.0.1:%d", manage),
@@ -133,7 +133,7 @@ func startPebble(t *testing.T, httpPort, tlsPort, validity int) *pebble {
 			"profiles": map[string]any{"default": map[string]any{"description": "for tests", "validityPeriod": validity}},
 		}})
 		write(t, filepath.Join(dir, "config.json"), conf)
-		// Every name is at loopback: the resolver of the machine need not know any.
+		// Every name resolves to loopback, independent of the machine's resolver.
 		cmd := exec.Command(tool, "-config", filepath.Join(dir, "config.json"), "-dnsserver", loopbackDNS(t))
 		cmd.Env = append(os.Environ(), "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=20")
 		out, err := os.Create(filepath.Join(dir, "log"))
@@ -198,8 +198,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// serveChallenges answers HTTP-01 as weir's listener does, for several Managers:
-// an authority may come to any of those that share a storage.
+// serveChallenges answers HTTP-01 as weir's listener does. It serves several Managers,
+// because an authority may reach any replica that shares the storage.
 func serveChallenges(t *testing.T, answer func(host, token string) (string, bool)) (port int) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,25 +11,25 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ACME Renewal Information (RFC 9773) says when an authority wants a certificate
-// renewed, early if it has to revoke it. certmagic asks for it with each new
-// certificate and heeds it; asking again now and then is done here, in the form
-// that certmagic keeps it.
+// With ACME Renewal Information (RFC 9773) an authority states when a certificate should
+// be renewed, earlier than usual if it has to revoke the certificate. certmagic fetches
+// the information with each new certificate and obeys it. This file fetches it again from
+// time to time, and stores it in certmagic's format.
 
 const (
 	infoTimeout = 2 * time.Minute
 	infoPause   = time.Hour // after a failure
 )
 
-// wantsInfo reports whether it is time to ask, also where asking failed when the
-// certificate was new.
+// wantsInfo reports whether it is time to fetch the information: it is outdated, or
+// certmagic could not fetch it with the new certificate.
 func (k *keeper) wantsInfo(h *held) bool {
 	return outdated(h) && time.Now().After(k.nextInfo)
 }
 
 func outdated(h *held) bool { return h.info.NeedsRefresh() || !h.info.HasWindow() }
 
-// loadMeta reads what certmagic keeps about the certificate.
+// loadMeta reads certmagic's metadata of the certificate.
 func (k *keeper) loadMeta(ctx context.Context, e *engine) (m acme.Certificate, err error) {
 	text, err := e.config.Storage.Load(ctx, certmagic.StorageKeys.SiteMeta(e.issuer.IssuerKey(), k.name))
 	if err != nil {
@@ -42,15 +42,15 @@ func (k *keeper) loadMeta(ctx context.Context, e *engine) (m acme.Certificate, e
 	return m, err
 }
 
-// refreshInfo asks the authority again when the certificate is to be renewed,
-// and returns it as it is in the storage then. It holds the name's lock, so
-// that nobody renews meanwhile. A failure matters little: there is a next time,
-// and the certificate's end is heeded anyway.
+// refreshInfo asks the authority again when to renew the certificate. It returns the
+// certificate as the storage then has it. It holds the lock of the name, so that no other
+// process renews the certificate meanwhile. A failure matters little: weir asks again
+// later, and renews before the certificate's end in any case.
 func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, error) {
 	k.nextInfo = time.Now().Add(jitter(min(infoPause, h.Lifetime()/20)))
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	lock := "issue_cert_" + k.name // certmagic's name for it
+	lock := "issue_cert_" + k.name // certmagic's name of the lock
 	if err := e.config.Storage.Lock(ctx, lock); err != nil {
 		return h, err
 	}
@@ -74,7 +74,7 @@ func (k *keeper) refreshInfo(ctx context.Context, e *engine, h *held) (*held, er
 		return h, fmt.Errorf("cannot ask for renewal information: %w", err)
 	}
 	if info.SameWindow(h.info) && !h.info.SelectedTime.IsZero() {
-		info.SelectedTime = h.info.SelectedTime // drawn once, or it would move with each look
+		info.SelectedTime = h.info.SelectedTime // chosen at random once; a new choice at each fetch would move it
 	}
 	if err := k.storeInfo(ctx, e, h, info); err != nil {
 		return h, err

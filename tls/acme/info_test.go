@@ -10,11 +10,11 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// failingStorage cannot be read from when the lock of a name was taken.
+// failingStorage fails all reads after the first Lock.
 type failingStorage struct {
 	Storage
 	locked atomic.Bool
-	failed chan struct{} // has room for one
+	failed chan struct{} // has room for one element
 }
 
 func (s *failingStorage) Lock(ctx context.Context, name string) error {
@@ -33,7 +33,8 @@ func (s *failingStorage) Load(ctx context.Context, key string) ([]byte, error) {
 	return nil, errors.New("the storage is gone")
 }
 
-// A storage that is lost while renewal information is asked for costs that alone.
+// If the storage fails while weir fetches renewal information, the served certificate
+// stays.
 func TestStorageIsLostWhileInformationIsAskedFor(t *testing.T) {
 	c := entryFor(t.TempDir(), "app.example.org")
 	plant(t, c, "app.example.org", 24*time.Hour)
@@ -49,7 +50,7 @@ func TestStorageIsLostWhileInformationIsAskedFor(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody took the lock and read")
 	}
-	h.Close() // waits for what looks after the name
+	h.Close() // waits for the keepers
 	if e.Certificate("app.example.org") == nil {
 		t.Error("the certificate is no longer served")
 	}

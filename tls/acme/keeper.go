@@ -15,36 +15,36 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// keeper looks after the certificate of one name: it is loaded from the
-// storage, obtained where there is none and renewed when it is time.
+// keeper manages the certificate of one name: it loads the certificate from the storage,
+// requests one if the storage has none, and renews it when it is due.
 type keeper struct {
 	a       *authority
 	name    string
 	current atomic.Pointer[held]
-	revoked atomic.Pointer[x509.Certificate] // what has to be replaced although it is not due
-	wake    chan struct{}                    // holds one when there is news
+	revoked atomic.Pointer[x509.Certificate] // to be replaced although it is not due
+	wake    chan struct{}                    // holds one element after a call of replace
 	cancel  context.CancelFunc
 	demand  *wanted // nil: the name is listed
 
-	// What follows belongs to the goroutine.
-	troubles int       // of the storage, in a row
+	// Only the keeper's goroutine uses the following fields.
+	troubles int       // consecutive errors of the storage
 	checked  bool      // the storage was read since the start
-	told     time.Time // the end of the wait that was told of
-	nextInfo time.Time // renewal information is not asked for before
-	lastErr  error     // of the last attempt
+	told     time.Time // end of the last wait that an event reported
+	nextInfo time.Time // earliest time to ask for renewal information
+	lastErr  error     // of the last attempt; nil: it succeeded
 }
 
-// held is a certificate that is served. It does not change.
+// held is a certificate that weir serves. It does not change.
 type held struct {
-	certmagic.Certificate // with the renewal information that the storage had
+	certmagic.Certificate // includes the renewal information from the storage
 	info                  acme.RenewalInfo
 }
 
 const (
-	// leastPause and mostPause bound the time between two looks at a certificate that is good.
+	// leastPause and mostPause limit the time between two checks of a good certificate.
 	leastPause = time.Second
 	mostPause  = 10 * time.Minute
-	// storageTimeout bounds a look into the storage.
+	// storageTimeout limits the time of one read from the storage.
 	storageTimeout = 30 * time.Second
 )
 
@@ -52,7 +52,7 @@ func newKeeper(a *authority, name string) *keeper {
 	return &keeper{a: a, name: name, wake: make(chan struct{}, 1)}
 }
 
-// start begins to look after the name, until ctx ends or stop is called.
+// start runs the keeper until ctx ends or stop is called.
 func (k *keeper) start(ctx context.Context) {
 	ctx, k.cancel = context.WithCancel(ctx)
 	k.a.work.Go(func() { k.run(ctx) })
@@ -60,7 +60,7 @@ func (k *keeper) start(ctx context.Context) {
 
 func (k *keeper) stop() { k.cancel() }
 
-// serve makes h what is served, if there is one.
+// serve makes h the served certificate. It ignores a nil h.
 func (k *keeper) serve(h *held) {
 	if h == nil {
 		return
@@ -92,7 +92,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// look does what is to be done now, and says when to look again.
+// look does the work that is due now. It returns the pause before the next look.
 func (k *keeper) look(ctx context.Context) time.Duration {
 	e, err := k.a.open()
 	if err != nil {
@@ -117,7 +117,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
-		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // else what is served stays, and is looked at again
+		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // on an error, weir serves h until the next look
 			h = newer
 		}
 		if h.NeedsRenewal(e.config) {
@@ -132,7 +132,7 @@ func (k *keeper) isRevoked(h *held) bool {
 	return r != nil && r.Equal(h.Leaf)
 }
 
-// replace has the certificate replaced at once, if it is leaf.
+// replace makes the keeper replace its certificate at once, if leaf is that certificate.
 func (k *keeper) replace(leaf *x509.Certificate) {
 	if c := k.certificate(); c == nil || !c.Leaf.Equal(leaf) {
 		return
@@ -144,17 +144,18 @@ func (k *keeper) replace(leaf *x509.Certificate) {
 	}
 }
 
-// pause is how long a good certificate is left alone: a short-lived one less.
+// pause returns the time until the next look at a good certificate. It is shorter for a
+// short-lived one.
 func (k *keeper) pause(h *held) time.Duration {
 	return min(max(h.Lifetime()/50, leastPause), mostPause)
 }
 
-// errUnusable is what load returns for a certificate without its own key, such
-// as a crash in the middle of writing leaves behind.
+// errUnusable is the error of load if the certificate cannot be used with the key beside
+// it, for example after a crash between two writes.
 var errUnusable = errors.New("the certificate in the storage cannot be used")
 
-// load takes the certificate from the storage and serves it. It says whether
-// that is another one than was served before.
+// load reads the certificate from the storage and serves it. news reports whether weir
+// served another certificate before, or none.
 func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -172,7 +173,7 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 	}
 	before := k.current.Load()
 	if news = before == nil || before.Hash() != h.Hash(); !news {
-		h.Certificate.Certificate = before.Certificate.Certificate // whoever knows it by its leaf goes on to
+		h.Certificate.Certificate = before.Certificate.Certificate // same leaf pointer: OCSP staples are found by it
 	}
 	k.serve(h)
 	k.checked, k.troubles = true, 0
@@ -191,8 +192,8 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	return true
 }
 
-// trouble tells of a storage that does not work, once for all names until it
-// works again, and returns how long to leave it alone.
+// trouble reports a storage that does not work, once for all names until the storage
+// works again. It returns the pause before the next look.
 func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
@@ -206,12 +207,13 @@ func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	return wait
 }
 
-// jitter keeps many names, or replicas, from trying at the same instant.
+// jitter lengthens d by up to an eighth, so that many names or replicas do not try at the
+// same instant.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration(rand.Int64N(int64(d)/8+1))
 }
 
-// tell completes an event and passes it on.
+// tell completes e and passes it to Notify.
 func (k *keeper) tell(e Event) {
 	e.Name, e.Directory, e.OnDemand = k.name, k.a.settings.Directory, k.demand != nil
 	if h := k.current.Load(); h != nil {
@@ -220,8 +222,9 @@ func (k *keeper) tell(e Event) {
 	k.a.m.Notify(e)
 }
 
-// attempt makes one attempt to get the certificate, a renewal where there is an
-// old one, and says when to look again. force renews even what is not due.
+// attempt tries once to obtain the certificate, or to renew old if that is not nil. It
+// returns the pause before the next look. With force, it also renews a certificate that
+// is not due.
 func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) time.Duration {
 	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
 		return k.wait(until)
@@ -249,8 +252,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		return mostPause
 	case errors.As(err, &later):
 		return k.wait(later.until)
-	case errors.Is(err, errReplaced): // and is loaded below
-	case errors.Is(err, errUnanswered): // of which another attempt tells
+	case errors.Is(err, errReplaced): // weir loads the new certificate below
+	case errors.Is(err, errUnanswered): // the other attempt reports its error
 		return jitter(time.Minute)
 	case err != nil && t.asked:
 		k.a.m.Metrics.failed.Inc()
@@ -277,9 +280,9 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	return k.pause(h)
 }
 
-// enter waits for its turn to ask the authority, and returns what has to be
-// called afterwards. Names on demand have bounds of their own, so that they keep
-// nobody waiting whose name is listed.
+// enter waits for a free slot to ask the authority. The caller must call leave
+// afterwards. Names on demand have their own limits, so that listed names do not wait for
+// them.
 func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err error) {
 	if k.demand != nil {
 		return k.a.demand.enter(ctx, k, renewal)
@@ -292,9 +295,11 @@ func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err err
 	}
 }
 
-// wait is what an earlier attempt asks for that failed, of this process or of
-// another one. Meanwhile yet another one may have more luck, so the storage is
-// looked into, often at first: replicas that start together should serve together.
+// wait reports that the next attempt is not before until, because an earlier attempt of
+// this process or another one failed. It returns the pause before the next look at the
+// storage. That pause is shorter than the wait, because another process may obtain the
+// certificate meanwhile. It is only seconds after the first failures: replicas that start
+// together should serve together.
 func (k *keeper) wait(until time.Time) time.Duration {
 	k.lastErr = &laterError{until}
 	if !until.Equal(k.told) {

@@ -22,7 +22,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// selfSignedFor makes a certificate for host that ends after a while.
+// selfSignedFor makes a self-signed certificate for host that ends after life.
 func selfSignedFor(t *testing.T, host string, life time.Duration) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,10 +43,10 @@ func selfSignedFor(t *testing.T, host string, life time.Duration) (certPEM, keyP
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
-// loopbackDNS is a name server to which every name is at loopback.
+// loopbackDNS is a name server that resolves every name to loopback.
 func loopbackDNS(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks by TCP
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // pebble sends its queries over TCP
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func (h *harness) use(entries ...config.Certificate) []*Entry {
 	return all
 }
 
-// answerers serve the challenges of several processes, each of which an
-// authority may come to.
+// answerers answer the challenges for several processes, in turn, because an authority
+// may reach any of them.
 type answerers struct {
 	mu  sync.Mutex
 	all []*harness
@@ -96,7 +96,7 @@ func (a *answerers) add(h *harness) *harness {
 	return h
 }
 
-// next is another one each time, as a load balancer has it.
+// next returns another process at each call, like a load balancer.
 func (a *answerers) next() *harness {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +141,8 @@ func wantKey[K any](t *testing.T, c *tls.Certificate, name string) {
 	}
 }
 
-// Two processes on one storage get one certificate, whichever of them the
-// authority comes to; a name that is wanted with two kinds of keys gets both.
+// Two processes with one storage obtain one certificate, whichever of them the authority
+// reaches. A name in two entries with two kinds of keys gets both certificates.
 func TestReplicasGetOneCertificate(t *testing.T) {
 	var replicas answerers
 	a, b := replicas.add(newHarness(t, nil)), replicas.add(newHarness(t, nil))
@@ -175,7 +175,7 @@ func TestReplicasGetOneCertificate(t *testing.T) {
 		t.Errorf("%v certificates were obtained", n)
 	}
 
-	// What the authority revoked is replaced once, too.
+	// A revoked certificate is also replaced only once.
 	revoked := at[0].Certificate("app.example.org").Leaf
 	a.Replace(revoked)
 	b.Replace(revoked)
@@ -191,8 +191,8 @@ func TestReplicasGetOneCertificate(t *testing.T) {
 	}
 }
 
-// A certificate that ends soon is replaced while it is served, and a client
-// that asks for a name gets a certificate for it.
+// weir renews a certificate that ends soon while it serves it. A client that requests
+// another name gets a certificate for that name.
 func TestRenewalAndDemand(t *testing.T) {
 	var replicas answerers
 	h := replicas.add(newHarness(t, nil))
@@ -235,7 +235,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// value is what a counter counted.
+// value returns the value of a counter.
 func value(c prometheus.Counter) float64 {
 	var m dto.Metric
 	c.Write(&m)

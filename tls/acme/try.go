@@ -17,46 +17,47 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// try is one attempt to get a certificate. certmagic tells of its progress by
-// events, while it holds the name's lock: so what is kept about attempts in the
-// storage is right even with several processes, and after a crash.
+// try is one attempt to obtain a certificate. certmagic reports its progress by events,
+// while it holds the lock of the name. So the record of attempts in the storage is
+// correct even with several processes, and after a crash.
 type try struct {
 	*keeper
 	engine *engine
 	old    *held // nil: there is no certificate yet
-	force  bool  // renew even what is not due
+	force  bool  // renew also a certificate that is not due
 
-	probing  bool // it is the one that finds out whether the authority answers
+	probing  bool // this attempt finds out whether the authority answers
 	asked    bool // the authority was asked
 	got      bool
-	err      error // what it said
+	err      error // the error that certmagic reported
 	record   record
 	previous record
 }
 
 type tryKey struct{}
 
-// laterError refuses an attempt, of which an earlier one says that it is too early.
+// laterError refuses an attempt that is too early: the record of an earlier attempt names
+// a later time.
 type laterError struct{ until time.Time }
 
 func (e *laterError) Error() string {
 	return "not before " + e.until.UTC().Format(time.RFC3339) + ", because an earlier attempt failed"
 }
 
-// make makes the attempt. Without an error there is a certificate in the storage.
+// make runs the attempt. If it returns no error, the storage has a certificate.
 func (t *try) make(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, tryKey{}, t), t.a.patience)
 	defer cancel()
-	// What certmagic calls sync is one attempt, interactive where it lacks an
-	// address or consent, of which it lacks neither: see template.
+	// certmagic's functions with Sync in their names make one attempt. They ask on
+	// standard input for a missing address or consent; template sets both.
 	if t.old == nil && !t.force {
 		return t.engine.config.ObtainCertSync(ctx, t.name)
 	}
 	return t.engine.config.RenewCertSync(ctx, t.name, t.force)
 }
 
-// cause is what to tell of an attempt that ended with err: what the authority
-// said, without the names of certmagic's functions around it.
+// cause returns the error to report for an attempt that ended with err: the authority's
+// answer, without the names of certmagic's functions around it.
 func (t *try) cause(err error) error {
 	if t.err != nil {
 		err = t.err
@@ -79,7 +80,8 @@ func detail(p acme.Problem) string {
 	return s
 }
 
-// onEvent hears what certmagic does. An error keeps it from asking the authority.
+// onEvent receives certmagic's events. If it returns an error, certmagic does not ask the
+// authority.
 func (a *authority) onEvent(ctx context.Context, event string, data map[string]any) error {
 	t, _ := ctx.Value(tryKey{}).(*try)
 	if t == nil {
@@ -100,22 +102,24 @@ func (a *authority) onEvent(ctx context.Context, event string, data map[string]a
 	return nil
 }
 
-// lastly returns a context for what has to be done even when ctx has ended.
+// lastly returns a context for work that must be done even after ctx has ended.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 }
 
-// record is what the storage holds about failed attempts for a name.
+// record describes the failed attempts for a name. weir keeps it in the storage.
 type record struct {
-	Settings string    `json:"settings"` // other settings deserve another attempt at once
+	Settings string    `json:"settings"` // with other settings, weir tries again at once
 	Failures int       `json:"failures"`
 	Next     time.Time `json:"next"`
 	Error    string    `json:"error,omitempty"`
-	// UnderWay says that an attempt was begun and did not end yet, or never will.
+	// UnderWay reports that an attempt began and has not ended. If its process died, it
+	// never will.
 	UnderWay bool `json:"under_way,omitempty"`
 }
 
-// recordKey is beside the certificate, for each kind of key.
+// recordKey returns the key of the record. It is beside the certificate, so each kind of
+// key has its own record.
 func (a *authority) recordKey(e *engine, name string) string {
 	return path.Join(certmagic.StorageKeys.CertsSitePrefix(e.issuer.IssuerKey(), name), "attempts.json")
 }
@@ -142,10 +146,11 @@ func (t *try) storeRecord(ctx context.Context, r record) error {
 	return t.engine.config.Storage.Store(ctx, t.a.recordKey(t.engine, t.name), text)
 }
 
-// notBefore is when the next attempt for a name is worth the trouble; begin has
-// the last word. While another process makes one it is the best thing to wait
-// for the name's lock: the certificate is there then. A storage that does not
-// work is found out by the attempt itself.
+// notBefore returns the earliest time for the next attempt for a name; begin checks it
+// again, under the lock of the name. The zero time means now. It returns the zero time
+// while another process makes an attempt: the caller then waits for the lock of the name,
+// and finds the certificate afterwards. It also returns the zero time if the storage does
+// not work: the attempt itself finds that out.
 func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -156,8 +161,8 @@ func (a *authority) notBefore(ctx context.Context, e *engine, name string) time.
 	return r.Next
 }
 
-// begin notes an attempt before it is made, as if it had failed: a process that
-// does not live to see its end must not begin anew at each start.
+// begin stores the attempt in the record before weir makes it, as if it had failed.
+// Otherwise a process that dies during the attempt would try again at each start.
 func (t *try) begin(ctx context.Context) error {
 	if t.old != nil && t.isRevoked(t.old) && t.isReplaced(ctx) {
 		return certmagic.ErrNoRetry{Err: errReplaced}
@@ -183,18 +188,18 @@ func (t *try) begin(ctx context.Context) error {
 	return nil
 }
 
-// errUnanswered puts an attempt off, because another one still waits for the authority.
+// errUnanswered postpones an attempt, because another one still waits for the authority.
 var errUnanswered = errors.New("the authority has not answered an attempt for another name yet")
 
-// probe lets one attempt through at a time as long as it is not known that the
-// authority answers. Many that wait for one that hangs would keep others from
-// other authorities: acmez gets all directories under one lock, and certmagic
-// has one in each storage for all who register an account.
+// probe lets only one attempt at a time through while weir does not know whether the
+// authority answers. Many attempts that wait for an authority that hangs would block
+// attempts at other authorities: acmez fetches all directories under one lock, and
+// certmagic has one lock in each storage for all registrations of accounts.
 func (t *try) probe(ctx context.Context) error {
 	if t.a.answered.Load() {
 		return nil
 	}
-	timer := time.NewTimer(time.Minute) // the name is locked meanwhile
+	timer := time.NewTimer(time.Minute) // the attempt holds the lock of the name meanwhile
 	defer timer.Stop()
 	select {
 	case t.a.probing <- struct{}{}:
@@ -209,11 +214,11 @@ func (t *try) probe(ctx context.Context) error {
 	}
 }
 
-// rest is what an authority that did not answer is given before it is asked
-// again, for any name. Others get the locks meanwhile.
+// rest is the pause after an attempt that the authority did not answer, before the next
+// attempt for any name. Attempts at other authorities get the locks meanwhile.
 const rest = 5 * time.Second
 
-// heard notes whether the authority answered the attempt, which has ended.
+// heard records whether the authority answered the attempt, which has ended.
 func (t *try) heard(ctx context.Context) {
 	if t.asked && ctx.Err() == nil {
 		t.a.answered.Store(!isUnheard(t.err))
@@ -240,9 +245,9 @@ func (t *try) isReplaced(ctx context.Context) bool {
 	return block != nil && !bytes.Equal(block.Bytes, t.old.Leaf.Raw)
 }
 
-// failed notes what came of the attempt.
+// failed stores the result of the failed attempt in the record.
 func (t *try) failed(ctx context.Context) {
-	ended := errors.Is(ctx.Err(), context.Canceled) // weir ends, or the name is gone: nobody's failure
+	ended := errors.Is(ctx.Err(), context.Canceled) // weir stops, or the name was removed: this is no failure
 	ctx, cancel := lastly(ctx)
 	defer cancel()
 	if ended {
@@ -254,20 +259,20 @@ func (t *try) failed(ctx context.Context) {
 			t.record.Error = t.cause(t.err).Error()
 		}
 	}
-	t.storeRecord(ctx, t.record) // else the note of begin stays
+	t.storeRecord(ctx, t.record) // if this fails, the record of begin stays
 }
 
-// The delays after failures in a row. A CA such as Let's Encrypt takes five
-// failed validations of a name an hour; what never reached the authority costs
-// nothing and may be tried again sooner.
+// The delays after consecutive failures. A CA such as Let's Encrypt accepts five failed
+// validations of a name per hour. An attempt that never reached the authority does not
+// count there, so weir repeats it sooner.
 var (
 	delays   = []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}
 	unheard  = []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
-	tooOften = time.Hour // at least, where the authority says that it was asked too often
+	tooOften = time.Hour // minimum, if the authority reports too many requests
 )
 
-// delay is how long to wait after so many failures in a row, of which err is
-// the last. A certificate that ends soon is tried for more often.
+// delay returns the pause after this number of consecutive failures; err is the last one.
+// If the served certificate ends soon, weir tries more often.
 func (t *try) delay(failures int, err error) time.Duration {
 	list := delays
 	if _, isProblem := problemOf(err); !isProblem && isUnheard(err) {
@@ -290,7 +295,7 @@ func problemOf(err error) (p acme.Problem, is bool) {
 	return p, is
 }
 
-// isUnheard reports whether err is that the authority could not be reached.
+// isUnheard reports whether err means that weir could not reach the authority.
 func isUnheard(err error) bool {
 	var u *url.Error
 	return errors.As(err, &u)

@@ -17,7 +17,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A weir that is started again and again asks the authority once.
+// If weir is restarted again and again, it asks the authority only once.
 func TestRestartsWait(t *testing.T) {
 	at, ca, asked := countingDirectory(t)
 	c := entryFor(t.TempDir(), "app.example.org")
@@ -45,7 +45,7 @@ func TestRestartsWait(t *testing.T) {
 		t.Errorf("the authority was asked %d times more", n-before)
 	}
 
-	other := *c.ACME // whoever changes something wants to see whether it helps
+	other := *c.ACME // with other settings, weir must try again at once
 	other.Email = "ops@example.org"
 	c.ACME = &other
 	h := newHarness(t, nil)
@@ -56,8 +56,8 @@ func TestRestartsWait(t *testing.T) {
 	}
 }
 
-// What is noted before an attempt counts if the process does not live to see
-// its end, and not if it is told to end.
+// The record made before an attempt counts if the process dies during the attempt. It
+// does not count if the process is told to stop, and ends the attempt.
 func TestRecords(t *testing.T) {
 	c := entryFor(t.TempDir(), "app.example.org")
 	h := newHarness(t, nil)
@@ -134,7 +134,7 @@ func TestDelay(t *testing.T) {
 			one.old = &held{Certificate: certmagic.Certificate{}}
 			one.old.Leaf = &x509.Certificate{NotAfter: time.Now().Add(left)}
 		}
-		// Certificates get older while the test runs, and delays are spread.
+		// Certificates get older while the test runs, and delays have jitter.
 		if got := one.delay(failures, err); got < want-time.Second || got > want+want/8 {
 			t.Errorf("after %d failures, the last of them %v, with %s left, the delay is %s, want %s", failures, err, left, got, want)
 		}
@@ -150,16 +150,16 @@ func TestDelay(t *testing.T) {
 	f(1000, down, 0, 10*time.Minute)
 	f(1, tooMany, 0, time.Hour)
 	f(1000, tooMany, 0, 6*time.Hour)
-	// Not later than makes sense before the end.
+	// The delay ends well before the certificate's end.
 	f(1000, refused, 30*day, 6*time.Hour)
 	f(1000, refused, day, day/10)
 	f(1000, refused, 5*time.Minute, 30*time.Second)
 	f(1000, refused, time.Second, leastPause)
 	f(1, tooMany, 5*time.Minute, time.Hour)
-	// What has ended is no reason to hammer.
+	// An expired certificate does not shorten the delay.
 	f(1000, refused, -day, 6*time.Hour)
 
-	// An hour of failures stays below what Let's Encrypt allows.
+	// The failures of one hour stay below the limit of Let's Encrypt.
 	attempts, total := 1, time.Duration(0)
 	for i := 1; total < time.Hour; i++ {
 		total += (&try{keeper: &keeper{}}).delay(i, refused)
@@ -172,7 +172,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// An authority that cannot be reached is asked again soon, and keeps nobody from starting.
+// weir soon asks an unreachable authority again, and starts without it.
 func TestUnreachableAuthority(t *testing.T) {
 	h := newHarness(t, nil)
 	e := h.use(entryFor(t.TempDir(), "app.example.org"))[0]
@@ -183,11 +183,11 @@ func TestUnreachableAuthority(t *testing.T) {
 	if e.Certificate("app.example.org") != nil {
 		t.Error("a certificate out of nothing")
 	}
-	h.expect(Failed, "app.example.org") // again, and by itself
+	h.expect(Failed, "app.example.org") // again, without help
 }
 
-// An authority that hangs keeps nobody from another one, however many names it
-// is asked for.
+// An authority that hangs does not delay attempts at another authority, even with many
+// names.
 func TestAuthoritiesThatHangAreAlone(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -211,5 +211,5 @@ func TestAuthoritiesThatHangAreAlone(t *testing.T) {
 	other := entryFor(string(c.ACME.Storage), "app.example.com")
 	other.ACME.Directory, other.ACME.CAPool = at, ca
 	h.use(c, other)
-	h.expect(Failed, "app.example.com") // that one likes nobody, but it was asked
+	h.expect(Failed, "app.example.com") // this authority answers with an error, so it was asked
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Keys are made once: RSA takes its time.
+// Keys are made once, because RSA keys take long.
 var testKeys = sync.OnceValue(func() map[string]crypto.Signer {
 	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p224, _ := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
@@ -76,7 +76,8 @@ func (d dir) put(path string, content []byte) {
 	}
 }
 
-// names is a certificate for DNS names; its subject tells it from others.
+// names is a template for a certificate with these DNS names; id is the common name of
+// its subject.
 func names(id string, dns ...string) *x509.Certificate {
 	return &x509.Certificate{Subject: pkix.Name{CommonName: id}, DNSNames: dns}
 }
@@ -92,7 +93,7 @@ func newStore(t testing.TB, entries ...config.Certificate) *Store {
 	return s
 }
 
-// clients of the kinds that matter for the choice of a key.
+// Clients of the kinds that matter for the choice of a key.
 var (
 	modern   = &tls.Config{}
 	onlyRSA  = &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}}
@@ -100,7 +101,7 @@ var (
 	onlyECDS = &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 )
 
-// allSuites is a server as permissive as can be, with the certificates of s.
+// allSuites is the most permissive server configuration, with the certificates of s.
 func allSuites(s *Store) *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS10, GetCertificate: s.Get}
 	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
@@ -125,7 +126,7 @@ func shake(t testing.TB, server, client *tls.Config, serverName string) (tls.Con
 		srv := tls.Server(b, server)
 		err := srv.Handshake()
 		if err == nil {
-			_, err = srv.Write([]byte("x")) // tickets of TLS 1.3 come before it
+			_, err = srv.Write([]byte("x")) // tickets of TLS 1.3 come before this byte
 		}
 		if err != nil {
 			b.Close()
@@ -138,8 +139,9 @@ func shake(t testing.TB, server, client *tls.Config, serverName string) (tls.Con
 	return conn.ConnectionState(), errors.Join(serverErr, err)
 }
 
-// eager is an end of a pipe whose writes do not wait for the reader, as a
-// socket's do not: crypto/tls on both ends of a bare net.Pipe can write at the same time for ever.
+// eager is an end of a pipe whose writes do not wait for the reader, as with a socket.
+// With a plain net.Pipe, crypto/tls at both ends can block forever, because both write at
+// the same time.
 type eager struct {
 	net.Conn
 	writes chan []byte
@@ -162,13 +164,13 @@ func newEager(c net.Conn) *eager {
 	return e
 }
 
-// Write is not called after Close, and by one goroutine at a time.
+// Write must not be called after Close, nor by several goroutines at a time.
 func (e *eager) Write(p []byte) (int, error) {
 	e.writes <- slices.Clone(p)
 	return len(p), nil
 }
 
-// Close lets what was written arrive.
+// Close closes the pipe after the written bytes have arrived.
 func (e *eager) Close() error {
 	e.close.Do(func() { close(e.writes) })
 	return nil
@@ -219,20 +221,21 @@ func TestGetByName(t *testing.T) {
 	f("other.example.org", "wild")
 	f("Other.Example.ORG", "wild")
 	f("a.dev.example.org", "wild")
-	f("a.b.dev.example.org", "first") // a wildcard is one label
-	f("example.org", "first")         // and never none
+	f("a.b.dev.example.org", "first") // a wildcard stands for one label
+	f("example.org", "first")         // and never for no label
 	f(".example.org", "first")
 	f("*.example.org", "wild")
 	f("cn.example.net", "cn.example.net")
 	f("shown.example.net", "hidden.example.net")
-	f("hidden.example.net", "first") // a common name beside alternative names is no name
+	f("hidden.example.net", "first") // a common name does not count beside alternative names
 	f("192.0.2.7", "ip")
 	f("192.0.2.8", "first")
 	f("self.example.com", "weir self-signed")
 	f("x.self.example.com", "weir self-signed")
 }
 
-// A name is served by the key that the client can use, ECDSA where it can; never by another entry.
+// weir serves a name with a key that the client supports, ECDSA first. It never uses a
+// wildcard or the first entry in place of an entry with the exact name.
 func TestGetByKey(t *testing.T) {
 	d := newDir(t)
 	s := newStore(t,
@@ -260,13 +263,14 @@ func TestGetByKey(t *testing.T) {
 	f(modern, "default.example.org", "default", "RSA")
 	f(rsaKex, "unlisted.example.com", "default", "RSA")
 	f(rsaKex, "", "default", "RSA")
-	f(onlyECDS, "", "refused", "") // the first entry, not the first that would do
+	f(onlyECDS, "", "refused", "") // the first entry, not the first that the client supports
 	f(modern, "self.example.org", "weir self-signed", "ECDSA")
 	f(onlyRSA, "self.example.org", "weir self-signed", "RSA")
 	f(rsaKex, "self.example.org", "weir self-signed", "RSA")
 }
 
-// An ECDSA and an RSA entry for the same names are one certificate to clients without SNI.
+// For clients without SNI, an ECDSA and an RSA entry for the same names are one
+// certificate.
 func TestFirstEntryInTwoKinds(t *testing.T) {
 	d := newDir(t)
 	s := newStore(t,
@@ -310,7 +314,8 @@ func TestSelfSigned(t *testing.T) {
 		}
 	}
 
-	// A configuration is loaded again, elsewhere in its file and beside another entry: the same keys.
+	// After a reload, at another position and beside another entry, the keys are the
+	// same.
 	before := serial(t, s, "app.example.org")
 	entry.Position = config.Position{File: "weir.yaml", Line: 9, Column: 3}
 	if err := s.Load([]config.Certificate{selfSigned("new.example.org"), entry}); err != nil {
@@ -323,7 +328,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// serial returns the serial numbers of the certificates that clients of both kinds get.
+// serial returns the serial numbers of the certificates for an ECDSA and an RSA client.
 func serial(t *testing.T, s *Store, name string) map[*tls.Config]string {
 	got := make(map[*tls.Config]string)
 	for _, client := range []*tls.Config{modern, onlyRSA} {
@@ -336,7 +341,7 @@ func serial(t *testing.T, s *Store, name string) map[*tls.Config]string {
 	return got
 }
 
-// Many old clients at once make one RSA key.
+// Many concurrent old clients cause only one RSA key.
 func TestLazyKeyIsMadeOnce(t *testing.T) {
 	s := newStore(t, selfSigned("app.example.org"))
 	lazy := s.table.Load().first[1]

@@ -25,18 +25,18 @@ import (
 	"github.com/weirproxy/weir/tls/hello"
 )
 
-// entry is one entry of the configuration with what it offers. It does not change.
+// entry is one entry of the configuration with its certificates. It does not change.
 type entry struct {
 	source     config.Certificate
-	names      []string // as hello.Name spells them, wildcards as "*.parent"; sorted
-	leading    string   // of names, the one for clients without SNI
+	names      []string // spelled by hello.Name, wildcards as "*.parent"; sorted
+	leading    string   // the one of names for clients without SNI
 	candidates []*candidate
 	notAfter   time.Time
 	digest     [sha256.Size]byte // of the files' content
-	managed    Managed           // of an ACME entry, which has neither candidates, notAfter nor digest
+	managed    Managed           // of an ACME entry; candidates, notAfter and digest are then unset
 }
 
-// of returns what serves name, one of e.names.
+// of returns the candidates for name, one of e.names.
 func (e *entry) of(name string) []*candidate {
 	if e.managed == nil {
 		return e.candidates
@@ -48,7 +48,7 @@ func (e *entry) of(name string) []*candidate {
 	return []*candidate{{kind: k, name: name, get: func() (*tls.Certificate, error) { return e.managed.Certificate(name), nil }}}
 }
 
-// first returns the certificate that is offered first for name; nil: there is none yet.
+// first returns the certificate that weir prefers for name; nil: there is none yet.
 func (e *entry) first(name string) *tls.Certificate {
 	c, err := e.of(name)[0].get()
 	if err != nil {
@@ -57,7 +57,8 @@ func (e *entry) first(name string) *tls.Certificate {
 	return c
 }
 
-// openManaged makes the entry for an ACME source. It has no certificates of its own.
+// openManaged makes the entry for an ACME source. The entry has no certificates of its
+// own.
 func openManaged(source config.Certificate, m Managed) *entry {
 	e := &entry{source: source, managed: m}
 	for _, host := range source.ACME.Hosts {
@@ -70,7 +71,7 @@ func openManaged(source config.Certificate, m Managed) *entry {
 	return e
 }
 
-// identity is what makes an entry the same one over a reload.
+// identity identifies the same entry in two configurations.
 type identity struct{ cert, key, hosts, pair string }
 
 func identify(c config.Certificate) identity {
@@ -90,11 +91,11 @@ const (
 	kindRSA
 )
 
-// candidate is one certificate. get may take a moment the first time, and
-// returns nil where an authority has to give it first.
+// candidate is one certificate. get may take a moment at its first call. It returns nil
+// while an authority has not issued the certificate.
 type candidate struct {
 	kind kind
-	name string // of a certificate from an authority, or of a pair that is missing
+	name string // of a certificate from an authority, or of a missing pair
 	get  func() (*tls.Certificate, error)
 }
 
@@ -102,7 +103,7 @@ func ready(k kind, cert *tls.Certificate) *candidate {
 	return &candidate{kind: k, get: func() (*tls.Certificate, error) { return cert, nil }}
 }
 
-// open makes the entry for source, or returns previous if that is still good.
+// open makes the entry for source, or returns previous if that is still valid.
 func open(source config.Certificate, previous *entry) (*entry, error) {
 	var e *entry
 	var err error
@@ -137,7 +138,8 @@ func openFiles(source config.Certificate, previous *entry) (*entry, error) {
 	return parsePair(source, certPEM, keyPEM, digest)
 }
 
-// readFile reads a regular file: a pipe might never end, and a reload with it.
+// readFile reads a regular file. It refuses a pipe, which might never end and would block
+// a reload.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -149,8 +151,9 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// openPair makes the entry for a pair that came without files. It is served for
-// its hosts, whatever names are in it; without a certificate they are refused.
+// openPair makes the entry for a pair, which came without files. weir uses the
+// certificate for the pair's hosts, whatever names the certificate contains. Without a
+// certificate, weir refuses clients of these hosts.
 func openPair(source config.Certificate, previous *entry) (*entry, error) {
 	p := source.Pair
 	digest := pairDigest(p)
@@ -173,7 +176,7 @@ func openPair(source config.Certificate, previous *entry) (*entry, error) {
 	return e, nil
 }
 
-// pairDigest stands for everything about a pair.
+// pairDigest returns a hash of all parts of a pair.
 func pairDigest(p *config.Pair) [sha256.Size]byte {
 	certSum, keySum := sha256.Sum256(p.CertPEM), sha256.Sum256([]byte(p.KeyPEM))
 	hosts := sha256.Sum256([]byte(fmt.Sprint(p.Default, p.Hosts)))
@@ -198,7 +201,7 @@ func parsePair(source config.Certificate, certPEM, keyPEM []byte, digest [sha256
 	}, nil
 }
 
-// usePair reads a chain and its key, which errors call by their names.
+// usePair parses a chain and its key. Errors contain certName and keyName.
 func usePair(certPEM, keyPEM []byte, certName, keyName string) (*tls.Certificate, kind, error) {
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -231,8 +234,8 @@ func kindOf(leaf *x509.Certificate) (kind, error) {
 	return 0, fmt.Errorf("weir does not support keys of type %T; make the certificate with an ECDSA or RSA key", leaf.PublicKey)
 }
 
-// namesOf lists what a certificate is for. The common name counts only where
-// there are no alternative names at all (RFC 6125, section 6.4.4).
+// namesOf returns the names of a certificate. The common name counts only if there are no
+// alternative names of any kind (RFC 6125, section 6.4.4).
 func namesOf(leaf *x509.Certificate) []string {
 	var names []string
 	for _, name := range leaf.DNSNames {
@@ -248,7 +251,7 @@ func namesOf(leaf *x509.Certificate) []string {
 	return sorted(names)
 }
 
-// sorted makes lists of names comparable.
+// sorted sorts names and removes duplicates, so that lists are comparable.
 func sorted(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -259,17 +262,18 @@ func ipName(ip net.IP) string {
 	return a.Unmap().String()
 }
 
-// Self-signed certificates live long: nobody renews them by hand, and those who
-// pinned one do not want another. What is left of one at a reload is at least renewBefore.
+// Self-signed certificates live long: operators do not renew them by hand, and clients
+// that pinned one must keep it. After a reload, a certificate is valid for renewBefore at
+// least.
 const (
 	selfSignedLife = 10 * 365 * 24 * time.Hour
 	renewBefore    = 365 * 24 * time.Hour
 	clockSkew      = 24 * time.Hour
 )
 
-// openSelfSigned makes an ECDSA certificate at once and leaves the RSA one, whose
-// key takes some hundred milliseconds, to the first client that needs it: one
-// that knows no ECDSA, or only RSA key exchange.
+// openSelfSigned makes an ECDSA certificate at once. The key of the RSA certificate takes
+// some hundred milliseconds, so weir makes it for the first client that needs it: a
+// client without ECDSA, or with RSA key exchange only.
 func openSelfSigned(source config.Certificate, previous *entry) (*entry, error) {
 	now := time.Now()
 	if previous != nil && now.Add(renewBefore).Before(previous.notAfter) {

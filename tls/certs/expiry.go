@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Ending is a certificate that ends soon, or has ended.
+// Ending is a certificate that ends soon or has ended.
 type Ending struct {
 	Names    []string
 	Source   string // the file, "acme" or "self-signed"
 	NotAfter time.Time
 }
 
-// warnBefore is from when on a certificate's end is warned of.
+// warnBefore is the remaining life from which on weir warns of a certificate.
 const warnBefore = 14 * 24 * time.Hour
 
 // Ending lists the certificates that should have been renewed before now.
@@ -41,10 +41,10 @@ func (s *Store) Ending(now time.Time) (all []Ending) {
 	return all
 }
 
-// dueOf is when a certificate should have been renewed: 14 days before its end.
-// One that lives for 28 days or less is due in its last third, or from an
-// authority in its last quarter: weir renews it in its last third, so something
-// is wrong by then.
+// dueOf returns the time by which a certificate should have been renewed: 14 days before
+// its end. A certificate with a life of 28 days or less is due in its last third. If weir
+// got it from an authority, it is due in its last quarter: weir renews it in its last
+// third, so by then something is wrong.
 func dueOf(c *tls.Certificate, managed bool) time.Time {
 	before := warnBefore
 	if life := c.Leaf.NotAfter.Sub(c.Leaf.NotBefore); life <= 2*warnBefore {

@@ -14,7 +14,7 @@ type fakeStorage struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	down    error
-	hang    chan struct{} // until it is closed nothing answers, whatever the contexts
+	hang    chan struct{} // until it is closed, no call returns, even after its context ends
 	loads   int
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// authority is a Managed that has what it is given.
+// authority is a Managed with certificates that the test sets.
 type authority struct {
 	mu     sync.Mutex
 	listed map[string]*tls.Certificate
@@ -48,7 +48,7 @@ func (a *authority) give(name string, c *tls.Certificate) {
 	a.listed[name] = c
 }
 
-// pair makes a certificate as an authority gives it.
+// pair makes a certificate as if an authority had issued it.
 func (d dir) pair(id, keyType string, template *x509.Certificate) *tls.Certificate {
 	d.t.Helper()
 	e := d.write(id, keyType, template)
@@ -63,7 +63,7 @@ func acmeEntry(keyType string, hosts ...string) config.Certificate {
 	return config.Certificate{ACME: &config.ACME{Hosts: hosts, KeyType: keyType}}
 }
 
-// load puts entries into effect, with what serves the ACME ones in their order.
+// load puts entries into use. by has the Managed of each ACME entry, in order.
 func load(t *testing.T, s *Store, by []*authority, entries ...config.Certificate) {
 	t.Helper()
 	of := make(map[*config.ACME]*authority)
@@ -125,7 +125,7 @@ func TestNamesWithoutACertificateAreRefused(t *testing.T) {
 	}
 }
 
-// An ACME entry that comes first is for clients without SNI, with its first host.
+// If an ACME entry comes first, its first host is for clients without SNI.
 func TestFirstEntryIsManaged(t *testing.T) {
 	d := newDir(t)
 	s := New(NewMetrics(prometheus.NewRegistry()))
@@ -253,7 +253,7 @@ func TestEnding(t *testing.T) {
 		if want && len(got) == 1 && (got[0].Names[0] == "" || got[0].Source == "" || !got[0].NotAfter.Equal(now.Add(left).Truncate(time.Second))) {
 			t.Errorf("told is %+v", got[0])
 		}
-		due := gaugesOf(t, reg, "weir_tls_certificate_renewal_due_timestamp_seconds") // an alert and the log agree
+		due := gaugesOf(t, reg, "weir_tls_certificate_renewal_due_timestamp_seconds") // alert and log must agree
 		for name, at := range due {
 			if (at < float64(now.Unix())) != want {
 				t.Errorf("managed %v, %s of %s left: %s is due in %v s", managed, left, life, name, at-float64(now.Unix()))
@@ -280,8 +280,8 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// A pair that turns bad keeps what was read before, whatever else the
-// configuration brings; one that was never good is refused.
+// If a pair becomes unusable, Plan keeps the pair that was read before, even if other
+// entries change. It refuses a pair that was never usable.
 func TestPlanKeepsGoodPairs(t *testing.T) {
 	d := newDir(t)
 	a, b := d.write("a", "ecdsa", names("a1", "a.example.org")), d.write("b", "ecdsa", names("b1", "b.example.org"))

@@ -12,12 +12,13 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Metrics tells when certificates end, and how files are taken up. One Store uses it.
+// Metrics reports when certificates end, and counts the files that changed. One Store
+// uses it.
 type Metrics struct {
 	notAfter, due, folded *prometheus.Desc
-	replaced, failed      prometheus.Counter // files that changed
+	replaced, failed      prometheus.Counter // changed files
 
-	store atomic.Pointer[Store] // nil until New has it
+	store atomic.Pointer[Store] // set by New
 	limit atomic.Int64          // number of names of one namespace's objects that may have series
 }
 
@@ -47,7 +48,7 @@ func (m *Metrics) SetLimit(names int) { m.limit.Store(int64(names)) }
 // mostObjectNames limits the names of objects that have series, in all namespaces.
 const mostObjectNames = 10_000
 
-// ends collects when certificates end from those that are served at the moment.
+// ends collects the ends of the certificates in use.
 type ends struct{ *Metrics }
 
 // Describe implements prometheus.Collector.
@@ -80,7 +81,7 @@ type expiry struct {
 	name      string
 	namespace string // of the object that brought the name; empty: the configuration did
 	at        time.Time
-	due       time.Time // when the first of them should have been renewed
+	due       time.Time // time by which the first of them should have been renewed
 }
 
 // sooner sorts by expiry.

@@ -18,41 +18,42 @@ import (
 	"golang.org/x/crypto/ocsp"
 )
 
-// What a responder says of a certificate (RFC 6960) is fetched in the
-// background and stapled to it while it is good and fresh. No handshake and no
-// start waits for a responder, and one that is down costs nothing but the staple.
+// weir fetches the OCSP response (RFC 6960) of a certificate in the background. It
+// staples the response while it is good and fresh. Neither a handshake nor the start of
+// weir waits for a responder. If a responder is down, only the staple is missing.
 
-// OCSPEvent is what a responder said, or that it said nothing.
+// OCSPEvent is the result of an OCSP request.
 type OCSPEvent struct {
 	Names []string // of the certificate
 	Leaf  *x509.Certificate
 	// Revoked is when the certificate was revoked; zero: it was not.
 	Revoked time.Time
-	// Err is why there is no answer, or none that can be used. Nil: a staple is there, or Revoked.
+	// Err is the reason why there is no usable response. Nil: a staple is there, or
+	// Revoked is set.
 	Err error
 }
 
 const (
 	ocspTimeout   = 10 * time.Second
 	ocspAtOnce    = 4
-	ocspRound     = time.Minute    // between two looks at what is due
-	ocspLeastLife = time.Minute    // of an answer between two questions
-	ocspNoEnd     = 12 * time.Hour // how long an answer without an end is good
-	ocspMostPause = time.Hour      // after failures in a row
+	ocspRound     = time.Minute    // interval of the checks for due certificates
+	ocspLeastLife = time.Minute    // minimum time from one response to the next request
+	ocspNoEnd     = 12 * time.Hour // life of a response without an end
+	ocspMostPause = time.Hour      // maximum pause after consecutive failures
 	ocspSkew      = 5 * time.Minute
 	maxOCSP       = 1 << 20
 )
 
-// staple is what is known of one certificate. It does not change.
+// staple is the OCSP state of one certificate. It does not change.
 type staple struct {
-	cert     *tls.Certificate // with the answer; nil: there is none that is good
-	until    time.Time        // the answer's end
-	due      time.Time        // when to ask again
-	failures int              // in a row
+	cert     *tls.Certificate // with the response; nil: there is no good response
+	until    time.Time        // end of the response
+	due      time.Time        // time of the next request
+	failures int              // consecutive failures
 	revoked  time.Time
 }
 
-// staples are those of all certificates, by leaf.
+// staples holds the staples of all certificates, by leaf.
 type staples struct {
 	client *http.Client
 	known  atomic.Pointer[map[*x509.Certificate]*staple] // never changed, only replaced
@@ -65,7 +66,7 @@ func (s *staples) init() {
 	s.known.Store(new(map[*x509.Certificate]*staple))
 }
 
-// with returns cert with its staple, or as it is.
+// with returns cert with its staple, or cert itself if there is no fresh staple.
 func (s *staples) with(cert *tls.Certificate) *tls.Certificate {
 	known := *s.known.Load()
 	if cert == nil || len(known) == 0 {
@@ -77,7 +78,7 @@ func (s *staples) with(cert *tls.Certificate) *tls.Certificate {
 	return cert
 }
 
-// look has Run see to what is new.
+// look makes Run check the certificates at once.
 func (s *staples) look() {
 	select {
 	case s.wake <- struct{}{}:
@@ -85,7 +86,7 @@ func (s *staples) look() {
 	}
 }
 
-// Run staples until ctx ends.
+// Run fetches OCSP responses until ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	ticker := time.NewTicker(ocspRound)
 	defer ticker.Stop()
@@ -100,7 +101,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// staple asks the responders of all certificates that are due.
+// staple sends the OCSP requests of all certificates that are due.
 func (s *Store) staple(ctx context.Context) {
 	certs := s.table.Load().withResponder()
 	known := *s.staples.known.Load()
@@ -129,7 +130,7 @@ func (s *Store) staple(ctx context.Context) {
 	s.staples.known.Store(&next)
 }
 
-// withResponder lists the certificates that a responder can be asked about.
+// withResponder returns the certificates that have an OCSP responder.
 func (t *table) withResponder() (all []*tls.Certificate) {
 	add := func(c *tls.Certificate) {
 		if c.Leaf != nil && len(c.Leaf.OCSPServer) > 0 && time.Now().Before(c.Leaf.NotAfter) && !slices.Contains(all, c) {
@@ -139,7 +140,7 @@ func (t *table) withResponder() (all []*tls.Certificate) {
 	for _, e := range t.entries {
 		switch {
 		case e.source.NoOCSP || e.source.SelfSigned != nil:
-		case e.source.Pair != nil: // who gives pairs of a cluster may not say whom weir sends requests to
+		case e.source.Pair != nil: // tenants of a cluster must not choose where weir sends requests
 		case e.managed != nil:
 			for _, c := range e.managed.All() {
 				add(c)
@@ -155,13 +156,13 @@ func (t *table) withResponder() (all []*tls.Certificate) {
 	return all
 }
 
-// ask asks the responder of c, and tells of an answer that is another than old.
+// ask sends the OCSP request of c. It reports a result that differs from old.
 func (s *Store) ask(ctx context.Context, c *tls.Certificate, old *staple) *staple {
 	raw, answer, err := s.staples.fetch(ctx, c)
 	now := time.Now()
 	if err != nil {
 		one := &staple{failures: 1}
-		if old != nil { // what it said before may still be good
+		if old != nil { // the earlier response may still be good
 			*one = *old
 			one.failures++
 		}
@@ -192,7 +193,8 @@ func (s *Store) ask(ctx context.Context, c *tls.Certificate, old *staple) *stapl
 	return one
 }
 
-// halfway is when half of an answer's life is over, and not at once.
+// halfway returns the time when half of a response's life is over, but at least
+// ocspLeastLife from now.
 func halfway(from, until, now time.Time) time.Time {
 	at := from.Add(until.Sub(from) / 2)
 	if soon := now.Add(ocspLeastLife); at.Before(soon) {
@@ -207,8 +209,8 @@ func (s *Store) tell(e OCSPEvent) {
 	}
 }
 
-// fetch asks the responder and checks its answer: good or revoked, now, and
-// signed by the issuer or by whom it has that signed for (RFC 6960, section 4.2.2.2).
+// fetch gets the response and checks it: the status is good or revoked, the response is
+// valid now, and the issuer or its delegate signed it (RFC 6960, section 4.2.2.2).
 func (s *staples) fetch(ctx context.Context, c *tls.Certificate) ([]byte, *ocsp.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, ocspTimeout)
 	defer cancel()
@@ -234,7 +236,7 @@ func (s *staples) fetch(ctx context.Context, c *tls.Certificate) ([]byte, *ocsp.
 	return raw, answer, nil
 }
 
-// acceptable checks what parsing does not.
+// acceptable checks what ocsp.ParseResponseForCert does not check.
 func acceptable(answer *ocsp.Response, issuer *x509.Certificate, now time.Time) error {
 	by := answer.Certificate
 	switch {
@@ -273,8 +275,8 @@ func (s *staples) do(req *http.Request) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(res.Body, maxOCSP))
 }
 
-// issuer returns the certificate that c was signed with: the next one of the
-// chain, or what the certificate says where to find it.
+// issuer returns the certificate of the issuer of c: the next one of the chain, or the
+// file at the URL in the certificate.
 func (s *staples) issuer(ctx context.Context, c *tls.Certificate) (*x509.Certificate, error) {
 	if len(c.Certificate) > 1 {
 		return x509.ParseCertificate(c.Certificate[1])

@@ -24,7 +24,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// responder is an authority with a responder, whose answers a test decides on.
+// responder is an authority with an OCSP responder. The test sets its answers.
 type responder struct {
 	t      *testing.T
 	url    string
@@ -81,7 +81,7 @@ func (r *responder) serve(w http.ResponseWriter, req *http.Request) {
 	w.Write(text)
 }
 
-// say has the responder answer with a response made of template.
+// say makes the responder answer with a response made from template.
 func (r *responder) say(template ocsp.Response) {
 	r.does(func(q *ocsp.Request) ([]byte, int) {
 		one := template
@@ -108,10 +108,10 @@ func (r *responder) count() int {
 	return r.asked
 }
 
-// write makes the files of a certificate that names the responder.
+// write makes the files of a certificate with the responder's URL.
 func (r *responder) write(d dir, name string, chain bool) config.Certificate {
 	r.t.Helper()
-	e := d.write(name, "ecdsa", names(name, name)) // for the key, and for the names of the files
+	e := d.write(name, "ecdsa", names(name, name)) // makes the key, and the names of the files
 	leaf := r.sign(&x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(200 * time.Hour),
 		OCSPServer: []string{r.url}, IssuingCertificateURL: []string{r.url}}, r.issuer, testKeys()["ecdsa"].Public())
@@ -127,7 +127,7 @@ func good(life time.Duration) ocsp.Response {
 	return ocsp.Response{Status: ocsp.Good, ThisUpdate: time.Now().Add(-time.Minute), NextUpdate: time.Now().Add(life)}
 }
 
-// stapled is what a client gets stapled.
+// stapled returns the OCSP response that a client gets.
 func stapled(t *testing.T, s *Store, serverName string) []byte {
 	t.Helper()
 	state, err := shake(t, allSuites(s), modern, serverName)
@@ -167,7 +167,7 @@ func TestStaples(t *testing.T) {
 	file := r.write(d, "app.example.org", true)
 	r.say(good(time.Hour))
 	f(file, true, "")
-	f(r.write(d, "alone.example.org", false), true, "") // its issuer is fetched
+	f(r.write(d, "alone.example.org", false), true, "") // weir fetches the issuer's certificate
 	withoutEnd := good(time.Hour)
 	withoutEnd.NextUpdate = time.Time{}
 	r.say(withoutEnd)
@@ -222,7 +222,7 @@ func TestStaples(t *testing.T) {
 	r.does(func(*ocsp.Request) ([]byte, int) { return nil, http.StatusServiceUnavailable })
 	f(file, false, "503")
 
-	// Whoever the issuer did not sign for that cannot answer in its place.
+	// A certificate of the issuer that is not for OCSP cannot sign the response.
 	stranger := r.sign(&x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "web server"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, r.issuer, testKeys()["rsa"].Public())
 	delegate := func(by *x509.Certificate) {
@@ -243,8 +243,8 @@ func TestStaples(t *testing.T) {
 	f(file, true, "")
 }
 
-// A staple survives reloads and a responder that is down, until it ends; it is
-// asked for again before that, and a revocation takes it away.
+// A staple survives reloads and a responder that is down, until the staple ends. weir
+// asks for a new one before that. A revocation removes the staple.
 func TestStaplesOverTime(t *testing.T) {
 	r, d := newResponder(t), newDir(t)
 	file := r.write(d, "app.example.org", true)
@@ -270,7 +270,7 @@ func TestStaplesOverTime(t *testing.T) {
 	if left := time.Until(one.due); left < 20*time.Minute || left > 31*time.Minute {
 		t.Errorf("an answer that is good for an hour is asked for again in %s", left)
 	}
-	due := func() { // as if time had passed
+	due := func() { // as if the time had passed
 		now := *(*s.staples.known.Load())[leaf]
 		now.due = time.Now().Add(-time.Second)
 		s.staples.known.Store(&map[*x509.Certificate]*staple{leaf: &now})
@@ -309,8 +309,8 @@ func TestStaplesOverTime(t *testing.T) {
 	}
 }
 
-// A responder that hangs delays neither handshakes nor the end of the process,
-// and certificates from authorities are stapled like those in files.
+// A responder that hangs delays neither handshakes nor the end of the process. weir
+// staples certificates from authorities like those from files.
 func TestResponderHangs(t *testing.T) {
 	r, d := newResponder(t), newDir(t)
 	hang := make(chan struct{})

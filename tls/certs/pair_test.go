@@ -14,13 +14,13 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// given is a pair that comes without files, out of files.
+// given makes a pair, which has no files.
 func (d dir) given(t *testing.T, id, keyType string, isDefault bool, hosts ...string) config.Certificate {
 	t.Helper()
 	return d.givenAs(t, "ns/"+id, keyType, isDefault, names(id, id+".example.org"), hosts...)
 }
 
-// givenAs makes a pair with any name and certificate.
+// givenAs makes a pair with any name and certificate template.
 func (d dir) givenAs(t *testing.T, name, keyType string, isDefault bool, template *x509.Certificate, hosts ...string) config.Certificate {
 	t.Helper()
 	c := d.write(strings.ReplaceAll(name, "/", "-"), keyType, template)
@@ -35,8 +35,8 @@ func (d dir) givenAs(t *testing.T, name, keyType string, isDefault bool, templat
 	return config.Certificate{Pair: &config.Pair{Name: name, Hosts: hosts, Default: isDefault, CertPEM: cert, KeyPEM: config.Secret(key)}}
 }
 
-// A pair is for the hosts that it was given for, whatever names it has, and for
-// nobody else unless it is the default.
+// A pair serves only the hosts that it was given for, whatever names its certificate has.
+// The default pair also serves all other hosts.
 func TestPairsAreForTheirHosts(t *testing.T) {
 	d := newDir(t)
 	missing := config.Certificate{Pair: &config.Pair{Name: "ns/missing", Hosts: []string{"missing.example"}}}
@@ -50,7 +50,7 @@ func TestPairsAreForTheirHosts(t *testing.T) {
 	f(alone, "a.example", "a")
 	f(alone, "A.example.", "a")
 	f(alone, "b.a.example", "a")
-	f(alone, "a.example.org", "refused") // it names it, and was not given for it
+	f(alone, "a.example.org", "refused") // the certificate has this name, but the pair was not given for it
 	f(alone, "other.example", "refused")
 	f(alone, "missing.example", "refused")
 
@@ -61,8 +61,8 @@ func TestPairsAreForTheirHosts(t *testing.T) {
 	f(both, "", "d")
 }
 
-// A name is its first owner's, the file's before all, and keys of other kinds
-// come from nobody else.
+// The first origin with a name owns it: a file before all others. Keys of other kinds
+// never come from another origin.
 func TestNamesHaveOneOwner(t *testing.T) {
 	d := newDir(t)
 	file := d.write("f", "rsa", names("f", "f.example", "*.f.example"))
@@ -79,7 +79,7 @@ func TestNamesHaveOneOwner(t *testing.T) {
 	s := newStore(t, of("d", true, "d.example", "*.d.example", "f.example", "x.f.example", "a.example"), file, file2,
 		of("a", false, "f.example", "*.f.example", "a.example", "*.d.example", "y.f.example"), of("b", false, "g.example"))
 	f(s, "f.example", "f")
-	f(s, "x.f.example", "f") // the file's wildcard goes before the default certificate
+	f(s, "x.f.example", "f") // the wildcard of the file wins over the default certificate
 	f(s, "z.f.example", "f")
 	f(s, "g.example", "f2")
 	f(s, "a.example", "a")
@@ -87,14 +87,14 @@ func TestNamesHaveOneOwner(t *testing.T) {
 	f(s, "d.example", "d")
 	f(s, "", "d")
 
-	// Nobody is shown to strangers for having the first entry's names.
+	// A pair with the names of the first entry does not serve unknown names.
 	s = newStore(t, file, of("a", false, "f.example", "*.f.example"))
 	f(s, "", "f")
 	f(s, "other.example", "f")
 	f(s, "f.example", "f")
 }
 
-// A default certificate is that of everybody, even where its names can be no hosts.
+// A default certificate serves all clients, even if none of its names can be a host.
 func TestDefaultWithoutNames(t *testing.T) {
 	d := newDir(t)
 	s := newStore(t, d.given(t, "d", "ecdsa", true), d.given(t, "a", "ecdsa", false, "a.example"), d.write("f", "rsa", names("f", "f.example")))
@@ -105,7 +105,7 @@ func TestDefaultWithoutNames(t *testing.T) {
 	}
 }
 
-// What did not change is not read again, and what did is another one.
+// A reload keeps the entry of an unchanged pair, and makes a new entry for a changed one.
 func TestPairsChange(t *testing.T) {
 	d := newDir(t)
 	a, b := d.given(t, "a", "ecdsa", false, "a.example"), d.given(t, "b", "ecdsa", false, "b.example")
@@ -131,7 +131,7 @@ func TestPairsChange(t *testing.T) {
 	}
 }
 
-// A change of pairs opens no file: one that is broken by now harms no pair.
+// PlanPairs opens no file: a file that is broken meanwhile does not affect the pairs.
 func TestPlanPairsOpensNoFile(t *testing.T) {
 	d := newDir(t)
 	file, a := d.write("f", "ecdsa", names("f1", "f.example.org")), d.given(t, "a", "ecdsa", false, "a.example")
@@ -152,8 +152,8 @@ func TestPlanPairsOpensNoFile(t *testing.T) {
 	}
 }
 
-// A tenant cannot choose the size of /metrics: of the names in one namespace's Secrets,
-// those that expire first have series, and the others are counted.
+// Tenants cannot choose the size of /metrics: of the names in the Secrets of one
+// namespace, only the names that expire first have series. The others are counted.
 func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
 	d := newDir(t)
 	reg := prometheus.NewRegistry()
@@ -188,7 +188,8 @@ func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	// All names of the file have series, and those of a namespace that expire first.
+	// All names of the file have series. Of a namespace, the names that expire first have
+	// series.
 	of, folded := load(file, tenant, d.givenAs(t, "tenant/soon", "ecdsa", false, until(soon, names("soon")), "z.soon.example"),
 		d.givenAs(t, "shop/shop", "ecdsa", false, until(late, names("shop")), many(10, "shop.example")...))
 	same("names", of, map[string]float64{"file.example": 30, "tenant.example": 9, "soon.example": 1, "shop.example": 10})
@@ -196,7 +197,8 @@ func TestNamesOfObjectsHaveFewSeries(t *testing.T) {
 	if at := gauges(t, reg)["z.soon.example"]; at != 1.9e9 {
 		t.Errorf("the one that ends first has %v", at)
 	}
-	// Hosts without a certificate use the default one. Nobody can hide its own names.
+	// Hosts without a certificate use the default one. They cannot displace the names in
+	// the default certificate itself.
 	of, folded = load(d.givenAs(t, "weir/default", "ecdsa", true, until(late, names("default", "z.default.example", "*.default.example")),
 		append(many(100, "default.example"), "z.default.example", "*.default.example")...))
 	same("names", of, map[string]float64{"default.example": 12})

@@ -119,7 +119,7 @@ func TestReload(t *testing.T) {
 	d.write("a", "ecdsa", names("a2", "a.example.org"))
 	f([]string{a.CertFile}, "", "a2", "b1")
 
-	// A pair whose halves do not fit is what a reader sees between two writes.
+	// A reader sees a pair that does not match between two writes.
 	oldCert, _ := os.ReadFile(a.CertFile)
 	d.write("a", "rsa", names("a3", "a.example.org"))
 	newCert, _ := os.ReadFile(a.CertFile)
@@ -201,7 +201,7 @@ func gaugesOf(t *testing.T, reg *prometheus.Registry, metric string) map[string]
 	return values
 }
 
-// A pipe in the place of a file might never end: it is not read at all.
+// weir does not read a pipe in place of a file, because it might never end.
 func TestPipesAreNoCertificates(t *testing.T) {
 	d := newDir(t)
 	c := d.write("app", "ecdsa", names("app", "app.example.org"))

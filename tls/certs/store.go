@@ -1,8 +1,8 @@
-// Package certs finds certificates by name, from files, self-signed and from
-// authorities, takes up files that change, staples what responders say of them,
-// and holds the session ticket keys. All of that outlives a reload of the
-// configuration: sessions are not forgotten, and a self-signed certificate that
-// somebody pinned stays.
+// Package certs finds certificates by name: certificates from files, self-signed ones,
+// and those of authorities. It loads changed files again, staples OCSP responses, and
+// holds the session ticket keys. All of this state outlives a reload of the
+// configuration: clients can still resume sessions, and weir keeps a self-signed
+// certificate that clients may have pinned.
 package certs
 
 import (
@@ -19,30 +19,30 @@ import (
 	"github.com/weirproxy/weir/tls/hello"
 )
 
-// Store answers which certificate a client gets. Its methods may be called by
-// anyone at any time; Get takes no lock.
+// Store chooses the certificate for each client. Its methods are safe for concurrent use;
+// Get takes no lock.
 type Store struct {
-	// Missing, if set before the first Get, hears of a listed name that a client
-	// asked for while its entry has no certificate yet. It must not wait.
+	// Missing, if set before the first Get, is called with a listed name that a client
+	// requested while its entry has no certificate yet. It must not block.
 	Missing func(name string)
-	// Stapled, if set before Run, hears what responders say (OCSP).
+	// Stapled, if set before Run, receives the results of OCSP requests.
 	Stapled func(OCSPEvent)
 
 	metrics *Metrics
-	change  sync.Mutex // held while the table is replaced
+	change  sync.Mutex // held while a caller replaces the table
 	table   atomic.Pointer[table]
 	staples staples
 }
 
 // Managed is an entry whose certificates come from an authority; acme.Entry fits.
 type Managed interface {
-	// Certificate returns the one for a name that the entry lists, nil while
-	// there is none. It waits for nothing.
+	// Certificate returns the certificate for a name that the entry lists, or nil while
+	// there is none. It does not block.
 	Certificate(name string) *tls.Certificate
-	// Demand returns the one for a name that clients may ask for, and may wait
-	// for it. Two nils: there can be none.
+	// Demand returns the certificate for a name that clients may request, and may wait
+	// for it. It returns nil and nil if the entry allows no certificate for the name.
 	Demand(h *tls.ClientHelloInfo) (*tls.Certificate, error)
-	// All returns those that there are at the moment.
+	// All returns the certificates that the entry has at the moment.
 	All() []*tls.Certificate
 }
 
@@ -55,9 +55,9 @@ func New(m *Metrics) *Store {
 	return s
 }
 
-// Load replaces the certificates by those of entries, whose order matters: the
-// first one is for clients without SNI and for names that no entry lists. On an
-// error, which tells of every bad entry, nothing changes.
+// Load replaces the certificates by those of entries. Their order matters: weir uses the
+// first entry for clients without SNI and for names that no entry lists. On an error,
+// nothing changes; the error names every bad entry.
 func (s *Store) Load(entries []config.Certificate) error {
 	commit, err := s.Prepare(entries)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) Load(entries []config.Certificate) error {
 	return nil
 }
 
-// Prepare is Plan for entries without ACME; commit is the plan's.
+// Prepare is Plan for entries without ACME. commit is the plan's Commit.
 func (s *Store) Prepare(entries []config.Certificate) (commit func(), err error) {
 	p, err := s.Plan(entries, nil)
 	if err != nil {
@@ -76,24 +76,23 @@ func (s *Store) Prepare(entries []config.Certificate) (commit func(), err error)
 	return p.Commit, nil
 }
 
-// Plan is a set of certificates that is ready to be served.
+// Plan is a prepared set of certificates. Commit puts it into use.
 type Plan struct {
 	store *Store
 	next  []*entry
 }
 
-// Plan does the part of Load that can fail, and leaves to Commit the part that
-// cannot, for a reload that has other things to try before it changes any.
-// Entries that are there already, with files of the same content, are kept as
-// they are, self-signed ones with their keys; so are those whose files are
-// unusable now, which Reload tells of. managed returns what serves an ACME
-// entry; it may be nil where there is none.
+// Plan does the part of Load that can fail; Commit does the part that cannot. So a reload
+// can prepare all its parts before it changes any. Plan keeps an existing entry if its
+// files have the same content, or if they are unusable now (Reload reports that). It
+// keeps self-signed certificates with their keys. managed returns the Managed of an ACME
+// entry; it may be nil if there is no ACME entry.
 func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
 	return s.plan(entries, managed, open)
 }
 
-// PlanPairs is Plan for a change of pairs that came without files: it opens no
-// file whose entry is there already.
+// PlanPairs is Plan for a change of pairs, which came without files. It opens no file of
+// an existing entry.
 func (s *Store) PlanPairs(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
 	return s.plan(entries, managed, func(source config.Certificate, old *entry) (*entry, error) {
 		if old != nil && source.Pair == nil {
@@ -124,7 +123,7 @@ func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Ma
 		case err != nil:
 			e = old
 		}
-		if e.source.Position != source.Position || e.source.NoOCSP != source.NoOCSP { // the entry changed in the configuration alone
+		if e.source.Position != source.Position || e.source.NoOCSP != source.NoOCSP { // only the configuration changed
 			moved := *e
 			moved.source = source
 			e = &moved
@@ -137,14 +136,14 @@ func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Ma
 	return p, nil
 }
 
-// Commit makes the plan what is served.
+// Commit puts the certificates of the plan into use.
 func (p *Plan) Commit() {
 	p.store.change.Lock()
 	defer p.store.change.Unlock()
 	p.store.publish(p.next)
 }
 
-// InUse reports whether a pair of files is being served, and for which names.
+// InUse reports whether weir uses a pair of files, and for which names.
 func (s *Store) InUse(certFile, keyFile string) (names []string, ok bool) {
 	for _, e := range s.table.Load().entries {
 		if e.source.CertFile == certFile && e.source.KeyFile == keyFile && certFile != "" {
@@ -154,10 +153,10 @@ func (s *Store) InUse(certFile, keyFile string) (names []string, ok bool) {
 	return nil, false
 }
 
-// Reload reads the files again and takes up those whose content changed; it
-// returns their paths. A pair that cannot be read or does not fit together,
-// because only one half is written yet for example, leaves the one in use, and
-// is told of in the error. Self-signed certificates that end soon are renewed.
+// Reload reads the files again and uses those whose content changed. It returns the paths
+// of their certificates. If a pair cannot be read or does not match, for example because
+// only one of its files is written yet, the previous pair stays in use, and the error
+// reports it. Reload also renews self-signed certificates that end soon.
 func (s *Store) Reload() (replaced []string, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -189,22 +188,21 @@ func (s *Store) Reload() (replaced []string, err error) {
 	return replaced, errors.Join(errs...)
 }
 
-// Refresh takes note of certificates from authorities that are other ones now.
+// Refresh makes Run look for new certificates from authorities.
 func (s *Store) Refresh() { s.staples.look() }
 
-// publish makes entries the ones in use. The caller holds s.change.
+// publish puts entries into use. The caller holds s.change.
 func (s *Store) publish(entries []*entry) {
 	s.table.Store(newTable(entries))
 	s.staples.look()
 }
 
-// Get chooses the certificate for a client; it has the shape of
-// tls.Config.GetCertificate. A name that an entry lists gets a certificate of
-// that entry (or of another one that lists the same name), even if the client
-// can use none of its keys: crypto/tls then refuses with the fitting alert. Of
-// the others, an entry with names on demand has those that it is for, and the
-// first entry the rest. Without any certificate both results are nil, on which
-// crypto/tls refuses with unrecognized_name.
+// Get chooses the certificate for a client. It fits tls.Config.GetCertificate. If an
+// entry lists the name, the client gets a certificate of that entry, or of another entry
+// with the same name. That is so even if the client supports none of the keys: crypto/tls
+// then refuses it with the fitting alert. For other names Get uses an entry with names on
+// demand if it allows the name, else the first entry. If there is no certificate, both
+// results are nil, and crypto/tls refuses the client with unrecognized_name.
 func (s *Store) Get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	t := s.table.Load()
 	c, listed := t.find(h.ServerName)
@@ -224,12 +222,13 @@ func (s *Store) Get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 // table is an immutable set of certificates by name.
 type table struct {
-	entries  []*entry // in the configuration's order
+	entries  []*entry // in the order of the configuration
 	exact    map[string]choice
-	wildcard map[string]choice // by what follows "*."
+	wildcard map[string]choice // by the name after "*."
 	owner    map[string]origin // the origin that serves each name, wildcards as "*.parent"
-	first    choice            // for names that nobody lists
-	// Who has names on demand: by name, by what follows "*.", and for any.
+	first    choice            // for names that no entry lists, and without SNI
+	// The entries with names on demand: by name, by the name after "*.", and for any
+	// name.
 	demandExact, demandWildcard map[string]Managed
 	demandAny                   Managed
 }
@@ -241,9 +240,9 @@ func newTable(entries []*entry) *table {
 	first := leader(entries)
 	for _, e := range entries {
 		// An ECDSA and an RSA pair for the same names are two entries, but one
-		// certificate to the user: old clients without SNI need the RSA one.
+		// certificate for the user. Old clients without SNI need the RSA pair.
 		switch {
-		case e == first && e.source.Pair != nil: // for everybody, even where none of its names can be a host
+		case e == first && e.source.Pair != nil: // for all clients, even if none of its names can be a host
 			t.first = t.first.with(e.candidates)
 		case first != nil && len(e.names) > 0 && originOf(e) == originOf(first) && slices.Equal(e.names, first.names):
 			t.first = t.first.with(e.of(cmp.Or(first.leading, first.names[0])))
@@ -253,15 +252,15 @@ func newTable(entries []*entry) *table {
 	return t
 }
 
-// origin is whom an entry is from. The first one that lists a name serves it,
-// with all kinds of keys that it has: nobody adds to another's.
+// origin is the source of an entry. The first origin that lists a name serves it, with
+// all its kinds of keys. No origin adds keys to the names of another.
 type origin int
 
 const (
 	fromFile    origin = iota
-	fromObject         // for certain hosts alone
-	fromDefault        // an object too, for whatever is left over
-	fromNothing        // an object that has no certificate
+	fromObject         // for certain hosts only
+	fromDefault        // also an object, for all other hosts
+	fromNothing        // an object without a certificate
 )
 
 func originOf(e *entry) origin {
@@ -276,7 +275,7 @@ func originOf(e *entry) origin {
 	return fromNothing
 }
 
-// addNames enters what lists each name.
+// addNames sets the certificates and the origin of each name.
 func (t *table) addNames(entries []*entry) {
 	byOrigin := slices.Clone(entries)
 	slices.SortStableFunc(byOrigin, func(a, b *entry) int { return int(originOf(a)) - int(originOf(b)) })
@@ -288,7 +287,7 @@ func (t *table) addNames(entries []*entry) {
 			}
 			_, above, _ := strings.Cut(name, ".")
 			if other, taken := t.owner["*."+above]; from == fromDefault && taken && other == fromFile {
-				continue // the file's wildcard serves it
+				continue // the wildcard of the file serves it
 			}
 			t.owner[name] = from
 			if parent, ok := strings.CutPrefix(name, "*."); ok {
@@ -300,8 +299,8 @@ func (t *table) addNames(entries []*entry) {
 	}
 }
 
-// leader is the entry for names that no entry lists. What was given for certain
-// hosts alone is shown to nobody else.
+// leader returns the entry for names that no entry lists. It skips pairs for certain
+// hosts: weir must not show them to clients of other hosts.
 func leader(entries []*entry) *entry {
 	for _, e := range entries {
 		if p := e.source.Pair; p == nil || p.Default {
@@ -311,7 +310,7 @@ func leader(entries []*entry) *entry {
 	return nil
 }
 
-// addDemand enters the names that e has on demand. The first entry that claims one has it.
+// addDemand adds the names that e has on demand. The first entry with a name keeps it.
 func (t *table) addDemand(e *entry) {
 	if e.managed == nil || e.source.ACME.OnDemand == nil {
 		return
@@ -331,8 +330,8 @@ func (t *table) addDemand(e *entry) {
 	}
 }
 
-// find returns what serves serverName if an entry lists it: exact names before
-// wildcards, which stand for exactly one label (RFC 6125, section 6.4.3).
+// find returns the certificates for serverName if an entry lists it. Exact names win over
+// wildcards. A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
 func (t *table) find(serverName string) (c choice, listed bool) {
 	if serverName == "" {
 		return nil, false
@@ -349,7 +348,7 @@ func (t *table) find(serverName string) (c choice, listed bool) {
 	return nil, false
 }
 
-// onDemand returns who has serverName on demand, nil where nobody has.
+// onDemand returns the entry that has serverName on demand, or nil.
 func (t *table) onDemand(serverName string) Managed {
 	if serverName == "" || t.demandAny == nil && len(t.demandExact) == 0 && len(t.demandWildcard) == 0 {
 		return nil
@@ -366,10 +365,11 @@ func (t *table) onDemand(serverName string) Managed {
 	return t.demandAny
 }
 
-// choice are the certificates that serve one name, the preferred ones first.
+// choice is the certificates for one name, in the order of preference.
 type choice []*candidate
 
-// with returns c and some more, sorted; among equals the configuration's order stays.
+// with returns c and more, sorted by kind. Certificates of one kind keep the order of the
+// configuration.
 func (c choice) with(more []*candidate) choice {
 	for _, one := range more {
 		if !slices.Contains(c, one) {
@@ -380,9 +380,8 @@ func (c choice) with(more []*candidate) choice {
 	return c
 }
 
-// choose returns the first certificate whose key the client can use, else the
-// last one. A lone candidate needs no thought, and the last none either.
-// Without any certificate yet it returns nil.
+// choose returns the first certificate whose key the client supports, or else the last
+// one, which it need not check. It returns nil while there is no certificate.
 func (c choice) choose(h *tls.ClientHelloInfo) (best *tls.Certificate, err error) {
 	for i, one := range c {
 		cert, err := one.get()
@@ -400,10 +399,11 @@ func (c choice) choose(h *tls.ClientHelloInfo) (best *tls.Certificate, err error
 	return best, nil
 }
 
-// supports reports whether the client can use the key of cert. The name is not to
-// be looked at, as SupportsCertificate would: the table has decided on it, and
-// the first entry serves names that it does not list. h is crypto/tls's copy
-// for this one call, so changing it for a moment harms nobody and saves a copy.
+// supports reports whether the client supports the key of cert. SupportsCertificate would
+// also check the name. That is wrong here: the table has already decided about the name,
+// and the first entry serves names that it does not list. So supports clears the name
+// during the call. h belongs to this handshake alone, so the change has no effect
+// elsewhere, and saves a copy.
 func supports(h *tls.ClientHelloInfo, cert *tls.Certificate) bool {
 	name := h.ServerName
 	h.ServerName = ""

@@ -9,36 +9,36 @@ import (
 	"time"
 )
 
-// A ticket key encrypts for ticketRotation and decrypts until two newer ones
-// have had their time: a ticket serves for 16 to 24 hours. (A TLS 1.2 session
-// keeps its secret when it is resumed and gets a new ticket; crypto/tls ends it
-// after 7 days.)
+// A ticket key encrypts for ticketRotation. It then decrypts during the rotations of the
+// next two keys. So a ticket is valid for 16 to 24 hours. (A resumed TLS 1.2 session
+// keeps its secret and gets a new ticket; crypto/tls ends it after 7 days.)
 const (
 	ticketRotation = 8 * time.Hour
 	ticketLife     = 3 * ticketRotation
 )
 
-// Where replicas share keys, one is published ticketLead before it encrypts, so
-// that all can decrypt with it by then: time for many a look into the storage,
-// and for clocks that are minutes apart. ticketSkew is how far a clock may be
-// off until what its replica made is left alone.
+// If replicas share keys, a replica publishes a new key ticketLead before the key
+// encrypts. By then all replicas can decrypt with it: the time allows many looks into the
+// storage, and clocks that differ by minutes. If a clock is wrong by more than
+// ticketSkew, other replicas ignore the keys of its replica.
 const (
 	ticketLead = 30 * time.Minute
 	ticketSkew = time.Hour
 )
 
-// maxTicketKeys and maxTicketObject bound what is taken from a storage. Three or
-// four keys are usual; replicas that had no storage for a while bring their own.
+// maxTicketKeys and maxTicketObject limit the data that weir accepts from a storage.
+// Three or four keys are usual. Replicas that had no storage for a while add their own
+// keys.
 const (
 	maxTicketKeys   = 64
 	maxTicketObject = 64 << 10
 )
 
-// ticketKey is a session ticket key and its times. It must not get into a log.
+// ticketKey is a session ticket key and its times. It must not appear in a log.
 type ticketKey struct {
 	Key     [32]byte
 	Created time.Time
-	// From is when it begins to encrypt; zero: it only decrypts.
+	// From is the time when the key begins to encrypt; zero: it only decrypts.
 	From time.Time
 }
 
@@ -49,13 +49,13 @@ func newTicketKey(now, from time.Time) ticketKey {
 	return k
 }
 
-// String keeps the key itself out of whatever prints it.
+// String keeps the key itself out of printed text.
 func (k ticketKey) String() string { return "session ticket key of " + k.Created.Format(time.RFC3339) }
 
-// GoString is as String.
+// GoString returns String, for the same reason.
 func (k ticketKey) GoString() string { return k.String() }
 
-// since is what the age of a key is counted from.
+// since returns the time from which the age of a key counts.
 func (k ticketKey) since() time.Time {
 	if k.From.After(k.Created) {
 		return k.From
@@ -65,12 +65,13 @@ func (k ticketKey) since() time.Time {
 
 func (k ticketKey) expired(now time.Time) bool { return !now.Before(k.since().Add(ticketLife)) }
 
-// premature says that a key is from a future that no honest clock has seen.
+// premature reports that a key is from so far in the future that no correct clock made
+// it.
 func (k ticketKey) premature(now time.Time) bool {
 	return k.since().After(now.Add(ticketLead + ticketSkew))
 }
 
-// newest returns the key that encrypts last, or a zero one.
+// newest returns the key with the latest From, or the zero key.
 func newest(keys []ticketKey) (last ticketKey) {
 	for _, k := range keys {
 		if k.From.After(last.From) {
@@ -80,8 +81,8 @@ func newest(keys []ticketKey) (last ticketKey) {
 	return last
 }
 
-// compareTicketKeys sorts in the order in which keys encrypt, the last first:
-// the same on every replica that has the same keys.
+// compareTicketKeys sorts keys by the time when they encrypt, the last one first. The
+// order is the same on every replica with the same keys.
 func compareTicketKeys(a, b ticketKey) int {
 	if c := b.From.Compare(a.From); c != 0 {
 		return c
@@ -92,9 +93,9 @@ func compareTicketKeys(a, b ticketKey) int {
 	return bytes.Compare(a.Key[:], b.Key[:])
 }
 
-// inOrder returns keys as crypto/tls wants them: the one that encrypts at the
-// time now, then all others. Where none has begun yet, by this clock, the one
-// that begins first encrypts.
+// inOrder returns keys in the order for crypto/tls: the key that encrypts at the time
+// now, then all others. If by this clock no key has begun to encrypt, the key with the
+// earliest From encrypts.
 func inOrder(keys []ticketKey, now time.Time) [][32]byte {
 	sorted := slices.SortedFunc(slices.Values(keys), compareTicketKeys)
 	first := slices.IndexFunc(sorted, func(k ticketKey) bool { return !k.From.After(now) })
@@ -111,15 +112,15 @@ func inOrder(keys []ticketKey, now time.Time) [][32]byte {
 	return list
 }
 
-// merge returns the keys that replicas should share when stored are shared and
-// one of them has mine as well. The keys that it made while it was alone shall
-// still decrypt everywhere; they stop encrypting, as the others have not heard
-// of them, unless nothing that encrypts is shared.
+// merge returns the keys that replicas should share, if the storage has the keys stored
+// and one replica also has mine. Keys that the replica made while it was alone decrypt
+// everywhere. They no longer encrypt, because other replicas do not have them yet, unless
+// no key in the storage encrypts.
 func merge(stored, mine []ticketKey, now time.Time) []ticketKey {
 	all := make([]ticketKey, 0, len(stored)+len(mine))
 	usable := false
 	for _, k := range stored {
-		// Whoever's clock is behind may need it for a little longer.
+		// Replicas whose clock is slow may need the key a little longer.
 		if k.premature(now) || k.expired(now.Add(-ticketSkew)) || index(all, k) >= 0 {
 			continue
 		}
@@ -138,7 +139,7 @@ func merge(stored, mine []ticketKey, now time.Time) []ticketKey {
 	last := newest(all)
 	next := last.From.Add(ticketRotation)
 	switch {
-	case last.From.IsZero() || last.expired(now): // nothing that encrypts is left
+	case last.From.IsZero() || last.expired(now): // no key that encrypts is left
 		all = append(all, newTicketKey(now, now))
 	case !next.After(now.Add(ticketLead)):
 		all = append(all, newTicketKey(now, later(next, now.Add(ticketLead))))
@@ -158,7 +159,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// The shape of keys in a storage.
+// The JSON form of keys in a storage.
 type storedTickets struct {
 	Keys []storedTicketKey `json:"keys"`
 }
@@ -169,7 +170,7 @@ type storedTicketKey struct {
 	From    time.Time `json:"from,omitzero"`
 }
 
-// errTicketObject says nothing of what was there: it may be keys.
+// errTicketObject does not quote the object, which may contain keys.
 var errTicketObject = errors.New("the object in the storage has no session ticket keys")
 
 func encodeTickets(keys []ticketKey) ([]byte, error) {

@@ -10,17 +10,18 @@ import (
 	"weak"
 )
 
-// How often Tickets looks whether keys are due, and what other replicas made:
-// give or take a quarter, so that replicas do not all ask at once.
+// How often Tickets checks whether a new key is due, and which keys other replicas made.
+// The actual time varies by a quarter, so that replicas do not all use the storage at the
+// same time.
 const ticketLook = time.Minute
 
-// Tickets holds the session ticket keys. They are kept by scope: a session made
-// in one scope never resumes in another, so a scope names everything that a
-// resumed session takes over unchecked, who was trusted above all. Keys
-// live here and not in a tls.Config, so that sessions survive a reload of the
-// configuration. They are written nowhere but into the storage given to Share.
+// Tickets holds the session ticket keys, by scope. A session of one scope never resumes
+// in another. So the name of a scope must contain everything that a resumed session takes
+// over without a check, above all which clients were trusted. The keys are here and not
+// in a tls.Config, so that sessions survive a reload of the configuration. weir writes
+// them nowhere but into the storage given to Share.
 //
-// No method but Sync waits for a storage, and no handshake for any of them.
+// No method except Sync waits for a storage. No handshake waits for any of the methods.
 type Tickets struct {
 	mu     sync.Mutex
 	scopes map[string]*scope
@@ -29,12 +30,12 @@ type Tickets struct {
 
 type scope struct {
 	keys []ticketKey
-	// unused says that no session can have been made with the keys yet.
+	// unused reports that no client can have a session of these keys yet.
 	unused bool
-	// list is what configs have: the key that encrypts, then those that decrypt.
+	// list is what configs have: the key that encrypts, then the keys that only decrypt.
 	list [][32]byte
-	// configs are those that get new keys. Weak, because nobody tells when a
-	// replaced configuration has served its last connection.
+	// configs are the configurations that get new keys. The pointers are weak, because
+	// weir does not know when a replaced configuration has served its last connection.
 	configs []weak.Pointer[tls.Config]
 }
 
@@ -43,9 +44,9 @@ func NewTickets() *Tickets {
 	return &Tickets{scopes: make(map[string]*scope)}
 }
 
-// Attach gives c the keys of the scope name, now and whenever they change, for
-// as long as something else refers to c. It is called before c is used. The
-// keys of a scope that is new are the process's own until the next Sync.
+// Attach gives c the keys of the scope name, now and whenever they change, as long as
+// other code refers to c. The caller must not use c before. A new scope has only keys of
+// this process until the next Sync or look of Run.
 func (t *Tickets) Attach(name string, c *tls.Config) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +60,8 @@ func (t *Tickets) Attach(name string, c *tls.Config) {
 	s.configs = append(s.live(), weak.Make(c))
 }
 
-// Run changes the keys when their time has come, and exchanges them with other
-// replicas, until ctx ends.
+// Run changes the keys when they are due, and exchanges them with other replicas, until
+// ctx ends.
 func (t *Tickets) Run(ctx context.Context) {
 	sweep := time.Now().Add(rand.N(ticketSweep))
 	for {
@@ -80,7 +81,8 @@ func (t *Tickets) Run(ctx context.Context) {
 	}
 }
 
-// tend does for all scopes what is due. Those whose configurations are all gone are forgotten.
+// tend does the work that is due for all scopes. It removes scopes without a live
+// configuration.
 func (t *Tickets) tend() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,8 +95,8 @@ func (t *Tickets) tend() {
 	}
 }
 
-// tend drops the keys that are too old and makes one where none came in time,
-// neither from here nor from another replica.
+// tend drops keys that are too old. It makes a new key if one is due and neither this
+// replica nor another one has made it.
 func (s *scope) tend(now time.Time) {
 	s.keys = slices.DeleteFunc(s.keys, func(k ticketKey) bool { return k.expired(now) })
 	if next := newest(s.keys).From.Add(ticketRotation); !next.After(now) {

@@ -48,10 +48,11 @@ func TestTicketScopes(t *testing.T) {
 	}
 }
 
-// ticketLag is by when Run has done what is due.
+// ticketLag is the time after which Run has surely done the work that is due.
 const ticketLag = 2 * ticketLook
 
-// A ticket serves for as long as its key is among the last three, in configurations old and new.
+// A ticket is valid while its key is one of the last three, in old and new
+// configurations.
 func TestTicketRotation(t *testing.T) {
 	const keys = int(ticketLife / ticketRotation)
 	for _, version := range bothVersions {
@@ -74,7 +75,7 @@ func TestTicketRotation(t *testing.T) {
 				time.Sleep(ticketRotation + ticketLag)
 				synctest.Wait()
 			}
-			// The configuration that was there from the start has the new keys as well.
+			// The configuration from the start also has the new keys.
 			if client := resumer(version); resumed(t, server, client) || !resumed(t, ticketServer(t, tickets, "a"), client) {
 				t.Error("a configuration in use was left out of the rotation")
 			}
@@ -95,7 +96,7 @@ func run(t *testing.T, tickets *Tickets) (stop func()) {
 	return stop
 }
 
-// Configurations that a reload replaced are not held on to, nor are their scopes.
+// Tickets keeps neither replaced configurations nor their scopes.
 func TestTicketsForget(t *testing.T) {
 	tickets := NewTickets()
 	kept := new(tls.Config)
@@ -104,7 +105,7 @@ func TestTicketsForget(t *testing.T) {
 		tickets.Attach("kept", new(tls.Config))
 		tickets.Attach("gone", new(tls.Config))
 	}
-	// A weak pointer is cleared by the first collection after the last use.
+	// The first garbage collection after the last use clears a weak pointer.
 	runtime.GC()
 	tickets.Attach("kept", kept)
 	tickets.tend()

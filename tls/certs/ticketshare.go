@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// KeyStorage is where replicas share session ticket keys (tls/storage fits). A
-// method returns soon after its context ended, or it keeps the keys from being
-// shared, and nothing else.
+// KeyStorage is the place where replicas share session ticket keys (tls/storage
+// implements it). Its methods must return soon after their context ends. If a method
+// hangs, replicas exchange no keys; nothing else stops.
 type KeyStorage interface {
-	// Load fails with fs.ErrNotExist where nothing was stored.
+	// Load fails with fs.ErrNotExist if there is no value.
 	Load(ctx context.Context, key string) ([]byte, error)
 	Store(ctx context.Context, key string, value []byte) error
 	Delete(ctx context.Context, key string) error
@@ -27,44 +27,45 @@ type KeyStorage interface {
 }
 
 const (
-	// ticketFolder is where the objects of scopes are in a storage.
+	// ticketFolder is the folder of the scopes' objects in a storage.
 	ticketFolder = "tickets"
-	// ticketRound is the time for one look at all scopes in the background.
+	// ticketRound is the time limit of one exchange of all scopes in the background.
 	ticketRound = 30 * time.Second
-	// ticketSweep is how often objects are looked for that nobody uses, those
-	// whose newest key is older than ticketObjectLife.
+	// ticketSweep is the interval between searches for unused objects. An object is
+	// unused if its newest key is older than ticketObjectLife.
 	ticketSweep      = 12 * time.Hour
 	ticketObjectLife = 7 * 24 * time.Hour
 )
 
-// sharing is what Tickets knows of its storage.
+// sharing is the state of the exchange with a storage.
 type sharing struct {
 	storage KeyStorage    // nil: the keys stay in the process
-	epoch   int           // counts the storages: what an earlier one says comes too late
-	turn    chan struct{} // holds one while somebody asks the storage
+	epoch   int           // counts the storages; results of an earlier one are ignored
+	turn    chan struct{} // holds one element while a goroutine uses the storage
 	notify  func(error)
-	failing bool // what notify was told last
+	failing bool // the state that notify last reported
 }
 
-// Share makes storage the place where keys are shared from now on; nil keeps
-// them in the process. The keys in use are taken along, so that no session is
-// lost. It does not wait for the storage: Sync and Run ask it. The storage
-// before may be closed at once.
+// Share makes weir share the keys through storage from now on; nil keeps the keys in the
+// process. The keys in use stay in use, so that no session is lost. Share does not wait
+// for the storage; Sync and Run do. The caller may close the previous storage at once.
 //
-// While Run is running, notify is called once when the storage begins to fail,
-// with a sentence that tells no key, and with nil when it answers again. It may be nil.
+// While Run is running, it calls notify once when the storage begins to fail, with an
+// error that contains no key, and with nil when the storage works again. notify may be
+// nil.
 func (t *Tickets) Share(storage KeyStorage, notify func(error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sharing = sharing{storage: storage, epoch: t.epoch + 1, turn: make(chan struct{}, 1), notify: notify}
 }
 
-// Sync exchanges the keys of all scopes with other replicas, and returns at the
-// latest when ctx ends, while the rest goes on in the background. It is called
-// after scopes were attached and before they serve, so that the sessions of
-// other replicas, and those of this one before it was started anew, resume at once.
-// An error means that sessions may not resume elsewhere until the storage
-// answers. That is no reason to refuse service, and notify is not told it again.
+// Sync exchanges the keys of all scopes with other replicas. It returns when ctx ends at
+// the latest; the exchange then continues in the background. The caller attaches the
+// scopes, calls Sync, and then serves with them. So clients can at once resume sessions
+// of other replicas, and sessions from before a restart of this replica. An error means
+// that clients may not be able to resume sessions at other replicas until the storage
+// works. weir should serve nevertheless. Run does not report the same error to notify
+// again.
 func (t *Tickets) Sync(ctx context.Context) error {
 	err := t.ask(ctx, false)
 	t.mu.Lock()
@@ -81,7 +82,7 @@ func (t *Tickets) Sync(ctx context.Context) error {
 	return err
 }
 
-// look is what Run does each minute.
+// look is one round of Run, about once a minute.
 func (t *Tickets) look(ctx context.Context, sweep bool) {
 	limited, cancel := context.WithTimeout(ctx, ticketRound)
 	defer cancel()
@@ -90,7 +91,7 @@ func (t *Tickets) look(ctx context.Context, sweep bool) {
 	}
 }
 
-// report tells notify what has changed.
+// report calls notify if the state of the storage changed.
 func (t *Tickets) report(err error) {
 	t.mu.Lock()
 	changed := t.failing != (err != nil)
@@ -102,8 +103,8 @@ func (t *Tickets) report(err error) {
 	}
 }
 
-// ask is exchange for callers who have no time: a storage may hang in a system
-// call that knows no contexts.
+// ask calls exchange, but does not wait longer than ctx: a storage may hang in a system
+// call that ignores contexts.
 func (t *Tickets) ask(ctx context.Context, sweep bool) error {
 	done := make(chan error, 1)
 	begun := time.Now()
@@ -116,8 +117,8 @@ func (t *Tickets) ask(ctx context.Context, sweep bool) error {
 	}
 }
 
-// exchange brings the keys of all scopes and those in the storage together. One
-// at a time does, so that a storage that hangs has one goroutine hanging.
+// exchange merges the keys of all scopes with those in the storage. Only one call runs at
+// a time, so that a storage that hangs blocks only one goroutine in a call.
 func (t *Tickets) exchange(ctx context.Context, sweep bool) error {
 	t.mu.Lock()
 	storage, epoch, turn := t.storage, t.epoch, t.turn
@@ -134,7 +135,7 @@ func (t *Tickets) exchange(ctx context.Context, sweep bool) error {
 	t.mu.Lock()
 	names := slices.Collect(maps.Keys(t.scopes))
 	t.mu.Unlock()
-	var first error // the others mostly say the same
+	var first error // the other errors are mostly the same
 	used := make(map[string]bool)
 	for _, name := range names {
 		used[ticketObject(name)] = true
@@ -157,7 +158,8 @@ func (t *Tickets) isLate(epoch int) bool {
 	return t.epoch != epoch
 }
 
-// ticketObject is where the keys of a scope are: its name is long and may hold anything.
+// ticketObject returns the storage key of a scope. It hashes the name, which is long and
+// may contain any character.
 func ticketObject(name string) string {
 	return fmt.Sprintf("%s/%x", ticketFolder, sha256.Sum256([]byte(name)))
 }
@@ -180,8 +182,8 @@ func (t *Tickets) exchangeScope(ctx context.Context, storage KeyStorage, epoch i
 	return err
 }
 
-// mine returns the keys of a scope that others may need. Those with which no
-// session was made are of no use where there are others.
+// mine returns the keys of a scope that other replicas may need. Keys of an unused scope
+// are not needed if the storage has keys.
 func (t *Tickets) mine(name string, stored []ticketKey) []ticketKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,8 +194,8 @@ func (t *Tickets) mine(name string, stored []ticketKey) []ticketKey {
 	return slices.Clone(s.keys)
 }
 
-// updateTickets brings mine into the storage, and a new key if one is due. It
-// returns what the storage then has, as far as it is known.
+// updateTickets adds mine to the keys in the storage, and a new key if one is due. It
+// returns the keys that the storage then has, as far as weir knows them.
 func updateTickets(ctx context.Context, storage KeyStorage, object string, stored, mine []ticketKey) (_ []ticketKey, err error) {
 	lock := strings.ReplaceAll(object, "/", "_")
 	if err := storage.Lock(ctx, lock); err != nil {
@@ -202,10 +204,11 @@ func updateTickets(ctx context.Context, storage KeyStorage, object string, store
 	defer func() {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), ticketRound)
 		defer cancel()
-		// A lock that was lost does no harm: each replica puts back of its keys what another overwrote.
+		// A lost lock does no harm: if another replica overwrote keys, the next look of
+		// their owner adds them again.
 		storage.Unlock(limited, lock)
 	}()
-	// Somebody else may have been here in the meantime.
+	// Another replica may have changed the object before the lock.
 	again, err := loadTickets(ctx, storage, object)
 	if err != nil && !errors.Is(err, errTicketObject) {
 		return stored, err
@@ -224,7 +227,7 @@ func updateTickets(ctx context.Context, storage KeyStorage, object string, store
 	return merged, nil
 }
 
-// loadTickets returns the keys in an object, none where there is no object.
+// loadTickets returns the keys in an object, or none if there is no object.
 func loadTickets(ctx context.Context, storage KeyStorage, object string) ([]ticketKey, error) {
 	data, err := storage.Load(ctx, object)
 	switch {
@@ -240,8 +243,8 @@ func loadTickets(ctx context.Context, storage KeyStorage, object string) ([]tick
 	return keys, nil
 }
 
-// adopt takes over the keys that are shared. What a scope had itself it keeps
-// for as long as sessions of it may come.
+// adopt makes the scope use the shared keys. The scope keeps its own keys, too, as long
+// as clients may resume sessions that were made with them.
 func (t *Tickets) adopt(epoch int, name string, shared []ticketKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -261,9 +264,9 @@ func (t *Tickets) adopt(epoch int, name string, shared []ticketKey) {
 	s.tend(now)
 }
 
-// sweepTickets deletes what nobody has renewed for long: the objects of scopes
-// that are in no configuration any more. One that somebody uses again in this
-// moment is stored again by the next look.
+// sweepTickets deletes objects that no replica has renewed for a long time: their scopes
+// are in no configuration any more. If a replica uses such a scope again at this moment,
+// its next look stores the object again.
 func sweepTickets(ctx context.Context, storage KeyStorage, used map[string]bool) error {
 	objects, err := storage.List(ctx, ticketFolder, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -277,7 +280,7 @@ func sweepTickets(ctx context.Context, storage KeyStorage, used map[string]bool)
 		keys, err := loadTickets(ctx, storage, object)
 		switch {
 		case errors.Is(err, errTicketObject) || err == nil && len(keys) == 0:
-			continue // not ours, or gone
+			continue // not an object of weir, or already deleted
 		case err != nil:
 			return err
 		case slices.ContainsFunc(keys, func(k ticketKey) bool { return k.since().After(limit) }):

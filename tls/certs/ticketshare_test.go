@@ -30,7 +30,7 @@ import (
 	"github.com/weirproxy/weir/tls/storage"
 )
 
-// replica is one process that serves a scope, and what it was told.
+// replica is one process that serves a scope, and the calls of its notify.
 type replica struct {
 	*Tickets
 	server *tls.Config
@@ -44,7 +44,7 @@ func (r *replica) notify(err error) {
 	r.told = append(r.told, fmt.Sprint(err))
 }
 
-// start makes a replica as cmd does: attach, share, look, serve.
+// start makes a replica in the order of cmd: Attach, Share, Sync, serve.
 func start(t *testing.T, s KeyStorage, scope string) (*replica, error) {
 	t.Helper()
 	r := &replica{Tickets: NewTickets()}
@@ -81,7 +81,7 @@ func wantResumed(t *testing.T, where string, r *replica, client *tls.Config, wan
 	}
 }
 
-// everyKind runs f over the storages that there are.
+// everyKind runs f with each kind of storage.
 func everyKind(t *testing.T, f func(t *testing.T, open func() KeyStorage)) {
 	for name, url := range map[string]func(*testing.T) string{
 		"directory": func(t *testing.T) string { return filepath.Join(t.TempDir(), "storage") },
@@ -101,7 +101,7 @@ func everyKind(t *testing.T, f func(t *testing.T, open func() KeyStorage)) {
 	}
 }
 
-// A client resumes on one replica what it began on another, and after the restart of either.
+// A client resumes a session of one replica on another, and after a restart of either.
 func TestReplicasResume(t *testing.T) {
 	everyKind(t, func(t *testing.T, open func() KeyStorage) {
 		for _, version := range bothVersions {
@@ -117,7 +117,8 @@ func TestReplicasResume(t *testing.T) {
 	})
 }
 
-// However close the scopes, and whoever shares the storage, no session gets from one into another.
+// No session resumes in another scope, even if the names are similar and the storage is
+// shared.
 func TestScopesAreApartInStorage(t *testing.T) {
 	everyKind(t, func(t *testing.T, open func() KeyStorage) {
 		for _, version := range bothVersions {
@@ -136,7 +137,8 @@ func TestScopesAreApartInStorage(t *testing.T) {
 	})
 }
 
-// Replicas whose policies of one name trust different CAs, as in the middle of a change, share no keys.
+// During a change, replicas may have policies of one name that trust different CAs. They
+// share no keys.
 func TestReplicasThatTrustOthers(t *testing.T) {
 	for _, version := range bothVersions {
 		s := newFakeStorage()
@@ -177,7 +179,7 @@ func anyCA(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Replicas that start together on an empty storage agree.
+// Replicas that start at the same time with an empty storage agree on the keys.
 func TestReplicasStartTogether(t *testing.T) {
 	everyKind(t, func(t *testing.T, open func() KeyStorage) {
 		replicas := make([]*replica, 6)
@@ -210,7 +212,7 @@ func lists(replicas ...*replica) (all [][][32]byte) {
 	return all
 }
 
-// agree checks that each replica decrypts what any encrypts.
+// agree checks that each replica can decrypt the tickets of all others.
 func agree(t *testing.T, when string, lists [][][32]byte) {
 	t.Helper()
 	for i, l := range lists {
@@ -222,7 +224,7 @@ func agree(t *testing.T, when string, lists [][][32]byte) {
 	}
 }
 
-// Through days of rotation no session meets a replica that does not know its key.
+// During days of rotation, every replica knows the keys of all sessions.
 func TestSharedRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStorage()
@@ -231,7 +233,7 @@ func TestSharedRotation(t *testing.T) {
 		run(t, b.Tickets)
 		born := time.Now()
 		used := make(map[[32]byte]bool)
-		type visit struct { // of a client that comes back once
+		type visit struct { // of a client that returns once
 			at   time.Duration
 			want bool
 		}
@@ -273,7 +275,8 @@ func TestSharedRotation(t *testing.T) {
 	})
 }
 
-// As above with clocks that are minutes apart, which one bubble of time cannot have.
+// Like TestSharedRotation, with clocks that differ by minutes, which synctest cannot
+// simulate.
 func TestSharedRotationWithSkew(t *testing.T) {
 	type node struct {
 		scope
@@ -285,7 +288,7 @@ func TestSharedRotationWithSkew(t *testing.T) {
 	for minute := range 5 * 24 * 60 {
 		for i, n := range nodes {
 			now := begin.Add(time.Duration(minute)*time.Minute + n.skew)
-			if (minute+i)%3 == 0 { // they look every third minute
+			if (minute+i)%3 == 0 { // each node looks every third minute
 				stored = merge(stored, n.keys, now)
 				n.keys = slices.Clone(stored)
 			}
@@ -307,8 +310,8 @@ func TestSharedRotationWithSkew(t *testing.T) {
 
 var errDown = errors.New("the storage is down")
 
-// A storage that is down at the start keeps nobody from serving, and when it is
-// back the sessions made meanwhile resume everywhere.
+// If a storage is down at the start, replicas serve nevertheless. When the storage works
+// again, the sessions made meanwhile resume on all replicas.
 func TestStorageDownAtStart(t *testing.T) {
 	for _, version := range bothVersions {
 		synctest.Test(t, func(t *testing.T) {
@@ -344,7 +347,7 @@ func TestStorageDownAtStart(t *testing.T) {
 	}
 }
 
-// One that goes away later is told once, and its keys go on.
+// If the storage fails later, notify is called once, and the keys continue to work.
 func TestStorageGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStorage()
@@ -376,7 +379,7 @@ func TestStorageGoesAway(t *testing.T) {
 	})
 }
 
-// What is in the storage and is none of ours is replaced, and told without being shown.
+// weir replaces an object with unknown content. It reports that, but not the content.
 func TestNonsenseInStorage(t *testing.T) {
 	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("secret!!"), 4))
 	for _, nonsense := range []string{"", "{}", "\x00", `{"keys":[{"key":"` + secret + `"}]}`, `{"keys":[{"key":"c2hvcnQ=","created":"2031-01-01T00:00:00Z"}]}`,
@@ -392,11 +395,12 @@ func TestNonsenseInStorage(t *testing.T) {
 	}
 }
 
-// A storage that hangs, whatever the contexts, is in nobody's way, and can be replaced.
+// A storage that hangs and ignores contexts blocks no other work, and Share can replace
+// it.
 func TestStorageHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStorage()
-		started(t, s, "scope") // leaves a key there
+		started(t, s, "scope") // stores a key
 		s.hang = make(chan struct{})
 		begun := time.Now()
 		a, err := start(t, s, "scope")
@@ -405,7 +409,7 @@ func TestStorageHangs(t *testing.T) {
 		}
 		run(t, a.Tickets)
 		client := begin(t, a, tls.VersionTLS13)
-		time.Sleep(20 * time.Hour) // and rotates
+		time.Sleep(20 * time.Hour) // several rotations
 		wantResumed(t, "while the storage hangs", a, client, true)
 		fresh := newFakeStorage()
 		a.Share(fresh, nil)
@@ -422,7 +426,7 @@ func TestStorageHangs(t *testing.T) {
 	})
 }
 
-// A reload may take the storage away and bring it back; sessions go on.
+// A reload may remove the storage and add it again; sessions continue.
 func TestShareChanges(t *testing.T) {
 	s := newFakeStorage()
 	a, b := started(t, s, "scope"), started(t, s, "scope")
@@ -446,7 +450,7 @@ func TestShareChanges(t *testing.T) {
 	wantResumed(t, "in another storage, on the other replica", b, begin(t, a, tls.VersionTLS12), true)
 }
 
-// A key that a process had and never used is not left in the storage.
+// A process does not store a key that it made and never used.
 func TestUnusedKeysAreNotShared(t *testing.T) {
 	s := newFakeStorage()
 	for range 5 {
@@ -457,11 +461,11 @@ func TestUnusedKeysAreNotShared(t *testing.T) {
 	}
 }
 
-// Objects of scopes that nobody has any more are deleted after a week; others, and what is not ours, never.
+// weir deletes the objects of unused scopes after a week. It never deletes other objects.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStorage()
-		started(t, s, "gone") // and ends
+		started(t, s, "gone") // not used again
 		s.put("tickets/readme", "not ours")
 		s.put("certificates/a", "neither")
 		a := started(t, s, "scope")
@@ -485,7 +489,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// Nothing that prints a key shows it.
+// No printing function shows a key.
 func TestKeysArePrintedNowhere(t *testing.T) {
 	k := newTicketKey(time.Now(), time.Now())
 	text := fmt.Sprintf("%v %+v %#v %s %v %#v", k, k, k, k, []ticketKey{k}, []ticketKey{k})
@@ -521,7 +525,8 @@ func FuzzDecodeTickets(f *testing.F) {
 		if back, err := decodeTickets(again); err != nil || !sameTickets(back, keys) {
 			t.Errorf("%v came back as %v, %v", keys, back, err)
 		}
-		// Whatever is stored, there is a key to encrypt with, and merging it settles.
+		// For every stored object, there is a key to encrypt with, and a second merge
+		// changes nothing.
 		merged := merge(keys, nil, now)
 		if list := inOrder(merged, now); len(list) == 0 || newest(merged).expired(now) {
 			t.Errorf("%v leaves nothing to encrypt with", keys)
@@ -532,13 +537,13 @@ func FuzzDecodeTickets(f *testing.F) {
 	})
 }
 
-// readOnly is a storage that is full, say.
+// readOnly is a storage that refuses writes, for example because it is full.
 type readOnly struct{ *fakeStorage }
 
 func (readOnly) Store(context.Context, string, []byte) error { return errDown }
 
-// A replica whose clock is years ahead would have all others keep its key for
-// years and never make another one.
+// Without this check, a replica whose clock is years ahead would make all others keep its
+// key for years, and never make another one.
 func TestKeysFromTheFutureAreNotTaken(t *testing.T) {
 	future := newTicketKey(time.Now().AddDate(10, 0, 0), time.Now().AddDate(10, 0, 0))
 	data, err := encodeTickets([]ticketKey{future})

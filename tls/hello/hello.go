@@ -1,11 +1,11 @@
-// Package hello reads the ClientHello of a TLS connection without opening the
-// connection: what the client asks for, and every byte that was taken from the
-// socket, so that they can be given to whoever goes on with the stream.
+// Package hello reads the ClientHello of a TLS connection without completing a handshake.
+// It returns what the client requests, and every byte read from the socket, so that the
+// next reader of the stream gets them.
 //
-// crypto/tls itself does the parsing. A parser of our own would sooner or later
-// read some hello in another way than the handshake that follows, and a route
-// or a TLS policy would be chosen for a name that the handshake never sees
-// (CVE-2026-32305 was a hello cut into pieces that a sniffer gave up on).
+// crypto/tls does the parsing. weir has no parser of its own, because it could read a
+// ClientHello differently from the handshake that follows. weir would then choose a route
+// or a TLS policy for a name that the handshake never sees (CVE-2026-32305: a
+// sniffer gave up on a ClientHello cut into pieces).
 package hello
 
 import (
@@ -19,39 +19,40 @@ import (
 	"time"
 )
 
-// DefaultMax is how many bytes Read takes at most when it is not told otherwise.
-// crypto/tls accepts hellos of up to 64 KiB; real ones, post-quantum key shares
-// included, stay under 2 KiB.
+// DefaultMax is the default limit of Read, in bytes. crypto/tls accepts a ClientHello of
+// up to 64 KiB. Real ones, including post-quantum key shares, are smaller than 2 KiB.
 const DefaultMax = 64 << 10
 
-// ErrTooLong is what Read's error wraps when the limit was reached before the
-// ClientHello was complete.
+// ErrTooLong is in Read's error if the limit was reached before the ClientHello was
+// complete.
 var ErrTooLong = errors.New("it is too long")
 
-// Info is what a client asks for before anything is proven or encrypted.
+// Info is what a client requests before anything is authenticated or encrypted.
 type Info struct {
-	// ServerName is the SNI as Name spells it; empty where the client sent none.
+	// ServerName is the SNI as Name returns it; empty if the client sent none.
 	ServerName string
-	// ALPN lists the application protocols offered, in the client's order.
+	// ALPN lists the application protocols that the client offers, in its order.
 	ALPN []string
-	// Versions are the TLS versions offered, as crypto/tls numbers, in the client's order.
+	// Versions are the TLS versions that the client offers, as crypto/tls numbers, in its
+	// order.
 	Versions []uint16
-	// CipherSuites are the suite ids offered, in the client's order.
+	// CipherSuites are the IDs of the cipher suites that the client offers, in its order.
 	CipherSuites []uint16
-	// SSLv2 says that the hello has the format of SSLv2, see sslv2.go. All else is empty then.
+	// SSLv2 reports that the ClientHello has the format of SSLv2, see sslv2.go. All other
+	// fields are then empty.
 	SSLv2 bool
 }
 
-// Read reads r until a whole ClientHello was there, however it is cut into
-// segments and records, and returns it together with every byte taken from r,
-// which may go beyond the hello. The caller owns both. It takes at most max
-// bytes; zero or less means DefaultMax.
+// Read reads r until the ClientHello is complete, even if it is split into several
+// segments and records. It returns the Info and every byte read from r, which may go
+// beyond the ClientHello. The caller owns both. Read reads at most max bytes; zero or
+// less means DefaultMax.
 //
-// An error means that the stream begins neither with a ClientHello that
-// crypto/tls accepts nor with one in the format of SSLv2, or that reading failed; there is no Info then, and the
-// caller closes the connection: it never goes on as if there had been no SNI.
-// Nothing is ever written, not even an alert. Deadlines are those of r, whose
-// reads have to wait (not conn.Conn inside Await).
+// An error means that the stream does not begin with a ClientHello that crypto/tls
+// accepts, nor with one in the format of SSLv2, or that reading failed. Then there is no
+// Info, and the caller must close the connection: it must not continue as if there were
+// no SNI. Read never writes to the connection, not even an alert. Deadlines are those of
+// r. Reads of r must block (not conn.Conn inside Await).
 func Read(r io.Reader, max int) (Info, []byte, error) {
 	if max <= 0 {
 		max = DefaultMax
@@ -67,9 +68,9 @@ func Read(r io.Reader, max int) (Info, []byte, error) {
 	return Info{}, nil, fmt.Errorf("reading the ClientHello: %w", err)
 }
 
-// Name spells a host name the way weir compares them: ASCII letters in lower
-// case, no trailing dot. Other letters are left alone: a lower-case mapping of
-// Unicode would turn the Kelvin sign into a k and so one name into another.
+// Name returns the form of a host name that weir compares: ASCII letters in lower case,
+// no trailing dot. It does not change other letters: the lower case of Unicode would turn
+// the Kelvin sign into a k, and so one name into another.
 func Name(s string) string {
 	s = strings.TrimSuffix(s, ".")
 	for i := 0; i < len(s); i++ {
@@ -90,12 +91,12 @@ func lower(s string) string {
 	return string(b)
 }
 
-// errParsed ends a handshake that has served its purpose.
+// errParsed ends a handshake after the ClientHello was parsed.
 var errParsed = errors.New("the ClientHello was read")
 
-// parse is shared by all reads: crypto/tls calls GetConfigForClient once the
-// hello is parsed and before it acts on it, and what is read goes to the
-// recorder, which it finds as the connection.
+// parse is shared by all reads. crypto/tls calls GetConfigForClient after it parsed the
+// ClientHello and before it uses it. The recorder, which crypto/tls has as its
+// connection, gets the result.
 var parse = &tls.Config{
 	GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		rec := h.Conn.(*recorder)
@@ -110,19 +111,20 @@ var parse = &tls.Config{
 	},
 }
 
-// recorder is the connection that crypto/tls is given: it keeps what is read
-// and swallows what is written. It reads ahead of crypto/tls, which asks for
-// five bytes first, so that a hello of ordinary size takes one system call.
+// recorder is the connection for crypto/tls. It keeps all bytes that it reads, and
+// discards all bytes that crypto/tls writes. crypto/tls first asks for five bytes only.
+// recorder reads more, so that a ClientHello of usual size takes one system call.
 type recorder struct {
 	r     io.Reader
 	max   int
-	taken []byte // all that came from r
-	given int    // how much of taken crypto/tls has
+	taken []byte // all bytes read from r
+	given int    // number of bytes of taken that crypto/tls has read
 	info  Info
 	seen  bool
 }
 
-// readAhead is the least room offered to a read.
+// readAhead is the size of the buffer for one read, in bytes, unless the limit leaves
+// less.
 const readAhead = 2 << 10
 
 func (c *recorder) Read(p []byte) (int, error) {
@@ -136,7 +138,7 @@ func (c *recorder) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill takes more bytes from r, at least one or an error.
+// fill reads at least one byte from r, or returns an error.
 func (c *recorder) fill() error {
 	room := c.max - len(c.taken)
 	if room <= 0 {
@@ -148,7 +150,7 @@ func (c *recorder) fill() error {
 		n, err := c.r.Read(c.taken[len(c.taken) : len(c.taken)+room])
 		c.taken = c.taken[:len(c.taken)+n]
 		if n > 0 {
-			return nil // an error that came with bytes comes again
+			return nil // the next read returns an error again
 		}
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ func clientHello(t testing.TB, config *tls.Config) []byte {
 	return c.sent.Bytes()
 }
 
-// flight is a connection whose other end never answers.
+// flight is a connection to a peer that never answers.
 type flight struct {
 	recorder
 	sent bytes.Buffer
@@ -37,7 +37,8 @@ type flight struct {
 func (f *flight) Read([]byte) (int, error)    { return 0, io.EOF }
 func (f *flight) Write(p []byte) (int, error) { return f.sent.Write(p) }
 
-// records cuts the handshake message of a hello that is one record anew, each piece in a record of its own.
+// records splits the handshake message of a ClientHello in one record into pieces, each
+// in its own record.
 func records(t testing.TB, hello []byte, cuts ...int) []byte {
 	t.Helper()
 	if int(binary.BigEndian.Uint16(hello[3:])) != len(hello)-5 {
@@ -87,7 +88,7 @@ func TestRead(t *testing.T) {
 		Info{ServerName: "old.example.org", Versions: []uint16{tls.VersionTLS12, tls.VersionTLS11, tls.VersionTLS10}})
 }
 
-// postQuantum is a hello that no single segment of an ordinary network carries.
+// postQuantum is a ClientHello that is too long for one segment of a usual network.
 func postQuantum(t testing.TB) []byte {
 	stream := clientHello(t, &tls.Config{
 		ServerName:       "pq.example.org",
@@ -100,7 +101,8 @@ func postQuantum(t testing.TB) []byte {
 	return stream
 }
 
-// Story: a hello cut by the network or by the client's stack must not be read as one without a name.
+// A ClientHello split by the network or by the client's TCP stack must not be read as one
+// without a name.
 func TestReadInAnyPieces(t *testing.T) {
 	const more = "what the client sends after its hello"
 	f := func(what string, cut int, r io.Reader, stream []byte) {
@@ -205,7 +207,8 @@ func TestReadWritesNothingAndLeavesNothing(t *testing.T) {
 			client.Close()
 			done <- err
 		}()
-		// A write would block: nobody reads the other end. That is what the deadline would end.
+		// A write would block, because no goroutine reads from the other end. The
+		// deadline would end it.
 		server.SetDeadline(time.Now().Add(10 * time.Second))
 		_, _, err := Read(server, 0)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -243,9 +246,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// FuzzRead compares with a whole tls.Server: what Read makes of a stream is
-// what the handshake that follows will see, and what Read refuses never gets
-// as far as choosing a configuration.
+// FuzzRead compares Read with a complete tls.Server. The Info must be equal to what the
+// handshake sees. A stream that Read refuses must not reach GetConfigForClient.
 func FuzzRead(f *testing.F) {
 	hello := clientHello(f, &tls.Config{ServerName: "App.example.org", NextProtos: []string{"http/1.1"}})
 	f.Add(hello, 1)
@@ -281,7 +283,7 @@ func FuzzRead(f *testing.F) {
 		}}
 		tls.Server(&recorder{r: bytes.NewReader(replay), max: len(replay) + 1}, server).Handshake()
 		if info.SSLv2 {
-			// crypto/tls refuses it, and nothing else of it is known.
+			// crypto/tls refuses it, so the other fields are empty.
 			if err != nil || seen != nil || !BeginsSSLv2(stream) || stream[0] == 0x16 || !reflect.DeepEqual(info, Info{SSLv2: true}) {
 				t.Fatalf("Read says %+v, %v, the handshake saw %v", info, err, seen)
 			}

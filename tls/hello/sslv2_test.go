@@ -12,8 +12,8 @@ import (
 	"testing/iotest"
 )
 
-// sslv2Hello is a ClientHello in the format of SSLv2 (RFC 5246, appendix E.2), as
-// OpenSSL 0.9.8 makes it: a version, a session of so many bytes, a challenge, suites.
+// sslv2Hello is a ClientHello in the format of SSLv2 (RFC 5246, appendix E.2), as OpenSSL
+// 0.9.8 makes it: a version, a session and a challenge of these lengths, and suites.
 func sslv2Hello(major, minor byte, session, challenge int, suites ...int) []byte {
 	b := []byte{0, 0, 1, major, minor}
 	b = binary.BigEndian.AppendUint16(b, uint16(3*len(suites)))
@@ -64,7 +64,7 @@ func TestReadSSLv2(t *testing.T) {
 	}
 }
 
-// Bytes whose lengths contradict each other are no SSLv2 hello, and neither is a hello that
+// Bytes with contradicting lengths are no SSLv2 ClientHello. Nor is a ClientHello that
 // crypto/tls can read.
 func TestReadRefusesBadSSLv2(t *testing.T) {
 	f := func(what string, stream []byte, malformed bool) {

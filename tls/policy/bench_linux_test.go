@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkHandshake measures what a handshake costs the server: server-µs/op
-// is the CPU time of the thread that serves it, system calls on loopback
-// included and the client not.
+// BenchmarkHandshake measures the cost of a handshake for the server. server-µs/op is the
+// CPU time of the server's thread, with its system calls on loopback, without the client.
 func BenchmarkHandshake(b *testing.B) {
 	ca := newAuthority(b, "ca")
 	ecdsaCert := ca.issue(b, "a.example.org", false, time.Now().Add(time.Hour))
@@ -42,7 +41,7 @@ func BenchmarkHandshake(b *testing.B) {
 	b.Run("ECDSA/X25519/by Server", func(b *testing.B) { benchmarkHandshake(b, listener, x25519) })
 }
 
-// dropSessions asks for tickets and forgets them.
+// dropSessions makes the client request tickets, and discards them.
 type dropSessions struct{}
 
 func (dropSessions) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
@@ -65,7 +64,7 @@ func benchmarkHandshake(b *testing.B, server, client *tls.Config) {
 			}
 			c := tls.Client(nc, client)
 			c.Handshake()
-			c.Read(make([]byte, 1)) // the tickets, until the server closes
+			c.Read(make([]byte, 1)) // reads the tickets, until the server closes
 			nc.Close()
 		}
 	}()
@@ -89,7 +88,7 @@ func benchmarkHandshake(b *testing.B, server, client *tls.Config) {
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "server-µs/op")
 }
 
-// threadTime is the CPU time of the calling thread.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {

@@ -11,25 +11,26 @@ import (
 	"time"
 )
 
-// The bounds of Clients.
+// The limits of Clients.
 const (
-	// ClientsKept is for how long clients are remembered after they were last seen.
+	// ClientsKept is how long weir remembers clients after their last handshake.
 	ClientsKept = 30 * 24 * time.Hour
-	// maxClients bounds the clients that got in, and those that did not: strangers
-	// who fail in ever new ways push nobody out who is served.
+	// maxClients limits the lines of clients that weir served, and separately the lines
+	// of failed clients. So strangers that fail in ever new ways displace no client that
+	// weir serves.
 	maxClients = 4096
-	// maxPerNetwork bounds the lines of one network: fingerprints are the client's
-	// choice, and one that makes up new ones is to fill no table with them.
+	// maxPerNetwork limits the lines of one network: clients choose their fingerprints,
+	// so a client that invents new ones must not fill the table.
 	maxPerNetwork = 64
 )
 
-// ManyJA4 stands for the fingerprints of a network that shows more of them than are kept apart.
+// ManyJA4 replaces the further fingerprints of a network that has maxPerNetwork lines.
 const ManyJA4 = "many"
 
-// Clients remembers what clients need of TLS, so that a policy can be tightened
-// without guessing: who did not get TLS 1.3, and who got nothing at all. Who got
-// TLS 1.3 is only counted. It is bounded and forgets, and it outlives reloads.
-// It keeps networks of clients and no addresses.
+// Clients remembers which TLS features clients need, so that an operator can tighten a
+// policy without guessing: it lists clients that did not get TLS 1.3, and clients whose
+// handshakes failed. It only counts clients with TLS 1.3. Its size is limited, it forgets
+// old clients, and it outlives reloads. It stores networks of clients, not addresses.
 type Clients struct {
 	since time.Time
 
@@ -41,7 +42,7 @@ type Clients struct {
 	mu       sync.Mutex
 	admitted ageing
 	failed   ageing
-	networks map[netip.Prefix]int // lines in both
+	networks map[netip.Prefix]int // number of lines in both tables
 }
 
 type modernKey struct{ listener, host, policy string }
@@ -51,7 +52,7 @@ type modernCount struct {
 	last  atomic.Int64 // Unix time, nanoseconds
 }
 
-// NewClients returns a memory that is empty.
+// NewClients returns an empty Clients.
 func NewClients() *Clients {
 	c := &Clients{since: time.Now(), networks: make(map[netip.Prefix]int)}
 	c.admitted.lines, c.failed.lines = make(map[clientKey]*list.Element), make(map[clientKey]*list.Element)
@@ -59,23 +60,23 @@ func NewClients() *Clients {
 	return c
 }
 
-// Handshake is one handshake, as it ended.
+// Handshake is one handshake, after its end.
 type Handshake struct {
-	// Listener, Host (as the routes have it) and Policy say what it was for; the
-	// last two are empty where that was not known.
+	// Listener, Host (as in the routes) and Policy are what the handshake was for. Host
+	// and Policy are empty if not known.
 	Listener, Host, Policy string
 	// Client is the client's address; the zero value is a Unix socket.
 	Client netip.Addr
-	// Hello is what the client offered; nil if that was not read.
+	// Hello is what the client offered; nil if weir did not read it.
 	Hello *tls.ClientHelloInfo
-	// Version and Suite are those of the tls.ConnectionState, zero where they were not agreed on.
+	// Version and Suite are those of the tls.ConnectionState; zero if not negotiated.
 	Version, Suite uint16
-	// Err is how it failed, nil if it did not.
+	// Err is the error of the handshake; nil: it succeeded.
 	Err error
 }
 
-// Note remembers h. It keeps nothing that h points to. A handshake with TLS 1.3
-// that succeeded takes no lock and allocates nothing.
+// Note records h. It keeps nothing that h points to. For a successful handshake with TLS
+// 1.3 it takes no lock and allocates nothing.
 func (c *Clients) Note(h Handshake) {
 	if h.Err == nil && h.Version == tls.VersionTLS13 {
 		c.countModern(modernKey{h.Listener, h.Host, h.Policy})
@@ -83,7 +84,7 @@ func (c *Clients) Note(h Handshake) {
 	}
 	result := HandshakeResult(h.Err)
 	if result == ResultCut {
-		return // not the client's doing
+		return // weir caused it, not the client
 	}
 	k := clientKey{listener: h.Listener, host: h.Host, policy: h.Policy, result: result,
 		version: h.Version, suite: h.Suite, network: networkOf(h.Client)}
@@ -123,34 +124,34 @@ func (c *Clients) addModern(k modernKey) *modernCount {
 	return next[k]
 }
 
-// networkOf is what is kept of a client's address.
+// networkOf returns the part of a client's address that Clients stores.
 func networkOf(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 24
 	if a.Is6() {
 		bits = 48
 	}
-	n, _ := a.Prefix(bits) // the zero Prefix where there is no address
+	n, _ := a.Prefix(bits) // the zero Prefix if there is no address
 	return n
 }
 
-// clientKey is what lines of the table differ in.
+// clientKey identifies a line of the table.
 type clientKey struct {
 	listener, host, policy, result string
 	version, suite                 uint16
 	ja4                            string
 	onlySHA1                       bool
-	missing                        missing // of all that it offered for TLS 1.0 to 1.2
+	missing                        missing // see onlyMissing; set only for ResultNoCommonSuite
 	network                        netip.Prefix
 }
 
-// abilities is what a client could do beside what it got.
+// abilities is what a client supports, apart from what was negotiated.
 type abilities struct {
-	newest uint16 // version
-	suites uint32 // of oldSuites, by their index
+	newest uint16 // highest version offered
+	suites uint32 // bit set of oldSuites, by index
 }
 
-// oldSuites are those for TLS 1.0 to 1.2 that crypto/tls implements.
+// oldSuites are the suites for TLS 1.0 to 1.2 that crypto/tls implements.
 var oldSuites = func() (ids []uint16) {
 	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		if s.SupportedVersions[0] < tls.VersionTLS13 {
@@ -178,15 +179,15 @@ type line struct {
 	first, last time.Time
 }
 
-// ageing is a table whose lines go when they were not seen for long, or when
-// there are too many, the one seen longest ago first.
+// ageing is a table that drops lines that were not seen for ClientsKept. If it has too
+// many lines, it drops the line that was seen longest ago.
 type ageing struct {
 	lines   map[clientKey]*list.Element
-	order   list.List // of *line, last seen in front
+	order   list.List // of *line, the last one seen first
 	evicted uint64
 }
 
-// note counts k, under c.mu.
+// note counts k. The caller holds c.mu.
 func (c *Clients) note(k clientKey, able abilities, now time.Time) {
 	t := &c.admitted
 	if k.result != ResultOK {
@@ -208,7 +209,7 @@ func (c *Clients) note(k clientKey, able abilities, now time.Time) {
 		c.networks[k.network]++
 	}
 	l := e.Value.(*line)
-	l.able.newest, l.able.suites = min(l.able.newest, able.newest), l.able.suites&able.suites // differ where ja4 is ManyJA4
+	l.able.newest, l.able.suites = min(l.able.newest, able.newest), l.able.suites&able.suites // differ only for ManyJA4
 	l.count++
 	l.last = now
 	t.order.MoveToFront(e)

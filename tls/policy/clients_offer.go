@@ -6,19 +6,20 @@ import (
 	"slices"
 )
 
-// Offer is what a ClientHello offered, in words for a log. Lists are in the
-// client's order, without GREASE, and bounded.
+// Offer describes what a ClientHello offered, in words for a log. Lists are in the
+// client's order, without GREASE, and limited.
 type Offer struct {
-	// Versions and Suites have names where there are some, else hexadecimal numbers.
+	// Versions and Suites are names where known, else hexadecimal numbers.
 	Versions, Suites []string
-	// Protocols are those of ALPN.
+	// Protocols are the protocols of ALPN.
 	Protocols []string
-	// OnlySHA1 says that the client is one of TLS 1.2 and verifies no better signatures than SHA-1.
+	// OnlySHA1 reports that TLS 1.2 is the client's newest version, and that it verifies
+	// only signatures with SHA-1.
 	OnlySHA1 bool
 	JA4      string
 }
 
-// The most that an Offer lists. What real clients offer is shorter; strangers could fill 64 KiB.
+// The limits of an Offer. Real clients offer less; strangers could send 64 KiB.
 const (
 	maxVersions       = 16
 	maxSuites         = 80
@@ -52,7 +53,7 @@ func OfferedVersions(h *tls.ClientHelloInfo) (oldest, latest uint16) {
 	return slices.Min(versions), slices.Max(versions)
 }
 
-// names returns at most limit names, and how many more there are.
+// names returns at most limit names, and the number of the others.
 func names[T any](values []T, limit int, name func(T) string) (list []string) {
 	for i, v := range values {
 		if i == limit {
@@ -63,14 +64,15 @@ func names[T any](values []T, limit int, name func(T) string) (list []string) {
 	return list
 }
 
-// onlySHA1Offered reports whether TLS 1.2 is the newest version and SHA-1 the best
-// hash of signatures that the client offers.
+// onlySHA1Offered reports whether TLS 1.2 is the newest version, and SHA-1 the best
+// signature hash, that the client offers.
 func onlySHA1Offered(h *tls.ClientHelloInfo) bool {
 	o := offered(h.SignatureSchemes)
 	return newest(h.SupportedVersions) == tls.VersionTLS12 && o&anySHA1 != 0 && o&anyBetter == 0
 }
 
-// offeredSuiteName also knows suites that old clients offer and Go does not implement.
+// offeredSuiteName also has names of suites that old clients offer and Go does not
+// implement.
 func offeredSuiteName(id uint16) string {
 	if name := suitesOfOthers[id]; name != "" {
 		return name

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Seen is what Clients remembers.
+// Seen is the content of Clients.
 type Seen struct {
-	// Since is when it began to.
+	// Since is the time when Clients began to record.
 	Since time.Time `json:"since"`
-	// Evicted counts lines about clients that were served and that went because
-	// there were too many; EvictedFailed those about clients that were not.
+	// Evicted counts lines of served clients that were dropped because there were too
+	// many. EvictedFailed counts the same for failed clients.
 	Evicted       uint64 `json:"evicted"`
 	EvictedFailed uint64 `json:"evicted_failed"`
 	// Modern counts the handshakes with TLS 1.3.
 	Modern []ModernClients `json:"tls_1_3"`
-	// Clients are all others, the last one seen first.
+	// Clients are all other clients, the last one seen first.
 	Clients []SeenClients `json:"clients"`
 }
 
-// ModernClients are those of a host that got TLS 1.3.
+// ModernClients are the clients of a host that negotiated TLS 1.3.
 type ModernClients struct {
 	Listener string    `json:"listener"`
 	Host     string    `json:"host"`
@@ -29,31 +29,31 @@ type ModernClients struct {
 	Last     time.Time `json:"last_seen"`
 }
 
-// SeenClients are clients of one kind and network that shook hands alike.
-// Versions, suites and results are named as in metrics and logs.
+// SeenClients are clients of one kind and network whose handshakes had the same result.
+// Versions, suites and results have the same names as in metrics and logs.
 type SeenClients struct {
 	Listener string `json:"listener"`
-	// Host is as the routes have it: "*" of the route without hosts, which clients without
-	// SNI are for; empty where there is none, and no other for the name.
+	// Host is as in the routes: "*" for the route without hosts, which serves clients
+	// without SNI. It is empty if no route fits the name.
 	Host   string `json:"host"`
 	Policy string `json:"policy"`
-	// Result is "ok", or why the handshake failed.
+	// Result is "ok", or the reason of the failure.
 	Result string `json:"result"`
-	// Version and Suite are what was agreed on, if it came to that.
+	// Version and Suite were negotiated; empty if the handshake failed before.
 	Version string `json:"version,omitempty"`
 	Suite   string `json:"cipher_suite,omitempty"`
 	// Newest is the newest version that the client offered.
 	Newest string `json:"newest_version,omitempty"`
-	// Suites are those for TLS 1.0 to 1.2 that the client offered and Go implements.
+	// Suites are the suites for TLS 1.0 to 1.2 that the client offered and Go implements.
 	Suites []string `json:"offered_suites,omitempty"`
-	// OnlySHA1 says that the client verifies no better signatures than SHA-1.
+	// OnlySHA1 reports that the client verifies only signatures with SHA-1.
 	OnlySHA1 bool `json:"only_sha1,omitempty"`
-	// OnlyMissing names the kinds of its suites ("DHE", "CAMELLIA", "others") where no policy
-	// can have any of them, and that is why there was no common one.
+	// OnlyMissing has the kinds of the client's suites ("DHE", "CAMELLIA", "others"), if
+	// there was no common suite because no policy can have any of them.
 	OnlyMissing []string `json:"only_suites_without_support,omitempty"`
-	// JA4 is empty where no ClientHello was read, and ManyJA4 where a network showed too many.
+	// JA4 is empty if weir read no ClientHello, and ManyJA4 if the network had too many.
 	JA4 string `json:"ja4,omitempty"`
-	// Network is that of the clients' addresses, empty for a Unix socket.
+	// Network is the network of the clients' addresses; empty for a Unix socket.
 	Network string    `json:"network,omitempty"`
 	Count   uint64    `json:"handshakes"`
 	First   time.Time `json:"first_seen"`
@@ -64,7 +64,7 @@ type SeenClients struct {
 // false if there is none.
 func (s *SeenClients) NoSNI() bool { return len(s.JA4) > 3 && s.JA4[3] == 'i' }
 
-// Seen returns all that is remembered.
+// Seen returns the content of c.
 func (c *Clients) Seen() Seen {
 	s := Seen{Since: c.since, Modern: c.seenModern(), Clients: []SeenClients{}}
 	c.mu.Lock()

@@ -85,7 +85,7 @@ func TestClientsForget(t *testing.T) {
 	})
 }
 
-// Whoever is not seen for longest goes first, and failures push out failures alone.
+// The line that was seen longest ago is dropped first. Failures displace only failures.
 func TestClientsAreBounded(t *testing.T) {
 	c := NewClients()
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}) }
@@ -111,7 +111,7 @@ func TestClientsAreBounded(t *testing.T) {
 	}
 }
 
-// One network that makes up fingerprints does not fill the table.
+// A network that invents fingerprints does not fill the table.
 func TestClientsOfOneNetwork(t *testing.T) {
 	c := NewClients()
 	for i := range 1000 {
@@ -167,7 +167,7 @@ func TestClientsAreSafeTogether(t *testing.T) {
 	}
 }
 
-// What a real handshake gives goes into the table as the report needs it.
+// The data of a real handshake appears in the table as the report needs it.
 func TestClientsOfHandshakes(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", true, time.Now().Add(time.Hour))
 	p := newPolicy(t, anything(), cert, keyring{}.attach)

@@ -18,7 +18,7 @@ import (
 // CRLs has the revocation list files of all policies. Reload loads changed files, even if
 // the configuration has errors. It outlives reloads.
 type CRLs struct {
-	change sync.Mutex // held while files, or the content of one, are replaced
+	change sync.Mutex // held while files, or the content of a file, are replaced
 	files  atomic.Pointer[map[string]*crlEntry]
 
 	nextUpdate       *prometheus.Desc

@@ -30,12 +30,12 @@ const (
 	echAES128GCM       = 0x0001
 	echAES256GCM       = 0x0002
 	echChaCha20        = 0x0003
-	echMaximumNameSize = 64 // what clients pad names to
+	echMaximumNameSize = 64 // clients pad names to this length
 )
 
-// ParseECH makes of the key files of a configuration what Server takes. The
-// first file is the newest: clients that know none of the keys are told to try
-// again with it. The others open what was encrypted for them before.
+// ParseECH converts the key files of a configuration into the keys for Server. The first
+// file is the newest: weir tells clients that use no known key to try again with it. The
+// other files decrypt ClientHellos that clients encrypted for older keys.
 func ParseECH(files []config.ECHKey) ([]tls.EncryptedClientHelloKey, error) {
 	var keys []tls.EncryptedClientHelloKey
 	for i, f := range files {
@@ -52,8 +52,8 @@ func ParseECH(files []config.ECHKey) ([]tls.EncryptedClientHelloKey, error) {
 	return keys, nil
 }
 
-// PublicNames returns the names that clients show outside of what is encrypted
-// for keys, in the order of the keys.
+// PublicNames returns the outer names that clients show when they use keys, in the order
+// of the keys.
 func PublicNames(keys []tls.EncryptedClientHelloKey) []string {
 	var names []string
 	for _, k := range keys {
@@ -64,7 +64,7 @@ func PublicNames(keys []tls.EncryptedClientHelloKey) []string {
 	return names
 }
 
-// parseECHFile reads one private key and one list of configurations for it, in any order.
+// parseECHFile reads one private key and one list of its configurations, in any order.
 func parseECHFile(text []byte, retry bool) ([]tls.EncryptedClientHelloKey, error) {
 	var key *ecdh.PrivateKey
 	var list []byte
@@ -100,7 +100,7 @@ func parseECHFile(text []byte, retry bool) ([]tls.EncryptedClientHelloKey, error
 	return matchECH(key, list, retry)
 }
 
-// matchECH returns the configurations of a list, all of which have to be for key.
+// matchECH returns the configurations of a list. All of them must be for key.
 func matchECH(key *ecdh.PrivateKey, list []byte, retry bool) ([]tls.EncryptedClientHelloKey, error) {
 	configs, err := readECHConfigList(list)
 	if err != nil {
@@ -109,7 +109,7 @@ func matchECH(key *ecdh.PrivateKey, list []byte, retry bool) ([]tls.EncryptedCli
 	var keys []tls.EncryptedClientHelloKey
 	for _, c := range configs {
 		if c.version != echVersion {
-			continue // of another draft, for other clients
+			continue // another draft, for other clients
 		}
 		if err := c.check(key.PublicKey().Bytes()); err != nil {
 			return nil, err
@@ -122,7 +122,7 @@ func matchECH(key *ecdh.PrivateKey, list []byte, retry bool) ([]tls.EncryptedCli
 	return keys, nil
 }
 
-// echConfig is what weir has to know of an ECHConfig (RFC 9849, section 4).
+// echConfig has the parts of an ECHConfig that weir needs (RFC 9849, section 4).
 type echConfig struct {
 	raw        []byte
 	version    uint16
@@ -156,7 +156,8 @@ func readECHConfigList(list []byte) ([]echConfig, error) {
 	return all, nil
 }
 
-// readECHConfig reads one configuration; of another version than ours it knows no more than the version.
+// readECHConfig reads one configuration. If the version is not echVersion, it reads only
+// the version.
 func readECHConfig(raw []byte) (echConfig, error) {
 	c := echConfig{raw: bytes.Clone(raw)}
 	s := cryptobyte.String(c.raw)
@@ -190,7 +191,8 @@ func readECHConfig(raw []byte) (echConfig, error) {
 	return c, nil
 }
 
-// check refuses what crypto/tls would fail on with every client, and what no client would use.
+// check refuses configurations with which crypto/tls would fail for every client, and
+// configurations that no client would use.
 func (c *echConfig) check(publicKey []byte) error {
 	switch {
 	case c.kem != echKEM:
@@ -208,8 +210,8 @@ func (c *echConfig) check(publicKey []byte) error {
 	return checkPublicName(string(c.publicName))
 }
 
-// checkPublicName wants what clients do: the name of a host that a certificate
-// can be for, and nothing that could be an IPv4 address (RFC 9849, section 4).
+// checkPublicName checks a name as clients do: it must be a host name that a certificate
+// can contain, and must not look like an IPv4 address (RFC 9849, section 4).
 func checkPublicName(name string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("the public name %q is not a host name: %s", name, why)
@@ -235,9 +237,9 @@ func checkPublicName(name string) error {
 	return nil
 }
 
-// NewECH makes a new key and a configuration for it, which shows publicName to
-// the world. file is the key file (RFC 9934) that ParseECH reads, a secret; list
-// is the ECHConfigList to publish.
+// NewECH makes a new key and its configuration, with publicName as the outer name. file
+// is the key file (RFC 9934) for ParseECH; it is secret. list is the ECHConfigList to
+// publish.
 func NewECH(publicName string) (file, list []byte, err error) {
 	if err := checkPublicName(publicName); err != nil {
 		return nil, nil, err
@@ -258,7 +260,7 @@ func NewECH(publicName string) (file, list []byte, err error) {
 }
 
 func buildECHConfigList(publicName string, publicKey []byte) ([]byte, error) {
-	id := make([]byte, 1) // tells a client's keys apart; crypto/tls tries all of ours
+	id := make([]byte, 1) // identifies the key for a client; crypto/tls tries all of our keys
 	rand.Read(id)
 	var b cryptobyte.Builder
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {

@@ -20,7 +20,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// newECH is a key file and the list to publish of a new key for cover.example.org.
+// newECH makes a new key for cover.example.org. It returns the key file and the list to
+// publish.
 func newECH(t testing.TB) (file config.ECHKey, list []byte) {
 	t.Helper()
 	text, list, err := NewECH("cover.example.org")
@@ -39,8 +40,8 @@ func parseECH(t testing.TB, files ...config.ECHKey) []tls.EncryptedClientHelloKe
 	return keys
 }
 
-// echSide is a listener with ECH: a.example.org, b.example.org and the public
-// name have policies of their own. seen is what choose saw, one name per handshake.
+// echSide is a listener with ECH. a.example.org, b.example.org and the public name have
+// their own policies. seen has the names that choose got, one for each handshake.
 type echSide struct {
 	server *tls.Config
 	roots  *x509.CertPool
@@ -68,8 +69,8 @@ func newECHSide(t testing.TB, keys []tls.EncryptedClientHelloKey, change func(*c
 	return s
 }
 
-// dial does a handshake for name with the ECHConfigList list, and returns the
-// state at the client, its error and the server's.
+// dial does a handshake for name with the ECHConfigList list. It returns the state of the
+// client, and the errors of client and server.
 func (s *echSide) dial(t testing.TB, client *tls.Config, name string, list []byte) (state tls.ConnectionState, clientErr, serverErr error) {
 	t.Helper()
 	client = client.Clone()
@@ -80,7 +81,7 @@ func (s *echSide) dial(t testing.TB, client *tls.Config, name string, list []byt
 	}
 	defer l.Close()
 	result := make(chan error, 1)
-	accepted := false // as the server has it
+	accepted := false // the server's view
 	go func() {
 		nc, err := l.Accept()
 		if err != nil {
@@ -104,7 +105,7 @@ func (s *echSide) dial(t testing.TB, client *tls.Config, name string, list []byt
 	nc.SetDeadline(time.Now().Add(20 * time.Second))
 	c := tls.Client(nc, client)
 	if clientErr = c.Handshake(); clientErr == nil {
-		_, clientErr = c.Read(make([]byte, 1)) // and the tickets with it
+		_, clientErr = c.Read(make([]byte, 1)) // also reads the tickets
 	}
 	if state, serverErr = c.ConnectionState(), <-result; serverErr == nil && accepted != state.ECHAccepted {
 		t.Errorf("the client says that ECH was accepted: %v; the server: %v", state.ECHAccepted, accepted)
@@ -112,7 +113,7 @@ func (s *echSide) dial(t testing.TB, client *tls.Config, name string, list []byt
 	return state, clientErr, serverErr
 }
 
-// The policy is that of the name inside, and nothing is chosen by the one outside.
+// The inner name chooses the policy. The outer name chooses nothing.
 func TestECH(t *testing.T) {
 	file, list := newECH(t)
 	s := newECHSide(t, parseECH(t, file), nil)
@@ -128,7 +129,8 @@ func TestECH(t *testing.T) {
 	}
 }
 
-// What no key opens is for the public name, and the client learns the keys of now.
+// If no key decrypts the ClientHello, the policy of the public name applies, and the
+// client gets the current keys.
 func TestECHThatIsRejected(t *testing.T) {
 	now, list := newECH(t)
 	before, oldList := newECH(t)
@@ -151,7 +153,8 @@ func TestECHThatIsRejected(t *testing.T) {
 	if state, err, _ := s.dial(t, &tls.Config{}, "b.example.org", rejected.RetryConfigList); err != nil || !state.ECHAccepted {
 		t.Errorf("tried again: accepted %v, error %v", state.ECHAccepted, err)
 	}
-	// After a rotation the key before still opens what is in caches of DNS.
+	// After a rotation, the previous key still decrypts: DNS caches may have its
+	// configuration.
 	if state, err, _ := s.dial(t, &tls.Config{}, "a.example.org", oldList); err != nil || !state.ECHAccepted {
 		t.Errorf("with the key before: accepted %v, error %v", state.ECHAccepted, err)
 	}
@@ -160,7 +163,7 @@ func TestECHThatIsRejected(t *testing.T) {
 	}
 }
 
-// The inside and the outside may need another round for the key exchange.
+// The inner and the outer ClientHello may need a HelloRetryRequest for the key exchange.
 func TestECHAndHelloRetryRequest(t *testing.T) {
 	file, list := newECH(t)
 	s := newECHSide(t, parseECH(t, file), func(p *config.TLSPolicy) { p.Curves = []uint16{uint16(tls.CurveP384)} })
@@ -173,7 +176,8 @@ func TestECHAndHelloRetryRequest(t *testing.T) {
 	}
 }
 
-// A host whose policy ends with TLS 1.2 cannot be asked for with ECH, whatever the public name's does.
+// ECH does not work for a host whose policy has TLS 1.2 at most, even if the policy of
+// the public name allows TLS 1.3.
 func TestECHNeedsTLS13(t *testing.T) {
 	file, list := newECH(t)
 	s := newECHSide(t, parseECH(t, file), func(p *config.TLSPolicy) {
@@ -186,7 +190,7 @@ func TestECHNeedsTLS13(t *testing.T) {
 	}
 }
 
-// Sessions stay in their scope, encrypted hello or not.
+// Sessions stay in their scope, with and without ECH.
 func TestECHSessions(t *testing.T) {
 	file, list := newECH(t)
 	s := newECHSide(t, parseECH(t, file), nil)
@@ -263,7 +267,7 @@ func TestParseECH(t *testing.T) {
 	f("cipher suite", keyBlock, configOf(func(l []byte) []byte { l[48] = 9; return l })) // the AEAD of the first
 	f("public name", keyBlock, configOf(func(l []byte) []byte { return bytes.Replace(l, []byte("cover.ex"), []byte("cov_r.ex"), 1) }))
 
-	// A list may have several configurations, others' drafts among them.
+	// A list may have several configurations, also of other drafts.
 	draft := []byte{0xfe, 0x0c, 0, 2, 1, 2}
 	entries := append(draft, list[2:]...)
 	entries = append(entries, list[2:]...)
@@ -293,7 +297,8 @@ func TestPublicNames(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, what is accepted is something that crypto/tls takes without failing every handshake.
+// For every file: crypto/tls accepts what ParseECH accepts, and does not fail every
+// handshake.
 func FuzzParseECH(f *testing.F) {
 	file, list := newECH(f)
 	f.Add(file.PEM, list)
@@ -318,7 +323,7 @@ func FuzzParseECH(f *testing.F) {
 		for _, k := range keys {
 			joined = append(joined, k.Config...)
 		}
-		// A client of crypto/tls finds the same in them.
+		// A client of crypto/tls reads the same configurations.
 		a, b := net.Pipe()
 		go func() {
 			b.Read(make([]byte, 1<<14))

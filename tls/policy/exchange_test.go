@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// The post-quantum key exchange is the default; who has none gets one of the others.
+// The post-quantum key exchange is the default. A client without it gets another one.
 func TestKeyExchange(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", false, time.Now().Add(time.Hour))
 	f := func(policy config.TLSPolicy, client *tls.Config, want tls.CurveID, wantRetry bool) {
@@ -31,7 +31,7 @@ func TestKeyExchange(t *testing.T) {
 	f(config.TLSPolicy{}, only(tls.X25519, tls.CurveP256), tls.X25519, false)
 	f(config.TLSPolicy{}, only(tls.CurveP256), tls.CurveP256, false)
 	f(config.TLSPolicy{}, only(tls.CurveP384), tls.CurveP384, false)
-	f(config.TLSPolicy{}, &tls.Config{MaxVersion: tls.VersionTLS12}, tls.X25519, false) // TLS 1.3 and up have it
+	f(config.TLSPolicy{}, &tls.Config{MaxVersion: tls.VersionTLS12}, tls.X25519, false) // the post-quantum one needs TLS 1.3
 	p384 := config.TLSPolicy{Curves: []uint16{uint16(tls.CurveP384)}}
 	f(p384, &tls.Config{}, tls.CurveP384, true)
 	hybrid := config.TLSPolicy{Curves: []uint16{uint16(tls.X25519MLKEM768)}}
@@ -42,7 +42,8 @@ func TestKeyExchange(t *testing.T) {
 	}
 }
 
-// A client whose first guess at a key exchange is one that weir has not is asked for another.
+// If the client first tries a key exchange that weir does not support, weir requests
+// another one.
 func TestHelloRetryRequestWithOpenSSL(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", false, time.Now().Add(time.Hour))
 	p := newPolicy(t, config.TLSPolicy{}, cert, keyring{}.attach)
@@ -52,8 +53,8 @@ func TestHelloRetryRequestWithOpenSSL(t *testing.T) {
 	}
 }
 
-// inPieces is a client's connection that cuts what is written: into records of
-// record bytes, as long as they are not encrypted, and into segments.
+// inPieces is a client's connection that splits its output: into records of record bytes,
+// until they are encrypted, and into segments.
 type inPieces struct {
 	net.Conn
 	record, segment int
@@ -73,7 +74,7 @@ func (c *inPieces) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cut writes the handshake records of p anew. crypto/tls writes whole records.
+// cut splits the handshake records of p. crypto/tls writes complete records.
 func (c *inPieces) cut(p []byte) (out []byte) {
 	for len(p) > 0 {
 		n := 5 + int(binary.BigEndian.Uint16(p[3:]))
@@ -93,7 +94,7 @@ func (c *inPieces) cut(p []byte) (out []byte) {
 	return out
 }
 
-// A ClientHello of today does not fit a segment, and may come in any pieces.
+// A modern ClientHello does not fit into one segment, and may arrive in any pieces.
 func TestClientHelloInPieces(t *testing.T) {
 	file, list := newECH(t)
 	keys := parseECH(t, file)

@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// HTTP2 is what ALPN calls HTTP/2 within TLS (RFC 9113, section 3.1).
+// HTTP2 is the ALPN name of HTTP/2 over TLS (RFC 9113, section 3.1).
 const HTTP2 = "h2"
 
-// The suites for TLS 1.2 that HTTP/2 allows, of those that Go implements: all
-// others are in the list of RFC 9113, appendix A. Those of TLS 1.3 are allowed.
+// The cipher suites for TLS 1.2 that Go implements and HTTP/2 allows. RFC 9113, appendix
+// A, prohibits all others. HTTP/2 allows all suites of TLS 1.3.
 var (
 	suitesECDSA = []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
@@ -26,7 +26,7 @@ var (
 	}
 )
 
-// prepareHTTP2 makes the policy that offers HTTP/2, where some client could be offered it.
+// prepareHTTP2 makes the variant that offers HTTP/2, if any client could use it.
 func (p *Policy) prepareHTTP2() {
 	c := p.Config
 	if c.MaxVersion < tls.VersionTLS12 || c.MaxVersion == tls.VersionTLS12 && !common(c.CipherSuites, suitesECDSA, nil) && !common(c.CipherSuites, suitesRSA, nil) {
@@ -38,9 +38,9 @@ func (p *Policy) prepareHTTP2() {
 	p.http2 = &with
 }
 
-// OfferHTTP2 is p with HTTP/2 offered, if the client asks for it and the
-// handshake will end with what HTTP/2 demands of TLS (RFC 9113, section 9.2);
-// else p. Go itself offers it with any version and suite.
+// OfferHTTP2 returns the variant of p that offers HTTP/2, if the client offers HTTP/2 and
+// the handshake will meet its demands on TLS (RFC 9113, section 9.2). Otherwise it
+// returns p. Without this check, Go would offer HTTP/2 with any version and suite.
 func (p *Policy) OfferHTTP2(h *tls.ClientHelloInfo) *Policy {
 	if p.http2 == nil || !slices.Contains(h.SupportedProtos, HTTP2) {
 		return p
@@ -56,7 +56,8 @@ func (p *Policy) OfferHTTP2(h *tls.ClientHelloInfo) *Policy {
 	return p
 }
 
-// version is the one that will be agreed on, of those that a client offers; 0: none.
+// version returns the version that the handshake will use if the client offers these; 0:
+// none.
 func (p *Policy) version(offered []uint16) (best uint16) {
 	for _, v := range offered {
 		if p.Config.MinVersion <= v && v <= p.Config.MaxVersion {
@@ -66,8 +67,8 @@ func (p *Policy) version(offered []uint16) (best uint16) {
 	return best
 }
 
-// allowed12 reports whether TLS 1.2 will end with a suite that HTTP/2 allows.
-// crypto/tls prefers these to all others, as far as the certificate's key fits.
+// allowed12 reports whether a TLS 1.2 handshake will use a suite that HTTP/2 allows.
+// crypto/tls prefers these suites to all others, if they fit the key of the certificate.
 func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	if !p.sharesCurve(h.SupportedCurves) {
 		return false
@@ -75,10 +76,10 @@ func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	ecdsa := common(p.Config.CipherSuites, suitesECDSA, h.CipherSuites)
 	rsa := common(p.Config.CipherSuites, suitesRSA, h.CipherSuites)
 	if ecdsa == rsa {
-		return ecdsa // whatever the key
+		return ecdsa // independent of the key
 	}
-	// What the policy has not, the client need not offer: crypto/tls judges
-	// certificates by the configuration that the policy has yet to replace.
+	// Remove from the ClientHello what the policy does not have. crypto/tls still judges
+	// certificates by the configuration of Server, which the policy has not replaced yet.
 	own := *h
 	own.SupportedVersions = []uint16{tls.VersionTLS12}
 	own.CipherSuites = slices.DeleteFunc(slices.Clone(h.CipherSuites), func(s uint16) bool { return !slices.Contains(p.Config.CipherSuites, s) })
@@ -87,12 +88,12 @@ func (p *Policy) allowed12(h *tls.ClientHelloInfo) bool {
 	}
 	cert, err := p.Config.GetCertificate(&own)
 	if err != nil || cert == nil {
-		return false // there will be no handshake
+		return false // the handshake will fail
 	}
 	return ecdsa == ellipticKey(cert)
 }
 
-// ellipticKey reports whether c proves itself in the suites that are named for ECDSA.
+// ellipticKey reports whether the key of c signs in the suites with ECDSA in their names.
 func ellipticKey(c *tls.Certificate) bool {
 	if k, ok := c.PrivateKey.(crypto.Signer); ok {
 		switch k.Public().(type) {
@@ -103,7 +104,7 @@ func ellipticKey(c *tls.Certificate) bool {
 	return false
 }
 
-// sharesCurve reports whether a key can be exchanged by ECDHE in TLS 1.2.
+// sharesCurve reports whether p and the client have a common curve for ECDHE in TLS 1.2.
 func (p *Policy) sharesCurve(offered []tls.CurveID) bool {
 	ours := p.Config.CurvePreferences
 	for _, c := range offered {
@@ -117,7 +118,8 @@ func (p *Policy) sharesCurve(offered []tls.CurveID) bool {
 	return false
 }
 
-// common reports whether one of suites is among ours and offered; nil: everything is offered.
+// common reports whether ours and offered have one of suites in common. If offered is
+// nil, the client offers all suites.
 func common(ours, suites, offered []uint16) bool {
 	for _, s := range suites {
 		if slices.Contains(ours, s) && (offered == nil || slices.Contains(offered, s)) {

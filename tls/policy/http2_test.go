@@ -10,8 +10,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// HTTP/2 is offered if and only if the handshake ends, as it would without, in
-// what HTTP/2 allows: whatever the suites, curves, versions and certificates.
+// weir offers HTTP/2 if and only if the same handshake without HTTP/2 ends with a version
+// and suite that HTTP/2 allows, for all suites, curves, versions and certificates.
 func TestOfferHTTP2(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	kinds := map[string][]*tls.Certificate{
@@ -60,7 +60,7 @@ func TestOfferHTTP2(t *testing.T) {
 				for _, version := range []uint16{tls.VersionTLS11, tls.VersionTLS12, tls.VersionTLS13} {
 					for _, curves := range [][]tls.CurveID{nil, {tls.CurveP521}, {tls.X25519}} {
 						if curves != nil && list != "all" && list != "mixed" && list != "RSA kx too" {
-							continue // more of the same
+							continue // covered by the other lists
 						}
 						client := &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: version, CipherSuites: ciphers, CurvePreferences: curves, NextProtos: []string{"h2", "http/1.1"}}
 						what := fmt.Sprintf("policy %s, key %s, client %s of %s, curves %v", name, kind, list, tls.VersionName(version), curves)
@@ -82,7 +82,8 @@ func configOf(p *Policy) *tls.Config {
 	return p.Config
 }
 
-// agree shakes hands without HTTP/2 and with it, and says whether that was agreed on.
+// agree does a handshake without HTTP/2 and one with it, and reports whether HTTP/2 was
+// negotiated.
 func agree(t *testing.T, what string, p *Policy, client *tls.Config) bool {
 	t.Helper()
 	without, errWithout := shake(t, Server(func(*tls.ClientHelloInfo) (*Policy, error) { return p, nil }, nil), client)
@@ -102,7 +103,8 @@ func agree(t *testing.T, what string, p *Policy, client *tls.Config) bool {
 	return allowed
 }
 
-// Who does not ask for HTTP/2 gets the policy itself, and nobody's handshake makes anything.
+// A client that does not offer HTTP/2 gets the policy itself. OfferHTTP2 allocates
+// nothing.
 func TestOfferHTTP2AllocatesNothing(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", false, time.Now().Add(time.Hour))
 	p := newPolicy(t, config.TLSPolicy{}, cert, keyring{}.attach)

@@ -8,20 +8,20 @@ import (
 	"slices"
 )
 
-// The extensions that a JA4 fingerprint treats on their own.
+// The extensions that JA4 handles in a special way.
 const (
 	extensionServerName = 0x0000
 	extensionALPN       = 0x0010
 )
 
-// JA4 returns the JA4 fingerprint of a ClientHello over TCP, by the definition
-// that FoxIO publishes: what kind of client it is, whoever it wants to talk to
-// and in whatever order it lists its extensions. Of an encrypted ClientHello
-// that was opened it is that of the hello inside.
+// JA4 returns the JA4 fingerprint of a ClientHello over TCP, as FoxIO defines it. The
+// fingerprint identifies the kind of client. It does not depend on the server name or on
+// the order of extensions. For a decrypted ECH, it is the fingerprint of the inner
+// ClientHello.
 //
-// crypto/tls hides two things. A hello without any version that it knows, and
-// without the extension for versions, is taken for one of SSL 3; and one that
-// claims more than TLS 1.3 without that extension for one of TLS 1.3.
+// crypto/tls hides two cases. A ClientHello that has no version known to crypto/tls, and
+// no extension for versions, counts as SSL 3. A ClientHello without this extension that
+// claims a version above TLS 1.3 counts as TLS 1.3.
 func JA4(h *tls.ClientHelloInfo) string {
 	suites := withoutGREASE(h.CipherSuites)
 	extensions := withoutGREASE(h.Extensions)
@@ -47,7 +47,7 @@ func withoutGREASE[T ~uint16](values []T) []T {
 	return slices.DeleteFunc(slices.Clone(values), isGREASE[T])
 }
 
-// newest is the highest version that is offered; zero where none is known.
+// newest returns the highest version that the client offers; zero: none is known.
 func newest(versions []uint16) (v uint16) {
 	for _, o := range versions {
 		if !isGREASE(o) {
@@ -69,11 +69,12 @@ func ja4Version(versions []uint16) string {
 	return "00"
 }
 
-// versionSSL3 is not supported by crypto/tls, and what it is called there is deprecated.
+// versionSSL3 is SSL 3.0. crypto/tls does not support it, and its constant there is
+// deprecated.
 const versionSSL3 = 0x0300
 
-// ja4Protocol is the first and last character of the first ALPN value, or of
-// its hexadecimal form where one of them is neither a letter nor a digit.
+// ja4Protocol returns the first and last character of the first ALPN value, or of its
+// hexadecimal form if one of them is neither a letter nor a digit.
 func ja4Protocol(protocols []string) string {
 	if len(protocols) == 0 || protocols[0] == "" {
 		return "00"
@@ -89,7 +90,7 @@ func alphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
-// ja4Hash is of the values, and behind an underscore of the signatures, if there are any.
+// ja4Hash hashes the values and, if there are any, the signatures after an underscore.
 func ja4Hash(values []uint16, signatures []tls.SignatureScheme) string {
 	if len(values) == 0 {
 		return "000000000000"

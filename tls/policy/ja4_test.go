@@ -13,17 +13,17 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// offering is a ClientHello to be made: what is not in it is left out.
+// offering describes a ClientHello. Unset fields are left out.
 type offering struct {
 	legacy     uint16   // version of hello
 	versions   []uint16 // of the extension
 	suites     []uint16
-	extensions []uint16 // in their order
+	extensions []uint16 // in this order
 	signatures []uint16
 	protocols  []string
 }
 
-// parse lets crypto/tls read the hello, as it would from a client.
+// parse lets crypto/tls parse the ClientHello as if a client had sent it.
 func (o offering) parse(t testing.TB) *tls.ClientHelloInfo {
 	t.Helper()
 	return parseHello(t, o.raw())
@@ -43,7 +43,7 @@ func parseHello(t testing.TB, raw []byte) (info *tls.ClientHelloInfo) {
 	return info
 }
 
-// onlyReads is a connection that says what it has to say and then ends.
+// onlyReads is a connection that delivers data and then ends.
 type onlyReads struct {
 	net.Conn
 	data []byte
@@ -60,7 +60,7 @@ func (c *onlyReads) Read(p []byte) (int, error) {
 func (c *onlyReads) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *onlyReads) SetWriteDeadline(time.Time) error { return nil }
 
-// raw is the record with the hello.
+// raw returns the record with the ClientHello.
 func (o offering) raw() []byte {
 	var b cryptobyte.Builder
 	b.AddUint8(22)
@@ -118,7 +118,7 @@ func (o offering) addExtension(b *cryptobyte.Builder, e uint16) {
 		b.AddBytes([]byte{1, 1})
 	case 0x0033: // key_share, empty
 		b.AddBytes([]byte{0, 0})
-	case 0xfe0d: // encrypted_client_hello, one that nobody can open
+	case 0xfe0d: // encrypted_client_hello that no key decrypts
 		b.AddBytes([]byte{0, 0, 1, 0, 1, 7})
 		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(make([]byte, 32)) })
 		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(make([]byte, 64)) })
@@ -127,7 +127,7 @@ func (o offering) addExtension(b *cryptobyte.Builder, e uint16) {
 	}
 }
 
-// hexes reads a list as JA4_r and JA4_ro have it.
+// hexes parses a list in the form of JA4_r and JA4_ro.
 func hexes(t testing.TB, list string) (values []uint16) {
 	t.Helper()
 	for _, h := range strings.Split(list, ",") {
@@ -146,9 +146,9 @@ const (
 	chromeSignatures = "0403,0804,0401,0503,0805,0501,0806,0601"
 )
 
-// These were published together with what they were made of: the first by
-// FoxIO as the example of the definition, the third as a test of its own
-// implementation, the second by a service that shows browsers theirs.
+// These fingerprints were published together with their input. The first is FoxIO's
+// example in the definition. The second is from a service that shows browsers their
+// fingerprint. The third is a test of FoxIO's own implementation.
 func TestJA4OfPublishedExamples(t *testing.T) {
 	f := func(suites, extensions, signatures, want string) {
 		t.Helper()
@@ -157,7 +157,7 @@ func TestJA4OfPublishedExamples(t *testing.T) {
 		if got := JA4(o.parse(t)); got != want {
 			t.Errorf("JA4 is %s, want %s", got, want)
 		}
-		// GREASE changes nothing, wherever it is.
+		// GREASE changes nothing, at any position.
 		o.suites = append([]uint16{0x3a3a}, o.suites...)
 		o.extensions = append(append([]uint16{0x6a6a}, o.extensions...), 0xfafa)
 		o.signatures = append([]uint16{0x0a0a}, o.signatures...)
@@ -174,7 +174,7 @@ func TestJA4OfPublishedExamples(t *testing.T) {
 	f(chromeSuites, "002d,0033,0010,fe0d,0017,44cd,0000,000b,000a,002b,ff01,0023,0012,0005,000d,001b", chromeSignatures, "t13d1516h2_8daaf6152771_d8a2da3f94cd")
 	f(chromeSuites, "fe0d,0010,0017,0033,44cd,ff01,000a,000d,0023,002b,000b,ca34,002d,0000,0005,001b,0012", "0904,0905,0906,"+chromeSignatures,
 		"t13d1517h2_8daaf6152771_cb7bf5808d99")
-	// Without signatures there is no underscore; also FoxIO's example.
+	// Without signatures there is no underscore. This is also FoxIO's example.
 	if got := ja4Hash(slices.Sorted(slices.Values(hexes(t, "001b,0033,4469,0017,002d,000d,0005,0023,0012,002b,ff01,000b,000a,0015"))), nil); got != "6d807ffa2a79" {
 		t.Errorf("the hash without signatures is %s", got)
 	}
@@ -213,7 +213,8 @@ func TestJA4Head(t *testing.T) {
 
 var ja4Form = regexp.MustCompile(`^t(1[0-3]|s2|s3|00)[di][0-9]{4}[0-9A-Za-z]{2}_[0-9a-f]{12}_[0-9a-f]{12}$`)
 
-// Of whatever is sent, a fingerprint has its form, and what is logged has its bounds.
+// For every input, the fingerprint has the right form, and the logged lists stay within
+// their limits.
 func FuzzJA4(f *testing.F) {
 	f.Add([]byte{3, 4, 3, 3}, []byte{0x13, 1}, []byte{0, 0, 0, 16}, []byte{8, 4}, "h2")
 	f.Add([]byte{}, []byte{}, []byte{}, []byte{}, "")
@@ -246,7 +247,7 @@ func FuzzJA4(f *testing.F) {
 	})
 }
 
-// No bytes that crypto/tls takes for a ClientHello are too odd.
+// JA4 and OfferOf handle every input that crypto/tls accepts as a ClientHello.
 func FuzzJA4OfHello(f *testing.F) {
 	f.Add(offering{legacy: tls.VersionTLS12, suites: []uint16{0xc02f}, extensions: []uint16{0, 0x0d, 0x10}, signatures: []uint16{0x0201}, protocols: []string{"h2"}}.raw())
 	f.Add(offering{legacy: 0x0300, suites: []uint16{5}}.raw())
@@ -293,5 +294,5 @@ func TestOffer(t *testing.T) {
 	sha1(tls.VersionTLS12, true) // RFC 5246, section 7.4.1.4.1
 	sha1(tls.VersionTLS12, false, 0x0201, 0x0401)
 	sha1(tls.VersionTLS12, false, 0x0101) // MD5
-	sha1(tls.VersionTLS11, false, 0x0201) // has no choice of signatures
+	sha1(tls.VersionTLS11, false, 0x0201) // TLS 1.1 has no choice of signatures
 }

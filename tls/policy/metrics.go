@@ -13,9 +13,9 @@ import (
 type Metrics struct {
 	handshakes *prometheus.CounterVec
 
-	// handles holds the counters that were used. The map is replaced, never
-	// changed, so that counting takes no lock and allocates nothing: all labels
-	// but the first two come from small fixed sets, and it soon stays as it is.
+	// handles holds the counters in use. The map is replaced, never changed, so that
+	// counting takes no lock and allocates nothing. All labels except the first two come
+	// from small fixed sets, so the map soon stops growing.
 	handles atomic.Pointer[map[labels]prometheus.Counter]
 	change  sync.Mutex
 }
@@ -40,9 +40,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Handshake counts one handshake, over or failed with err. policy is empty
-// where none was chosen yet. version and suite are those of the
-// tls.ConnectionState; zero where they were not agreed on.
+// Handshake counts one handshake that ended with err. policy is empty if none was chosen
+// yet. version and suite are those of the tls.ConnectionState; zero if not negotiated.
 func (m *Metrics) Handshake(listener, policy string, version, suite uint16, err error) {
 	l := labels{listener, policy, version, suite, HandshakeResult(err)}
 	c, ok := (*m.handles.Load())[l]
@@ -62,8 +61,8 @@ func (m *Metrics) add(l labels) prometheus.Counter {
 	return c
 }
 
-// Retain drops the series of listeners and policies that are not in use any
-// more. It is called after a reload.
+// Retain removes the series of listeners and policies that are no longer in use. weir
+// calls it after a reload.
 func (m *Metrics) Retain(inUse func(listener, policy string) bool) {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -77,7 +76,7 @@ func (m *Metrics) Retain(inUse func(listener, policy string) bool) {
 	m.handles.Store(&next)
 }
 
-// VersionName is how logs and metrics call a TLS version: "TLS 1.2". Zero is empty.
+// VersionName is the name of a TLS version in logs and metrics: "TLS 1.2". Zero is empty.
 func VersionName(version uint16) string {
 	if version == 0 {
 		return ""
@@ -85,7 +84,8 @@ func VersionName(version uint16) string {
 	return tls.VersionName(version)
 }
 
-// SuiteName is how logs and metrics call a cipher suite: its IANA name. Zero is empty.
+// SuiteName is the name of a cipher suite in logs and metrics: its IANA name. Zero is
+// empty.
 func SuiteName(id uint16) string {
 	if id == 0 {
 		return ""

@@ -10,12 +10,12 @@ import (
 type missing uint8
 
 const (
-	missingDHE      missing = 1 << iota // key exchange by DHE, with whatever cipher
-	missingCAMELLIA                     // all others with that cipher
+	missingDHE      missing = 1 << iota // key exchange by DHE, with any cipher
+	missingCAMELLIA                     // all others with the cipher CAMELLIA
 	missingOthers
 )
 
-// names are those of the kinds, for people.
+// names returns the names of the kinds, for logs.
 func (m missing) names() (list []string) {
 	for i, name := range []string{"DHE", "CAMELLIA", "others"} {
 		if m&(1<<i) != 0 {
@@ -25,9 +25,10 @@ func (m missing) names() (list []string) {
 	return list
 }
 
-// OnlyMissing names the kinds of the client's suites for TLS 1.0 to 1.2 if no policy can
-// have any of them, since crypto/tls does not implement them. Suites of TLS 1.3 do not
-// count: they are of no use where an older version was agreed on, and suffice elsewhere.
+// OnlyMissing returns the kinds of the client's suites for TLS 1.0 to 1.2, if crypto/tls
+// implements none of these suites, so that no policy can have one. Suites of TLS 1.3 do
+// not count: they are useless if an older version was negotiated, and sufficient
+// otherwise.
 func OnlyMissing(h *tls.ClientHelloInfo) []string { return onlyMissing(h).names() }
 
 func onlyMissing(h *tls.ClientHelloInfo) (m missing) {
@@ -36,7 +37,7 @@ func onlyMissing(h *tls.ClientHelloInfo) (m missing) {
 		switch {
 		case slices.Contains(oldSuites, id):
 			return 0
-		case id>>8 == 0x13, strings.HasSuffix(name, "_SCSV"): // of TLS 1.3; no suites at all
+		case id>>8 == 0x13, strings.HasSuffix(name, "_SCSV"): // suites of TLS 1.3; signals that are no suites
 		case strings.Contains(name, "_DHE_"):
 			m |= missingDHE
 		case strings.Contains(name, "CAMELLIA"):
@@ -48,8 +49,9 @@ func onlyMissing(h *tls.ClientHelloInfo) (m missing) {
 	return m
 }
 
-// suitesOfOthers are suites that clients offer and crypto/tls does not have, from the
-// registry of IANA: all with DHE or CAMELLIA and a certificate, and some of the others.
+// suitesOfOthers are suites that clients offer and crypto/tls does not implement, from
+// the IANA registry: all suites with DHE or CAMELLIA and a certificate, and some of the
+// others.
 var suitesOfOthers = map[uint16]string{
 	0x0003: "TLS_RSA_EXPORT_WITH_RC4_40_MD5",
 	0x0004: "TLS_RSA_WITH_RC4_128_MD5",

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// offers are the variants of a policy that offer other protocols than HTTP, by protocols.
-// Each is made when it is first needed.
+// offers are the variants of a policy that offer protocols other than HTTP, by protocols.
+// Offering makes each variant at its first use.
 type offers struct {
 	attach func(*tls.Config) // sets the session ticket keys
 	mu     sync.Mutex
 	made   map[string]*Policy
 }
 
-// Offering returns p with these protocols for ALPN instead of HTTP. With an empty list no
-// protocol is negotiated, whatever a client offers.
+// Offering returns the variant of p that offers these protocols by ALPN instead of HTTP.
+// With an empty list, no protocol is negotiated, whatever the client offers.
 func (p *Policy) Offering(protocols []string) *Policy {
 	key := strings.Join(protocols, "\x00") // a name may contain a comma
 	o := p.others

@@ -8,8 +8,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A variant with other protocols is otherwise the same policy, with the same session ticket
-// keys, and is made once.
+// A variant with other protocols is otherwise the same policy, with the same session
+// ticket keys. weir makes it only once.
 func TestOffering(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	keys := keyring{}
@@ -28,7 +28,7 @@ func TestOffering(t *testing.T) {
 		if with != p.Offering(protocols) || with.http2 != nil || with.Scope != p.Scope || with.Name != p.Name || len(with.Config.EncryptedClientHelloKeys) != 1 {
 			t.Errorf("%q: %+v", protocols, with)
 		}
-		server := with.Config.Clone() // the session ticket keys of the test are not set
+		server := with.Config.Clone() // without the session ticket keys of the test
 		server.EncryptedClientHelloKeys = nil
 		state, err := shake(t, server, &tls.Config{ServerName: "a.example.org", InsecureSkipVerify: true, NextProtos: []string{"h2", "mqtt", "http/1.1"}, ClientSessionCache: cache})
 		if err != nil || state.NegotiatedProtocol != want || state.DidResume != resumed {

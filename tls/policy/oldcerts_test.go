@@ -15,7 +15,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// oldCA issues client certificates by openssl, as old authorities did and Go would not.
+// oldCA issues client certificates with openssl: old authorities issued such
+// certificates, and Go refuses to.
 type oldCA struct {
 	*testing.T
 	openssl, dir string
@@ -43,7 +44,8 @@ func (ca *oldCA) run(args ...string) {
 	}
 }
 
-// issue makes name.key of such a kind and name.crt, signed by the CA called by.
+// issue makes name.key, a key of this kind, and name.crt, signed by the CA in the files
+// named by.
 func (ca *oldCA) issue(name, by, extensions string, key []string, sign ...string) {
 	ca.Helper()
 	file := filepath.Join(ca.dir, name+".ext")
@@ -55,8 +57,8 @@ func (ca *oldCA) issue(name, by, extensions string, key []string, sign ...string
 	ca.run(append([]string{"x509", "-req", "-in", name + ".csr", "-CA", by + ".crt", "-CAkey", by + ".key", "-days", "2", "-extfile", file, "-out", name + ".crt"}, sign...)...)
 }
 
-// Client certificates that OpenSSL takes and crypto/x509 does not have a result each,
-// under every policy.
+// Each kind of client certificate that OpenSSL accepts and crypto/x509 does not has its
+// own result, under every policy.
 func TestOldClientCertificates(t *testing.T) {
 	ca := newOldCA(t)
 	const client, authority = "extendedKeyUsage=clientAuth", "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign"
@@ -102,11 +104,11 @@ func TestOldClientCertificates(t *testing.T) {
 		f(p, "signed-pss", ResultOK)
 		f(p, "signed-long", ResultClientCertificateSignature)
 		f(p, "sha1", ResultClientCertificateSHA1)
-		f(p, "md5", ResultClientCertificateSHA1, "-tls1_2") // in 1.3 it sends none
+		f(p, "md5", ResultClientCertificateSHA1, "-tls1_2") // in TLS 1.3 the client sends no certificate
 		f(p, "below-sha1", ResultClientCertificateSHA1)
 		f(p, "negative", ResultClientCertificateSerial)
 	}
-	f(newPolicy(t, plain, server, keyring{}.attach), "key-pss", ResultClientCertificate) // it sends none, as weir does not ask for such
+	f(newPolicy(t, plain, server, keyring{}.attach), "key-pss", ResultClientCertificate) // none is sent: weir does not request this kind
 	p := newPolicy(t, plain, server, keyring{}.attach)
 	for name, want := range map[string]string{"key-pss": ResultClientCertificateKey, "ed448": ResultClientCertificateKey, "brainpool": ResultClientCertificateKey, "negative": ResultClientCertificateSerial} {
 		pair, err := os.ReadFile(filepath.Join(ca.dir, name+".crt"))
@@ -120,7 +122,7 @@ func TestOldClientCertificates(t *testing.T) {
 	}
 }
 
-// client12 sends a certificate with a key that need not belong to it.
+// client12 sends a certificate with a key that need not match.
 func client12(t *testing.T, text []byte) *tls.Config {
 	t.Helper()
 	block, _ := pem.Decode(text)
@@ -166,7 +168,7 @@ func TestOnlyMissingSuites(t *testing.T) {
 	}
 }
 
-// Every suite with DHE or CAMELLIA that OpenSSL knows has a name here.
+// Every suite of OpenSSL with DHE or CAMELLIA has a name here.
 func TestNamesOfMissingSuites(t *testing.T) {
 	out, err := exec.Command(findOpenSSL(t), "ciphers", "-V", "-stdname", "ALL:COMPLEMENTOFALL:@SECLEVEL=0").Output()
 	if err != nil {

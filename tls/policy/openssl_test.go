@@ -13,7 +13,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Old partners are not crypto/tls: OpenSSL with what they speak is nearer to them.
+// Old clients do not use crypto/tls. OpenSSL with their versions and suites is closer to
+// them.
 func TestOpenSSL(t *testing.T) {
 	path := findOpenSSL(t)
 	suites, err := exec.Command(path, "ciphers", "ALL:@SECLEVEL=0").Output()
@@ -54,7 +55,8 @@ func TestOpenSSL(t *testing.T) {
 	f(modern, "-tls1_2", "ECDHE-RSA-AES128-GCM-SHA256", ResultOK)
 }
 
-// findOpenSSL returns the path of openssl. Without it the test is skipped, but in CI it fails.
+// findOpenSSL returns the path of openssl. If there is none, it skips the test; in CI the
+// test fails.
 func findOpenSSL(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("openssl")
@@ -67,7 +69,8 @@ func findOpenSSL(t *testing.T) string {
 	return path
 }
 
-// openSSL runs s_client against p and returns how the server saw it and what openssl said.
+// openSSL runs s_client against p. It returns the result of the server's handshake and
+// the output of openssl.
 func openSSL(t *testing.T, p *Policy, args ...string) (result, output string) {
 	t.Helper()
 	path := findOpenSSL(t)
@@ -82,7 +85,7 @@ func openSSL(t *testing.T, p *Policy, args ...string) (result, output string) {
 	defer cancel()
 	args = append([]string{"s_client", "-connect", l.Addr().String(), "-servername", "a.example.org"}, args...)
 	text, _ := exec.CommandContext(ctx, path, args...).CombinedOutput()
-	l.Close() // openssl may not have come at all
+	l.Close() // openssl may not have connected at all
 	return HandshakeResult(<-served), string(text)
 }
 

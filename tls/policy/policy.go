@@ -1,7 +1,7 @@
-// Package policy turns a TLS policy of the configuration into what crypto/tls
-// does: versions, cipher suites, curves and client certificates. Policies never
-// leak into each other: each has session ticket keys of its own, and a session
-// that is resumed gets nothing that a full handshake would not give.
+// Package policy converts a TLS policy of the configuration into settings of crypto/tls:
+// versions, cipher suites, curves and client certificates. Policies are separate from
+// each other: each has its own session ticket keys, and a resumed session gets nothing
+// that a full handshake would not give.
 package policy
 
 import (
@@ -21,19 +21,21 @@ import (
 type Policy struct {
 	// Name is the policy's name in the configuration.
 	Name string
-	// Config is complete: it may be handed to tls.Server or returned by
-	// GetConfigForClient. Its ticket keys are changed while it is in use; nothing else is.
+	// Config is complete: callers may pass it to tls.Server, or return it from
+	// GetConfigForClient. While it is in use, weir changes its ticket keys and nothing
+	// else.
 	Config *tls.Config
-	// From lists the client networks that get the policy; empty: everyone.
+	// From lists the client networks that may use the policy; empty: all clients.
 	From []netip.Prefix
-	// ClientAuth reports whether client certificates are asked for.
+	// ClientAuth is the mode in which weir requests client certificates.
 	ClientAuth config.ClientAuthMode
 	// SHA1 reports whether weir signs with SHA-1 for clients that accept nothing else.
 	SHA1 bool
-	// Forward says what backends are told of a verified client certificate.
+	// Forward lists what weir sends to backends about a verified client certificate.
 	Forward []config.ClientCertField
-	// Scope names all that a connection under this policy was asked to prove: a
-	// session resumes, and a connection carries a host's requests, only where it is the same.
+	// Scope names everything that a client had to prove under this policy. A session
+	// resumes only in the same scope, and a connection serves a host only in the same
+	// scope.
 	Scope string
 
 	revoked *revocation // nil: client certificates cannot be revoked
@@ -42,10 +44,10 @@ type Policy struct {
 	others *offers // the variants with other protocols
 }
 
-// New makes the policy p. certificate chooses the server certificate
-// (certs.Store.Get fits). attach gives a configuration the session ticket keys
-// of a scope, before New returns and whenever they change, for as long as the
-// configuration is in use (certs.Tickets.Attach fits).
+// New makes the policy p. certificate chooses the server certificate (certs.Store.Get
+// fits). attach gives a configuration the session ticket keys of a scope: before New
+// returns, and then at each change, as long as the configuration is in use
+// (certs.Tickets.Attach fits).
 func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), attach func(scope string, c *tls.Config)) (*Policy, error) {
 	if err := check(p); err != nil {
 		return nil, fmt.Errorf("TLS policy %s: %w", p.Name, err)
@@ -54,11 +56,12 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 		GetCertificate: (&signer{certificate: certificate, sha1: p.SHA1}).get,
 		MinVersion:     p.MinVersion,
 		MaxVersion:     p.MaxVersion,
-		// Go drops suites from its defaults one by one, never from explicit lists.
+		// Go removes single suites from its defaults, but never from explicit lists.
 		CipherSuites: slices.Clone(p.CipherSuites),
-		// The last one is for clients that offer nothing else; they are spoken to all the same.
+		// http/1.0 is for clients that offer nothing else. weir serves them, too.
 		NextProtos: []string{"http/1.1", "http/1.0"},
-		// Small first records help browsers on slow links and cost everyone system calls.
+		// Small first records help browsers on slow links, but cost system calls for all
+		// clients.
 		DynamicRecordSizingDisabled: true,
 	}
 	for _, id := range p.Curves {
@@ -82,7 +85,7 @@ func New(p config.TLSPolicy, certificate func(*tls.ClientHelloInfo) (*tls.Certif
 	return made, nil
 }
 
-// check refuses what crypto/tls would take for "as you like".
+// check refuses values that crypto/tls would interpret as "use the default".
 func check(p config.TLSPolicy) error {
 	switch {
 	case p.MinVersion < tls.VersionTLS10 || p.MaxVersion > tls.VersionTLS13 || p.MinVersion > p.MaxVersion:
@@ -107,7 +110,7 @@ func implemented(id uint16) bool {
 	return slices.ContainsFunc(tls.CipherSuites(), is) || slices.ContainsFunc(tls.InsecureCipherSuites(), is)
 }
 
-// authenticate makes c ask for client certificates.
+// authenticate makes c request client certificates.
 func authenticate(c *tls.Config, p config.TLSPolicy, revoked *revocation) error {
 	c.ClientCAs = x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(p.ClientAuthPool) {
@@ -127,14 +130,14 @@ func authenticate(c *tls.Config, p config.TLSPolicy, revoked *revocation) error 
 	return nil
 }
 
-// ErrClientCertificate is in the error of a handshake that failed because a
-// resumed session's client certificate would not be accepted any more.
+// ErrClientCertificate is in the error of a handshake if weir no longer accepts the
+// client certificate of a resumed session.
 var ErrClientCertificate = errors.New("the client certificate is not acceptable")
 
-// verify looks at the client certificate of a session that is resumed as a full
-// handshake would have: expired since, or from a CA that is trusted no more,
-// it is refused (CVE-2025-68121 was about resumption that skipped this). Revoked
-// certificates are refused in both.
+// verify checks the client certificate of a resumed session as a full handshake would. It
+// refuses a certificate that has expired since, or whose CA is no longer trusted
+// (CVE-2025-68121: a resumption without this check). It refuses revoked certificates in
+// both kinds of handshake.
 func verify(s tls.ConnectionState, roots *x509.CertPool, required bool, revoked *revocation) error {
 	if len(s.PeerCertificates) == 0 {
 		if required {
@@ -161,21 +164,21 @@ func verify(s tls.ConnectionState, roots *x509.CertPool, required bool, revoked 
 	return revoked.check(chains, options.CurrentTime)
 }
 
-// scope names all that a resumed session takes over from the handshake it was
-// made in: sessions resume only where it is the same.
+// scope returns everything that a resumed session takes over from its first handshake.
+// Sessions resume only if it is equal.
 func scope(p config.TLSPolicy) string {
-	// The content of revocation lists is not part of it: when a list changes, clients that
-	// are not revoked keep connection and session, see Standing.
+	// The content of revocation lists is not part of the scope. When a list changes,
+	// clients that are not revoked keep their connections and sessions, see Standing.
 	return fmt.Sprintf("%q %q %x %q", p.Name, p.ClientAuth, sha256.Sum256(p.ClientAuthPool), p.ClientAuthCRL)
 }
 
-// Allows reports whether a client may have the policy. A client address that is
-// not known (a Unix socket's) is in no network.
+// Allows reports whether a client may use the policy. An unknown client address (of a
+// Unix socket) is in no network.
 func (p *Policy) Allows(client netip.Addr) bool {
 	if len(p.From) == 0 {
 		return true
 	}
-	client = client.Unmap().WithZone("") // prefixes contain no address with a zone
+	client = client.Unmap().WithZone("") // prefixes never contain an address with a zone
 	for _, n := range p.From {
 		if n.Contains(client) {
 			return true
@@ -184,9 +187,10 @@ func (p *Policy) Allows(client netip.Addr) bool {
 	return false
 }
 
-// RetryECH makes p tell clients whose ECH could not be opened, or who only
-// pretend to use it, which configurations to try again with. It is called
-// before p is used; crypto/tls takes them from here and not from Server's keys.
+// RetryECH sets the configurations that p sends to clients to try again with: clients
+// whose ECH weir could not decrypt, and clients that only imitate ECH (GREASE). It must
+// be called before p is used. crypto/tls takes the configurations from here, not from the
+// keys of Server.
 func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
 	p.Config.EncryptedClientHelloKeys = keys
 	if p.http2 != nil {
@@ -194,17 +198,17 @@ func (p *Policy) RetryECH(keys []tls.EncryptedClientHelloKey) {
 	}
 }
 
-// Server returns the configuration for a listener's handshakes. choose is
-// called with each ClientHello; the connection it came over is in Conn. An
-// error from choose, or no policy, ends the handshake. The configuration
-// itself holds nothing to fall back on: no certificate, no ticket keys.
+// Server returns the configuration for the handshakes of a listener. It calls choose with
+// each ClientHello, whose Conn is the connection. If choose returns an error or no
+// policy, the handshake fails. The configuration itself has no fallback: no certificate,
+// no ticket keys.
 //
-// With the keys ech (ParseECH makes them; nil: none) an encrypted ClientHello is
-// opened first: choose then sees what is inside, and never the name outside.
-// One that no key opens is as if it were not encrypted, for the name outside.
+// With the keys ech (of ParseECH; nil: none), crypto/tls first decrypts an encrypted
+// ClientHello. choose then sees the inner ClientHello, and never the outer name. If no
+// key fits, choose gets the outer ClientHello, as if it were not encrypted.
 func Server(choose func(*tls.ClientHelloInfo) (*Policy, error), ech []tls.EncryptedClientHelloKey) *tls.Config {
 	return &tls.Config{
-		MinVersion:               tls.VersionTLS10, // SupportsCertificate asks for it, within choose
+		MinVersion:               tls.VersionTLS10, // needed by SupportsCertificate, which choose calls
 		SessionTicketsDisabled:   true,
 		EncryptedClientHelloKeys: ech,
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {

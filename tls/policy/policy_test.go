@@ -133,7 +133,7 @@ func ids(list []*tls.CipherSuite) (all []uint16) {
 
 func allIDs() []uint16 { return append(ids(tls.CipherSuites()), ids(tls.InsecureCipherSuites())...) }
 
-// anything is a policy that accepts all that Go can do.
+// anything is a policy that accepts everything that Go implements.
 func anything() config.TLSPolicy {
 	return config.TLSPolicy{Name: "anything", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS13, CipherSuites: allIDs()}
 }
@@ -169,7 +169,7 @@ func shakeOver(a, b net.Conn, server, client *tls.Config) (tls.ConnectionState, 
 		s := tls.Server(b, server)
 		err := s.Handshake()
 		if err == nil {
-			s.Write([]byte("x")) // the client has the tickets of TLS 1.3 once it has this
+			s.Write([]byte("x")) // when the client has this byte, it also has the tickets of TLS 1.3
 			io.Copy(io.Discard, s)
 		}
 		result <- err
@@ -181,8 +181,9 @@ func shakeOver(a, b net.Conn, server, client *tls.Config) (tls.ConnectionState, 
 	return state, <-result
 }
 
-// eager is an end of a pipe whose writes do not wait for the reader, as a
-// socket's do not: crypto/tls on both ends of a bare net.Pipe can write at the same time for ever.
+// eager is an end of a pipe whose writes do not wait for the reader, as with a socket.
+// With a plain net.Pipe, crypto/tls at both ends can block forever, because both write at
+// the same time.
 type eager struct {
 	net.Conn
 	writes chan []byte
@@ -205,13 +206,13 @@ func newEager(c net.Conn) *eager {
 	return e
 }
 
-// Write is not called after Close, and by one goroutine at a time.
+// Write must not be called after Close, nor by several goroutines at a time.
 func (e *eager) Write(p []byte) (int, error) {
 	e.writes <- slices.Clone(p)
 	return len(p), nil
 }
 
-// Close lets what was written arrive.
+// Close closes the pipe after the written bytes have arrived.
 func (e *eager) Close() error {
 	e.close.Do(func() { close(e.writes) })
 	return nil
@@ -343,7 +344,8 @@ func TestAllows(t *testing.T) {
 	f("", false)
 }
 
-// Plain HTTP on a TLS port gets no plain text back: nothing, or a TLS alert.
+// A plain HTTP request to a TLS port gets no plain-text answer: either nothing, or a TLS
+// alert.
 func TestPlainTextOnATLSPort(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", false, time.Now().Add(time.Hour))
 	p := newPolicy(t, anything(), cert, keyring{}.attach)
@@ -389,7 +391,7 @@ func TestServerFailsClosed(t *testing.T) {
 	f(func(h *tls.ClientHelloInfo) (*Policy, error) { return good, nil }, "")
 	f(func(h *tls.ClientHelloInfo) (*Policy, error) { return nil, nil }, "no TLS policy")
 	f(func(h *tls.ClientHelloInfo) (*Policy, error) { return good, reason }, reason.Error())
-	// Had a policy no ticket keys, it would not borrow any.
+	// A policy without ticket keys does not use the keys of another policy.
 	bare := newPolicy(t, config.TLSPolicy{}, cert, func(string, *tls.Config) {})
 	f(func(h *tls.ClientHelloInfo) (*Policy, error) { return bare, nil }, "session ticket keys unavailable")
 

@@ -11,40 +11,41 @@ import (
 	"github.com/weirproxy/weir/tls/hello"
 )
 
-// The results of a handshake, as the metrics and the access log name them.
+// The results of a handshake, as they appear in metrics and the access log.
 const (
 	ResultOK                = "ok"
 	ResultTimeout           = "timeout"
-	ResultClientClosed      = "client_closed"       // ended, or reset, by the client without a word
-	ResultClientRefused     = "client_refused"      // by an alert: it does not trust our certificate, mostly
+	ResultClientClosed      = "client_closed"       // the client closed or reset the connection without an alert
+	ResultClientRefused     = "client_refused"      // the client sent an alert: mostly, it does not trust our certificate
 	ResultBadRecord         = "bad_record"          // not TLS, or TLS that violates the protocol
-	ResultPlainHTTP         = "plain_http"          // an HTTP request without TLS
-	ResultSSLv2Hello        = "sslv2_hello"         // a ClientHello in the format of SSLv2
+	ResultPlainHTTP         = "plain_http"          // the client sent an HTTP request without TLS
+	ResultSSLv2Hello        = "sslv2_hello"         // the client sent a ClientHello in the format of SSLv2
 	ResultProxyHeader       = "proxy_header"        // a PROXY header that the listener does not expect
-	ResultNoCommonVersion   = "no_common_version"   // nothing in min_version to max_version
-	ResultNoCommonSuite     = "no_common_suite"     // nothing in cipher_suites that fits the certificates, or no curve
-	ResultNoCommonSignature = "no_common_signature" // SHA-1 alone, mostly
-	ResultNoCommonProtocol  = "no_common_protocol"  // ALPN
-	ResultUnknownName       = "unknown_name"        // no certificate
-	ResultClientCertificate = "client_certificate"  // missing where required, or not verified
-	// Client certificates that crypto/tls or crypto/x509 cannot use, even from a trusted CA.
+	ResultNoCommonVersion   = "no_common_version"   // no version between min_version and max_version
+	ResultNoCommonSuite     = "no_common_suite"     // no suite in cipher_suites that fits the certificates, or no curve
+	ResultNoCommonSignature = "no_common_signature" // mostly: the client supports only SHA-1
+	ResultNoCommonProtocol  = "no_common_protocol"  // no common protocol by ALPN
+	ResultUnknownName       = "unknown_name"        // there is no certificate for the name
+	ResultClientCertificate = "client_certificate"  // missing although required, or not verified
+	// Client certificates that crypto/tls or crypto/x509 cannot use, even if a trusted CA
+	// issued them.
 	ResultClientCertificateSHA1      = "client_certificate_sha1"      // the certificate, or a CA in its chain, has a signature with SHA-1 or MD5
 	ResultClientCertificateSignature = "client_certificate_signature" // the signature's algorithm is not supported: RSA-PSS with unusual parameters, DSA
 	ResultClientCertificateKey       = "client_certificate_key"       // weir does not support the key type: RSA-PSS, DSA
 	ResultClientCertificateSerial    = "client_certificate_serial"    // the serial number is negative
 
 	ResultRevoked           = "revoked"            // the certificate of the client, or of a CA in its chain
-	ResultRevocationUnknown = "revocation_unknown" // a CA in the chain has no valid list
-	ResultCut               = "cut"                // by weir: it drains
+	ResultRevocationUnknown = "revocation_unknown" // a CA in the chain has no valid revocation list
+	ResultCut               = "cut"                // weir ended the connection, because it drains
 	ResultOther             = "other"
 )
 
-// ErrNoCertificate is in the error of a handshake for which no certificate
-// could be found or got; the error says why.
+// ErrNoCertificate is in the error of a handshake if weir could not find or obtain a
+// certificate. The error contains the reason.
 var ErrNoCertificate = errors.New("there is no certificate for the name")
 
-// HandshakeResult names the outcome of a handshake, or of hello.Read, by one
-// of the words above; nil is ok.
+// HandshakeResult returns the result of a handshake, or of hello.Read, that ended with
+// err: one of the words above. nil is ok.
 func HandshakeResult(err error) string {
 	if err == nil {
 		return ResultOK
@@ -55,7 +56,7 @@ func HandshakeResult(err error) string {
 	switch {
 	case errors.Is(err, conn.ErrCut):
 		return ResultCut
-	case errors.Is(err, ErrNoCertificate): // before a timeout, which may be why
+	case errors.Is(err, ErrNoCertificate): // check this before timeouts, because a timeout may be its reason
 		return ResultUnknownName
 	case errors.Is(err, ErrRevoked):
 		return ResultRevoked
@@ -99,8 +100,9 @@ func resultOfRecord(begin string) string {
 	return ResultBadRecord
 }
 
-// resultOfVerification looks whether all is well with a client certificate but the
-// algorithm of a signature on its way. crypto/x509 hints at that in words alone.
+// resultOfVerification returns a special result if only the algorithm of a signature made
+// the verification of a client certificate fail. crypto/x509 reports that only in the
+// text of its error.
 func resultOfVerification(err error) string {
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) {
@@ -115,8 +117,8 @@ func resultOfVerification(err error) string {
 	return ResultClientCertificate
 }
 
-// causes are what crypto/tls says where it has no type or value for a cause.
-// A test provokes each of them, so that a change in Go does not go unnoticed.
+// causes are texts of crypto/tls errors that have no type or value of their own. A test
+// produces each of them, so that it detects a change in Go.
 var causes = []struct{ text, result string }{
 	{"tls: handshake message of length", ResultBadRecord},
 	{"tls: received unexpected handshake message", ResultBadRecord},

@@ -52,7 +52,8 @@ func TestHandshakeResultOfErrors(t *testing.T) {
 	}
 }
 
-// crypto/tls names most causes in words alone; real handshakes provoke them here.
+// crypto/tls reports most causes only in the text of its errors. Real handshakes produce
+// them here.
 func TestHandshakeResultOfHandshakes(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert := ca.issue(t, "a.example.org", false, time.Now().Add(time.Hour))
@@ -87,7 +88,8 @@ func TestHandshakeResultOfHandshakes(t *testing.T) {
 	refusing := &tls.Config{VerifyConnection: func(tls.ConnectionState) error { return errors.New("no") }}
 	f("a client that does not trust us", server, refusing, ResultClientRefused)
 
-	// These need clients that crypto/tls cannot be made to be: a hello of it is altered.
+	// crypto/tls cannot be configured to be such a client, so the test changes its
+	// ClientHello.
 	sent := capture(t, &tls.Config{ServerName: "a.example.org"})
 	f2 := func(what string, sent []byte, want string) {
 		t.Helper()
@@ -104,7 +106,7 @@ func TestHandshakeResultOfHandshakes(t *testing.T) {
 			t.Errorf("%s: the result is %s (%v), want %s", what, got, err, want)
 		}
 	}
-	algorithms := bytes.Index(sent, []byte{0x00, 0x0d, 0x00}) // signature_algorithms, all of them made unknown
+	algorithms := bytes.Index(sent, []byte{0x00, 0x0d, 0x00}) // signature_algorithms; all of them become unknown
 	old := bytes.Clone(sent)
 	for i := algorithms + 6; i < algorithms+6+int(old[algorithms+5]); i++ {
 		old[i] = 0xfe
@@ -121,11 +123,12 @@ func TestHandshakeResultOfHandshakes(t *testing.T) {
 	f2("application data first", []byte("\x17\x03\x03\x00\x01x"), ResultBadRecord)
 }
 
-// fallback makes hello one of TLS 1.2 at most, with TLS_FALLBACK_SCSV (RFC 7507) in the place of its first suite.
+// fallback makes hello a ClientHello for TLS 1.2 at most. TLS_FALLBACK_SCSV (RFC 7507)
+// replaces its first suite.
 func fallback(hello []byte) []byte {
 	h := bytes.Clone(hello)
 	versions := bytes.Index(h, []byte{0x00, 0x2b, 0x00})
-	h[versions] = 0xfa // supported_versions becomes an extension that nobody knows
+	h[versions] = 0xfa // supported_versions becomes an unknown extension
 	suites := 5 + 4 + 2 + 32 + 1 + int(h[5+4+2+32]) + 2
 	h[suites], h[suites+1] = 0x56, 0x00
 	return h
@@ -184,7 +187,7 @@ func TestMetrics(t *testing.T) {
 	if n := testing.AllocsPerRun(100, ok); n != 0 {
 		t.Errorf("counting a handshake allocates %v times", n)
 	}
-	// A listener that comes back begins at zero again.
+	// A listener that is added again starts at zero.
 	m.Handshake("gone", "partners", tls.VersionTLS10, tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA, nil)
 	if got := series(t, reg)["TLS_RSA_WITH_3DES_EDE_CBC_SHA gone partners ok TLS 1.0"]; got != 1 {
 		t.Errorf("a listener that came back counts %v, want 1", got)

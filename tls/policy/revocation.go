@@ -65,7 +65,7 @@ func (r *revocation) check(chains [][]*x509.Certificate, now time.Time) error {
 		if this == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrRevoked) { // it explains more
+		if !errors.Is(err, ErrRevoked) { // ErrRevoked explains more
 			err = this
 		}
 	}

@@ -33,7 +33,7 @@ func (a authority) revoke(t testing.TB, life time.Duration, certs ...*x509.Certi
 	return der
 }
 
-// intermediate makes a CA that a signed.
+// intermediate makes a CA whose certificate a signed.
 func (a authority) intermediate(t testing.TB, name string) authority {
 	t.Helper()
 	key := newKey(false)
@@ -47,7 +47,7 @@ func (a authority) intermediate(t testing.TB, name string) authority {
 	return authority{cert: cert, key: key}
 }
 
-// revocable makes a policy whose lists are in files.
+// revocable makes a policy with its revocation lists in files.
 func revocable(t testing.TB, crls *CRLs, cert *tls.Certificate, pool []byte, attach func(string, *tls.Config), files ...string) *Policy {
 	t.Helper()
 	c := config.TLSPolicy{Name: "a", ClientAuth: config.ClientAuthRequire, ClientAuthPool: pool, ClientAuthCRL: files}
@@ -124,8 +124,8 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-// After a revocation the client can neither resume its session nor send another
-// request on an open connection. Other clients can do both.
+// After a revocation, the client can neither resume its session nor send another request
+// on an open connection. Other clients can do both.
 func TestRevocationEndsSessions(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	later := time.Now().Add(time.Hour)

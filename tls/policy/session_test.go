@@ -11,7 +11,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// anySession is a client's cache that offers its latest session to every server, as an attacker would.
+// anySession is a client's session cache that offers the latest session to every server,
+// as an attacker would.
 type anySession struct{ state *tls.ClientSessionState }
 
 func (c *anySession) Get(string) (*tls.ClientSessionState, bool)  { return c.state, c.state != nil }
@@ -30,7 +31,7 @@ func client(version uint16, certs ...*tls.Certificate) *tls.Config {
 
 var sessionVersions = []uint16{tls.VersionTLS12, tls.VersionTLS13}
 
-// two returns the policies a and b behind one listener; SNI chooses.
+// two returns a listener with the policies a and b. The SNI chooses between them.
 func two(a, b *Policy) *tls.Config {
 	return Server(func(h *tls.ClientHelloInfo) (*Policy, error) {
 		if h.ServerName == "b.example.org" {
@@ -40,8 +41,8 @@ func two(a, b *Policy) *tls.Config {
 	}, nil)
 }
 
-// sharedKeys is what New must never be given; with it a session does cross over,
-// which shows that the tests here would notice.
+// sharedKeys gives all scopes the same key, which attach must never do. With it, a
+// session does resume in another scope: this shows that the tests can detect the error.
 func sharedKeys(_ string, c *tls.Config) { c.SetSessionTicketKeys([][32]byte{{1}}) }
 
 func TestSessionsStayInTheirPolicy(t *testing.T) {
@@ -81,7 +82,7 @@ func TestSessionsStayInTheirPolicy(t *testing.T) {
 	f("another CA file", mode(config.ClientAuthRequire, ca), mode(config.ClientAuthRequire, both), keyring{}.attach, false)
 }
 
-// A session of one version is not resumed in another, whatever the client offers.
+// A session of one TLS version does not resume in another, whatever the client offers.
 func TestSessionsStayInTheirVersion(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "*.example.org", false, time.Now().Add(time.Hour))
 	for _, from := range sessionVersions {
@@ -125,7 +126,7 @@ func TestClientAuth(t *testing.T) {
 		}
 	}
 	f(config.ClientAuthNone, nil, ResultOK)
-	f(config.ClientAuthNone, wrong, ResultOK) // not asked for, not sent
+	f(config.ClientAuthNone, wrong, ResultOK) // weir does not request it, so the client does not send it
 	f(config.ClientAuthRequest, nil, ResultOK)
 	f(config.ClientAuthRequest, good, ResultOK)
 	f(config.ClientAuthRequest, wrong, ResultClientCertificate)
@@ -136,7 +137,8 @@ func TestClientAuth(t *testing.T) {
 	f(config.ClientAuthRequire, expired, ResultClientCertificate)
 }
 
-// A resumed session gains nothing: its certificate has to be good at the time, for the CA of the time.
+// A resumed session has no advantage: its certificate must be valid now, for the current
+// CA.
 func TestResumptionVerifiesAgain(t *testing.T) {
 	for _, version := range sessionVersions {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,7 +157,7 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 			if state, err := over(p); err != nil || !state.DidResume || len(state.PeerCertificates) == 0 {
 				t.Errorf("%s: resumed %v, error %v", tls.VersionName(version), state.DidResume, err)
 			}
-			// The keys are shared on purpose: even then the CA decides.
+			// The keys are shared on purpose: even then, the CA check refuses the client.
 			other := newAuthority(t, "other")
 			moved := newPolicy(t, config.TLSPolicy{ClientAuth: config.ClientAuthRequire, ClientAuthPool: other.pem}, cert, sharedKeys)
 			if _, err := over(moved); HandshakeResult(err) != ResultClientCertificate {
@@ -169,7 +171,7 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 	}
 }
 
-// verify holds by itself, whatever crypto/tls has checked before.
+// verify does not depend on earlier checks of crypto/tls.
 func TestVerify(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	good := ca.issue(t, "good", false, time.Now().Add(time.Hour)).Leaf

@@ -38,16 +38,16 @@ func AdmitSHA1(on bool) {
 		settings = append(settings, "tlssha1=1")
 	}
 	if next := strings.Join(settings, ","); next != os.Getenv("GODEBUG") {
-		os.Setenv("GODEBUG", next) // noticed by crypto/tls at once; fails on a NUL byte only
+		os.Setenv("GODEBUG", next) // crypto/tls notices it at once; fails only for a NUL byte
 	}
 }
 
-// CheckSHA1 returns an error if these policies and backends cannot be used together. While
-// one of them admits SHA-1, a client's CertificateVerify in TLS 1.2 may be signed with
-// it under every policy: crypto/tls offers no means to refuse that for one of them.
-// So a policy with client_auth has to admit SHA-1 itself, or leave TLS 1.2 out.
+// CheckSHA1 returns an error if these policies and backends cannot be used together. If
+// one of them admits SHA-1, clients may sign their CertificateVerify in TLS 1.2 with
+// SHA-1 under every policy: crypto/tls has no setting to refuse that for a single policy.
+// So a policy with client_auth must admit SHA-1 itself, or exclude TLS 1.2.
 func CheckSHA1(policies []config.TLSPolicy, backends []config.Backend) error {
-	wanted := "" // by whom
+	wanted := "" // the policy or backend that admits SHA-1
 	if i := slices.IndexFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }); i >= 0 {
 		wanted = "the policy " + policies[i].Name
 	}
@@ -74,15 +74,16 @@ func CheckSHA1(policies []config.TLSPolicy, backends []config.Backend) error {
 	return nil
 }
 
-// WantsSHA1 reports whether some policy or backend admits SHA-1: see AdmitSHA1.
+// WantsSHA1 reports whether a policy or a backend admits SHA-1, see AdmitSHA1.
 func WantsSHA1(policies []config.TLSPolicy, backends []config.Backend) bool {
 	return slices.ContainsFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }) || slices.ContainsFunc(backends, backendSHA1)
 }
 
 func backendSHA1(b config.Backend) bool { return b.UsesTLS() && b.TLS.SHA1 }
 
-// sha1Possible reports whether the switch is there: Go keeps such settings for two
-// years or more (this one came with Go 1.25), and FIPS 140 mode overrides it.
+// sha1Possible returns an error if this Go cannot sign with SHA-1. Go keeps such GODEBUG
+// settings for two years or more (this one came with Go 1.25). FIPS 140 mode overrides
+// the setting.
 func sha1Possible() error {
 	const counter = "/godebug/non-default-behavior/tlssha1:events"
 	switch {
@@ -108,7 +109,7 @@ const (
 	anyBetter = rsaBetter | ecdsaBetter | ed25519Better
 )
 
-// better are the signatures of TLS 1.2 and 1.3 that are made with something better than SHA-1.
+// better are the signature algorithms of TLS 1.2 and 1.3 with a better hash than SHA-1.
 var better = []tls.SignatureScheme{
 	tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512, tls.Ed25519,
 	tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512,
@@ -119,8 +120,8 @@ var onlySHA1 = []tls.SignatureScheme{tls.PKCS1WithSHA1, tls.ECDSAWithSHA1}
 
 func isSHA1(s tls.SignatureScheme) bool { return slices.Contains(onlySHA1, s) }
 
-// offered is what a client can verify. One that does not say so is taken to
-// know SHA-1 and nothing else (RFC 5246, section 7.4.1.4.1).
+// offered returns the signatures that a client can verify. A client that sends no list
+// can verify only SHA-1 (RFC 5246, section 7.4.1.4.1).
 func offered(schemes []tls.SignatureScheme) (s signatures) {
 	if len(schemes) == 0 {
 		return anySHA1
@@ -142,7 +143,7 @@ func offered(schemes []tls.SignatureScheme) (s signatures) {
 	return s
 }
 
-// possible is what c can sign.
+// possible returns the kinds of signatures that the key of c can make.
 func possible(c *tls.Certificate) signatures {
 	key, ok := c.PrivateKey.(crypto.Signer)
 	if !ok {
@@ -159,19 +160,19 @@ func possible(c *tls.Certificate) signatures {
 	return 0
 }
 
-// signer hands out certificates that sign with what the policy allows.
+// signer returns certificates that sign only as the policy allows.
 type signer struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	sha1        bool
 	copies      copies
 }
 
-// get has the shape of tls.Config.GetCertificate.
+// get fits tls.Config.GetCertificate.
 func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	o := offered(h.SignatureSchemes)
 	if o&anySHA1 != 0 && o&anyBetter != 0 && (o&rsaSHA1 != 0 && o&rsaBetter == 0 || o&ecdsaSHA1 != 0 && o&ecdsaBetter == 0) {
-		// Of several certificates the one is to be chosen that needs no SHA-1. h is
-		// crypto/tls's copy for this one call; the list in it is not.
+		// If there are several certificates, choose one that needs no SHA-1. h belongs to
+		// this call alone, but the list in it does not, so clone the list.
 		h.SignatureSchemes = slices.DeleteFunc(slices.Clone(h.SignatureSchemes), isSHA1)
 	}
 	c, err := s.certificate(h)
@@ -184,7 +185,7 @@ func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	can := o & possible(c)
 	switch {
 	case can&anySHA1 == 0:
-		return c, nil // not asked for
+		return c, nil // the client does not ask for SHA-1
 	case s.sha1 && can&anyBetter == 0:
 		return s.copies.of(c, true), nil
 	default:
@@ -192,7 +193,7 @@ func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 }
 
-// limited returns c with what it may sign with: SHA-1 and nothing else, or anything else.
+// limited returns a copy of c that signs only with SHA-1 if sha1, else never with SHA-1.
 func limited(c *tls.Certificate, sha1 bool) *tls.Certificate {
 	limited := *c
 	switch {
@@ -200,15 +201,15 @@ func limited(c *tls.Certificate, sha1 bool) *tls.Certificate {
 		limited.SupportedSignatureAlgorithms = onlySHA1
 	case c.SupportedSignatureAlgorithms == nil:
 		limited.SupportedSignatureAlgorithms = better
-	default: // an empty list, unlike none, allows nothing
+	default: // unlike nil, an empty list allows nothing
 		limited.SupportedSignatureAlgorithms = slices.DeleteFunc(slices.Clone(c.SupportedSignatureAlgorithms), isSHA1)
 	}
 	return &limited
 }
 
-// copies remembers limited copies of certificates, so that handshakes need not
-// make them. Each certificate has one place, which others may take over: so no
-// more than a few that are not in use any more are kept.
+// copies caches limited copies of certificates, so that handshakes need not make them.
+// Each certificate has one place, which another certificate may take over. So copies
+// keeps only a few certificates that are no longer in use.
 type copies [64]atomic.Pointer[copied]
 
 type copied struct {

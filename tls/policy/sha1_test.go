@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// admitSHA1 is what cmd/weir does while some policy wants it.
+// admitSHA1 does what cmd/weir does while a policy needs SHA-1.
 func admitSHA1(t testing.TB) {
 	AdmitSHA1(true)
 	t.Cleanup(func() { AdmitSHA1(false) })
@@ -48,7 +48,8 @@ func sha1Policies(t testing.TB, certs ...*tls.Certificate) (with, without *Polic
 	return with, without
 }
 
-// helloWith is a ClientHello of TLS 1.2, in one record, that offers schemes; nil: it does not say.
+// helloWith returns a ClientHello of TLS 1.2, in one record, that offers schemes; nil:
+// without the extension.
 func helloWith(t testing.TB, schemes []tls.SignatureScheme) []byte {
 	t.Helper()
 	a, b := net.Pipe()
@@ -93,7 +94,8 @@ func helloWith(t testing.TB, schemes []tls.SignatureScheme) []byte {
 	return append([]byte{22, 3, 1, byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
-// signedWith sends a hello and returns what the ServerKeyExchange is signed with, or how the server refused.
+// signedWith sends a ClientHello. It returns the signature scheme of the
+// ServerKeyExchange, or the error of the server.
 func signedWith(t testing.TB, p *Policy, hello []byte) (tls.SignatureScheme, error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -137,8 +139,8 @@ func signedWith(t testing.TB, p *Policy, hello []byte) (tls.SignatureScheme, err
 	}
 }
 
-// Whoever offers only SHA-1 is admitted by the policy that says so and by no
-// other, and nobody who offers better gets it.
+// A client that offers only SHA-1 is admitted by the policy with sha1_signatures and by
+// no other. A client that offers better signatures never gets SHA-1.
 func TestSHA1(t *testing.T) {
 	admitSHA1(t)
 	ca := newAuthority(t, "ca")
@@ -149,7 +151,7 @@ func TestSHA1(t *testing.T) {
 		t.Helper()
 		with, without := sha1Policies(t, certs...)
 		for p, want := range map[*Policy]tls.SignatureScheme{with: wantWith, without: wantWithout} {
-			for range 2 { // made and remembered
+			for range 2 { // first made, then cached
 				got, err := signedWith(t, p, helloWith(t, offered))
 				if got != want {
 					t.Errorf("policy %s, offered %v: signed with %v (%v), want %v", p.Name, offered, got, err, want)
@@ -166,19 +168,19 @@ func TestSHA1(t *testing.T) {
 	f(ecdsaOnly, offers{tls.ECDSAWithSHA1}, tls.ECDSAWithSHA1, refused)
 	f(both, offers{tls.PKCS1WithSHA1, tls.ECDSAWithSHA1}, tls.ECDSAWithSHA1, refused)
 	f(both, offers{tls.PKCS1WithSHA1}, tls.PKCS1WithSHA1, refused)
-	f(rsaOnly, nil, tls.PKCS1WithSHA1, refused) // RFC 5246: as good as SHA-1
+	f(rsaOnly, nil, tls.PKCS1WithSHA1, refused) // RFC 5246: means SHA-1
 	f(both, nil, tls.ECDSAWithSHA1, refused)
 	f(rsaOnly, offers{0x0202, tls.PKCS1WithSHA1, 0x0101, 0x0301}, tls.PKCS1WithSHA1, refused) // DSA, MD5, SHA-224
 	f(rsaOnly, offers{tls.ECDSAWithP256AndSHA256, tls.PKCS1WithSHA1}, tls.PKCS1WithSHA1, refused)
-	// Better ones, wherever the client puts them:
+	// Better signatures win, at any position in the client's list:
 	f(rsaOnly, offers{tls.PKCS1WithSHA1, tls.PKCS1WithSHA256}, tls.PKCS1WithSHA256, tls.PKCS1WithSHA256)
 	f(rsaOnly, offers{tls.PKCS1WithSHA1, tls.PSSWithSHA256}, tls.PSSWithSHA256, tls.PSSWithSHA256)
 	f(ecdsaOnly, offers{tls.ECDSAWithSHA1, tls.ECDSAWithP384AndSHA384}, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP384AndSHA384)
-	// The other certificate rather than SHA-1:
+	// The other certificate wins over SHA-1:
 	f(both, offers{tls.ECDSAWithSHA1, tls.PKCS1WithSHA256}, tls.PKCS1WithSHA256, tls.PKCS1WithSHA256)
 	f(both, offers{tls.PKCS1WithSHA1, tls.ECDSAWithP256AndSHA256}, tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP256AndSHA256)
 
-	// A certificate that says itself what it may sign with is held to both.
+	// For a certificate with its own list of algorithms, both lists apply.
 	picky := *rsaCert
 	picky.SupportedSignatureAlgorithms = offers{tls.PKCS1WithSHA1, tls.PKCS1WithSHA384}
 	f([]*tls.Certificate{&picky}, offers{tls.PKCS1WithSHA1, tls.PKCS1WithSHA256, tls.PKCS1WithSHA384}, tls.PKCS1WithSHA384, tls.PKCS1WithSHA384)
@@ -189,7 +191,7 @@ func TestSHA1(t *testing.T) {
 	}
 }
 
-// Without the switch nobody signs with SHA-1, and it leaves other settings alone.
+// While SHA-1 is off, no policy signs with it. AdmitSHA1 does not change other settings.
 func TestAdmitSHA1(t *testing.T) {
 	t.Setenv("GODEBUG", "madvdontneed=1,tlssha1=1,panicnil=0")
 	AdmitSHA1(false)
@@ -214,7 +216,7 @@ func TestAdmitSHA1(t *testing.T) {
 	}
 }
 
-// What limits certificates costs nothing in a handshake that comes often.
+// The limits of certificates cost nothing in frequent handshakes.
 func TestCertificatesAreLimitedOnce(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert := ca.issue(t, "a.example.org", true, time.Now().Add(time.Hour))
@@ -265,12 +267,12 @@ func TestCheckSHA1(t *testing.T) {
 	f(false, sha1, mtls(tls.VersionTLS12, tls.VersionTLS13, false))
 	f(false, mtls(tls.VersionTLS10, tls.VersionTLS12, false), sha1)
 	f(true, sha1, mtls(tls.VersionTLS13, tls.VersionTLS13, false))
-	f(true, sha1, mtls(tls.VersionTLS10, tls.VersionTLS11, false)) // where SHA-1 is all there is
+	f(true, sha1, mtls(tls.VersionTLS10, tls.VersionTLS11, false)) // these versions have only SHA-1
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
 	old := config.NewBackend("old")
 	old.TLS.SHA1 = true
 	backends = append(backends, config.NewBackend("app"), old)
-	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, false)) // it speaks no TLS
+	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, false)) // the backend does not use TLS
 	if WantsSHA1(nil, backends) {
 		t.Error("a backend without TLS wants SHA-1")
 	}
@@ -303,7 +305,7 @@ func TestSHA1WithOpenSSL(t *testing.T) {
 				t.Errorf("policy %s, %s %s: the result is %s, want %s with %s; openssl says:\n%s", p.Name, kind, sigalgs, got, want, wantDigest, output)
 			}
 		}
-		if kind == "RSA" { // key exchange by RSA needs no signature: leave it out
+		if kind == "RSA" { // RSA key exchange needs no signature, so leave it out
 			for _, p := range []*Policy{with, without} {
 				p.Config.CipherSuites = slices.DeleteFunc(allIDs(), func(id uint16) bool { return strings.HasPrefix(tls.CipherSuiteName(id), "TLS_RSA") })
 			}
@@ -312,7 +314,7 @@ func TestSHA1WithOpenSSL(t *testing.T) {
 		f(without, "+SHA1", ResultNoCommonSignature, "")
 		f(with, "+SHA1:+SHA256", ResultOK, "SHA256")
 		f(without, "+SHA1:+SHA256", ResultOK, "SHA256")
-		// Old versions and resumption go on as before.
+		// Old versions and resumption work as before.
 		got, output := openSSL(t, tls10(t, cert), "-tls1", "-cipher", "ALL:@SECLEVEL=0")
 		if got != ResultOK {
 			t.Errorf("%s in TLS 1.0: %s; openssl says:\n%s", kind, got, output)
@@ -320,12 +322,12 @@ func TestSHA1WithOpenSSL(t *testing.T) {
 	}
 }
 
-// tls10 is a policy without SHA-1 for TLS 1.0, which has nothing else.
+// tls10 is a policy for TLS 1.0 without SHA1 set; TLS 1.0 has only SHA-1.
 func tls10(t testing.TB, cert *tls.Certificate) *Policy {
 	return newPolicy(t, config.TLSPolicy{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10, CipherSuites: allIDs()}, cert, keyring{}.attach)
 }
 
-// A client that knows only SHA-1 needs no admission where nothing is signed for it.
+// A client that supports only SHA-1 needs no admission if weir signs nothing for it.
 func TestRSAKeyExchangeNeedsNoSHA1(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", true, time.Now().Add(time.Hour))
 	p := newPolicy(t, config.TLSPolicy{CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}}, cert, keyring{}.attach)
@@ -334,9 +336,9 @@ func TestRSAKeyExchangeNeedsNoSHA1(t *testing.T) {
 	}
 }
 
-// This is why CheckSHA1 exists: with the switch on, a client proves its
-// certificate with SHA-1 under a policy that does not want it. Should crypto/tls
-// ever refuse, this test fails and CheckSHA1 can go.
+// This is the reason for CheckSHA1: while SHA-1 is on, a client can sign with SHA-1 for
+// its certificate under a policy without sha1_signatures. If crypto/tls ever refuses
+// that, this test fails, and CheckSHA1 can be removed.
 func TestClientsMaySignWithSHA1(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	later := time.Now().Add(time.Hour)
@@ -350,10 +352,10 @@ func TestClientsMaySignWithSHA1(t *testing.T) {
 			t.Errorf("%s: the result is %s, want %s; openssl says:\n%s", version, got, want, output)
 		}
 	}
-	f("-tls1_2", ResultClientCertificate) // it has nothing to sign with, and sends none
+	f("-tls1_2", ResultClientCertificate) // the client has no signature to offer, and sends no certificate
 	admitSHA1(t)
 	f("-tls1_2", ResultOK)
-	f("-tls1_3", ResultClientCertificate) // where no policy ever takes it
+	f("-tls1_3", ResultClientCertificate) // no policy accepts SHA-1 in TLS 1.3
 }
 
 // writePair writes a certificate and its key to one file.

@@ -18,14 +18,14 @@ import (
 
 // kind is one kind of storage under test.
 type kind struct {
-	// open returns another client of the same storage, as another process would have one.
+	// open returns another client of the same storage, as in another process.
 	open func(t *testing.T) Storage
-	// kill ends a client as the end of its process would, and waits until its locks are due.
+	// kill ends a client as if its process died, and makes its locks expire.
 	kill func(t *testing.T, s Storage)
 }
 
-// conform runs what every kind of storage has to pass. make is called for each
-// test and returns a kind over an empty storage.
+// conform runs the tests that every kind of storage must pass. make is called for each
+// test and returns a kind with an empty storage.
 func conform(t *testing.T, make func(t *testing.T) kind) {
 	for name, f := range map[string]func(*testing.T, kind){
 		"files and directories":               testSemantics,
@@ -43,7 +43,7 @@ func conform(t *testing.T, make func(t *testing.T) kind) {
 	}
 }
 
-// patience is for what normally takes no time.
+// patience is the time limit of operations that normally take no time.
 const patience = 20 * time.Second
 
 func within(t *testing.T) context.Context {
@@ -95,7 +95,7 @@ func testSemantics(t *testing.T, k kind) {
 	list("", true)
 	missing("certificates")
 	missing("single/below")
-	before := time.Now().Add(-time.Minute) // a file system's clock may be coarse
+	before := time.Now().Add(-time.Minute) // the clock of a file system may be coarse
 	for _, f := range files {
 		must(t, s.Store(ctx, f, []byte("old")))
 		must(t, s.Store(ctx, f, []byte("of "+f)))
@@ -172,7 +172,7 @@ func testValues(t *testing.T, k kind) {
 			t.Errorf("value %d of %d bytes came back with %d, %v", i, len(value), len(got), err)
 		}
 	}
-	// Characters that mean something to some storages.
+	// These characters have a meaning in some storages.
 	for _, key := range []string{"a b/*", "a b/[x]", "a b/{y}", "a b/z%2e", "a b/ü"} {
 		must(t, s.Store(ctx, key, []byte(key)))
 		if got, err := s.Load(ctx, key); err != nil || string(got) != key {
@@ -184,7 +184,7 @@ func testValues(t *testing.T, k kind) {
 	}
 }
 
-// A value is whole, whoever stores at the same time.
+// A value is complete, even with concurrent calls of Store.
 func testConcurrentStores(t *testing.T, k kind) {
 	ctx := within(t)
 	first := k.open(t)
@@ -219,7 +219,7 @@ func testExclusion(t *testing.T, k kind) {
 	var wg sync.WaitGroup
 	for range 2 {
 		s := k.open(t)
-		for range 3 { // of one process
+		for range 3 { // in one process
 			wg.Go(func() {
 				for range 5 {
 					if err := s.Lock(ctx, "issue_cert_*.example.org"); err != nil {
@@ -302,9 +302,9 @@ func testLockContexts(t *testing.T, k kind) {
 	if err := b.Store(ctx, "key", nil); !errors.Is(err, context.Canceled) || b.Exists(t.Context(), "key") {
 		t.Errorf("Store with a context that has ended = %v", err)
 	}
-	// The one who waits gets it when it is given back.
+	// A waiting caller gets the lock after Unlock.
 	go func() { ended <- b.Lock(within(t), "x") }()
-	must(t, a.Unlock(ctx, "x")) // also when the work was given up
+	must(t, a.Unlock(ctx, "x")) // also with a canceled context
 	must(t, <-ended)
 }
 

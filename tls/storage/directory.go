@@ -15,20 +15,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// Private keys lie in the directory, so nobody else has any business there.
+// The directory contains private keys, so no other user may access it.
 const (
 	folderMode = 0o700
 	fileMode   = 0o600
 )
 
-// directory is a storage in files. The files are certmagic's, the permissions
-// and the locks (lock.go) are not.
+// directory is a storage in files. certmagic reads and writes the files; weir sets their
+// permissions and has its own locks (lock.go).
 type directory struct {
 	files certmagic.FileStorage
 
 	closed atomic.Bool
 	mu     sync.Mutex
-	locks  map[string]*os.File // by name; nil while it is being taken
+	locks  map[string]*os.File // by name; nil while tryLock takes the lock
 }
 
 func openDirectory(path string, log *zap.Logger) (Storage, error) {
@@ -53,9 +53,9 @@ func openDirectory(path string, log *zap.Logger) (Storage, error) {
 	return d, nil
 }
 
-// checkMode refuses a directory in which anybody can swap keys. One that others
-// can list gives them names of hosts and no more, as what is written into it is
-// for its owner alone: systemd and Kubernetes make directories like that.
+// checkMode refuses a directory in which all users can replace keys. A directory that
+// others can list only shows them host names, because only the owner can read the files.
+// systemd and Kubernetes create such directories.
 func (d *directory) checkMode(log *zap.Logger) error {
 	info, err := os.Stat(d.files.Path)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *directory) checkMode(log *zap.Logger) error {
 	return nil
 }
 
-// makeFolders is os.MkdirAll that no umask can interfere with.
+// makeFolders is like os.MkdirAll, but the umask does not change its result.
 func makeFolders(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -87,7 +87,7 @@ func makeFolders(path string) error {
 	}
 	if err := os.Mkdir(path, folderMode); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil // made by somebody else meanwhile
+			return nil // another process made it meanwhile
 		}
 		return err
 	}
@@ -96,7 +96,7 @@ func makeFolders(path string) error {
 
 func (d *directory) String() string { return d.files.Path }
 
-// key checks that the storage is open and the key one of a file.
+// key checks that the storage is open and that key is a valid key of a file.
 func (d *directory) key(ctx context.Context, operation, key string) (string, error) {
 	k, err := d.path(ctx, operation, key)
 	if err == nil && k == "." {
@@ -105,7 +105,7 @@ func (d *directory) key(ctx context.Context, operation, key string) (string, err
 	return k, err
 }
 
-// path is key where the storage itself may be meant, too.
+// path is like key, but also accepts the storage itself.
 func (d *directory) path(ctx context.Context, operation, key string) (string, error) {
 	k, err := clean(key)
 	if err == nil {
@@ -143,10 +143,11 @@ func (d *directory) Load(ctx context.Context, key string) ([]byte, error) {
 	}
 	info, err := os.Stat(d.files.Filename(k))
 	if err == nil && info.IsDir() {
-		err = fs.ErrNotExist // as a file
+		err = fs.ErrNotExist // there is no file with this key
 	}
 	if err == nil && info.Mode().Perm()&^fileMode != 0 {
-		// Copied here by hand, say. Where it is not ours to change, reading it is still right.
+		// For example, a user copied it here. If this process may not change the mode, it
+		// still reads the file.
 		os.Chmod(d.files.Filename(k), fileMode)
 	}
 	var value []byte
@@ -224,7 +225,7 @@ func (d *directory) Close() error {
 	var errs []error
 	for name, f := range locks {
 		if f == nil {
-			continue // tryLock sees that it comes too late
+			continue // tryLock sees that the storage was closed
 		}
 		if err := unlockFile(f); err != nil {
 			errs = append(errs, failed(d, "unlock", name, err))
@@ -233,7 +234,7 @@ func (d *directory) Close() error {
 	return errors.Join(errs...)
 }
 
-// notExist makes fs.ErrNotExist also of a path that leads through a file.
+// notExist adds fs.ErrNotExist to the error for a path that leads through a file.
 func notExist(err error) error {
 	if isNotDir(err) {
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)

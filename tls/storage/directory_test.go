@@ -17,7 +17,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// holdAndWait makes a process of this test's binary hold a lock of a directory until it is killed.
+// holdAndWait makes a process of this test binary hold a lock of a directory until it is
+// killed.
 const holdAndWait = "WEIR_STORAGE_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("locked\n")
-		os.Stdin.Read(make([]byte, 1)) // which ends with the test
+		os.Stdin.Read(make([]byte, 1)) // ends with the test
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -47,7 +48,7 @@ func opened(t *testing.T, url string) Storage {
 
 func private(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(t.TempDir(), "storage") // which Open makes
+	return filepath.Join(t.TempDir(), "storage") // Open creates it
 }
 
 func TestDirectoryConforms(t *testing.T) {
@@ -56,7 +57,7 @@ func TestDirectoryConforms(t *testing.T) {
 		return kind{
 			open: func(t *testing.T) Storage { return opened(t, dir) },
 			kill: func(t *testing.T, s Storage) {
-				for _, f := range s.(*directory).locks { // what the kernel does
+				for _, f := range s.(*directory).locks { // as the kernel does
 					must(t, f.Close())
 				}
 				clear(s.(*directory).locks)
@@ -65,7 +66,7 @@ func TestDirectoryConforms(t *testing.T) {
 	})
 }
 
-// modes returns what in dir is wider than it should be.
+// modes returns the files and folders in dir with a wrong mode.
 func modes(t *testing.T, dir string) (wrong []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -123,7 +124,7 @@ func TestDirectoriesThatOthersReach(t *testing.T) {
 	f(0o700, false, "")
 	f(0o750, true, "")
 	f(0o755, true, "")
-	f(0o770, true, "") // a volume of Kubernetes with fsGroup
+	f(0o770, true, "") // a Kubernetes volume with fsGroup
 	f(0o777, false, "all users can write to it (mode 0777)")
 }
 
@@ -150,7 +151,7 @@ func TestDirectoriesThatAreNone(t *testing.T) {
 	}
 }
 
-// A key that was copied here by hand is closed to others when it is read.
+// Load makes a file private again that a user copied here by hand.
 func TestLoadTightens(t *testing.T) {
 	dir := private(t)
 	s := opened(t, dir)
@@ -164,7 +165,8 @@ func TestLoadTightens(t *testing.T) {
 	}
 }
 
-// What a dead process left in the file of a lock is in nobody's way, and nothing is logged.
+// The content that a dead process left in a lock file does not matter, and weir does not
+// log it.
 func TestLeftLockFiles(t *testing.T) {
 	for _, content := range []string{"", "{", "\x00\x00\x00", `{"created":"2031-01-01T00:00:00Z","updated":"2031-01-01T00:00:00Z"}`} {
 		dir := private(t)
@@ -200,7 +202,7 @@ func TestLockFileThatVanished(t *testing.T) {
 	must(t, b.Unlock(t.Context(), "x"))
 }
 
-// Two processes exclude each other, and the lock of one that is killed is free at once.
+// Two processes exclude each other. After one is killed, its lock is free at once.
 func TestTwoProcesses(t *testing.T) {
 	dir := private(t)
 	s := opened(t, dir)
@@ -234,7 +236,7 @@ func TestOpenShares(t *testing.T) {
 		t.Error("one directory was opened twice")
 	}
 	must(t, a.Close())
-	must(t, a.Close()) // does not count
+	must(t, a.Close()) // the second Close has no effect
 	if err := b.Store(t.Context(), "a", nil); err != nil {
 		t.Errorf("the other user's Close closed it: %v", err)
 	}

@@ -10,33 +10,32 @@ import (
 	"go.uber.org/zap"
 )
 
-// A lock in a storage over a network is something there that holds a random
-// token and expires: a holder that died blocks the others for no longer than a
-// lease. One that lives extends it often enough for some attempts to fail. A
-// Redis that forgets (one without persistence that restarts, a replica that
-// takes over before it was told) forgets locks, too: two may then have one for
-// as long as an extension takes to find out. What certmagic does under a lock
-// bears that.
+// A lock in a storage over a network is an object that holds a random token and expires.
+// So a holder that died blocks others for one lease at most. A live holder extends the
+// lease often enough that a few attempts may fail. A Redis can lose data: without
+// persistence at a restart, or when a replica takes over that has not received the latest
+// writes. Then it also loses locks. Two processes may then hold one lock until the next
+// extension detects that. certmagic's work under a lock tolerates this.
 const (
 	leaseTime   = 20 * time.Second
 	extendEvery = 4 * time.Second
 )
 
-// deed is what is done to a lock.
+// deed is an operation on a lock.
 type deed int
 
 const (
-	// take makes the token the lock's, for as long as a lease, unless another
-	// token has it. It may be repeated: an attempt whose answer got lost is not
-	// in the way of the next.
+	// take gives the lock to the token for one lease, unless another token has it. The
+	// caller may repeat it: an attempt whose answer was lost does not block the next
+	// attempt.
 	take deed = iota
-	// extend makes the lock last for a lease from now if the token has it.
+	// extend extends the lock to one lease from now, if the token has it.
 	extend
-	// drop gives the lock back if the token has it.
+	// drop releases the lock, if the token has it.
 	drop
 )
 
-// ask is do under the deadline of an operation.
+// ask calls do with the time limit of one operation.
 func (r *remote) ask(ctx context.Context, what deed, name, token string) (ok bool, err error) {
 	err = r.bounded(ctx, func(ctx context.Context) error {
 		ok, err = r.do(ctx, what, name, token)
@@ -49,12 +48,12 @@ func (r *remote) ask(ctx context.Context, what deed, name, token string) (ok boo
 type lease struct {
 	name, token string
 	stop        context.CancelFunc
-	done        chan struct{} // closed when nobody extends it any more
+	done        chan struct{} // closed when keep has ended
 }
 
 // Lock implements certmagic.Locker.
 func (r *remote) Lock(ctx context.Context, name string) error {
-	token := rand.Text() // one for all attempts
+	token := rand.Text() // the same for all attempts
 	err := await(ctx, func(ctx context.Context) (bool, error) { return r.tryLock(ctx, name, token) })
 	if err != nil {
 		return failed(r, "lock", name, err)
@@ -74,7 +73,7 @@ func (r *remote) TryLock(ctx context.Context, name string) (bool, error) {
 func (r *remote) tryLock(ctx context.Context, name, token string) (bool, error) {
 	got, err := r.ask(ctx, take, name, token)
 	if err != nil {
-		// The storage may have done it all the same.
+		// The storage may have taken the lock in spite of the error.
 		go r.ask(context.WithoutCancel(ctx), drop, name, token)
 		return false, err
 	}
@@ -84,12 +83,12 @@ func (r *remote) tryLock(ctx context.Context, name, token string) (bool, error) 
 	if r.hold(name, token, nil) {
 		return true, nil
 	}
-	// Closed meanwhile; the lease ends by itself.
+	// The storage was closed meanwhile; the lease expires by itself.
 	return false, errClosed
 }
 
-// hold extends a lock until it is given back. With renewed it does so only if
-// that lease is still the one.
+// hold starts to extend a lock, until Unlock. If renewed is not nil, hold does so only
+// while renewed is the current lease of the name.
 func (r *remote) hold(name, token string, renewed *lease) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &lease{name: name, token: token, stop: cancel, done: make(chan struct{})}
@@ -101,7 +100,7 @@ func (r *remote) hold(name, token string, renewed *lease) bool {
 		return false
 	}
 	if before != nil {
-		before.stop() // it was lost, or another has it now
+		before.stop() // it was lost, or another holder has it now
 	}
 	r.leases[name] = l
 	go r.keep(ctx, l)
@@ -147,7 +146,7 @@ func (r *remote) Unlock(ctx context.Context, name string) error {
 	if l == nil {
 		return failed(r, "unlock", name, errors.New("it is not locked"))
 	}
-	if err := r.giveBack(context.WithoutCancel(ctx), l); err != nil { // also when the work under it was given up
+	if err := r.giveBack(context.WithoutCancel(ctx), l); err != nil { // also if the caller's ctx was canceled
 		return failed(r, "unlock", name, err)
 	}
 	return nil
@@ -163,10 +162,10 @@ func (r *remote) giveBack(ctx context.Context, l *lease) error {
 	return err
 }
 
-// RenewLockLease implements certmagic.LockLeaseRenewer. Locks that are held are
-// extended anyway, and only for as long as a dead process may block others, so
-// how long it is wanted does not matter. A lock that was lost is taken again
-// where it is free, so that what goes on for days gets over a storage that restarts.
+// RenewLockLease implements certmagic.LockLeaseRenewer. keep extends held locks anyway,
+// and only so far that a dead process does not block others for long. So the requested
+// duration does not matter. RenewLockLease takes a lost lock again if it is free, so that
+// work of days survives a restart of the storage.
 func (r *remote) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	r.mu.Lock()
 	l := r.leases[name]
@@ -189,7 +188,7 @@ func (r *remote) RenewLockLease(ctx context.Context, name string, _ time.Duratio
 	return nil
 }
 
-// end gives back what is held. After it every operation fails.
+// end releases all locks. After it, every operation fails.
 func (r *remote) end() {
 	r.mu.Lock()
 	leases := r.leases
@@ -198,7 +197,7 @@ func (r *remote) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
 	for _, l := range leases {
-		r.giveBack(ctx, l) // those that are not end with their lease
+		r.giveBack(ctx, l) // a lock that cannot be released expires with its lease
 	}
 	r.mu.Lock()
 	r.closed = true

@@ -15,27 +15,27 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// certmagic's locks are files whose presence and time of day say that somebody
-// holds them. One that its owner left empty or cut short blocks everybody, or
-// fills the log, and two that find a stale one at once may both get it
-// (caddyserver/caddy#4448, certmagic#232). These are files that the kernel
-// locks: what they contain does not matter, and the lock ends with its process,
-// however that ended.
+// certmagic's own locks are files: a lock is held while its file exists and has a recent
+// time. If the owner leaves the file empty or cut short, it blocks all other processes,
+// or fills the log. If two processes find a stale file at the same time, both may get the
+// lock (caddyserver/caddy#4448, certmagic#232). weir uses files that the kernel locks
+// instead. Their content does not matter, and the kernel releases the lock when the
+// process ends, for whatever reason.
 //
-// Between machines that is as good as the file system's flock(2): right on NFS
-// version 4 and CephFS; of no effect on those that keep it to one machine, such
-// as object stores mounted as files. There a Redis is the better storage.
+// Between machines, these locks are as good as flock(2) of the file system: correct on
+// NFS version 4 and CephFS, without effect on file systems that keep flock to one
+// machine, such as object stores mounted as files. There a Redis is the better storage.
 
-// locksFolder is where the files are. It is no key.
+// locksFolder is the folder of the lock files. It is not a key.
 const locksFolder = ".locks"
 
-// The waits between attempts to get a lock that somebody holds.
+// The limits of the pause between attempts to get a lock that is held.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// await calls try until it got the lock, failed, or ctx ended.
+// await calls try until try gets the lock or fails, or ctx ends.
 func await(ctx context.Context, try func(context.Context) (bool, error)) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if got, err := try(ctx); got || err != nil {
@@ -79,7 +79,7 @@ func (d *directory) tryLock(ctx context.Context, name string) (bool, error) {
 	if !d.reserve(name) {
 		return false, nil
 	}
-	f, err := lockFile(d.lockName(name)) // which may hang, and then nobody but those who want this lock
+	f, err := lockFile(d.lockName(name)) // may hang; then only callers for this lock wait
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if f != nil && d.closed.Load() {
@@ -123,17 +123,17 @@ func (d *directory) Unlock(_ context.Context, name string) error {
 	return nil
 }
 
-// lockName is the file of a lock. Names that Safe makes one of share a lock,
-// which costs time and nothing else.
+// lockName returns the path of the lock file. Names for which Safe returns the same text
+// share a lock; that costs time only.
 func (d *directory) lockName(name string) string {
 	safe := certmagic.StorageKeys.Safe(name)
-	if len(safe) > 200 { // file systems take 255 bytes, and the name of a host may have 253
+	if len(safe) > 200 { // file systems allow 255 bytes, and a host name may have 253
 		safe = fmt.Sprintf("%x", sha256.Sum256([]byte(safe)))
 	}
 	return filepath.Join(d.files.Path, locksFolder, safe+".lock")
 }
 
-// lockFile returns the locked file at path, or nil where somebody else has it.
+// lockFile returns the locked file at path, or nil if another process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	if err := makeFolders(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Chmod(fileMode) // whatever the umask
+	f.Chmod(fileMode) // independent of the umask
 	switch err := flock(f); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		f.Close()
@@ -151,7 +151,8 @@ func lockFile(path string) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("cannot lock the file %s: %w; let storage name a directory on a file system with locks", path, err)
 	}
-	// The one who had it has removed the file before the lock: what is locked now may be a file that nobody will find.
+	// The previous holder removed the file before it released the lock. So the file
+	// locked here may no longer be at path.
 	mine, err := f.Stat()
 	if err == nil {
 		var there os.FileInfo
@@ -163,13 +164,13 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return nil, nil // in a moment again
+	return nil, nil // the caller tries again
 }
 
-// unlockFile gives a lock back and removes its file, or says that the file was
-// no longer the one that others look at.
+// unlockFile releases a lock and removes its file. It returns ErrLockLost if the file at
+// the path is no longer this file.
 func unlockFile(f *os.File) error {
-	defer f.Close() // gives it back
+	defer f.Close() // releases the lock
 	mine, err := f.Stat()
 	if err != nil {
 		return err
@@ -184,7 +185,7 @@ func unlockFile(f *os.File) error {
 	return err
 }
 
-// flock locks f for this opening of it, without waiting.
+// flock locks this open file, without waiting.
 func flock(f *os.File) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
@@ -195,7 +196,7 @@ func flock(f *os.File) error {
 
 func isNotDir(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
-// withoutLocks leaves the files of locks out of a list.
+// withoutLocks removes the lock files from a list of keys.
 func withoutLocks(keys []string) []string {
 	kept := keys[:0]
 	for _, k := range keys {

@@ -22,19 +22,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// redisStorage is a storage in a Redis. A file is a hash of its value and the
-// time of its change, under PREFIX:file:KEY; all keys of files are members of
-// the sorted set PREFIX:index, in the order of bytes, where a directory is a
-// range. The two change in one transaction. A lock is a key PREFIX:lock:NAME
-// that holds a token and expires.
+// redisStorage is a storage in a Redis. A file is a hash with its value and the time of
+// its last change, at PREFIX:file:KEY. The sorted set PREFIX:index has the keys of all
+// files in byte order, so a directory is a range of it. One transaction changes both. A
+// lock is a key PREFIX:lock:NAME that holds a token and expires.
 type redisStorage struct {
 	remote
 	client *redis.Client
 	prefix string
 }
 
-// remove deletes the file ARGV[1] and all below it: KEYS is the index, ARGV[2]
-// what the keys of files begin with.
+// remove deletes the file ARGV[1] and all files below it. KEYS[1] is the index. ARGV[2]
+// is the prefix of the files' Redis keys.
 var remove = redis.NewScript(`
 local gone = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. ARGV[1] .. '/', '(' .. ARGV[1] .. '0')
 table.insert(gone, ARGV[1])
@@ -44,26 +43,27 @@ for _, key in ipairs(gone) do
 end
 return #gone`)
 
-// redisTake sets the lock KEYS[1] to the token ARGV[1] for ARGV[2] milliseconds
-// unless another token has it. It may be repeated: an attempt whose answer got
-// lost is not in the way of the next.
+// redisTake sets the lock KEYS[1] to the token ARGV[1] for ARGV[2] milliseconds, unless
+// another token has it. The caller may repeat it: an attempt whose answer was lost does
+// not block the next attempt.
 var redisTake = redis.NewScript(`
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1`)
 
-// redisExtend makes the lock last for ARGV[2] milliseconds from now if the token has it.
+// redisExtend extends the lock to ARGV[2] milliseconds from now, if the token has it.
 var redisExtend = redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
 
-// redisDrop gives the lock back if the token has it.
+// redisDrop releases the lock, if the token has it.
 var redisDrop = redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])`)
 
-// silence keeps go-redis from writing to standard error: what fails is returned.
+// silence stops go-redis from writing to standard error: weir gets all errors as return
+// values.
 var silence = sync.OnceFunc(func() { redis.SetLogger(new(logging.VoidLogger)) })
 
 func openRedis(address string, log *zap.Logger) (Storage, error) {
@@ -81,7 +81,8 @@ func openRedis(address string, log *zap.Logger) (Storage, error) {
 	return r, nil
 }
 
-// redisOptions reads the URL of a Redis. Its errors show nothing of it.
+// redisOptions parses the URL of a Redis. Its errors do not quote the URL, which may
+// contain a password.
 func redisOptions(address string) (*redis.Options, string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), "[]") {
@@ -127,7 +128,7 @@ func (r *redisStorage) index() string          { return r.prefix + ":index" }
 
 func (r *redisStorage) lockKey(name string) string { return r.prefix + ":lock:" + name }
 
-// script does something to a lock.
+// script does an operation on a lock.
 func (r *redisStorage) script(ctx context.Context, what deed, name, token string) (bool, error) {
 	script := map[deed]*redis.Script{take: redisTake, extend: redisExtend, drop: redisDrop}[what]
 	n, err := script.Run(ctx, r.client, []string{r.lockKey(name)}, token, r.lease.Milliseconds()).Int()
@@ -198,7 +199,8 @@ func (r *redisStorage) List(ctx context.Context, key string, recursive bool) (ke
 	return keys, nil
 }
 
-// below is the range of the index below a directory, or the first count of it.
+// below returns the range of the index below a directory: all of it, or its first count
+// keys.
 func (r *redisStorage) below(key string, count int64) redis.ZRangeArgs {
 	args := redis.ZRangeArgs{Key: r.index(), ByLex: true, Start: "-", Stop: "+", Count: count}
 	if key != "" {
@@ -207,7 +209,8 @@ func (r *redisStorage) below(key string, count int64) redis.ZRangeArgs {
 	return args
 }
 
-// tree returns the files and directories of one level below root, or of all.
+// tree returns the files and directories one level below root, or all of them if
+// recursive.
 func tree(root string, files []string, recursive bool) []string {
 	seen := make(map[string]bool)
 	for _, f := range files {

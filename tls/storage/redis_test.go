@@ -37,7 +37,7 @@ func TestRedisConforms(t *testing.T) {
 	})
 }
 
-// forget ends the extension of leases, as the end of the process would.
+// forget stops the extension of leases, as if the process died.
 func forget(r *remote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,8 +48,8 @@ func forget(r *remote) {
 	}
 }
 
-// TestRealRedisConforms is what miniredis cannot prove: that the scripts,
-// transactions and leases are right in a Redis.
+// TestRealRedisConforms tests what miniredis cannot prove: that the scripts, transactions
+// and leases are correct in a real Redis.
 func TestRealRedisConforms(t *testing.T) {
 	address := realRedis(t)
 	n := 0
@@ -66,7 +66,7 @@ func TestRealRedisConforms(t *testing.T) {
 	})
 }
 
-// hurry makes the lease of a lock, which has to have an end, end now.
+// hurry ends the lease of a lock now. It checks that the lease had an end.
 func hurry(t *testing.T, r *redisStorage, lock string) {
 	t.Helper()
 	if left := remaining(t, r, lock); left <= 0 || left > leaseTime {
@@ -82,7 +82,7 @@ func remaining(t *testing.T, r *redisStorage, lock string) time.Duration {
 	return left
 }
 
-// The lease of a lock that is held is extended before it ends.
+// weir extends the lease of a held lock before the lease ends.
 func TestLeaseIsExtended(t *testing.T) {
 	s := opened(t, "redis://"+realRedis(t)).(*redisStorage)
 	s.extend = 50 * time.Millisecond
@@ -103,7 +103,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	}
 }
 
-// realRedis starts a Redis that keeps nothing.
+// realRedis starts a Redis without persistence.
 func realRedis(t *testing.T) (address string) {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -113,7 +113,7 @@ func realRedis(t *testing.T) (address string) {
 		}
 		t.Skip("redis-server is not installed (Debian: redis-server)")
 	}
-	for range 5 { // somebody else may get the port in between
+	for range 5 { // another process may take the port in between
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		address = l.Addr().String()
@@ -163,16 +163,17 @@ func TestPrefixesAreApart(t *testing.T) {
 	}
 	must(t, a.Delete(t.Context(), "key"))
 	must(t, a.Unlock(t.Context(), "x"))
-	if keys := m.Keys(); len(keys) != 1 { // b's lock
+	if keys := m.Keys(); len(keys) != 1 { // the lock of b
 		t.Errorf("%q are left", keys)
 	}
 }
 
 const password = "hunter2%2F%40x"
 
-// A Redis that is down is no error until it is asked. Errors name it, and no password.
+// Open succeeds while the Redis is down; the first operation fails. Errors name the
+// Redis, and contain no password.
 func TestRedisIsDown(t *testing.T) {
-	const address = "127.0.0.1:1" // nobody listens there
+	const address = "127.0.0.1:1" // no process listens there
 	s := opened(t, "redis://user:"+password+"@"+address+"/2")
 	_, err := s.Load(within(t), "tickets/x")
 	isSentence(t, err, "cannot load tickets/x", address+"/2", "refused")
@@ -219,7 +220,8 @@ func TestURLsThatAreNone(t *testing.T) {
 	f("consul://:hunter2@example.org", "neither an absolute directory nor")
 }
 
-// One that accepts and never answers holds nobody up for longer than an operation may take.
+// A Redis that accepts connections and never answers delays a call only until its time
+// limit.
 func TestRedisHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -261,7 +263,8 @@ func TestRedisOverTLS(t *testing.T) {
 	must(t, trusting.Store(within(t), "a", nil))
 }
 
-// A lock that a Redis forgot is told, and Unlock says so; renewing takes it again.
+// If a Redis lost a lock, weir logs it and Unlock fails; RenewLockLease takes the lock
+// again.
 func TestLeaseIsLost(t *testing.T) {
 	m := miniredis.RunT(t)
 	core, logged := observer.New(zapcore.WarnLevel)
@@ -297,7 +300,7 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A Redis that was away for less than a lease costs no lock.
+// A Redis that was down for less than a lease loses no lock.
 func TestLeaseSurvivesRestart(t *testing.T) {
 	m := miniredis.RunT(t)
 	s := opened(t, "redis://"+m.Addr()).(*redisStorage)
@@ -311,7 +314,8 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	must(t, s.Unlock(within(t), "x"))
 }
 
-// Whatever the URL, nothing panics, what is accepted is an address, and no error shows the password.
+// For every URL: no panic, an accepted URL gives an address, and no error contains the
+// password.
 func FuzzRedisURL(f *testing.F) {
 	for _, rest := range []string{"example.org", "[::1]:6380/15?prefix=a", "/", "a b", "example.org:port", "example.org/x", "h?prefix=%zz", "h#x", "@h"} {
 		f.Add("redis", rest)

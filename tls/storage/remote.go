@@ -11,19 +11,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// operationTimeout bounds all that one call asks of a storage over a network, with the dialling
-// and a second attempt.
+// operationTimeout limits the time of one call to a storage over a network. It includes
+// the dialling and a second attempt.
 const operationTimeout = 5 * time.Second
 
-// remote is what storages over a network have in common: bounded calls, locks.
+// remote is the common part of storages over a network: time limits and locks.
 type remote struct {
 	name string // without a password
-	who  string // does not answer, in messages
+	who  string // subject of "did not answer" in errors
 	log  *zap.Logger
-	// do does something to a lock; false: another token has it, or none.
+	// do does an operation on a lock. It returns false if another token has the lock, or
+	// none has it.
 	do func(ctx context.Context, what deed, name, token string) (bool, error)
 
-	// What the constants say, but in tests.
+	// Equal to the constants, except in tests.
 	timeout, lease, extend time.Duration
 
 	mu     sync.Mutex
@@ -37,8 +38,8 @@ func newRemote(name, who string, log *zap.Logger) remote {
 
 func (r *remote) String() string { return r.name }
 
-// on runs one operation on a key under its deadline and makes a sentence of its
-// error. root says that the storage itself may be meant, whose key is "".
+// on runs one operation on a key with a time limit, and completes its error. root: the
+// operation also accepts the storage itself, whose key is "".
 func (r *remote) on(ctx context.Context, operation, key string, root bool, f func(ctx context.Context, key string) error) error {
 	k, err := clean(key)
 	if k == "." {
@@ -55,8 +56,8 @@ func (r *remote) on(ctx context.Context, operation, key string, root bool, f fun
 	return nil
 }
 
-// bounded calls f under the deadline of an operation. What f fails with because
-// of ctx is told apart from what it fails with because of the storage.
+// bounded calls f with the time limit of one operation. Its error shows whether ctx ended
+// or the storage did not answer in time.
 func (r *remote) bounded(ctx context.Context, f func(context.Context) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

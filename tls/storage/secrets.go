@@ -20,10 +20,10 @@ import (
 	"github.com/weirproxy/weir/config/kube/api"
 )
 
-// secretStorage is a storage in the Secrets of a namespace, one for each file.
-// Its name ends with a hash of the key; the key itself is an annotation. Labels
-// have hashes of the directories that it is in, so that a list is short. A lock
-// is a Lease.
+// secretStorage is a storage in the Secrets of a namespace, one Secret for each file. The
+// name of a Secret ends with a hash of the key; an annotation has the key itself. Labels
+// have hashes of the directories above the file, so that List asks only for the Secrets
+// of a directory. A lock is a Lease.
 type secretStorage struct {
 	remote
 	client    *api.Client
@@ -32,21 +32,21 @@ type secretStorage struct {
 	prefix    string
 }
 
-// secretType keeps those who look for certificates from being told of these.
+// secretType lets a watch for certificates exclude these Secrets (config/kube/kinds.go).
 const secretType corev1.SecretType = "weirproxy.github.io/storage"
 
 const (
 	keyAnnotation  = "weirproxy.github.io/key"
 	timeAnnotation = "weirproxy.github.io/modified"
 	storageLabel   = "weirproxy.github.io/storage" // the prefix
-	folderLabel    = "weirproxy.github.io/in-"     // and a depth: the hash of a directory
+	folderLabel    = "weirproxy.github.io/in-"     // plus a depth; the value is the hash of a directory
 	valueKey       = "value"
 )
 
-// maxValue is what fits a Secret.
+// maxValue is the largest value that a Secret can hold, in bytes.
 const maxValue = corev1.MaxSecretSize
 
-// pageSize is how many Secrets one list brings at once.
+// pageSize is the number of Secrets in one response to a list request.
 const pageSize = 500
 
 func openSecrets(address string, log *zap.Logger) (Storage, error) {
@@ -72,7 +72,7 @@ func newSecretStorage(c *api.Client, namespace, prefix string, log *zap.Logger) 
 	return s
 }
 
-// lock does something to a lock.
+// lock does an operation on a lock.
 func (s *secretStorage) lock(ctx context.Context, what deed, name, token string) (bool, error) {
 	c := api.Bid{Name: s.objectName("lock/" + name), Holder: token, Duration: s.lease, Labels: map[string]string{storageLabel: s.prefix},
 		Annotations: map[string]string{keyAnnotation: name}}
@@ -85,7 +85,7 @@ func (s *secretStorage) lock(ctx context.Context, what deed, name, token string)
 	return s.locks.Drop(ctx, c)
 }
 
-// objectName is what the object of a key is called: something for people, and a hash.
+// objectName returns the name of the object for a key: a readable part and a hash.
 func (s *secretStorage) objectName(key string) string {
 	readable := strings.Map(func(r rune) rune {
 		switch {
@@ -116,7 +116,7 @@ func (s *secretStorage) Store(ctx context.Context, key string, value []byte) err
 			return fmt.Errorf("the value has %d bytes, and a Secret can hold %d", len(value), maxValue)
 		}
 		o := s.secret(key, value)
-		for range 2 { // somebody else may make or delete it in between
+		for range 2 { // another process may create or delete it in between
 			err := s.client.Core.Put().Namespace(s.namespace).Resource("secrets").Name(o.Name).Body(o).Do(ctx).Error()
 			if !apierrors.IsNotFound(err) {
 				return s.orFailed("update", o.Name, err)
@@ -152,7 +152,7 @@ func labelOf(directory string) string {
 	return fmt.Sprintf("%s%d", folderLabel, strings.Count(directory, "/")+1)
 }
 
-// find returns the Secret of a file.
+// find returns the Secret of a file, or fs.ErrNotExist.
 func (s *secretStorage) find(ctx context.Context, key string) (*corev1.Secret, error) {
 	o, name := new(corev1.Secret), s.objectName(key)
 	err := s.client.Core.Get().Namespace(s.namespace).Resource("secrets").Name(name).Do(ctx).Into(o)
@@ -203,7 +203,8 @@ func (s *secretStorage) Exists(ctx context.Context, key string) bool {
 	return err == nil
 }
 
-// below are the files below a directory, "" is all; with most no more than these.
+// below returns the files below a directory; "" is the storage itself. If most is not 0,
+// below returns most files at most.
 func (s *secretStorage) below(ctx context.Context, directory string, most int64) (files []string, err error) {
 	selector := storageLabel + "=" + s.prefix
 	if directory != "" {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRealSecretsConform is what a fake cannot prove: that names, labels,
-// annotations, sizes, preconditions and lists of metadata are as an API server has them.
+// TestRealSecretsConform tests what a fake cannot prove: that names, labels, annotations,
+// sizes, preconditions and metadata lists are as an API server requires.
 func TestRealSecretsConform(t *testing.T) {
 	kubeconfig := realCluster(t)
 	conform(t, func(t *testing.T) kind {
@@ -23,8 +23,8 @@ func TestRealSecretsConform(t *testing.T) {
 	})
 }
 
-// realCluster is the kubeconfig in WEIR_TEST_KUBECONFIG. What needs one has a tag
-// for the compiler, and e2e/kube runs it beside an API server.
+// realCluster returns the kubeconfig in WEIR_TEST_KUBECONFIG. Tests that need it have a
+// build tag, and e2e/kube runs them with an API server.
 func realCluster(t *testing.T) string {
 	kubeconfig := os.Getenv("WEIR_TEST_KUBECONFIG")
 	if kubeconfig == "" {

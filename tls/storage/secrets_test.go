@@ -28,7 +28,7 @@ func secretsKind(url string) kind {
 	}
 }
 
-// shorten makes the lock of a dead process end in a second.
+// shorten makes the lock of a dead process end within a second.
 func shorten(t *testing.T, s *secretStorage, lock string) {
 	t.Helper()
 	held := new(coordinationv1.Lease)
@@ -43,7 +43,7 @@ func shorten(t *testing.T, s *secretStorage, lock string) {
 	must(t, leases.Put().Namespace(s.namespace).Resource("leases").Name(name).Body(held).Do(t.Context()).Error())
 }
 
-// Whoever may read Secrets of a namespace can tell whose they are, and what of.
+// A user who can read the Secrets of a namespace sees the prefix and the key of each.
 func TestSecretObjects(t *testing.T) {
 	cluster := fake.New(t)
 	s := opened(t, "secrets://weir?prefix=shop&kubeconfig="+cluster.Kubeconfig)
@@ -68,7 +68,7 @@ func TestSecretObjects(t *testing.T) {
 	isSentence(t, s.Store(within(t), "big", make([]byte, maxValue+1)), "cannot store big", "1048577 bytes")
 }
 
-// Errors say which right is missing, and that somebody does not answer.
+// Errors name the missing permission, or the API server that does not answer.
 func TestSecretFailures(t *testing.T) {
 	cluster := fake.New(t)
 	s := opened(t, "secrets://weir?kubeconfig="+cluster.Kubeconfig)
@@ -90,7 +90,7 @@ func TestSecretFailures(t *testing.T) {
 	isSentence(t, err, "cannot connect to an API server with the service account of a Pod")
 }
 
-// A lock is extended while it is held, so nobody takes it over.
+// weir extends a held lock, so no other process takes it.
 func TestSecretLocksAreExtended(t *testing.T) {
 	cluster := fake.New(t)
 	s := opened(t, "secrets://weir?kubeconfig="+cluster.Kubeconfig).(*secretStorage)
@@ -107,8 +107,8 @@ func TestSecretLocksAreExtended(t *testing.T) {
 	}
 }
 
-// Whatever the key, its object has a name and labels that an API server takes,
-// and no other key has them.
+// For every key, the object has a name and labels that an API server accepts, and no
+// other key has the same name.
 func FuzzSecretNames(f *testing.F) {
 	f.Add("certificates/ca/a.example/a.example.crt", "certificates/ca/a.example/a.example.key")
 	f.Add("a b/ü", "A b/ü")

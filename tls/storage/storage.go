@@ -1,7 +1,7 @@
-// Package storage is where replicas keep what they share: ACME accounts, keys
-// and certificates, challenges, session ticket keys. Open makes a Storage of a
-// directory, of a Redis or of a cluster's Secrets; one of another kind is a file
-// of its own here and a case in open, and has to pass the same conformance tests.
+// Package storage keeps what replicas share: ACME accounts, keys and certificates,
+// challenges, session ticket keys. Open opens a directory, a Redis or the Secrets of a
+// cluster as a Storage. A new kind of storage needs its own file in this package and a
+// case in open, and must pass the same conformance tests.
 package storage
 
 import (
@@ -18,52 +18,55 @@ import (
 	"go.uber.org/zap"
 )
 
-// Storage keeps values by key, and locks by name. Keys are paths with slashes;
-// a key that others lie below is a directory. Load, List and Stat of a key that
-// does not exist fail with fs.ErrNotExist; Delete of one does not. List gives
-// directories as well as files: of one level, or with recursive of all below.
+// Storage keeps values by key, and locks by name. Keys are paths with slashes. A key with
+// other keys below it is a directory. Load, List and Stat of a key that does not exist
+// fail with fs.ErrNotExist; Delete of such a key succeeds. List returns directories as
+// well as files: of one level, or of all levels if recursive is true.
 //
-// Lock waits until it has the lock or its context ends. A lock outlives the
-// context that it was taken with; it is held until Unlock, Close, or the end of
-// the process. Names of locks are apart from keys. Unlock fails with
-// [ErrLockLost] where somebody else may have had the lock meanwhile.
+// Lock waits until it has the lock or its context ends. A lock outlives the context of
+// the Lock call: it is held until Unlock, Close, or the end of the process. The names of
+// locks are separate from keys. Unlock fails with [ErrLockLost] if another process may
+// have had the lock meanwhile.
 //
-// All methods may be called at the same time. What they return as errors names
-// the storage and the key, and never a password.
+// All methods are safe for concurrent use. Their errors name the storage and the key, and
+// never contain a password.
 type Storage interface {
 	certmagic.Storage
 	certmagic.TryLocker
-	// Closer gives back locks that are still held, and closes connections, with
-	// the last Close of those who opened the storage. After it every method fails.
+	// Closer releases locks that are still held, and closes connections, at the last
+	// Close of all users that opened the storage. After Close, every method fails.
 	io.Closer
 	// Stringer names the storage in messages, without a password.
 	fmt.Stringer
 }
 
-// ErrLockLost is in the error of Unlock when the lock could not be kept for all
-// of the time, so that somebody else may have had it, too.
+// ErrLockLost is in the error of Unlock if this process did not hold the lock all the
+// time, so that another process may have held it, too.
 var ErrLockLost = errors.New("this process lost the lock")
 
-// errClosed is what a closed storage answers.
+// errClosed is the error of a closed storage.
 var errClosed = errors.New("the storage was closed")
 
-// shared are the storages that are open, by URL.
+// shared has the open storages, by URL.
 var shared struct {
 	sync.Mutex
 	storages map[string]*handle
 }
 
-// Open opens the storage at url: an absolute directory, made if it is missing,
-// or redis://USER:PASSWORD@HOST:PORT/DB?prefix=PREFIX (rediss:// with TLS; every
-// part but the host may be left out; all keys begin with the prefix, "weir"
-// where none is given), or secrets://NAMESPACE?prefix=PREFIX&kubeconfig=FILE (the
-// service account's cluster where no kubeconfig is given). A Redis or an API
-// server that is down is no error until it is needed; a directory that cannot
-// be written to, or that everybody can, is one.
+// Open opens the storage at url, which has one of these forms:
 //
-// Opening what is open gives the same storage; it is closed when it was closed
-// as often as it was opened. log hears what happens between calls: locks that
-// are lost, and permissions that are wider than they should be.
+//   - an absolute directory. Open creates it if it is missing.
+//   - redis://USER:PASSWORD@HOST:PORT/DB?prefix=PREFIX, or rediss:// with TLS. Every part
+//     except the host is optional. All keys begin with the prefix, "weir" by default.
+//   - secrets://NAMESPACE?prefix=PREFIX&kubeconfig=FILE. Without kubeconfig, Open uses the
+//     cluster of the service account.
+//
+// Open does not fail if a Redis or an API server is down; the first operation does. Open
+// fails for a directory that weir cannot write to, or that all users can write to.
+//
+// If the storage is already open, Open returns the same storage again. The last Close
+// closes it. log receives messages about events between calls: lost locks, and
+// permissions that are too wide.
 func Open(url string, log *zap.Logger) (Storage, error) {
 	if !strings.Contains(url, "://") {
 		url = filepath.Clean(url)
@@ -77,7 +80,7 @@ func Open(url string, log *zap.Logger) (Storage, error) {
 	return wrap(h, s), nil
 }
 
-// open is the one place that knows which kinds of storage there are.
+// open is the only place that knows the kinds of storages.
 func open(url string, log *zap.Logger) (Storage, error) {
 	scheme, _, isURL := strings.Cut(url, "://")
 	switch {
@@ -91,15 +94,15 @@ func open(url string, log *zap.Logger) (Storage, error) {
 	return nil, errors.New("storage is neither an absolute directory nor a redis://, rediss:// or secrets:// URL (it is not shown, as it may hold a password)")
 }
 
-// handle is one storage and how often it is open.
+// handle is one storage and the number of its users.
 type handle struct {
 	url   string
-	open  func() (Storage, error) // the same each time
+	open  func() (Storage, error) // the same result for each call
 	users int
 }
 
-// enter returns the handle of a URL with one more user. What hangs while it is
-// opened or closed keeps nobody from other storages.
+// enter returns the handle of a URL with one more user. It does not open the storage, so
+// a storage that hangs while it is opened or closed does not block others.
 func enter(url string, log *zap.Logger) *handle {
 	shared.Lock()
 	defer shared.Unlock()
@@ -115,7 +118,7 @@ func enter(url string, log *zap.Logger) *handle {
 	return h
 }
 
-// forget makes the next Open of the URL begin anew.
+// forget makes the next Open of the URL open the storage again.
 func (h *handle) forget() {
 	shared.Lock()
 	defer shared.Unlock()
@@ -124,7 +127,7 @@ func (h *handle) forget() {
 	}
 }
 
-// leave reports whether that was the last user.
+// leave removes one user. It reports whether that was the last one.
 func (h *handle) leave() bool {
 	shared.Lock()
 	defer shared.Unlock()
@@ -135,13 +138,13 @@ func (h *handle) leave() bool {
 	return h.users == 0
 }
 
-// once is what Open returns: a storage that is given back once.
+// once is the result of Open: a storage whose Close has an effect only once.
 type once struct {
 	Storage
 	close func() error
 }
 
-// renewer is a once whose storage has leases.
+// renewer is a once for a storage with leases.
 type renewer struct {
 	*once
 	certmagic.LockLeaseRenewer
@@ -162,8 +165,8 @@ func wrap(h *handle, s Storage) Storage {
 
 func (o *once) Close() error { return o.close() }
 
-// clean checks a key and returns it without slashes around it. A key that leads
-// out of the storage is refused; "." is the storage itself.
+// clean checks a key and returns it without leading and trailing slashes. It refuses a
+// key that leads out of the storage. "." is the storage itself.
 func clean(key string) (string, error) {
 	k := path.Clean(strings.Trim(key, "/"))
 	if !fs.ValidPath(k) || strings.ContainsRune(k, 0) {
@@ -172,7 +175,7 @@ func clean(key string) (string, error) {
 	return k, nil
 }
 
-// failed makes one sentence of a failure.
+// failed adds the storage, the operation and the key to err.
 func failed(s fmt.Stringer, operation, key string, err error) error {
 	return fmt.Errorf("storage %s: cannot %s %s: %w", s, operation, key, err)
 }

@@ -151,7 +151,7 @@ func IsDenied(err error) bool {
 }
 
 // IsAway reports whether the API server failed, rather than refused the request: the same
-// request may succeed later. A canceled request says nothing about the API server.
+// request may succeed later. A canceled request does not show whether the API server failed.
 func IsAway(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false

@@ -59,7 +59,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// Of many who find a Lease stale at once one gets it.
+// If several processes find a Lease stale at the same time, only one takes it.
 func TestStaleLeaseIsTakenOnce(t *testing.T) {
 	f := fake.New(t)
 	dead := api.Bid{Name: "x", Holder: "dead", Duration: time.Second}
@@ -87,7 +87,7 @@ func TestStaleLeaseIsTakenOnce(t *testing.T) {
 	}
 }
 
-// What lives is not stale, however long it has been held.
+// A Lease that is extended is not stale, however long it has been held.
 func TestExtendedLeaseIsNotTaken(t *testing.T) {
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)
@@ -102,12 +102,13 @@ func TestExtendedLeaseIsNotTaken(t *testing.T) {
 			t.Fatalf("a Lease that is extended was taken: %v, %v", got, err)
 		}
 		if got {
-			return // the machine was too busy for this
+			return // the machine was too busy for this test
 		}
 	}
 }
 
-// While the API server is away nobody can extend anything, so nobody is dead for it.
+// While the API server is away, no holder can extend a Lease, so no holder counts as
+// dead.
 func TestNobodyDiesOfAnOutage(t *testing.T) {
 	for attempt := 1; !outage(t); attempt++ {
 		if attempt == 10 {
@@ -116,7 +117,7 @@ func TestNobodyDiesOfAnOutage(t *testing.T) {
 	}
 }
 
-// outage returns false where the machine was too busy to tell.
+// outage returns false if the machine was too busy for a result.
 func outage(t *testing.T) bool {
 	t.Helper()
 	f := fake.New(t)
@@ -161,7 +162,7 @@ func outage(t *testing.T) bool {
 	return true
 }
 
-// Only an API server that says no has answered.
+// A refusal is an answer of the API server, so it is no outage.
 func TestRefusalIsNoOutage(t *testing.T) {
 	f := fake.New(t)
 	a, b := newLeases(t, f), newLeases(t, f)

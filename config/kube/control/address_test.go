@@ -95,7 +95,7 @@ func TestAddressesOfServices(t *testing.T) {
 	f(spec(corev1.ServiceTypeClusterIP, corev1.ClusterIPNone), nil)
 }
 
-// The nodes that replicas are on are published, and no others.
+// Only the addresses of nodes on which replicas run are published.
 func TestPublishedNodes(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -116,7 +116,7 @@ func TestPublishedNodes(t *testing.T) {
 	until(t, "the address of who is left", func() bool { return statuses(t, cluster) == "a=192.0.2.1" })
 }
 
-// The Leases of the dead do not count, and go away.
+// The Leases of dead replicas do not count, and are deleted.
 func TestReplicasDie(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)

@@ -36,7 +36,7 @@ type Options struct {
 	Holder string
 	// Ingresses returns all known Ingresses of all classes. None is changed.
 	Ingresses func() []*networkingv1.Ingress
-	// Leading is called when this replica becomes the leader, or ends to be it.
+	// Leading is called when this replica becomes the leader, or stops being the leader.
 	Leading func(bool)
 	// Trouble is called once with the error when something fails, and with nil when it works again.
 	Trouble func(what string, err error)
@@ -85,7 +85,7 @@ func New(o Options) *Control {
 		events: make(chan struct{}, 1), statuses: make(chan struct{}, 1), presence: make(chan struct{}, 1)}
 }
 
-// managerOf is the name of the field manager, by which the API server knows who wrote a field.
+// managerOf is the name of the field manager, by which the API server knows the writer of a field.
 func managerOf(lease config.ObjectName) string {
 	manager := "weir/" + lease.String()
 	if len(manager) > 128 { // the maximum of the API server

@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/api/fake"
 )
 
-// patience is for what normally takes no time.
+// patience is the timeout of waits that normally take no time.
 const patience = 20 * time.Second
 
 // replica is a Control under test.
@@ -68,11 +68,11 @@ func (r *replica) leave() {
 	})
 }
 
-// die ends a replica as the end of its process would.
+// die ends a replica in the same way as the end of its process.
 func (r *replica) die() {
 	r.leaves.Do(func() {
 		r.electing.stop()
-		r.present.cancel() // its Lease is given back, which the test puts back if it matters
+		r.present.cancel() // this gives its Lease back; a test that needs the Lease restores it
 		<-r.present.done
 	})
 }
@@ -98,7 +98,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ingressesOf is what an informer would have.
+// ingressesOf returns the Ingresses that an informer would have.
 func ingressesOf(t *testing.T, cluster *fake.API) (all []*networkingv1.Ingress) {
 	for _, o := range cluster.Objects("ingresses") {
 		text, err := json.Marshal(o)
@@ -114,7 +114,7 @@ func ingressesOf(t *testing.T, cluster *fake.API) (all []*networkingv1.Ingress) 
 	return all
 }
 
-// statuses are the addresses of all Ingresses, by name.
+// statuses returns the addresses of all Ingresses, by name.
 func statuses(t *testing.T, cluster *fake.API) string {
 	all := []string{}
 	for _, i := range ingressesOf(t, cluster) {
@@ -160,7 +160,8 @@ func TestStatuses(t *testing.T) {
 		t.Errorf("two statuses took %d writes", n)
 	}
 
-	// What is no longer ours loses what it has from here, and nothing else.
+	// An Ingress that is no longer ours loses the addresses that weir wrote, and nothing
+	// else.
 	r.Want(Wanted{Publish: static, Ingresses: names("a")})
 	expect("a=" + both + " b= other=198.51.100.2")
 	r.Want(Wanted{Publish: config.Publish{Addresses: []string{"192.0.2.8"}}, Ingresses: names("a")})
@@ -176,7 +177,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// Who has lost the Lease writes no more, whatever is wanted of it.
+// A replica that has lost the Lease writes nothing, even if Want asks for it.
 func TestLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -196,8 +197,8 @@ func TestLeaseIsLost(t *testing.T) {
 	cluster.Change("weir", "leases", "weir", nil)
 }
 
-// Who serves an Ingress from now on may have written its status before this one
-// has seen that: that is left alone.
+// Another controller may already have written the status of an Ingress that it took over,
+// before this replica sees the change. weir does not change that status.
 func TestAnotherHasTheIngress(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -205,7 +206,7 @@ func TestAnotherHasTheIngress(t *testing.T) {
 		cluster.Change("shop", "ingresses", name, ingress())
 	}
 	r := newReplica(t, cluster, "r1")
-	var seen atomic.Pointer[[]*networkingv1.Ingress] // what the informer has
+	var seen atomic.Pointer[[]*networkingv1.Ingress] // the Ingresses that the informer has
 	now := r.opts.Ingresses
 	r.opts.Ingresses = func() []*networkingv1.Ingress {
 		if s := seen.Load(); s != nil {
@@ -231,7 +232,7 @@ func TestAnotherHasTheIngress(t *testing.T) {
 	}
 }
 
-// Unless it is told to keep them.
+// With Keep, weir keeps the addresses.
 func TestAddressesAreKept(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -245,7 +246,7 @@ func TestAddressesAreKept(t *testing.T) {
 	}
 }
 
-// The last replica withdraws the addresses, and no other.
+// Only the last replica withdraws the addresses.
 func TestLastReplicaWithdraws(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -268,8 +269,8 @@ func TestLastReplicaWithdraws(t *testing.T) {
 	}
 }
 
-// Who goes by another Lease from now on leaves the addresses where they still
-// have to be, and takes them out in the end.
+// A replica that changes to another Lease keeps the addresses that must stay, and removes
+// them at its end.
 func TestLeaseChanges(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -293,13 +294,13 @@ func TestLeaseChanges(t *testing.T) {
 	if n := cluster.Asked("patch", "ingresses/status"); n != 4 {
 		t.Errorf("there were %d writes, want 4", n)
 	}
-	after.leave() // the Lease from before may be somebody else's by now
+	after.leave() // the former Lease may belong to another installation by now
 	if got := statuses(t, cluster); got != "a= b= theirs="+both {
 		t.Errorf("in the end there is %s", got)
 	}
 }
 
-// Two that leave at once leave nothing.
+// Two replicas that leave at the same time leave no address behind.
 func TestReplicasLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -322,7 +323,7 @@ func TestReplicasLeaveAtOnce(t *testing.T) {
 	}
 }
 
-// Only one writes, and another goes on where it died.
+// Only one replica writes. If it dies, another one continues its work.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -344,7 +345,7 @@ func TestLeaderDies(t *testing.T) {
 	if spec["holderIdentity"] != "r1" || spec["leaseDurationSeconds"] != float64(15) {
 		t.Errorf("the Lease says %v", spec)
 	}
-	spec["leaseDurationSeconds"] = 1 // or the test would take as long
+	spec["leaseDurationSeconds"] = 1 // otherwise the test would take the full duration
 	cluster.Change("weir", "leases", "weir", held)
 	until(t, "another leader", second.leads)
 	spec = cluster.Objects("leases")["weir/weir"]["spec"].(fake.Object)
@@ -353,8 +354,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// Who hears nothing of the API server stops writing before another may begin,
-// says so once, and goes on when it is back.
+// A replica without answers of the API server stops writing before another one may begin.
+// It reports that once, and continues when the API server answers again.
 func TestAPIServerGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -374,8 +375,8 @@ func TestAPIServerGoesAway(t *testing.T) {
 	}
 }
 
-// A right that is missing is told once for each namespace, is not tried again
-// and again, and holds up nothing else.
+// A missing right is reported once for each namespace, is not tried again all the time,
+// and delays nothing else.
 func TestRightsAreMissing(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)

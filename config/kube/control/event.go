@@ -37,7 +37,7 @@ const (
 type written struct {
 	at         time.Time
 	count      int
-	superseded bool // by an event that says that the fault is corrected
+	superseded bool // an event reported that the fault is corrected
 }
 
 // tell writes events until ctx ends.

@@ -33,7 +33,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 
-	// Not again with each change, nor by another replica.
+	// The event is not repeated with each change, nor by another replica.
 	w.Events = append(w.Events, event("b", "new"))
 	r.Want(w)
 	until(t, "another event", func() bool { return len(cluster.Objects("events")) == 6 })
@@ -47,13 +47,13 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A new event waits for none of those that stand behind it.
+// A new event does not wait for events of lower priority.
 func TestNewEventsGoFirst(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
 	r := newReplica(t, cluster, "r1")
 	var w Wanted
-	for i := range 600 { // a minute's work
+	for i := range 600 { // the work of one minute
 		w.Events = append(w.Events, event(fmt.Sprint("old-", i), "something"))
 	}
 	r.Want(w)
@@ -67,7 +67,8 @@ func TestNewEventsGoFirst(t *testing.T) {
 	}
 }
 
-// What is still true is told again before the API server forgets it; if it has, as new.
+// An event that is still true is renewed before the API server deletes it. If the API
+// server has deleted it, weir creates it again.
 func TestEventsAreRenewed(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -96,8 +97,8 @@ func TestEventsAreRenewed(t *testing.T) {
 	count(1)
 }
 
-// However many events there are, those that are due again leave time for those
-// that were never written, and the most urgent are there all the time.
+// Renewals leave time for events that were never written, however many events there are.
+// The most urgent events are in the cluster all the time.
 func TestRenewalsLeaveTime(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 100, renewedFirst, 6000, 12_000, 50_000, 1_000_000} {
@@ -127,8 +128,8 @@ func TestRenewalsLeaveTime(t *testing.T) {
 	f(renewedFirst, 6000, true)
 }
 
-// A namespace that goes away, or is gone, is no trouble and holds up nothing. What
-// is wrong elsewhere is told after it all the same.
+// A namespace that is being deleted, or is gone, is no trouble and delays nothing. Events
+// in other namespaces are still written afterwards.
 func TestNamespaceGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -155,6 +156,6 @@ func TestNamespaceGoesAway(t *testing.T) {
 		t.Errorf("there is the trouble %q", all)
 	}
 	if wrote, err := r.write(t.Context(), in("shop"), map[Event]*written{}, renewEvent); !wrote || err != nil {
-		t.Errorf("an event that was refused took no request: %v, %v", wrote, err) // and many would not be paced
+		t.Errorf("an event that was refused took no request: %v, %v", wrote, err) // the pace would not apply to many such events
 	}
 }

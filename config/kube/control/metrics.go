@@ -2,7 +2,7 @@ package control
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what weir writes to a cluster.
+// Metrics count the writes of weir to a cluster.
 type Metrics struct {
 	leader           prometheus.Gauge
 	leaseFailures    prometheus.Counter

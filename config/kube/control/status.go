@@ -32,7 +32,7 @@ const (
 	statusLag = 20 * time.Second
 )
 
-// published is what was written into a status.
+// published is the last write into a status.
 type published struct {
 	at        time.Time
 	addresses []string

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/api/fake"
 )
 
-// faulty is an event on an Ingress that there is.
+// faulty returns an event on an existing Ingress.
 func faulty(t *testing.T, cluster *fake.API, name, message string) Event {
 	t.Helper()
 	cluster.Change("shop", "ingresses", name, ingress())
@@ -26,13 +26,13 @@ func faulty(t *testing.T, cluster *fake.API, name, message string) Event {
 	return e
 }
 
-// syncOf is the event that says that the faults of e's object are corrected.
+// syncOf returns the event that reports the correction of the faults of e's object.
 func syncOf(cluster *fake.API, e Event) fake.Object {
 	return cluster.Objects("events")["shop/"+eventName(Event{Object: e.Object, Reason: reasonSync, Message: messageSync})]
 }
 
-// An Ingress whose faults are corrected is told so, and so that this stays the
-// last word until it has some again.
+// An Ingress whose faults are corrected gets an event about it. This event stays the
+// newest one until the Ingress has a fault again.
 func TestSync(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
@@ -48,7 +48,8 @@ func TestSync(t *testing.T) {
 	if o := syncOf(cluster, e); o["type"] != corev1.EventTypeNormal || o["reason"] != "Sync" || o["count"] != float64(1) || o["involvedObject"].(fake.Object)["uid"] != string(e.Object.UID) {
 		t.Errorf("the event is %v", o)
 	}
-	// It comes back, which is no news of less than an hour ago, but the last word.
+	// The fault returns. Its event is less than an hour old, but must become the newest
+	// one.
 	want(e, passing, other)
 	until(t, "the fault is told again", func() bool { return cluster.Objects("events")["shop/"+eventName(e)]["count"] == float64(2) })
 	if o := syncOf(cluster, other); o != nil {
@@ -120,7 +121,7 @@ func TestSyncIsBounded(t *testing.T) {
 func TestSyncOfWhom(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
-	a, other := faulty(t, cluster, "a", "x"), faulty(t, cluster, "other", "x") // which is not ours
+	a, other := faulty(t, cluster, "a", "x"), faulty(t, cluster, "other", "x") // which weir does not serve
 	replaced := a
 	replaced.Object.UID = types.UID("of one before")
 	service := a
@@ -172,7 +173,7 @@ func TestSyncOfLeaderBefore(t *testing.T) {
 		s := &syncing{replica: newReplica(t, cluster, holder), all: map[Event]*written{}, began: time.Now()}
 		s.noted(e)
 		s.run(t)
-		if o := syncOf(cluster, e); o != nil { // as if it were old
+		if o := syncOf(cluster, e); o != nil { // as if the event were old
 			o["lastTimestamp"] = "2026-01-01T00:00:00Z"
 			cluster.Change("shop", "events", eventName(Event{Object: e.Object, Reason: reasonSync, Message: messageSync}), o)
 		}

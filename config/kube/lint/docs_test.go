@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of annotations into docs/migrate-*.md")
 
-// samples are values of annotations that are looked at more closely, and what
-// the documentation calls them.
+// samples are values of annotations for which the rating depends on the value, and their
+// names in the documentation.
 var samples = map[string][]struct {
 	words, value string
 	hasTLS       bool
@@ -39,13 +39,13 @@ var pathsCalled = map[string]paths{"`true`, with paths without special character
 
 var ratingWords = map[Rating]string{Exact: "exact", Near: "near", No: "not yet", guard: "not yet: 503"}
 
-// row is what the documentation says of annotations that have it in common.
+// row is the part of the documentation that several annotations may share.
 type row struct {
 	names       []string
 	rating, why string
 }
 
-// rowsOf are the rows of one annotation.
+// rowsOf returns the rows of one annotation.
 func rowsOf(t *testing.T, name string, j judge) (rows []row) {
 	add := func(suffix string, r Rating, why string) {
 		rows = append(rows, row{[]string{"`" + name + "`" + suffix}, ratingWords[r], why})
@@ -67,7 +67,8 @@ func rowsOf(t *testing.T, name string, j judge) (rows []row) {
 	return rows
 }
 
-// table is Markdown: what has the same rating for the same reason is one row, the worst first.
+// table returns Markdown: annotations with the same rating and reason share a row, the
+// worst first.
 func table(t *testing.T, judges map[string]judge) string {
 	var rows []row
 	for name, j := range judges {
@@ -94,7 +95,8 @@ func table(t *testing.T, judges map[string]judge) string {
 	return text
 }
 
-// TestMigrationPages holds the tables of the pages on migration equal to what weir lint says.
+// TestMigrationPages checks that the tables of the migration pages equal the ratings of
+// weir lint.
 func TestMigrationPages(t *testing.T) {
 	const begin, end = "<!-- Made by go test ./config/kube/lint -update -->\n", "<!-- end -->\n"
 	for file, judges := range map[string]map[string]judge{"ingress-nginx": nginx, "traefik": traefik} {

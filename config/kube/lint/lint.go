@@ -31,9 +31,11 @@ type Finding struct {
 	Annotation string `json:"annotation"`
 	Value      string `json:"value"`
 	Rating     Rating `json:"rating"`
-	// Refused says that weir answers 503 because of the annotation; otherwise everybody would have access.
+	// Refused means that weir answers 503 because of the annotation; otherwise everybody
+	// would have access.
 	Refused bool `json:"refused,omitempty"`
-	// Why says how weir differs, or what to do instead; usually empty if the rating is exact.
+	// Why is how weir differs, or what to do instead; usually empty if the rating is
+	// exact.
 	Why string `json:"why,omitempty"`
 }
 
@@ -90,8 +92,8 @@ type paths int
 
 const (
 	special   paths = iota // a path has special characters of regular expressions
-	onlyPlain              // none has
-	onlyRoot               // all are "/"
+	onlyPlain              // no path has special characters
+	onlyRoot               // all paths are "/"
 )
 
 func pathsOf(i *networkingv1.Ingress) paths {
@@ -116,7 +118,7 @@ func pathsOf(i *networkingv1.Ingress) paths {
 // docs/migrate-*.md from the judges.
 type judge struct {
 	exact  []string // values that ask for a default of weir, in upper or lower case
-	rating Rating   // of all others
+	rating Rating   // of all other values
 	why    string
 	look   func(value string, c context) (Rating, string) // replaces the fields above
 }
@@ -146,11 +148,11 @@ func rate(name, value string, c context) (rating Rating, why string, ok bool) {
 	value = strings.TrimSpace(value)
 	switch {
 	case value == "" && strings.HasPrefix(key, "auth-"):
-		rating, why = Exact, "" // templates leave it empty: it has no effect
+		rating, why = Exact, "" // a template left the value empty, so it has no effect
 	case known:
 		rating, why = judge.rate(value, c)
 	case strings.HasPrefix(key, "auth-"):
-		rating, why = guard, refused // of a later ingress-nginx, or of Traefik 1
+		rating, why = guard, refused // an annotation of a later ingress-nginx, or of Traefik 1
 	default:
 		rating, why = No, unknown
 	}

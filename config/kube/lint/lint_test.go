@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// Every annotation that there is has a rating, and what is not exact a reason.
+// Every existing annotation has a rating, and a reason if the rating is not exact.
 func TestEveryAnnotation(t *testing.T) {
 	for file, prefix := range map[string]string{"ingress-nginx": nginxPrefix, "traefik": traefikPrefix} {
 		text, err := os.ReadFile("testdata/" + file + ".txt")
@@ -58,7 +58,7 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"ssl-redirect", "false", true, No, "https_redirect")
 	f(nginxPrefix+"force-ssl-redirect", "true", false, No, "under spec.tls")
 	f(nginxPrefix+"force-ssl-redirect", "true", true, Near, "")
-	f(nginxPrefix+"force-ssl-redirect", "True", false, No, "under spec.tls") // as strconv.ParseBool has it
+	f(nginxPrefix+"force-ssl-redirect", "True", false, No, "under spec.tls") // as strconv.ParseBool reads it
 	f(nginxPrefix+"ssl-redirect", "1", true, Exact, "")
 	f(nginxPrefix+"force-ssl-redirect", "false", false, Exact, "")
 	f(nginxPrefix+"backend-protocol", "HTTP", false, Exact, "")
@@ -70,8 +70,8 @@ func TestObject(t *testing.T) {
 	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0, ::/0", false, Exact, "")
 	f(nginxPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
 	f(nginxPrefix+"whitelist-source-range", "0.0.0.0/0", false, No, "write 0.0.0.0/0,::/0 if everybody")
-	f(nginxPrefix+"whitelist-source-range", "", false, No, "503") // ingress-nginx lets nobody in
-	f(nginxPrefix+"auth-url", " ", false, Exact, "")              // as templates leave it
+	f(nginxPrefix+"whitelist-source-range", "", false, No, "503") // ingress-nginx admits no client
+	f(nginxPrefix+"auth-url", " ", false, Exact, "")              // a template left the value empty
 	f(nginxPrefix+"auth-tls-secret", "", false, Exact, "")
 	f(nginxPrefix+"proxy-body-size", "0", false, Exact, "")
 	f(nginxPrefix+"proxy-body-size", "50m", false, Near, "any size")
@@ -87,7 +87,7 @@ func TestObject(t *testing.T) {
 	f(traefikPrefix+"router.entrypoints", "web, websecure", false, Near, "listeners")
 	f(traefikPrefix+"router.entrypoints", "websecure,internal", false, No, "503")
 	f(traefikPrefix+"router.entrypoints", "websecure,", false, Near, "redirects")
-	f(traefikPrefix+"router.middlewares", " ", false, Exact, "") // as templates leave it
+	f(traefikPrefix+"router.middlewares", " ", false, Exact, "") // a template left the value empty
 	f(traefikPrefix+"router.middlewares", "default-auth@kubernetescrd", false, No, "503")
 	f(nginxPrefix+"configuration-snippet", "", false, Exact, "")
 	f(traefikPrefix+"whitelist-source-range", "10.0.0.0/8", false, No, "503")
@@ -100,7 +100,7 @@ func TestObject(t *testing.T) {
 	f(traefikPrefix+"router.observability.traceVerbosity", "minimal", false, No, "traces")
 }
 
-// Of lines for nginx's configuration those alone are no guards of which each is known to leave nobody out.
+// A snippet is a guard unless weir knows that each of its lines restricts no client.
 func TestSnippets(t *testing.T) {
 	f := func(lines string, want Rating) {
 		t.Helper()
@@ -125,7 +125,7 @@ func TestSnippets(t *testing.T) {
 	f("proxy_set_header Upgrade $http_upgrade deny;", guard)
 	f("proxy_set_header Upgrade $http_upgrade; deny all;", guard)
 	f("proxy_set_header Upgrade;", guard)
-	f("# Upgrade\nproxy_set_header Upgrade $http_upgrade;", guard) // simple ones are enough
+	f("# Upgrade\nproxy_set_header Upgrade $http_upgrade;", guard) // weir rates only simple snippets, without comments
 	f("allow 10.0.0.0/8; deny all;", guard)
 	f("add_header A b; deny all;", guard)
 	f("add_header A b;deny all", guard)
@@ -140,11 +140,11 @@ func TestSnippets(t *testing.T) {
 	f("more_clear_input_headers X-User;", guard)
 	f(`"deny" all;`, guard)
 	f("return 403;", guard)
-	f(strings.Repeat(";", 250_000)+"deny all;", guard) // in a time that nobody's object can make long
+	f(strings.Repeat(";", 250_000)+"deny all;", guard) // no value may take a long time
 	f(strings.Repeat("gzip on;", 30_000), No)
 }
 
-// ingress-nginx reads nothing on Services, so nothing that is there keeps anybody out.
+// ingress-nginx reads no annotations of Services, so these restrict no client.
 func TestServices(t *testing.T) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{nginxPrefix + "auth-type": "basic", nginxPrefix + "rewrite-target": "/", traefikPrefix + "service.middlewares": "a", traefikPrefix + "service.sticky.cookie": "true"}}}
 	guards, others := Undone(s)
@@ -153,7 +153,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What is said of annotations that keep clients out is what weir does with an Ingress that has one.
+// For annotations that restrict access, the rating matches how weir treats an Ingress
+// that has one.
 func TestRefused(t *testing.T) {
 	file, err := config.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\n"), func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -179,7 +180,7 @@ func TestRefused(t *testing.T) {
 				if says := strings.Contains(finding.Why, "answers 503 for an Ingress"); does != says || does != finding.Refused {
 					t.Errorf("%s: %q is refused: %t, the finding says %t, and its reason %t", name, value, does, finding.Refused, says)
 				}
-				if want := finding.Rating == No && name != "backend-protocol"; tells != want { // that is told of with its Service
+				if want := finding.Rating == No && name != "backend-protocol"; tells != want { // which weir reports with its Service
 					t.Errorf("%s: %q is %s, and there is an event: %t", name, value, finding.Rating, tells)
 				}
 				if does {

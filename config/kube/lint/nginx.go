@@ -204,7 +204,8 @@ func backendProtocol(value string, _ context) (Rating, string) {
 	return No, "ingress-nginx does not support this protocol either; write HTTP, HTTPS, GRPC or GRPCS"
 }
 
-// everybody rates lists of networks: a list of all networks restricts nothing. Solvers of cert-manager have it.
+// everybody rates lists of networks: a list of all networks restricts nothing. Solvers of
+// cert-manager have it.
 func everybody(value string, _ context) (Rating, string) {
 	four, six := false, false
 	for _, network := range strings.Split(value, ",") {

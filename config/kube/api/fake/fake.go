@@ -1,6 +1,6 @@
-// Package fake is an API server for tests: objects of weir's kinds in memory,
-// with resource versions, conflicts and preconditions, and without watches. It
-// counts what it is asked, and refuses or falls silent when it is told to.
+// Package fake is an API server for tests: objects of weir's kinds in memory, with
+// resource versions, conflicts and preconditions, and without watches. It counts
+// requests, and refuses them or does not answer if the test demands it.
 package fake
 
 import (
@@ -27,12 +27,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// Object is one as JSON has it.
+// Object is an object in its JSON form.
 type Object = map[string]any
 
-// API is an API server and what it has.
+// API is an API server and its objects.
 type API struct {
-	// Kubeconfig is a file that leads there.
+	// Kubeconfig is the path of a kubeconfig for this API server.
 	Kubeconfig string
 
 	t      testing.TB
@@ -45,9 +45,9 @@ type API struct {
 	asked   map[Request]int
 }
 
-// Request is what was asked for.
+// Request is a request to the API server.
 type Request struct {
-	Verb      string // as rights have it
+	Verb      string // as in RBAC rules
 	Resource  string // with its subresource, if any
 	Namespace string
 }
@@ -73,19 +73,20 @@ func New(t testing.TB) *API {
 	return c
 }
 
-// Terminating refuses what is to be made as it is in a namespace that goes away: that
-// is a status 403 with a cause.
+// Terminating refuses to create an object, as the API server does in a namespace that is
+// being deleted: with status 403 and a cause.
 const Terminating = -1
 
-// Refuse has requests answered with the status that f returns, unless that is 0.
-// nil: none.
+// Refuse sets a function that returns the status for a request; 0: the request is served.
+// nil: no request is refused.
 func (c *API) Refuse(f func(Request) int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = f
 }
 
-// Asked says how often something was asked for in all namespaces, refused or not.
+// Asked returns how often a verb and resource were requested in all namespaces, refused
+// or not.
 func (c *API) Asked(verb, resource string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +98,7 @@ func (c *API) Asked(verb, resource string) (n int) {
 	return n
 }
 
-// Objects are those of a resource, by namespace and name.
+// Objects returns the objects of a resource, by namespace and name.
 func (c *API) Objects(resource string) map[string]Object {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *API) Objects(resource string) map[string]Object {
 	return found
 }
 
-// Change puts an object there, changes it, or with nil removes it.
+// Change creates or changes an object; if o is nil, it removes the object.
 func (c *API) Change(namespace, resource, name string, o any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +254,7 @@ func (c *API) answer(w http.ResponseWriter, r *http.Request, asked Request, path
 	}
 }
 
-// patch merges, and notes whose the status is.
+// patch merges, and records the manager of the status.
 func (c *API) patch(w http.ResponseWriter, r *http.Request, path string, body []byte) {
 	var change Object
 	if err := json.Unmarshal(body, &change); err != nil || r.Header.Get("Content-Type") != "application/merge-patch+json" {
@@ -280,7 +281,7 @@ func (c *API) patch(w http.ResponseWriter, r *http.Request, path string, body []
 	reply(w, http.StatusOK, c.keep(path, made))
 }
 
-// merge is RFC 7396.
+// merge implements RFC 7396.
 func merge(to, change Object) {
 	for key, v := range change {
 		inner, isObject := v.(Object)
@@ -340,7 +341,7 @@ func (c *API) list(w http.ResponseWriter, r *http.Request, asked Request) {
 	reply(w, http.StatusOK, list)
 }
 
-// decoded is an object as whoever sent it encoded it.
+// decoded decodes an object from the encoding that the client used.
 func (c *API) decoded(body []byte) Object {
 	o, kind, err := c.decode.Decode(body, nil, nil)
 	if err != nil {
