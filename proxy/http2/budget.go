@@ -62,13 +62,13 @@ func (p *purse) earn(k budgetKind, n int32) { p.spent[k] = max(0, p.spent[k]-n) 
 
 // refill turns the time since the last refill into budget.
 func (p *purse) refill(now time.Time) {
-	const step = 50 * time.Millisecond // refill counts time in whole steps
+	const step = time.Second / 5 // in a step, every budget gets a whole number of units
 	steps := min(int64(now.Sub(p.filled)/step), 1<<20)
 	if steps <= 0 {
 		return
 	}
 	p.filled = p.filled.Add(time.Duration(steps) * step)
 	for k := range p.spent {
-		p.spent[k] = int32(max(0, int64(p.spent[k])-steps*int64(budgets[k].perSecond)/20))
+		p.spent[k] = int32(max(0, int64(p.spent[k])-steps*int64(budgets[k].perSecond)/5))
 	}
 }
