@@ -29,7 +29,7 @@ routes:
 backends: {app: {endpoints: ['@app']}}
 `
 
-// run runs a client in the directory of the test, without input, and returns what it wrote.
+// run runs a client in the directory of the test, without input, and returns its output.
 func (w *weir) run(name string, args ...string) string {
 	w.t.Helper()
 	cmd := exec.Command(need(w.t, name), args...)

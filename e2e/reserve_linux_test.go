@@ -83,7 +83,7 @@ metrics: {address: '@metrics'}
 		ask("admin", "/metrics")
 		ask("health", "/livez")
 	}
-	for range 6 { // more than the reserve: the one that has been idle for longest goes
+	for range 6 { // more than the reserve: weir closes the longest idle connection
 		hold()
 	}
 	ask("admin", "/metrics")

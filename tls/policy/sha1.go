@@ -171,8 +171,8 @@ type signer struct {
 func (s *signer) get(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	o := offered(h.SignatureSchemes)
 	if o&anySHA1 != 0 && o&anyBetter != 0 && (o&rsaSHA1 != 0 && o&rsaBetter == 0 || o&ecdsaSHA1 != 0 && o&ecdsaBetter == 0) {
-		// If there are several certificates, choose one that needs no SHA-1. h belongs to
-		// this call alone, but the list in it does not, so clone the list.
+		// crypto/tls then chooses a certificate that needs no SHA-1, if there are several.
+		// Only this call uses h, but other code shares the list in it, so clone the list.
 		h.SignatureSchemes = slices.DeleteFunc(slices.Clone(h.SignatureSchemes), isSHA1)
 	}
 	c, err := s.certificate(h)
