@@ -29,8 +29,8 @@ const (
 	// slack is how many bytes a connection keeps beyond what it uses, so that a busy
 	// connection does not need the lock for each exchange.
 	slack = 128 << 10
-	// least is the number of bytes that every connection may hold while the process is
-	// short of memory, until the reserve is used up.
+	// least is the number of bytes that a connection may hold while the process is short of
+	// memory, even if its network holds more than its share: see forSmall.
 	least = 2 * Exchange
 )
 
@@ -115,7 +115,7 @@ func (p *Process) SetLimit(limit int64) {
 	p.limit.Store(limit)
 }
 
-// ceiling returns the limit from which atMost computes the maximum for small holders.
+// ceiling returns the limit from which allows computes what may be exceeded in a shortage.
 // After the limit was lowered, the account holds more than the new limit until the
 // largest holders have been closed. Meanwhile small holders must still get memory.
 func (p *Process) ceiling(limit int64) int64 {
@@ -142,13 +142,18 @@ func (p *Process) Refused(s Share) int64 { return p.refused[s].Load() }
 func (p *Process) Ended() int64 { return p.ended.Load() }
 
 // The limits, derived from the limit of the account. A connection may hold an eighth of it,
-// within reason. The reserve is for connections that hold little, while the largest ones
-// are being closed. The maximum is for those that hold less than their fair share.
+// within reason.
 func ofConnection(limit int64) int64 { return min(max(limit/8, 4<<20), 64<<20) }
-func withReserve(limit int64) int64  { return limit + limit/8 }
 func calm(limit int64) int64         { return limit / 8 * 7 }
 func full(limit int64) int64         { return limit / 64 * 63 } // a refusing account is at least this full
-func atMost(limit int64) int64       { return limit / 2 * 3 }
+
+// In a shortage the account exceeds its limit for as long as closed connections need to give
+// their memory back. On a busy machine that takes a while, and meanwhile their network opens
+// new connections. So those that hold their fair share leave room for those that hold hardly
+// anything, and both leave room for other networks.
+func forFair(limit int64) int64   { return limit / 8 * 10 }
+func forSmall(limit int64) int64  { return limit / 8 * 11 }
+func forOthers(limit int64) int64 { return limit / 8 * 12 }
 
 // Account is the account of one connection. Any number of goroutines may call its methods
 // at the same time, except Open and Close. A nil Account accepts every charge.
@@ -295,19 +300,26 @@ func (p *Process) allows(a *Account, granted, need int64) (Share, bool) {
 		return 0, true
 	}
 	p.watch()
-	networks, accounts := p.clientNetworks(), int64(1)
+	networks, accounts, ofNetwork := p.clientNetworks(), int64(1), need
 	if n := p.networks[a.key]; n == nil {
 		networks++
-	} else if accounts = int64(n.accounts); a.network == nil {
-		accounts++
+	} else {
+		ofNetwork += n.granted
+		if accounts = int64(n.accounts); a.network == nil {
+			accounts++
+		}
 	}
-	used := p.held() + need
+	share := limit / max(1, networks)
+	small, fair := granted+need <= least, granted+need <= share/accounts
+	used, most := p.granted+need, p.ceiling(limit)
 	switch {
-	case granted+need <= limit/max(1, networks)/accounts && p.granted+need <= atMost(p.ceiling(limit)):
+	case fair && ofNetwork <= share && used <= forOthers(most):
 		return 0, true
-	case granted+need <= least && used <= withReserve(limit):
+	case small && used <= forSmall(most):
 		return 0, true
-	case used > withReserve(limit):
+	case fair && used <= forFair(most):
+		return 0, true
+	case used > forSmall(most):
 		return OfProcess, false
 	}
 	return OfNetwork, false

@@ -184,7 +184,7 @@ func TestLargestHoldersEnd(t *testing.T) {
 }
 
 // weir does not close connections that hold little for similar ones of the same network.
-// When the reserve is used up, weir refuses new ones, too.
+// When there is no room for small ones either, weir refuses new ones, too.
 func TestManySmallOfOneNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, newClient := process(t, 16*mib)
@@ -199,7 +199,7 @@ func TestManySmallOfOneNetwork(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if p.Used() > withReserve(16*mib)+grain {
+		if p.Used() > forSmall(16*mib)+grain {
 			t.Errorf("%d MiB are used", p.Used()/mib)
 		}
 		for i, c := range all {
@@ -221,6 +221,31 @@ func TestManySmallOfOneNetwork(t *testing.T) {
 	})
 }
 
+// Attackers connect again before the connections that were closed give their memory back. A
+// new client of their network and one of another network still get what a request needs.
+func TestNewClientsBesideClosingConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, newClient := process(t, 64*mib)
+		for range 60 {
+			c := newClient(1)
+			c.stays = true
+			c.fill(16<<10, 4*mib)
+			time.Sleep(2 * lookInterval)
+		}
+		synctest.Wait()
+		if used := p.Used(); used < forFair(64*mib)-mib {
+			t.Fatalf("only %d MiB of 64 are used", used/mib)
+		}
+		for network := 1; network <= 2; network++ {
+			for i := range 10 {
+				if !newClient(network).take(Exchange) {
+					t.Errorf("new connection %d of network %d is refused", i, network)
+				}
+			}
+		}
+	})
+}
+
 // Connections that are slow to close make room for some others, but not for any number.
 func TestEndedButStillThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +258,7 @@ func TestEndedButStillThere(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if used := p.Used(); used > atMost(64*mib)+mib {
+		if used := p.Used(); used > forOthers(64*mib)+mib {
 			t.Errorf("%d MiB of 64 are used", used/mib)
 		}
 	})
