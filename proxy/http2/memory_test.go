@@ -209,6 +209,62 @@ func TestHeadsWaitForRoom(t *testing.T) {
 	}
 }
 
+// whole is a connection on which these bytes have arrived, and no more will.
+type whole struct {
+	io.Writer
+	in []byte
+}
+
+func (w *whole) Read(p []byte) (int, error) {
+	if len(w.in) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, w.in)
+	w.in = w.in[n:]
+	return n, nil
+}
+
+// While memory is short, a connection handles what it reads in small pieces, wherever these
+// end.
+func TestShortTurns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	process := memory.NewProcess(ctx)
+	process.SetLimit(1 << 20)
+	account := new(memory.Account)
+	account.Open(process, netip.Prefix{}, nil)
+	defer account.Close()
+	var c Connection
+	const requests = 100
+	var served sync.WaitGroup
+	served.Add(requests)
+	p := greeted()
+	for i := range uint32(requests) {
+		p.get(2*i+1, "x-a: "+strings.Repeat("v", int(i)))
+	}
+	c.Init(&whole{io.Discard, p.Bytes()}, Config{Account: account}, func(x *Exchange) {
+		served.Done()
+		x.Close()
+	})
+	if n := c.turn(1 << 14); n != 1<<14 {
+		t.Errorf("a turn is %d bytes long while there is memory", n)
+	}
+	account.Force(2 << 20)
+	if account.Charge(1) || !account.Short() {
+		t.Fatal("memory is not short")
+	}
+	if n, last := c.turn(1<<14), c.turn(100); n != shortTurn || last != 100 {
+		t.Errorf("turns are %d and %d bytes long while memory is short", n, last)
+	}
+	process.SetLimit(0) // still short, until there has been enough memory for a while
+	if err := c.Step(); err != io.EOF {
+		t.Fatalf("the connection ends with %v", err)
+	}
+	served.Wait()
+	c.Abort()
+	account.Release(2 << 20)
+}
+
 // weir charges a body until it is read. If there is no more memory, weir resets its stream,
 // and the other streams continue.
 func TestBodiesRefusedForMemory(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -105,9 +106,13 @@ func (c *Connection) Step() error {
 	defer conn.PutBuffer(buf)
 	for !c.Left() {
 		n, err := c.rw.Read(buf[:])
-		if n > 0 {
-			if err := c.receive(buf[:n]); err != nil {
+		for p := buf[:n]; len(p) > 0; {
+			piece := p[:c.turn(len(p))]
+			if err := c.receive(piece); err != nil {
 				return err
+			}
+			if p = p[len(piece):]; len(p) > 0 {
+				runtime.Gosched()
 			}
 		}
 		if err != nil {
@@ -115,6 +120,19 @@ func (c *Connection) Step() error {
 		}
 	}
 	return nil
+}
+
+// shortTurn is how many bytes a connection handles at a time while memory is short.
+const shortTurn = 512
+
+// turn returns how many of n bytes the connection handles before other goroutines run. A
+// few bytes of HPACK may cause much work. Without turns, a new client waits for a whole
+// buffer of each attacker.
+func (c *Connection) turn(n int) int {
+	if c.core.config.Account.Short() {
+		return min(n, shortTurn)
+	}
+	return n
 }
 
 func (c *Connection) receive(p []byte) error {

@@ -27,6 +27,10 @@ const (
 	mostIdle  = 256                    // limits the idle workers
 	unneeded  = 250 * time.Millisecond // the time after which unused workers end
 	mostTasks = 4096                   // limits the memory that is kept for tasks, in tasks
+
+	// mostStarted limits the tasks that start before other goroutines run. Otherwise, a new
+	// connection waits until the requests of all others have had their turn.
+	mostStarted = 32
 )
 
 type worker struct{ next chan func() }
@@ -53,14 +57,22 @@ func dispatch() {
 	workers.Lock()
 	defer workers.Unlock()
 	if waiting() > 1 {
-		workers.Unlock()
-		runtime.Gosched()
-		workers.Lock()
+		letOthersRun()
+	}
+	for waiting() > 1 {
+		for range min(waiting()-1, mostStarted) {
+			start(nextTask())
+		}
+		letOthersRun()
 	}
 	workers.dispatching = false
-	for waiting() > 1 {
-		start(nextTask())
-	}
+}
+
+// letOthersRun gives up the lock until other goroutines have run.
+func letOthersRun() {
+	workers.Unlock()
+	runtime.Gosched()
+	workers.Lock()
 }
 
 // waiting returns the number of tasks that do not run yet. The caller holds the lock.

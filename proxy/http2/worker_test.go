@@ -3,6 +3,7 @@ package http2
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -37,6 +38,33 @@ func TestWorkHoldsNothingUp(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("some tasks did not begin while others waited")
 	}
+}
+
+// Tasks start in small groups, so that other goroutines need not wait for all of them.
+func TestOthersRunBetweenTasks(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const tasks = 10_000
+	var begun atomic.Int64
+	var ended sync.WaitGroup
+	ended.Add(tasks)
+	gate := make(chan struct{})
+	workers.Lock()
+	workers.dispatching = true // the dispatcher begins when all tasks are there
+	workers.Unlock()
+	for range tasks {
+		work(func() { begun.Add(1); <-gate; ended.Done() })
+	}
+	workers.Lock()
+	start(dispatch)
+	workers.Unlock()
+	for range 6 { // the dispatcher begins, and starts its first tasks
+		runtime.Gosched()
+	}
+	if n := begun.Load(); n > tasks/10 {
+		t.Errorf("%d of %d tasks began before another goroutine ran again", n, tasks)
+	}
+	close(gate)
+	ended.Wait()
 }
 
 // Workers run one task after the other, and end if there is none for a while.
