@@ -362,6 +362,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 				time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // shorter or longer than needed to rest
 			}
 			for range random.IntN(30) {
+				b.renew() // dozens of storms beside the race detector may need longer than patience
 				if !echo(t, client, random) {
 					return
 				}

@@ -76,6 +76,13 @@ func pair2(t testing.TB) (*net.TCPConn, net.Conn) {
 	return a, b
 }
 
+// renew lets the test wait for patience again.
+func (b *bench) renew() {
+	for _, c := range []net.Conn{b.client, b.endpoint} {
+		c.SetDeadline(time.Now().Add(patience))
+	}
+}
+
 // waiting is an owner that waits for the end of its tunnel.
 type waiting chan Result
 
