@@ -53,8 +53,8 @@ func (r *Record) route(to *Route) {
 // newRecord describes the exchange.
 func (x *exchange) newRecord(now time.Time) Record {
 	r := Record{Kind: "http", Listener: x.edge.name, Origin: x.origin, Client: x.client, Security: x.security,
-		Started: x.started, Duration: now.Sub(x.started), Connect: x.connect, ResponseHead: x.waited,
-		Attempts: x.attempts, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err}
+		Started: x.started, Duration: now.Sub(x.started), Connect: x.attempts.connect, ResponseHead: x.waited,
+		Attempts: x.attempts.made, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err}
 	r.Received, r.Sent = x.wire.Transferred()
 	if r.Version = x.wire.Version(); x.req.Minor == 0 {
 		r.Version = "1.0"
@@ -62,8 +62,8 @@ func (x *exchange) newRecord(now time.Time) Record {
 	if x.route != nil {
 		r.route(x.route)
 	}
-	if x.endpoint != nil {
-		r.Endpoint = x.endpoint.Address()
+	if e := x.attempts.endpoint; e != nil {
+		r.Endpoint = e.Address()
 	}
 	return r
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -18,7 +17,7 @@ type exchange struct {
 	res message.Response
 	progress
 
-	relay func() bool // x.relayReady, bound once
+	relay func() bool // x.attempts.relayReady, bound once
 
 	privates *privates // of the client's connection; nil: HTTP/2 connections have none
 
@@ -33,61 +32,20 @@ type progress struct {
 	started  time.Time
 	client   netip.AddrPort // the client that sent the request, see findClient; port 0: unknown
 	route    *Route
-	endpoint *backend.Endpoint
-	held     *backend.Endpoint // endpoint, until it is released
-	link     *backend.Session  // the connection to the endpoint, while there is one
-	phase    phase
-	upload   *upload   // sends a body that did not arrive with its head; nil: the body did
-	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when weir next checks whether the client is still there
-	moved    bool      // some of the body arrived since until was set
+	attempts attempts // of the route's backend; zero: weir answered without it
 
-	private   bool // afterwards, no other client may use the connection to the endpoint
-	http1Only bool // the endpoint requires HTTP/1.1 for the request
-
-	trouble    trouble
-	attempts   int
-	excused    int  // attempts that do not count: the address refused or could not be reached
-	lostShared bool // a connection to an endpoint that other exchanges share was lost
-	orphaned   bool // a reload removed the listener, or changed its protocol
-	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
-	answered   bool // the response's head is in the output for the client
-	upgraded   bool
-	status     int
-	reason     string // of a response that weir generated, or of a failure
-	err        error  // the cause of the reason
-	connect    time.Duration
-	waited     time.Duration // until the response's head
+	orphaned bool // a reload removed the listener, or changed its protocol
+	outlived bool // a reload changed the host that its connection was made for, or revoked its certificate
+	answered bool // the response's head is in the output for the client
+	upgraded bool
+	status   int
+	reason   string        // of a response that weir generated, or of a failure
+	err      error         // the cause of the reason
+	waited   time.Duration // until the response's head
 }
 
 // reset begins a new exchange; the request has been read already.
 func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
-
-// phase is the step that an exchange has reached with its endpoint.
-type phase uint8
-
-const (
-	sending phase = iota
-	awaitingHead
-	relayingBody
-)
-
-// trouble is the way in which an attempt failed.
-type trouble uint8
-
-const (
-	none        trouble = iota
-	stale               // the idle connection had ended; weir sent nothing
-	unsent              // there was no connection
-	needsHTTP1          // the endpoint requires HTTP/1.1
-	refused             // the endpoint reported that it did not process the request
-	unanswered          // a reused connection ended before any byte of the response
-	dropped             // a new connection ended before any byte of the response
-	failed              // the endpoint sent no valid response head
-	cutShort            // the response ended too early, after its head
-	outOfMemory         // there is no memory for the response
-	clientGone          // the client closed the connection, or sent an invalid body
-)
 
 // serve serves the request that has been read. The caller then calls finish.
 func (x *exchange) serve() {
@@ -155,8 +113,8 @@ func (x *exchange) finish(now time.Time) {
 	if _, whole := x.wire.BufferedBody(); whole && !x.wire.BodyEnded() {
 		x.wire.SkipBody()
 	}
-	if x.upload != nil {
-		x.upload.kept.free()
+	if u := x.attempts.upload; u != nil {
+		u.kept.free()
 	}
 	x.record(now)
 }
@@ -167,8 +125,8 @@ func (x *exchange) last() bool {
 	if x.ended || x.req.Close || x.proxy.draining.Load() {
 		return true
 	}
-	if x.upload != nil {
-		return x.upload.running()
+	if u := x.attempts.upload; u != nil {
+		return u.running()
 	}
 	return x.wire.MustClose() && !x.bodyBuffered()
 }
@@ -191,16 +149,7 @@ func (x *exchange) forget() {
 // abandon releases the resources of an exchange whose goroutine panics. The exchange is not
 // used again.
 func (x *exchange) abandon() {
-	if x.upload != nil {
-		x.upload.stop()
-	}
-	if x.link != nil {
-		x.wire.Link(nil)
-		x.link.Close()
-	}
-	if x.held != nil {
-		x.held.Release()
-	}
+	x.attempts.abandon()
 	if x.privates != nil {
 		x.privates.drop()
 	}

@@ -43,7 +43,7 @@ type http1Session struct {
 
 var http1Sessions = sync.Pool{New: func() any {
 	s := new(http1Session)
-	s.step, s.mayRest, s.relay = s.serveReady, s.idle, s.relayReady
+	s.step, s.mayRest, s.relay = s.serveReady, s.idle, s.attempts.relayReady
 	return s
 }}
 

@@ -339,7 +339,7 @@ func (s *http2Session) close(err error) {
 // streams is a pool of exchanges for HTTP/2.
 var streams = sync.Pool{New: func() any {
 	x := new(exchange)
-	x.relay = x.relayReady
+	x.relay = x.attempts.relayReady
 	return x
 }}
 

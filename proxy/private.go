@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/backend"
-	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -79,16 +78,16 @@ func (x *exchange) authenticates() bool {
 	case x.wire.RequireHTTP1():
 		x.status, x.reason, x.err = refuseHTTP2Auth.Status, refuseHTTP2Auth.Reason, refuseHTTP2Auth
 	default:
-		x.private = true
+		x.attempts.private = true
 		return true
 	}
 	x.proxy.Metrics.refused(x.edge.name, x.reason)
 	return false
 }
 
-// acquire is Backend.Acquire, but chooses the endpoint to which the client has a private
+// acquireFrom is Backend.Acquire, but chooses the endpoint to which the client has a private
 // connection, and returns that connection as well.
-func (x *exchange) acquire(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
 	if x.privates != nil && len(*x.privates) > 0 {
 		if e, own, err := x.acquireOwn(b); e != nil || err != nil {
 			return e, own, err
@@ -124,16 +123,10 @@ func (x *exchange) acquireOwn(b *backend.Backend) (*backend.Endpoint, *backend.S
 func (x *exchange) keep(link *backend.Session) {
 	switch {
 	case !link.Private():
-		x.endpoint.Keep(link)
+		link.Endpoint().Keep(link)
 	case x.privates != nil && !x.shared():
 		x.privates.keep(link)
 	default:
 		link.Close()
 	}
-}
-
-// wantsHTTP1 returns true if the endpoint reset the stream because it requires HTTP/1.1 for
-// the request, as IIS does if a user must authenticate.
-func (x *exchange) wantsHTTP1(err error) bool {
-	return x.phase != relayingBody && !x.http1Only && http2.RequiresHTTP1(err) && x.endpoint.SpeaksHTTP1()
 }

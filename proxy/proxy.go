@@ -1,7 +1,8 @@
 // Package proxy is the path of a connection through weir. The order of its files is: serve.go
 // takes a connection over from a listener, identify.go finds out which protocol it carries,
-// route.go finds its route, forward.go forwards it. The other files are parts that these
-// four use.
+// exchange.go serves a request, route.go finds its route, forward.go forwards it by way of
+// retry.go, attempts.go and attempt.go, and tunnel.go connects raw bytes. The other files are
+// parts that these use.
 package proxy
 
 import (

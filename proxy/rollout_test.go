@@ -403,11 +403,10 @@ func TestRolloutByHTTP2(t *testing.T) {
 func TestNoteUnsent(t *testing.T) {
 	f := func(was trouble, wrote int64, u *upload, want trouble) {
 		t.Helper()
-		x := &exchange{}
-		x.link, x.trouble, x.upload = &backend.Session{Conn: &conn.Conn{}}, was, u
-		x.link.Conn.BytesWritten = 100 + wrote
-		if x.noteUnsent(100); x.trouble != want {
-			t.Errorf("trouble %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, x.trouble, want)
+		a := &attempt{all: &attempts{upload: u}, link: &backend.Session{Conn: &conn.Conn{}}}
+		a.link.Conn.BytesWritten = 100 + wrote
+		if o := a.noteUnsent(outcome{trouble: was}, 100); o.trouble != want {
+			t.Errorf("trouble %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, o.trouble, want)
 		}
 	}
 	f(unanswered, 0, nil, stale)

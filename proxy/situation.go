@@ -170,21 +170,3 @@ func slowBody(e *edge, err error) error {
 	return conn.Explain(err, "the request's body did not arrive in time (listeners.%s.timeouts.body_idle is %v, body_min_rate is %d bytes a second)",
 		e.name, e.timeouts.BodyIdle, e.timeouts.BodyMinRate)
 }
-
-// tooSlow replaces the error if a timeout of the backend ended the wait for the endpoint. It returns other errors
-// unchanged.
-func (x *exchange) tooSlow(err error) error {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	b := x.route.backend
-	timeouts := &b.Settings().Timeouts
-	setting, what, limit := "response_head", "sent no response", timeouts.ResponseHead
-	switch x.phase {
-	case sending:
-		setting, what, limit = "body_idle", "did not read the request", timeouts.BodyIdle
-	case relayingBody:
-		setting, what, limit = "body_idle", "sent no more of its response", timeouts.BodyIdle
-	}
-	return conn.Explain(err, "the endpoint %s within %v (backends.%s.timeouts.%s)", what, limit, b.Name(), setting)
-}

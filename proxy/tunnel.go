@@ -41,48 +41,56 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 
 // connect finds an endpoint that accepts a connection, within the limits for retries.
 func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, error) {
-	b := r.backend
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
 		rec.Reason = refuseLoop.Reason
 		return nil, errLoop
 	}
-	var tried []*backend.Endpoint
-	excused := 0
-	for attempt := 1; ; attempt++ {
-		e, err := b.Acquire(c.Client.Addr(), tried, time.Time{})
-		if err != nil {
-			rec.Reason = whyNone(err)
-			return nil, err
-		}
-		rec.Endpoint, rec.Attempts = e.Address(), attempt
-		begun := time.Now()
-		cut := newCancelable()
-		c.Link(cut)
-		link, err := p.ways.dial(e.AddrPort(), visits+1, func(w backend.Watch) (*backend.Session, error) {
-			return e.DialWatched(cut.ctx, outgoing(&c.Origin, c.Client, &rec.Security), w)
-		})
-		c.Link(nil)
-		err = cut.end(err)
-		rec.Connect = time.Since(begun)
-		if err == nil {
-			e.Succeeded()
-			return link, nil
-		}
-		if errors.Is(err, errClientCut) {
-			e.Release()
-			rec.Reason = "cut"
-			return nil, err
-		}
-		e.Failed(err)
-		e.Release()
-		tried = append(tried, e)
-		if !b.AllowConnect(tried, &excused, err, rec.Connect) {
-			rec.Reason = connectFailed
-			return nil, err
-		}
-		b.Retried(backend.RetryConnect)
+	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
+	o := d.run(d)
+	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
+	return d.link, o.err
+}
+
+// tunnelDial connects to an endpoint for a tunnel.
+type tunnelDial struct {
+	retries
+	proxy  *Proxy
+	conn   *conn.Conn // the client's
+	visits int        // how often the tunnel passes this process, with this visit
+	rec    *Record
+	link   *backend.Session // valid after the outcome is a tunnel
+}
+
+func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+	e, err := d.backend.Acquire(d.conn.Client.Addr(), tried, time.Time{})
+	return e, nil, err
+}
+
+// repeatable returns false: an attempt that did not fail to connect is a tunnel.
+func (d *tunnelDial) repeatable(trouble) bool { return false }
+
+func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) outcome {
+	d.rec.Endpoint = e.Address()
+	begun := time.Now()
+	cut := newCancelable()
+	d.conn.Link(cut)
+	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*backend.Session, error) {
+		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)
+	})
+	d.conn.Link(nil)
+	err = cut.end(err)
+	d.retries.connect = time.Since(begun)
+	switch {
+	case err == nil:
+		e.Succeeded()
+		d.link = link
+		return outcome{opened: true}
+	case errors.Is(err, errClientCut):
+		return outcome{trouble: clientGone, reason: "cut", err: err}
 	}
+	e.Failed(err)
+	return outcome{trouble: unsent, reason: connectFailed, err: err}
 }
 
 // openTunnel is the owner of a tunnel: it holds what weir must release, count and log when the
@@ -214,7 +222,7 @@ func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 
 // startTunnel hands over the connection to the endpoint, and starts the tunnel.
 func (x *exchange) startTunnel(o *openTunnel) {
-	link := x.link
+	link, to := x.attempts.link, x.attempts.endpoint
 	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
 	if link.Stream != nil {
 		endpoint.Stream, o.link = link.Stream, link
@@ -222,8 +230,8 @@ func (x *exchange) startTunnel(o *openTunnel) {
 	} else {
 		link.HTTP.Close()
 	}
-	x.link, x.held = nil, nil
-	x.proxy.runTunnel(o, endpoint, x.edge, x.route, x.endpoint)
+	x.attempts.link, x.attempts.held = nil, nil
+	x.proxy.runTunnel(o, endpoint, x.edge, x.route, to)
 }
 
 // tunnelAccount returns the account that is charged for a tunnel's endpoint: over HTTP/2,

@@ -16,13 +16,12 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// upload sends a request's body while it arrives. It runs beside the exchange's own goroutine,
+// upload sends a request's body while it arrives. It runs beside the goroutine of the attempt,
 // which reads the response, because an endpoint may answer at any time. The upload reads from
-// the client and writes to the endpoint; the exchange does the reverse.
+// the client and writes to the endpoint; the attempt does the reverse.
 type upload struct {
-	exchange *exchange
+	attempts *attempts
 	link     *backend.Session
-	limit    int64 // max_body; 0: none
 	pace     pace
 	wait     time.Duration // limit for the wait for the response's head, after the body is sent
 	begun    time.Time
@@ -40,40 +39,38 @@ type upload struct {
 
 // talkUploading is talk for a request whose body has not arrived completely. It runs outside
 // Await, so the reads of both connections block.
-func (x *exchange) talkUploading(link *backend.Session, wait time.Duration) {
+func (a *attempt) talkUploading(wait time.Duration) outcome {
+	all, link := a.all, a.link
 	if link.Reused && !alive(link) {
-		x.trouble = stale
-		return
+		return outcome{trouble: stale}
 	}
-	if !x.account.Charge(memory.Upload) {
-		x.fail(outOfMemory, http.StatusServiceUnavailable, message.ErrMemory.Reason, message.ErrMemory)
-		return
+	if !all.account.Charge(memory.Upload) {
+		return outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
 	}
-	defer x.account.Release(memory.Upload)
-	u := &upload{exchange: x, link: link, wait: wait, limit: x.route.config.MaxBody,
-		pace: newPace(x.edge.timeouts.BodyIdle, x.minRate()), begun: time.Now(), done: make(chan struct{})}
+	defer all.account.Release(memory.Upload)
+	u := &upload{attempts: all, link: link, wait: wait, pace: all.owner.bodyPace(), begun: time.Now(), done: make(chan struct{})}
 	switch {
-	case x.upload != nil: // the endpoint refused the earlier upload
-		u.kept, u.bytes = x.upload.kept, x.upload.bytes
+	case all.upload != nil: // the endpoint refused the earlier upload
+		u.kept, u.bytes = all.upload.kept, all.upload.bytes
 	case link.Stream != nil:
 		u.kept = new(kept)
 	}
-	x.upload = u
-	x.phase = awaitingHead
+	all.upload = u
+	a.phase = awaitingHead
 	before := link.Sent()
-	link.HTTP.WriteHead(&x.req)
-	x.wire.Share()
+	link.HTTP.WriteHead(all.req)
+	all.body.Share()
 	go u.run()
-	for !x.relayReady() {
+	for !a.relayReady() {
 	}
 	u.stop()
 	if u.panicked != nil {
 		panic(u.panicked) // this goroutine's panic ends this connection only
 	}
-	x.noteUnsent(before)
-	if u.err != nil && x.trouble != none {
-		x.clientFailed(u.err)
+	if o := a.noteUnsent(a.end, before); u.err == nil || o.trouble == none {
+		return o
 	}
+	return all.owner.bodyFailed(u.err)
 }
 
 // alive reports whether an idle connection can carry another request.
@@ -87,27 +84,27 @@ func alive(link *backend.Session) bool {
 }
 
 // run forwards the body. After an error of the client, it cuts the endpoint's connection, so
-// that the exchange notices the error. The exchange notices an error of the endpoint itself,
+// that the attempt notices the error. The attempt notices an error of the endpoint itself,
 // after it has read the rest of the endpoint's response.
 func (u *upload) run() {
 	defer u.end()
-	x, h := u.exchange, u.link.HTTP
+	a, h := u.attempts, u.link.HTTP
 	if again := u.kept.bytes(); len(again) > 0 && h.WriteBody(again) != nil {
 		return
 	}
 	u.noteArrived()
 	for !u.complete() {
-		if !x.wire.HeadStarted() && h.Flush() != nil { // weir flushes everything before it waits for more
+		if !a.body.HeadStarted() && h.Flush() != nil { // weir flushes everything before it waits for more
 			return
 		}
 		asked := time.Now()
-		x.wire.SetReadDeadline(asked.Add(u.pace.left))
-		p, err := x.wire.ReadBody(&x.req)
+		a.body.SetReadDeadline(asked.Add(u.pace.left))
+		p, err := a.body.ReadBody(a.req)
 		if err == io.EOF {
 			break
 		}
 		u.pace.came(len(p), time.Since(asked))
-		if u.bytes += int64(len(p)); err == nil && u.limit > 0 && u.bytes > u.limit {
+		if u.bytes += int64(len(p)); err == nil && a.maxBody > 0 && u.bytes > a.maxBody {
 			err = refuseBody
 		}
 		if err != nil {
@@ -123,8 +120,8 @@ func (u *upload) run() {
 			return
 		}
 	}
-	x.dropListed(&x.req.Trailers)
-	h.WriteEnd(&x.req)
+	a.owner.bodyEnded()
+	h.WriteEnd(a.req)
 	u.read.Store(true)
 	if h.Flush() == nil {
 		u.sent.Store(int64(max(1, time.Since(u.begun))))
@@ -135,11 +132,10 @@ func (u *upload) run() {
 // piece: after that piece the endpoint may answer, and the client may keep its connection. Over
 // HTTP/2 the end of a body of known length may follow in a frame of its own.
 func (u *upload) noteArrived() {
-	x := u.exchange
 	switch {
-	case x.wire.BodyEnded():
+	case u.attempts.body.BodyEnded():
 		u.read.Store(true)
-	case u.bytes == x.req.Length:
+	case u.bytes == u.attempts.req.Length:
 		u.read.Store(true)
 		u.endless.Store(true)
 	}
@@ -150,8 +146,8 @@ func (u *upload) noteArrived() {
 // length. (*http2.Exchange).AwaitEnd then waits for the end, without the endpoint.
 func (u *upload) complete() bool { return u.link.Stream == nil && u.endless.Load() }
 
-// end reports to the exchange that the goroutine has finished. It recovers a panic and the
-// exchange repeats it, because here the panic would end the process.
+// end reports to the attempt that the goroutine has finished. It recovers a panic and the
+// attempt repeats it, because here the panic would end the process.
 func (u *upload) end() {
 	if value := recover(); value != nil {
 		u.panicked = fmt.Sprintf("%v, in an upload:\n%s", value, debug.Stack())
@@ -239,29 +235,24 @@ func (u *upload) stop() {
 		}
 	}
 	u.link.Cut()
-	u.exchange.wire.Interrupt()
+	u.attempts.body.Interrupt()
 	<-u.done
-	u.exchange.wire.Resume()
+	u.attempts.body.Resume()
 	if u.err == conn.ErrInterrupted {
 		u.err = nil
 	}
 }
 
-// clientFailed replaces the trouble by its cause: the client's error, because of which the
-// upload cut the endpoint's connection.
-func (x *exchange) clientFailed(err error) {
+// bodyFailed returns the outcome of an attempt for which the client's error ended the upload.
+func (x *exchange) bodyFailed(err error) outcome {
 	var refusal *message.Refusal
-	trouble, status, reason := clientGone, 0, "client_gone"
 	switch {
 	case errors.As(err, &refusal):
-		trouble, status, reason = failed, refusal.Status, refusal.Reason
+		return outcome{trouble: failed, status: refusal.Status, reason: refusal.Reason, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		trouble, status, reason, err = failed, http.StatusRequestTimeout, "slow_body", slowBody(x.edge, err)
+		return outcome{trouble: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
 	case errors.Is(err, conn.ErrCut), x.cuts.WasCut():
-		status, reason = http.StatusServiceUnavailable, x.cutBy()
+		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
 	}
-	if x.answered {
-		status = x.res.Status // the status that the client received
-	}
-	x.fail(trouble, status, reason, err)
+	return outcome{trouble: clientGone, reason: "client_gone", err: err}
 }

@@ -1,0 +1,369 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// attempt is one try of one endpoint.
+type attempt struct {
+	all      *attempts
+	endpoint *backend.Endpoint
+	link     *backend.Session // the connection to the endpoint, while there is one
+	phase    phase
+	until    time.Time // when the wait for the endpoint ends
+	lookAt   time.Time // when weir next checks whether the owner is still there
+	moved    bool      // some of the response's body arrived since until was set
+	end      outcome   // valid after relayReady has returned true
+}
+
+// phase is the step that an attempt has reached with its endpoint.
+type phase uint8
+
+const (
+	sending phase = iota
+	awaitingHead
+	relayingBody
+)
+
+// dial makes a connection to the endpoint. It returns errClientCut as soon as the owner is
+// cut. If descriptors are short, weir cuts connections whose dials wait for a descriptor,
+// because weir needs the descriptors of these connections at once.
+func (a *attempt) dial() (*backend.Session, error) {
+	begun := time.Now()
+	c := newCancelable()
+	a.all.owner.Link(c)
+	link, err := a.endpoint.Connect(c.ctx, a.all.owner.outgoing(), a.all.need())
+	a.all.owner.Link(nil)
+	a.all.connect = time.Since(begun)
+	return link, c.end(err)
+}
+
+// connectFailed is the reason for an outcome without a connection to an endpoint.
+const connectFailed = "connect"
+
+// lostDial returns the outcome of an attempt that has no connection to its endpoint.
+func (a *attempt) lostDial(err error) outcome {
+	if !errors.Is(err, errClientCut) {
+		a.endpoint.Failed(err)
+		return outcome{trouble: unsent, status: dialStatus(err), reason: connectFailed, err: err}
+	}
+	if reason := a.all.owner.cutFor(); reason != "" {
+		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
+	}
+	return outcome{trouble: clientGone, reason: "client_gone", err: err} // the client reset the stream
+}
+
+func dialStatus(err error) int {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway
+}
+
+// talk sends the request over one connection to the endpoint, and passes the response on.
+// Afterwards it keeps the connection if another request may use it.
+func (a *attempt) talk(link *backend.Session) (o outcome) {
+	a.link, a.phase = link, sending
+	settings := a.all.backend.Settings()
+	link.HTTP.ChargeTo(a.all.account)
+	link.SetWriteTimeout(settings.Timeouts.BodyIdle)
+	begun := a.all.begun
+	if a.all.made > 1 || !link.Reused || settings.MaxConnections > 0 { // it was tried, dialled or queued
+		begun = time.Now()
+	}
+	a.waitFor(begun, settings.Timeouts.ResponseHead)
+	a.all.owner.Link(link)
+	if a.all.whole {
+		o = a.talkAwaiting()
+	} else {
+		o = a.talkUploading(settings.Timeouts.ResponseHead)
+	}
+	if o.opened {
+		return o
+	}
+	a.all.owner.Link(nil)
+	a.link = nil
+	if a.mayKeep(link, o) {
+		link.HTTP.Release()
+		link.HTTP.ChargeTo(nil)
+		a.all.owner.keep(link)
+		return o
+	}
+	link.HTTP.Close()
+	link.Close()
+	return o
+}
+
+// talkAwaiting is talk for a request whose body has arrived completely.
+func (a *attempt) talkAwaiting() outcome {
+	for {
+		err := a.link.Await(a.all.relay)
+		if err == nil {
+			return a.end
+		}
+		if o, over := a.waitEnded(err); over {
+			return o
+		}
+	}
+}
+
+// mayKeep returns true if another request may use the connection. The request may come from
+// another client, unless the connection is private. This request must be complete on both
+// sides: if it was not sent completely, the endpoint would read the next request as the rest
+// of it.
+func (a *attempt) mayKeep(link *backend.Session, o outcome) bool {
+	return o.trouble == none && link.HTTP.Reusable() && a.all.upload.delivered() && !link.WasCut() &&
+		(link.Private() || a.all.backend.Settings().SendProxy == 0) // a PROXY header names one client for the whole connection
+}
+
+// relayReady is called within the Await of the endpoint's connection when bytes may have
+// arrived. It is also called outside Await, where reads block. It returns true when the
+// attempt is over.
+func (a *attempt) relayReady() bool {
+	if a.phase == sending {
+		if a.link.Reused && !a.link.HTTP.Quiet(conn.ErrWouldBlock) {
+			return a.over(outcome{trouble: stale})
+		}
+		before := a.link.Sent()
+		if err := a.send(); err != nil {
+			return a.over(a.noteUnsent(a.lostEndpoint(err), before))
+		}
+		a.phase = awaitingHead
+	}
+	for a.phase == awaitingHead {
+		switch err := a.link.HTTP.ReadHead(a.all.req, a.all.res); err {
+		case nil:
+			if o, over := a.gotHead(); over {
+				return a.over(o)
+			}
+		case conn.ErrWouldBlock:
+			a.link.HTTP.Release() // while weir waits for a slow response, the connection holds no buffer
+			return false
+		default:
+			if o, over := a.waitEnded(err); over {
+				return a.over(o)
+			}
+		}
+	}
+	return a.relayBody()
+}
+
+// over notes the outcome of the attempt, and returns true.
+func (a *attempt) over(o outcome) bool {
+	a.end = o
+	return true
+}
+
+// send writes a request whose body has arrived completely.
+func (a *attempt) send() error {
+	h := a.link.HTTP
+	h.WriteHead(a.all.req)
+	if body, _ := a.all.body.BufferedBody(); len(body) > 0 {
+		if err := h.WriteBody(body); err != nil {
+			return err
+		}
+	}
+	h.WriteEnd(a.all.req)
+	return h.Flush()
+}
+
+// noteUnsent returns the outcome o with another trouble if no byte of the request was sent.
+// Then weir may send any request over another connection. before is the number of bytes that
+// the connection had sent before the request.
+func (a *attempt) noteUnsent(o outcome, before int64) outcome {
+	if a.link.Conn == nil || a.link.Sent() != before || !a.all.upload.repeatable() {
+		return o
+	}
+	switch o.trouble {
+	case unanswered:
+		o.trouble = stale
+	case dropped:
+		o.trouble = unsent
+	}
+	return o
+}
+
+// gotHead passes on the head of a response. It returns true if the attempt is over: nothing
+// of this response follows.
+func (a *attempt) gotHead() (o outcome, over bool) {
+	to, res := a.all.to, a.all.res
+	if res.Informational() {
+		if err := to.inform(); err != nil {
+			return to.writeFailed(err), true
+		}
+		return o, false
+	}
+	if res.AsksForConnection() {
+		a.link.MakePrivate()
+	}
+	accepted := to.accepts()
+	if !accepted && res.Status == http.StatusSwitchingProtocols {
+		return a.lostEndpoint(errNotAccepted), true
+	}
+	a.endpoint.Succeeded()
+	if !accepted {
+		return outcome{trouble: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}, true
+	}
+	a.phase, a.moved = relayingBody, true
+	to.respond()
+	if res.Status != http.StatusSwitchingProtocols {
+		return o, false
+	}
+	if err := to.flush(); err != nil {
+		return to.writeFailed(err), true
+	}
+	return outcome{opened: true}, true
+}
+
+var (
+	errNotAccepted = &message.Refusal{Status: http.StatusBadGateway, Reason: "bad_upgrade",
+		Detail: "the endpoint's 101 response has a wrong Sec-WebSocket-Accept"}
+	errNoUpgrade = &message.Refusal{Status: http.StatusNotImplemented, Reason: "upgrade",
+		Detail: "the endpoint answered the upgrade request without switching protocols"}
+)
+
+// relayBody passes on the part of the body that has arrived. It flushes all of that part
+// before it waits for more. It returns true when the attempt is over.
+func (a *attempt) relayBody() bool {
+	h, to, res := a.link.HTTP, a.all.to, a.all.res
+	for !h.BodyEnded() {
+		if !h.Started() {
+			if err := to.flush(); err != nil {
+				return a.over(to.writeFailed(err))
+			}
+			if res.Close {
+				a.link.LookAgain() // the end may have arrived together with the last bytes
+			}
+		}
+		if !a.all.whole {
+			a.waitForBody()
+		}
+		p, err := h.ReadBody(res)
+		switch {
+		case err == conn.ErrWouldBlock: // perhaps in the middle of the framing of a chunk
+			a.waitForBody()
+			h.Release()
+			if err := to.flush(); err != nil {
+				return a.over(to.writeFailed(err))
+			}
+			return false
+		case err == io.EOF:
+		case err != nil:
+			if o, over := a.waitEnded(err); over {
+				return a.over(o)
+			}
+			continue
+		default:
+			a.moved = true
+		}
+		if err := to.write(p); err != nil {
+			return a.over(to.writeFailed(err))
+		}
+	}
+	to.end()
+	h.Release()
+	if err := to.flush(); err != nil {
+		return a.over(to.writeFailed(err))
+	}
+	return a.over(outcome{})
+}
+
+// lostEndpoint returns the outcome of an attempt whose connection to the endpoint failed: it
+// ended, or it carried something other than a valid response.
+func (a *attempt) lostEndpoint(err error) outcome {
+	var panicked *http2.PanicError
+	if errors.As(err, &panicked) && panicked.First() {
+		a.all.owner.panicked(panicked)
+	}
+	var refusal *message.Refusal
+	var unfit *http2.RequestError
+	o := outcome{trouble: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
+	cutFor := ""
+	if errors.Is(err, conn.ErrCut) {
+		if cutFor = a.all.owner.cutFor(); cutFor == "" { // the client's reset cut the connection
+			return outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+		}
+	}
+	switch {
+	case errors.Is(err, message.ErrMemory): // not the endpoint's fault
+		return outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
+	case errors.As(err, &unfit):
+		return outcome{trouble: failed, status: unfit.Status, reason: unfit.Reason, err: err}
+	case a.wantsHTTP1(err):
+		o.trouble = needsHTTP1
+		return o
+	case a.phase != relayingBody && http2.Unprocessed(err):
+		return outcome{trouble: refused, status: http.StatusServiceUnavailable, reason: "endpoint_refused", err: err}
+	case cutFor != "":
+		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: cutFor, err: err}
+	case a.phase == relayingBody:
+		err = http1.Explain(err, a.all.backend.Name())
+		o.trouble, o.reason, o.err = cutShort, "response_cut_short", a.tooSlow(err)
+	case errors.As(err, &refusal):
+		err = http1.Explain(err, a.all.backend.Name())
+		o.reason, o.err = "bad_response_"+refusal.Reason, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		o.status, o.reason, o.err = http.StatusGatewayTimeout, "response_timeout", a.tooSlow(err)
+	case a.idleEnded(err):
+		o.trouble = unanswered
+		return o // an idle connection may end at any time: that is not the endpoint's fault
+	case !a.link.HTTP.Answered():
+		o.trouble = dropped
+	}
+	a.endpoint.Failed(err)
+	return o
+}
+
+// idleEnded reports whether a connection ended that had been used before, without any byte of
+// a response to this request. An idle connection may end in this way at any time. For a
+// connection that other exchanges share, idleEnded returns true only once for a request: the
+// next connection may be shared as well, and this request may be the cause of the end. The
+// reset of a stream is the endpoint's answer to the request, so it returns false.
+func (a *attempt) idleEnded(err error) bool {
+	if !a.link.Reused || a.link.HTTP.Answered() {
+		return false
+	}
+	if a.link.Stream == nil {
+		return true
+	}
+	var lost *http2.LostError
+	first := errors.As(err, &lost) && !a.all.lostShared
+	a.all.lostShared = true
+	return first
+}
+
+// wantsHTTP1 returns true if the endpoint reset the stream because it requires HTTP/1.1 for
+// the request, as IIS does if a user must authenticate.
+func (a *attempt) wantsHTTP1(err error) bool {
+	return a.phase != relayingBody && !a.all.http1Only && http2.RequiresHTTP1(err) && a.endpoint.SpeaksHTTP1()
+}
+
+// tooSlow replaces the error if a timeout of the backend ended the wait for the endpoint. It
+// returns other errors unchanged.
+func (a *attempt) tooSlow(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	b := a.all.backend
+	timeouts := &b.Settings().Timeouts
+	setting, what, limit := "response_head", "sent no response", timeouts.ResponseHead
+	switch a.phase {
+	case sending:
+		setting, what, limit = "body_idle", "did not read the request", timeouts.BodyIdle
+	case relayingBody:
+		setting, what, limit = "body_idle", "sent no more of its response", timeouts.BodyIdle
+	}
+	return conn.Explain(err, "the endpoint %s within %v (backends.%s.timeouts.%s)", what, limit, b.Name(), setting)
+}

@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// inquiry is an owner of attempts that is no client: it asks a backend, and keeps the response.
+type inquiry struct {
+	attempts
+	req  message.Request
+	res  message.Response
+	got  string
+	done bool
+}
+
+// newInquiry asks backend b for a path.
+func newInquiry(r *rig, b *backend.Backend, path string) *inquiry {
+	q := new(inquiry)
+	q.req.Method, q.req.Path, q.req.Minor, q.req.Idempotent = q.req.StoreString("GET"), q.req.StoreString(path), 1, true
+	q.req.Target, q.req.Host = q.req.Path, q.req.StoreString("inquiry")
+	setHost(&q.req, []byte("inquiry"))
+	a := &q.attempts
+	a.backend, a.proxy, a.req, a.res = b, r.proxy, &q.req, &q.res
+	a.owner, a.to, a.body = q, q, q
+	a.begun, a.whole, a.relay = time.Now(), true, a.relayReady
+	return q
+}
+
+func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+	e, err := b.Acquire(netip.Addr{}, tried, time.Time{})
+	return e, nil, err
+}
+func (q *inquiry) keep(link *backend.Session)                { link.Endpoint().Keep(link) }
+func (q *inquiry) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
+func (q *inquiry) Link(conn.Linked)                          {}
+func (q *inquiry) gone() bool                                { return false }
+func (q *inquiry) cutFor() string                            { return "" }
+func (q *inquiry) panicked(*http2.PanicError)                {}
+func (q *inquiry) bodyPace() pace                            { return pace{} }
+func (q *inquiry) bodyEnded()                                {}
+func (q *inquiry) bodyFailed(err error) outcome              { return outcome{trouble: failed, err: err} }
+func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true }
+func (q *inquiry) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
+func (q *inquiry) BodyEnded() bool                           { return true }
+func (q *inquiry) HeadStarted() bool                         { return false }
+func (q *inquiry) Share()                                    {}
+func (q *inquiry) SetReadDeadline(time.Time)                 {}
+func (q *inquiry) Interrupt()                                {}
+func (q *inquiry) Resume()                                   {}
+func (q *inquiry) inform() error                             { return nil }
+func (q *inquiry) accepts() bool                             { return true }
+func (q *inquiry) respond()                                  {}
+func (q *inquiry) write(p []byte) error                      { q.got += string(p); return nil }
+func (q *inquiry) end()                                      { q.done = true }
+func (q *inquiry) flush() error                              { return nil }
+func (q *inquiry) writeFailed(err error) outcome             { return outcome{trouble: clientGone, err: err} }
+
+// While an exchange waits for its endpoint, weir can ask a backend something else: the second
+// response goes to its own destination, and its retries count by themselves.
+func TestAttemptsOfAnotherOwner(t *testing.T) {
+	r, e := newPlain(t, func(cfg *config.Config) { cfg.Backends[0].Retries.Attempts = 2 })
+	c := r.dial("web")
+	c.write(get)
+	first := e.accept()
+	first.head()
+	q := newInquiry(r, r.set.Backend("app"), "/allowed")
+	outcomes := make(chan outcome, 1)
+	go func() { outcomes <- q.attempts.run(&q.attempts) }()
+	second := e.accept()
+	if head := second.head(); !strings.HasPrefix(head, "GET /allowed HTTP/1.1\r\n") {
+		t.Errorf("the endpoint got %q", head)
+	}
+	second.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+	if o := next(t, outcomes, "an outcome"); o != (outcome{}) || q.res.Status != 403 || q.got != "no" || !q.done || q.made != 1 {
+		t.Errorf("the outcome is %+v, after %d attempts: %d %q, ended: %t", o, q.made, q.res.Status, q.got, q.done)
+	}
+	first.write(ok("for the client"))
+	c.wantResponse(200, "for the client")
+	r.record().want(t, "status", 200, "retries", 0)
+
+	q = newInquiry(r, r.set.Backend("app"), "/again") // over the connection that was kept
+	go func() { outcomes <- q.attempts.run(&q.attempts) }()
+	first.head()
+	first.Close()
+	third := e.accept()
+	third.head()
+	third.write(ok("yes"))
+	if o := next(t, outcomes, "an outcome"); o != (outcome{}) || q.got != "yes" || q.made != 2 {
+		t.Errorf("the outcome is %+v, after %d attempts: %d %q", o, q.made, q.res.Status, q.got)
+	}
+}

@@ -1,0 +1,28 @@
+package proxy
+
+// outcome is the result of an attempt. The zero outcome is a complete response.
+type outcome struct {
+	trouble trouble
+	opened  bool   // the connection to the endpoint is a tunnel now; the tunnel releases the endpoint
+	status  int    // for a client that has no response yet; 0: the client gets no response
+	reason  string // for the log and the metrics
+	err     error  // the cause of the reason
+}
+
+// trouble is the way in which an attempt failed.
+type trouble uint8
+
+const (
+	none        trouble = iota
+	noEndpoint          // there was no endpoint to try
+	stale               // the idle connection had ended; weir sent nothing
+	unsent              // there was no connection
+	needsHTTP1          // the endpoint requires HTTP/1.1
+	refused             // the endpoint reported that it did not process the request
+	unanswered          // a reused connection ended before any byte of the response
+	dropped             // a new connection ended before any byte of the response
+	failed              // the endpoint sent no valid response head
+	cutShort            // the response ended too early, after its head
+	outOfMemory         // there is no memory for the response
+	clientGone          // the client closed the connection, or sent an invalid body
+)

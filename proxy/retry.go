@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/http2"
+)
+
+// trier needs an endpoint: for a request (attempts), or for a tunnel (tunnelDial).
+type trier interface {
+	// acquire chooses the endpoint for the next attempt, if possible one that was not tried.
+	// own is the client's private connection to it, or nil.
+	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Session, err error)
+	// try makes one attempt. fresh: the attempt must make a new connection. The caller
+	// releases e, unless the outcome is a tunnel.
+	try(e *backend.Endpoint, own *backend.Session, fresh bool) outcome
+	// repeatable reports whether the trier may send the same again after an attempt that
+	// ended with t.
+	repeatable(t trouble) bool
+}
+
+// retries are the attempts for one request or tunnel, and their limit. All retries of weir
+// are made in run.
+type retries struct {
+	backend *backend.Backend
+	held    *backend.Endpoint // the endpoint of the running attempt or of the tunnel, until it is released
+	made    int               // attempts
+	excused int               // attempts that do not count: the address refused or could not be reached
+	connect time.Duration     // how long the last attempt to connect took
+}
+
+// run makes attempts until one succeeds, or until no other attempt may follow. It returns
+// the last outcome.
+func (r *retries) run(t trier) outcome {
+	var tried []*backend.Endpoint
+	for fresh := false; ; {
+		e, own, err := t.acquire(tried)
+		if err != nil {
+			return outcome{trouble: noEndpoint, reason: whyNone(err), err: err}
+		}
+		r.held = e
+		r.made++
+		o := t.try(e, own, fresh)
+		if o.opened {
+			return o // the endpoint is released when its tunnel ends
+		}
+		r.held = nil
+		e.Release()
+		if o.trouble == none {
+			return o
+		}
+		if tried = append(tried, e); !r.allows(t, o, tried) {
+			return o
+		}
+		fresh = fresh || o.trouble == unanswered || o.trouble == dropped // another idle connection may have ended as well
+	}
+}
+
+// allows reports whether another attempt may follow the outcome o. What was sent must be
+// repeatable, and the retries must be within their limits. If an idle connection had ended,
+// that is no sign of overload, and it happens only once, because the next attempt uses a new
+// connection. So that retry does not count for the share of retries. If a new connection
+// ended, the request may be the cause, so weir tries only another endpoint.
+func (r *retries) allows(t trier, o outcome, tried []*backend.Endpoint) bool {
+	b, reason, spends := r.backend, backend.RetryClosed, true
+	switch o.trouble {
+	case unsent:
+		if b.AllowConnect(tried, &r.excused, o.err, r.connect) {
+			b.Retried(backend.RetryConnect)
+			return true
+		}
+		return false
+	case dropped:
+		if !b.Another(tried) {
+			return false
+		}
+	case unanswered:
+		spends = false
+	case refused:
+		reason, spends = backend.RetryRefused, !http2.Leaving(o.err) // GOAWAY is no sign of overload
+	default:
+		return false
+	}
+	if !t.repeatable(o.trouble) || r.made-r.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+		return false
+	}
+	b.Retried(reason)
+	return true
+}
