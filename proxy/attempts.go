@@ -23,7 +23,6 @@ type attempts struct {
 	req     *message.Request  // as the endpoints get it
 	res     *message.Response // the response of the running attempt
 	account *memory.Account   // charged for the response
-	maxBody int64             // in bytes; 0: no limit
 	begun   time.Time         // when the time for the first attempt began
 	whole   bool              // the request's body has arrived: no read waits for the client
 	relay   func() bool       // attempt.relayReady, bound once
@@ -55,6 +54,9 @@ type owner interface {
 
 	// bodyPace returns the time limits for the request's body.
 	bodyPace() pace
+	// guardBody returns an error if the owner wants no more of the request's body, of which n
+	// bytes have arrived.
+	guardBody(n int64) error
 	// bodyEnded is called when the request's body has arrived completely, before its
 	// trailers are sent.
 	bodyEnded()

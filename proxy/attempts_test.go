@@ -46,6 +46,7 @@ func (q *inquiry) gone() bool                                { return false }
 func (q *inquiry) cutFor() string                            { return "" }
 func (q *inquiry) panicked(*http2.PanicError)                {}
 func (q *inquiry) bodyPace() pace                            { return pace{} }
+func (q *inquiry) guardBody(int64) error                     { return nil }
 func (q *inquiry) bodyEnded()                                {}
 func (q *inquiry) bodyFailed(err error) outcome              { return outcome{trouble: failed, err: err} }
 func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true }

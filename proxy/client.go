@@ -4,8 +4,10 @@ import (
 	"crypto/tls"
 	"time"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/tls/policy"
@@ -26,11 +28,11 @@ type clientSide struct {
 	table *Table
 	edge  *edge
 
-	sniHost *host // the host of the SNI, in the table at the start of the connection
-	trusts  trust // the information about clients that weir accepts from the other end
+	sniHost *host        // the host of the SNI, in the table at the start of the connection
+	trusts  filter.Trust // the information about clients that weir accepts from the other end
 
 	certified  bool // the client proved that it has a certificate, under client_auth
-	certFields []certField
+	clientCert filter.ClientCert
 	standing   *policy.Standing // the state of the client certificate; nil: it cannot be revoked
 }
 
@@ -40,20 +42,36 @@ type cutter interface {
 	WasCut() bool
 }
 
-// secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
+// Secure reports whether the client used TLS: to weir, or by the PROXY header to the sender
 // of that header.
-func (c *clientSide) secure() bool {
+func (c *clientSide) Secure() bool {
 	return c.security.Terminated() || c.origin.Header.TLVs.SSL != nil && c.origin.Header.TLVs.SSL.TLS
 }
 
 // newClientSide describes a connection that is about to speak HTTP. h is nil without TLS.
 func newClientSide(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) clientSide {
-	cl := clientSide{proxy: p, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.believes(c.Client.Addr())}
+	cl := clientSide{proxy: p, cuts: c, origin: &c.Origin, table: t, edge: e, trusts: e.forwarding.Believes(c.Client.Addr())}
 	if h != nil {
 		cl.security, cl.sniHost = newSecurity(tc, h.sni, h.policy), h.host
 		cl.certify()
 	}
 	return cl
+}
+
+// certify notes whether the client proved that it has a certificate, and the HTTP headers about
+// it for endpoints. For a connection under client_auth, crypto/tls has verified the certificate;
+// for a resumed session, package policy has.
+func (c *clientSide) certify() {
+	if c.security.Policy.ClientAuth == config.ClientAuthNone {
+		return
+	}
+	state := c.security.State()
+	if len(state.PeerCertificates) == 0 {
+		return
+	}
+	c.certified = true
+	c.clientCert = filter.NewClientCert(&state, c.security.Policy.Forward)
+	c.standing = c.security.Policy.Stand(state.VerifiedChains)
 }
 
 // follow makes c use t. It returns false if t does not have the connection's listener.
@@ -63,7 +81,7 @@ func (c *clientSide) follow(t *Table) bool {
 		return false
 	}
 	c.table, c.edge, c.sniHost = t, e, nil
-	c.trusts = e.believes(c.origin.Client.Addr())
+	c.trusts = e.forwarding.Believes(c.origin.Client.Addr())
 	return true
 }
 

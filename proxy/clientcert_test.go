@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -225,7 +226,7 @@ func TestUnverifiedCertificatesStayHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{parsed}, VerifiedChains: [][]*x509.Certificate{{parsed}}}
-	if got := certFields(state, []config.ClientCertField{config.ClientCertChain}); len(got) != 1 || got[0].id.String() != "Client-Cert" {
+	if got := headersOf(filter.NewClientCert(state, []config.ClientCertField{config.ClientCertChain})); len(got) != 1 || got["Client-Cert"] == "" {
 		t.Errorf("%v", got)
 	}
 }
@@ -291,32 +292,43 @@ func TestClientCertAsInTheRFC(t *testing.T) {
 	state := &tls.ConnectionState{PeerCertificates: chain[:2], VerifiedChains: [][]*x509.Certificate{chain}}
 	want := map[string]string{"Client-Cert": rfc9440Cert, "Client-Cert-Chain": rfc9440CertChain,
 		"X-Client-Cert-Subject": "CN=BC", "X-Client-Cert-SAN": "email:bdc@example.com"}
-	got := certFields(state, []config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertCertificate, config.ClientCertChain})
+	got := headersOf(filter.NewClientCert(state, []config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertCertificate, config.ClientCertChain}))
 	if len(got) != len(want) {
 		t.Errorf("%d fields", len(got))
 	}
-	for _, f := range got {
-		if w := strings.NewReplacer("\n ", "").Replace(want[f.id.String()]); string(f.value) != w {
-			t.Errorf("%s is\n%s, not\n%s", f.id, f.value, w)
+	for name, value := range got {
+		if w := strings.NewReplacer("\n ", "").Replace(want[name]); value != w {
+			t.Errorf("%s is\n%s, not\n%s", name, value, w)
 		}
 	}
+}
+
+// headersOf returns the headers that a request gets.
+func headersOf(c filter.ClientCert) map[string]string {
+	x, all := new(exchange), make(map[string]string)
+	c.EditRequest(x)
+	for i := range x.req.Fields {
+		all[string(x.req.Name(i))] = string(x.req.Value(i))
+	}
+	return all
 }
 
 // With certificate headers, an exchange costs only the copy of these headers.
 func TestCertFieldsAllocateNothing(t *testing.T) {
 	ca := writeCA(t)
 	_, chain := ca.issue()
-	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(new(config.Listener))}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")},
 		security: Security{Policy: &policy.Policy{ClientAuth: config.ClientAuthRequire}}, certified: true}}
-	s.certFields = certFields(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
+	s.route = new(Route)
+	s.clientCert = filter.NewClientCert(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}},
 		[]config.ClientCertField{config.ClientCertSubject, config.ClientCertSAN, config.ClientCertFingerprint, config.ClientCertCertificate, config.ClientCertChain})
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString(robots)
 		s.rewrite("")
 	})
-	if n != 0 || len(s.certFields) != 5 {
-		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.certFields))
+	if n != 0 || len(s.clientCert) != 5 {
+		t.Errorf("rewriting allocates %v times, with %d fields", n, len(s.clientCert))
 	}
 }
 

@@ -1,10 +1,10 @@
 package proxy
 
 import (
-	"net/http"
 	"net/netip"
 	"time"
 
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -30,7 +30,7 @@ type exchange struct {
 // each exchange, so that no state of an earlier one can remain.
 type progress struct {
 	started  time.Time
-	client   netip.AddrPort // the client that sent the request, see findClient; port 0: unknown
+	client   netip.AddrPort // the client that sent the request, see filter.Forwarding; port 0: unknown
 	route    *Route
 	attempts attempts // of the route's backend; zero: weir answered without it
 
@@ -52,17 +52,19 @@ func (x *exchange) serve() {
 	x.begin()
 	if x.trusts != 0 {
 		x.req.Reclaim()
-		x.client = x.findClient()
+		x.client = x.edge.forwarding.FindClient(&x.req, x.origin.Client, x.trusts)
 	}
-	if !x.answerChallenge() {
-		switch route, refusal := x.findRoute(); {
-		case refusal != nil:
-			x.reply(refusal)
-		case route.config.Redirect != nil && (route.backend == nil || !x.cameByHTTPS()):
-			x.redirect(route.config.Redirect)
-		default:
-			x.forward(route)
-		}
+	if challenges := (filter.HTTP01{Challenges: x.proxy.Challenges}); challenges.Answer(x) {
+		return
+	}
+	route, refusal := x.routeOf(&x.req)
+	if refusal != nil {
+		x.reply(refusal)
+		return
+	}
+	x.route = route
+	if !route.filters.Answer(x) {
+		x.forward(route)
 	}
 }
 
@@ -74,31 +76,6 @@ func (x *exchange) begin() {
 		x.ended, x.orphaned = true, true // this is the connection's last exchange
 	}
 }
-
-func (x *exchange) findRoute() (*Route, *message.Refusal) {
-	r, refusal := x.routeOf(&x.req)
-	if refusal != nil {
-		return nil, refusal
-	}
-	x.route = r
-	if limit := r.config.MaxBody; limit > 0 && x.knownLength() > limit {
-		return nil, refuseBody
-	}
-	return r, nil
-}
-
-// knownLength returns the length of the request's body, as far as it is known: the whole
-// length if the client declared it, or if the body has arrived; otherwise a part of it.
-func (x *exchange) knownLength() int64 {
-	if x.req.Length == message.Unknown {
-		body, _ := x.wire.BufferedBody()
-		return int64(len(body))
-	}
-	return x.req.Length
-}
-
-var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
-	Detail: "the request's body is larger than max_body of its route"}
 
 // answer answers a request that could not be read. The caller then calls finish.
 func (x *exchange) answer(r *message.Refusal) {

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -105,7 +107,7 @@ func TestForwardingFieldsOfTheTrusted(t *testing.T) {
 }
 
 func TestRequestIDsDiffer(t *testing.T) {
-	a, b := requestID(), requestID()
+	a, b := filter.RequestID(), filter.RequestID()
 	if a == b || strings.Trim(string(a[:])+string(b[:]), "0123456789abcdef") != "" {
 		t.Errorf("%s and %s", a, b)
 	}
@@ -114,7 +116,7 @@ func TestRequestIDsDiffer(t *testing.T) {
 // rewritten returns the result of rewrite for a request from client.
 func rewritten(t *testing.T, client, override, request string, h header.Header) *message.Request {
 	t.Helper()
-	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(new(config.Listener))}, origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	if client != "" {
 		s.origin.Client = netip.MustParseAddrPort(client)
 		s.client = s.origin.Client
@@ -168,9 +170,9 @@ func TestRewrite(t *testing.T) {
 // X-Scheme have the same value as X-Forwarded-Proto.
 func TestForwardedPort(t *testing.T) {
 	said := header.Header{Version: 2, TLVs: header.TLVs{SSL: &header.SSL{TLS: true}}}
-	f := func(public int, h header.Header, trusts trust, request, port, scheme string) {
+	f := func(public int, h header.Header, trusts filter.Trust, request, port, scheme string) {
 		t.Helper()
-		x := &exchange{clientSide: clientSide{edge: &edge{publicPort: public}, trusts: trusts,
+		x := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(&config.Listener{PublicPort: public})}, trusts: trusts,
 			origin: &conn.Origin{Header: &h, Local: netip.MustParseAddrPort("203.0.113.1:8443"), Client: netip.MustParseAddrPort("192.0.2.1:1")}}}
 		x.client = x.origin.Client
 		for line := range strings.SplitSeq(request, "\n") {
@@ -199,15 +201,15 @@ func TestForwardedPort(t *testing.T) {
 		t.Errorf("X-Forwarded-Port is %q with public_port", got)
 	}
 	// If a trusted proxy sends the host and scheme, the port follows from them.
-	f(0, header.Header{}, trustProto, "Host: a\nX-Forwarded-Proto: https", "443", "https")
-	f(0, header.Header{}, trustHost, "Host: a:81\nX-Forwarded-Host: b:82", "82", "http")
-	f(443, header.Header{}, trustPort, "Host: a\nX-Forwarded-Port: 8444", "8444", "http")
+	f(0, header.Header{}, filter.TrustProto, "Host: a\nX-Forwarded-Proto: https", "443", "https")
+	f(0, header.Header{}, filter.TrustHost, "Host: a:81\nX-Forwarded-Host: b:82", "82", "http")
+	f(443, header.Header{}, filter.TrustPort, "Host: a\nX-Forwarded-Port: 8444", "8444", "http")
 	// weir trusts no sender in headers that repeat another header.
-	f(0, header.Header{}, trustOther|trustProto, "Host: a\nX-Scheme: forged\nX-Forwarded-Scheme: forged\nX-Forwarded-Proto: https", "443", "https")
+	f(0, header.Header{}, filter.TrustOther|filter.TrustProto, "Host: a\nX-Scheme: forged\nX-Forwarded-Scheme: forged\nX-Forwarded-Proto: https", "443", "https")
 }
 
 func TestRewriteAllocatesNothing(t *testing.T) {
-	s := &exchange{clientSide: clientSide{edge: &edge{}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: &edge{forwarding: filter.NewForwarding(new(config.Listener))}, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort("192.0.2.1:1"), Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
 	n := testing.AllocsPerRun(100, func() {
 		s.req.Reset()
 		s.req.Host = s.req.StoreString("app.example.org")

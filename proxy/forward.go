@@ -40,10 +40,32 @@ func (x *exchange) forward(r *Route) {
 	}
 }
 
+// rewrite changes the client's request into the request for the endpoint.
+func (x *exchange) rewrite(hostOverride string) {
+	req := &x.req
+	x.edge.forwarding.EditRequest(x)
+	x.clientCert.EditRequest(x)
+	x.route.filters.EditRequest(x)
+	addVisit(req)
+	if hostOverride != "" {
+		setHost(req, []byte(hostOverride))
+	} else if req.Find(message.Host) < 0 {
+		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
+	}
+}
+
+func setHost(req *message.Request, host []byte) {
+	if i := req.Find(message.Host); i >= 0 {
+		req.SetValue(i, host)
+		return
+	}
+	req.Add(message.Host, host)
+}
+
 // prepare makes the attempts ready: they work for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
-	a.backend, a.maxBody = r.backend, r.config.MaxBody
+	a.backend = r.backend
 	a.owner, a.to, a.body = x, x, x.wire
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res
@@ -82,7 +104,14 @@ func (x *exchange) panicked(p *http2.PanicError) {
 
 func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.minRate()) }
 
-func (x *exchange) bodyEnded() { x.dropListed(&x.req.Trailers) }
+func (x *exchange) guardBody(n int64) error {
+	if r := x.route.filters.GuardBody(n); r != nil {
+		return r
+	}
+	return nil
+}
+
+func (x *exchange) bodyEnded() { x.edge.forwarding.DropListed(&x.req.Trailers) }
 
 // As the destination of its attempts, an exchange passes the response to the client.
 

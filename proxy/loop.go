@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -31,7 +32,7 @@ const defaultVisits = 3
 // purpose. It is random, so only a peer that has received it can send it, and such a peer
 // can only get its own requests refused.
 var processID = func() []byte {
-	id := requestID()
+	id := filter.RequestID()
 	return id[:16]
 }()
 

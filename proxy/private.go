@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -60,7 +61,7 @@ var (
 )
 
 // shared returns true if the client's connection carries the requests of many users.
-func (x *exchange) shared() bool { return x.trusts&trustSender != 0 }
+func (x *exchange) shared() bool { return x.trusts&filter.TrustSender != 0 }
 
 // authenticates records whether the request authenticates its connection. It returns false
 // if it refused the request: because several users share the client's connection, or

@@ -13,6 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/filter"
 )
 
 // redirected redirects plain requests to TLS; it serves app over plain HTTP.
@@ -223,7 +224,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	refused("GET", "unrouted.example.org", path+"a/tok")
 	refused("GET", "unrouted.example.org", path+"tok%2e")
 	refused("GET", "unrouted.example.org", path+"to.k")
-	refused("GET", "unrouted.example.org", path+strings.Repeat("t", maxToken+1))
+	refused("GET", "unrouted.example.org", path+strings.Repeat("t", 256+1))
 	challenges.mu.Lock()
 	if !slices.Equal(challenges.asked, []string{"a.example.org unknown"}) {
 		t.Errorf("asked for %q", challenges.asked)
@@ -335,11 +336,11 @@ func TestHSTS(t *testing.T) {
 
 func TestHSTSAllocatesNothing(t *testing.T) {
 	s := &exchange{clientSide: clientSide{security: newSecurity(new(tls.Conn), "", nil)}}
-	s.route = &Route{hsts: hstsValue(&config.HSTS{})}
+	s.route = &Route{filters: filter.Compile(&config.Route{HSTS: new(config.HSTS)})}
 	n := testing.AllocsPerRun(100, func() {
 		s.res.Reset()
 		s.res.AddField("strict-transport-security", "max-age=1")
-		s.promise(&s.res)
+		s.route.filters.EditResponse(s, &s.res)
 	})
 	if n != 0 || string(s.res.GetName("strict-transport-security")) != "max-age=0" {
 		t.Errorf("it allocates %v times, and says %q", n, s.res.GetName("strict-transport-security"))

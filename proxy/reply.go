@@ -49,17 +49,9 @@ func (x *exchange) endReply(body string) {
 
 // writeHead writes the head of a final response, or of a 101, to the output for the client.
 func (x *exchange) writeHead(res *message.Response) {
-	x.promise(res)
+	if x.route != nil {
+		x.route.filters.EditResponse(x, res)
+	}
 	stampDate(res)
 	x.wire.WriteHead(&x.req, res, x.last())
-}
-
-// promise sets HSTS in a response over TLS to the value of the route, and replaces the
-// endpoint's value. Without TLS, clients ignore HSTS (RFC 6797, section 7.2).
-func (x *exchange) promise(res *message.Response) {
-	if !x.security.Terminated() || x.route == nil || x.route.hsts == nil {
-		return
-	}
-	res.Drop(message.StrictTransportSecurity)
-	res.Add(message.StrictTransportSecurity, x.route.hsts)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -21,7 +22,7 @@ type resting struct {
 
 	sni        string
 	policy     *policy.Policy
-	certFields []certField
+	clientCert filter.ClientCert
 	standing   *policy.Standing
 	own        *privates // nil: none
 
@@ -38,7 +39,7 @@ func (s *http1Session) park() bool {
 		r = new(resting)
 	}
 	*r = resting{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
-		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, certFields: s.certFields, standing: s.standing,
+		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, clientCert: s.clientCert, standing: s.standing,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
 		own := s.own // a copy, because another session will use s soon
@@ -79,8 +80,8 @@ func (r *resting) fits(e *edge) bool {
 // the stack.
 func (s *http1Session) wake(r *resting, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
-		table: t, edge: e, trusts: e.believes(r.conn.Client.Addr()),
-		certified: r.certified, certFields: r.certFields, standing: r.standing}, r.conn, r.tls)
+		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()),
+		certified: r.certified, clientCert: r.clientCert, standing: r.standing}, r.conn, r.tls)
 	if r.own != nil {
 		s.own, r.own = *r.own, nil
 	}

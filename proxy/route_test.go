@@ -34,7 +34,7 @@ func tableOf(t testing.TB, text string) *Table {
 
 // routed returns the name of the route for a host and path on a listener, or "".
 func (t *Table) routed(listener, host, path string) string {
-	s := &exchange{clientSide: clientSide{edge: t.edges[listener]}}
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: t.edges[listener]}}
 	req := new(message.Request)
 	req.Host, req.Path = req.StoreString(host), req.StoreString(path)
 	r, _ := s.routeOf(req)
@@ -138,7 +138,7 @@ func TestTablesRefuseWhatDoesNotExist(t *testing.T) {
 
 func BenchmarkLookup(b *testing.B) {
 	text := strings.Replace(routing, "routes:\n", "routes:\n"+onePathEach(10000), 1)
-	s := &exchange{clientSide: clientSide{edge: tableOf(b, text).edges["web"]}}
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: tableOf(b, text).edges["web"]}}
 	req := new(message.Request)
 	req.Host, req.Path = req.StoreString("H4321.example.com:8080"), req.StoreString("/p1/x")
 	b.ReportAllocs()
@@ -159,7 +159,7 @@ func onePathEach(n int) string {
 }
 
 func TestLookupAllocatesNothing(t *testing.T) {
-	s := &exchange{clientSide: clientSide{edge: tableOf(t, strings.Replace(routing, "routes:\n", "routes:\n"+onePathEach(100), 1)).edges["web"]}}
+	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: tableOf(t, strings.Replace(routing, "routes:\n", "routes:\n"+onePathEach(100), 1)).edges["web"]}}
 	req := new(message.Request)
 	req.Host, req.Path = req.StoreString("H4.example.com:8080"), req.StoreString("/p1/x")
 	if n := testing.AllocsPerRun(100, func() { s.routeOf(req) }); n != 0 {

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -27,20 +27,16 @@ type Route struct {
 	backend *backend.Backend // nil: the route only redirects
 	config  *config.Route
 	metrics *routeMetrics
-	hsts    []byte  // for responses over TLS; nil: none
-	closed  *closed // nil: weir forwards the requests
+	filters *filter.Chain // nil: none
+	closed  *closed       // nil: weir forwards the requests
 }
 
 // edge is the part of the table that belongs to one listener.
 type edge struct {
-	name     string
-	protocol config.Protocol
-	timeouts config.ListenerTimeouts
-	trusted  []netip.Prefix // the networks of proxies in trust_forwarded
-	trust    trust          // the information about clients that weir accepts from them
-	headers  *headerLists   // nil: weir drops only its default list
-
-	publicPort int // the port that clients connect to; 0: unknown
+	name       string
+	protocol   config.Protocol
+	timeouts   config.ListenerTimeouts
+	forwarding *filter.Forwarding
 
 	http2          bool // the listener offers HTTP/2 to TLS clients
 	priorKnowledge bool // clients without TLS may begin with HTTP/2
@@ -87,8 +83,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
 		t.edges[l.Name] = &edge{
-			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, trusted: l.TrustForwarded,
-			trust: trustIn(l), headers: newHeaderLists(l), publicPort: l.PublicPort,
+			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
 			http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 			hosts: make(map[string]*host), wildcards: make(map[string]*host),
 			fallback: parts.Policies[config.DefaultTLSPolicy],
@@ -100,7 +95,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		if b == nil && !r.OnlyRedirects() {
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 		}
-		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), hsts: hstsValue(r.HSTS), closed: newClosed(r.Closure)}
+		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}
 		for _, name := range r.Listeners {
 			e := t.edges[name]
 			if e == nil {

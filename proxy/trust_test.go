@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -27,15 +29,22 @@ var proxies = prefixes("10.0.0.0/8", "2001:db8:1::/48", "fe80::/10")
 
 // sentBy makes an exchange from sender, with these X-Forwarded-For fields.
 func sentBy(sender string, lists ...string) *exchange {
-	e := &edge{trusted: proxies, trust: trustSender | trustFor | trustProto}
-	x := &exchange{clientSide: clientSide{edge: e, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort(sender),
+	e := &edge{forwarding: filter.NewForwarding(&config.Listener{TrustForwarded: proxies, Trust: []config.Trust{config.TrustFor, config.TrustProto},
+		DropHeaders: []string{"X-User"}, KeepHeaders: []string{"Proxy"}})}
+	x := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: e, origin: &conn.Origin{Header: new(header.Header), Client: netip.MustParseAddrPort(sender),
 		Local: netip.MustParseAddrPort("203.0.113.1:443")}}}
-	x.trusts = e.believes(x.origin.Client.Addr())
+	x.trusts, x.route = e.forwarding.Believes(x.origin.Client.Addr()), new(Route)
 	for _, list := range lists {
 		x.req.AddField("X-Forwarded-For", list)
 	}
 	return x
 }
+
+func (x *exchange) findClient() netip.AddrPort {
+	return x.edge.forwarding.FindClient(&x.req, x.origin.Client, x.trusts)
+}
+
+const maxHops = 32 // of package filter
 
 func TestClientOfARequest(t *testing.T) {
 	f := func(sender, want string, lists ...string) {
@@ -86,7 +95,7 @@ func TestClientOfARequest(t *testing.T) {
 	f(cdn, "10.0.0.2", strings.Repeat("10.0.0.2,", 10000)+"10.0.0.2")
 
 	x := sentBy(cdn, "6.6.6.6")
-	x.trusts &^= trustFor
+	x.trusts &^= filter.TrustFor
 	if got := x.findClient(); got != x.origin.Client {
 		t.Errorf("without for in trust, the client is %s", got)
 	}
@@ -128,7 +137,6 @@ func FuzzClientOfARequest(f *testing.F) {
 // With a chain of trusted proxies, an exchange allocates only the copy of their list.
 func TestRewriteOfTheTrustedAllocatesNothing(t *testing.T) {
 	x := sentBy("10.0.0.1:5")
-	x.edge.headers = &headerLists{drop: message.NewNames([]string{"X-User"}), keep: message.NewNames([]string{"Proxy"})}
 	n := testing.AllocsPerRun(100, func() {
 		x.req.Reset()
 		x.req.Host = x.req.StoreString("app.example.org")
@@ -210,7 +218,7 @@ func TestSingleValuesAreSingle(t *testing.T) {
 	f := func(request, name, want string) {
 		t.Helper()
 		x := sentBy("10.0.0.1:5")
-		x.trusts |= trustHost | trustPort
+		x.trusts |= filter.TrustHost | filter.TrustPort
 		x.client = x.origin.Client
 		x.req.Host = x.req.StoreString("a")
 		for line := range strings.SplitSeq(request, "\n") {

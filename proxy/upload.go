@@ -104,8 +104,8 @@ func (u *upload) run() {
 			break
 		}
 		u.pace.came(len(p), time.Since(asked))
-		if u.bytes += int64(len(p)); err == nil && a.maxBody > 0 && u.bytes > a.maxBody {
-			err = refuseBody
+		if u.bytes += int64(len(p)); err == nil {
+			err = a.owner.guardBody(u.bytes)
 		}
 		if err != nil {
 			u.err = err

@@ -154,7 +154,7 @@ func TestExpectContinue(t *testing.T) {
 		r := newRig(t, strings.Replace(plain, "backend: app", "backend: app, max_body: 4B", 1), nil, "@app", e.address)
 		c := r.dial("web")
 		c.write(request)
-		c.wantResponse(413, refuseBody.Detail+"\n")
+		c.wantResponse(413, tooLarge+"\n")
 		c.wantEnd(false)
 		e.untouched()
 	})
@@ -278,12 +278,12 @@ func TestMaxBody(t *testing.T) {
 	c.wantResponse(200, "")
 	r.record()
 	c.write(post(11) + "12345678901") // the body has arrived: the connection can continue
-	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); resp.Close {
+	if resp := c.wantResponse(413, tooLarge+"\n"); resp.Close {
 		t.Error("the connection is closed")
 	}
 	r.record().want(t, "status", 413, "reason", "body_too_large", "route", "web/*")
 	c.write(post(11)) // weir does not know whether the body will come
-	if resp := c.wantResponse(413, refuseBody.Detail+"\n"); !resp.Close {
+	if resp := c.wantResponse(413, tooLarge+"\n"); !resp.Close {
 		t.Error("the connection goes on")
 	}
 	c.wantEnd(false)
@@ -535,3 +535,5 @@ func TestSlowUploads(t *testing.T) {
 	f("gRPC", strings.Replace(head, "\r\n\r\n", "\r\nContent-Type: application/grpc\r\n\r\n", 1), 240, "x", 12)
 	f("slow", head, 10, strings.Repeat("x", 50), 12)
 }
+
+const tooLarge = "the request's body is larger than max_body of its route"

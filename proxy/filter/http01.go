@@ -1,4 +1,4 @@
-package proxy
+package filter
 
 import (
 	"bytes"
@@ -11,17 +11,25 @@ var challengePath = []byte("/.well-known/acme-challenge/")
 // maxToken limits a token. The tokens of authorities have about 43 bytes.
 const maxToken = 256
 
-// answerChallenge answers the challenge by which a certificate authority checks that a name
-// belongs to this weir. Weir looks for challenges before it looks for a route, because the name
-// may have no route. It answers only known tokens. It routes a request with an unknown token
-// like any other request, perhaps to an endpoint that expects the challenge. Authorities send
-// challenges over plain HTTP.
+// Challenges has the answers to the challenges of certificate authorities.
+type Challenges interface {
+	// HTTP01 returns the response for a token of a host; false: weir does not know the token.
+	HTTP01(host, token string) (string, bool)
+}
+
+// HTTP01 answers the challenges by which a certificate authority checks that a name belongs to
+// this weir. It comes before the route, because the name may have no route. It answers only
+// known tokens. A request with an unknown token is routed like any other request, perhaps to an
+// endpoint that expects the challenge. Authorities send challenges over plain HTTP.
 //
 // The look-up may wait for the storage that replicas share. Only this client waits, also within
 // Await: a cut does not end the look-up, only the wait that follows it.
-func (x *exchange) answerChallenge() bool {
-	req := &x.req
-	if x.security.Terminated() || x.proxy.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) {
+type HTTP01 struct{ Challenges }
+
+// Answer answers a challenge.
+func (h HTTP01) Answer(x Exchange) bool {
+	req := x.Request()
+	if h.Challenges == nil || !bytes.HasPrefix(req.Bytes(req.Path), challengePath) || x.Terminated() {
 		return false
 	}
 	if method := req.Bytes(req.Method); string(method) != "GET" && !req.IsHead {
@@ -31,14 +39,12 @@ func (x *exchange) answerChallenge() bool {
 	if !isChallengeToken(token) {
 		return false
 	}
-	var buf [maxHost]byte
-	host := normalHost(buf[:0], req.Bytes(req.Host))
-	authorization, ok := x.proxy.Challenges.HTTP01(string(host), string(token))
+	authorization, ok := h.Challenges.HTTP01(x.Host(), string(token))
 	if !ok {
 		return false
 	}
-	x.beginReply(http.StatusOK, "acme_challenge")
-	x.endReply(authorization)
+	x.Begin(http.StatusOK, "acme_challenge")
+	x.Send(authorization)
 	return true
 }
 

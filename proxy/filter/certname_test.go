@@ -1,4 +1,4 @@
-package proxy
+package filter
 
 import (
 	"crypto/x509"

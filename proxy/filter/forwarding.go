@@ -1,4 +1,4 @@
-package proxy
+package filter
 
 import (
 	"bytes"
@@ -6,50 +6,63 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// rewrite changes the client's request into the request for the endpoint. The forwarding headers
-// contain what weir knows. Weir removes what the client wrote into them, unless the listener
+// Forwarding writes the HTTP headers about the client into the requests of a listener. They
+// contain what weir knows. What the client wrote into them is removed, unless the listener
 // trusts the client.
-func (x *exchange) rewrite(hostOverride string) {
-	req := &x.req
-	x.dropClaims()
-	x.addForwarding(req)
-	x.addCertFields(req)
-	addVisit(req)
-	if hostOverride != "" {
-		setHost(req, []byte(hostOverride))
-	} else if req.Find(message.Host) < 0 {
-		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
-	}
+type Forwarding struct {
+	trusted    []netip.Prefix // the networks of proxies in trust_forwarded
+	trust      Trust          // what weir accepts from them
+	lists      *headerLists   // nil: weir drops only its default list
+	publicPort int            // the port that clients connect to; 0: unknown
 }
 
-func setHost(req *message.Request, host []byte) {
-	if i := req.Find(message.Host); i >= 0 {
-		req.SetValue(i, host)
-		return
-	}
-	req.Add(message.Host, host)
+// NewForwarding makes the filter of a listener.
+func NewForwarding(l *config.Listener) *Forwarding {
+	return &Forwarding{trusted: l.TrustForwarded, trust: trustIn(l), lists: newHeaderLists(l), publicPort: l.PublicPort}
 }
 
-// addForwarding adds the HTTP headers about the client. To a list of addresses from a
-// trusted sender it appends; it keeps single values of a trusted sender.
-func (x *exchange) addForwarding(req *message.Request) {
+// EditRequest removes claims about the client, and adds the headers about it. It appends to a
+// list of addresses from a trusted sender; it keeps single values of a trusted sender.
+func (f *Forwarding) EditRequest(x Exchange) {
+	r := forwarded{req: x.Request(), origin: x.Origin(), client: x.Client(), trusts: x.Trusts(), publicPort: f.publicPort, scheme: "http"}
+	if x.Secure() {
+		r.scheme = "https"
+	}
+	f.dropClaims(r.req, r.trusts)
+	r.add()
+}
+
+// forwarded is a request that gets the headers about its client.
+type forwarded struct {
+	req        *message.Request
+	origin     *conn.Origin
+	client     netip.AddrPort
+	trusts     Trust
+	publicPort int
+	scheme     string // https if the client used TLS: to weir, or by the PROXY header to its sender
+}
+
+func (r *forwarded) add() {
 	var buf [64]byte
-	x.addForwardedFor(appendAddr(buf[:0], x.origin.Client.Addr()))
-	x.addSingle(message.XForwardedProto, []byte(x.scheme()))
-	x.addSingle(message.XForwardedHost, req.Bytes(req.Host))
-	if x.client.IsValid() { // the client of a Unix socket has no address
-		req.Add(message.XRealIP, appendAddr(buf[:0], x.client.Addr()))
+	req := r.req
+	r.addForwardedFor(appendAddr(buf[:0], r.origin.Client.Addr()))
+	r.addSingle(message.XForwardedProto, []byte(r.scheme))
+	r.addSingle(message.XForwardedHost, req.Bytes(req.Host))
+	if r.client.IsValid() { // the client of a Unix socket has no address
+		req.Add(message.XRealIP, appendAddr(buf[:0], r.client.Addr()))
 	}
-	scheme := x.forwardedScheme()
-	x.addSingle(message.XForwardedPort, x.appendPort(buf[:0], scheme))
+	scheme := r.forwardedScheme()
+	r.addSingle(message.XForwardedPort, r.appendPort(buf[:0], scheme))
 	req.Add(message.XForwardedScheme, []byte(scheme))
 	req.Add(message.XScheme, []byte(scheme))
-	x.addForwarded(req)
-	if x.single(message.XRequestID) < 0 {
-		id := requestID()
+	r.addForwarded()
+	if r.single(message.XRequestID) < 0 {
+		id := RequestID()
 		req.Add(message.XRequestID, id[:])
 	}
 }
@@ -57,9 +70,9 @@ func (x *exchange) addForwarding(req *message.Request) {
 // single returns the field of that id that a trusted sender wrote, or -1. If several
 // differ, weir cannot know which one the sender wrote itself and which one its client
 // wrote, so it drops all of them.
-func (x *exchange) single(id message.ID) int {
-	req := &x.req
-	if x.trusts&needs[id] == 0 {
+func (r *forwarded) single(id message.ID) int {
+	req := r.req
+	if r.trusts&needs[id] == 0 {
 		return -1
 	}
 	first := req.Find(id)
@@ -82,17 +95,17 @@ func (x *exchange) single(id message.ID) int {
 
 // addSingle adds a field with value, if value is not empty and no trusted sender wrote the
 // field.
-func (x *exchange) addSingle(id message.ID, value []byte) {
-	if x.single(id) < 0 && len(value) > 0 {
-		x.req.Add(id, value)
+func (r *forwarded) addSingle(id message.ID, value []byte) {
+	if r.single(id) < 0 && len(value) > 0 {
+		r.req.Add(id, value)
 	}
 }
 
 // addForwardedFor appends the address of the other end of the connection to the addresses
 // from a trusted sender, in one field.
-func (x *exchange) addForwardedFor(sender []byte) {
-	req := &x.req
-	if x.trusts&trustFor == 0 || req.Find(message.XForwardedFor) < 0 {
+func (r *forwarded) addForwardedFor(sender []byte) {
+	req := r.req
+	if r.trusts&TrustFor == 0 || req.Find(message.XForwardedFor) < 0 {
 		req.Add(message.XForwardedFor, sender)
 		return
 	}
@@ -109,38 +122,38 @@ func (x *exchange) addForwardedFor(sender []byte) {
 
 // addForwarded adds an element of RFC 7239 with the same content as the X-Forwarded fields
 // and X-Real-IP, which were added before.
-func (x *exchange) addForwarded(req *message.Request) {
+func (r *forwarded) addForwarded() {
 	var buf [512]byte
 	b := append(buf[:0], "for="...)
-	if a := x.client.Addr(); a.Is6() {
+	if a := r.client.Addr(); a.Is6() {
 		b = append(b, `"[`...)
 		b = appendAddr(b, a)
 		b = append(b, `]"`...)
 	} else {
 		b = appendAddr(b, a)
 	}
-	if host := x.forwardedHost(); len(host) > 0 {
+	if host := r.forwardedHost(); len(host) > 0 {
 		b = append(b, `;host="`...) // the colon of a port needs the quotes (section 4)
 		b = append(b, host...)
 		b = append(b, '"')
 	}
 	b = append(b, ";proto="...)
-	b = append(b, x.forwardedScheme()...)
-	req.Add(message.Forwarded, b)
+	b = append(b, r.forwardedScheme()...)
+	r.req.Add(message.Forwarded, b)
 }
 
 // appendPort appends the port that the client used. Behind a Service, a load balancer or a
 // container's port mapping it rarely is the listener's own port. weir takes the listener's
 // public_port, or else the destination port in the PROXY header, or else the port in the
 // request's host, or else the default port of the scheme.
-func (x *exchange) appendPort(b []byte, scheme string) []byte {
-	if x.edge.publicPort != 0 {
-		return strconv.AppendUint(b, uint64(x.edge.publicPort), 10)
+func (r *forwarded) appendPort(b []byte, scheme string) []byte {
+	if r.publicPort != 0 {
+		return strconv.AppendUint(b, uint64(r.publicPort), 10)
 	}
-	if h := x.origin.Header; h.Version != 0 && !h.Local && x.origin.Local.Port() != 0 {
-		return strconv.AppendUint(b, uint64(x.origin.Local.Port()), 10)
+	if h := r.origin.Header; h.Version != 0 && !h.Local && r.origin.Local.Port() != 0 {
+		return strconv.AppendUint(b, uint64(r.origin.Local.Port()), 10)
 	}
-	if port := portOf(x.forwardedHost()); len(port) > 0 {
+	if port := portOf(r.forwardedHost()); len(port) > 0 {
 		return append(b, port...)
 	}
 	if scheme == "https" {
@@ -170,28 +183,28 @@ func portOf(authority []byte) []byte {
 }
 
 // forwardedHost returns the host that the client requested.
-func (x *exchange) forwardedHost() []byte {
-	if x.trusts&trustHost != 0 {
-		if host := x.req.Get(message.XForwardedHost); message.ValidHost(host) {
+func (r *forwarded) forwardedHost() []byte {
+	if r.trusts&TrustHost != 0 {
+		if host := r.req.Get(message.XForwardedHost); message.ValidHost(host) {
 			return host
 		}
 	}
-	return x.req.Bytes(x.req.Host)
+	return r.req.Bytes(r.req.Host)
 }
 
 // forwardedScheme returns the scheme that the client used. A value from a trusted sender
 // counts only if it is unambiguous.
-func (x *exchange) forwardedScheme() string {
-	if x.trusts&trustProto == 0 {
-		return x.scheme()
+func (r *forwarded) forwardedScheme() string {
+	if r.trusts&TrustProto == 0 {
+		return r.scheme
 	}
-	switch proto := x.req.Get(message.XForwardedProto); {
+	switch proto := r.req.Get(message.XForwardedProto); {
 	case message.EqualFold(proto, "https"), message.EqualFold(proto, "wss"):
 		return "https"
 	case message.EqualFold(proto, "http"), message.EqualFold(proto, "ws"):
 		return "http"
 	}
-	return x.scheme()
+	return r.scheme
 }
 
 // appendAddr appends an address, or "unknown" for the client of a Unix socket.
@@ -202,16 +215,8 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.WithZone("").AppendTo(b) // a zone means nothing on another machine
 }
 
-// scheme returns https if the client used TLS: to weir, or by the PROXY header to its sender.
-func (x *exchange) scheme() string {
-	if x.secure() {
-		return "https"
-	}
-	return "http"
-}
-
-// requestID returns 128 random bits in hexadecimal.
-func requestID() (id [32]byte) {
+// RequestID returns 128 random bits in hexadecimal.
+func RequestID() (id [32]byte) {
 	const digits = "0123456789abcdef"
 	hi, lo := rand.Uint64(), rand.Uint64()
 	for i := range 16 {

@@ -1,4 +1,4 @@
-package proxy
+package filter
 
 import (
 	"crypto/sha256"
@@ -12,30 +12,26 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// certField is an HTTP header with information about the client certificate, for the endpoint.
+// ClientCert is the HTTP headers with information about a verified client certificate, for
+// endpoints.
+type ClientCert []certField
+
 type certField struct {
 	id    message.ID
 	value []byte
 }
 
-// certify notes whether the client proved that it has a certificate, and the HTTP headers about
-// it for endpoints. For a connection under client_auth, crypto/tls has verified the certificate;
-// for a resumed session, package policy has.
-func (c *clientSide) certify() {
-	if c.security.Policy.ClientAuth == config.ClientAuthNone {
-		return
+// EditRequest adds the headers to the request.
+func (c ClientCert) EditRequest(x Exchange) {
+	req := x.Request()
+	for i := range c {
+		req.Add(c[i].id, c[i].value)
 	}
-	state := c.security.State()
-	if len(state.PeerCertificates) == 0 {
-		return
-	}
-	c.certified = true
-	c.certFields = certFields(&state, c.security.Policy.Forward)
-	c.standing = c.security.Policy.Stand(state.VerifiedChains)
 }
 
-// certFields returns the HTTP headers that forward lists, without empty ones.
-func certFields(state *tls.ConnectionState, forward []config.ClientCertField) (fields []certField) {
+// NewClientCert returns the HTTP headers that forward lists, without empty ones. state has a
+// client certificate, which was verified.
+func NewClientCert(state *tls.ConnectionState, forward []config.ClientCertField) (fields ClientCert) {
 	leaf := state.PeerCertificates[0]
 	add := func(id message.ID, value []byte) {
 		if len(value) > 0 {
@@ -82,11 +78,4 @@ func appendByteSequence(b, content []byte) []byte {
 	b = append(b, ':')
 	b = base64.StdEncoding.AppendEncode(b, content)
 	return append(b, ':')
-}
-
-// addCertFields adds the HTTP headers about the client's certificate to the request.
-func (x *exchange) addCertFields(req *message.Request) {
-	for i := range x.certFields {
-		req.Add(x.certFields[i].id, x.certFields[i].value)
-	}
 }

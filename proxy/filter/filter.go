@@ -1,0 +1,163 @@
+// Package filter has what a route or a listener does to requests and responses in addition to
+// forwarding them. Each feature is one file. A filter implements only the interfaces that it
+// needs: Answerer, BodyGuard, RequestEditor, ResponseEditor.
+package filter
+
+import (
+	"net/netip"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// Exchange is a request and its response, as filters see them. The exchange of package proxy
+// implements it. A filter must not use it after its method has returned.
+type Exchange interface {
+	// Request returns the request. In EditRequest it is the request for the endpoint.
+	Request() *message.Request
+	// Host returns the host of the request in lower case, without port and trailing dot.
+	Host() string
+	// KnownLength returns the length of the request's body, as far as it is known: the whole
+	// length if the client declared it, or if the body has arrived; otherwise a part of it.
+	KnownLength() int64
+
+	// Origin returns where the connection comes from. The filter must not change it.
+	Origin() *conn.Origin
+	// Client returns the client that sent the request; port 0: unknown.
+	Client() netip.AddrPort
+	// Trusts returns the information about clients that weir accepts from the sender of
+	// this request.
+	Trusts() Trust
+	// Terminated reports whether weir terminates the client's TLS.
+	Terminated() bool
+	// Secure reports whether the client used TLS: to weir, or by the PROXY header to the
+	// sender of that header.
+	Secure() bool
+
+	// Refuse answers the request with a refusal.
+	Refuse(r *message.Refusal)
+	// Begin begins another response of weir, of type text/plain. The filter may add HTTP
+	// headers, and then calls Send. reason is the reason in metrics and the log.
+	Begin(status int, reason string) *message.Response
+	// Send sends the response that Begin began.
+	Send(body string)
+	// Close makes this exchange the last one of an HTTP/1.1 connection. Call it before the
+	// response begins.
+	Close()
+}
+
+// Answerer may answer a request, so that no endpoint gets it.
+type Answerer interface {
+	// Answer returns true if it has answered the request.
+	Answer(x Exchange) bool
+}
+
+// BodyGuard may refuse a request because of its body, while the body arrives.
+type BodyGuard interface {
+	// GuardBody returns why weir refuses the request, or nil. n is the number of bytes that
+	// have arrived.
+	GuardBody(n int64) *message.Refusal
+}
+
+// RequestEditor changes requests before an endpoint gets them.
+type RequestEditor interface {
+	EditRequest(x Exchange)
+}
+
+// ResponseEditor changes the HTTP headers of every final response: the endpoint's, and weir's
+// own ones.
+type ResponseEditor interface {
+	EditResponse(x Exchange, res *message.Response)
+}
+
+// Chain is the filters of a route, in their order of effect. A nil Chain has none. It is
+// immutable after Compile.
+type Chain struct {
+	answerers []Answerer
+	bodies    []BodyGuard
+	requests  []RequestEditor
+	responses []ResponseEditor
+}
+
+// Compile makes the filters of a route. Their order here is their order of effect. It returns
+// nil if the route has none.
+func Compile(r *config.Route) *Chain {
+	var c Chain
+	if r.Redirect != nil {
+		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
+	}
+	if r.MaxBody > 0 {
+		c.add(maxBody(r.MaxBody))
+	}
+	if r.HSTS != nil {
+		c.add(newHSTS(r.HSTS))
+	}
+	if len(c.answerers)+len(c.bodies)+len(c.requests)+len(c.responses) == 0 {
+		return nil
+	}
+	return &c
+}
+
+// add adds a filter to the end of each list that it belongs to.
+func (c *Chain) add(f any) {
+	if a, is := f.(Answerer); is {
+		c.answerers = append(c.answerers, a)
+	}
+	if b, is := f.(BodyGuard); is {
+		c.bodies = append(c.bodies, b)
+	}
+	if e, is := f.(RequestEditor); is {
+		c.requests = append(c.requests, e)
+	}
+	if e, is := f.(ResponseEditor); is {
+		c.responses = append(c.responses, e)
+	}
+}
+
+// Answer returns true if a filter has answered the request.
+func (c *Chain) Answer(x Exchange) bool {
+	if c == nil {
+		return false
+	}
+	for _, f := range c.answerers {
+		if f.Answer(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// GuardBody returns why a filter refuses the request, of whose body n bytes have arrived, or
+// nil.
+func (c *Chain) GuardBody(n int64) *message.Refusal {
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.bodies {
+		if r := f.GuardBody(n); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// EditRequest lets the filters change the request.
+func (c *Chain) EditRequest(x Exchange) {
+	if c == nil {
+		return
+	}
+	for _, f := range c.requests {
+		f.EditRequest(x)
+	}
+}
+
+// EditResponse lets the filters change a final response.
+func (c *Chain) EditResponse(x Exchange, res *message.Response) {
+	if c == nil {
+		return
+	}
+	for _, f := range c.responses {
+		f.EditResponse(x, res)
+	}
+}

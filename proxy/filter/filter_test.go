@@ -1,0 +1,115 @@
+package filter
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// exchange is an Exchange that notes what filters do.
+type exchange struct {
+	req                     message.Request
+	res                     message.Response
+	trusts                  Trust
+	terminated, secure, end bool
+	length                  int64
+	answer                  string
+}
+
+func newExchange(method, path string) *exchange {
+	x := new(exchange)
+	x.req.Method, x.req.Path = x.req.StoreString(method), x.req.StoreString(path)
+	x.req.Target, x.req.Host = x.req.Path, x.req.StoreString("App.example.org:80")
+	x.req.IsHead = method == http.MethodHead
+	return x
+}
+
+func (x *exchange) Request() *message.Request { return &x.req }
+func (x *exchange) Host() string              { return "app.example.org" }
+func (x *exchange) KnownLength() int64        { return x.length }
+func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
+func (x *exchange) Client() netip.AddrPort    { return netip.AddrPort{} }
+func (x *exchange) Trusts() Trust             { return x.trusts }
+func (x *exchange) Terminated() bool          { return x.terminated }
+func (x *exchange) Secure() bool              { return x.secure }
+func (x *exchange) Refuse(r *message.Refusal) { x.answer = fmt.Sprint(r.Status, " ", r.Reason) }
+func (x *exchange) Begin(status int, reason string) *message.Response {
+	x.answer = fmt.Sprint(status, " ", reason)
+	return &x.res
+}
+func (x *exchange) Send(body string) { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) Close()           { x.end = true }
+
+// A route without features has no chain, and a nil chain does nothing.
+func TestNoFilters(t *testing.T) {
+	c := Compile(new(config.Route))
+	x := newExchange("GET", "/")
+	x.length = 1 << 40
+	if c != nil || c.Answer(x) || c.GuardBody(1<<40) != nil {
+		t.Errorf("%+v answers %q", c, x.answer)
+	}
+	c.EditRequest(x)
+	c.EditResponse(x, &x.res)
+	if len(x.req.Fields)+len(x.res.Fields) != 0 {
+		t.Error("a nil chain has added headers")
+	}
+}
+
+// The order of effect does not depend on the order in the file: the redirect comes before the
+// limit of the body, because a client that is told to use https has not sent its request yet.
+func TestOrderOfEffect(t *testing.T) {
+	c := Compile(&config.Route{Name: "r", Backend: "b", MaxBody: 10, Redirect: &config.Redirect{Status: 308, Port: 443}, HSTS: &config.HSTS{MaxAge: time.Hour}})
+	f := func(x *exchange, want string) {
+		t.Helper()
+		if answered := c.Answer(x); answered != (want != "") || x.answer != want {
+			t.Errorf("answered %t with %q, want %q", answered, x.answer, want)
+		}
+	}
+	x := newExchange("POST", "/a")
+	x.length = 11
+	f(x, "308 redirect this is served over https")
+	x = newExchange("POST", "/a")
+	x.length, x.secure = 11, true
+	f(x, "413 body_too_large")
+	x = newExchange("POST", "/a")
+	x.length, x.secure = 10, true
+	f(x, "")
+	if c.GuardBody(10) != nil || c.GuardBody(11) == nil {
+		t.Error("the limit of the body is not 10 bytes while it arrives")
+	}
+	x.terminated = true
+	if c.EditResponse(x, &x.res); string(x.res.GetName("strict-transport-security")) != "max-age=3600" {
+		t.Errorf("the response has %q", x.res.GetName("strict-transport-security"))
+	}
+}
+
+// The example in docs/architecture.md is example_test.go, and it works.
+func TestExample(t *testing.T) {
+	c := new(Chain)
+	c.add(robots("noindex"))
+	x := newExchange("GET", "/")
+	x.res.AddField("x-robots-tag", "all")
+	c.EditResponse(x, &x.res)
+	if got := string(x.res.GetName("x-robots-tag")); got != "noindex" || len(c.responses) != 1 || len(c.answerers)+len(c.requests)+len(c.bodies) != 0 {
+		t.Errorf("the response has %q", got)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```go\n"+string(example)+"```\n") {
+		t.Error("docs/architecture.md shows another example than example_test.go")
+	}
+}

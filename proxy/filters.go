@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"net/netip"
+
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/filter"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// This file is what filters see of an exchange: filter.Exchange documents the methods.
+
+// Request returns the request.
+func (x *exchange) Request() *message.Request { return &x.req }
+
+// Host returns the normal form of the request's host.
+func (x *exchange) Host() string {
+	var buf [maxHost]byte
+	return string(normalHost(buf[:0], x.req.Bytes(x.req.Host)))
+}
+
+// KnownLength returns the known length of the request's body.
+func (x *exchange) KnownLength() int64 {
+	if x.req.Length == message.Unknown {
+		body, _ := x.wire.BufferedBody()
+		return int64(len(body))
+	}
+	return x.req.Length
+}
+
+// Origin returns where the connection comes from.
+func (x *exchange) Origin() *conn.Origin { return x.origin }
+
+// Client returns the client that sent the request.
+func (x *exchange) Client() netip.AddrPort { return x.client }
+
+// Trusts returns what weir accepts from the sender. If weir itself has verified a certificate,
+// it accepts no information about another one: the two might belong to different clients.
+func (x *exchange) Trusts() filter.Trust {
+	if x.certified {
+		return x.trusts &^ filter.TrustClientCert
+	}
+	return x.trusts
+}
+
+// Terminated reports whether weir terminates the client's TLS.
+func (x *exchange) Terminated() bool { return x.security.Terminated() }
+
+// Refuse answers the request with a refusal.
+func (x *exchange) Refuse(r *message.Refusal) { x.reply(r) }
+
+// Begin begins a response that weir generates.
+func (x *exchange) Begin(status int, reason string) *message.Response {
+	x.beginReply(status, reason)
+	return &x.res
+}
+
+// Send sends the response that Begin began.
+func (x *exchange) Send(body string) { x.endReply(body) }
+
+// Close makes this exchange the last one of its connection.
+func (x *exchange) Close() { x.ended = true }
