@@ -47,16 +47,19 @@ var http1Sessions = sync.Pool{New: func() any {
 	return s
 }}
 
-// serveHTTP1 serves exchanges on a connection until the client or weir ends it, and then
-// closes it; or until the connection is parked. Wake then continues.
-func serveHTTP1(cl clientSide, c *conn.Conn, tc *tls.Conn) {
+// newHTTP1Session returns the session of a connection that is about to speak HTTP/1.1. tc and
+// h are nil without TLS.
+func newHTTP1Session(p *Proxy, c *conn.Conn, t *Table, e *edge, tc *tls.Conn, h *handshake) *http1Session {
+	cl := newClientSide(p, c, t, e, tc, h)
 	s := http1Sessions.Get().(*http1Session)
 	s.begin(&cl, c, tc)
 	s.conn.SetReadDeadline(time.Now().Add(s.edge.timeouts.RequestHead))
-	s.serveAll(nil)
+	return s
 }
 
-// serveAll continues serveHTTP1 where a wait for a request begins, or where it ended with err.
+// serveAll serves exchanges until the client or weir ends the connection, and then closes it;
+// or until the connection is parked. Wake then continues. serveAll begins with a wait for a
+// request, or where such a wait has ended with err.
 func (s *http1Session) serveAll(err error) {
 	whole := false
 	defer func() {
@@ -91,8 +94,8 @@ func (s *http1Session) becomeHTTP2() {
 	serveHTTP2(side, c, tc)
 }
 
-// begin makes s the session of a connection. Like forget, it leaves nothing on the stack of
-// serveHTTP1. An exchange must fit into the rest of the 4 KiB stack with which a goroutine
+// begin makes s the session of a connection. Like newHTTP1Session and forget, it leaves nothing
+// on the stack. An exchange must fit into the rest of the 4 KiB stack with which a goroutine
 // starts under load. Otherwise the Go runtime copies the stack of each connection.
 func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.conn, s.tls = c, tc

@@ -38,7 +38,7 @@ func (p *Proxy) servePlain(c *conn.Conn, t *Table, e *edge) {
 		}
 	}
 	c.Established()
-	serveHTTP1(newClientSide(p, c, t, e, nil, nil), c, nil)
+	newHTTP1Session(p, c, t, e, nil, nil).serveAll(nil)
 }
 
 // beginsAsSSH waits only for as many bytes as it needs to decide.
@@ -184,10 +184,10 @@ func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 			p.tunnelTo(c, tc, e, h.tunnel, newSecurity(tc, h.sni, h.policy))
 			return
 		}
-		if side := newClientSide(p, c, t, e, tc, h); state.NegotiatedProtocol == policy.HTTP2 {
-			serveHTTP2(side, c, tc)
+		if state.NegotiatedProtocol == policy.HTTP2 {
+			serveHTTP2(newClientSide(p, c, t, e, tc, h), c, tc)
 		} else {
-			serveHTTP1(side, c, tc)
+			newHTTP1Session(p, c, t, e, tc, h).serveAll(nil)
 		}
 	}
 }

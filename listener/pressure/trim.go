@@ -1,6 +1,7 @@
 package pressure
 
 import (
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -33,8 +34,16 @@ func (t *trim) look(now time.Time) {
 	samples := [...]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(samples[:])
 	if t.due(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
-		debug.FreeOSMemory()
+		giveBack()
 	}
+}
+
+// giveBack collects garbage twice, and returns the free memory to the system. Objects in a
+// sync.Pool survive one collection. Without the second one, an idle process would keep the
+// sessions and buffers of its last burst.
+func giveBack() {
+	runtime.GC()
+	debug.FreeOSMemory() // collects, too
 }
 
 // due reports whether to return memory to the kernel. allocated is the number of bytes

@@ -1,6 +1,12 @@
 package pressure
 
-import "testing"
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+)
 
 // Memory is returned when there is enough of it and the process is quiet. It is returned
 // again only when there is enough again.
@@ -35,4 +41,32 @@ func TestTrim(t *testing.T) {
 	}
 	f(mib/2, true) // many small allocations are now worth a collection
 	f(0, false)
+}
+
+// After a burst of work the pools hold many objects. A quiet process does not keep them.
+func TestTrimEmptiesPools(t *testing.T) {
+	type session [4 << 10]byte
+	var pool sync.Pool
+	var all []weak.Pointer[session]
+	for range 1 << 10 { // 4 MiB are worth a collection
+		s := new(session)
+		all = append(all, weak.Make(s))
+		pool.Put(s)
+	}
+	var r trim
+	now := time.Now()
+	for range 1 + calmLooks { // the first look sees the work
+		r.look(now)
+		now = now.Add(interval)
+	}
+	held := 0
+	for _, s := range all {
+		if s.Value() != nil {
+			held++
+		}
+	}
+	if held > 0 {
+		t.Errorf("the pool still holds %d of %d objects", held, len(all))
+	}
+	runtime.KeepAlive(&pool)
 }

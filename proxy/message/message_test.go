@@ -129,11 +129,11 @@ func TestResetForgetsEverything(t *testing.T) {
 	if r.Minor != 1 || r.HasBody() || r.Idempotent || r.IsHead || r.Close || r.ExpectContinue || r.AcceptsTrailers || len(r.Trailers.Fields) != 0 {
 		t.Errorf("%+v", r)
 	}
-	s := Response{Status: 200, Length: 5, Close: true}
+	s := Response{Status: 200, Length: 5, Close: true, Trails: true}
 	s.Reason, s.Upgrade = s.StoreString("r"), s.StoreString("u")
 	s.Trailers.AddField("A", "b")
 	s.Reset()
-	if s.Status != 0 || s.Length != 0 || s.Close || s.Reason.Len() != 0 || s.Upgrade.Len() != 0 || len(s.Trailers.Fields) != 0 {
+	if s.Status != 0 || s.Length != 0 || s.Close || s.Trails || s.Reason.Len() != 0 || s.Upgrade.Len() != 0 || len(s.Trailers.Fields) != 0 {
 		t.Errorf("%+v", s)
 	}
 }
