@@ -78,6 +78,9 @@ func (t *Trunk) Call() *Call {
 	return x
 }
 
+// mostFreeCalls limits the calls that a trunk keeps for reuse.
+const mostFreeCalls = 128
+
 // End ends the call, and cancels its stream if the stream has not ended. The caller must
 // not use x any more.
 func (x *Call) End() {
@@ -97,7 +100,7 @@ func (x *Call) End() {
 	x.callState = callState{}
 	x.account, x.body.account = nil, nil
 	x.inside, x.handed, x.read, x.left, x.readBy, x.patience = false, false, false, 0, time.Time{}, 0
-	if t.lost == nil && len(t.free) < mostFree {
+	if t.lost == nil && len(t.free) < mostFreeCalls {
 		t.free = append(t.free, x) // with its timer, which may run: a wake-up that is too early does no harm
 	} else {
 		x.waiter.stop()
@@ -115,8 +118,7 @@ func (x *Call) Lighten(a *memory.Account) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	if x.stream != nil {
-		x.stream.lighten()
-		x.stream.memory = a
+		x.stream.ChargeTo(a)
 	}
 	held := conn.BufferSize * len(x.body.chunks)
 	x.body.account.Release(held)
@@ -148,7 +150,9 @@ func (x *Call) WriteHead(req *message.Request) {
 	s, err := t.core.Open(req, x.left == 0)
 	switch err {
 	case nil:
-		x.stream, s.User, s.memory = s, x, x.account
+		x.stream = s
+		s.Attach(x)
+		s.ChargeTo(x.account)
 		if t.core.Pending() >= mostUnread {
 			t.measure()
 		}

@@ -256,9 +256,9 @@ func TestTrunkSlowReader(t *testing.T) {
 	}
 	trunk.mu.Lock()
 	defer trunk.mu.Unlock()
-	for _, s := range trunk.core.table.streams {
-		if s.held > 1<<20 {
-			t.Errorf("a stream holds %d bytes", s.held)
+	for s := range trunk.core.Streams() {
+		if s.Held() > 1<<20 {
+			t.Errorf("a stream holds %d bytes", s.Held())
 		}
 	}
 }

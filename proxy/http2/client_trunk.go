@@ -79,8 +79,7 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 // charged to clients. Call Account before Start.
 func (t *Trunk) Account(p *memory.Process) {
 	t.own.Open(p, netip.Prefix{}, t.conn)
-	t.core.config.Account = &t.own
-	t.own.Force(t.core.outCharged) // the memory of the greeting; the flusher gives it back
+	t.core.ChargeTo(&t.own) // also for the greeting, which the flusher gives back
 }
 
 // Start sends the greeting and waits for the SETTINGS of the endpoint. Only they show
@@ -122,7 +121,7 @@ func (t *Trunk) run() {
 		t.quiet.Wait()
 	}
 	for t.core.Pending() > 0 { // output that was never flushed: the descriptor may soon belong to another connection
-		t.core.dropOutput()
+		t.core.Take().Free()
 	}
 	for _, x := range t.free {
 		x.waiter.stop()
@@ -285,12 +284,12 @@ func (t *Trunk) Over() bool { return t.over.Load() }
 
 // measure updates Limit and Over. The caller holds the lock.
 func (t *Trunk) measure() {
-	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
+	t.leaving = t.leaving || t.core.Leaving()
 	over := t.lost != nil || t.leaving
 	t.crowded = t.core.Pending() >= mostUnread
 	limit := int32(0)
 	if !over && !t.pulse.doubtful && !t.crowded {
-		limit = int32(min(t.core.peer.streams, mostStreams))
+		limit = int32(min(t.core.StreamLimit(), mostStreams))
 	}
 	wasLimit, wasOver := t.limit.Swap(limit), t.over.Swap(over)
 	t.news = t.news || wasLimit != limit || wasOver != over
@@ -307,7 +306,7 @@ func (e *trunkEvents) Request(*Stream) *message.Request { return nil } // for se
 func (e *trunkEvents) Response(s *Stream) *message.Response { return &callOf(s).res }
 
 func callOf(s *Stream) *Call {
-	x, _ := s.User.(*Call)
+	x, _ := s.Attached().(*Call)
 	return x
 }
 
@@ -320,7 +319,7 @@ func (e *trunkEvents) Data(s *Stream, p []byte) {
 	e.pulse.answered()
 	x := callOf(s)
 	if !x.body.add(p) {
-		e.core.starve(s, Cancel)
+		e.core.OutOfMemory(s)
 		return
 	}
 	x.wake()

@@ -203,6 +203,14 @@ func (c *Core) Init(config Config, events Events) {
 	c.greet()
 }
 
+// ChargeTo charges a for the memory that the connection makes weir hold from now on, and
+// for the output that waits. It is for a driver that has no account yet when it calls Init,
+// and replaces Config.Account. Call it before Receive and Take.
+func (c *Core) ChargeTo(a *memory.Account) {
+	c.config.Account = a
+	a.Force(c.outCharged)
+}
+
 // greet writes our SETTINGS, and enlarges the connection's window for several streams
 // that begin together.
 func (c *Core) greet() {
@@ -380,7 +388,11 @@ func (c *Core) handle(f frame, p []byte) {
 	}
 }
 
-// fail ends the connection.
+// Fail ends the connection because of an error of the peer that the driver found.
+func (c *Core) Fail(e *ConnError) { c.fail(e.Code, e.Reason, e.Detail) }
+
+// fail ends the connection, and puts a GOAWAY into the output. If the connection has
+// already ended, fail does nothing.
 func (c *Core) fail(code Code, reason, detail string) {
 	if c.err != nil {
 		return

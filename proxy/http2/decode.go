@@ -171,6 +171,21 @@ func acceptKey(key []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
+// Accepts reports whether weir may answer req with res. For an extended CONNECT, the client
+// takes any 2xx as the start of a tunnel. So only a 101 may become a 2xx. weir also checks
+// the accept key of a WebSocket, because the client has no key and cannot check it (RFC
+// 8441, section 5.1).
+func Accepts(req *message.Request, res *message.Response) bool {
+	if req.Upgrade.Len() == 0 {
+		return true
+	}
+	if res.Status != http.StatusSwitchingProtocols {
+		return res.Status >= 300
+	}
+	key := req.GetName(webSocketKey)
+	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
+}
+
 // response makes the next response on s from the collected fields. It returns why they
 // are no response, or "". The acceptance of an extended CONNECT becomes the equivalent
 // 101 of HTTP/1.1.

@@ -154,14 +154,14 @@ func TestBytesForNobody(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(greeted().post(1).Bytes(), 0)
 	x.core.Reset(x.only(t), Cancel)
-	x.core.Take(nil)
+	x.core.Take()
 	sent, returned := 0, 0
 	for range 100 {
 		if err := x.receive(newPeer().data(1, false, strings.Repeat("x", 16000)).Bytes(), 1000); err != nil {
 			t.Fatal(err)
 		}
 		sent += 16000
-		for _, f := range frames(t, x.core.Take(nil), true) {
+		for _, f := range frames(t, x.core.Take().Bytes(), true) {
 			var n int
 			if _, err := fmt.Sscanf(f, "WINDOW_UPDATE 0 %d", &n); err == nil {
 				returned += n
@@ -202,7 +202,7 @@ func TestWindowExceeded(t *testing.T) {
 		p.data(1, false, strings.Repeat("x", 16000))
 	}
 	x.receive(p.Bytes(), 0)
-	equal(t, "a stream's", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 1 FLOW_CONTROL_ERROR"})
+	equal(t, "a stream's", frames(t, x.core.Take().Bytes(), false), []string{"RST_STREAM 1 FLOW_CONTROL_ERROR"})
 
 	x = newSide(Config{ConnectionWindow: initialWindow})
 	x.core.recvSize = 1 << 40 // weir returns nothing to the window
@@ -211,7 +211,7 @@ func TestWindowExceeded(t *testing.T) {
 		p.data(1, false, strings.Repeat("x", 16000)).data(3, false, strings.Repeat("x", 16000))
 	}
 	x.receive(p.Bytes(), 0)
-	equal(t, "the connection's", frames(t, x.core.Take(nil), false), []string{"GOAWAY 3 FLOW_CONTROL_ERROR window_exceeded"})
+	equal(t, "the connection's", frames(t, x.core.Take().Bytes(), false), []string{"GOAWAY 3 FLOW_CONTROL_ERROR window_exceeded"})
 }
 
 // Sending obeys the peer's windows, which may even become negative.
@@ -224,7 +224,7 @@ func TestSendingWindows(t *testing.T) {
 	f := func(what string, p *peer, want ...string) {
 		t.Helper()
 		x.receive(p.Bytes(), 0)
-		equal(t, what, frames(t, x.core.Take(nil), false), want)
+		equal(t, what, frames(t, x.core.Take().Bytes(), false), want)
 	}
 	f("the first window", newPeer(), "HEADERS 1 [:status: 200]", `DATA 1 "0123456789"`)
 	p := newPeer()
@@ -256,7 +256,7 @@ func TestTurns(t *testing.T) {
 	}
 	got := map[uint32]int{}
 	for range 30 {
-		for _, f := range frames(t, x.core.Take(nil), false) {
+		for _, f := range frames(t, x.core.Take().Bytes(), false) {
 			var id uint32
 			if n, _ := fmt.Sscanf(f, "DATA %d", &id); n == 1 {
 				got[id]++
@@ -287,7 +287,7 @@ func TestOutputIsBounded(t *testing.T) {
 		if n := x.core.Pending(); n > 64<<10+100 {
 			t.Fatalf("%d bytes wait", n)
 		}
-		total += len(x.core.Take(nil))
+		total += len(x.core.Take().Bytes())
 	}
 	if total < 2<<20 {
 		t.Errorf("%d bytes were sent", total)
@@ -298,7 +298,7 @@ func TestManyStreams(t *testing.T) {
 	x := newSide(Config{Streams: 3})
 	p := greeted().raw(frameSettings, flagAck, 0, "").post(1).post(3).post(5).post(7)
 	x.receive(p.Bytes(), 0)
-	equal(t, "one too many", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 7 REFUSED_STREAM"})
+	equal(t, "one too many", frames(t, x.core.Take().Bytes(), false), []string{"RST_STREAM 7 REFUSED_STREAM"})
 	// Streams that the client reset count until the driver releases them.
 	for id := uint32(9); id < 19; id += 2 {
 		x.receive(newPeer().raw(frameReset, 0, id-4, "\x00\x00\x00\x08").post(id).Bytes(), 0)
@@ -355,7 +355,7 @@ func TestGoingAway(t *testing.T) {
 	}
 	// weir ignores a stream that a client opens after GOAWAY, and discards its bytes.
 	server.receive(newPeer().post(9).data(9, true, "x").Bytes(), 0)
-	equal(t, "a stream too late", len(server.core.Take(nil)), 0)
+	equal(t, "a stream too late", len(server.core.Take().Bytes()), 0)
 	equal(t, "working", server.core.Working(), 0)
 }
 
@@ -383,7 +383,7 @@ func TestResetBehindAResponse(t *testing.T) {
 		x.core.Respond(s, newResponse(413), true)
 		x.core.Release(s)
 	}
-	equal(t, "first", frames(t, x.core.Take(nil), false), []string{"HEADERS 1 [:status: 413] end", "HEADERS 3 [:status: 413] end"})
-	equal(t, "then", frames(t, x.core.Take(nil), false), []string{"RST_STREAM 1 NO_ERROR", "RST_STREAM 3 NO_ERROR"})
+	equal(t, "first", frames(t, x.core.Take().Bytes(), false), []string{"HEADERS 1 [:status: 413] end", "HEADERS 3 [:status: 413] end"})
+	equal(t, "then", frames(t, x.core.Take().Bytes(), false), []string{"RST_STREAM 1 NO_ERROR", "RST_STREAM 3 NO_ERROR"})
 	equal(t, "and then", x.core.Pending(), 0)
 }

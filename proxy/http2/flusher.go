@@ -34,14 +34,13 @@ func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
 		mu.Lock()
 	}
 	for lost := false; c.Pending() > 0 && !lost; {
-		out, charged := c.take(nil)
+		out := c.Take()
 		tell.took()
-		err := write(mu, w, out)
-		putOutput(out)
-		c.config.Account.Release(charged)
+		err := write(mu, w, out.Bytes())
+		out.Free()
 		if lost = err != nil; lost {
 			tell.broke(err)
-			c.dropOutput()
+			c.Take().Free()
 		}
 	}
 	tell.through()

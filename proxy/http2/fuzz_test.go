@@ -138,7 +138,7 @@ func (s *script) drive(x *side) {
 	}
 	switch k := s.byte() % 12; {
 	case k == 0:
-		c.Take(nil)
+		c.Take()
 	case k == 1:
 		c.Ping()
 	case k == 2:
@@ -224,7 +224,7 @@ func play(t testing.TB, client bool, piece int, in []byte) string {
 	}
 	x.core.Abort(InternalError, "over", "")
 	x.invariants(t)
-	frames(t, x.core.Take(nil), false)
+	frames(t, x.core.Take().Bytes(), false)
 	return strings.Join(x.log, "\n")
 }
 
@@ -237,7 +237,7 @@ func FuzzBytes(f *testing.F) {
 			x := newSide(Config{Role: role})
 			x.receive(in, 0)
 			x.invariants(t)
-			x.core.Take(nil)
+			x.core.Take()
 			y := newSide(Config{Role: role})
 			y.receive(in, 3)
 			equal(t, "cut", y.log, x.log)

@@ -208,7 +208,11 @@ func (c *Core) decode(s *Stream, h *message.Head, kind headKind, block []byte) b
 	if c.err != nil {
 		return false
 	}
-	c.head.begin(h, kind, c.config.Limits, s.account())
+	var account *memory.Account
+	if s != nil {
+		account = s.memory
+	}
+	c.head.begin(h, kind, c.config.Limits, account)
 	c.dec.SetEmitEnabled(kind != discard)
 	_, err := c.dec.Write(block)
 	if err == nil {
@@ -249,6 +253,15 @@ func (c *Core) starve(s *Stream, code Code) {
 	c.excuse(s)
 	c.close(s)
 	c.events.Reset(s, Ending{Code: code, Reason: message.ErrMemory.Reason, Detail: message.ErrMemory.Detail})
+}
+
+// OutOfMemory resets a stream because the driver has no memory for its body.
+func (c *Core) OutOfMemory(s *Stream) {
+	if c.config.Role == Server {
+		c.starve(s, EnhanceYourCalm)
+	} else {
+		c.starve(s, Cancel)
+	}
 }
 
 func (c *Core) decodeRequest(g gather, block []byte) {

@@ -168,10 +168,10 @@ func (x *side) receive(b []byte, piece int) error {
 // exchange passes output back and forth until both outputs are empty.
 func exchange(a, b *side) error {
 	for a.core.Pending()+b.core.Pending() > 0 {
-		if err := b.receive(a.core.Take(nil), 0); err != nil {
+		if err := b.receive(a.core.Take().Bytes(), 0); err != nil {
 			return err
 		}
-		if err := a.receive(b.core.Take(nil), 0); err != nil {
+		if err := a.receive(b.core.Take().Bytes(), 0); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ func flood(t *testing.T, limit int, next func(i int) *peer) string {
 	answered := 0
 	for i := range limit {
 		err := x.receive(next(i).Bytes(), 0)
-		answered += len(x.core.Take(nil))
+		answered += len(x.core.Take().Bytes())
 		for s, seen := range x.streams {
 			if seen.over {
 				x.core.Release(s)
@@ -134,7 +134,7 @@ func TestFloodsOfEndpoints(t *testing.T) {
 		answered := 0
 		for i := 0; err == nil && i < limit; i++ {
 			err = x.receive(next(i).Bytes(), 0)
-			answered += len(x.core.Take(nil))
+			answered += len(x.core.Take().Bytes())
 		}
 		if e, ok := err.(*ConnError); !ok || e.Reason != want || answered > 64<<10 {
 			t.Errorf("%s: it ended with %v, %d bytes were sent in answer", what, err, answered)
@@ -167,7 +167,7 @@ func TestStreamsInExcessBeforeSettings(t *testing.T) {
 	err := x.receive(greeted().Bytes(), 0)
 	for i := 0; err == nil && i < 2000; i++ {
 		err = x.receive(newPeer().post(uint32(1+2*i)).Bytes(), 0)
-		x.core.Take(nil)
+		x.core.Take()
 	}
 	if e, ok := err.(*ConnError); !ok || e.Reason != "useless_frames" {
 		t.Errorf("it ended with %v", err)
@@ -184,7 +184,7 @@ func TestBudgetsRefill(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		x.core.Take(nil)
+		x.core.Take()
 		x.now = x.now.Add(time.Second)
 	}
 	var p purse
@@ -239,7 +239,7 @@ func TestHonestUseIsBorne(t *testing.T) {
 		if err := x.receive(newPeer().raw(frameWindowUpdate, 0, 0, "\x00\x00\x01\x2c").Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
-		x.core.Take(nil)
+		x.core.Take()
 	}
 }
 
@@ -260,7 +260,7 @@ func TestWindowsGivenBackByLittle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.core.Take(nil)
+			x.core.Take()
 			for sent += n; returned+each <= sent && got == ""; returned += each {
 				if err := x.receive(back, 0); err != nil {
 					got = err.(*ConnError).Reason
@@ -283,7 +283,7 @@ func TestBombs(t *testing.T) {
 	p := greeted()
 	p.head(1, true, getLines("bomb: "+strings.Repeat("x", 3900))...) // this enters the table
 	x.receive(p.Bytes(), 0)
-	x.core.Take(nil)
+	x.core.Take()
 	index := bytes.Clone(p.fields("bomb: " + strings.Repeat("x", 3900)))
 	if len(index) != 1 {
 		t.Fatalf("the field is not indexed: %d bytes", len(index))
@@ -346,9 +346,9 @@ func TestHeadsTooLarge(t *testing.T) {
 func TestTableSizes(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(newPeer().greet(xhttp2.Setting{ID: settingTableSize, Val: 0}).get(1).Bytes(), 0)
-	x.core.Take(nil)
+	x.core.Take()
 	x.core.Respond(x.only(t), newResponse(204), true)
-	if out := x.core.Take(nil); out[frameHeaderSize] != noTable {
+	if out := x.core.Take().Bytes(); out[frameHeaderSize] != noTable {
 		t.Errorf("the head begins with %#x", out[frameHeaderSize])
 	}
 }

@@ -58,16 +58,15 @@ func (l *link) read() {
 }
 
 func (l *link) write() {
-	var spare []byte
 	for {
 		l.mu.Lock()
 		for l.core.Pending() == 0 && !l.dead {
 			l.change.Wait()
 		}
-		out, dead := l.core.Take(spare), l.dead
+		out, dead := l.core.Take(), l.dead
 		l.mu.Unlock()
-		l.conn.Write(out)
-		if spare = out; dead {
+		l.conn.Write(out.Bytes())
+		if out.Free(); dead {
 			l.conn.Close()
 			return
 		}

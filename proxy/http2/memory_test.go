@@ -40,7 +40,7 @@ func (x *side) finish() {
 	for s := range x.streams {
 		x.core.Release(s)
 	}
-	x.core.dropOutput()
+	x.core.Take().Free()
 }
 
 // A value that a head contains several times is stored once.
@@ -90,14 +90,14 @@ func TestStreamsRefusedForMemory(t *testing.T) {
 	if err := x.receive(p.Bytes(), 0); err != nil {
 		t.Fatal(err)
 	}
-	out := x.core.Take(nil)
-	x.core.config.Account.Release(16 << 10) // the memory of the output
+	out := x.core.Take()
 	var resets []string
-	for _, f := range frames(t, out, false) {
+	for _, f := range frames(t, out.Bytes(), false) {
 		if strings.HasPrefix(f, "RST") {
 			resets = append(resets, f)
 		}
 	}
+	out.Free()
 	equal(t, "resets", resets, []string{"RST_STREAM 3 REFUSED_STREAM", "RST_STREAM 7 REFUSED_STREAM"})
 	x.finish()
 }

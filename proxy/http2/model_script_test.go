@@ -356,7 +356,7 @@ func runModel(t testing.TB, client bool, in []byte) {
 		} else if b < 240 {
 			r.driverActs()
 		} else {
-			x.core.Take(nil)
+			x.core.Take()
 			r.read, r.late = r.late, 0
 		}
 		r.readOutput()
@@ -389,7 +389,7 @@ func TestTrailersOfARequestThatCameTooLate(t *testing.T) {
 	if err := x.receive(newPeer().post(3).data(3, false, "x").head(3, true, "t: u").data(1, true, "x").Bytes(), 0); err != nil {
 		t.Error(err)
 	}
-	equal(t, "output", frames(t, x.core.Take(nil), false), []string{"GOAWAY 1 NO_ERROR "})
+	equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{"GOAWAY 1 NO_ERROR "})
 }
 
 // weir refuses many uploads at once. The data that the client has sent before it knows
@@ -409,12 +409,12 @@ func TestManyUploadsRefusedAtOnce(t *testing.T) {
 	for i := range 128 {
 		p.data(uint32(1+2*i), false, "hello").data(uint32(1+2*i), false, "hello").head(uint32(1+2*i), true, "t: u")
 	}
-	x.core.Take(nil)
-	x.core.Take(nil) // the resets
+	x.core.Take()
+	x.core.Take().Bytes() // the resets
 	if err := x.receive(p.Bytes(), 0); err != nil {
 		t.Error(err)
 	}
-	equal(t, "output", frames(t, x.core.Take(nil), false), []string{})
+	equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{})
 	x.core.Trim()
 	if r := &x.core.recent; cap(r.ids) > 40 || r.has(1) || !r.has(255) || !r.has(251) {
 		t.Errorf("an idle connection remembers %d streams: %v", len(r.ids), r.ids)
@@ -433,6 +433,6 @@ func TestPingsBetweenSmallMessages(t *testing.T) {
 		if err := x.receive(newPeer().raw(framePing, 0, 0, "12345678").Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
-		x.core.Take(nil)
+		x.core.Take()
 	}
 }

@@ -51,7 +51,7 @@ func TestOneClientDoesNotEndTheConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.memory = account
+				s.ChargeTo(account)
 				p := newPeer()
 				test.what(x, s, p)
 				messages = append(messages, p)
@@ -59,11 +59,11 @@ func TestOneClientDoesNotEndTheConnection(t *testing.T) {
 					x.receive(messages[0].Bytes(), 0)
 					messages = messages[:0]
 				}
-				x.core.Take(nil)
+				x.core.Take()
 			}
 			for _, p := range messages {
 				x.receive(p.Bytes(), 0)
-				x.core.Take(nil)
+				x.core.Take()
 			}
 			if n := strings.Count(strings.Join(x.log, "\n"), test.log); test.log != "" && n < calls {
 				t.Errorf("%d of %d calls ended as %s", n, calls, test.log)
@@ -79,13 +79,13 @@ func TestOneClientDoesNotEndTheConnection(t *testing.T) {
 func TestExcusedFramesAreBounded(t *testing.T) {
 	x, s, _ := asking(t)
 	x.core.Reset(s, Cancel)
-	x.core.Take(nil)
+	x.core.Take()
 	p := newPeer().data(s.ID(), false, strings.Repeat("x", leastFrameSize))
 	var err error
 	sent := 0
 	for ; err == nil && sent < 5000; sent++ {
 		err = x.receive(p.Bytes(), 0)
-		x.core.Take(nil)
+		x.core.Take()
 	}
 	if e, ok := err.(*ConnError); !ok || e.Reason != "useless_frames" || sent > int(budgets[forIgnored].burst)+10 {
 		t.Errorf("after %d frames it ended with %v", sent, err)
@@ -142,13 +142,13 @@ func TestEndpointThatReadsNothingGetsNoMoreCalls(t *testing.T) {
 		x.End()
 	}
 	trunk.mu.Lock()
-	pending, room := trunk.core.Pending(), cap(trunk.core.out)
+	pending := trunk.core.Pending()
 	trunk.mu.Unlock()
 	if n == most || pending < mostUnread || pending > mostUnread+64<<10 {
 		t.Errorf("%d calls began, %d bytes wait", n, pending)
 	}
-	if used := process.Used(); used < int64(room) {
-		t.Errorf("%d bytes are charged of %d", used, room)
+	if used := process.Used(); used < int64(pending) {
+		t.Errorf("%d bytes are charged of %d", used, pending)
 	}
 	close(reads)
 	for trunk.Limit() == 0 {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 )
 
 // The output uses buffers from pools. Most output fits into the smallest kind. Other
@@ -49,11 +50,21 @@ func (c *Core) outputLimit() int {
 // Crowded reports whether so much output waits that heads must wait, too.
 func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
 
-// dropOutput discards output that cannot be sent any more.
-func (c *Core) dropOutput() {
-	out, charged := c.take(nil)
-	putOutput(out)
-	c.config.Account.Release(charged)
+// Output is output that was taken from a core.
+type Output struct {
+	bytes   []byte
+	charged int // bytes that account was charged for it
+	account *memory.Account
+}
+
+// Bytes returns the output. It is valid until Free.
+func (o Output) Bytes() []byte { return o.bytes }
+
+// Free gives back the memory of the output. Call it once, when the bytes were sent or
+// cannot be sent any more.
+func (o Output) Free() {
+	putOutput(o.bytes)
+	o.account.Release(o.charged)
 }
 
 // enlarge returns b with room for n more bytes.

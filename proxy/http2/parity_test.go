@@ -154,7 +154,7 @@ func reaching(t *testing.T, req *message.Request, body string) string {
 	}
 	client.send(s, []byte(body), false)
 	client.core.Finish(s, &req.Trailers)
-	out := frames(t, client.core.Take(nil), false)
+	out := frames(t, client.core.Take().Bytes(), false)
 	for i := range out {
 		fields := strings.Split(out[i], " [")
 		slices.Sort(fields)

@@ -14,7 +14,7 @@ func served(t *testing.T, what string, p *peer, want ...string) {
 	for _, piece := range []int{0, 1, 7} {
 		x := newSide(Config{})
 		x.receive(p.Bytes(), piece)
-		equal(t, what, frames(t, x.core.Take(nil), false), want)
+		equal(t, what, frames(t, x.core.Take().Bytes(), false), want)
 	}
 }
 
@@ -25,11 +25,11 @@ func asked(t *testing.T, what string, p *peer, want ...string) {
 	for _, piece := range []int{0, 1, 7} {
 		x, _, _ := asking(t)
 		x.receive(p.Bytes(), piece)
-		equal(t, what, frames(t, x.core.Take(nil), false), want)
+		equal(t, what, frames(t, x.core.Take().Bytes(), false), want)
 	}
 }
 
-func greeted() *peer { return newPeer().greet() }
+func greeted(settings ...xhttp2.Setting) *peer { return newPeer().greet(settings...) }
 
 func TestConnectionErrors(t *testing.T) {
 	f := func(what string, p *peer, code, reason string) {
@@ -189,7 +189,7 @@ func asking(t *testing.T) (x *side, get, post *Stream) {
 	if post, err = x.core.Open(newRequest("POST", "/", "a"), false); err != nil {
 		t.Fatal(err)
 	}
-	x.core.Take(nil)
+	x.core.Take()
 	x.log = nil
 	return x, get, post
 }

@@ -61,7 +61,7 @@ func (c *Core) applySettings(p []byte) {
 	}
 	c.appendControl(0, frameSettings, flagAck, 0) // before the data that the new settings allow
 	for _, s := range c.table.streams {
-		c.unstarve(s)
+		c.unblock(s)
 	}
 	c.wake()
 	c.events.Settings()
@@ -124,6 +124,10 @@ func (c *Core) Ping() {
 		c.appendPing(pingAlive)
 	}
 }
+
+// ForgetPing makes the next Ping ask again, although the last one was not answered. It is
+// for a driver to which other frames were a sign of life.
+func (c *Core) ForgetPing() { c.pinging = false }
 
 func (c *Core) appendPing(payload string) {
 	c.appendControl(8, framePing, 0, 0)
@@ -207,7 +211,7 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 	case s.sendWindow > mostWindow:
 		c.provoked(s, FlowControlError, "window_overflow", "a WINDOW_UPDATE frame makes the stream's window overflow")
 	default:
-		c.unstarve(s)
+		c.unblock(s)
 		c.wake()
 	}
 }

@@ -187,11 +187,11 @@ func TestResponsesWritten(t *testing.T) {
 		t.Helper()
 		x := newSide(Config{})
 		x.receive(greeted().get(1).Bytes(), 0)
-		x.core.Take(nil)
+		x.core.Take()
 		for s := range x.streams {
 			x.core.Respond(s, res, end)
 		}
-		equal(t, want, frames(t, x.core.Take(nil), true), []string{"HEADERS 1 " + want})
+		equal(t, want, frames(t, x.core.Take().Bytes(), true), []string{"HEADERS 1 " + want})
 	}
 	f("[:status: 200] [content-type: text/plain] end", newResponse(200, "Content-Type: text/plain"), true)
 	f("[:status: 404] [x-y: Z]", newResponse(404, "X-Y: Z"), false)
@@ -235,11 +235,11 @@ func TestRequestsWritten(t *testing.T) {
 		t.Helper()
 		x := newSide(Config{Role: Client, Scheme: "http"})
 		x.receive(newPeer().raw(frameSettings, 0, 0, "\x00\x08\x00\x00\x00\x01").Bytes(), 0)
-		x.core.Take(nil)
+		x.core.Take()
 		if _, err := x.core.Open(req, true); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, want, frames(t, x.core.Take(nil), true), []string{"HEADERS 1 " + want})
+		equal(t, want, frames(t, x.core.Take().Bytes(), true), []string{"HEADERS 1 " + want})
 	}
 	f("[:method: GET] [:scheme: http] [:authority: a] [:path: /] end", newRequest("GET", "/", "a"))
 	f("[:method: PUT] [:scheme: http] [:authority: a] [:path: /b?c] [x: y] end", newRequest("PUT", "/b?c", "a", "Connection: z", "X: y"))

@@ -22,21 +22,14 @@ var (
 // Pending returns the number of bytes in the output.
 func (c *Core) Pending() int { return len(c.out) }
 
-// Take returns the output, which then belongs to the caller. The core continues in spare.
-// Take calls Writable for a stream that waits for room.
-func (c *Core) Take(spare []byte) []byte {
-	out, _ := c.take(spare)
-	return out
-}
-
-// take is Take for callers that give back the charged memory of the output to the
-// account.
-func (c *Core) take(spare []byte) (out []byte, charged int) {
-	out, charged = c.out, c.outCharged
-	c.out, c.control, c.tail, c.outCharged = append(spare[:0], c.late...), 0, tail{}, 0
-	c.late = nil
+// Take returns the output, which then belongs to the caller until Output.Free. More output
+// may follow at once, see Pending. Take calls Writable for a stream that waits for room.
+func (c *Core) Take() Output {
+	out := Output{bytes: c.out, charged: c.outCharged, account: c.config.Account}
+	c.out, c.late = c.late, nil
+	c.outCharged, c.control, c.tail = 0, 0, tail{}
 	c.wake()
-	return out, charged
+	return out
 }
 
 // mostControl limits the control frames in the output. A peer that provokes them and does
@@ -93,11 +86,17 @@ func (c *Core) appendGoAway(last uint32, code Code, reason string) {
 
 // Capacity returns how many streams may be opened now.
 func (c *Core) Capacity() int {
-	if c.err != nil || c.peerGone || c.leaving != staying || c.nextOwn >= mostStreamID-1 {
+	if c.err != nil || c.peerGone || c.leaving != staying || c.numbersUsedUp() {
 		return 0
 	}
 	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
 }
+
+// StreamLimit returns how many streams the peer accepts at once, by its settings.
+func (c *Core) StreamLimit() uint32 { return c.peer.streams }
+
+// numbersUsedUp reports whether there is no number for a further stream of ours.
+func (c *Core) numbersUsedUp() bool { return c.nextOwn >= mostStreamID-1 }
 
 // Open sends a request's head on a new stream. With end, no body follows. req must not
 // change until the response's head has arrived. For clients.
@@ -193,7 +192,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 		return 0, ErrStreamOver
 	}
 	c.queue.remove(s)
-	s.starved = false
+	s.blocked = false
 	limit := c.outputLimit()
 	for n < len(p) {
 		room := min(s.sendWindow, c.sendWindow, int64(limit-len(c.out)), leastFrameSize)
@@ -268,7 +267,7 @@ func (c *Core) Finish(s *Stream, trailers *message.Head) error {
 	if s.closed || s.sendEnd || !s.sendHead {
 		return ErrStreamOver
 	}
-	if !hasTrailers(trailers) {
+	if !HasTrailers(trailers) {
 		_, err := c.Write(s, nil, true)
 		return err
 	}
@@ -284,8 +283,8 @@ func (c *Core) Finish(s *Stream, trailers *message.Head) error {
 	return nil
 }
 
-// hasTrailers reports whether there are trailers to send.
-func hasTrailers(h *message.Head) bool {
+// HasTrailers reports whether h has trailers that Finish would send.
+func HasTrailers(h *message.Head) bool {
 	for i := range h.Fields {
 		if f := &h.Fields[i]; !f.Dropped && f.ID == message.Other {
 			return true
@@ -341,16 +340,16 @@ func (c *Core) ignore(n int) {
 // for its turn.
 func (c *Core) wait(s *Stream) {
 	if s.sendWindow <= 0 {
-		s.starved = true
+		s.blocked = true
 	} else {
 		c.queue.push(s)
 	}
 }
 
-// unstarve puts s into the queue again when its own window is open.
-func (c *Core) unstarve(s *Stream) {
-	if s.starved && s.sendWindow > 0 {
-		s.starved = false
+// unblock puts s into the queue again when its own window is open.
+func (c *Core) unblock(s *Stream) {
+	if s.blocked && s.sendWindow > 0 {
+		s.blocked = false
 		c.queue.push(s)
 	}
 }
@@ -396,9 +395,11 @@ func (c *Core) LeaveNow() {
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 
-// Leaving reports whether no stream will be accepted any more. If Working is 0 as well,
-// the connection can be closed.
-func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.config.Role == Client }
+// Leaving reports whether no further stream will begin. If Working is 0 as well, the
+// connection can be closed.
+func (c *Core) Leaving() bool {
+	return c.leaving == left || c.config.Role == Client && (c.peerGone || c.numbersUsedUp())
+}
 
 // Working returns the number of streams that the driver has not released.
 func (c *Core) Working() int { return c.working }

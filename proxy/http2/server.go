@@ -248,7 +248,7 @@ func (c *Connection) LeaveNow() {
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.core.table.streams {
+	for s := range c.core.Streams() {
 		if x := exchangeOf(s); x != nil && x.atRest {
 			x.cut()
 		}
@@ -287,7 +287,7 @@ func (c *Connection) Greeted() bool {
 
 // Fail ends the connection because of an error of the client that the driver found.
 func (c *Connection) Fail(e *ConnError) {
-	c.locked(func() { c.core.fail(e.Code, e.Reason, e.Detail) })
+	c.locked(func() { c.core.Fail(e) })
 }
 
 // Abort ends every exchange, because nothing is read any more. It waits until all
@@ -307,13 +307,13 @@ func (c *Connection) Abort() {
 type events Connection
 
 func exchangeOf(s *Stream) *Exchange {
-	x, _ := s.User.(*Exchange)
+	x, _ := s.Attached().(*Exchange)
 	return x
 }
 
 func (e *events) Request(s *Stream) *message.Request {
 	x := newExchange((*Connection)(e), s)
-	s.User = x
+	s.Attach(x)
 	return &x.req
 }
 
@@ -333,7 +333,7 @@ func (e *events) Data(s *Stream, p []byte) {
 		return
 	}
 	if !x.body.add(p) {
-		e.core.starve(s, EnhanceYourCalm)
+		e.core.OutOfMemory(s)
 		return
 	}
 	x.wake()

@@ -266,7 +266,7 @@ func TestConnectionIdle(t *testing.T) {
 	c := <-connections
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 		c.mu.Lock()
-		idle := !c.flushing && c.core.Working() == 0 && c.core.out == nil
+		idle := !c.flushing && c.core.Working() == 0 && c.core.Pending() == 0
 		c.mu.Unlock()
 		if idle {
 			break

@@ -35,7 +35,10 @@ func TestAlarmBehindTheEnd(t *testing.T) {
 		c.Init(nil, Config{}, nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		x := newExchange(&c, c.core.newStream(1))
+		if err := c.core.Receive(time.Now(), greeted().get(1).Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		x := c.ready[0]
 		now := time.Now()
 		x.arm(now, now.Add(time.Hour))
 		if fired {
