@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -37,7 +38,7 @@ type Call struct {
 
 // callState is the part of a Call that the core's events change.
 type callState struct {
-	stream   *Stream // nil until WriteHead
+	stream   *core.Stream // nil until WriteHead
 	infos    []*message.Response
 	headed   bool // the final head of the response has arrived
 	answered bool // any head has arrived, a 1xx too
@@ -156,9 +157,9 @@ func (x *Call) WriteHead(req *message.Request) {
 		if t.core.Pending() >= mostUnread {
 			t.measure()
 		}
-	case ErrNoConnectProtocol:
+	case core.ErrNoConnectProtocol:
 		x.err = errNoUpgrade
-	case ErrHeadForPeer:
+	case core.ErrHeadForPeer:
 		x.err = errHeadForPeer
 	default:
 		t.measure()
@@ -168,7 +169,7 @@ func (x *Call) WriteHead(req *message.Request) {
 
 // unsent returns the error of a call that could not begin.
 func unsent(err error) error {
-	return &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
+	return &OverError{core.Ending{Code: core.RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
 		Detail: strings.TrimPrefix(err.Error(), "http2: ")}}
 }
 
@@ -216,7 +217,7 @@ func (x *Call) failure() error {
 	case x.err != nil:
 		return x.err
 	case x.stream == nil:
-		return ErrStreamOver
+		return core.ErrStreamOver
 	}
 	return nil
 }
@@ -443,7 +444,7 @@ func (x *Call) gotHead() {
 }
 
 // end records that the stream ended before its time.
-func (x *Call) end(e Ending) {
+func (x *Call) end(e core.Ending) {
 	switch lost := x.trunk.lost; {
 	case lost != nil:
 		x.err = lost
@@ -550,7 +551,7 @@ func Unprocessed(err error) bool {
 // so if the client must authenticate its connection.
 func RequiresHTTP1(err error) bool {
 	var over *OverError
-	return errors.As(err, &over) && over.ByPeer && over.Code == HTTP11Required
+	return errors.As(err, &over) && over.ByPeer && over.Code == core.HTTP11Required
 }
 
 // Leaving reports whether err is Unprocessed because the whole connection was about to

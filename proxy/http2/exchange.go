@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -16,7 +17,7 @@ import (
 // other methods are for one goroutine at a time.
 type Exchange struct {
 	conn   *Connection
-	stream *Stream
+	stream *core.Stream
 	run    func() // x.serve, bound once
 
 	// Guarded by the connection's lock.
@@ -26,7 +27,7 @@ type Exchange struct {
 	started     bool // it has a worker
 	ended       bool // the whole body has arrived
 	over        bool // the stream was reset, or the connection lost
-	ending      Ending
+	ending      core.Ending
 	writable    bool
 	interrupted bool
 	atRest      bool        // it counts among the connection's tunnels at rest
@@ -48,7 +49,7 @@ type Exchange struct {
 
 // OverError is the error of an exchange that ended before its time: by the peer, by Cut,
 // or with the connection.
-type OverError struct{ Ending }
+type OverError struct{ core.Ending }
 
 func (e *OverError) Error() string { return "http2: " + e.Detail }
 
@@ -82,7 +83,7 @@ var exchanges = sync.Pool{New: func() any {
 
 func (x *Exchange) serve() { x.conn.serve(x) }
 
-func newExchange(c *Connection, s *Stream) *Exchange {
+func newExchange(c *Connection, s *core.Stream) *Exchange {
 	x := exchanges.Get().(*Exchange)
 	x.conn, x.stream = c, s
 	x.changed.L = &c.mu
@@ -376,7 +377,7 @@ func (x *Exchange) WriteEnd(res *message.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !x.stream.Sent() && x.left <= 0 { // if the body is too short, Close breaks the response off
-		if HasTrailers(&res.Trailers) && x.awaitRoom() != nil {
+		if core.HasTrailers(&res.Trailers) && x.awaitRoom() != nil {
 			return // Close aborts the response
 		}
 		c.core.Finish(x.stream, &res.Trailers)
@@ -401,7 +402,7 @@ func (x *Exchange) Flush() error {
 
 // Accepts reports whether weir may send this response to the client.
 func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
-	return Accepts(req, res)
+	return core.Accepts(req, res)
 }
 
 // RequireHTTP1 resets the stream so that the client repeats the request over HTTP/1.1
@@ -409,7 +410,7 @@ func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 func (x *Exchange) RequireHTTP1() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	x.conn.core.Reset(x.stream, HTTP11Required)
+	x.conn.core.Reset(x.stream, core.HTTP11Required)
 	x.conn.startFlusher()
 	return true
 }
@@ -448,7 +449,7 @@ func (x *Exchange) Cut() {
 // cut is Cut for callers that hold the lock.
 func (x *Exchange) cut() {
 	if !x.over {
-		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "weir aborted the request"})
+		x.end(core.Ending{Code: core.Cancel, Reason: "cut", Detail: "weir aborted the request"})
 	}
 }
 
@@ -456,7 +457,7 @@ func (x *Exchange) cut() {
 func (x *Exchange) WasCut() bool { return x.Gone() }
 
 // end records that the exchange is over. The caller holds the lock.
-func (x *Exchange) end(why Ending) {
+func (x *Exchange) end(why core.Ending) {
 	x.over, x.ending = true, why
 	if x.link != nil {
 		x.link.Cut()

@@ -1,3 +1,7 @@
+// Package http2 is the HTTP/2 codec in both roles. Package core has the protocol without
+// I/O, and this package its drivers: Connection and Exchange for clients of weir, Trunk and
+// Call for endpoints. A driver connects a core with a socket, guards it with a lock, and
+// lets goroutines wait for its events.
 package http2
 
 import (
@@ -8,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -24,7 +29,7 @@ type Connection struct {
 	flush func() // c.flusher, bound once
 
 	mu       sync.Mutex // guards all below, and the exchanges' state
-	core     Core
+	core     core.Connection
 	ready    []*Exchange // exchanges that began with the bytes that are being received
 	heads    []*Exchange // exchanges that wait for room to write a head
 	resting  int         // tunnels at rest, among the exchanges that run: their clients send nothing
@@ -37,11 +42,11 @@ type Connection struct {
 
 // Init prepares c for the connection rw. c calls serve for each request, in a goroutine
 // of its own. serve must end with Exchange.Close.
-func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)) {
+func (c *Connection) Init(rw io.ReadWriter, config core.Config, serve func(*Exchange)) {
 	*c = Connection{rw: rw, serve: serve}
 	c.flush = c.flusher
 	c.drained.L = &c.mu
-	config.Role = Server
+	config.Role = core.Server
 	c.core.Init(config, (*events)(c))
 }
 
@@ -98,7 +103,7 @@ func (c *Connection) tellOver() {
 
 // Step reads until the connection has no more bytes for now, and starts the requests that
 // arrived. nil: the connection has Left. Errors: conn.ErrWouldBlock (call Step again
-// later), io.EOF, a *ConnError (the GOAWAY for the client is in the output), or an error
+// later), io.EOF, a *core.ConnError (the GOAWAY for the client is in the output), or an error
 // of the connection itself.
 func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
@@ -139,7 +144,7 @@ func (c *Connection) receive(p []byte) error {
 
 // mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads
 // nothing more from a client, and an endpoint gets no further calls on the connection.
-// Bodies and the heads of responses wait earlier (see Core.Crowded). The heads of
+// Bodies and the heads of responses wait earlier (see core.Connection.Crowded). The heads of
 // requests do not.
 const mostUnread = 512 << 10
 
@@ -174,7 +179,7 @@ func (c *outgoing) broke(err error) {
 		c.panicked = fmt.Sprintf("%v, in a flusher:\n%s", p.Value, p.Stack)
 	}
 	c.failed = err
-	c.core.Abort(InternalError, "lost", "the connection was lost")
+	c.core.Abort(core.InternalError, "lost", "the connection was lost")
 	(*Connection)(c).tellOver()
 }
 
@@ -233,10 +238,10 @@ func (c *Connection) Working() int {
 	return c.core.Working()
 }
 
-// Leave begins to end the connection: see Core.Leave.
+// Leave begins to end the connection: see core.Connection.Leave.
 func (c *Connection) Leave() { c.locked(c.core.Leave) }
 
-// LeaveNow accepts no more exchanges: see Core.LeaveNow.
+// LeaveNow accepts no more exchanges: see core.Connection.LeaveNow.
 func (c *Connection) LeaveNow() {
 	c.locked(func() {
 		c.core.LeaveNow()
@@ -286,7 +291,7 @@ func (c *Connection) Greeted() bool {
 }
 
 // Fail ends the connection because of an error of the client that the driver found.
-func (c *Connection) Fail(e *ConnError) {
+func (c *Connection) Fail(e *core.ConnError) {
 	c.locked(func() { c.core.Fail(e) })
 }
 
@@ -295,7 +300,7 @@ func (c *Connection) Fail(e *ConnError) {
 // that wait.
 func (c *Connection) Abort() {
 	c.mu.Lock()
-	c.core.Abort(Cancel, "lost", "the connection was lost")
+	c.core.Abort(core.Cancel, "lost", "the connection was lost")
 	c.startFlusher()
 	for c.flushing || c.core.Working() > 0 {
 		c.drained.Wait()
@@ -306,27 +311,27 @@ func (c *Connection) Abort() {
 // events handles the core's events. The core calls it with the lock held.
 type events Connection
 
-func exchangeOf(s *Stream) *Exchange {
+func exchangeOf(s *core.Stream) *Exchange {
 	x, _ := s.Attached().(*Exchange)
 	return x
 }
 
-func (e *events) Request(s *Stream) *message.Request {
+func (e *events) Request(s *core.Stream) *message.Request {
 	x := newExchange((*Connection)(e), s)
 	s.Attach(x)
 	return &x.req
 }
 
-func (e *events) Response(*Stream) *message.Response { return nil } // for clients only
+func (e *events) Response(*core.Stream) *message.Response { return nil } // for clients only
 
-func (e *events) Head(s *Stream, refusal *message.Refusal) {
+func (e *events) Head(s *core.Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
 	(*Connection)(e).look()
 	e.ready = append(e.ready, x)
 }
 
-func (e *events) Data(s *Stream, p []byte) {
+func (e *events) Data(s *core.Stream, p []byte) {
 	x := exchangeOf(s)
 	if x.unwanted {
 		e.core.Consumed(s, len(p))
@@ -339,13 +344,13 @@ func (e *events) Data(s *Stream, p []byte) {
 	x.wake()
 }
 
-func (e *events) End(s *Stream) {
+func (e *events) End(s *core.Stream) {
 	x := exchangeOf(s)
 	x.ended = true
 	x.wake()
 }
 
-func (e *events) Reset(s *Stream, ending Ending) {
+func (e *events) Reset(s *core.Stream, ending core.Ending) {
 	x := exchangeOf(s)
 	if !ending.ByPeer && e.watch != nil {
 		e.watch.Fault(ending.Reason)
@@ -357,13 +362,13 @@ func (e *events) Reset(s *Stream, ending Ending) {
 	}
 }
 
-func (e *events) Writable(s *Stream) {
+func (e *events) Writable(s *core.Stream) {
 	x := exchangeOf(s)
 	x.writable = true
 	x.changed.Broadcast()
 }
 
-func (e *events) Settings()      {}
-func (e *events) SettingsAcked() {}
-func (e *events) PingAcked()     {}
-func (e *events) GoAway(Code)    {}
+func (e *events) Settings()        {}
+func (e *events) SettingsAcked()   {}
+func (e *events) PingAcked()       {}
+func (e *events) GoAway(core.Code) {}

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
 // A core without output holds no buffer, and gives back the memory of all output.
 func TestOutputIsChargedUntilFree(t *testing.T) {
-	account := newAccount(t, 1<<20)
+	account := http2test.NewAccount(t, 1<<20)
 	f := func(what string, x *side) {
 		t.Helper()
 		before := account.Used() - int64(cap(x.core.out))
@@ -33,7 +34,7 @@ func TestOutputIsChargedUntilFree(t *testing.T) {
 // A stream without memory for its body is reset with another code by each role.
 func TestOutOfMemory(t *testing.T) {
 	server := newSide(Config{})
-	server.receive(greeted().post(1).Bytes(), 0)
+	server.receive(http2test.Greeted().Post(1).Bytes(), 0)
 	client, _, post := asking(t)
 	for want, x := range map[string]*side{"ENHANCE_YOUR_CALM": server, "CANCEL": client} {
 		x.core.Take().Free()
@@ -42,15 +43,15 @@ func TestOutOfMemory(t *testing.T) {
 			s = x.only(t)
 		}
 		x.core.OutOfMemory(s)
-		equal(t, want, frames(t, x.core.Take().Bytes(), false), []string{"RST_STREAM " + map[bool]string{true: "1", false: "3"}[x == server] + " " + want})
+		http2test.Equal(t, want, frames(t, x.core.Take().Bytes(), false), []string{"RST_STREAM " + map[bool]string{true: "1", false: "3"}[x == server] + " " + want})
 	}
 }
 
 // The memory of a stream is given back to the account that was charged for it.
 func TestStreamChargesAnotherAccount(t *testing.T) {
-	first, second := newAccount(t, 1<<20), newAccount(t, 1<<20)
+	first, second := http2test.NewAccount(t, 1<<20), http2test.NewAccount(t, 1<<20)
 	x := newSide(Config{Account: first})
-	x.receive(greeted().post(1).Bytes(), 0)
+	x.receive(http2test.Greeted().Post(1).Bytes(), 0)
 	x.core.Take().Free()
 	s, before := x.only(t), first.Used()
 	s.ChargeTo(second)
@@ -64,13 +65,13 @@ func TestStreamChargesAnotherAccount(t *testing.T) {
 func TestStreamState(t *testing.T) {
 	x := newSide(Config{})
 	x.keep = true
-	x.receive(greeted().post(1, "content-length: 1000").data(1, false, "hello").Bytes(), 0)
+	x.receive(http2test.Greeted().Post(1, "content-length: 1000").Data(1, false, "hello").Bytes(), 0)
 	s := x.only(t)
 	in, out := s.Transferred()
 	if s.Missing() != 995 || s.Window() != initialWindow-5 || in < 2*frameHeaderSize+5 || out != 0 {
 		t.Errorf("%d bytes are missing, %d allowed; %d and %d transferred", s.Missing(), s.Window(), in, out)
 	}
-	x.core.Respond(s, newResponse(200), false)
+	x.core.Respond(s, http2test.NewResponse(200), false)
 	x.core.Write(s, make([]byte, initialWindow+1), false)
 	if !s.Blocked() {
 		t.Error("the window of the stream is used up, and the stream is not blocked")
@@ -83,9 +84,9 @@ func TestStreamState(t *testing.T) {
 // Only the window of the connection is used up: the stream is not blocked.
 func TestConnectionLimits(t *testing.T) {
 	x := newSide(Config{})
-	x.receive(greeted(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1 << 20}).post(1).Bytes(), 0)
+	x.receive(http2test.Greeted(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1 << 20}).Post(1).Bytes(), 0)
 	s := x.only(t)
-	x.core.Respond(s, newResponse(200), false)
+	x.core.Respond(s, http2test.NewResponse(200), false)
 	if n, _ := x.core.Write(s, make([]byte, initialWindow+1), false); n != initialWindow || s.Blocked() {
 		t.Errorf("%d bytes were sent, blocked: %v", n, s.Blocked())
 	}
@@ -94,12 +95,12 @@ func TestConnectionLimits(t *testing.T) {
 // Streams are those that are not closed, oldest first.
 func TestStreams(t *testing.T) {
 	x := newSide(Config{})
-	x.receive(greeted().post(1).post(3).post(5).raw(frameReset, 0, 3, "\x00\x00\x00\x08").Bytes(), 0)
+	x.receive(http2test.Greeted().Post(1).Post(3).Post(5).Raw(frameReset, 0, 3, "\x00\x00\x00\x08").Bytes(), 0)
 	var ids []uint32
 	for _, s := range slices.Collect(x.core.Streams()) {
 		ids = append(ids, s.ID())
 	}
-	equal(t, "streams", ids, []uint32{1, 5})
+	http2test.Equal(t, "streams", ids, []uint32{1, 5})
 }
 
 // A client has no more streams when their numbers are used up.
@@ -110,8 +111,8 @@ func TestNumbersUsedUp(t *testing.T) {
 		if x.core.Leaving() != leaving || (x.core.Capacity() == 0) != leaving {
 			t.Errorf("leaving: %v, with room for %d streams", x.core.Leaving(), x.core.Capacity())
 		}
-		x.core.Open(newRequest("GET", "/", "a"), true)
-		x.core.Open(newRequest("GET", "/", "a"), true)
+		x.core.Open(http2test.NewRequest("GET", "/", "a"), true)
+		x.core.Open(http2test.NewRequest("GET", "/", "a"), true)
 	}
 }
 
@@ -123,18 +124,18 @@ func TestForgetPing(t *testing.T) {
 	x.core.Ping()
 	x.core.ForgetPing()
 	x.core.Ping()
-	equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{`PING "weirlive" ack false`, `PING "weirlive" ack false`})
+	http2test.Equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{`PING "weirlive" ack false`, `PING "weirlive" ack false`})
 }
 
 // Only trailers that Finish sends count.
 func TestHasTrailers(t *testing.T) {
-	dropped := newHead("x: y")
+	dropped := http2test.NewHead("x: y")
 	dropped.Fields[0].Dropped = true
 	for _, c := range []struct {
 		h    *message.Head
 		want bool
-	}{{newHead(), false}, {newHead("x: y"), true}, {newHead("content-length: 1"), false}, {dropped, false}} {
-		equal(t, fieldsText(c.h), HasTrailers(c.h), c.want)
+	}{{http2test.NewHead(), false}, {http2test.NewHead("x: y"), true}, {http2test.NewHead("content-length: 1"), false}, {dropped, false}} {
+		http2test.Equal(t, http2test.FieldsText(c.h), HasTrailers(c.h), c.want)
 	}
 }
 
@@ -147,19 +148,19 @@ func TestAccepts(t *testing.T) {
 		res     *message.Response
 		want    bool
 	}{
-		{"", nil, newResponse(200), true},
-		{"websocket", []string{key}, newResponse(200), false},
-		{"websocket", []string{key}, newResponse(403), true},
-		{"websocket", []string{key}, newResponse(101), false},
-		{"websocket", []string{key}, newResponse(101, accept), true},
-		{"websocket", []string{key}, newResponse(101, accept+"x"), false},
-		{"websocket", nil, newResponse(101), true},
-		{"other", []string{key}, newResponse(101), true},
+		{"", nil, http2test.NewResponse(200), true},
+		{"websocket", []string{key}, http2test.NewResponse(200), false},
+		{"websocket", []string{key}, http2test.NewResponse(403), true},
+		{"websocket", []string{key}, http2test.NewResponse(101), false},
+		{"websocket", []string{key}, http2test.NewResponse(101, accept), true},
+		{"websocket", []string{key}, http2test.NewResponse(101, accept+"x"), false},
+		{"websocket", nil, http2test.NewResponse(101), true},
+		{"other", []string{key}, http2test.NewResponse(101), true},
 	} {
-		req := newRequest("GET", "/", "a", c.fields...)
+		req := http2test.NewRequest("GET", "/", "a", c.fields...)
 		if c.upgrade != "" {
 			req.Upgrade = req.StoreString(c.upgrade)
 		}
-		equal(t, fmt.Sprint(c.upgrade, c.fields, responseText(c.res)), Accepts(req, c.res), c.want)
+		http2test.Equal(t, fmt.Sprint(c.upgrade, c.fields, responseText(c.res)), Accepts(req, c.res), c.want)
 	}
 }

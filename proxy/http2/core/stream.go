@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"iter"
@@ -10,7 +10,8 @@ import (
 )
 
 // Stream is the part of one exchange in a connection. It belongs to the driver from
-// Events.Request or Core.Open until Core.Release, even if the stream ends before that.
+// Events.Request or Connection.Open until Connection.Release, even if the stream ends
+// before that.
 type Stream struct {
 	attached any // of the driver
 
@@ -68,7 +69,7 @@ func (s *Stream) Lighten() {
 	s.charged = 0
 }
 
-// Attach makes x, an object of the driver, the result of Attached until Core.Release.
+// Attach makes x, an object of the driver, the result of Attached until Connection.Release.
 func (s *Stream) Attach(x any) { s.attached = x }
 
 // Attached returns the object that Attach received; nil: none.
@@ -205,10 +206,10 @@ func (q *queue) remove(s *Stream) {
 
 // Streams iterates over the streams that are not closed, oldest first. The loop must not
 // open or close streams.
-func (c *Core) Streams() iter.Seq[*Stream] { return slices.Values(c.table.streams) }
+func (c *Connection) Streams() iter.Seq[*Stream] { return slices.Values(c.table.streams) }
 
 // newStream opens a stream. It reuses a released one if possible.
-func (c *Core) newStream(id uint32) *Stream {
+func (c *Connection) newStream(id uint32) *Stream {
 	var s *Stream
 	if n := len(c.free); n > 0 {
 		s, c.free = c.free[n-1], c.free[:n-1]
@@ -229,7 +230,7 @@ const mostFree = 128
 // is missing; with INTERNAL_ERROR if a server's response is incomplete; otherwise with
 // CANCEL, also for a tunnel (RFC 8441, section 5). Until Release, a stream of the peer
 // counts against the number of streams that may run at once.
-func (c *Core) Release(s *Stream) {
+func (c *Connection) Release(s *Stream) {
 	server := c.config.Role == Server
 	switch {
 	case s.closed:
@@ -252,7 +253,7 @@ func (c *Core) Release(s *Stream) {
 }
 
 // Trim gives back the memory that an idle connection does not need.
-func (c *Core) Trim() {
+func (c *Connection) Trim() {
 	c.free = nil
 	if len(c.table.ids) == 0 {
 		c.table = table{}
@@ -269,7 +270,7 @@ func (c *Core) Trim() {
 }
 
 // end closes s if both sides have sent everything.
-func (c *Core) end(s *Stream) {
+func (c *Connection) end(s *Stream) {
 	if s.recvEnd && s.sendEnd && !s.closed {
 		c.purse.earn(forResets, 1)
 		c.close(s)
@@ -277,7 +278,7 @@ func (c *Core) end(s *Stream) {
 }
 
 // close removes s from the table.
-func (c *Core) close(s *Stream) {
+func (c *Connection) close(s *Stream) {
 	s.closed = true
 	c.grown -= s.recvSize - initialWindow
 	c.table.remove(s.id)

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"sync"
@@ -21,7 +21,7 @@ var (
 )
 
 // withRoom makes room in the output for n more bytes.
-func (c *Core) withRoom(n int) {
+func (c *Connection) withRoom(n int) {
 	if cap(c.out)-len(c.out) >= n {
 		return
 	}
@@ -31,7 +31,7 @@ func (c *Core) withRoom(n int) {
 
 // chargeOutput charges for an output of n bytes. Call it after a head was appended, because
 // the head may have needed more room than withRoom made.
-func (c *Core) chargeOutput(n int) {
+func (c *Connection) chargeOutput(n int) {
 	if more := n - c.outCharged; more > 0 {
 		c.config.Account.Force(more)
 		c.outCharged += more
@@ -40,7 +40,7 @@ func (c *Core) chargeOutput(n int) {
 
 // outputLimit returns how many bytes of output may wait before bodies and heads wait: fewer
 // while memory is short.
-func (c *Core) outputLimit() int {
+func (c *Connection) outputLimit() int {
 	if c.config.Account.Short() {
 		return min(c.config.Output, conn.BufferSize-frameHeaderSize)
 	}
@@ -48,7 +48,7 @@ func (c *Core) outputLimit() int {
 }
 
 // Crowded reports whether so much output waits that heads must wait, too.
-func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
+func (c *Connection) Crowded() bool { return len(c.out) >= c.outputLimit() }
 
 // Output is output that was taken from a core.
 type Output struct {

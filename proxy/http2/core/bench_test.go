@@ -1,10 +1,11 @@
-package http2
+package core
 
 import (
 	"bytes"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -17,12 +18,12 @@ var browserLines = []string{":method: GET", ":scheme: https", ":authority: shop.
 	"accept-encoding: gzip, deflate, br, zstd", "accept-language: en-GB,en;q=0.9,de;q=0.8", "cookie: session=0123456789abcdef0123456789abcdef",
 	"cookie: theme=dark", "cookie: consent=1"}
 
-var benchResponse = newResponse(200, "Date: Sat, 21 Nov 2026 11:00:00 GMT", "Content-Type: text/html; charset=utf-8", "Content-Length: 128",
+var benchResponse = http2test.NewResponse(200, "Date: Sat, 21 Nov 2026 11:00:00 GMT", "Content-Type: text/html; charset=utf-8", "Content-Length: 128",
 	"Cache-Control: private, max-age=0", "Vary: Accept-Encoding", "Set-Cookie: session=0123456789abcdef; HttpOnly")
 
 // bench is a minimal driver.
 type bench struct {
-	core   Core
+	core   Connection
 	req    message.Request
 	res    message.Response
 	page   []byte
@@ -61,16 +62,16 @@ func newRequests(tb testing.TB, post int) *requests {
 	r := &requests{id: 1, now: time.Unix(1e9, 0)}
 	r.page = make([]byte, 128)
 	r.core.Init(Config{}, r)
-	p := greeted()
-	p.head(1, true, browserLines...)
+	p := http2test.Greeted()
+	p.Head(1, true, browserLines...)
 	r.receive(tb, p.Bytes())
 	p.Reset()
-	p.framer.WriteWindowUpdate(0, 128)
+	p.Framer.WriteWindowUpdate(0, 128)
 	r.ids = append(r.ids, p.Len()+5)
-	p.head(1, post == 0, browserLines...) // as short as possible: all fields are in the table
+	p.Head(1, post == 0, browserLines...) // as short as possible: all fields are in the table
 	for sent := 0; sent < post; sent += 10000 {
 		r.ids = append(r.ids, p.Len()+5)
-		p.data(1, sent+10000 >= post, string(make([]byte, min(10000, post-sent))))
+		p.Data(1, sent+10000 >= post, string(make([]byte, min(10000, post-sent))))
 	}
 	r.in = bytes.Clone(p.Bytes())
 	return r
@@ -113,7 +114,7 @@ type exchanger struct {
 }
 
 func newExchanger() *exchanger {
-	x := &exchanger{req: newRequest("GET", "/a?b", "a", "User-Agent: x", "Accept: */*")}
+	x := &exchanger{req: http2test.NewRequest("GET", "/a?b", "a", "User-Agent: x", "Accept: */*")}
 	x.server.page = make([]byte, 128)
 	x.client.core.Init(Config{Role: Client}, &x.client)
 	x.server.core.Init(Config{}, &x.server)
@@ -133,7 +134,7 @@ func (x *exchanger) exchange(tb testing.TB) {
 }
 
 // carry takes the output of one core to another one.
-func carry(tb testing.TB, from, to *Core) {
+func carry(tb testing.TB, from, to *Connection) {
 	out := from.Take()
 	if err := to.Receive(time.Time{}, out.Bytes()); err != nil {
 		tb.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build !race
 
-package http2
+package core
 
 import "testing"
 
