@@ -82,7 +82,7 @@ var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
-	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part, "proxy/filter": part,
+	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part,
 	"config/kube": part, "config/kube/lint": part, "config/kube/control": part,
 
 	"proxy/backend": backends,
@@ -93,6 +93,8 @@ var tiers = map[string]int{
 
 	"cmd/weir": command, "cmd/weir-soak": command,
 
+	"proxy/http2/http2test": command, // for tests alone: no package imports it
+
 	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, // they know weir from outside
 }
 
@@ -102,6 +104,7 @@ var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
 	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
 	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
+	{"proxy/http2", "proxy/http2/core"}:  "a driver connects a core with a socket",
 }
 
 func TestImportsRunOneWay(t *testing.T) {
@@ -145,8 +148,8 @@ func imports(f file) (paths []string) {
 
 // mayServeHTTP are the packages that may use net/http: ports for operators and
 // load balancers, what asks others about certificates (may one be got, is one
-// revoked), and the tools, all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake"}
+// revoked), the tools, and peers in tests, all of which carry no client's traffic.
+var mayServeHTTP = []string{"cmd/weir", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
 // mayLog are the packages that may import the logger: cmd writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,
@@ -178,6 +181,59 @@ func onlyStatusCodes(t *testing.T, f file) {
 		}
 		return true
 	})
+}
+
+// coreUses are the packages with I/O, goroutines or clocks from which the core of HTTP/2
+// uses these names alone.
+var coreUses = map[string][]string{
+	"time":                         {"Time", "Duration", "Second"},
+	"sync":                         {"Pool"},
+	module + "listener/conn":       {"Buffer", "BufferSize", "GetBuffer", "PutBuffer"},
+	module + "listener/memory":     {"Account", "Exchange"},
+	"net/http":                     {"StatusText", "StatusOK", "StatusSwitchingProtocols"},
+	"math/rand/v2":                 {"Uint64"},
+	"golang.org/x/net/http2/hpack": {"Decoder", "NewDecoder", "HeaderField", "ErrStringLength"},
+}
+
+// coreImports are the packages without I/O, goroutines and clocks that it uses.
+var coreImports = []string{"bytes", "crypto/sha1", "encoding/base64", "encoding/binary", "errors", "iter", "slices", "sort", "unsafe",
+	module + "proxy/message"}
+
+// The core of HTTP/2 is the protocol alone. Its drivers wait, read and write.
+func TestCoreOfHTTP2HasNoIO(t *testing.T) {
+	found := false
+	for _, f := range goFiles(t) {
+		if f.folder != "proxy/http2/core" {
+			continue
+		}
+		found = true
+		names := map[string]string{} // of the packages in coreUses
+		for _, i := range imports(f) {
+			if _, some := coreUses[i]; some {
+				name := path.Base(i)
+				if name == "v2" {
+					name = path.Base(path.Dir(i))
+				}
+				names[name] = i
+			} else if !slices.Contains(coreImports, i) {
+				t.Errorf("%s imports %s: I/O, goroutines and clocks are for the drivers in proxy/http2", f.path, i)
+			}
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine: that is for the drivers in proxy/http2", f.path)
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && names[x.Name] != "" && !slices.Contains(coreUses[names[x.Name]], n.Sel.Name) {
+					t.Errorf("%s uses %s.%s: I/O, goroutines and clocks are for the drivers in proxy/http2", f.path, x.Name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	if !found {
+		t.Error("there are no files")
+	}
 }
 
 func TestPackagesHaveComments(t *testing.T) {
@@ -216,7 +272,7 @@ var unavoidable = map[string]string{
 	"health.Target":                "what a check aims at: health knows no endpoints",
 	"listener.Bind":                "the verb, of bind(2)",
 	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
-	"proxy/http2.Server":           "the same",
+	"proxy/http2/core.Server":      "the same",
 	"proxy/message.Target":         "the request target of RFC 9112",
 	"proxy/message.SetTarget":      "the same",
 	"proxy/message.ValidTarget":    "the same",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -55,18 +56,18 @@ func grpcStatus(r *message.Refusal) int {
 // grpcResetStatus returns the gRPC status for the code with which an endpoint reset its stream,
 // as gRPC maps the codes of HTTP/2 (gRPC over HTTP/2, "Errors"). expired: the deadline of the
 // call has passed, and servers end such calls with CANCEL.
-func grpcResetStatus(code http2.Code, expired bool) int {
+func grpcResetStatus(code core.Code, expired bool) int {
 	switch code {
-	case http2.Cancel:
+	case core.Cancel:
 		if expired {
 			return grpcDeadlineExceeded
 		}
 		return grpcCancelled
-	case http2.RefusedStream:
+	case core.RefusedStream:
 		return grpcUnavailable
-	case http2.EnhanceYourCalm:
+	case core.EnhanceYourCalm:
 		return grpcResourceExhausted
-	case http2.InadequateSecurity:
+	case core.InadequateSecurity:
 		return grpcPermissionDenied
 	}
 	return grpcInternal

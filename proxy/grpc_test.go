@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -328,8 +328,8 @@ func TestGRPCStatus(t *testing.T) {
 	for _, bad := range []string{"", "S", "1", "1x", "-1S", "999999999S", "+1S", " 1S"} {
 		g(bad, 0, false)
 	}
-	for code, want := range map[http2.Code]int{http2.Cancel: grpcCancelled, http2.RefusedStream: grpcUnavailable,
-		http2.EnhanceYourCalm: grpcResourceExhausted, http2.NoError: grpcInternal, http2.InadequateSecurity: grpcPermissionDenied} {
+	for code, want := range map[core.Code]int{core.Cancel: grpcCancelled, core.RefusedStream: grpcUnavailable,
+		core.EnhanceYourCalm: grpcResourceExhausted, core.NoError: grpcInternal, core.InadequateSecurity: grpcPermissionDenied} {
 		if got := grpcResetStatus(code, false); got != want {
 			t.Errorf("%v is %d, not %d", code, got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
 	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
@@ -63,7 +64,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 		rw = s.tls
 	}
 	s.conn.Split()
-	s.http2.Init(rw, http2.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, Account: cl.account}, s.serve)
+	s.http2.Init(rw, core.Config{Limits: *s.proxy.limits.Load(), Streams: cl.edge.streams, Account: cl.account}, s.serve)
 	s.http2.Observe(s)
 	s.proxy.http2.add(s)
 	s.conn.SetReadDeadline(s.began.Add(s.side.Load().edge.timeouts.RequestHead))
@@ -167,7 +168,7 @@ func (s *http2Session) resume(why park.Reason) {
 // slowHead returns the error for a client that does not send a whole head, frame or preface
 // in time.
 func (s *http2Session) slowHead() error {
-	return &http2.ConnError{Code: http2.EnhanceYourCalm, Reason: "slow_head", Detail: fmt.Sprintf(
+	return &core.ConnError{Code: core.EnhanceYourCalm, Reason: "slow_head", Detail: fmt.Sprintf(
 		"the client did not complete the HTTP/2 preface, or a frame or header list that it had begun, within %v (timeouts.request_head of the listener)",
 		s.side.Load().edge.timeouts.RequestHead)}
 }
@@ -301,7 +302,7 @@ func (s *http2Session) close(err error) {
 	if t := s.leaving.Load(); t != nil {
 		t.Stop()
 	}
-	var fault *http2.ConnError
+	var fault *core.ConnError
 	if errors.As(err, &fault) {
 		s.http2.Fail(fault)
 	}

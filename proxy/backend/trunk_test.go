@@ -17,6 +17,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/http2"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -358,7 +359,7 @@ func TestRoomIsHandedOn(t *testing.T) {
 			}
 			opened.Add(1)
 			server := new(http2.Connection)
-			server.Init(c, http2.Config{Streams: 1}, func(x *http2.Exchange) {
+			server.Init(c, core.Config{Streams: 1}, func(x *http2.Exchange) {
 				var req message.Request
 				x.ReadHead(&req)
 				res := &message.Response{Status: 200}

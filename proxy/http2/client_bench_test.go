@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -19,7 +21,7 @@ func serveAll(tb testing.TB) (address string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	res, page := newResponse(200), make([]byte, 128)
+	res, page := http2test.NewResponse(200), make([]byte, 128)
 	res.Length = 128
 	requests := sync.Pool{New: func() any { return new(message.Request) }}
 	done := make(chan struct{})
@@ -31,7 +33,7 @@ func serveAll(tb testing.TB) (address string) {
 			return
 		}
 		c := new(Connection)
-		c.Init(nc, Config{}, func(x *Exchange) {
+		c.Init(nc, core.Config{}, func(x *Exchange) {
 			req := requests.Get().(*message.Request)
 			x.ReadHead(req)
 			x.SkipBody()
@@ -62,7 +64,7 @@ type caller struct {
 }
 
 func newCaller(t *Trunk) *caller {
-	c := &caller{trunk: t, req: newRequest("GET", "/", "a")}
+	c := &caller{trunk: t, req: http2test.NewRequest("GET", "/", "a")}
 	c.step = c.ready
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -37,7 +38,7 @@ type Call struct {
 
 // callState is the part of a Call that the core's events change.
 type callState struct {
-	stream   *Stream // nil until WriteHead
+	stream   *core.Stream // nil until WriteHead
 	infos    []*message.Response
 	headed   bool // the final head of the response has arrived
 	answered bool // any head has arrived, a 1xx too
@@ -78,6 +79,9 @@ func (t *Trunk) Call() *Call {
 	return x
 }
 
+// mostFreeCalls limits the calls that a trunk keeps for reuse.
+const mostFreeCalls = 128
+
 // End ends the call, and cancels its stream if the stream has not ended. The caller must
 // not use x any more.
 func (x *Call) End() {
@@ -97,7 +101,7 @@ func (x *Call) End() {
 	x.callState = callState{}
 	x.account, x.body.account = nil, nil
 	x.inside, x.handed, x.read, x.left, x.readBy, x.patience = false, false, false, 0, time.Time{}, 0
-	if t.lost == nil && len(t.free) < mostFree {
+	if t.lost == nil && len(t.free) < mostFreeCalls {
 		t.free = append(t.free, x) // with its timer, which may run: a wake-up that is too early does no harm
 	} else {
 		x.waiter.stop()
@@ -115,8 +119,7 @@ func (x *Call) Lighten(a *memory.Account) {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	if x.stream != nil {
-		x.stream.lighten()
-		x.stream.memory = a
+		x.stream.ChargeTo(a)
 	}
 	held := conn.BufferSize * len(x.body.chunks)
 	x.body.account.Release(held)
@@ -148,13 +151,15 @@ func (x *Call) WriteHead(req *message.Request) {
 	s, err := t.core.Open(req, x.left == 0)
 	switch err {
 	case nil:
-		x.stream, s.User, s.memory = s, x, x.account
+		x.stream = s
+		s.Attach(x)
+		s.ChargeTo(x.account)
 		if t.core.Pending() >= mostUnread {
 			t.measure()
 		}
-	case ErrNoConnectProtocol:
+	case core.ErrNoConnectProtocol:
 		x.err = errNoUpgrade
-	case ErrHeadForPeer:
+	case core.ErrHeadForPeer:
 		x.err = errHeadForPeer
 	default:
 		t.measure()
@@ -164,7 +169,7 @@ func (x *Call) WriteHead(req *message.Request) {
 
 // unsent returns the error of a call that could not begin.
 func unsent(err error) error {
-	return &OverError{Ending{Code: RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
+	return &OverError{core.Ending{Code: core.RefusedStream, ByPeer: true, Unprocessed: true, Reason: "no_stream",
 		Detail: strings.TrimPrefix(err.Error(), "http2: ")}}
 }
 
@@ -212,7 +217,7 @@ func (x *Call) failure() error {
 	case x.err != nil:
 		return x.err
 	case x.stream == nil:
-		return ErrStreamOver
+		return core.ErrStreamOver
 	}
 	return nil
 }
@@ -439,7 +444,7 @@ func (x *Call) gotHead() {
 }
 
 // end records that the stream ended before its time.
-func (x *Call) end(e Ending) {
+func (x *Call) end(e core.Ending) {
 	switch lost := x.trunk.lost; {
 	case lost != nil:
 		x.err = lost
@@ -546,7 +551,7 @@ func Unprocessed(err error) bool {
 // so if the client must authenticate its connection.
 func RequiresHTTP1(err error) bool {
 	var over *OverError
-	return errors.As(err, &over) && over.ByPeer && over.Code == HTTP11Required
+	return errors.As(err, &over) && over.ByPeer && over.Code == core.HTTP11Required
 }
 
 // Leaving reports whether err is Unprocessed because the whole connection was about to

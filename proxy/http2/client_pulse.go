@@ -64,7 +64,7 @@ func (t *Trunk) Look(now time.Time) {
 		t.conn.Cut()
 	case p.due(now):
 		p.ask(now)
-		t.core.pinging = false // other frames answered the last PING
+		t.core.ForgetPing() // other frames answered the last one
 		t.core.Ping()
 		t.startFlusher()
 	}

@@ -10,6 +10,8 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -38,9 +40,9 @@ func TestPulse(t *testing.T) {
 		}
 		return pings
 	}
-	equal(t, "PINGs while idle", hour(0, false), 0)
-	equal(t, "PINGs while busy", hour(time.Second, true), 0)
-	equal(t, "PINGs between rare exchanges", hour(time.Minute, true), 0)
+	http2test.Equal(t, "PINGs while idle", hour(0, false), 0)
+	http2test.Equal(t, "PINGs while busy", hour(time.Second, true), 0)
+	http2test.Equal(t, "PINGs between rare exchanges", hour(time.Minute, true), 0)
 	if n := hour(time.Minute, false); n < 8 || n > freePings+10 {
 		t.Errorf("%d PINGs while nothing is answered", n)
 	}
@@ -56,7 +58,7 @@ func TestPulse(t *testing.T) {
 func playedTrunk(t *testing.T) (*Trunk, net.Conn, *xhttp2.Framer) {
 	t.Helper()
 	peers := make(chan net.Conn, 1)
-	nc, err := net.Dial("tcp", listen(t, func(c net.Conn) { peers <- c }))
+	nc, err := net.Dial("tcp", http2test.Listen(t, func(c net.Conn) { peers <- c }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func playedTrunk(t *testing.T) (*Trunk, net.Conn, *xhttp2.Framer) {
 	if err := trunk.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c.Read(make([]byte, len(Preface)))
+	c.Read(make([]byte, len(core.Preface)))
 	return trunk, c, f
 }
 
@@ -94,7 +96,7 @@ func TestPulseFindsTheDead(t *testing.T) {
 	x := trunk.Call()
 	defer x.End()
 	x.SetReadDeadline(time.Now().Add(20 * time.Second))
-	x.WriteHead(newRequest("GET", "/", "a"))
+	x.WriteHead(http2test.NewRequest("GET", "/", "a"))
 	x.Flush()
 	id := awaitFrame[*xhttp2.HeadersFrame](t, f).StreamID
 	ahead := func(d time.Duration) { trunk.Look(time.Now().Add(d)) }
@@ -122,7 +124,7 @@ func TestPulseFindsTheDead(t *testing.T) {
 	y := trunk.Call()
 	defer y.End()
 	y.SetReadDeadline(time.Now().Add(20 * time.Second))
-	y.WriteHead(newRequest("GET", "/", "a"))
+	y.WriteHead(http2test.NewRequest("GET", "/", "a"))
 	y.Flush()
 	awaitFrame[*xhttp2.HeadersFrame](t, f)
 	ahead(askAfter + time.Second)

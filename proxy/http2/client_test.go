@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -64,7 +65,7 @@ func (a *answer) String() string {
 	if a.err != nil {
 		return fmt.Sprintf("%d %d bytes, %v", a.res.Status, len(a.body), a.err)
 	}
-	return fmt.Sprintf("%d %d bytes%s", a.res.Status, len(a.body), fieldsText(&a.res.Trailers))
+	return fmt.Sprintf("%d %d bytes%s", a.res.Status, len(a.body), http2test.FieldsText(&a.res.Trailers))
 }
 
 // read reads the available part. It returns true at the end.
@@ -163,12 +164,12 @@ func echoBody(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Trailer", "X-Trailer")
-	io.Copy(flusher{w}, r.Body)
+	io.Copy(http2test.Flusher{ResponseWriter: w}, r.Body)
 	w.Header().Set("X-Trailer", r.Trailer.Get("X-Trailer"))
 }
 
 func post(target, body string, known bool) *message.Request {
-	req := newRequest("POST", target, "a", "Trailer: X-Trailer")
+	req := http2test.NewRequest("POST", target, "a", "Trailer: X-Trailer")
 	req.Length = int64(len(body))
 	if !known {
 		req.Length = message.Unknown
@@ -187,7 +188,7 @@ func TestTrunkCarriesCalls(t *testing.T) {
 				continue // an exchange never has so much of a body at once
 			}
 			got := how(t, trunk, post(target, body, known), body)
-			equal(t, name+" "+target, got, want)
+			http2test.Equal(t, name+" "+target, got, want)
 			if got.res.Status == 200 && got.body != body {
 				t.Errorf("%s %s: another body", name, target)
 			}
@@ -201,7 +202,7 @@ func TestTrunkCarriesCalls(t *testing.T) {
 	f("/empty", "x", true, "204 0 bytes")
 	f("/early", large, true, "413 0 bytes")
 	f("/reset", "", true, "0 0 bytes, http2: the peer reset the stream: INTERNAL_ERROR")
-	if a := do(t, trunk, newRequest("HEAD", "/", "a"), ""); a.err != nil || a.res.Status != 200 {
+	if a := do(t, trunk, http2test.NewRequest("HEAD", "/", "a"), ""); a.err != nil || a.res.Status != 200 {
 		t.Error(a)
 	}
 	if a := do(t, trunk, post("/hints", "x", true), "x"); a.infos != 2 {
@@ -242,7 +243,7 @@ func TestTrunkSlowReader(t *testing.T) {
 	for range 10 {
 		slow := trunk.Call()
 		defer slow.End()
-		slow.WriteHead(newRequest("GET", "/endless", "a"))
+		slow.WriteHead(http2test.NewRequest("GET", "/endless", "a"))
 		slow.Flush()
 		var res message.Response
 		if err := slow.ReadHead(nil, &res); err != nil {
@@ -250,15 +251,15 @@ func TestTrunkSlowReader(t *testing.T) {
 		}
 	}
 	for range 10 {
-		if a := do(t, trunk, newRequest("GET", "/", "a"), ""); a.err != nil || len(a.body) != 1<<20 {
+		if a := do(t, trunk, http2test.NewRequest("GET", "/", "a"), ""); a.err != nil || len(a.body) != 1<<20 {
 			t.Fatal(a)
 		}
 	}
 	trunk.mu.Lock()
 	defer trunk.mu.Unlock()
-	for _, s := range trunk.core.table.streams {
-		if s.held > 1<<20 {
-			t.Errorf("a stream holds %d bytes", s.held)
+	for s := range trunk.core.Streams() {
+		if s.Held() > 1<<20 {
+			t.Errorf("a stream holds %d bytes", s.Held())
 		}
 	}
 }
@@ -276,18 +277,18 @@ func TestTrunkDeadlinesAndCut(t *testing.T) {
 	a := new(answer)
 	x.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	err := x.Await(func() bool { return a.read(x) })
-	equal(t, "Await", err, "i/o timeout")
+	http2test.Equal(t, "Await", err, "i/o timeout")
 	x.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	a.read(x)
-	equal(t, "reading", a.err, "i/o timeout")
+	http2test.Equal(t, "reading", a.err, "i/o timeout")
 	x.SetWriteTimeout(20 * time.Millisecond)
-	equal(t, "writing", x.WriteBody(make([]byte, 10<<20)), "i/o timeout")
+	http2test.Equal(t, "writing", x.WriteBody(make([]byte, 10<<20)), "i/o timeout")
 	time.AfterFunc(10*time.Millisecond, x.Cut)
 	x.SetReadDeadline(time.Time{})
 	a.read(x)
-	equal(t, "reading", a.err, conn.ErrCut)
-	equal(t, "Await", x.Await(func() bool { return false }), conn.ErrCut)
-	equal(t, "writing", x.WriteBody(make([]byte, 10<<20)), conn.ErrCut)
+	http2test.Equal(t, "reading", a.err, conn.ErrCut)
+	http2test.Equal(t, "Await", x.Await(func() bool { return false }), conn.ErrCut)
+	http2test.Equal(t, "writing", x.WriteBody(make([]byte, 10<<20)), conn.ErrCut)
 	if !x.WasCut() {
 		t.Error("it was cut")
 	}
@@ -298,7 +299,7 @@ func TestTrunkDeadlinesAndCut(t *testing.T) {
 func TestTrunkToAnotherProtocol(t *testing.T) {
 	f := func(serve func(net.Conn), want string) {
 		t.Helper()
-		nc, err := net.Dial("tcp", listen(t, func(c net.Conn) { serve(c) }))
+		nc, err := net.Dial("tcp", http2test.Listen(t, func(c net.Conn) { serve(c) }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,13 +320,13 @@ func TestTrunkToAnotherProtocol(t *testing.T) {
 // others may not.
 func TestTrunkGoAway(t *testing.T) {
 	peers := make(chan net.Conn, 1)
-	addr := listen(t, func(c net.Conn) { peers <- c })
+	addr := http2test.Listen(t, func(c net.Conn) { peers <- c })
 	nc, _ := net.Dial("tcp", addr)
 	var changes sync.WaitGroup
 	changes.Add(1)
 	trunk := NewTrunk(conn.New(nc), nil, message.Limits{}, sync.OnceFunc(changes.Done))
-	p := newPeer()
-	p.framer.WriteSettings()
+	p := http2test.NewPeer()
+	p.Framer.WriteSettings()
 	c := <-peers
 	c.Write(p.Bytes())
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -336,12 +337,12 @@ func TestTrunkGoAway(t *testing.T) {
 	var calls []*Call
 	for range 3 {
 		x := trunk.Call()
-		x.WriteHead(newRequest("POST", "/", "a"))
+		x.WriteHead(http2test.NewRequest("POST", "/", "a"))
 		x.Flush()
 		calls = append(calls, x)
 	}
 	p.Reset()
-	p.framer.WriteGoAway(1, 0, nil)
+	p.Framer.WriteGoAway(1, 0, nil)
 	c.Write(p.Bytes())
 	var res message.Response
 	for _, x := range calls[1:] {
@@ -354,13 +355,13 @@ func TestTrunkGoAway(t *testing.T) {
 		t.Error("more calls are taken")
 	}
 	x := trunk.Call()
-	x.WriteHead(newRequest("POST", "/", "a"))
+	x.WriteHead(http2test.NewRequest("POST", "/", "a"))
 	if err := x.Flush(); !Unprocessed(err) {
 		t.Error(err)
 	}
 	x.End()
 	p.Reset()
-	p.head(1, true, ":status: 200")
+	p.Head(1, true, ":status: 200")
 	c.Write(p.Bytes())
 	if err := calls[0].ReadHead(nil, &res); err != nil || res.Status != 200 {
 		t.Error(err)
@@ -373,7 +374,7 @@ func TestTrunkGoAway(t *testing.T) {
 		t.Error(trunk.Err())
 	}
 	x = trunk.Call() // a caller that did not know of the end
-	x.WriteHead(newRequest("POST", "/", "a"))
+	x.WriteHead(http2test.NewRequest("POST", "/", "a"))
 	if err := x.Flush(); !Unprocessed(err) || !Leaving(err) {
 		t.Error(err)
 	}
@@ -383,10 +384,10 @@ func TestTrunkGoAway(t *testing.T) {
 // The end of a connection ends all its calls, and counts as one failure.
 func TestTrunkLost(t *testing.T) {
 	peers := make(chan net.Conn, 1)
-	nc, _ := net.Dial("tcp", listen(t, func(c net.Conn) { peers <- c }))
+	nc, _ := net.Dial("tcp", http2test.Listen(t, func(c net.Conn) { peers <- c }))
 	trunk := NewTrunk(conn.New(nc), nil, message.Limits{}, func() {})
-	p := newPeer()
-	p.framer.WriteSettings()
+	p := http2test.NewPeer()
+	p.Framer.WriteSettings()
 	c := <-peers
 	c.Write(p.Bytes())
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -398,7 +399,7 @@ func TestTrunkLost(t *testing.T) {
 	var calls []*Call
 	for range 3 {
 		x := trunk.Call()
-		x.WriteHead(newRequest("POST", "/", "a"))
+		x.WriteHead(http2test.NewRequest("POST", "/", "a"))
 		x.Flush()
 		calls = append(calls, x)
 	}
@@ -413,7 +414,7 @@ func TestTrunkLost(t *testing.T) {
 		}
 		x.End()
 	}
-	equal(t, "failures", first, 1)
+	http2test.Equal(t, "failures", first, 1)
 	<-trunk.done
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -34,7 +35,7 @@ type Trunk struct {
 	own     memory.Account
 
 	mu       sync.Mutex // guards all below, and the calls' state
-	core     Core
+	core     core.Connection
 	flushing bool
 	lost     *LostError
 	leaving  bool // weir closes the connection when no call runs
@@ -65,7 +66,7 @@ func (e *LostError) First() bool { return !e.counted.Swap(true) }
 // for the last time at the end of the connection. Call Start next.
 func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()) *Trunk {
 	t := &Trunk{conn: nc, tls: tc, rw: nc, changed: changed, greeted: make(chan struct{}), done: make(chan struct{})}
-	config := Config{Role: Client, Limits: limits, Scheme: "http"}
+	config := core.Config{Role: core.Client, Limits: limits, Scheme: "http"}
 	if tc != nil {
 		t.rw, config.Scheme = tc, "https"
 	}
@@ -79,8 +80,7 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 // charged to clients. Call Account before Start.
 func (t *Trunk) Account(p *memory.Process) {
 	t.own.Open(p, netip.Prefix{}, t.conn)
-	t.core.config.Account = &t.own
-	t.own.Force(t.core.outCharged) // the memory of the greeting; the flusher gives it back
+	t.core.ChargeTo(&t.own) // also for the greeting, which the flusher gives back
 }
 
 // Start sends the greeting and waits for the SETTINGS of the endpoint. Only they show
@@ -111,7 +111,7 @@ func (t *Trunk) run() {
 	if err == nil {
 		err = t.broken
 	}
-	var fault *ConnError
+	var fault *core.ConnError
 	if errors.As(err, &fault) { // the flusher may still send the GOAWAY
 		cut := time.AfterFunc(time.Second, t.conn.Cut)
 		defer cut.Stop()
@@ -122,7 +122,7 @@ func (t *Trunk) run() {
 		t.quiet.Wait()
 	}
 	for t.core.Pending() > 0 { // output that was never flushed: the descriptor may soon belong to another connection
-		t.core.dropOutput()
+		t.core.Take().Free()
 	}
 	for _, x := range t.free {
 		x.waiter.stop()
@@ -140,7 +140,7 @@ func (t *Trunk) run() {
 func (t *Trunk) lose(err error) {
 	if t.lost == nil {
 		t.lost = &LostError{Err: err}
-		t.core.Abort(Cancel, "lost", "the connection was lost")
+		t.core.Abort(core.Cancel, "lost", "the connection was lost")
 		t.measure()
 	}
 }
@@ -285,12 +285,12 @@ func (t *Trunk) Over() bool { return t.over.Load() }
 
 // measure updates Limit and Over. The caller holds the lock.
 func (t *Trunk) measure() {
-	t.leaving = t.leaving || t.core.peerGone || t.core.nextOwn >= mostStreamID-1
+	t.leaving = t.leaving || t.core.Leaving()
 	over := t.lost != nil || t.leaving
 	t.crowded = t.core.Pending() >= mostUnread
 	limit := int32(0)
 	if !over && !t.pulse.doubtful && !t.crowded {
-		limit = int32(min(t.core.peer.streams, mostStreams))
+		limit = int32(min(t.core.StreamLimit(), mostStreams))
 	}
 	wasLimit, wasOver := t.limit.Swap(limit), t.over.Swap(over)
 	t.news = t.news || wasLimit != limit || wasOver != over
@@ -302,39 +302,39 @@ const mostStreams = 1 << 20
 // trunkEvents handles the core's events. The core calls it with the lock held.
 type trunkEvents Trunk
 
-func (e *trunkEvents) Request(*Stream) *message.Request { return nil } // for servers only
+func (e *trunkEvents) Request(*core.Stream) *message.Request { return nil } // for servers only
 
-func (e *trunkEvents) Response(s *Stream) *message.Response { return &callOf(s).res }
+func (e *trunkEvents) Response(s *core.Stream) *message.Response { return &callOf(s).res }
 
-func callOf(s *Stream) *Call {
-	x, _ := s.User.(*Call)
+func callOf(s *core.Stream) *Call {
+	x, _ := s.Attached().(*Call)
 	return x
 }
 
-func (e *trunkEvents) Head(s *Stream, _ *message.Refusal) {
+func (e *trunkEvents) Head(s *core.Stream, _ *message.Refusal) {
 	e.pulse.answered()
 	callOf(s).gotHead()
 }
 
-func (e *trunkEvents) Data(s *Stream, p []byte) {
+func (e *trunkEvents) Data(s *core.Stream, p []byte) {
 	e.pulse.answered()
 	x := callOf(s)
 	if !x.body.add(p) {
-		e.core.starve(s, Cancel)
+		e.core.OutOfMemory(s)
 		return
 	}
 	x.wake()
 }
 
-func (e *trunkEvents) End(s *Stream) {
+func (e *trunkEvents) End(s *core.Stream) {
 	x := callOf(s)
 	x.ended = true
 	x.wake()
 }
 
-func (e *trunkEvents) Reset(s *Stream, ending Ending) { callOf(s).end(ending) }
+func (e *trunkEvents) Reset(s *core.Stream, ending core.Ending) { callOf(s).end(ending) }
 
-func (e *trunkEvents) Writable(s *Stream) {
+func (e *trunkEvents) Writable(s *core.Stream) {
 	x := callOf(s)
 	x.writable = true
 	x.wake()
@@ -353,4 +353,4 @@ func (e *trunkEvents) Settings() {
 func (e *trunkEvents) SettingsAcked() {}
 func (e *trunkEvents) PingAcked()     {}
 
-func (e *trunkEvents) GoAway(Code) { (*Trunk)(e).measure() }
+func (e *trunkEvents) GoAway(core.Code) { (*Trunk)(e).measure() }

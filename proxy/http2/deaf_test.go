@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -25,7 +27,7 @@ func (d *deaf) Read(p []byte) (int, error) {
 		time.Sleep(10 * time.Microsecond)
 	}
 	for d.in.Len() < len(p) && d.left > 0 {
-		d.in.Write(newPeer().get(d.next).Bytes())
+		d.in.Write(http2test.NewPeer().Get(d.next).Bytes())
 		d.next += 2
 		d.left--
 	}
@@ -47,14 +49,14 @@ func (d *deaf) Write([]byte) (int, error) {
 func TestNobodyReadsTheHeads(t *testing.T) {
 	const head, streams = 4 << 10, 100
 	d := &deaf{next: 1, left: 5000, hangUp: make(chan struct{})}
-	d.in.Write(greeted().Bytes())
+	d.in.Write(http2test.Greeted().Bytes())
 	var c Connection
 	most := 0
-	c.Init(d, Config{Streams: streams}, func(x *Exchange) {
+	c.Init(d, core.Config{Streams: streams}, func(x *Exchange) {
 		defer x.Close()
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(204, "Large: "+strings.Repeat("x", head))
+		res := http2test.NewResponse(204, "Large: "+strings.Repeat("x", head))
 		x.WriteHead(&req, res, false)
 		c.mu.Lock()
 		most = max(most, c.core.Pending())
@@ -100,7 +102,7 @@ func (g *gone) Write([]byte) (int, error) {
 
 // A lost connection does not count as an error of the client.
 func TestConnectionLost(t *testing.T) {
-	first, rest := greeted().Bytes(), newPeer().get(1).Bytes()
+	first, rest := http2test.Greeted().Bytes(), http2test.NewPeer().Get(1).Bytes()
 	g := &gone{failed: make(chan struct{})}
 	var c Connection
 	late := readFunc(func(p []byte) (int, error) {
@@ -111,7 +113,7 @@ func TestConnectionLost(t *testing.T) {
 		return copy(p, rest), nil
 	})
 	g.Reader = io.MultiReader(bytes.NewReader(first), late)
-	c.Init(g, Config{}, func(x *Exchange) { x.Close() })
+	c.Init(g, core.Config{}, func(x *Exchange) { x.Close() })
 	c.Start()
 	if err := c.Step(); err != errGone {
 		t.Error(err)

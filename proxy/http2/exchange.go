@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/park"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -16,7 +17,7 @@ import (
 // other methods are for one goroutine at a time.
 type Exchange struct {
 	conn   *Connection
-	stream *Stream
+	stream *core.Stream
 	run    func() // x.serve, bound once
 
 	// Guarded by the connection's lock.
@@ -26,7 +27,7 @@ type Exchange struct {
 	started     bool // it has a worker
 	ended       bool // the whole body has arrived
 	over        bool // the stream was reset, or the connection lost
-	ending      Ending
+	ending      core.Ending
 	writable    bool
 	interrupted bool
 	atRest      bool        // it counts among the connection's tunnels at rest
@@ -48,7 +49,7 @@ type Exchange struct {
 
 // OverError is the error of an exchange that ended before its time: by the peer, by Cut,
 // or with the connection.
-type OverError struct{ Ending }
+type OverError struct{ core.Ending }
 
 func (e *OverError) Error() string { return "http2: " + e.Detail }
 
@@ -82,12 +83,12 @@ var exchanges = sync.Pool{New: func() any {
 
 func (x *Exchange) serve() { x.conn.serve(x) }
 
-func newExchange(c *Connection, s *Stream) *Exchange {
+func newExchange(c *Connection, s *core.Stream) *Exchange {
 	x := exchanges.Get().(*Exchange)
 	x.conn, x.stream = c, s
 	x.changed.L = &c.mu
 	x.req.Reset()
-	x.body.account = c.core.config.Account
+	x.body.account = s.Account()
 	return x
 }
 
@@ -140,7 +141,7 @@ func (x *Exchange) AwaitEnd(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := x.stream
-	if x.ended || x.over || !s.sendEnd || s.tunnel || s.left == message.Unknown || s.left > max(0, s.recvWindow) || x.expects && s.left > 0 {
+	if x.ended || x.over || !s.Sent() || s.Tunnel() || s.Missing() == message.Unknown || s.Missing() > s.Window() || x.expects && s.Missing() > 0 {
 		return
 	}
 	x.unwanted = true
@@ -188,7 +189,7 @@ func (x *Exchange) BufferedBody() ([]byte, bool) {
 	}
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	if x.read || x.stream.tunnel {
+	if x.read || x.stream.Tunnel() {
 		return nil, true
 	}
 	if !x.ended || len(x.req.Trailers.Fields) > 0 {
@@ -284,7 +285,7 @@ func (x *Exchange) awaitRoom() error {
 func (x *Exchange) Lighten() {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	x.stream.lighten()
+	x.stream.Lighten()
 }
 
 // WriteHead puts a response's head into the output, for Flush. It waits until there is
@@ -342,7 +343,7 @@ func (x *Exchange) WriteBody(p []byte) error {
 			x.left -= int64(n)
 		}
 		taken += n
-		if taken >= takenOwn || taken >= takenShared && !x.stream.starved {
+		if taken >= takenOwn || taken >= takenShared && !x.stream.Blocked() {
 			until, taken = time.Time{}, 0
 		}
 		if p = p[n:]; len(p) > 0 {
@@ -376,7 +377,7 @@ func (x *Exchange) WriteEnd(res *message.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !x.stream.Sent() && x.left <= 0 { // if the body is too short, Close breaks the response off
-		if hasTrailers(&res.Trailers) && x.awaitRoom() != nil {
+		if core.HasTrailers(&res.Trailers) && x.awaitRoom() != nil {
 			return // Close aborts the response
 		}
 		c.core.Finish(x.stream, &res.Trailers)
@@ -399,19 +400,9 @@ func (x *Exchange) Flush() error {
 	return c.failed
 }
 
-// Accepts reports whether weir may send this response to the client. For an extended
-// CONNECT, the client takes any 2xx as the start of a tunnel. So only a 101 may become a
-// 2xx. weir also checks the accept key of a WebSocket, because the client has no key and
-// cannot check it (RFC 8441, section 5.1).
+// Accepts reports whether weir may send this response to the client.
 func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
-	if req.Upgrade.Len() == 0 {
-		return true
-	}
-	if res.Status != 101 {
-		return res.Status >= 300
-	}
-	key := req.GetName(webSocketKey)
-	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
+	return core.Accepts(req, res)
 }
 
 // RequireHTTP1 resets the stream so that the client repeats the request over HTTP/1.1
@@ -419,7 +410,7 @@ func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 func (x *Exchange) RequireHTTP1() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	x.conn.core.Reset(x.stream, HTTP11Required)
+	x.conn.core.Reset(x.stream, core.HTTP11Required)
 	x.conn.startFlusher()
 	return true
 }
@@ -434,7 +425,7 @@ func (x *Exchange) Version() string { return "2" }
 func (x *Exchange) Transferred() (in, out int64) {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	return x.stream.received, x.stream.written
+	return x.stream.Transferred()
 }
 
 // Link makes the early end of the exchange cut other as well; nil removes the link.
@@ -458,7 +449,7 @@ func (x *Exchange) Cut() {
 // cut is Cut for callers that hold the lock.
 func (x *Exchange) cut() {
 	if !x.over {
-		x.end(Ending{Code: Cancel, Reason: "cut", Detail: "weir aborted the request"})
+		x.end(core.Ending{Code: core.Cancel, Reason: "cut", Detail: "weir aborted the request"})
 	}
 }
 
@@ -466,7 +457,7 @@ func (x *Exchange) cut() {
 func (x *Exchange) WasCut() bool { return x.Gone() }
 
 // end records that the exchange is over. The caller holds the lock.
-func (x *Exchange) end(why Ending) {
+func (x *Exchange) end(why core.Ending) {
 	x.over, x.ending = true, why
 	if x.link != nil {
 		x.link.Cut()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/core"
 )
 
 // flushed receives the calls of a flusher, with the lock held.
@@ -24,7 +25,7 @@ const mostTurns = 4
 // flush sends a core's output until it is empty. Before that, it lets other goroutines
 // run, as long as they add output and the output is smaller than a TLS record. So their
 // output leaves in the same write.
-func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
+func flush(mu *sync.Mutex, c *core.Connection, w io.Writer, tell flushed) {
 	mu.Lock()
 	defer mu.Unlock()
 	for gathered, turns := 0, 0; gathered < c.Pending() && c.Pending() < conn.BufferSize && turns < mostTurns; turns++ {
@@ -34,14 +35,13 @@ func flush(mu *sync.Mutex, c *Core, w io.Writer, tell flushed) {
 		mu.Lock()
 	}
 	for lost := false; c.Pending() > 0 && !lost; {
-		out, charged := c.take(nil)
+		out := c.Take()
 		tell.took()
-		err := write(mu, w, out)
-		putOutput(out)
-		c.config.Account.Release(charged)
+		err := write(mu, w, out.Bytes())
+		out.Free()
 		if lost = err != nil; lost {
 			tell.broke(err)
-			c.dropOutput()
+			c.Take().Free()
 		}
 	}
 	tell.through()

@@ -2,142 +2,22 @@ package http2
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
-
-// newAccount makes an account with room for this many bytes.
-func newAccount(t testing.TB, room int) *memory.Account {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	p := memory.NewProcess(ctx)
-	p.SetLimit(32 << 20)
-	a := new(memory.Account)
-	a.Open(p, netip.Prefix{}, nil)
-	a.Force(4<<20 - room) // the limit of one connection
-	t.Cleanup(func() {
-		if left := a.Used() - int64(4<<20-room); left != 0 {
-			t.Errorf("%d bytes are left in the account", left)
-		}
-	})
-	return a
-}
-
-// finish gives back what a core and its driver hold.
-func (x *side) finish() {
-	x.core.Abort(Cancel, "lost", "the connection was lost")
-	x.core.fail(Cancel, "lost", "the connection was lost")
-	x.core.forgetGather()
-	x.core.forgetPending()
-	for s := range x.streams {
-		x.core.Release(s)
-	}
-	x.core.dropOutput()
-}
-
-// A value that a head contains several times is stored once.
-func TestHeadIsPacked(t *testing.T) {
-	x := newSide(Config{})
-	large, small := strings.Repeat("v", 3000), strings.Repeat("w", leastPacked)
-	lines := []string{"x-a: " + large}
-	for i := range 15 {
-		lines = append(lines, "x-a: "+large, fmt.Sprintf("x-%d: %s", i%3, small))
-	}
-	lines = append(lines, "x-other: "+large[1:]+"u")
-	if err := x.receive(greeted().get(1, lines...).Bytes(), 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, seen := range x.streams {
-		h := &seen.req.Head
-		if room := h.Room(); room > 12<<10 {
-			t.Errorf("the head takes %d bytes", room)
-		}
-		at := len(h.Fields) - len(lines)
-		for i, line := range lines {
-			if got := string(h.Name(at+i)) + ": " + string(h.Value(at+i)); got != line {
-				t.Fatalf("field %d is %.40q, want %.40q", i, got, line)
-			}
-		}
-	}
-}
-
-// weir refuses a stream without memory, before or while it decodes the head, and the
-// connection continues.
-func TestStreamsRefusedForMemory(t *testing.T) {
-	x := newSide(Config{Account: newAccount(t, 2*memory.Exchange+20<<10)})
-	p := greeted()
-	p.get(1)
-	p.get(3, "x-a: "+strings.Repeat("a", 7000), "x-b: "+strings.Repeat("b", 7000))
-	if err := x.receive(p.Bytes(), 0); err != nil {
-		t.Fatal(err)
-	}
-	p.Reset()
-	for s, seen := range x.streams {
-		if seen.over { // as drivers do
-			x.core.Release(s)
-			delete(x.streams, s)
-		}
-	}
-	p.get(5).get(7)
-	if err := x.receive(p.Bytes(), 0); err != nil {
-		t.Fatal(err)
-	}
-	out := x.core.Take(nil)
-	x.core.config.Account.Release(16 << 10) // the memory of the output
-	var resets []string
-	for _, f := range frames(t, out, false) {
-		if strings.HasPrefix(f, "RST") {
-			resets = append(resets, f)
-		}
-	}
-	equal(t, "resets", resets, []string{"RST_STREAM 3 REFUSED_STREAM", "RST_STREAM 7 REFUSED_STREAM"})
-	x.finish()
-}
-
-// A head that comes in many frames, and the beginning of a frame, are charged while they
-// arrive.
-func TestHeadInPiecesIsCharged(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		send func(p *peer)
-	}{
-		{"CONTINUATION", func(p *peer) {
-			p.raw(frameHeaders, 0, 1, strings.Repeat("\x00", 16000))
-			p.raw(frameContinuation, 0, 1, strings.Repeat("\x00", 16000))
-		}},
-		{"a part of a frame", func(p *peer) {
-			p.Write(appendFrame(nil, 16384, frameHeaders, 0, 1))
-			p.WriteString(strings.Repeat("a", 16000))
-		}},
-	} {
-		x := newSide(Config{Account: newAccount(t, 40<<10)}) // the output takes 16 KiB
-		p := greeted()
-		c.send(p)
-		if c.what == "CONTINUATION" {
-			err := x.receive(p.Bytes(), 0)
-			if err == nil || err.(*ConnError).Reason != "memory" {
-				t.Errorf("%s: %v", c.what, err)
-			}
-		} else {
-			before := x.core.config.Account.Used()
-			if err := x.receive(p.Bytes(), 0); err != nil {
-				t.Fatal(err)
-			}
-			if more := x.core.config.Account.Used() - before; more < 16000 {
-				t.Errorf("%s: %d bytes are charged", c.what, more)
-			}
-		}
-		x.finish()
-	}
-}
 
 // stalled accepts writes only after it is released.
 type stalled struct {
@@ -160,26 +40,26 @@ func (s *stalled) Write(p []byte) (int, error) {
 // The others wait.
 func TestHeadsWaitForRoom(t *testing.T) {
 	w := &stalled{gate: make(chan struct{})}
-	account := newAccount(t, 4<<20)
+	account := http2test.NewAccount(t, 4<<20)
 	c := new(Connection)
 	var served sync.WaitGroup
 	value := strings.Repeat("v", 12_000)
 	const requests = 100
 	served.Add(requests)
-	c.Init(w, Config{Account: account}, func(x *Exchange) {
+	c.Init(w, core.Config{Account: account}, func(x *Exchange) {
 		defer served.Done()
 		defer x.Close()
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(200, "X-A: "+value)
+		res := http2test.NewResponse(200, "X-A: "+value)
 		x.WriteHead(&req, res, false)
 		x.WriteEnd(res)
 		x.Flush()
 	})
 	c.Start()
-	p := greeted()
+	p := http2test.Greeted()
 	for i := range uint32(requests) {
-		p.get(2*i + 1)
+		p.Get(2*i + 1)
 	}
 	if err := c.receive(p.Bytes()); err != nil {
 		t.Fatal(err)
@@ -238,11 +118,11 @@ func TestShortTurns(t *testing.T) {
 	const requests = 100
 	var served sync.WaitGroup
 	served.Add(requests)
-	p := greeted()
+	p := http2test.Greeted()
 	for i := range uint32(requests) {
-		p.get(2*i+1, "x-a: "+strings.Repeat("v", int(i)))
+		p.Get(2*i+1, "x-a: "+strings.Repeat("v", int(i)))
 	}
-	c.Init(&whole{io.Discard, p.Bytes()}, Config{Account: account}, func(x *Exchange) {
+	c.Init(&whole{io.Discard, p.Bytes()}, core.Config{Account: account}, func(x *Exchange) {
 		served.Done()
 		x.Close()
 	})
@@ -270,10 +150,10 @@ func TestShortTurns(t *testing.T) {
 func TestBodiesRefusedForMemory(t *testing.T) {
 	w := &stalled{gate: make(chan struct{})}
 	close(w.gate)
-	account := newAccount(t, 2*memory.Exchange+16<<10+2*16<<10)
+	account := http2test.NewAccount(t, 2*memory.Exchange+16<<10+2*16<<10)
 	c := new(Connection)
 	go1, ended := make(chan struct{}), make(chan error, 2)
-	c.Init(w, Config{Account: account}, func(x *Exchange) {
+	c.Init(w, core.Config{Account: account}, func(x *Exchange) {
 		defer x.Close()
 		var req message.Request
 		x.ReadHead(&req)
@@ -284,8 +164,8 @@ func TestBodiesRefusedForMemory(t *testing.T) {
 		}
 		ended <- err
 	})
-	p := greeted().post(1).post(3).data(1, false, strings.Repeat("a", 16<<10)).data(1, false, strings.Repeat("b", 16000)).
-		data(3, false, strings.Repeat("c", 16<<10)).data(3, false, strings.Repeat("d", 16000)).data(1, true, "e")
+	p := http2test.Greeted().Post(1).Post(3).Data(1, false, strings.Repeat("a", 16<<10)).Data(1, false, strings.Repeat("b", 16000)).
+		Data(3, false, strings.Repeat("c", 16<<10)).Data(3, false, strings.Repeat("d", 16000)).Data(1, true, "e")
 	if err := c.receive(p.Bytes()); err != nil {
 		t.Fatal(err)
 	}
@@ -306,15 +186,75 @@ func TestBodiesRefusedForMemory(t *testing.T) {
 	c.Abort()
 }
 
-// A connection to an endpoint carries the calls of many clients. A frame that arrives in
-// pieces does not end it, however little memory there is.
-func TestEndpointGoesOnWithoutMemory(t *testing.T) {
-	x := newSide(Config{Role: Client, Account: newAccount(t, 0)})
-	p := newPeer()
-	p.framer.WriteSettings()
-	p.Write(appendFrame(nil, 16384, frameHeaders, 0, 1)[:5])
-	if err := x.receive(p.Bytes(), 0); err != nil {
-		t.Errorf("the connection ends: %v", err)
+// A client sends large requests to an endpoint that reads nothing, and cancels them. When
+// much of them waits on the connection, it accepts no more. All of it is charged. When the
+// endpoint reads again, the connection accepts calls again.
+func TestEndpointThatReadsNothingGetsNoMoreCalls(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	x.finish()
+	defer l.Close()
+	reads := make(chan struct{})
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.(*net.TCPConn).SetReadBuffer(128 << 10)
+		c.Write(http2test.NewPeer().Raw(uint8(xhttp2.FrameSettings), 0, 0, "").Bytes())
+		<-reads
+		io.Copy(io.Discard, c)
+	}()
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.(*net.TCPConn).SetWriteBuffer(128 << 10)
+	changed := make(chan struct{}, 10)
+	trunk := NewTrunk(conn.New(nc), nil, message.Limits{}, func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	process := memory.NewProcess(ctx)
+	trunk.Account(process)
+	if err := trunk.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	req := http2test.NewRequest("GET", "/", "a", "x: "+strings.Repeat("v", 48<<10))
+	const most = 256 // 12 MiB in total, more than the sockets hold
+	n := 0
+	for ; n < most && trunk.Limit() > 0; n++ {
+		x := trunk.Call()
+		x.WriteHead(req)
+		x.Flush()
+		x.End()
+	}
+	trunk.mu.Lock()
+	pending := trunk.core.Pending()
+	trunk.mu.Unlock()
+	if n == most || pending < mostUnread || pending > mostUnread+64<<10 {
+		t.Errorf("%d calls began, %d bytes wait", n, pending)
+	}
+	if used := process.Used(); used < int64(pending) {
+		t.Errorf("%d bytes are charged of %d", used, pending)
+	}
+	close(reads)
+	for trunk.Limit() == 0 {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatal("the connection takes no calls again")
+		}
+	}
+	trunk.Leave()
+	<-trunk.done
+	if used := process.Used(); used != 0 {
+		t.Errorf("%d bytes are left in the account", used)
+	}
 }

@@ -1,3 +1,7 @@
+// Package http2 is the HTTP/2 codec in both roles. Package core has the protocol without
+// I/O, and this package its drivers: Connection and Exchange for clients of weir, Trunk and
+// Call for endpoints. A driver connects a core with a socket, guards it with a lock, and
+// lets goroutines wait for its events.
 package http2
 
 import (
@@ -9,6 +13,8 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/http2/core"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -24,8 +30,10 @@ type Connection struct {
 	watch Observer
 	flush func() // c.flusher, bound once
 
+	account *memory.Account // nil: nothing is charged
+
 	mu       sync.Mutex // guards all below, and the exchanges' state
-	core     Core
+	core     core.Connection
 	ready    []*Exchange // exchanges that began with the bytes that are being received
 	heads    []*Exchange // exchanges that wait for room to write a head
 	resting  int         // tunnels at rest, among the exchanges that run: their clients send nothing
@@ -38,11 +46,11 @@ type Connection struct {
 
 // Init prepares c for the connection rw. c calls serve for each request, in a goroutine
 // of its own. serve must end with Exchange.Close.
-func (c *Connection) Init(rw io.ReadWriter, config Config, serve func(*Exchange)) {
-	*c = Connection{rw: rw, serve: serve}
+func (c *Connection) Init(rw io.ReadWriter, config core.Config, serve func(*Exchange)) {
+	*c = Connection{rw: rw, serve: serve, account: config.Account}
 	c.flush = c.flusher
 	c.drained.L = &c.mu
-	config.Role = Server
+	config.Role = core.Server
 	c.core.Init(config, (*events)(c))
 }
 
@@ -99,7 +107,7 @@ func (c *Connection) tellOver() {
 
 // Step reads until the connection has no more bytes for now, and starts the requests that
 // arrived. nil: the connection has Left. Errors: conn.ErrWouldBlock (call Step again
-// later), io.EOF, a *ConnError (the GOAWAY for the client is in the output), or an error
+// later), io.EOF, a *core.ConnError (the GOAWAY for the client is in the output), or an error
 // of the connection itself.
 func (c *Connection) Step() error {
 	buf := conn.GetBuffer()
@@ -129,7 +137,7 @@ const shortTurn = 512
 // few bytes of HPACK may cause much work. Without turns, a new client waits for a whole
 // buffer of each attacker.
 func (c *Connection) turn(n int) int {
-	if c.core.config.Account.Short() {
+	if c.account.Short() {
 		return min(n, shortTurn)
 	}
 	return n
@@ -157,7 +165,7 @@ func (c *Connection) receive(p []byte) error {
 
 // mostUnread limits the output that a peer does not read, in bytes. Beyond it, weir reads
 // nothing more from a client, and an endpoint gets no further calls on the connection.
-// Bodies and the heads of responses wait earlier (see Core.Crowded). The heads of
+// Bodies and the heads of responses wait earlier (see core.Connection.Crowded). The heads of
 // requests do not.
 const mostUnread = 512 << 10
 
@@ -192,7 +200,7 @@ func (c *outgoing) broke(err error) {
 		c.panicked = fmt.Sprintf("%v, in a flusher:\n%s", p.Value, p.Stack)
 	}
 	c.failed = err
-	c.core.Abort(InternalError, "lost", "the connection was lost")
+	c.core.Abort(core.InternalError, "lost", "the connection was lost")
 	(*Connection)(c).tellOver()
 }
 
@@ -251,10 +259,10 @@ func (c *Connection) Working() int {
 	return c.core.Working()
 }
 
-// Leave begins to end the connection: see Core.Leave.
+// Leave begins to end the connection: see core.Connection.Leave.
 func (c *Connection) Leave() { c.locked(c.core.Leave) }
 
-// LeaveNow accepts no more exchanges: see Core.LeaveNow.
+// LeaveNow accepts no more exchanges: see core.Connection.LeaveNow.
 func (c *Connection) LeaveNow() {
 	c.locked(func() {
 		c.core.LeaveNow()
@@ -266,7 +274,7 @@ func (c *Connection) LeaveNow() {
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.core.table.streams {
+	for s := range c.core.Streams() {
 		if x := exchangeOf(s); x != nil && x.atRest {
 			x.cut()
 		}
@@ -304,8 +312,8 @@ func (c *Connection) Greeted() bool {
 }
 
 // Fail ends the connection because of an error of the client that the driver found.
-func (c *Connection) Fail(e *ConnError) {
-	c.locked(func() { c.core.fail(e.Code, e.Reason, e.Detail) })
+func (c *Connection) Fail(e *core.ConnError) {
+	c.locked(func() { c.core.Fail(e) })
 }
 
 // Abort ends every exchange, because nothing is read any more. It waits until all
@@ -313,7 +321,7 @@ func (c *Connection) Fail(e *ConnError) {
 // that wait.
 func (c *Connection) Abort() {
 	c.mu.Lock()
-	c.core.Abort(Cancel, "lost", "the connection was lost")
+	c.core.Abort(core.Cancel, "lost", "the connection was lost")
 	c.startFlusher()
 	for c.flushing || c.core.Working() > 0 {
 		c.drained.Wait()
@@ -324,46 +332,46 @@ func (c *Connection) Abort() {
 // events handles the core's events. The core calls it with the lock held.
 type events Connection
 
-func exchangeOf(s *Stream) *Exchange {
-	x, _ := s.User.(*Exchange)
+func exchangeOf(s *core.Stream) *Exchange {
+	x, _ := s.Attached().(*Exchange)
 	return x
 }
 
-func (e *events) Request(s *Stream) *message.Request {
+func (e *events) Request(s *core.Stream) *message.Request {
 	x := newExchange((*Connection)(e), s)
-	s.User = x
+	s.Attach(x)
 	return &x.req
 }
 
-func (e *events) Response(*Stream) *message.Response { return nil } // for clients only
+func (e *events) Response(*core.Stream) *message.Response { return nil } // for clients only
 
-func (e *events) Head(s *Stream, refusal *message.Refusal) {
+func (e *events) Head(s *core.Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
 	(*Connection)(e).look()
 	e.ready = append(e.ready, x)
 }
 
-func (e *events) Data(s *Stream, p []byte) {
+func (e *events) Data(s *core.Stream, p []byte) {
 	x := exchangeOf(s)
 	if x.unwanted {
 		e.core.Consumed(s, len(p))
 		return
 	}
 	if !x.body.add(p) {
-		e.core.starve(s, EnhanceYourCalm)
+		e.core.OutOfMemory(s)
 		return
 	}
 	x.wake()
 }
 
-func (e *events) End(s *Stream) {
+func (e *events) End(s *core.Stream) {
 	x := exchangeOf(s)
 	x.ended = true
 	x.wake()
 }
 
-func (e *events) Reset(s *Stream, ending Ending) {
+func (e *events) Reset(s *core.Stream, ending core.Ending) {
 	x := exchangeOf(s)
 	if !ending.ByPeer && e.watch != nil {
 		e.watch.Fault(ending.Reason)
@@ -375,13 +383,13 @@ func (e *events) Reset(s *Stream, ending Ending) {
 	}
 }
 
-func (e *events) Writable(s *Stream) {
+func (e *events) Writable(s *core.Stream) {
 	x := exchangeOf(s)
 	x.writable = true
 	x.changed.Broadcast()
 }
 
-func (e *events) Settings()      {}
-func (e *events) SettingsAcked() {}
-func (e *events) PingAcked()     {}
-func (e *events) GoAway(Code)    {}
+func (e *events) Settings()        {}
+func (e *events) SettingsAcked()   {}
+func (e *events) PingAcked()       {}
+func (e *events) GoAway(core.Code) {}

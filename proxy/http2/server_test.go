@@ -19,6 +19,8 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -27,9 +29,9 @@ func serving(t *testing.T, serve func(x *Exchange)) (url string, connections cha
 	t.Helper()
 	connections = make(chan *Connection, 1000) // more than any test opens
 	var all sync.WaitGroup
-	addr := listen(t, func(nc net.Conn) {
+	addr := http2test.Listen(t, func(nc net.Conn) {
 		c := new(Connection)
-		c.Init(nc, Config{}, func(x *Exchange) {
+		c.Init(nc, core.Config{}, func(x *Exchange) {
 			defer x.Close()
 			serve(x)
 		})
@@ -51,13 +53,13 @@ func echo(x *Exchange) {
 	var req message.Request
 	var refusal *message.Refusal
 	if err := x.ReadHead(&req); errors.As(err, &refusal) {
-		x.WriteHead(&req, newResponse(refusal.Status), true)
+		x.WriteHead(&req, http2test.NewResponse(refusal.Status), true)
 		return
 	}
-	res := newResponse(200, "X-Target: "+string(req.Bytes(req.Target)))
+	res := http2test.NewResponse(200, "X-Target: "+string(req.Bytes(req.Target)))
 	res.Length = req.Length
 	if req.ExpectContinue {
-		x.WriteHead(&req, newResponse(100), false)
+		x.WriteHead(&req, http2test.NewResponse(100), false)
 	}
 	x.WriteHead(&req, res, false)
 	if p, whole := x.BufferedBody(); whole {
@@ -77,7 +79,7 @@ func echo(x *Exchange) {
 
 func TestConnectionEchoes(t *testing.T) {
 	url, _ := serving(t, echo)
-	client := netHTTPClient(t)
+	client := http2test.Client(t)
 	f := func(body string, known bool) {
 		t.Helper()
 		var r io.Reader = strings.NewReader(body)
@@ -126,7 +128,7 @@ func TestConnectionClientGivesUp(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(200)
+		res := http2test.NewResponse(200)
 		res.Length = message.Unknown
 		x.WriteHead(&req, res, false)
 		var err error
@@ -148,7 +150,7 @@ func TestConnectionClientGivesUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		pr, pw := io.Pipe()
 		req, _ := http.NewRequestWithContext(ctx, "POST", url+target, pr)
-		res, err := netHTTPClient(t).Do(req)
+		res, err := http2test.Client(t).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +158,7 @@ func TestConnectionClientGivesUp(t *testing.T) {
 		res.Body.Close()
 		pw.Close()
 		var over *OverError
-		if err := <-ended; !errors.As(err, &over) && err != ErrStreamOver {
+		if err := <-ended; !errors.As(err, &over) && err != core.ErrStreamOver {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -169,7 +171,7 @@ func TestConnectionDeadlines(t *testing.T) {
 		x.ReadHead(&req)
 		x.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		_, readErr := x.ReadBody(&req)
-		res := newResponse(200)
+		res := http2test.NewResponse(200)
 		res.Length = message.Unknown
 		x.WriteHead(&req, res, false)
 		x.SetWriteTimeout(50 * time.Millisecond)
@@ -180,11 +182,11 @@ func TestConnectionDeadlines(t *testing.T) {
 		results <- fmt.Sprint(errors.Is(readErr, os.ErrDeadlineExceeded), errors.Is(writeErr, os.ErrDeadlineExceeded), interrupted == conn.ErrInterrupted)
 	})
 	pr, pw := io.Pipe()
-	res, err := netHTTPClient(t).Post(url, "", pr)
+	res, err := http2test.Client(t).Post(url, "", pr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "deadlines", <-results, "true true true")
+	http2test.Equal(t, "deadlines", <-results, "true true true")
 	pw.Close()
 	res.Body.Close()
 }
@@ -195,13 +197,13 @@ func TestConnectionAnswersEarly(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(413, "Content-Length: 4")
+		res := http2test.NewResponse(413, "Content-Length: 4")
 		res.Length = 4
 		x.WriteHead(&req, res, false)
 		x.WriteBody([]byte("much"))
 		x.WriteEnd(res)
 	})
-	client := oneConnection(t, url)
+	client := http2test.OneConnection(t, url)
 	for range 20 {
 		res, err := client.Post(url, "", bytes.NewReader(make([]byte, 10<<20)))
 		if err != nil {
@@ -221,7 +223,7 @@ func TestConnectionLeaves(t *testing.T) {
 		running.Add(1)
 		echo(x)
 	})
-	client := netHTTPClient(t)
+	client := http2test.Client(t)
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -254,7 +256,7 @@ func TestConnectionLeaves(t *testing.T) {
 // An idle connection holds no buffers, and no goroutine except its reader.
 func TestConnectionIdle(t *testing.T) {
 	url, connections := serving(t, echo)
-	client := oneConnection(t, url)
+	client := http2test.OneConnection(t, url)
 	for range 10 {
 		res, err := client.Post(url, "", strings.NewReader("hello"))
 		if err != nil {
@@ -266,7 +268,7 @@ func TestConnectionIdle(t *testing.T) {
 	c := <-connections
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 		c.mu.Lock()
-		idle := !c.flushing && c.core.Working() == 0 && c.core.out == nil
+		idle := !c.flushing && c.core.Working() == 0 && c.core.Pending() == 0
 		c.mu.Unlock()
 		if idle {
 			break
@@ -281,7 +283,7 @@ func TestConnectionIdle(t *testing.T) {
 func TestH2specOnConnection(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
-		res := newResponse(200)
+		res := http2test.NewResponse(200)
 		res.Length = message.Unknown
 		if x.ReadHead(&req) != nil {
 			return
@@ -295,7 +297,7 @@ func TestH2specOnConnection(t *testing.T) {
 		}
 		x.WriteEnd(res)
 	})
-	runH2spec(t, strings.TrimPrefix(url, "http://"))
+	http2test.H2spec(t, strings.TrimPrefix(url, "http://"))
 }
 
 // Trailers can follow a body of known length.
@@ -303,7 +305,7 @@ func TestTrailersBehindALength(t *testing.T) {
 	url, _ := serving(t, func(x *Exchange) {
 		var req message.Request
 		x.ReadHead(&req)
-		res := newResponse(200, "Content-Length: 5")
+		res := http2test.NewResponse(200, "Content-Length: 5")
 		res.Length, res.Trails = 5, true
 		x.WriteHead(&req, res, false)
 		x.WriteBody([]byte("hello"))
@@ -311,7 +313,7 @@ func TestTrailersBehindALength(t *testing.T) {
 		x.WriteEnd(res)
 		x.Flush()
 	})
-	res, err := netHTTPClient(t).Get(url)
+	res, err := http2test.Client(t).Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +332,7 @@ func TestExchangesThatEndLate(t *testing.T) {
 	client, ours := net.Pipe()
 	client.SetDeadline(time.Now().Add(20 * time.Second))
 	c := new(Connection)
-	c.Init(ours, Config{Streams: streams}, func(x *Exchange) {
+	c.Init(ours, core.Config{Streams: streams}, func(x *Exchange) {
 		defer x.Close()
 		echo(x)
 		<-gate
@@ -346,11 +348,11 @@ func TestExchangesThatEndLate(t *testing.T) {
 	})
 	defer close(sent)
 	defer client.Close()
-	sent <- greeted().Bytes()
+	sent <- http2test.Greeted().Bytes()
 	f := xhttp2.NewFramer(io.Discard, client)
 	for opened, answered := 0, 0; answered < 4*streams; {
 		for ; opened < answered+streams; opened++ {
-			sent <- newPeer().get(uint32(1 + 2*opened)).Bytes()
+			sent <- http2test.NewPeer().Get(uint32(1 + 2*opened)).Bytes()
 		}
 		switch frame, err := f.ReadFrame(); frame := frame.(type) {
 		case nil:

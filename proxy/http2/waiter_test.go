@@ -4,6 +4,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/http2/core"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 )
 
 // An alarm may come late, when the timer is already set again. The waiter must still know
@@ -32,10 +35,13 @@ func TestAlarmBehindTheEnd(t *testing.T) {
 	f := func(fired bool) (kept bool) {
 		t.Helper()
 		var c Connection
-		c.Init(nil, Config{}, nil)
+		c.Init(nil, core.Config{}, nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		x := newExchange(&c, c.core.newStream(1))
+		if err := c.core.Receive(time.Now(), http2test.Greeted().Get(1).Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		x := c.ready[0]
 		now := time.Now()
 		x.arm(now, now.Add(time.Hour))
 		if fired {

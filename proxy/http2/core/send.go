@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 var (
 	// ErrStreamOver: either side has reset the stream, or everything was sent.
 	ErrStreamOver = errors.New("http2: the stream has ended")
-	// ErrNoStream: no further stream may be opened now, see Core.Capacity.
+	// ErrNoStream: no further stream may be opened now, see Connection.Capacity.
 	ErrNoStream = errors.New("http2: the peer accepts no more streams on this connection")
 	// ErrHeadForPeer: the head is larger than the peer accepts.
 	ErrHeadForPeer = errors.New("http2: the headers are larger than the peer's SETTINGS_MAX_HEADER_LIST_SIZE")
@@ -20,23 +20,16 @@ var (
 )
 
 // Pending returns the number of bytes in the output.
-func (c *Core) Pending() int { return len(c.out) }
+func (c *Connection) Pending() int { return len(c.out) }
 
-// Take returns the output, which then belongs to the caller. The core continues in spare.
-// Take calls Writable for a stream that waits for room.
-func (c *Core) Take(spare []byte) []byte {
-	out, _ := c.take(spare)
-	return out
-}
-
-// take is Take for callers that give back the charged memory of the output to the
-// account.
-func (c *Core) take(spare []byte) (out []byte, charged int) {
-	out, charged = c.out, c.outCharged
-	c.out, c.control, c.tail, c.outCharged = append(spare[:0], c.late...), 0, tail{}, 0
-	c.late = nil
+// Take returns the output, which then belongs to the caller until Output.Free. More output
+// may follow at once, see Pending. Take calls Writable for a stream that waits for room.
+func (c *Connection) Take() Output {
+	out := Output{bytes: c.out, charged: c.outCharged, account: c.config.Account}
+	c.out, c.late = c.late, nil
+	c.outCharged, c.control, c.tail = 0, 0, tail{}
 	c.wake()
-	return out, charged
+	return out
 }
 
 // mostControl limits the control frames in the output. A peer that provokes them and does
@@ -47,19 +40,19 @@ const mostControl = 4096
 // is enough for most heads.
 const controlRoom, headRoom = 64, 1 << 10
 
-func (c *Core) countControl() {
+func (c *Connection) countControl() {
 	if c.control++; c.control > mostControl {
 		c.fail(EnhanceYourCalm, "control_flood", "the peer sends frames that weir must answer, and does not read the answers")
 	}
 }
 
-func (c *Core) appendControl(length int, kind, flags uint8, id uint32) {
+func (c *Connection) appendControl(length int, kind, flags uint8, id uint32) {
 	c.countControl()
 	c.withRoom(controlRoom)
 	c.out = appendFrame(c.out, length, kind, flags, id)
 }
 
-func (c *Core) appendReset(id uint32, code Code) {
+func (c *Connection) appendReset(id uint32, code Code) {
 	c.recent.add(id)
 	c.appendControl(4, frameReset, 0, id)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
@@ -68,7 +61,7 @@ func (c *Core) appendReset(id uint32, code Code) {
 // appendLate resets a stream whose response is complete and whose request is not. The
 // RST_STREAM leaves in a write of its own, after the current output: libcurl before 8
 // forgets a response that it has read together with the reset.
-func (c *Core) appendLate(id uint32) {
+func (c *Connection) appendLate(id uint32) {
 	if len(c.out) == 0 {
 		c.appendReset(id, NoError)
 		return
@@ -78,12 +71,12 @@ func (c *Core) appendLate(id uint32) {
 	c.late = binary.BigEndian.AppendUint32(appendFrame(c.late, 4, frameReset, 0, id), uint32(NoError))
 }
 
-func (c *Core) appendWindow(id uint32, n int64) {
+func (c *Connection) appendWindow(id uint32, n int64) {
 	c.appendControl(4, frameWindowUpdate, 0, id)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(n))
 }
 
-func (c *Core) appendGoAway(last uint32, code Code, reason string) {
+func (c *Connection) appendGoAway(last uint32, code Code, reason string) {
 	c.withRoom(controlRoom)
 	c.out = appendFrame(c.out, 8+len(reason), frameGoAway, 0, 0)
 	c.out = binary.BigEndian.AppendUint32(c.out, last)
@@ -92,16 +85,22 @@ func (c *Core) appendGoAway(last uint32, code Code, reason string) {
 }
 
 // Capacity returns how many streams may be opened now.
-func (c *Core) Capacity() int {
-	if c.err != nil || c.peerGone || c.leaving != staying || c.nextOwn >= mostStreamID-1 {
+func (c *Connection) Capacity() int {
+	if c.err != nil || c.peerGone || c.leaving != staying || c.numbersUsedUp() {
 		return 0
 	}
 	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
 }
 
+// StreamLimit returns how many streams the peer accepts at once, by its settings.
+func (c *Connection) StreamLimit() uint32 { return c.peer.streams }
+
+// numbersUsedUp reports whether there is no number for a further stream of ours.
+func (c *Connection) numbersUsedUp() bool { return c.nextOwn >= mostStreamID-1 }
+
 // Open sends a request's head on a new stream. With end, no body follows. req must not
 // change until the response's head has arrived. For clients.
-func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {
+func (c *Connection) Open(req *message.Request, end bool) (*Stream, error) {
 	tunnel := req.Upgrade.Len() > 0
 	switch {
 	case c.Capacity() == 0:
@@ -130,7 +129,7 @@ func (c *Core) Open(req *message.Request, end bool) (*Stream, error) {
 }
 
 // Respond sends a response's head. With end, no body follows. For servers.
-func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
+func (c *Connection) Respond(s *Stream, res *message.Response, end bool) error {
 	if s.closed || s.sendHead {
 		return ErrStreamOver
 	}
@@ -146,7 +145,7 @@ func (c *Core) Respond(s *Stream, res *message.Response, end bool) error {
 }
 
 // beginHead makes room, appends the header of HEADERS, and returns its position.
-func (c *Core) beginHead(s *Stream) int {
+func (c *Connection) beginHead(s *Stream) int {
 	c.withRoom(headRoom)
 	at := len(c.out)
 	c.out = appendFrame(c.out, 0, frameHeaders, flagEndHeaders, s.id)
@@ -159,7 +158,7 @@ func (c *Core) beginHead(s *Stream) int {
 
 // endHead completes the frame at position at. If the block is too large for one frame,
 // CONTINUATION frames follow.
-func (c *Core) endHead(s *Stream, at int, end bool) {
+func (c *Connection) endHead(s *Stream, at int, end bool) {
 	defer func() { c.chargeOutput(cap(c.out)) }()
 	if end {
 		c.out[at+4] |= flagEndStream
@@ -188,12 +187,12 @@ func (c *Core) endHead(s *Stream, at int, end bool) {
 // Write sends as much of p as the windows and the output have room for, and returns how
 // much. With end, the last byte of p ends the body. If Write did not send all of p,
 // Writable reports when to continue.
-func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
+func (c *Connection) Write(s *Stream, p []byte, end bool) (n int, err error) {
 	if s.closed || s.sendEnd || !s.sendHead {
 		return 0, ErrStreamOver
 	}
 	c.queue.remove(s)
-	s.starved = false
+	s.blocked = false
 	limit := c.outputLimit()
 	for n < len(p) {
 		room := min(s.sendWindow, c.sendWindow, int64(limit-len(c.out)), leastFrameSize)
@@ -221,7 +220,7 @@ func (c *Core) Write(s *Stream, p []byte, end bool) (n int, err error) {
 	return n, nil
 }
 
-func (c *Core) appendData(s *Stream, p []byte, end bool) {
+func (c *Connection) appendData(s *Stream, p []byte, end bool) {
 	flags := uint8(0)
 	if end {
 		flags = flagEndStream
@@ -241,7 +240,7 @@ func (c *Core) appendData(s *Stream, p []byte, end bool) {
 // and one for each KiB (Go sends one for every 4 KiB), and all of them twice, for stream
 // and connection. An incomplete piece of less than 256 bytes explains none: a small
 // window has cut it short.
-func (c *Core) earnWindows(n int, whole bool) {
+func (c *Connection) earnWindows(n int, whole bool) {
 	if n >= 256 || whole {
 		c.purse.earn(forWindows, int32(2+n/(1<<9)))
 	}
@@ -255,7 +254,7 @@ type tail struct {
 
 // appendEnd ends the stream: with a flag of its last DATA, if that is still the end of
 // the output; otherwise with an empty DATA.
-func (c *Core) appendEnd(s *Stream) {
+func (c *Connection) appendEnd(s *Stream) {
 	if c.tail.id == s.id && c.tail.end == len(c.out) {
 		c.out[c.tail.at+4] |= flagEndStream
 		return
@@ -264,11 +263,11 @@ func (c *Core) appendEnd(s *Stream) {
 }
 
 // Finish ends the body, with the trailers that are not dropped.
-func (c *Core) Finish(s *Stream, trailers *message.Head) error {
+func (c *Connection) Finish(s *Stream, trailers *message.Head) error {
 	if s.closed || s.sendEnd || !s.sendHead {
 		return ErrStreamOver
 	}
-	if !hasTrailers(trailers) {
+	if !HasTrailers(trailers) {
 		_, err := c.Write(s, nil, true)
 		return err
 	}
@@ -284,8 +283,8 @@ func (c *Core) Finish(s *Stream, trailers *message.Head) error {
 	return nil
 }
 
-// hasTrailers reports whether there are trailers to send.
-func hasTrailers(h *message.Head) bool {
+// HasTrailers reports whether h has trailers that Finish would send.
+func HasTrailers(h *message.Head) bool {
 	for i := range h.Fields {
 		if f := &h.Fields[i]; !f.Dropped && f.ID == message.Other {
 			return true
@@ -295,13 +294,13 @@ func hasTrailers(h *message.Head) bool {
 }
 
 // sent records that everything was sent on s.
-func (c *Core) sent(s *Stream) {
+func (c *Connection) sent(s *Stream) {
 	s.sendEnd = true
 	c.end(s)
 }
 
 // Reset ends s before its time. No Reset event follows.
-func (c *Core) Reset(s *Stream, code Code) {
+func (c *Connection) Reset(s *Stream, code Code) {
 	if s.closed {
 		return
 	}
@@ -313,7 +312,7 @@ func (c *Core) Reset(s *Stream, code Code) {
 // excuse is called when a client resets s. Until the endpoint learns of the reset, it may
 // send what the stream's window allows, and the heads of a response. That is not the
 // endpoint's fault, however many requests the client cancels.
-func (c *Core) excuse(s *Stream) {
+func (c *Connection) excuse(s *Stream) {
 	if c.config.Role == Client && !s.recvEnd {
 		c.excused += max(0, s.recvWindow) + leastFrameSize
 	}
@@ -321,7 +320,7 @@ func (c *Core) excuse(s *Stream) {
 
 // excuses subtracts a frame of n bytes for an ended stream from the excused bytes. It
 // returns false if they do not suffice.
-func (c *Core) excuses(n int) bool {
+func (c *Connection) excuses(n int) bool {
 	cost := int64(max(1, n))
 	if cost > c.excused {
 		return false
@@ -331,7 +330,7 @@ func (c *Core) excuses(n int) bool {
 }
 
 // ignore accepts a frame of n bytes for an ended stream.
-func (c *Core) ignore(n int) {
+func (c *Connection) ignore(n int) {
 	if !c.excuses(n) {
 		c.spend(forIgnored)
 	}
@@ -339,25 +338,25 @@ func (c *Core) ignore(n int) {
 
 // wait records that s has something to send, and whether it waits for its own window or
 // for its turn.
-func (c *Core) wait(s *Stream) {
+func (c *Connection) wait(s *Stream) {
 	if s.sendWindow <= 0 {
-		s.starved = true
+		s.blocked = true
 	} else {
 		c.queue.push(s)
 	}
 }
 
-// unstarve puts s into the queue again when its own window is open.
-func (c *Core) unstarve(s *Stream) {
-	if s.starved && s.sendWindow > 0 {
-		s.starved = false
+// unblock puts s into the queue again when its own window is open.
+func (c *Connection) unblock(s *Stream) {
+	if s.blocked && s.sendWindow > 0 {
+		s.blocked = false
 		c.queue.push(s)
 	}
 }
 
 // wake calls Writable for the stream that has waited longest, if there is room. That
 // stream makes the core call the next one, by writing or by ending.
-func (c *Core) wake() {
+func (c *Connection) wake() {
 	s := c.queue.first
 	if s == nil || c.err != nil || c.sendWindow <= 0 || c.Crowded() {
 		return
@@ -378,7 +377,7 @@ const (
 // Leave begins to end the connection (RFC 9113, section 6.8): it sends GOAWAY and a PING.
 // When the peer answers the PING, it must know the GOAWAY, and the core accepts no more
 // streams. A driver that cannot rely on an answer calls LeaveNow later.
-func (c *Core) Leave() {
+func (c *Connection) Leave() {
 	if c.leaving != staying || c.err != nil {
 		return
 	}
@@ -388,7 +387,7 @@ func (c *Core) Leave() {
 }
 
 // LeaveNow accepts no more streams.
-func (c *Core) LeaveNow() {
+func (c *Connection) LeaveNow() {
 	if c.leaving == left || c.err != nil {
 		return
 	}
@@ -396,14 +395,16 @@ func (c *Core) LeaveNow() {
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 
-// Leaving reports whether no stream will be accepted any more. If Working is 0 as well,
-// the connection can be closed.
-func (c *Core) Leaving() bool { return c.leaving == left || c.peerGone && c.config.Role == Client }
+// Leaving reports whether no further stream will begin. If Working is 0 as well, the
+// connection can be closed.
+func (c *Connection) Leaving() bool {
+	return c.leaving == left || c.config.Role == Client && (c.peerGone || c.numbersUsedUp())
+}
 
 // Working returns the number of streams that the driver has not released.
-func (c *Core) Working() int { return c.working }
+func (c *Connection) Working() int { return c.working }
 
 // Behind reports that the driver has not yet released as many ended streams as the peer
 // may have at once. The peer does not know that, even if it keeps to its limit. If the
 // driver continues to read, it may have to refuse the peer's new streams.
-func (c *Core) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }
+func (c *Connection) Behind() bool { return c.working-len(c.table.ids) >= c.config.Streams }

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -9,13 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -58,16 +57,15 @@ func (l *link) read() {
 }
 
 func (l *link) write() {
-	var spare []byte
 	for {
 		l.mu.Lock()
 		for l.core.Pending() == 0 && !l.dead {
 			l.change.Wait()
 		}
-		out, dead := l.core.Take(spare), l.dead
+		out, dead := l.core.Take(), l.dead
 		l.mu.Unlock()
-		l.conn.Write(out)
-		if spare = out; dead {
+		l.conn.Write(out.Bytes())
+		if out.Free(); dead {
 			l.conn.Close()
 			return
 		}
@@ -81,14 +79,14 @@ func (l *link) Head(s *Stream, refusal *message.Refusal) {
 		return
 	}
 	if refusal != nil {
-		l.core.Respond(s, newResponse(refusal.Status), true)
+		l.core.Respond(s, http2test.NewResponse(refusal.Status), true)
 		return
 	}
 	req := &l.of(s).req
 	if req.ExpectContinue {
-		l.core.Respond(s, newResponse(100), false)
+		l.core.Respond(s, http2test.NewResponse(100), false)
 	}
-	res := newResponse(200, "X-Method: "+string(req.Bytes(req.Method)), "X-Target: "+string(req.Bytes(req.Target)),
+	res := http2test.NewResponse(200, "X-Method: "+string(req.Bytes(req.Method)), "X-Target: "+string(req.Bytes(req.Target)),
 		"X-Cookie: "+string(req.GetName("cookie")), "Trailer: X-Trailer", "Set-Cookie: a=b")
 	l.core.Respond(s, res, req.IsHead)
 }
@@ -112,7 +110,7 @@ func (l *link) End(s *Stream) {
 func (l *link) Writable(s *Stream) {
 	l.side.Writable(s)
 	if t := l.of(s); l.echo && t.ended && len(t.toSend) == 0 {
-		trailers := newHead("X-Trailer: " + string(t.req.Trailers.GetName("x-trailer")))
+		trailers := http2test.NewHead("X-Trailer: " + string(t.req.Trailers.GetName("x-trailer")))
 		l.core.Finish(s, trailers)
 	}
 }
@@ -134,7 +132,7 @@ func (l *link) do(t *testing.T, req *message.Request, body []byte, trailers ...s
 			l.change.Wait()
 		}
 		if len(trailers) > 0 {
-			l.core.Finish(s, newHead(trailers...))
+			l.core.Finish(s, http2test.NewHead(trailers...))
 		}
 	}
 	l.change.Broadcast()
@@ -146,49 +144,9 @@ func (l *link) do(t *testing.T, req *message.Request, body []byte, trailers ...s
 	return got
 }
 
-func listen(t *testing.T, serve func(c net.Conn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serve(c)
-		}
-	}()
-	return ln.Addr().String()
-}
-
-// netHTTPClient returns net/http's client with prior knowledge.
-func netHTTPClient(t *testing.T) *http.Client {
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: &protocols}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
-}
-
-// oneConnection returns the same client, limited to one connection.
-func oneConnection(t *testing.T, url string) *http.Client {
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	c, err := (&http.Transport{Protocols: &protocols}).NewClientConn(t.Context(), "http", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return &http.Client{Transport: c, Timeout: 20 * time.Second}
-}
-
 func TestNetHTTPClient(t *testing.T) {
-	url := "http://" + listen(t, func(c net.Conn) { newLink(c, Config{}, true) })
-	client := netHTTPClient(t)
+	url := "http://" + http2test.Listen(t, func(c net.Conn) { newLink(c, Config{}, true) })
+	client := http2test.Client(t)
 	f := func(method, target string, body io.Reader, want string) {
 		t.Helper()
 		req, _ := http.NewRequest(method, url+target, body)
@@ -242,7 +200,7 @@ func TestNetHTTPServer(t *testing.T) {
 			w.WriteHeader(103)
 		}
 		w.Header().Set("Trailer", "X-Trailer")
-		io.Copy(flusher{w}, r.Body)
+		io.Copy(http2test.Flusher{ResponseWriter: w}, r.Body)
 		w.Header().Set("X-Trailer", r.Trailer.Get("X-Trailer"))
 	})
 	server := httptest.NewUnstartedServer(handler)
@@ -258,13 +216,13 @@ func TestNetHTTPServer(t *testing.T) {
 	l := newLink(c, Config{Role: Client, Scheme: "http"}, false)
 	f := func(target string, body []byte, want string, trailers ...string) {
 		t.Helper()
-		req := newRequest("POST", target, "a", "Trailer: X-Trailer")
+		req := http2test.NewRequest("POST", target, "a", "Trailer: X-Trailer")
 		got := l.do(t, req, body, trailers...)
-		text := fmt.Sprintf("%d %d bytes%s", got.res.Status, len(got.body), fieldsText(&got.res.Trailers))
+		text := fmt.Sprintf("%d %d bytes%s", got.res.Status, len(got.body), http2test.FieldsText(&got.res.Trailers))
 		if got.over {
 			text += " reset"
 		}
-		equal(t, target, text, want)
+		http2test.Equal(t, target, text, want)
 		if got.res.Status == 200 && !got.over && !bytes.Equal(got.body, body) {
 			t.Errorf("%s: another body", target)
 		}
@@ -284,20 +242,12 @@ func TestNetHTTPServer(t *testing.T) {
 	l.mu.Unlock()
 }
 
-type flusher struct{ http.ResponseWriter }
-
-func (f flusher) Write(p []byte) (int, error) {
-	n, err := f.ResponseWriter.Write(p)
-	f.ResponseWriter.(http.Flusher).Flush()
-	return n, err
-}
-
 // The server ends the connection in two steps: running requests finish, later requests
 // use another connection.
 func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 	links := make(chan *link, 100)
-	url := "http://" + listen(t, func(c net.Conn) { links <- newLink(c, Config{}, true) })
-	client := netHTTPClient(t)
+	url := "http://" + http2test.Listen(t, func(c net.Conn) { links <- newLink(c, Config{}, true) })
+	client := http2test.Client(t)
 	pr, pw := io.Pipe()
 	running := make(chan error, 1)
 	go func() {
@@ -336,21 +286,5 @@ func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 
 // The test suite h2spec passes completely, if it is installed.
 func TestH2spec(t *testing.T) {
-	runH2spec(t, listen(t, func(c net.Conn) { newLink(c, Config{}, true, "hello from the test") }))
-}
-
-func runH2spec(t *testing.T, addr string) {
-	t.Helper()
-	h2spec, err := exec.LookPath("h2spec")
-	if err != nil && os.Getenv("CI") == "true" {
-		t.Fatal("h2spec is not installed, and in CI every peer has to be there")
-	}
-	if err != nil {
-		t.Skip("h2spec is not installed; .ci/run says where it is from")
-	}
-	host, port, _ := net.SplitHostPort(addr)
-	out, err := exec.Command(h2spec, "-h", host, "-p", port, "-o", "5").CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte(" 0 failed")) {
-		t.Errorf("%v\n%s", err, out)
-	}
+	http2test.H2spec(t, http2test.Listen(t, func(c net.Conn) { newLink(c, Config{}, true, "hello from the test") }))
 }

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -46,7 +46,7 @@ type modelled struct {
 	recv      int64
 }
 
-func newModel(c *Core) *model {
+func newModel(c *Connection) *model {
 	return &model{server: c.config.Role == Server, limit: c.config.Streams, streams: map[uint32]*modelled{}, next: 1,
 		most: 100, initial: initialWindow, send: initialWindow, recv: initialWindow}
 }

@@ -1,6 +1,7 @@
-package http2
+package core
 
 import (
+	"iter"
 	"slices"
 	"sort"
 
@@ -9,11 +10,10 @@ import (
 )
 
 // Stream is the part of one exchange in a connection. It belongs to the driver from
-// Events.Request or Core.Open until Core.Release, even if the stream ends before that.
-// All fields except User belong to the core.
+// Events.Request or Connection.Open until Connection.Release, even if the stream ends
+// before that.
 type Stream struct {
-	// User is for the driver.
-	User any
+	attached any // of the driver
 
 	id uint32
 
@@ -46,24 +46,34 @@ type Stream struct {
 	res *message.Response
 
 	waiting    bool // in the queue of streams that wait to send
-	starved    bool // waits for its own window
+	blocked    bool // waits for its own window
 	next, prev *Stream
 }
 
-// account returns the account that is charged for the stream.
-func (s *Stream) account() *memory.Account {
-	if s == nil {
-		return nil
-	}
-	return s.memory
+// Account returns the account that is charged for the stream; nil: nothing is charged. A
+// driver charges it for the bodies that it holds.
+func (s *Stream) Account() *memory.Account { return s.memory }
+
+// ChargeTo gives back what the stream was charged for, and charges a from now on; nil:
+// nothing is charged. It is for clients: a connection to an endpoint carries the streams of
+// many clients.
+func (s *Stream) ChargeTo(a *memory.Account) {
+	s.Lighten()
+	s.memory = a
 }
 
-// lighten gives back the memory that the stream took in addition to its body. It is for
+// Lighten gives back the memory that the stream took in addition to its body. It is for
 // tunnels, which may last long and need neither head nor worker.
-func (s *Stream) lighten() {
+func (s *Stream) Lighten() {
 	s.memory.Release(s.charged)
 	s.charged = 0
 }
+
+// Attach makes x, an object of the driver, the result of Attached until Connection.Release.
+func (s *Stream) Attach(x any) { s.attached = x }
+
+// Attached returns the object that Attach received; nil: none.
+func (s *Stream) Attached() any { return s.attached }
 
 // ID returns the number of the stream on its connection.
 func (s *Stream) ID() uint32 { return s.id }
@@ -77,6 +87,21 @@ func (s *Stream) Closed() bool { return s.closed }
 
 // Tunnel reports whether the stream is an extended CONNECT (RFC 8441).
 func (s *Stream) Tunnel() bool { return s.tunnel }
+
+// Blocked reports that the last Write could not send everything because the peer keeps the
+// window of this stream closed. Otherwise the whole connection was the limit.
+func (s *Stream) Blocked() bool { return s.blocked }
+
+// Missing returns how many bytes of the body are still to arrive, by its Content-Length; or
+// message.Unknown.
+func (s *Stream) Missing() int64 { return s.left }
+
+// Window returns how many bytes of DATA the peer may send on the stream without a
+// WINDOW_UPDATE.
+func (s *Stream) Window() int64 { return max(0, s.recvWindow) }
+
+// Transferred returns how many bytes of frames the stream has received and sent.
+func (s *Stream) Transferred() (in, out int64) { return s.received, s.written }
 
 // Held returns how many bytes of the body the driver has not consumed yet.
 func (s *Stream) Held() int64 { return s.held }
@@ -179,8 +204,12 @@ func (q *queue) remove(s *Stream) {
 	s.waiting, s.prev, s.next = false, nil, nil
 }
 
+// Streams iterates over the streams that are not closed, oldest first. The loop must not
+// open or close streams.
+func (c *Connection) Streams() iter.Seq[*Stream] { return slices.Values(c.table.streams) }
+
 // newStream opens a stream. It reuses a released one if possible.
-func (c *Core) newStream(id uint32) *Stream {
+func (c *Connection) newStream(id uint32) *Stream {
 	var s *Stream
 	if n := len(c.free); n > 0 {
 		s, c.free = c.free[n-1], c.free[:n-1]
@@ -193,7 +222,7 @@ func (c *Core) newStream(id uint32) *Stream {
 	return s
 }
 
-// mostFree limits the streams, and the calls of a trunk, that are kept for reuse.
+// mostFree limits the streams that are kept for reuse.
 const mostFree = 128
 
 // Release gives s back; the driver must not use it any more. If s is not closed, Release
@@ -201,7 +230,7 @@ const mostFree = 128
 // is missing; with INTERNAL_ERROR if a server's response is incomplete; otherwise with
 // CANCEL, also for a tunnel (RFC 8441, section 5). Until Release, a stream of the peer
 // counts against the number of streams that may run at once.
-func (c *Core) Release(s *Stream) {
+func (c *Connection) Release(s *Stream) {
 	server := c.config.Role == Server
 	switch {
 	case s.closed:
@@ -216,7 +245,7 @@ func (c *Core) Release(s *Stream) {
 		c.Reset(s, Cancel)
 	}
 	c.working--
-	s.lighten()
+	s.Lighten()
 	*s = Stream{closed: true}
 	if len(c.free) < mostFree {
 		c.free = append(c.free, s)
@@ -224,7 +253,7 @@ func (c *Core) Release(s *Stream) {
 }
 
 // Trim gives back the memory that an idle connection does not need.
-func (c *Core) Trim() {
+func (c *Connection) Trim() {
 	c.free = nil
 	if len(c.table.ids) == 0 {
 		c.table = table{}
@@ -241,7 +270,7 @@ func (c *Core) Trim() {
 }
 
 // end closes s if both sides have sent everything.
-func (c *Core) end(s *Stream) {
+func (c *Connection) end(s *Stream) {
 	if s.recvEnd && s.sendEnd && !s.closed {
 		c.purse.earn(forResets, 1)
 		c.close(s)
@@ -249,7 +278,7 @@ func (c *Core) end(s *Stream) {
 }
 
 // close removes s from the table.
-func (c *Core) close(s *Stream) {
+func (c *Connection) close(s *Stream) {
 	s.closed = true
 	c.grown -= s.recvSize - initialWindow
 	c.table.remove(s.id)

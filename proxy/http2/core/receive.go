@@ -1,9 +1,9 @@
-package http2
+package core
 
 import "encoding/binary"
 
 // settings handles SETTINGS (RFC 9113, section 6.5).
-func (c *Core) settings(f frame, p []byte) {
+func (c *Connection) settings(f frame, p []byte) {
 	switch {
 	case f.id != 0:
 		c.fail(ProtocolError, "bad_settings", "a SETTINGS frame came on a stream")
@@ -21,7 +21,7 @@ func (c *Core) settings(f frame, p []byte) {
 	}
 }
 
-func (c *Core) applySettings(p []byte) {
+func (c *Connection) applySettings(p []byte) {
 	window := c.peer.window
 	for ; len(p) > 0; p = p[6:] {
 		value := binary.BigEndian.Uint32(p[2:])
@@ -61,14 +61,14 @@ func (c *Core) applySettings(p []byte) {
 	}
 	c.appendControl(0, frameSettings, flagAck, 0) // before the data that the new settings allow
 	for _, s := range c.table.streams {
-		c.unstarve(s)
+		c.unblock(s)
 	}
 	c.wake()
 	c.events.Settings()
 }
 
 // changeWindows applies another initial window to all streams (RFC 9113, section 6.9.2).
-func (c *Core) changeWindows(window uint32) bool {
+func (c *Connection) changeWindows(window uint32) bool {
 	change := int64(window) - int64(c.peer.window)
 	c.peer.window = window
 	for _, s := range c.table.streams {
@@ -81,7 +81,7 @@ func (c *Core) changeWindows(window uint32) bool {
 }
 
 // ping handles PING (RFC 9113, section 6.7).
-func (c *Core) ping(f frame, p []byte) {
+func (c *Connection) ping(f frame, p []byte) {
 	switch {
 	case f.id != 0:
 		c.fail(ProtocolError, "bad_ping", "a PING frame came on a stream")
@@ -102,7 +102,7 @@ const (
 	pingLeave = "weirexit" // checks that the peer knows our GOAWAY
 )
 
-func (c *Core) pingAcked(payload string) {
+func (c *Connection) pingAcked(payload string) {
 	switch {
 	case payload == pingAlive && c.pinging:
 		c.pinging = false
@@ -118,20 +118,24 @@ func (c *Core) pingAcked(payload string) {
 
 // Ping asks the peer for a sign of life: PingAcked. While a Ping is not answered, another
 // one does nothing.
-func (c *Core) Ping() {
+func (c *Connection) Ping() {
 	if !c.pinging {
 		c.pinging = true
 		c.appendPing(pingAlive)
 	}
 }
 
-func (c *Core) appendPing(payload string) {
+// ForgetPing makes the next Ping ask again, although the last one was not answered. It is
+// for a driver to which other frames were a sign of life.
+func (c *Connection) ForgetPing() { c.pinging = false }
+
+func (c *Connection) appendPing(payload string) {
 	c.appendControl(8, framePing, 0, 0)
 	c.out = append(c.out, payload...)
 }
 
 // priority handles PRIORITY, which we ignore (RFC 9113, section 5.3.2).
-func (c *Core) priority(f frame, p []byte) {
+func (c *Connection) priority(f frame, p []byte) {
 	switch {
 	case f.id == 0:
 		c.fail(ProtocolError, "bad_priority", "a PRIORITY frame came on stream 0")
@@ -145,7 +149,7 @@ func (c *Core) priority(f frame, p []byte) {
 }
 
 // idle reports whether a stream was never opened.
-func (c *Core) idle(id uint32) bool {
+func (c *Connection) idle(id uint32) bool {
 	if c.own(id) {
 		return id >= c.nextOwn
 	}
@@ -153,10 +157,10 @@ func (c *Core) idle(id uint32) bool {
 }
 
 // own reports whether weir, not the peer, opens streams with this number.
-func (c *Core) own(id uint32) bool { return (id%2 == 1) == (c.config.Role == Client) }
+func (c *Connection) own(id uint32) bool { return (id%2 == 1) == (c.config.Role == Client) }
 
 // resetByPeer handles RST_STREAM (RFC 9113, section 6.4).
-func (c *Core) resetByPeer(f frame, p []byte) {
+func (c *Connection) resetByPeer(f frame, p []byte) {
 	switch {
 	case f.id == 0 || c.idle(f.id):
 		c.fail(ProtocolError, "bad_reset", "an RST_STREAM frame came for a stream that was never opened")
@@ -180,7 +184,7 @@ func (c *Core) resetByPeer(f frame, p []byte) {
 }
 
 // windowUpdate handles WINDOW_UPDATE (RFC 9113, section 6.9).
-func (c *Core) windowUpdate(f frame, p []byte) {
+func (c *Connection) windowUpdate(f frame, p []byte) {
 	if f.length != 4 {
 		c.fail(FrameSizeError, "bad_window", "a WINDOW_UPDATE frame does not have 4 bytes")
 		return
@@ -207,12 +211,12 @@ func (c *Core) windowUpdate(f frame, p []byte) {
 	case s.sendWindow > mostWindow:
 		c.provoked(s, FlowControlError, "window_overflow", "a WINDOW_UPDATE frame makes the stream's window overflow")
 	default:
-		c.unstarve(s)
+		c.unblock(s)
 		c.wake()
 	}
 }
 
-func (c *Core) enlargeConnection(n int64) {
+func (c *Connection) enlargeConnection(n int64) {
 	switch c.sendWindow += n; {
 	case n == 0:
 		c.fail(ProtocolError, "bad_window", "a WINDOW_UPDATE frame has an increment of 0")
@@ -224,7 +228,7 @@ func (c *Core) enlargeConnection(n int64) {
 }
 
 // goAway handles GOAWAY (RFC 9113, section 6.8).
-func (c *Core) goAway(f frame, p []byte) {
+func (c *Connection) goAway(f frame, p []byte) {
 	switch {
 	case f.id != 0:
 		c.fail(ProtocolError, "bad_goaway", "a GOAWAY frame came on a stream")
@@ -257,7 +261,7 @@ func (c *Core) goAway(f frame, p []byte) {
 // provoked resets a stream because of an error of the peer. An endpoint has no budget for
 // that: it cannot provoke more resets than it gets requests, and bad answers to one
 // client must not end the connection for other clients.
-func (c *Core) provoked(s *Stream, code Code, reason, detail string) {
+func (c *Connection) provoked(s *Stream, code Code, reason, detail string) {
 	if c.config.Role == Server && !c.spend(forProvoked) || s.closed {
 		return
 	}

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -11,12 +11,13 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
 // side is one side of a connection: a core, and a record of its events.
 type side struct {
-	core    Core
+	core    Connection
 	streams map[*Stream]*seen
 	log     []string // events as text
 	keep    bool     // do not consume bodies
@@ -105,7 +106,7 @@ func (x *side) End(s *Stream) {
 	if len(t.body) > 0 {
 		text += fmt.Sprintf(" %q", short(t.body))
 	}
-	x.log = append(x.log, text+fieldsText(trailers))
+	x.log = append(x.log, text+http2test.FieldsText(trailers))
 }
 
 func short(b []byte) string {
@@ -168,24 +169,14 @@ func (x *side) receive(b []byte, piece int) error {
 // exchange passes output back and forth until both outputs are empty.
 func exchange(a, b *side) error {
 	for a.core.Pending()+b.core.Pending() > 0 {
-		if err := b.receive(a.core.Take(nil), 0); err != nil {
+		if err := b.receive(a.core.Take().Bytes(), 0); err != nil {
 			return err
 		}
-		if err := a.receive(b.core.Take(nil), 0); err != nil {
+		if err := a.receive(b.core.Take().Bytes(), 0); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func fieldsText(h *message.Head) string {
-	var b strings.Builder
-	for i := range h.Fields {
-		if !h.Fields[i].Dropped {
-			fmt.Fprintf(&b, " [%s: %s]", h.Name(i), h.Value(i))
-		}
-	}
-	return b.String()
 }
 
 func requestText(r *message.Request) string {
@@ -199,71 +190,11 @@ func requestText(r *message.Request) string {
 	if r.AcceptsTrailers {
 		text += " te"
 	}
-	return text + fieldsText(&r.Head)
+	return text + http2test.FieldsText(&r.Head)
 }
 
 func responseText(r *message.Response) string {
-	return fmt.Sprintf("%d length %d", r.Status, r.Length) + fieldsText(&r.Head)
-}
-
-// peer writes frames of a peer that need not obey any rule.
-type peer struct {
-	bytes.Buffer
-	framer *xhttp2.Framer
-	block  bytes.Buffer
-	enc    *hpack.Encoder
-}
-
-func newPeer() *peer {
-	p := &peer{}
-	p.framer = xhttp2.NewFramer(p, nil)
-	p.framer.AllowIllegalWrites = true
-	p.enc = hpack.NewEncoder(&p.block)
-	return p
-}
-
-// greet writes the beginning of a client's connection.
-func (p *peer) greet(settings ...xhttp2.Setting) *peer {
-	p.WriteString(Preface)
-	p.framer.WriteSettings(settings...)
-	return p
-}
-
-// fields encodes "name: value" lines. A leading colon is part of the name.
-func (p *peer) fields(lines ...string) []byte {
-	p.block.Reset()
-	for _, line := range lines {
-		i := strings.Index(line[1:], ":") + 1
-		p.enc.WriteField(hpack.HeaderField{Name: line[:i], Value: strings.TrimPrefix(line[i+1:], " ")})
-	}
-	return p.block.Bytes()
-}
-
-func (p *peer) head(id uint32, end bool, lines ...string) *peer {
-	p.framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: p.fields(lines...), EndStream: end, EndHeaders: true})
-	return p
-}
-
-func (p *peer) data(id uint32, end bool, body string) *peer {
-	p.framer.WriteData(id, end, []byte(body))
-	return p
-}
-
-func (p *peer) raw(kind, flags uint8, id uint32, payload string) *peer {
-	p.Write(appendFrame(nil, len(payload), kind, flags, id))
-	p.WriteString(payload)
-	return p
-}
-
-// getLines are the fields of a plain request, followed by others.
-func getLines(more ...string) []string {
-	return append([]string{":method: GET", ":scheme: https", ":path: /", ":authority: a"}, more...)
-}
-
-func (p *peer) get(id uint32, more ...string) *peer { return p.head(id, true, getLines(more...)...) }
-
-func (p *peer) post(id uint32, more ...string) *peer {
-	return p.head(id, false, append([]string{":method: POST", ":scheme: https", ":path: /", ":authority: a"}, more...)...)
+	return fmt.Sprintf("%d length %d", r.Status, r.Length) + http2test.FieldsText(&r.Head)
 }
 
 // frames describes the frames in the output as text, except SETTINGS and WINDOW_UPDATE.
@@ -335,38 +266,5 @@ func frames(t testing.TB, out []byte, verbose bool) (words []string) {
 		default:
 			words = append(words, f.Header().String())
 		}
-	}
-}
-
-func equal(t testing.TB, what string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
-	}
-}
-
-// newRequest returns a request in the form that a proxy has it.
-func newRequest(method, target, host string, fields ...string) *message.Request {
-	r := new(message.Request)
-	r.Reset()
-	r.SetMethod(r.StoreString(method))
-	r.SetTarget(r.StoreString(target))
-	r.Host = r.StoreString(host)
-	r.AddField("Host", host)
-	addFields(&r.Head, fields)
-	return r
-}
-
-func newResponse(status int, fields ...string) *message.Response {
-	r := new(message.Response)
-	r.Status = status
-	addFields(&r.Head, fields)
-	return r
-}
-
-func addFields(h *message.Head, lines []string) {
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ": ")
-		h.AddField(name, value)
 	}
 }

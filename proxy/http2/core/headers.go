@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"encoding/binary"
@@ -35,7 +35,7 @@ const (
 )
 
 // headers handles HEADERS (RFC 9113, section 6.2).
-func (c *Core) headers(f frame, p []byte) {
+func (c *Connection) headers(f frame, p []byte) {
 	if f.id == 0 {
 		c.fail(ProtocolError, "bad_head", "a HEADERS frame came on stream 0")
 		return
@@ -71,7 +71,7 @@ func (c *Core) headers(f frame, p []byte) {
 }
 
 // collect appends a piece to the head that is being received.
-func (c *Core) collect(p []byte) bool {
+func (c *Connection) collect(p []byte) bool {
 	g := &c.gather
 	if !c.charge(len(p)) {
 		return false
@@ -84,7 +84,7 @@ func (c *Core) collect(p []byte) bool {
 // charge charges n bytes for data that the peer has begun to send. If there is no memory,
 // it ends a client's connection. A connection to an endpoint carries the calls of many
 // clients, and continues.
-func (c *Core) charge(n int) bool {
+func (c *Connection) charge(n int) bool {
 	switch {
 	case c.config.Role == Client:
 		c.config.Account.Force(n)
@@ -96,13 +96,13 @@ func (c *Core) charge(n int) bool {
 }
 
 // forgetGather gives back the memory of the head that was being received.
-func (c *Core) forgetGather() {
+func (c *Connection) forgetGather() {
 	c.config.Account.Release(c.gather.charged)
 	c.gather = gather{}
 }
 
 // fateOf decides by a stream's number what the core does with its head.
-func (c *Core) fateOf(id uint32) fate {
+func (c *Connection) fateOf(id uint32) fate {
 	if s := c.table.find(id); s != nil {
 		if s.recvEnd {
 			return late
@@ -133,7 +133,7 @@ func (c *Core) fateOf(id uint32) fate {
 
 // continuation handles CONTINUATION (RFC 9113, section 6.10). It limits both the number
 // of the frames and their total size (CVE-2024-24549 and others).
-func (c *Core) continuation(f frame, p []byte) {
+func (c *Connection) continuation(f frame, p []byte) {
 	g := &c.gather
 	if !g.open {
 		c.fail(ProtocolError, "bad_continuation", "a CONTINUATION frame came without a HEADERS frame before it")
@@ -154,7 +154,7 @@ func (c *Core) continuation(f frame, p []byte) {
 }
 
 // headReceived decodes a head, and acts on its fate.
-func (c *Core) headReceived(block []byte) {
+func (c *Connection) headReceived(block []byte) {
 	g := c.gather
 	c.gather = gather{}
 	defer c.config.Account.Release(g.charged)
@@ -190,7 +190,7 @@ func (c *Core) headReceived(block []byte) {
 }
 
 // endBad resets a stream, old or new, whose head violates the protocol.
-func (c *Core) endBad(g gather) {
+func (c *Connection) endBad(g gather) {
 	code := StreamClosed
 	if g.fate == depends {
 		code = ProtocolError
@@ -204,11 +204,15 @@ func (c *Core) endBad(g gather) {
 
 // decode decodes a block with HPACK into h, the head of stream s. It returns false if the
 // connection must end.
-func (c *Core) decode(s *Stream, h *message.Head, kind headKind, block []byte) bool {
+func (c *Connection) decode(s *Stream, h *message.Head, kind headKind, block []byte) bool {
 	if c.err != nil {
 		return false
 	}
-	c.head.begin(h, kind, c.config.Limits, s.account())
+	var account *memory.Account
+	if s != nil {
+		account = s.memory
+	}
+	c.head.begin(h, kind, c.config.Limits, account)
 	c.dec.SetEmitEnabled(kind != discard)
 	_, err := c.dec.Write(block)
 	if err == nil {
@@ -230,7 +234,7 @@ func (c *Core) decode(s *Stream, h *message.Head, kind headKind, block []byte) b
 
 // field is called by the decoder for each field. When a head is known to be refused, the
 // rest is only decoded as far as later heads need it.
-func (c *Core) field(f hpack.HeaderField) {
+func (c *Connection) field(f hpack.HeaderField) {
 	c.head.field(f)
 	if c.head.over() {
 		c.dec.SetEmitEnabled(false)
@@ -241,7 +245,7 @@ func (c *Core) field(f hpack.HeaderField) {
 // unless the peer opens streams faster than weir can refuse them. An endpoint opens no
 // streams, so it has no budget: the memory of one client is used up, and other clients
 // share the connection.
-func (c *Core) starve(s *Stream, code Code) {
+func (c *Connection) starve(s *Stream, code Code) {
 	if s.closed || c.config.Role == Server && !c.spend(forStarved) {
 		return
 	}
@@ -251,7 +255,16 @@ func (c *Core) starve(s *Stream, code Code) {
 	c.events.Reset(s, Ending{Code: code, Reason: message.ErrMemory.Reason, Detail: message.ErrMemory.Detail})
 }
 
-func (c *Core) decodeRequest(g gather, block []byte) {
+// OutOfMemory resets a stream because the driver has no memory for its body.
+func (c *Connection) OutOfMemory(s *Stream) {
+	if c.config.Role == Server {
+		c.starve(s, EnhanceYourCalm)
+	} else {
+		c.starve(s, Cancel)
+	}
+}
+
+func (c *Connection) decodeRequest(g gather, block []byte) {
 	s := c.newStream(g.id)
 	s.memory, s.charged = c.config.Account, memory.Exchange
 	s.received = int64(frameHeaderSize + len(block))
@@ -281,7 +294,7 @@ func (c *Core) decodeRequest(g gather, block []byte) {
 }
 
 // decodeMore decodes a head on an existing stream: trailers, or a response for a client.
-func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
+func (c *Connection) decodeMore(s *Stream, g gather, block []byte) {
 	if s != nil {
 		s.received += int64(frameHeaderSize + len(block))
 	}
@@ -295,7 +308,7 @@ func (c *Core) decodeMore(s *Stream, g gather, block []byte) {
 	}
 }
 
-func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
+func (c *Connection) decodeResponse(s *Stream, g gather, block []byte) {
 	s.res = c.events.Response(s)
 	if !c.decode(s, &s.res.Head, response, block) {
 		return
@@ -323,7 +336,7 @@ func (c *Core) decodeResponse(s *Stream, g gather, block []byte) {
 	}
 }
 
-func (c *Core) decodeTrailers(s *Stream, g gather, block []byte) {
+func (c *Connection) decodeTrailers(s *Stream, g gather, block []byte) {
 	var h *message.Head
 	if c.config.Role == Server {
 		h = &s.req.Trailers

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 )
 
 // modelling runs a script against a core and against the model.
@@ -82,7 +84,7 @@ func (r *modelling) peerSends() {
 			return
 		}
 		r.note("DATA %d %d %v", id, n, end)
-		p.data(id, end, strings.Repeat("d", n))
+		p.Data(id, end, strings.Repeat("d", n))
 		m.data(id, n, end)
 	case k == 9:
 		id, code := r.someID(), Code(r.byte()%14)
@@ -90,7 +92,7 @@ func (r *modelling) peerSends() {
 			return
 		}
 		r.note("RST_STREAM %d %s", id, code)
-		p.raw(frameReset, 0, id, string(binary.BigEndian.AppendUint32(nil, uint32(code))))
+		p.Raw(frameReset, 0, id, string(binary.BigEndian.AppendUint32(nil, uint32(code))))
 		m.reset(id, code)
 	case k < 12:
 		id, n := r.someID(), int64(r.byte())<<(r.byte()%25)&mostWindow
@@ -101,7 +103,7 @@ func (r *modelling) peerSends() {
 			n = 1
 		}
 		r.note("WINDOW_UPDATE %d %d", id, n)
-		p.framer.WriteWindowUpdate(id, uint32(n))
+		p.Framer.WriteWindowUpdate(id, uint32(n))
 		m.window(id, n)
 	case k == 12:
 		n := int64(r.byte()) << (r.byte() % 24)
@@ -109,7 +111,7 @@ func (r *modelling) peerSends() {
 			n >>= 10
 		}
 		r.note("SETTINGS window %d", n)
-		p.framer.WriteSettings(xhttp2.Setting{ID: settingWindow, Val: uint32(n)})
+		p.Framer.WriteSettings(xhttp2.Setting{ID: settingWindow, Val: uint32(n)})
 		m.settings(n)
 	case k == 13:
 		id := r.someID()
@@ -117,17 +119,17 @@ func (r *modelling) peerSends() {
 			return
 		}
 		r.note("PRIORITY %d", id)
-		p.raw(framePriority, 0, id, string(binary.BigEndian.AppendUint32(nil, id+1))+"x")
+		p.Raw(framePriority, 0, id, string(binary.BigEndian.AppendUint32(nil, id+1))+"x")
 		if id == 0 {
 			m.fails(ProtocolError)
 		}
 	case k == 14:
 		r.note("PING")
-		p.raw(framePing, 0, 0, "12345678").raw(framePing, flagAck, 0, pingPath)
+		p.Raw(framePing, 0, 0, "12345678").Raw(framePing, flagAck, 0, pingPath)
 	case k == 15 && r.rarely():
 		last := r.someID()
 		r.note("GOAWAY %d", last)
-		p.raw(frameGoAway, 0, 0, string(binary.BigEndian.AppendUint32(nil, last))+"\x00\x00\x00\x00")
+		p.Raw(frameGoAway, 0, 0, string(binary.BigEndian.AppendUint32(nil, last))+"\x00\x00\x00\x00")
 		m.goAway(last)
 	}
 }
@@ -146,14 +148,14 @@ func (r *modelling) head(id uint32, kind headKinds, end bool) {
 	case kind == infoHead:
 		lines = []string{":status: 103"}
 	}
-	block, flags := string(r.peer.fields(lines...)), uint8(0)
+	block, flags := string(r.peer.Fields(lines...)), uint8(0)
 	if end {
 		flags = flagEndStream
 	}
 	if cut := int(r.byte()); cut < len(block) {
-		r.peer.raw(frameHeaders, flags, id, block[:cut]).raw(frameContinuation, flagEndHeaders, id, block[cut:])
+		r.peer.Raw(frameHeaders, flags, id, block[:cut]).Raw(frameContinuation, flagEndHeaders, id, block[cut:])
 	} else {
-		r.peer.raw(frameHeaders, flags|flagEndHeaders, id, block)
+		r.peer.Raw(frameHeaders, flags|flagEndHeaders, id, block)
 	}
 }
 
@@ -179,7 +181,7 @@ func (r *modelling) driverActs() {
 		case k < 5 && r.m.server:
 			status := [...]int{200, 200, 103, 204}[r.byte()%4]
 			r.note("respond %d %d", s.ID(), status)
-			c.Respond(s, newResponse(status), status == 204)
+			c.Respond(s, http2test.NewResponse(status), status == 204)
 		case k < 8:
 			n, end := int(r.byte())*int(r.byte())*2, r.byte()%3 == 0
 			r.note("write %d %d %v", s.ID(), n, end)
@@ -189,7 +191,7 @@ func (r *modelling) driverActs() {
 		case k == 8:
 			if t := r.x.of(s); len(t.toSend) == 0 && !t.finish { // a driver must wait until everything is sent
 				r.note("finish %d", s.ID())
-				c.Finish(s, newHead("t: u"))
+				c.Finish(s, http2test.NewHead("t: u"))
 			}
 		case k == 9 && !s.Closed():
 			r.note("reset %d", s.ID())
@@ -216,7 +218,7 @@ func (r *modelling) opens() {
 	if may {
 		m.streams[m.next] = &modelled{send: m.initial, recv: initialWindow}
 	}
-	s, err := r.x.core.Open(newRequest("POST", "/", "a"), end)
+	s, err := r.x.core.Open(http2test.NewRequest("POST", "/", "a"), end)
 	r.note("open %v: %v", end, err)
 	if (err == nil) != may {
 		r.fail("a stream can be opened: %v, and must: %v", err == nil, may)
@@ -277,7 +279,7 @@ func (r *modelling) checkEvents() {
 		}
 	}
 	r.events = len(r.x.log)
-	equal(r.t, "events", strings.Join(got, "\n"), strings.Join(r.m.events, "\n"))
+	http2test.Equal(r.t, "events", strings.Join(got, "\n"), strings.Join(r.m.events, "\n"))
 	r.m.events = nil
 	if r.t.Failed() {
 		r.fail("events differ")
@@ -341,13 +343,13 @@ func runModel(t testing.TB, client bool, in []byte) {
 	}
 	x := newSide(config)
 	x.terse = true
-	r := &modelling{script: &script{in: in, peer: newPeer()}, t: t, x: x, m: newModel(&x.core)}
+	r := &modelling{script: &script{in: in, peer: http2test.NewPeer()}, t: t, x: x, m: newModel(&x.core)}
 	x.opened = func(s *Stream) { r.handles = append(r.handles, s) }
 	r.readOutput()
 	if !client {
 		r.peer.WriteString(Preface)
 	}
-	r.peer.framer.WriteSettings()
+	r.peer.Framer.WriteSettings()
 	for first := true; len(r.in) > 0 && !r.m.over; first = false {
 		if b := r.byte(); b < 160 || first {
 			r.peerSends()
@@ -356,7 +358,7 @@ func runModel(t testing.TB, client bool, in []byte) {
 		} else if b < 240 {
 			r.driverActs()
 		} else {
-			x.core.Take(nil)
+			x.core.Take()
 			r.read, r.late = r.late, 0
 		}
 		r.readOutput()
@@ -384,37 +386,37 @@ func runModel(t testing.TB, client bool, in []byte) {
 // streams before it continue.
 func TestTrailersOfARequestThatCameTooLate(t *testing.T) {
 	x := newSide(Config{})
-	x.receive(greeted().post(1).Bytes(), 0)
+	x.receive(http2test.Greeted().Post(1).Bytes(), 0)
 	x.core.LeaveNow()
-	if err := x.receive(newPeer().post(3).data(3, false, "x").head(3, true, "t: u").data(1, true, "x").Bytes(), 0); err != nil {
+	if err := x.receive(http2test.NewPeer().Post(3).Data(3, false, "x").Head(3, true, "t: u").Data(1, true, "x").Bytes(), 0); err != nil {
 		t.Error(err)
 	}
-	equal(t, "output", frames(t, x.core.Take(nil), false), []string{"GOAWAY 1 NO_ERROR "})
+	http2test.Equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{"GOAWAY 1 NO_ERROR "})
 }
 
 // weir refuses many uploads at once. The data that the client has sent before it knows
 // that is not an error of the client.
 func TestManyUploadsRefusedAtOnce(t *testing.T) {
 	x := newSide(Config{})
-	p := greeted()
+	p := http2test.Greeted()
 	for i := range 128 {
-		p.post(uint32(1 + 2*i))
+		p.Post(uint32(1 + 2*i))
 	}
 	x.receive(p.Bytes(), 0)
 	for _, s := range slices.Clone(x.core.table.streams) {
-		x.core.Respond(s, newResponse(413), true)
+		x.core.Respond(s, http2test.NewResponse(413), true)
 		x.core.Release(s)
 	}
-	p = newPeer()
+	p = http2test.NewPeer()
 	for i := range 128 {
-		p.data(uint32(1+2*i), false, "hello").data(uint32(1+2*i), false, "hello").head(uint32(1+2*i), true, "t: u")
+		p.Data(uint32(1+2*i), false, "hello").Data(uint32(1+2*i), false, "hello").Head(uint32(1+2*i), true, "t: u")
 	}
-	x.core.Take(nil)
-	x.core.Take(nil) // the resets
+	x.core.Take()
+	x.core.Take().Bytes() // the resets
 	if err := x.receive(p.Bytes(), 0); err != nil {
 		t.Error(err)
 	}
-	equal(t, "output", frames(t, x.core.Take(nil), false), []string{})
+	http2test.Equal(t, "output", frames(t, x.core.Take().Bytes(), false), []string{})
 	x.core.Trim()
 	if r := &x.core.recent; cap(r.ids) > 40 || r.has(1) || !r.has(255) || !r.has(251) {
 		t.Errorf("an idle connection remembers %d streams: %v", len(r.ids), r.ids)
@@ -425,14 +427,14 @@ func TestManyUploadsRefusedAtOnce(t *testing.T) {
 // does.
 func TestPingsBetweenSmallMessages(t *testing.T) {
 	x := newSide(Config{})
-	x.receive(greeted().get(1).Bytes(), 0)
+	x.receive(http2test.Greeted().Get(1).Bytes(), 0)
 	s := x.only(t)
-	x.core.Respond(s, newResponse(200), false)
+	x.core.Respond(s, http2test.NewResponse(200), false)
 	for range 3000 { // together less than the windows
 		x.send(s, []byte("twenty bytes of gRPC"), false)
-		if err := x.receive(newPeer().raw(framePing, 0, 0, "12345678").Bytes(), 0); err != nil {
+		if err := x.receive(http2test.NewPeer().Raw(framePing, 0, 0, "12345678").Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
-		x.core.Take(nil)
+		x.core.Take()
 	}
 }

@@ -1,9 +1,10 @@
-package http2
+package core
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -11,7 +12,7 @@ import (
 func judged(t *testing.T, limits message.Limits, end bool, lines ...string) string {
 	t.Helper()
 	x := newSide(Config{Limits: limits})
-	if err := x.receive(greeted().head(1, end, lines...).Bytes(), 0); err != nil {
+	if err := x.receive(http2test.Greeted().Head(1, end, lines...).Bytes(), 0); err != nil {
 		return err.Error()
 	}
 	if len(x.log) < 2 {
@@ -23,7 +24,7 @@ func judged(t *testing.T, limits message.Limits, end bool, lines ...string) stri
 func TestRequestsMalformed(t *testing.T) {
 	f := func(lines ...string) {
 		t.Helper()
-		equal(t, strings.Join(lines, ", "), judged(t, message.Limits{}, true, lines...), "1: reset PROTOCOL_ERROR malformed")
+		http2test.Equal(t, strings.Join(lines, ", "), judged(t, message.Limits{}, true, lines...), "1: reset PROTOCOL_ERROR malformed")
 	}
 	// Pseudo-fields.
 	f(":scheme: https", ":path: /", ":authority: a")
@@ -33,17 +34,17 @@ func TestRequestsMalformed(t *testing.T) {
 	f(":method:", ":scheme: https", ":path: /", ":authority: a")
 	f(":method: G T", ":scheme: https", ":path: /", ":authority: a")
 	f(":method: G(T", ":scheme: https", ":path: /", ":authority: a")
-	f(getLines(":method: GET")...)
-	f(getLines(":path: /")...)
-	f(getLines(":authority: a")...)
-	f(getLines(":scheme: https")...)
-	f(getLines(":status: 200")...)
-	f(getLines(":unknown: x")...)
-	f(getLines(": x")...)
-	f(getLines(":Path: /")...)
-	f(getLines("a: b", ":path: /")...)
+	f(http2test.GetLines(":method: GET")...)
+	f(http2test.GetLines(":path: /")...)
+	f(http2test.GetLines(":authority: a")...)
+	f(http2test.GetLines(":scheme: https")...)
+	f(http2test.GetLines(":status: 200")...)
+	f(http2test.GetLines(":unknown: x")...)
+	f(http2test.GetLines(": x")...)
+	f(http2test.GetLines(":Path: /")...)
+	f(http2test.GetLines("a: b", ":path: /")...)
 	f(":method: GET", "host: a", ":scheme: https", ":path: /")
-	f(getLines(":protocol: websocket")...)
+	f(http2test.GetLines(":protocol: websocket")...)
 	f(":method: CONNECT", ":protocol: websocket", ":path: /", ":authority: a", ":scheme: https") // with the end of the stream
 	f(":method: GET", ":scheme: https", ":path: /\x00", ":authority: a")
 	f(":method: GET", ":scheme: https", ":path: /\r\nx: y", ":authority: a")
@@ -53,15 +54,15 @@ func TestRequestsMalformed(t *testing.T) {
 
 	// Names.
 	for _, name := range []string{"A", "aB", "a b", "a\r", "a\n", "a\x00", "a\x7f", "\xc3\xa4", "a(b", "transfer-encoding ", " a", "a\t"} {
-		f(getLines(name + ": b")...)
+		f(http2test.GetLines(name + ": b")...)
 	}
 
 	literal := func(name, value string) {
 		t.Helper()
-		b := appendString(appendString(append(newPeer().fields(getLines()...), 0), []byte(name)), []byte(value))
+		b := appendString(appendString(append(http2test.NewPeer().Fields(http2test.GetLines()...), 0), []byte(name)), []byte(value))
 		x := newSide(Config{})
-		x.receive(greeted().raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(b)).Bytes(), 0)
-		equal(t, name+": "+value, x.log[1:], []string{"1: reset PROTOCOL_ERROR malformed"})
+		x.receive(http2test.Greeted().Raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(b)).Bytes(), 0)
+		http2test.Equal(t, name+": "+value, x.log[1:], []string{"1: reset PROTOCOL_ERROR malformed"})
 	}
 	literal("", "x")
 	literal("a:b", "x")
@@ -73,16 +74,16 @@ func TestRequestsMalformed(t *testing.T) {
 	// Fields of a connection.
 	for _, line := range []string{"connection: close", "connection:", "keep-alive: x", "proxy-connection: x", "transfer-encoding: chunked",
 		"upgrade: websocket", "te: gzip", "te: trailers, gzip", "te:", "te: Trailers"} {
-		f(getLines(line)...)
+		f(http2test.GetLines(line)...)
 	}
-	f(getLines("content-length: 5")...)
+	f(http2test.GetLines("content-length: 5")...)
 }
 
 func TestRequestsRefused(t *testing.T) {
 	limits := message.Limits{}
 	f := func(want string, lines ...string) {
 		t.Helper()
-		equal(t, strings.Join(lines, ", "), judged(t, limits, false, lines...), "1: refused "+want)
+		http2test.Equal(t, strings.Join(lines, ", "), judged(t, limits, false, lines...), "1: refused "+want)
 	}
 	target := func(want, path string) {
 		t.Helper()
@@ -124,45 +125,45 @@ func TestRequestsRefused(t *testing.T) {
 	f("501 upgrade", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: h2c")
 	f("501 upgrade", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: a, b")
 	f("400 upgrade_with_body", ":method: CONNECT", ":scheme: https", ":path: /", ":authority: a", ":protocol: websocket", "content-length: 1")
-	f("417 expectation", getLines("expect: x, 100-continue")...)
-	f("400 bad_length", getLines("content-length: x")...)
-	f("400 bad_length", getLines("content-length: +1")...)
-	f("400 two_lengths", getLines("content-length: 1", "content-length: 1")...)
-	f("400 bad_trailer", getLines("trailer: content-length")...)
+	f("417 expectation", http2test.GetLines("expect: x, 100-continue")...)
+	f("400 bad_length", http2test.GetLines("content-length: x")...)
+	f("400 bad_length", http2test.GetLines("content-length: +1")...)
+	f("400 two_lengths", http2test.GetLines("content-length: 1", "content-length: 1")...)
+	f("400 bad_trailer", http2test.GetLines("trailer: content-length")...)
 
 	limits = message.Limits{HeadBytes: 100, Fields: 4}
 	long := strings.Repeat("x", 100)
 	target("414 target_too_long", "/"+long)
 	host("431 head_too_large", long)
-	f("431 head_too_large", getLines("a: "+long)...)
-	f("431 head_too_large", getLines("cookie: "+long)...)
-	f("431 too_many_fields", getLines("a: b", "c: d", "e: f", "g: h")...)
-	f("431 too_many_fields", getLines("a: b", "c: d", "e: f", "cookie: h")...)
+	f("431 head_too_large", http2test.GetLines("a: "+long)...)
+	f("431 head_too_large", http2test.GetLines("cookie: "+long)...)
+	f("431 too_many_fields", http2test.GetLines("a: b", "c: d", "e: f", "g: h")...)
+	f("431 too_many_fields", http2test.GetLines("a: b", "c: d", "e: f", "cookie: h")...)
 	// As large as in HTTP/1.1: "GET / HTTP/1.1", "Host: a", "a: ...", "".
 	fits := 100 - len("GET / HTTP/1.1\r\nHost: a\r\na: \r\n\r\n")
-	equal(t, "as much as fits", judged(t, limits, true, getLines("a: "+long[:fits])...)[:6], "1: GET")
-	f("431 head_too_large", getLines("a: "+long[:fits+1])...)
+	http2test.Equal(t, "as much as fits", judged(t, limits, true, http2test.GetLines("a: "+long[:fits])...)[:6], "1: GET")
+	f("431 head_too_large", http2test.GetLines("a: "+long[:fits+1])...)
 }
 
 func TestRequests(t *testing.T) {
 	f := func(end bool, want string, lines ...string) {
 		t.Helper()
-		equal(t, strings.Join(lines, ", "), judged(t, message.Limits{}, end, lines...), "1: "+want)
+		http2test.Equal(t, strings.Join(lines, ", "), judged(t, message.Limits{}, end, lines...), "1: "+want)
 	}
-	f(true, `GET / host "a" length 0 [host: a]`, getLines()...)
+	f(true, `GET / host "a" length 0 [host: a]`, http2test.GetLines()...)
 	f(true, `GET / host "a" length 0 [host: a]`, ":method: GET", ":scheme: http", ":path: /", "host: a")
 	f(true, `GET / host "A" length 0 [host: A]`, ":authority: A", ":method: GET", ":scheme: http", ":path: /", "host: a")
 	f(true, `GET / host "" length 0 [host: ]`, ":method: GET", ":scheme: http", ":path: /", ":authority:")
 	f(true, `OPTIONS * host "a" length 0 [host: a]`, ":method: OPTIONS", ":scheme: http", ":path: *", ":authority: a")
 	f(true, `GET /a//b;p?c=/../d host "[::1]:8" length 0 [host: [::1]:8]`, ":method: GET", ":scheme: https", ":path: /a//b;p?c=/../d", ":authority: [::1]:8")
-	f(true, `GET / host "a" length 0 [host: a] [x: ] [y: b  c	d] [z: ä]`, getLines("x:", "y: b  c\td", "z: ä")...)
-	f(true, `GET / host "a" length 0 [host: a] [b: c] [cookie: d=1; e=2; f=3]`, getLines("cookie: d=1", "b: c", "cookie: e=2", "cookie: f=3")...)
-	f(true, `GET / host "a" length 0 te [host: a]`, getLines("te: trailers")...)
-	f(true, `GET / host "a" length 0 [host: a]`, getLines("x_forwarded_for: 1", "proxy-authorization: x", "http2-settings: y")...)
-	f(true, `GET / host "a" length 0 [host: a] [content-length: 0]`, getLines("content-length: 0")...)
-	f(true, `GET / host "a" length 0 [host: a]`, getLines("expect: 100-continue")...)
-	f(false, `GET / host "a" length -1 expects [host: a] [expect: 100-continue]`, getLines("expect: 100-continue")...)
-	f(false, `GET / host "a" length 5 [host: a] [content-length: 5]`, getLines("content-length: 5")...)
+	f(true, `GET / host "a" length 0 [host: a] [x: ] [y: b  c	d] [z: ä]`, http2test.GetLines("x:", "y: b  c\td", "z: ä")...)
+	f(true, `GET / host "a" length 0 [host: a] [b: c] [cookie: d=1; e=2; f=3]`, http2test.GetLines("cookie: d=1", "b: c", "cookie: e=2", "cookie: f=3")...)
+	f(true, `GET / host "a" length 0 te [host: a]`, http2test.GetLines("te: trailers")...)
+	f(true, `GET / host "a" length 0 [host: a]`, http2test.GetLines("x_forwarded_for: 1", "proxy-authorization: x", "http2-settings: y")...)
+	f(true, `GET / host "a" length 0 [host: a] [content-length: 0]`, http2test.GetLines("content-length: 0")...)
+	f(true, `GET / host "a" length 0 [host: a]`, http2test.GetLines("expect: 100-continue")...)
+	f(false, `GET / host "a" length -1 expects [host: a] [expect: 100-continue]`, http2test.GetLines("expect: 100-continue")...)
+	f(false, `GET / host "a" length 5 [host: a] [content-length: 5]`, http2test.GetLines("content-length: 5")...)
 	f(false, `GET /chat host "a" length 0 upgrade "websocket" [host: a] [sec-websocket-version: 13] [sec-websocket-key: k]`,
 		":method: CONNECT", ":protocol: websocket", ":scheme: https", ":path: /chat", ":authority: a", "sec-websocket-version: 13", "sec-websocket-key: k")
 	got := judged(t, message.Limits{}, false, ":method: CONNECT", ":protocol: websocket", ":scheme: https", ":path: /chat", ":authority: a")
@@ -174,11 +175,11 @@ func TestRequests(t *testing.T) {
 // After a refused head, the decoder can decode later heads.
 func TestHeadsBehindARefusedOne(t *testing.T) {
 	x := newSide(Config{Limits: message.Limits{HeadBytes: 200, Fields: 10}})
-	p := greeted().head(1, true, getLines("one: "+strings.Repeat("x", 150), "two: 2", "three: 3", "four: 4")...)
-	p.head(3, true, getLines("BAD: x", "five: 5")...)
-	p.head(5, true, getLines("two: 2", "three: 3", "four: 4", "five: 5")...)
+	p := http2test.Greeted().Head(1, true, http2test.GetLines("one: "+strings.Repeat("x", 150), "two: 2", "three: 3", "four: 4")...)
+	p.Head(3, true, http2test.GetLines("BAD: x", "five: 5")...)
+	p.Head(5, true, http2test.GetLines("two: 2", "three: 3", "four: 4", "five: 5")...)
 	x.receive(p.Bytes(), 0)
-	equal(t, "events", strings.Join(x.log, "\n"), "settings\n1: refused 431 head_too_large\n1: end\n3: reset PROTOCOL_ERROR malformed\n"+
+	http2test.Equal(t, "events", strings.Join(x.log, "\n"), "settings\n1: refused 431 head_too_large\n1: end\n3: reset PROTOCOL_ERROR malformed\n"+
 		`5: GET / host "a" length 0 [host: a] [two: 2] [three: 3] [four: 4] [five: 5]`+"\n5: end")
 }
 
@@ -186,25 +187,25 @@ func TestResponsesWritten(t *testing.T) {
 	f := func(want string, res *message.Response, end bool) {
 		t.Helper()
 		x := newSide(Config{})
-		x.receive(greeted().get(1).Bytes(), 0)
-		x.core.Take(nil)
+		x.receive(http2test.Greeted().Get(1).Bytes(), 0)
+		x.core.Take()
 		for s := range x.streams {
 			x.core.Respond(s, res, end)
 		}
-		equal(t, want, frames(t, x.core.Take(nil), true), []string{"HEADERS 1 " + want})
+		http2test.Equal(t, want, frames(t, x.core.Take().Bytes(), true), []string{"HEADERS 1 " + want})
 	}
-	f("[:status: 200] [content-type: text/plain] end", newResponse(200, "Content-Type: text/plain"), true)
-	f("[:status: 404] [x-y: Z]", newResponse(404, "X-Y: Z"), false)
-	f("[:status: 599] end", newResponse(599, "Connection: x", "Keep-Alive: y", "Transfer-Encoding: chunked", "Upgrade: z", "Proxy-Connection: a"), true)
-	f("[:status: 103] [link: a]", newResponse(103, "Link: a"), true)
+	f("[:status: 200] [content-type: text/plain] end", http2test.NewResponse(200, "Content-Type: text/plain"), true)
+	f("[:status: 404] [x-y: Z]", http2test.NewResponse(404, "X-Y: Z"), false)
+	f("[:status: 599] end", http2test.NewResponse(599, "Connection: x", "Keep-Alive: y", "Transfer-Encoding: chunked", "Upgrade: z", "Proxy-Connection: a"), true)
+	f("[:status: 103] [link: a]", http2test.NewResponse(103, "Link: a"), true)
 	long := strings.Repeat("x", 40000)
-	f("[:status: 200] ["+strings.ToLower(long)+": "+long+"] end", newResponse(200, long+": "+long), true)
-	res := newResponse(200, "A: b", "C: d")
+	f("[:status: 200] ["+strings.ToLower(long)+": "+long+"] end", http2test.NewResponse(200, long+": "+long), true)
+	res := http2test.NewResponse(200, "A: b", "C: d")
 	res.Fields[0].Dropped = true
 	f("[:status: 200] [c: d] end", res, true)
 	for i := range 61 { // every name of the static table, and those not in it
 		name := staticNames[i]
-		f("[:status: 200] ["+name+": v] end", newResponse(200, strings.ToUpper(name)+": v"), true)
+		f("[:status: 200] ["+name+": v] end", http2test.NewResponse(200, strings.ToUpper(name)+": v"), true)
 	}
 }
 
@@ -234,20 +235,20 @@ func TestRequestsWritten(t *testing.T) {
 	f := func(want string, req *message.Request) {
 		t.Helper()
 		x := newSide(Config{Role: Client, Scheme: "http"})
-		x.receive(newPeer().raw(frameSettings, 0, 0, "\x00\x08\x00\x00\x00\x01").Bytes(), 0)
-		x.core.Take(nil)
+		x.receive(http2test.NewPeer().Raw(frameSettings, 0, 0, "\x00\x08\x00\x00\x00\x01").Bytes(), 0)
+		x.core.Take()
 		if _, err := x.core.Open(req, true); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, want, frames(t, x.core.Take(nil), true), []string{"HEADERS 1 " + want})
+		http2test.Equal(t, want, frames(t, x.core.Take().Bytes(), true), []string{"HEADERS 1 " + want})
 	}
-	f("[:method: GET] [:scheme: http] [:authority: a] [:path: /] end", newRequest("GET", "/", "a"))
-	f("[:method: PUT] [:scheme: http] [:authority: a] [:path: /b?c] [x: y] end", newRequest("PUT", "/b?c", "a", "Connection: z", "X: y"))
-	r := newRequest("POST", "/", "a", "TE: x")
+	f("[:method: GET] [:scheme: http] [:authority: a] [:path: /] end", http2test.NewRequest("GET", "/", "a"))
+	f("[:method: PUT] [:scheme: http] [:authority: a] [:path: /b?c] [x: y] end", http2test.NewRequest("PUT", "/b?c", "a", "Connection: z", "X: y"))
+	r := http2test.NewRequest("POST", "/", "a", "TE: x")
 	r.SetValue(0, []byte("b"))
 	r.AcceptsTrailers = true
 	f("[:method: POST] [:scheme: http] [:authority: b] [:path: /] [te: trailers] end", r)
-	r = newRequest("GET", "/", "a", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13")
+	r = http2test.NewRequest("GET", "/", "a", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13")
 	r.Upgrade = r.StoreString("websocket")
 	f("[:method: CONNECT] [:protocol: websocket] [:scheme: http] [:authority: a] [:path: /] [sec-websocket-version: 13]", r)
 }

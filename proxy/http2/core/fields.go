@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"golang.org/x/net/http2/hpack"

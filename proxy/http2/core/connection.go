@@ -1,13 +1,14 @@
-// Package http2 is the HTTP/2 codec (RFC 9113) in both roles. Core is the protocol of one
-// connection without any I/O: it takes bytes, makes frames, and reports events to a
-// driver. It decodes into package message and encodes from it, exactly as strictly as
-// http1 does. It limits the work and the memory that a peer can cause.
+// Package core is the protocol of HTTP/2 (RFC 9113) in both roles, without I/O, goroutines
+// and clocks. A Connection takes bytes, makes frames, and reports events to its driver,
+// which connects it with a socket: package http2 has the drivers. Connection and Stream are
+// RFC 9113's words. The core decodes into package message and encodes from it, exactly as
+// strictly as http1 does. It limits the work and the memory that a peer can cause.
 //
 // A message that RFC 9113 calls malformed ends its stream with PROTOCOL_ERROR. A request
 // may be correct HTTP/2 and still not be forwarded, because http1 would refuse it (its
 // path, its host, its size). The driver gets such a request with a *message.Refusal,
 // which is the answer.
-package http2
+package core
 
 import (
 	"time"
@@ -126,9 +127,9 @@ type ConnError struct {
 
 func (e *ConnError) Error() string { return "http2: " + e.Code.String() + ": " + e.Detail }
 
-// Core is the protocol of one connection. It is not safe for use by several
+// Connection is the protocol of one connection. It is not safe for use by several
 // goroutines at once. The zero value needs Init.
-type Core struct {
+type Connection struct {
 	config Config
 	events Events
 	dec    *hpack.Decoder
@@ -188,8 +189,8 @@ type peerSettings struct {
 }
 
 // Init makes c the core of a new connection, and puts its greeting into the output.
-func (c *Core) Init(config Config, events Events) {
-	*c = Core{config: config.orDefault(), events: events,
+func (c *Connection) Init(config Config, events Events) {
+	*c = Connection{config: config.orDefault(), events: events,
 		peer:       peerSettings{window: initialWindow, frameSize: leastFrameSize, streams: 100}, // until SETTINGS arrive (RFC 9113, section 6.5.2: 100 streams or more)
 		sendWindow: initialWindow, recvWindow: initialWindow, recvSize: initialWindow}
 	c.dec = hpack.NewDecoder(4096, c.field)
@@ -203,9 +204,17 @@ func (c *Core) Init(config Config, events Events) {
 	c.greet()
 }
 
+// ChargeTo charges a for the memory that the connection makes weir hold from now on, and
+// for the output that waits. It is for a driver that has no account yet when it calls Init,
+// and replaces Config.Account. Call it before Receive and Take.
+func (c *Connection) ChargeTo(a *memory.Account) {
+	c.config.Account = a
+	a.Force(c.outCharged)
+}
+
 // greet writes our SETTINGS, and enlarges the connection's window for several streams
 // that begin together.
-func (c *Core) greet() {
+func (c *Connection) greet() {
 	c.withRoom(controlRoom)
 	at := len(c.out)
 	c.out = appendFrame(c.out, 0, frameSettings, 0, 0)
@@ -225,7 +234,7 @@ func (c *Core) greet() {
 
 // Receive takes bytes from the peer, in pieces of any size. An error is a *ConnError and
 // final: the caller must send the output and close the connection.
-func (c *Core) Receive(now time.Time, p []byte) error {
+func (c *Connection) Receive(now time.Time, p []byte) error {
 	c.now = now
 	for len(p) > 0 && c.err == nil {
 		switch {
@@ -243,7 +252,7 @@ func (c *Core) Receive(now time.Time, p []byte) error {
 	return nil
 }
 
-func (c *Core) preface(p []byte) []byte {
+func (c *Connection) preface(p []byte) []byte {
 	n := min(len(p), len(Preface)-c.prefaced)
 	if string(p[:n]) != Preface[c.prefaced:c.prefaced+n] {
 		c.fail(ProtocolError, "bad_preface", "the connection does not begin with the HTTP/2 preface")
@@ -255,7 +264,7 @@ func (c *Core) preface(p []byte) []byte {
 
 // nextFrame takes a frame from p, or keeps the beginning of an incomplete frame. It takes
 // DATA also in pieces. It returns the rest of p.
-func (c *Core) nextFrame(p []byte) []byte {
+func (c *Connection) nextFrame(p []byte) []byte {
 	if len(c.pending) > 0 {
 		return c.completeFrame(p)
 	}
@@ -281,14 +290,14 @@ func (c *Core) nextFrame(p []byte) []byte {
 }
 
 // keep stores the beginning of a frame.
-func (c *Core) keep(p []byte) {
+func (c *Connection) keep(p []byte) {
 	if c.addPending(p) && !c.gather.open {
 		c.begun++
 	}
 }
 
 // completeFrame is nextFrame for a frame whose beginning is in pending.
-func (c *Core) completeFrame(p []byte) []byte {
+func (c *Connection) completeFrame(p []byte) []byte {
 	missing := frameHeaderSize - len(c.pending)
 	if missing > 0 {
 		n := min(missing, len(p))
@@ -321,7 +330,7 @@ func (c *Core) completeFrame(p []byte) []byte {
 
 // addPending appends p to the beginning of a frame. If there is no memory, it ends the
 // connection and returns false.
-func (c *Core) addPending(p []byte) bool {
+func (c *Connection) addPending(p []byte) bool {
 	if !c.charge(len(p)) {
 		return false
 	}
@@ -330,7 +339,7 @@ func (c *Core) addPending(p []byte) bool {
 }
 
 // forgetPending empties pending. It does not keep a large buffer.
-func (c *Core) forgetPending() {
+func (c *Connection) forgetPending() {
 	c.config.Account.Release(len(c.pending))
 	if cap(c.pending) > 1<<10 {
 		c.pending = nil
@@ -340,7 +349,7 @@ func (c *Core) forgetPending() {
 
 // expected checks by its header alone whether a frame is allowed now. If not, it ends the
 // connection and returns false.
-func (c *Core) expected(f frame) bool {
+func (c *Connection) expected(f frame) bool {
 	switch {
 	case f.length > leastFrameSize:
 		c.fail(FrameSizeError, "frame_size", "a frame is larger than SETTINGS_MAX_FRAME_SIZE allows")
@@ -355,7 +364,7 @@ func (c *Core) expected(f frame) bool {
 }
 
 // handle handles a complete frame of any type except DATA.
-func (c *Core) handle(f frame, p []byte) {
+func (c *Connection) handle(f frame, p []byte) {
 	switch f.kind {
 	case frameHeaders:
 		c.headers(f, p)
@@ -380,8 +389,12 @@ func (c *Core) handle(f frame, p []byte) {
 	}
 }
 
-// fail ends the connection.
-func (c *Core) fail(code Code, reason, detail string) {
+// Fail ends the connection because of an error of the peer that the driver found.
+func (c *Connection) Fail(e *ConnError) { c.fail(e.Code, e.Reason, e.Detail) }
+
+// fail ends the connection, and puts a GOAWAY into the output. If the connection has
+// already ended, fail does nothing.
+func (c *Connection) fail(code Code, reason, detail string) {
 	if c.err != nil {
 		return
 	}
@@ -394,7 +407,7 @@ func (c *Core) fail(code Code, reason, detail string) {
 
 // spend takes one unit from a budget. If the budget is used up, spend ends the connection
 // and returns false.
-func (c *Core) spend(k budgetKind) bool {
+func (c *Connection) spend(k budgetKind) bool {
 	if c.purse.spend(k, c.now) {
 		return true
 	}
@@ -404,7 +417,7 @@ func (c *Core) spend(k budgetKind) bool {
 
 // Started returns the number of the incomplete head or frame (except DATA) that the peer
 // has begun; 0: none. Each head or frame has a number of its own.
-func (c *Core) Started() uint64 {
+func (c *Connection) Started() uint64 {
 	if !c.gather.open && len(c.pending) == 0 {
 		return 0
 	}
@@ -412,14 +425,14 @@ func (c *Core) Started() uint64 {
 }
 
 // Greeted reports whether the peer's preface and its first SETTINGS have arrived.
-func (c *Core) Greeted() bool { return c.greeted }
+func (c *Connection) Greeted() bool { return c.greeted }
 
 // Err returns the error that ended the connection, or nil.
-func (c *Core) Err() *ConnError { return c.err }
+func (c *Connection) Err() *ConnError { return c.err }
 
 // Abort ends every stream, because the connection is lost. Each stream gets its Reset
 // event.
-func (c *Core) Abort(code Code, reason, detail string) {
+func (c *Connection) Abort(code Code, reason, detail string) {
 	if c.err == nil {
 		c.err = &ConnError{Code: code, Reason: reason, Detail: detail}
 	}

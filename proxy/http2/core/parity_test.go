@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -90,20 +91,20 @@ func (p *plain) byHTTP2(t *testing.T) string {
 	if p.body != "" && !p.unknown {
 		literal("content-length", fmt.Sprint(len(p.body)))
 	}
-	g, flags := greeted(), uint8(flagEndHeaders)
+	g, flags := http2test.Greeted(), uint8(flagEndHeaders)
 	if p.body == "" && !p.unknown {
 		flags |= flagEndStream
 	}
-	g.raw(frameHeaders, flags, 1, string(b))
+	g.Raw(frameHeaders, flags, 1, string(b))
 	if p.body != "" {
-		g.data(1, !p.unknown, p.body)
+		g.Data(1, !p.unknown, p.body)
 	}
 	if p.unknown {
 		b = b[:0]
 		for _, f := range p.trailers {
 			literal(strings.ToLower(f[0]), strings.Trim(f[1], " \t"))
 		}
-		g.raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(b))
+		g.Raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(b))
 	}
 	x := newSide(Config{})
 	if x.receive(g.Bytes(), 0) != nil {
@@ -154,7 +155,7 @@ func reaching(t *testing.T, req *message.Request, body string) string {
 	}
 	client.send(s, []byte(body), false)
 	client.core.Finish(s, &req.Trailers)
-	out := frames(t, client.core.Take(nil), false)
+	out := frames(t, client.core.Take().Bytes(), false)
 	for i := range out {
 		fields := strings.Split(out[i], " [")
 		slices.Sort(fields)

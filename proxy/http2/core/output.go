@@ -1,9 +1,10 @@
-package http2
+package core
 
 import (
 	"sync"
 
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
 )
 
 // The output uses buffers from pools. Most output fits into the smallest kind. Other
@@ -20,7 +21,7 @@ var (
 )
 
 // withRoom makes room in the output for n more bytes.
-func (c *Core) withRoom(n int) {
+func (c *Connection) withRoom(n int) {
 	if cap(c.out)-len(c.out) >= n {
 		return
 	}
@@ -30,7 +31,7 @@ func (c *Core) withRoom(n int) {
 
 // chargeOutput charges for an output of n bytes. Call it after a head was appended, because
 // the head may have needed more room than withRoom made.
-func (c *Core) chargeOutput(n int) {
+func (c *Connection) chargeOutput(n int) {
 	if more := n - c.outCharged; more > 0 {
 		c.config.Account.Force(more)
 		c.outCharged += more
@@ -39,7 +40,7 @@ func (c *Core) chargeOutput(n int) {
 
 // outputLimit returns how many bytes of output may wait before bodies and heads wait: fewer
 // while memory is short.
-func (c *Core) outputLimit() int {
+func (c *Connection) outputLimit() int {
 	if c.config.Account.Short() {
 		return min(c.config.Output, conn.BufferSize-frameHeaderSize)
 	}
@@ -47,13 +48,23 @@ func (c *Core) outputLimit() int {
 }
 
 // Crowded reports whether so much output waits that heads must wait, too.
-func (c *Core) Crowded() bool { return len(c.out) >= c.outputLimit() }
+func (c *Connection) Crowded() bool { return len(c.out) >= c.outputLimit() }
 
-// dropOutput discards output that cannot be sent any more.
-func (c *Core) dropOutput() {
-	out, charged := c.take(nil)
-	putOutput(out)
-	c.config.Account.Release(charged)
+// Output is output that was taken from a core.
+type Output struct {
+	bytes   []byte
+	charged int // bytes that account was charged for it
+	account *memory.Account
+}
+
+// Bytes returns the output. It is valid until Free.
+func (o Output) Bytes() []byte { return o.bytes }
+
+// Free gives back the memory of the output. Call it once, when the bytes were sent or
+// cannot be sent any more.
+func (o Output) Free() {
+	putOutput(o.bytes)
+	o.account.Release(o.charged)
 }
 
 // enlarge returns b with room for n more bytes.

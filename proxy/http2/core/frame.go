@@ -1,4 +1,4 @@
-package http2
+package core
 
 import "encoding/binary"
 

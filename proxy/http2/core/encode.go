@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"net/http"
@@ -229,7 +229,7 @@ func staticIndex(name string) int {
 
 // appendRequest appends the block of a request's head. A request with an Upgrade becomes
 // an extended CONNECT.
-func (c *Core) appendRequest(b []byte, req *message.Request) []byte {
+func (c *Connection) appendRequest(b []byte, req *message.Request) []byte {
 	except := ""
 	if req.Upgrade.Len() > 0 {
 		except = webSocketKey

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -169,6 +169,21 @@ const (
 func acceptKey(key []byte) string {
 	sum := sha1.Sum(append(append(make([]byte, 0, 64), key...), "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"...))
 	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// Accepts reports whether weir may answer req with res. For an extended CONNECT, the client
+// takes any 2xx as the start of a tunnel. So only a 101 may become a 2xx. weir also checks
+// the accept key of a WebSocket, because the client has no key and cannot check it (RFC
+// 8441, section 5.1).
+func Accepts(req *message.Request, res *message.Response) bool {
+	if req.Upgrade.Len() == 0 {
+		return true
+	}
+	if res.Status != http.StatusSwitchingProtocols {
+		return res.Status >= 300
+	}
+	key := req.GetName(webSocketKey)
+	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
 }
 
 // response makes the next response on s from the collected fields. It returns why they

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import "github.com/weirproxy/weir/proxy/message"
 
@@ -13,7 +13,7 @@ type dataFrame struct {
 
 // beginData checks the header of a DATA frame. All bytes of the frame count for flow
 // control, whatever its stream (RFC 9113, section 6.9).
-func (c *Core) beginData(f frame) {
+func (c *Connection) beginData(f frame) {
 	if f.id == 0 || c.idle(f.id) {
 		c.fail(ProtocolError, "bad_data", "a DATA frame came on stream 0")
 		return
@@ -42,7 +42,7 @@ func (c *Core) beginData(f frame) {
 }
 
 // dataFor returns the stream of a DATA frame, or nil if the data is discarded.
-func (c *Core) dataFor(f frame) *Stream {
+func (c *Connection) dataFor(f frame) *Stream {
 	s := c.table.find(f.id)
 	switch {
 	case s == nil && (c.recent.has(f.id) || c.ignored(f.id)):
@@ -71,10 +71,12 @@ func (c *Core) dataFor(f frame) *Stream {
 
 // ignored reports whether the peer opened the stream after weir had said that it accepts
 // no more.
-func (c *Core) ignored(id uint32) bool { return c.leaving == left && !c.own(id) && id > c.goneLast }
+func (c *Connection) ignored(id uint32) bool {
+	return c.leaving == left && !c.own(id) && id > c.goneLast
+}
 
 // receiveData takes the available part of a DATA frame's payload.
-func (c *Core) receiveData(p []byte) []byte {
+func (c *Connection) receiveData(p []byte) []byte {
 	d := &c.data
 	if d.padded {
 		d.padded, d.padding = false, int(p[0])
@@ -104,7 +106,7 @@ func (c *Core) receiveData(p []byte) []byte {
 
 // useless gives the bytes of padding back to the stream, and limits frames that contain
 // only padding.
-func (c *Core) useless(d *dataFrame) {
+func (c *Connection) useless(d *dataFrame) {
 	if d.left == d.padding && !d.end && !c.spend(forEmpty) {
 		return
 	}
@@ -114,7 +116,7 @@ func (c *Core) useless(d *dataFrame) {
 }
 
 // deliver passes a piece of a body to the driver.
-func (c *Core) deliver(s *Stream, p []byte) {
+func (c *Connection) deliver(s *Stream, p []byte) {
 	if s == nil {
 		return
 	}
@@ -132,7 +134,7 @@ func (c *Core) deliver(s *Stream, p []byte) {
 }
 
 // endData is called after the last byte of a DATA frame.
-func (c *Core) endData() {
+func (c *Connection) endData() {
 	s, end := c.data.stream, c.data.end
 	c.data = dataFrame{}
 	if s != nil && end {
@@ -141,7 +143,7 @@ func (c *Core) endData() {
 }
 
 // endReceived records that the peer has sent everything on s.
-func (c *Core) endReceived(s *Stream) {
+func (c *Connection) endReceived(s *Stream) {
 	if s.left > 0 {
 		c.provoked(s, ProtocolError, "malformed", "the body is shorter than its Content-Length")
 		return
@@ -157,7 +159,7 @@ const firstConnectionWindow = 256 << 10
 
 // giveBack returns bytes to the connection's window. It does not wait until they are
 // read, so that a slow reader delays only its own stream.
-func (c *Core) giveBack(n int64) {
+func (c *Connection) giveBack(n int64) {
 	if c.unreturned += n; c.unreturned >= c.recvSize/2 {
 		c.appendWindow(0, c.unreturned)
 		c.recvWindow += c.unreturned
@@ -166,7 +168,7 @@ func (c *Core) giveBack(n int64) {
 }
 
 // growConnection enlarges the connection's window.
-func (c *Core) growConnection(size int64) {
+func (c *Connection) growConnection(size int64) {
 	if more := size - c.recvSize; more > 0 {
 		c.recvSize = size
 		c.recvWindow += more + c.unreturned
@@ -177,7 +179,7 @@ func (c *Core) growConnection(size int64) {
 
 // Consumed records that n bytes of Data take up no memory any more. The peer may send as
 // many again, and more if the path is long and the reader kept up.
-func (c *Core) Consumed(s *Stream, n int) {
+func (c *Connection) Consumed(s *Stream, n int) {
 	s.held -= int64(n)
 	s.unreturned += int64(n)
 	over := s.closed || s.recvEnd || c.data.end && c.data.stream == s // nothing more will arrive
@@ -205,7 +207,7 @@ type path struct {
 }
 
 // probe counts received bytes, and starts a measurement from time to time.
-func (c *Core) probe(n int) {
+func (c *Connection) probe(n int) {
 	p := &c.path
 	p.bytes += int64(n)
 	if !p.probing && p.size < int64(c.config.StreamWindow) && p.bytes >= p.size {
@@ -215,7 +217,7 @@ func (c *Core) probe(n int) {
 }
 
 // measured is called when the PING is answered.
-func (c *Core) measured() {
+func (c *Connection) measured() {
 	p := &c.path
 	p.probing = false
 	if p.bytes*3 >= p.size { // windows are given back in halves

@@ -1,4 +1,4 @@
-package http2
+package core
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weirproxy/weir/proxy/http2/http2test"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -64,7 +65,7 @@ func (x *side) invariants(t testing.TB) {
 // script turns bytes into frames, most of them valid, and into actions of a driver.
 type script struct {
 	in   []byte
-	peer *peer
+	peer *http2test.Peer
 }
 
 func (s *script) byte() byte {
@@ -86,14 +87,14 @@ func (s *script) block() []byte {
 	lines := []string{}
 	switch k := s.byte(); k % 4 {
 	case 0, 1:
-		lines = getLines()
+		lines = http2test.GetLines()
 	case 2:
 		lines = append(lines, ":status: 200")
 	}
 	for range s.byte() % 4 {
 		lines = append(lines, someLines[int(s.byte())%len(someLines)])
 	}
-	return s.peer.fields(lines...)
+	return s.peer.Fields(lines...)
 }
 
 // frame writes one frame.
@@ -102,29 +103,29 @@ func (s *script) frame() {
 	switch k := s.byte() % 16; k {
 	case 0, 1, 2, 3:
 		block, flags := s.block(), s.byte()&(flagEndStream|flagEndHeaders)|flagEndHeaders*(s.byte()&1)
-		p.raw(frameHeaders, flags, s.id()|1, string(block))
+		p.Raw(frameHeaders, flags, s.id()|1, string(block))
 	case 4:
-		p.raw(frameContinuation, s.byte()&flagEndHeaders, s.id()|1, string(s.block()))
+		p.Raw(frameContinuation, s.byte()&flagEndHeaders, s.id()|1, string(s.block()))
 	case 5, 6, 7:
-		p.raw(frameData, s.byte()&flagEndStream, s.id()|1, strings.Repeat("d", int(s.byte())*int(s.byte())%leastFrameSize))
+		p.Raw(frameData, s.byte()&flagEndStream, s.id()|1, strings.Repeat("d", int(s.byte())*int(s.byte())%leastFrameSize))
 	case 8:
-		p.raw(frameData, s.byte()&flagEndStream|flagPadded, s.id()|1, string(s.byte()%8)+strings.Repeat("\x00", int(s.byte()%32)))
+		p.Raw(frameData, s.byte()&flagEndStream|flagPadded, s.id()|1, string(s.byte()%8)+strings.Repeat("\x00", int(s.byte()%32)))
 	case 9:
-		p.raw(frameReset, 0, s.id(), "\x00\x00\x00"+string(rune(s.byte()%14)))
+		p.Raw(frameReset, 0, s.id(), "\x00\x00\x00"+string(rune(s.byte()%14)))
 	case 10:
-		p.framer.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingID(s.byte() % 9), Val: uint32(s.byte()) << (s.byte() % 24)})
+		p.Framer.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingID(s.byte() % 9), Val: uint32(s.byte()) << (s.byte() % 24)})
 	case 11:
-		p.raw(frameSettings, flagAck, 0, "")
+		p.Raw(frameSettings, flagAck, 0, "")
 	case 12:
-		p.framer.WriteWindowUpdate(s.id(), uint32(s.byte())<<(s.byte()%24))
+		p.Framer.WriteWindowUpdate(s.id(), uint32(s.byte())<<(s.byte()%24))
 	case 13:
-		p.raw(framePing, s.byte()&flagAck, 0, [...]string{pingAlive, pingPath, pingLeave, "12345678"}[s.byte()%4])
+		p.Raw(framePing, s.byte()&flagAck, 0, [...]string{pingAlive, pingPath, pingLeave, "12345678"}[s.byte()%4])
 	case 14:
-		p.raw(frameGoAway, 0, 0, "\x00\x00\x00"+string(rune(s.byte()%16))+"\x00\x00\x00\x00")
+		p.Raw(frameGoAway, 0, 0, "\x00\x00\x00"+string(rune(s.byte()%16))+"\x00\x00\x00\x00")
 	case 15:
 		n, kind, flags, id := int(s.byte()%16), s.byte()%12, s.byte(), s.id()
 		n = min(n, len(s.in))
-		p.raw(kind, flags, id, string(s.in[:n]))
+		p.Raw(kind, flags, id, string(s.in[:n]))
 		s.in = s.in[n:]
 	}
 }
@@ -138,24 +139,24 @@ func (s *script) drive(x *side) {
 	}
 	switch k := s.byte() % 12; {
 	case k == 0:
-		c.Take(nil)
+		c.Take()
 	case k == 1:
 		c.Ping()
 	case k == 2:
 		c.Leave()
 	case k == 3 && c.config.Role == Client:
-		if s, err := c.Open(newRequest("POST", "/", "a"), s.byte()%2 == 0); err == nil {
+		if s, err := c.Open(http2test.NewRequest("POST", "/", "a"), s.byte()%2 == 0); err == nil {
 			x.of(s)
 		}
 	case stream == nil:
 	case k == 4 && c.config.Role == Server:
-		c.Respond(stream, newResponse(200), s.byte()%2 == 0)
+		c.Respond(stream, http2test.NewResponse(200), s.byte()%2 == 0)
 	case k == 5 && c.config.Role == Server:
-		c.Respond(stream, newResponse(103), false)
+		c.Respond(stream, http2test.NewResponse(103), false)
 	case k == 6, k == 7:
 		x.send(stream, make([]byte, int(s.byte())*int(s.byte())), s.byte()%4 == 0)
 	case k == 8:
-		c.Finish(stream, newHead("t: u"))
+		c.Finish(stream, http2test.NewHead("t: u"))
 	case k == 9:
 		c.Reset(stream, Cancel)
 	case k == 10:
@@ -166,12 +167,6 @@ func (s *script) drive(x *side) {
 			c.Consumed(stream, int(min(held, int64(s.byte()))))
 		}
 	}
-}
-
-func newHead(lines ...string) *message.Head {
-	h := new(message.Head)
-	addFields(h, lines)
-	return h
 }
 
 // FuzzFrames plays scripts to both roles, once in one piece and once in many: the
@@ -197,12 +192,12 @@ func FuzzFrames(f *testing.F) {
 
 func play(t testing.TB, client bool, piece int, in []byte) string {
 	config := Config{Streams: 5, Limits: message.Limits{HeadBytes: 500, Fields: 10}, Output: 20000}
-	s := &script{in: in, peer: newPeer()}
+	s := &script{in: in, peer: http2test.NewPeer()}
 	if client {
 		config.Role = Client
-		s.peer.framer.WriteSettings()
+		s.peer.Framer.WriteSettings()
 	} else {
-		s.peer.greet()
+		s.peer.Greet()
 	}
 	x := newSide(config)
 	x.keep = s.byte()%2 == 0
@@ -224,23 +219,23 @@ func play(t testing.TB, client bool, piece int, in []byte) string {
 	}
 	x.core.Abort(InternalError, "over", "")
 	x.invariants(t)
-	frames(t, x.core.Take(nil), false)
+	frames(t, x.core.Take().Bytes(), false)
 	return strings.Join(x.log, "\n")
 }
 
 // FuzzBytes gives arbitrary bytes to both roles.
 func FuzzBytes(f *testing.F) {
-	f.Add(greeted().get(1).post(3).data(3, true, "hello").Bytes())
-	f.Add(greeted().raw(framePing, 0, 0, "12345678").raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x01").Bytes())
+	f.Add(http2test.Greeted().Get(1).Post(3).Data(3, true, "hello").Bytes())
+	f.Add(http2test.Greeted().Raw(framePing, 0, 0, "12345678").Raw(frameWindowUpdate, 0, 0, "\x00\x00\x00\x01").Bytes())
 	f.Fuzz(func(t *testing.T, in []byte) {
 		for _, role := range []Role{Server, Client} {
 			x := newSide(Config{Role: role})
 			x.receive(in, 0)
 			x.invariants(t)
-			x.core.Take(nil)
+			x.core.Take()
 			y := newSide(Config{Role: role})
 			y.receive(in, 3)
-			equal(t, "cut", y.log, x.log)
+			http2test.Equal(t, "cut", y.log, x.log)
 		}
 	})
 }
@@ -248,20 +243,20 @@ func FuzzBytes(f *testing.F) {
 // FuzzHeads compares how the core and x/net interpret a request's head. If x/net refuses
 // it, the core refuses it. If the core accepts it, both have the same fields.
 func FuzzHeads(f *testing.F) {
-	f.Add([]byte(newPeer().fields(getLines("a: b", "cookie: c", "te: trailers")...)))
-	f.Add([]byte(newPeer().fields(getLines("A: b")...)))
-	f.Add([]byte(newPeer().fields(getLines("a: b\x00", "connection: x")...)))
+	f.Add([]byte(http2test.NewPeer().Fields(http2test.GetLines("a: b", "cookie: c", "te: trailers")...)))
+	f.Add([]byte(http2test.NewPeer().Fields(http2test.GetLines("A: b")...)))
+	f.Add([]byte(http2test.NewPeer().Fields(http2test.GetLines("a: b\x00", "connection: x")...)))
 	f.Add([]byte("\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"))
 	f.Fuzz(func(t *testing.T, block []byte) {
 		if len(block) > leastFrameSize {
 			return
 		}
-		raw := newPeer().raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(block)).Bytes()
+		raw := http2test.NewPeer().Raw(frameHeaders, flagEndHeaders|flagEndStream, 1, string(block)).Bytes()
 		framer := xhttp2.NewFramer(nil, bytes.NewReader(raw))
 		framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 		theirs, err := framer.ReadFrame()
 		x := newSide(Config{})
-		x.receive(greeted().Bytes(), 0)
+		x.receive(http2test.Greeted().Bytes(), 0)
 		x.receive(raw, 0)
 		if len(x.log) < 2 || !strings.Contains(x.log[1], " host ") {
 			return // both refuse the head, for any reason
@@ -295,7 +290,7 @@ func compareFields(t *testing.T, x *side, meta *xhttp2.MetaHeadersFrame) {
 				got = append(got, name+": "+string(seen.req.Value(i)))
 			}
 		}
-		equal(t, "path", string(seen.req.Bytes(seen.req.Target)), meta.PseudoValue("path"))
+		http2test.Equal(t, "path", string(seen.req.Bytes(seen.req.Target)), meta.PseudoValue("path"))
 	}
 	slices.Sort(want)
 	slices.Sort(got)
