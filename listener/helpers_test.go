@@ -169,12 +169,18 @@ func (w *world) want(name string, want float64, labels ...string) {
 // openSocket opens the socket of a listener.
 func openSocket(t *testing.T, network, address string) *sockets.Socket {
 	t.Helper()
-	plan := new(sockets.Set).Plan([]sockets.Want{{Owner: "listeners.test", Network: network, Address: address}})
-	if err := plan.Err("listeners.test"); err != nil {
+	return openFor(t, new(sockets.Set), "listeners.test", network, address)
+}
+
+// openFor makes one owner the only one of a Set, and returns its new socket.
+func openFor(t *testing.T, set *sockets.Set, owner, network, address string) *sockets.Socket {
+	t.Helper()
+	plan := set.Plan([]sockets.Want{{Owner: owner, Network: network, Address: address}})
+	if err := plan.Err(owner); err != nil {
 		t.Fatal(err)
 	}
 	plan.Commit()
-	return plan.Opened("listeners.test")
+	return plan.Opened(owner)
 }
 
 // fakeListener accepts the connections that a test gives it. It has no descriptor.

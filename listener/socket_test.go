@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // The listener serves the connections that the kernel has accepted before it closes.
@@ -103,5 +105,39 @@ func TestNobodyIsResetByClose(t *testing.T) {
 		}
 		eventually(t, "all are closed", func() bool { return w.tracker.Open() == 0 })
 		w.close()
+	}
+}
+
+// A closing listener leaves the accept queue of a socket that has moved to the next one.
+func TestCloseLeavesAMovedQueue(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			checkLeaks(t)
+			address, set := "127.0.0.1:0", new(sockets.Set)
+			if network == "unix" {
+				address = t.TempDir() + "/socket"
+			}
+			ln := openFor(t, set, "listeners.old", network, address)
+			w := newWorld(t)
+			w.l = New(ln, Options{Name: "old", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics, Settings: Settings{Handle: func(c *conn.Conn) {
+				t.Error("the old listener serves a client")
+				c.Close()
+			}}})
+			client := dial(t, ln)
+			moved := openFor(t, set, "listeners.next", network, address)
+			if err := w.l.Close(); err != nil {
+				t.Error(err)
+			}
+			next := serve(t, moved, config.Limits{}, Settings{Handle: echo})
+			for _, c := range []net.Conn{client, dial(t, moved)} {
+				io.WriteString(c, request)
+				wantEcho(t, c, request)
+			}
+			eventually(t, "all are closed", func() bool { return next.tracker.Open() == 0 })
+			next.close()
+			if all := set.Addresses(); len(all) > 0 {
+				t.Errorf("the set still has %v", all)
+			}
+		})
 	}
 }

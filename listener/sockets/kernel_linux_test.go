@@ -40,6 +40,10 @@ func TestKeepAliveIsInherited(t *testing.T) {
 	f(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
 	f(unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount)
 	f(unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if raw, err = ln.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	f(unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP) // not MPTCP
 }
 
 // New handshakes stop before the listener empties the queue, with a packet filter and

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -311,10 +312,23 @@ func TestTakeFile(t *testing.T) {
 	if socket.Waits(0) {
 		t.Error("nobody has connected")
 	}
-	client := w.dial("a")
+	connected := make(chan net.Conn)
+	go func() {
+		c, err := net.DialTimeout("tcp", socket.Addr().String(), patience)
+		if err != nil {
+			t.Error(err)
+		}
+		connected <- c
+	}()
 	if !socket.Waits(patience) {
 		t.Error("the client does not wait")
 	}
+	client := <-connected
+	if client == nil {
+		t.FailNow()
+	}
+	defer client.Close()
+	client.SetDeadline(time.Now().Add(patience))
 	p := w.plan("api:a")
 	if fate := w.fate(p, "api"); fate != "moved" {
 		t.Fatal(fate)
@@ -383,13 +397,15 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// checkLeaks checks that the end of the test has as many descriptors as now.
+// checkLeaks checks that the end of the test has as many descriptors as now. Meanwhile no
+// garbage collection closes forgotten files.
 func checkLeaks(t *testing.T) {
 	if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil { // opens the runtime's poller
 		c.Close()
 	}
-	before := descriptors()
+	before, percent := descriptors(), debug.SetGCPercent(-1)
 	t.Cleanup(func() {
+		defer debug.SetGCPercent(percent)
 		for deadline := time.Now().Add(patience); descriptors() > before; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d descriptors, %d before", descriptors(), before)
