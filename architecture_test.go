@@ -79,7 +79,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
+	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf,
 
 	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part,
@@ -236,6 +236,70 @@ func TestCoreOfHTTP2HasNoIO(t *testing.T) {
 	}
 }
 
+// listens are the names in packages that open a listening socket, or make a listener of a
+// descriptor.
+var listens = map[string]*regexp.Regexp{
+	"net":                   regexp.MustCompile(`^(Listen|ListenConfig|ListenPacket|Listen(TCP|UDP|IP|Unix|Unixgram|MulticastUDP)|FileListener|FilePacketConn)$`),
+	"net/http":              regexp.MustCompile(`^ListenAndServe`),
+	"net/http/httptest":     regexp.MustCompile(`^New.*Server$`),
+	"crypto/tls":            regexp.MustCompile(`^Listen$`),
+	"syscall":               regexp.MustCompile(`^(Bind|Listen)$`),
+	"golang.org/x/sys/unix": regexp.MustCompile(`^(Bind|Listen)$`),
+}
+
+// mayListen are the packages that may do so, with their reasons.
+var mayListen = map[string]string{
+	"listener/sockets":     "it opens the sockets of all others",
+	"config/kube/api/fake": "a server for tests",
+}
+
+// Sockets that another package opens would be unknown to a reload, to a successor, and to
+// the check that keeps authors of objects away from weir's own ports.
+func TestOnlySocketsListens(t *testing.T) {
+	found := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, name := range listening(f) {
+			found[f.folder] = true
+			if mayListen[f.folder] == "" {
+				t.Errorf("%s uses %s: sockets come from listener/sockets", f.path, name)
+			}
+		}
+	}
+	for folder := range mayListen {
+		if !found[folder] {
+			t.Errorf("%s does not listen: take it from the exceptions", folder)
+		}
+	}
+}
+
+// listening returns what f uses to listen. Methods named ListenAndServe count, whatever
+// their type.
+func listening(f file) (names []string) {
+	paths := map[string]string{} // by the name of the package in f
+	for _, i := range f.Imports {
+		to, _ := strconv.Unquote(i.Path.Value)
+		paths[path.Base(to)] = to
+		if i.Name != nil {
+			paths[i.Name.Name] = to
+		}
+	}
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		from := ""
+		if x, ok := s.X.(*ast.Ident); ok {
+			from = paths[x.Name]
+		}
+		if l := listens[from]; l != nil && l.MatchString(s.Sel.Name) || strings.HasPrefix(s.Sel.Name, "ListenAndServe") {
+			names = append(names, path.Join(from, s.Sel.Name))
+		}
+		return true
+	})
+	return names
+}
+
 func TestPackagesHaveComments(t *testing.T) {
 	all, err := source()
 	if err != nil {
@@ -270,7 +334,6 @@ var unavoidable = map[string]string{
 	"health.Service":               "the key in the answer of kube-proxy that the health port has the shape of",
 	"health.ServiceProxyHealthy":   "the same",
 	"health.Target":                "what a check aims at: health knows no endpoints",
-	"listener.Bind":                "the verb, of bind(2)",
 	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
 	"proxy/http2/core.Server":      "the same",
 	"proxy/message.Target":         "the request target of RFC 9112",

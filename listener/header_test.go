@@ -317,10 +317,7 @@ func TestCutBeforeHeader(t *testing.T) {
 // The same over real sockets, for a connection that waits in the poller.
 func TestHeaderOverTCP(t *testing.T) {
 	checkLeaks(t)
-	ln, err := Bind("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := openSocket(t, "tcp", "127.0.0.1:0")
 	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: 300 * time.Millisecond, Rules: []config.HeaderRule{
 		{From: prefixes("127.0.0.0/8", "::1/128"), Mode: config.HeaderRequire}}})
 	w := serve(t, ln, config.Limits{}, Settings{Policy: policy, Handle: echo})
@@ -357,10 +354,7 @@ func TestHeaderOverTCP(t *testing.T) {
 // A header that ends too early is truncated, not late, in whatever way the end arrives.
 func TestTruncatedOverTCP(t *testing.T) {
 	checkLeaks(t)
-	ln, err := Bind("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := openSocket(t, "tcp", "127.0.0.1:0")
 	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: time.Minute, Rules: []config.HeaderRule{
 		{From: prefixes("127.0.0.0/8"), Mode: config.HeaderRequire}}})
 	w := serve(t, ln, config.Limits{}, Settings{Policy: policy, Handle: echo})
@@ -387,10 +381,7 @@ func TestTruncatedOverTCP(t *testing.T) {
 // A thousand silent connections at the same time hold no buffers, and end in time.
 func TestThousandSilentOverTCP(t *testing.T) {
 	checkLeaks(t)
-	ln, err := Bind("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := openSocket(t, "tcp", "127.0.0.1:0")
 	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: time.Second, Rules: []config.HeaderRule{
 		{From: prefixes("127.0.0.0/8"), Mode: config.HeaderOptional}}})
 	w := serve(t, ln, config.Limits{}, Settings{Policy: policy, Handle: echo})
@@ -445,10 +436,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 // With mode none, and without a policy, weir reads nothing: a server may send first.
 func TestServerSpeaksFirst(t *testing.T) {
 	checkLeaks(t)
-	ln, err := Bind("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := openSocket(t, "tcp", "127.0.0.1:0")
 	w := serve(t, ln, config.Limits{}, Settings{Handle: func(c *conn.Conn) {
 		io.WriteString(c, "SSH-2.0-server\r\n")
 		c.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // The networks of the tests, one for each mode.
@@ -163,6 +164,23 @@ func (w *world) want(name string, want float64, labels ...string) {
 		}
 	}
 	w.t.Errorf("there is no %s%v", name, labels)
+}
+
+// openSocket opens the socket of a listener.
+func openSocket(t *testing.T, network, address string) *sockets.Socket {
+	t.Helper()
+	return openFor(t, new(sockets.Set), "listeners.test", network, address)
+}
+
+// openFor makes one owner the only one of a Set, and returns its new socket.
+func openFor(t *testing.T, set *sockets.Set, owner, network, address string) *sockets.Socket {
+	t.Helper()
+	plan := set.Plan([]sockets.Want{{Owner: owner, Network: network, Address: address}})
+	if err := plan.Err(owner); err != nil {
+		t.Fatal(err)
+	}
+	plan.Commit()
+	return plan.Opened(owner)
 }
 
 // fakeListener accepts the connections that a test gives it. It has no descriptor.

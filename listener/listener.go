@@ -68,10 +68,20 @@ type Refusal struct {
 	Err error
 }
 
+// socket is what a Listener needs of its socket to end without losing a connection. A
+// sockets.Socket is one. Other listeners close at once.
+type socket interface {
+	SetDeadline(time.Time) error
+	Shared() bool
+	RefuseNew() time.Duration
+	Waits(within time.Duration) bool
+}
+
 // Listener accepts connections on one socket.
 type Listener struct {
 	name    string
 	ln      net.Listener
+	socket  socket // nil: ln is another kind of listener
 	accept  func() (*conn.Conn, error)
 	limits  *Limits
 	tracker *Tracker
@@ -81,9 +91,8 @@ type Listener struct {
 	// limitErrors are made once, because a flood of connections would need one each.
 	limitErrors [ReasonFairShare + 1]error
 
-	settings   atomic.Pointer[Settings]
-	open       atomic.Int64
-	handedOver atomic.Bool
+	settings atomic.Pointer[Settings]
+	open     atomic.Int64
 
 	troubled time.Time // when trouble was last called; only Serve uses it
 
@@ -102,6 +111,7 @@ func New(ln net.Listener, o Options) *Listener {
 		limitErrors: limitErrors(o.Name),
 		closing:     make(chan struct{}), done: make(chan struct{}),
 	}
+	l.socket, _ = ln.(socket)
 	l.accept = l.acceptNet
 	if a, taken, err := conn.NewAcceptor(ln); taken {
 		l.ln, l.accept = a, a.AcceptConn
@@ -161,8 +171,9 @@ func (l *Listener) begin() bool {
 }
 
 // Close stops accepting and closes the socket. It first serves the connections that the
-// kernel has already accepted, instead of resetting them, even if Serve has not begun.
-// Open connections stay open: see Tracker.Drain. Close returns when the socket is closed.
+// kernel has already accepted, instead of resetting them, even if Serve has not begun. It
+// leaves the accept queue of a shared socket to the other owner. Open connections stay
+// open: see Tracker.Drain. Close returns when the socket is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	first, serving := !l.closed, l.serving
@@ -179,26 +190,6 @@ func (l *Listener) Close() error {
 	defer close(l.done) // Serve returns at once from now on
 	l.leaveQueue()
 	return l.ln.Close()
-}
-
-// Handover returns a duplicate of the socket, with its accept queue, for another
-// Listener. A reload uses it to give an address to a listener of another name, so that no
-// client finds the address closed. The caller owns the duplicate. When the other Listener
-// takes over, the caller must call Detach. If the caller closes the duplicate instead,
-// nothing has happened.
-func (l *Listener) Handover() (net.Listener, error) {
-	a, ok := l.ln.(*conn.Acceptor)
-	if !ok {
-		return nil, fmt.Errorf("listener %s cannot hand its socket over: %w", l.name, errors.ErrUnsupported)
-	}
-	return a.Duplicate()
-}
-
-// Detach is Close for a socket that another Listener also has. It leaves the accept queue
-// to that Listener.
-func (l *Listener) Detach() error {
-	l.handedOver.Store(true)
-	return l.Close()
 }
 
 // wake ends Accept. Serve then empties the queue.
@@ -303,10 +294,10 @@ func (l *Listener) tellTrouble(err error) {
 // uses a longer time.
 var queueTime = 3 * time.Second
 
-// leaveQueue serves the connections in the accept queue of a closing listener, or leaves them to the new owner of
-// the socket.
+// leaveQueue serves the connections in the accept queue of a closing listener, or leaves them to the other owner
+// of a shared socket.
 func (l *Listener) leaveQueue() {
-	if !l.handedOver.Load() {
+	if l.socket != nil && !l.socket.Shared() {
 		l.emptyQueue()
 	}
 }
@@ -314,17 +305,13 @@ func (l *Listener) leaveQueue() {
 // emptyQueue accepts the connections whose handshake the kernel has completed, however long that takes on a busy
 // machine. It waits for handshakes that have begun, so that closing the socket resets no client.
 func (l *Listener) emptyQueue() {
-	d, ok := l.ln.(deadliner)
-	if !ok {
-		return
-	}
 	until := time.Now().Add(queueTime)
-	settle := refuseNew(l.ln)
+	settle := l.socket.RefuseNew()
 	endless := settle == 0 // connections may arrive as fast as weir accepts them
 	var wait backoff
 	for l.somebodyComes(until, settle) && !(endless && time.Now().After(until)) {
-		l.mu.Lock()                                // Close sets the deadline that ended this Accept
-		d.SetDeadline(time.Now().Add(time.Second)) // a connection waits, unless the client has just closed it
+		l.mu.Lock()                                       // Close sets the deadline that ended this Accept
+		l.socket.SetDeadline(time.Now().Add(time.Second)) // a connection waits, unless the client has just closed it
 		l.mu.Unlock()
 		c, err := l.accept()
 		switch {
@@ -346,16 +333,16 @@ func (l *Listener) emptyQueue() {
 func (l *Listener) somebodyComes(until time.Time, settle time.Duration) bool {
 	at, err := netip.ParseAddrPort(l.ln.Addr().String())
 	if err != nil || settle == 0 { // handshakes begin all the time, or there is no time to wait
-		return somebodyWaits(l.ln, settle)
+		return l.socket.Waits(settle)
 	}
 	none := false // result of the last look; the kernel lists no handshake whose first packet it still processes
-	for look := time.Duration(0); !somebodyWaits(l.ln, look); look = handshakeLook {
+	for look := time.Duration(0); !l.socket.Waits(look); look = handshakeLook {
 		begun, known := handshaking(at)
 		switch {
 		case !known:
-			return somebodyWaits(l.ln, settle)
+			return l.socket.Waits(settle)
 		case !begun && none: // handshakes completed before this are in the queue
-			return somebodyWaits(l.ln, 0)
+			return l.socket.Waits(0)
 		case time.Now().After(until):
 			return false
 		}

@@ -1,16 +1,15 @@
 package listener
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // The listener serves the connections that the kernel has accepted before it closes.
@@ -22,10 +21,7 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 			if network == "unix" {
 				address = t.TempDir() + "/socket"
 			}
-			ln, err := Bind(network, address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := openSocket(t, network, address)
 			// The accept loop itself calls Refused. Meanwhile every connection stays in
 			// the queue.
 			refusing, goOn := make(chan struct{}), make(chan struct{})
@@ -73,10 +69,7 @@ func TestCloseEmptiesTheQueue(t *testing.T) {
 func TestNobodyIsResetByClose(t *testing.T) {
 	checkLeaks(t)
 	for range 2 {
-		ln, err := Bind("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := openSocket(t, "tcp", "127.0.0.1:0")
 		w := serve(t, ln, config.Limits{}, Settings{Handle: echo})
 		served := make(chan int)
 		for range 4 {
@@ -115,59 +108,36 @@ func TestNobodyIsResetByClose(t *testing.T) {
 	}
 }
 
-func TestBindUnix(t *testing.T) {
-	path := t.TempDir() + "/socket"
-	first, err := Bind("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Bind("unix", path); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("a socket that answers was replaced: %v", err)
-	}
-	first.(*net.UnixListener).SetUnlinkOnClose(false)
-	first.Close()
-	second, err := Bind("unix", path)
-	if err != nil {
-		t.Fatalf("a stale socket is in the way: %v", err)
-	}
-	second.Close()
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Bind("unix", path); err == nil {
-		t.Error("a file was replaced")
-	}
-	if b, _ := os.ReadFile(path); string(b) != "precious" {
-		t.Error("a file was removed")
-	}
-}
-
-func TestBindIsDualStack(t *testing.T) {
-	ln, err := Bind("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
-		if err != nil {
-			if host == "::1" {
-				t.Skip("no IPv6 here")
+// A closing listener leaves the accept queue of a socket that has moved to the next one.
+func TestCloseLeavesAMovedQueue(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			checkLeaks(t)
+			address, set := "127.0.0.1:0", new(sockets.Set)
+			if network == "unix" {
+				address = t.TempDir() + "/socket"
 			}
-			t.Fatal(err)
-		}
-		nc, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a := conn.New(nc).Peer.Addr(); a.String() != host {
-			t.Errorf("the peer is %v", a)
-		}
-		c.Close()
-		nc.Close()
-	}
-	if _, err := Bind("tcp", ln.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Error(err)
+			ln := openFor(t, set, "listeners.old", network, address)
+			w := newWorld(t)
+			w.l = New(ln, Options{Name: "old", Limits: w.limits, Tracker: w.tracker, Metrics: w.metrics, Settings: Settings{Handle: func(c *conn.Conn) {
+				t.Error("the old listener serves a client")
+				c.Close()
+			}}})
+			client := dial(t, ln)
+			moved := openFor(t, set, "listeners.next", network, address)
+			if err := w.l.Close(); err != nil {
+				t.Error(err)
+			}
+			next := serve(t, moved, config.Limits{}, Settings{Handle: echo})
+			for _, c := range []net.Conn{client, dial(t, moved)} {
+				io.WriteString(c, request)
+				wantEcho(t, c, request)
+			}
+			eventually(t, "all are closed", func() bool { return next.tracker.Open() == 0 })
+			next.close()
+			if all := set.Addresses(); len(all) > 0 {
+				t.Errorf("the set still has %v", all)
+			}
+		})
 	}
 }

@@ -38,10 +38,7 @@ func TestAcceptQueueLine(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	limits := NewLimits(config.Limits{Clients: config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}})
 	listen := func(mode config.HeaderMode) net.Listener {
-		ln, err := Bind("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := openSocket(t, "tcp", "127.0.0.1:0")
 		tr := new(Tracker)
 		l := New(ln, Options{Name: string(mode), Limits: limits, Tracker: tr, Metrics: NewMetrics(prometheus.NewRegistry(), tr),
 			Settings: Settings{Policy: NewPolicy(config.HeaderPolicy{Rules: []config.HeaderRule{{From: prefixes("127.0.0.0/8"), Mode: mode}}})}})

@@ -24,7 +24,7 @@ type attempt struct {
 	until    time.Time // when the wait for the endpoint ends
 	lookAt   time.Time // when weir next checks whether the owner is still there
 	moved    bool      // some of the response's body arrived since until was set
-	end      outcome   // valid after relayReady has returned true
+	end      *outcome  // valid after relayReady has returned true
 }
 
 // phase is the step that an attempt has reached with its endpoint.
@@ -53,15 +53,15 @@ func (a *attempt) dial() (*backend.Session, error) {
 const connectFailed = "connect"
 
 // lostDial returns the outcome of an attempt that has no connection to its endpoint.
-func (a *attempt) lostDial(err error) outcome {
+func (a *attempt) lostDial(err error) *outcome {
 	if !errors.Is(err, errClientCut) {
 		a.endpoint.Failed(err)
-		return outcome{trouble: unsent, status: dialStatus(err), reason: connectFailed, err: err}
+		return &outcome{trouble: unsent, status: dialStatus(err), reason: connectFailed, err: err}
 	}
 	if reason := a.all.owner.cutFor(); reason != "" {
-		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
+		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
 	}
-	return outcome{trouble: clientGone, reason: "client_gone", err: err} // the client reset the stream
+	return &outcome{trouble: clientGone, reason: "client_gone", err: err} // the client reset the stream
 }
 
 func dialStatus(err error) int {
@@ -74,7 +74,7 @@ func dialStatus(err error) int {
 
 // talk sends the request over one connection to the endpoint, and passes the response on.
 // Afterwards it keeps the connection if another request may use it.
-func (a *attempt) talk(link *backend.Session) (o outcome) {
+func (a *attempt) talk(link *backend.Session) (o *outcome) {
 	a.link, a.phase = link, sending
 	settings := a.all.backend.Settings()
 	link.HTTP.ChargeTo(a.all.account)
@@ -90,7 +90,7 @@ func (a *attempt) talk(link *backend.Session) (o outcome) {
 	} else {
 		o = a.talkUploading(settings.Timeouts.ResponseHead)
 	}
-	if o.opened {
+	if o == tunnelOpened {
 		return o
 	}
 	a.all.owner.Link(nil)
@@ -107,13 +107,13 @@ func (a *attempt) talk(link *backend.Session) (o outcome) {
 }
 
 // talkAwaiting is talk for a request whose body has arrived completely.
-func (a *attempt) talkAwaiting() outcome {
+func (a *attempt) talkAwaiting() *outcome {
 	for {
 		err := a.link.Await(a.all.relay)
 		if err == nil {
 			return a.end
 		}
-		if o, over := a.waitEnded(err); over {
+		if o := a.waitEnded(err); o != nil {
 			return o
 		}
 	}
@@ -123,8 +123,8 @@ func (a *attempt) talkAwaiting() outcome {
 // another client, unless the connection is private. This request must be complete on both
 // sides: if it was not sent completely, the endpoint would read the next request as the rest
 // of it.
-func (a *attempt) mayKeep(link *backend.Session, o outcome) bool {
-	return o.trouble == none && link.HTTP.Reusable() && a.all.upload.delivered() && !link.WasCut() &&
+func (a *attempt) mayKeep(link *backend.Session, o *outcome) bool {
+	return o == nil && link.HTTP.Reusable() && a.all.upload.delivered() && !link.WasCut() &&
 		(link.Private() || a.all.backend.Settings().SendProxy == 0) // a PROXY header names one client for the whole connection
 }
 
@@ -134,7 +134,7 @@ func (a *attempt) mayKeep(link *backend.Session, o outcome) bool {
 func (a *attempt) relayReady() bool {
 	if a.phase == sending {
 		if a.link.Reused && !a.link.HTTP.Quiet(conn.ErrWouldBlock) {
-			return a.over(outcome{trouble: stale})
+			return a.over(linkWasStale)
 		}
 		before := a.link.Sent()
 		if err := a.send(); err != nil {
@@ -145,14 +145,14 @@ func (a *attempt) relayReady() bool {
 	for a.phase == awaitingHead {
 		switch err := a.link.HTTP.ReadHead(a.all.req, a.all.res); err {
 		case nil:
-			if o, over := a.gotHead(); over {
+			if o := a.gotHead(); o != nil {
 				return a.over(o)
 			}
 		case conn.ErrWouldBlock:
 			a.link.HTTP.Release() // while weir waits for a slow response, the connection holds no buffer
 			return false
 		default:
-			if o, over := a.waitEnded(err); over {
+			if o := a.waitEnded(err); o != nil {
 				return a.over(o)
 			}
 		}
@@ -161,7 +161,7 @@ func (a *attempt) relayReady() bool {
 }
 
 // over notes the outcome of the attempt, and returns true.
-func (a *attempt) over(o outcome) bool {
+func (a *attempt) over(o *outcome) bool {
 	a.end = o
 	return true
 }
@@ -182,8 +182,8 @@ func (a *attempt) send() error {
 // noteUnsent returns the outcome o with another trouble if no byte of the request was sent.
 // Then weir may send any request over another connection. before is the number of bytes that
 // the connection had sent before the request.
-func (a *attempt) noteUnsent(o outcome, before int64) outcome {
-	if a.link.Conn == nil || a.link.Sent() != before || !a.all.upload.repeatable() {
+func (a *attempt) noteUnsent(o *outcome, before int64) *outcome {
+	if o == nil || a.link.Conn == nil || a.link.Sent() != before || !a.all.upload.repeatable() {
 		return o
 	}
 	switch o.trouble {
@@ -195,36 +195,35 @@ func (a *attempt) noteUnsent(o outcome, before int64) outcome {
 	return o
 }
 
-// gotHead passes on the head of a response. It returns true if the attempt is over: nothing
-// of this response follows.
-func (a *attempt) gotHead() (o outcome, over bool) {
+// gotHead passes on the head of a response. It returns nil if more of a response follows.
+func (a *attempt) gotHead() *outcome {
 	to, res := a.all.to, a.all.res
 	if res.Informational() {
 		if err := to.inform(); err != nil {
-			return to.writeFailed(err), true
+			return to.writeFailed(err)
 		}
-		return o, false
+		return nil
 	}
 	if res.AsksForConnection() {
 		a.link.MakePrivate()
 	}
 	accepted := to.accepts()
 	if !accepted && res.Status == http.StatusSwitchingProtocols {
-		return a.lostEndpoint(errNotAccepted), true
+		return a.lostEndpoint(errNotAccepted)
 	}
 	a.endpoint.Succeeded()
 	if !accepted {
-		return outcome{trouble: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}, true
+		return &outcome{trouble: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
 	a.phase, a.moved = relayingBody, true
 	to.respond()
 	if res.Status != http.StatusSwitchingProtocols {
-		return o, false
+		return nil
 	}
 	if err := to.flush(); err != nil {
-		return to.writeFailed(err), true
+		return to.writeFailed(err)
 	}
-	return outcome{opened: true}, true
+	return tunnelOpened
 }
 
 var (
@@ -261,7 +260,7 @@ func (a *attempt) relayBody() bool {
 			return false
 		case err == io.EOF:
 		case err != nil:
-			if o, over := a.waitEnded(err); over {
+			if o := a.waitEnded(err); o != nil {
 				return a.over(o)
 			}
 			continue
@@ -277,37 +276,37 @@ func (a *attempt) relayBody() bool {
 	if err := to.flush(); err != nil {
 		return a.over(to.writeFailed(err))
 	}
-	return a.over(outcome{})
+	return a.over(nil)
 }
 
 // lostEndpoint returns the outcome of an attempt whose connection to the endpoint failed: it
 // ended, or it carried something other than a valid response.
-func (a *attempt) lostEndpoint(err error) outcome {
+func (a *attempt) lostEndpoint(err error) *outcome {
 	var panicked *http2.PanicError
 	if errors.As(err, &panicked) && panicked.First() {
 		a.all.owner.panicked(panicked)
 	}
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
-	o := outcome{trouble: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
+	o := &outcome{trouble: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
 	cutFor := ""
 	if errors.Is(err, conn.ErrCut) {
 		if cutFor = a.all.owner.cutFor(); cutFor == "" { // the client's reset cut the connection
-			return outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+			return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
 		}
 	}
 	switch {
 	case errors.Is(err, message.ErrMemory): // not the endpoint's fault
-		return outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
+		return &outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
 	case errors.As(err, &unfit):
-		return outcome{trouble: failed, status: unfit.Status, reason: unfit.Reason, err: err}
+		return &outcome{trouble: failed, status: unfit.Status, reason: unfit.Reason, err: err}
 	case a.wantsHTTP1(err):
 		o.trouble = needsHTTP1
 		return o
 	case a.phase != relayingBody && http2.Unprocessed(err):
-		return outcome{trouble: refused, status: http.StatusServiceUnavailable, reason: "endpoint_refused", err: err}
+		return &outcome{trouble: refused, status: http.StatusServiceUnavailable, reason: "endpoint_refused", err: err}
 	case cutFor != "":
-		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: cutFor, err: err}
+		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: cutFor, err: err}
 	case a.phase == relayingBody:
 		err = http1.Explain(err, a.all.backend.Name())
 		o.trouble, o.reason, o.err = cutShort, "response_cut_short", a.tooSlow(err)

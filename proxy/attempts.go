@@ -61,7 +61,7 @@ type owner interface {
 	// trailers are sent.
 	bodyEnded()
 	// bodyFailed returns the outcome of an attempt whose request could not be read.
-	bodyFailed(err error) outcome
+	bodyFailed(err error) *outcome
 }
 
 // source is the body of a request. One goroutine may use it while another one passes the
@@ -91,7 +91,7 @@ type destination interface {
 	end()
 	// flush sends what was taken so far.
 	flush() error
-	writeFailed(err error) outcome
+	writeFailed(err error) *outcome
 }
 
 // acquire chooses the endpoint for the next attempt.
@@ -102,14 +102,14 @@ func (a *attempts) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backe
 // try tries one endpoint, over the owner's private connection to it, or over an idle or
 // shared connection that is alive, or else over a new one. The attempt starts again if the
 // connection ended before anything was sent, or if the endpoint requires HTTP/1.1.
-func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) outcome {
+func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome {
 	a.attempt = attempt{all: a, endpoint: e}
 	settings := a.backend.Settings()
 	if settings.MaxConnections > 0 && a.goneInQueue() {
 		if own != nil {
 			own.Close()
 		}
-		return outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
 	}
 	pooled := !fresh && settings.SendProxy == 0 // a PROXY header names one client for the whole connection
 	for link := own; ; link = nil {
@@ -127,6 +127,8 @@ func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) ou
 		}
 		o := a.talk(link)
 		switch {
+		case o == nil:
+			return nil
 		case o.trouble == stale:
 		case o.trouble == needsHTTP1 && a.upload.repeatable():
 			a.http1Only = true

@@ -48,7 +48,7 @@ func (q *inquiry) panicked(*http2.PanicError)                {}
 func (q *inquiry) bodyPace() pace                            { return pace{} }
 func (q *inquiry) guardBody(int64) error                     { return nil }
 func (q *inquiry) bodyEnded()                                {}
-func (q *inquiry) bodyFailed(err error) outcome              { return outcome{trouble: failed, err: err} }
+func (q *inquiry) bodyFailed(err error) *outcome             { return &outcome{trouble: failed, err: err} }
 func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true }
 func (q *inquiry) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
 func (q *inquiry) BodyEnded() bool                           { return true }
@@ -63,7 +63,7 @@ func (q *inquiry) respond()                                  {}
 func (q *inquiry) write(p []byte) error                      { q.got += string(p); return nil }
 func (q *inquiry) end()                                      { q.done = true }
 func (q *inquiry) flush() error                              { return nil }
-func (q *inquiry) writeFailed(err error) outcome             { return outcome{trouble: clientGone, err: err} }
+func (q *inquiry) writeFailed(err error) *outcome            { return &outcome{trouble: clientGone, err: err} }
 
 // While an exchange waits for its endpoint, weir can ask a backend something else: the second
 // response goes to its own destination, and its retries count by themselves.
@@ -74,14 +74,14 @@ func TestAttemptsOfAnotherOwner(t *testing.T) {
 	first := e.accept()
 	first.head()
 	q := newInquiry(r, r.set.Backend("app"), "/allowed")
-	outcomes := make(chan outcome, 1)
+	outcomes := make(chan *outcome, 1)
 	go func() { outcomes <- q.attempts.run(&q.attempts) }()
 	second := e.accept()
 	if head := second.head(); !strings.HasPrefix(head, "GET /allowed HTTP/1.1\r\n") {
 		t.Errorf("the endpoint got %q", head)
 	}
 	second.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
-	if o := next(t, outcomes, "an outcome"); o != (outcome{}) || q.res.Status != 403 || q.got != "no" || !q.done || q.made != 1 {
+	if o := next(t, outcomes, "an outcome"); o != nil || q.res.Status != 403 || q.got != "no" || !q.done || q.made != 1 {
 		t.Errorf("the outcome is %+v, after %d attempts: %d %q, ended: %t", o, q.made, q.res.Status, q.got, q.done)
 	}
 	first.write(ok("for the client"))
@@ -95,7 +95,7 @@ func TestAttemptsOfAnotherOwner(t *testing.T) {
 	third := e.accept()
 	third.head()
 	third.write(ok("yes"))
-	if o := next(t, outcomes, "an outcome"); o != (outcome{}) || q.got != "yes" || q.made != 2 {
+	if o := next(t, outcomes, "an outcome"); o != nil || q.got != "yes" || q.made != 2 {
 		t.Errorf("the outcome is %+v, after %d attempts: %d %q", o, q.made, q.res.Status, q.got)
 	}
 }

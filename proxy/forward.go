@@ -31,11 +31,12 @@ func (x *exchange) forward(r *Route) {
 	}
 	x.prepare(r)
 	switch o := x.attempts.run(&x.attempts); {
-	case o.opened:
+	case o == nil:
+	case o == tunnelOpened:
 		x.upgraded = true
 	case o.trouble == noEndpoint:
 		x.unavailable(o.err)
-	case o.trouble != none:
+	default:
 		x.giveUp(o)
 	}
 }
@@ -140,7 +141,7 @@ func (x *exchange) end() { x.wire.WriteEnd(&x.res) }
 func (x *exchange) flush() error { return x.wire.Flush() }
 
 // writeFailed returns the outcome of an attempt because weir cannot send anything more to the client.
-func (x *exchange) writeFailed(err error) outcome {
+func (x *exchange) writeFailed(err error) *outcome {
 	reason := "client_gone"
 	switch {
 	case x.cuts.WasCut():
@@ -148,7 +149,7 @@ func (x *exchange) writeFailed(err error) outcome {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)
 	}
-	return outcome{trouble: clientGone, reason: reason, err: err}
+	return &outcome{trouble: clientGone, reason: reason, err: err}
 }
 
 // unavailable answers the request if there is no endpoint for it.
@@ -177,7 +178,7 @@ func whyNone(err error) string {
 // giveUp ends an exchange whose last attempt failed. If the client has no response yet, weir
 // answers it. Otherwise weir breaks the response off, so that the client cannot take the
 // received part for the whole.
-func (x *exchange) giveUp(o outcome) {
+func (x *exchange) giveUp(o *outcome) {
 	x.reason, x.err = o.reason, o.err
 	if o.trouble == clientGone || x.answered {
 		if !x.answered {

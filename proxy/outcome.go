@@ -1,19 +1,26 @@
 package proxy
 
-// outcome is the result of an attempt. The zero outcome is a complete response.
+// outcome is the result of an attempt; nil: a complete response. It is a pointer, because the
+// goroutine of a new connection has a small stack.
 type outcome struct {
 	trouble trouble
-	opened  bool   // the connection to the endpoint is a tunnel now; the tunnel releases the endpoint
-	status  int    // for a client that has no response yet; 0: the client gets no response
-	reason  string // for the log and the metrics
-	err     error  // the cause of the reason
+	status int    // for a client that has no response yet; 0: the client gets no response
+	reason string // for the log and the metrics
+	err    error  // the cause of the reason
 }
+
+// Outcomes that have no cause. They are never changed.
+var (
+	// tunnelOpened: the connection to the endpoint is a tunnel now, which releases the endpoint.
+	tunnelOpened = new(outcome)
+	linkWasStale = &outcome{trouble: stale}
+)
 
 // trouble is the way in which an attempt failed.
 type trouble uint8
 
 const (
-	none        trouble = iota
+	_           trouble = iota
 	noEndpoint          // there was no endpoint to try
 	stale               // the idle connection had ended; weir sent nothing
 	unsent              // there was no connection

@@ -14,7 +14,7 @@ type trier interface {
 	acquire(tried []*backend.Endpoint) (e *backend.Endpoint, own *backend.Session, err error)
 	// try makes one attempt. fresh: the attempt must make a new connection. The caller
 	// releases e, unless the outcome is a tunnel.
-	try(e *backend.Endpoint, own *backend.Session, fresh bool) outcome
+	try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome
 	// repeatable reports whether the trier may send the same again after an attempt that
 	// ended with t.
 	repeatable(t trouble) bool
@@ -32,23 +32,23 @@ type retries struct {
 
 // run makes attempts until one succeeds, or until no other attempt may follow. It returns
 // the last outcome.
-func (r *retries) run(t trier) outcome {
+func (r *retries) run(t trier) *outcome {
 	var tried []*backend.Endpoint
 	for fresh := false; ; {
 		e, own, err := t.acquire(tried)
 		if err != nil {
-			return outcome{trouble: noEndpoint, reason: whyNone(err), err: err}
+			return &outcome{trouble: noEndpoint, reason: whyNone(err), err: err}
 		}
 		r.held = e
 		r.made++
 		o := t.try(e, own, fresh)
-		if o.opened {
+		if o == tunnelOpened {
 			return o // the endpoint is released when its tunnel ends
 		}
 		r.held = nil
 		e.Release()
-		if o.trouble == none {
-			return o
+		if o == nil {
+			return nil
 		}
 		if tried = append(tried, e); !r.allows(t, o, tried) {
 			return o
@@ -62,7 +62,7 @@ func (r *retries) run(t trier) outcome {
 // that is no sign of overload, and it happens only once, because the next attempt uses a new
 // connection. So that retry does not count for the share of retries. If a new connection
 // ended, the request may be the cause, so weir tries only another endpoint.
-func (r *retries) allows(t trier, o outcome, tried []*backend.Endpoint) bool {
+func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	b, reason, spends := r.backend, backend.RetryClosed, true
 	switch o.trouble {
 	case unsent:

@@ -405,7 +405,7 @@ func TestNoteUnsent(t *testing.T) {
 		t.Helper()
 		a := &attempt{all: &attempts{upload: u}, link: &backend.Session{Conn: &conn.Conn{}}}
 		a.link.Conn.BytesWritten = 100 + wrote
-		if o := a.noteUnsent(outcome{trouble: was}, 100); o.trouble != want {
+		if o := a.noteUnsent(&outcome{trouble: was}, 100); o.trouble != want {
 			t.Errorf("trouble %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, o.trouble, want)
 		}
 	}
@@ -415,7 +415,6 @@ func TestNoteUnsent(t *testing.T) {
 	f(dropped, 1, nil, dropped)
 	f(failed, 0, nil, failed)
 	f(clientGone, 0, nil, clientGone)
-	f(none, 0, nil, none)
 	f(unanswered, 0, &upload{}, stale)
 	f(unanswered, 0, &upload{bytes: 1}, unanswered) // weir has not kept the body
 	f(unanswered, 0, &upload{err: io.EOF}, unanswered)

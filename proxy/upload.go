@@ -39,13 +39,13 @@ type upload struct {
 
 // talkUploading is talk for a request whose body has not arrived completely. It runs outside
 // Await, so the reads of both connections block.
-func (a *attempt) talkUploading(wait time.Duration) outcome {
+func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	all, link := a.all, a.link
 	if link.Reused && !alive(link) {
-		return outcome{trouble: stale}
+		return linkWasStale
 	}
 	if !all.account.Charge(memory.Upload) {
-		return outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
+		return &outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
 	}
 	defer all.account.Release(memory.Upload)
 	u := &upload{attempts: all, link: link, wait: wait, pace: all.owner.bodyPace(), begun: time.Now(), done: make(chan struct{})}
@@ -67,7 +67,7 @@ func (a *attempt) talkUploading(wait time.Duration) outcome {
 	if u.panicked != nil {
 		panic(u.panicked) // this goroutine's panic ends this connection only
 	}
-	if o := a.noteUnsent(a.end, before); u.err == nil || o.trouble == none {
+	if o := a.noteUnsent(a.end, before); u.err == nil || o == nil || o == tunnelOpened {
 		return o
 	}
 	return all.owner.bodyFailed(u.err)
@@ -244,15 +244,15 @@ func (u *upload) stop() {
 }
 
 // bodyFailed returns the outcome of an attempt for which the client's error ended the upload.
-func (x *exchange) bodyFailed(err error) outcome {
+func (x *exchange) bodyFailed(err error) *outcome {
 	var refusal *message.Refusal
 	switch {
 	case errors.As(err, &refusal):
-		return outcome{trouble: failed, status: refusal.Status, reason: refusal.Reason, err: err}
+		return &outcome{trouble: failed, status: refusal.Status, reason: refusal.Reason, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return outcome{trouble: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
+		return &outcome{trouble: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
 	case errors.Is(err, conn.ErrCut), x.cuts.WasCut():
-		return outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
+		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
 	}
-	return outcome{trouble: clientGone, reason: "client_gone", err: err}
+	return &outcome{trouble: clientGone, reason: "client_gone", err: err}
 }

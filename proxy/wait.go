@@ -30,24 +30,24 @@ func (a *attempt) waitForBody() {
 }
 
 // waitEnded decides what follows the error that ended a wait for the endpoint. The wait
-// continues if it only was the time to check the client, and the client is still there.
+// continues (nil) if it only was the time to check the client, and the client is still there.
 // Otherwise the attempt is over.
-func (a *attempt) waitEnded(err error) (o outcome, over bool) {
+func (a *attempt) waitEnded(err error) *outcome {
 	now := time.Now()
 	if !errors.Is(err, os.ErrDeadlineExceeded) || now.Before(a.lookAt) {
-		return a.lostEndpoint(err), true
+		return a.lostEndpoint(err)
 	}
 	u := a.all.upload
 	if u != nil && a.phase == awaitingHead {
 		a.until = u.headBy(now, a.until)
 	}
 	if !now.Before(a.until) {
-		return a.lostEndpoint(err), true
+		return a.lostEndpoint(err)
 	}
 	if !u.running() && a.all.owner.gone() {
-		return outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}, true
+		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
 	}
 	a.lookAt = now.Add(min(look, a.until.Sub(now)))
 	a.link.SetReadDeadline(a.lookAt)
-	return o, false
+	return nil
 }

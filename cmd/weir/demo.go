@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -140,7 +141,7 @@ func startDemoBackends() (*demoPlaces, func(), error) {
 		{&p.Backend2, helloBackend("two")},
 		{&p.Greeter, greet},
 	} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := sockets.Loopback()
 		if err != nil {
 			stop()
 			return nil, nil, fmt.Errorf("cannot start a backend of the demo: %w", err)
@@ -163,11 +164,12 @@ func startDemoBackends() (*demoPlaces, func(), error) {
 
 // freeAddress returns a loopback address with this port, or with another one if it is in use.
 func freeAddress(port int) (string, error) {
-	ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if address := fmt.Sprintf("127.0.0.1:%d", port); sockets.Available("tcp", address) {
+		return address, nil
+	}
+	ln, err := sockets.Loopback()
 	if err != nil {
-		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return "", fmt.Errorf("cannot find a free port for the demo: %w", err)
-		}
+		return "", fmt.Errorf("cannot find a free port for the demo: %w", err)
 	}
 	defer ln.Close()
 	return ln.Addr().String(), nil

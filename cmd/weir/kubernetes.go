@@ -18,7 +18,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/lint"
-	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy/backend"
 )
 
@@ -301,13 +301,7 @@ func (c *cluster) waitToTry() {
 	})
 }
 
-func canBind(l config.Listener) bool {
-	ln, err := listener.Bind(l.Network, l.Address)
-	if err == nil {
-		ln.Close()
-	}
-	return err == nil
-}
+func canBind(l config.Listener) bool { return sockets.Available(l.Network, l.Address) }
 
 // tryAgain tries again to put the known objects into effect.
 func (c *cluster) tryAgain() {

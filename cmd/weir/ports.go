@@ -6,7 +6,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -16,12 +15,10 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// boundPort is the health, admin or metrics port, and the configured address.
-type boundPort struct {
-	network, address string
-	at               net.Addr // where it listens
-	stop             context.CancelFunc
-	done             chan struct{}
+// runningPort is the health, admin or metrics port.
+type runningPort struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when the port has ended
 }
 
 // wantedPort is a port of a configuration; without an address there is none.
@@ -40,23 +37,6 @@ func (s *server) wantedPorts(p *plan) []wantedPort {
 		metrics.network, metrics.address = m.Network, m.Address
 	}
 	return []wantedPort{health, metrics, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
-}
-
-// bindPorts binds new addresses of the health, metrics and admin ports. The error names all
-// addresses that could not be bound.
-func (s *server) bindPorts(p *plan) (errs unbound) {
-	for _, w := range s.wantedPorts(p) {
-		if old := s.ports[w.name]; w.address == "" || old != nil && old.network == w.network && old.address == w.address {
-			continue
-		}
-		ln, err := listener.Bind(w.network, w.address)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
-			continue
-		}
-		p.ports[w.name] = ln
-	}
-	return errs
 }
 
 // unbound has the errors of addresses that could not be bound.
@@ -80,69 +60,44 @@ func (s *server) adoptPorts(p *plan) {
 		s.health.SetFrom(h.From)
 	}
 	for _, w := range s.wantedPorts(p) {
-		ln, old := p.ports[w.name], s.ports[w.name]
-		if ln == nil && w.address != "" {
-			continue
+		socket, old := p.sockets.Opened(w.name), s.ports[w.name]
+		if socket == nil && w.address != "" {
+			continue // it stays
 		}
 		if old != nil {
 			old.stop()
 			<-old.done // the next configuration may use the address again
 			delete(s.ports, w.name)
 		}
-		if ln != nil {
-			s.ports[w.name] = s.startPort(w, ln)
+		if socket != nil {
+			s.ports[w.name] = s.startPort(w, socket)
 		}
 	}
 }
 
-func (s *server) startPort(w wantedPort, ln net.Listener) *boundPort {
+func (s *server) startPort(w wantedPort, ln net.Listener) *runningPort {
 	// The context does not depend on s.ctx: closePorts ends a port, together with the
 	// listeners.
 	ctx, stop := context.WithCancel(context.Background())
-	b := &boundPort{network: w.network, address: w.address, at: ln.Addr(), stop: stop, done: make(chan struct{})}
-	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", b.at))
+	port := &runningPort{stop: stop, done: make(chan struct{})}
+	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", ln.Addr()))
 	go func() {
-		defer close(b.done)
+		defer close(port.done)
 		if err := w.serve(ctx, ln); err != nil {
 			s.log.Error("a port failed", zap.String("port", w.name), zap.Error(err))
 		}
 	}()
-	return b
-}
-
-// sockets returns the TCP addresses on which this process listens, and the addresses that a
-// plan is about to open. The caller holds s.change.
-func (s *server) sockets(p *plan) (all []netip.AddrPort) {
-	add := func(a net.Addr) {
-		if t, ok := a.(*net.TCPAddr); ok {
-			all = append(all, t.AddrPort())
-		}
-	}
-	for _, l := range s.listeners {
-		add(l.Addr())
-	}
-	for _, b := range s.ports {
-		add(b.at)
-	}
-	if p != nil {
-		for _, ln := range p.bound {
-			add(ln.Addr())
-		}
-		for _, ln := range p.ports {
-			add(ln.Addr())
-		}
-	}
-	return all
+	return port
 }
 
 // closePorts closes the ports. Other processes can bind them at once; a response in
 // progress may take one more second.
 func (s *server) closePorts() {
-	for _, b := range s.ports {
-		b.stop()
+	for _, port := range s.ports {
+		port.stop()
 	}
-	for _, b := range s.ports {
-		<-b.done
+	for _, port := range s.ports {
+		<-port.done
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
@@ -84,9 +84,10 @@ type server struct {
 	change    sync.Mutex // held while a configuration is applied
 	ended     bool       // no configuration is applied any more
 	effect    atomic.Pointer[inEffect]
-	ofFile    ofFile // made from the file's configuration alone
-	listeners map[string]*boundListener
-	ports     map[string]*boundPort // "health", "metrics" and "admin"
+	ofFile    ofFile      // made from the file's configuration alone
+	sockets   sockets.Set // of listeners and ports
+	listeners map[string]*listener.Listener
+	ports     map[string]*runningPort // "health", "metrics" and "admin"
 }
 
 // inEffect is the configuration in effect. It is replaced as a whole, so its two parts
@@ -113,16 +114,10 @@ func (s *server) configInEffect() *config.Config {
 	return nil
 }
 
-// boundListener is a listener and its address in the configuration.
-type boundListener struct {
-	*listener.Listener
-	network, address string
-}
-
 // newServer makes a server that serves nothing yet.
 func newServer(log *zap.Logger, level zap.AtomicLevel) *server {
 	s := &server{log: log, level: level, registry: prometheus.NewRegistry(),
-		listeners: make(map[string]*boundListener), ports: make(map[string]*boundPort)}
+		listeners: make(map[string]*listener.Listener), ports: make(map[string]*runningPort)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.waits, s.endWaits = context.WithCancel(s.ctx)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -171,9 +166,7 @@ type plan struct {
 	lines     *accessLog
 	ofFile
 	headers map[string]*listener.Policy
-	bound   map[string]net.Listener // new listeners
-	handed  map[string]bool         // listeners that hand their socket over to another listener
-	ports   map[string]net.Listener // new ports
+	sockets *sockets.Plan // nil until prepare opens them
 	table   *proxy.Table
 }
 
@@ -237,10 +230,9 @@ func (s *server) put(p *plan) error {
 	if s.ended || p.again && p.objects.of != s.cluster {
 		return errEnded
 	}
-	p.bound, p.handed, p.ports = make(map[string]net.Listener), make(map[string]bool), make(map[string]net.Listener)
 	if err := s.prepare(p); err != nil {
 		p.abandon(s)
-		s.backends.SetOwn(s.sockets(nil))
+		s.backends.SetOwn(s.sockets.Addresses())
 		return err
 	}
 	if !p.again {
@@ -266,10 +258,10 @@ func (s *server) prepare(p *plan) (err error) {
 	if err := s.openAccessLog(p); err != nil {
 		return err
 	}
-	if err := s.bind(p); err != nil {
+	if err := s.openSockets(p); err != nil {
 		return err
 	}
-	s.backends.SetOwn(s.sockets(p)) // before backends get endpoints that may lead to these sockets
+	s.backends.SetOwn(s.sockets.Addresses()) // before backends get endpoints that may lead to these sockets
 	update := s.backends.UpdateResolved
 	if p.again {
 		update = s.backends.UpdateObjects
@@ -304,52 +296,52 @@ func (s *server) prepareTLS(file *config.Config) (of ofFile, err error) {
 	return of, nil
 }
 
-// bind binds new addresses; unchanged listeners keep their sockets. The error names all
-// addresses that could not be bound.
-func (s *server) bind(p *plan) error {
+// openSockets opens the sockets that are not in effect yet. The error names all addresses
+// that weir cannot listen on.
+func (s *server) openSockets(p *plan) error {
+	p.sockets = s.sockets.Plan(s.wantedSockets(p))
 	var errs unbound
 	for _, l := range p.cfg.Listeners {
-		if old := s.listeners[l.Name]; old != nil && old.network == l.Network && old.address == l.Address {
-			continue
-		}
-		ln, err := s.socket(p, l.Network, l.Address)
-		if err != nil && p.objects.has(l.Name) { // this affects no other listener
+		err := p.sockets.Err(ownerName(l.Name))
+		switch {
+		case err == nil:
+		case p.objects.has(l.Name): // this affects no other listener
 			p.withoutListener(l.Name, err)
-			continue
+		default:
+			errs = append(errs, fmt.Errorf("%s.address: %w", ownerName(l.Name), err))
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("listeners.%s.address: %w", l.Name, err))
-			continue
-		}
-		p.bound[l.Name] = ln
 	}
-	if errs = append(errs, s.bindPorts(p)...); len(errs) > 0 {
+	for _, w := range s.wantedPorts(p) {
+		if err := p.sockets.Err(w.name); err != nil {
+			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
+		}
+	}
+	if len(errs) > 0 {
 		return errs
 	}
 	return nil
 }
 
-// socket returns a new socket, or the socket of a listener with another name and the same
-// address.
-func (s *server) socket(p *plan, network, address string) (net.Listener, error) {
-	for name, old := range s.listeners {
-		if old.network == network && old.address == address {
-			if ln, err := old.Handover(); err == nil {
-				p.handed[name] = true
-				return ln, nil
-			}
+// wantedSockets returns the sockets of all listeners and ports of a plan.
+func (s *server) wantedSockets(p *plan) (wants []sockets.Want) {
+	for _, l := range p.cfg.Listeners {
+		wants = append(wants, sockets.Want{Owner: ownerName(l.Name), Network: l.Network, Address: l.Address})
+	}
+	for _, w := range s.wantedPorts(p) {
+		if w.address != "" {
+			wants = append(wants, sockets.Want{Owner: w.name, Network: w.network, Address: w.address})
 		}
 	}
-	return listener.Bind(network, address)
+	return wants
 }
+
+// ownerName returns the key of a listener in the configuration, by which it owns its socket.
+func ownerName(listener string) string { return "listeners." + listener }
 
 // abandon closes the sockets and files that prepare opened.
 func (p *plan) abandon(s *server) {
-	for _, ln := range p.bound {
-		ln.Close()
-	}
-	for _, ln := range p.ports {
-		ln.Close()
+	if p.sockets != nil {
+		p.sockets.Abandon()
 	}
 	p.lines.closeUnless(s.lines.Load())
 }
@@ -380,9 +372,10 @@ func (s *server) adopt(p *plan) {
 	s.access.Store(p.access)
 	s.limitMemory()
 	s.adoptObjects(p)
+	p.sockets.Commit()
 	s.adoptListeners(p)
 	s.adoptPorts(p)
-	s.backends.SetOwn(s.sockets(nil))
+	s.backends.SetOwn(s.sockets.Addresses())
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
@@ -407,33 +400,29 @@ func requireLocal(cfg *config.Config) []string {
 // adoptListeners starts new listeners, updates those that stay, and closes removed
 // listeners. It closes old listeners after the new ones have started.
 func (s *server) adoptListeners(p *plan) {
-	keep := make(map[string]*boundListener)
+	keep := make(map[string]*listener.Listener)
 	for _, l := range p.cfg.Listeners {
 		name := l.Name
 		settings := listener.Settings{Policy: p.headers[l.HeaderPolicy], MaxConnections: l.MaxConnections,
 			Handle: func(c *conn.Conn) { s.proxy.Serve(c, name) }}
-		ln := p.bound[name]
-		if ln == nil {
+		socket := p.sockets.Opened(ownerName(name))
+		if socket == nil {
 			keep[name] = s.listeners[name]
 			keep[name].Update(settings)
 			delete(s.listeners, name)
 			continue
 		}
-		b := &boundListener{network: l.Network, address: l.Address, Listener: listener.New(ln, listener.Options{
+		started := listener.New(socket, listener.Options{
 			Name: name, Limits: s.limits, Tracker: s.tracker, Metrics: s.lm,
-			Refused: s.refusedByListener, Trouble: s.acceptTrouble, Settings: settings})}
-		keep[name] = b
-		s.log.Info("listening", zap.String("listener", name), zap.String("protocol", string(l.Protocol)), zap.Stringer("address", b.Addr()))
-		go s.serveListener(b)
+			Refused: s.refusedByListener, Trouble: s.acceptTrouble, Settings: settings})
+		keep[name] = started
+		s.log.Info("listening", zap.String("listener", name), zap.String("protocol", string(l.Protocol)), zap.Stringer("address", started.Addr()))
+		go s.serveListener(started)
 	}
 	// The next configuration may use the address again, so wait until it is free.
 	var closing sync.WaitGroup
 	for name, old := range s.listeners {
-		if p.handed[name] {
-			closing.Go(func() { old.Detach() })
-		} else {
-			closing.Go(func() { old.Close() })
-		}
+		closing.Go(func() { old.Close() })
 		if keep[name] == nil {
 			s.lm.Forget(name)
 		}
@@ -442,7 +431,7 @@ func (s *server) adoptListeners(p *plan) {
 	s.listeners = keep
 }
 
-func (s *server) serveListener(l *boundListener) {
+func (s *server) serveListener(l *listener.Listener) {
 	if err := l.Serve(); err != nil {
 		s.log.Error("a listener failed", zap.String("listener", l.Name()), zap.Error(err))
 	}

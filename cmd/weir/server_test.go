@@ -93,7 +93,7 @@ func TestListenersComeAndGo(t *testing.T) {
 	both = strings.Replace(both, "[web]", "[web, second]", 1)
 	c := r.dial("web")
 	c.ask("/")
-	listening := r.listeners["web"].Listener
+	listening := r.listeners["web"]
 	for range 5 {
 		r.load(both)
 		r.want("second", 200, "app")
@@ -110,7 +110,7 @@ func TestListenersComeAndGo(t *testing.T) {
 			t.Error("a connection of the listener that stays is closed")
 		}
 	}
-	if r.listeners["web"].Listener != listening {
+	if r.listeners["web"] != listening {
 		t.Error("the listener that stays is another one")
 	}
 }

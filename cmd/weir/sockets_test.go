@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -20,9 +24,6 @@ import (
 // TestReloadMovesSockets: a reload that moves an address to a listener with another name
 // never closes the address meanwhile, even if two listeners swap their addresses.
 func TestReloadMovesSockets(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("sockets are handed over on Linux alone")
-	}
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 	defer endpoint.Close()
 	a, b := unusedAddress(t), unusedAddress(t)
@@ -94,6 +95,75 @@ admin: {address: "off"}
 	}
 	close(stop)
 	clients.Wait()
+}
+
+// An address may move between listeners and ports. Before, such a reload failed: the
+// address was in use by weir itself.
+func TestReloadMovesAddressesToPorts(t *testing.T) {
+	r, a := newWeb(t, web, "one", "two", "three")
+	load := func(listener, health, admin string) {
+		t.Helper()
+		r.load(strings.NewReplacer("@app", a.address, "@web", "@"+listener).Replace(web) +
+			fmt.Sprintf("health: {address: '@%s'}\nadmin: {address: '@%s'}\n", health, admin))
+		for _, one := range []struct{ address, path, answer string }{
+			{listener, "/", "app"}, {health, "/readyz", `"ready": true`}, {admin, "/status", `"config_hash"`},
+		} {
+			c := r.dial(one.address)
+			fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", one.path)
+			if _, body := c.answer(); !strings.Contains(body, one.answer) {
+				t.Errorf("%s of %s answers %.50q", one.path, one.address, body)
+			}
+			c.Close()
+		}
+	}
+	for range 3 {
+		load("one", "two", "three")
+		load("two", "three", "one")
+		load("two", "one", "three")
+	}
+}
+
+// A Unix socket may move to a listener with another name. Before, such a reload failed,
+// because weir itself answered on the socket.
+func TestReloadMovesUnixSockets(t *testing.T) {
+	r, a := newWeb(t, web)
+	path := filepath.Join(t.TempDir(), "socket")
+	for _, name := range []string{"web", "other", "web", "other"} {
+		r.load(strings.NewReplacer("@app", a.address, "'@web'", "'unix:"+path+"'", "web:", name+":", "[web]", "["+name+"]").Replace(web))
+		nc, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc.SetDeadline(time.Now().Add(patience))
+		c := &client{nc, t, bufio.NewReader(nc)}
+		if _, body := c.ask("/"); body != "app" {
+			t.Errorf("%s: %q", name, body)
+		}
+		nc.Close()
+	}
+	r.load(strings.ReplaceAll(web, "@app", a.address))
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("the file of the last listener is left")
+	}
+}
+
+// A reload opens a listener or port again whose socket has failed. Before, it stayed
+// closed until its address changed.
+func TestReloadOpensFailedSockets(t *testing.T) {
+	r, a := newWeb(t, web, "health")
+	text := strings.ReplaceAll(web, "@app", a.address) + "health: {address: '@health'}\n"
+	r.load(text)
+	r.listeners["web"].Close()
+	r.ports["health"].stop()
+	<-r.ports["health"].done
+	if !r.refused("web") || !r.refused("health") {
+		t.Fatal("they are still open")
+	}
+	r.load(text)
+	r.want("web", 200, "app")
+	if r.refused("health") {
+		t.Error("the health port is closed")
+	}
 }
 
 // unusedAddress returns an address on which no process listens.

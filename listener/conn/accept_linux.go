@@ -2,6 +2,7 @@ package conn
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -19,6 +20,7 @@ import (
 // client that sends one request. Acceptor replaces the net.Listener from which it was
 // made.
 type Acceptor struct {
+	owner io.Closer // of the socket; closes file
 	file  *os.File
 	raw   syscall.RawConn
 	addr  net.Addr
@@ -30,63 +32,65 @@ type Acceptor struct {
 	from unix.RawSockaddrAny
 }
 
-// NewAcceptor takes over ln, which the caller must not use any more. If ln is not a TCP
-// listener, the second result is false, and nothing has happened.
+// fileOwner is a listening socket that gives its file to an Acceptor, and closes it. A
+// sockets.Socket is one.
+type fileOwner interface {
+	net.Listener
+	TakeFile() (*os.File, error)
+}
+
+// NewAcceptor takes over ln: from then on only the Acceptor accepts, and its Close closes
+// the socket. If ln is not a TCP listener, the second result is false, and nothing has
+// happened. After an error the caller closes ln.
 func NewAcceptor(ln net.Listener) (*Acceptor, bool, error) {
-	if a, ok := ln.(*Acceptor); ok {
-		return a, true, nil
-	}
-	t, ok := ln.(*net.TCPListener)
-	if !ok {
+	a := &Acceptor{addr: ln.Addr()}
+	taken, err := a.take(ln)
+	if !taken {
 		return nil, false, nil
 	}
-	lot()
-	f, err := t.File() // the same socket with another descriptor, so that ln can be closed
 	if err != nil {
-		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", t.Addr(), err)
+		return nil, true, fmt.Errorf("cannot take over the socket of %s: %w", a.addr, err)
 	}
-	t.Close()
-	a, err := newAcceptor(f, t.Addr())
-	if err != nil {
-		f.Close()
-		return nil, true, fmt.Errorf("cannot prepare the socket of %s: %w", t.Addr(), err)
+	lot()
+	if err := a.prepare(); err != nil {
+		a.Close()
+		return nil, true, fmt.Errorf("cannot prepare the socket of %s: %w", a.addr, err)
 	}
 	return a, true, nil
 }
 
-func newAcceptor(f *os.File, addr net.Addr) (*Acceptor, error) {
-	a := &Acceptor{file: f, addr: addr}
+// take takes the socket from ln. It returns false if ln is not a TCP listener.
+func (a *Acceptor) take(ln net.Listener) (taken bool, err error) {
+	if _, tcp := a.addr.(*net.TCPAddr); !tcp {
+		return false, nil
+	}
+	switch ln := ln.(type) {
+	case fileOwner:
+		a.file, err = ln.TakeFile()
+		a.owner = ln
+	case *net.TCPListener:
+		if a.file, err = ln.File(); err == nil { // the same socket with another descriptor
+			ln.Close()
+		}
+		a.owner = a.file
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+func (a *Acceptor) prepare() (err error) {
 	a.step = a.acceptOne
-	if ap := addrPort(addr); !ap.Addr().IsUnspecified() {
+	if ap := addrPort(a.addr); !ap.Addr().IsUnspecified() {
 		a.local = ap
 	}
-	var err error
-	if a.raw, err = f.SyscallConn(); err != nil {
-		return nil, err
+	if a.raw, err = a.file.SyscallConn(); err != nil {
+		return err
 	}
 	a.raw.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
 	})
-	return a, err
-}
-
-// Duplicate returns another acceptor of the same socket and accept queue. The socket
-// stays open until both are closed.
-func (a *Acceptor) Duplicate() (*Acceptor, error) {
-	var f *os.File
-	var err error
-	if failed := a.raw.Control(func(fd uintptr) {
-		var dup int
-		if dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			f = os.NewFile(uintptr(dup), "listener")
-		}
-	}); failed != nil {
-		err = failed
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot duplicate the socket of %s: %w", a.addr, err)
-	}
-	return newAcceptor(f, a.addr)
+	return err
 }
 
 // AcceptConn waits for the next connection. Only one goroutine may call it at a time.
@@ -140,7 +144,7 @@ func (a *Acceptor) Accept() (net.Conn, error) {
 func (a *Acceptor) Addr() net.Addr { return a.addr }
 
 // Close closes the socket.
-func (a *Acceptor) Close() error { return a.file.Close() }
+func (a *Acceptor) Close() error { return a.owner.Close() }
 
 // SetDeadline sets the deadline for waits in AcceptConn.
 func (a *Acceptor) SetDeadline(t time.Time) error { return a.file.SetDeadline(t) }

@@ -23,6 +23,3 @@ func (a *Acceptor) SetDeadline(time.Time) error { return errors.ErrUnsupported }
 
 // SyscallConn is never called.
 func (a *Acceptor) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
-
-// Duplicate is never called.
-func (a *Acceptor) Duplicate() (*Acceptor, error) { return nil, errors.ErrUnsupported }

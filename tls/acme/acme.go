@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // Storage holds accounts, keys, certificates and the records of attempts.
@@ -260,11 +261,9 @@ type placeholder struct {
 }
 
 func newPlaceholder() (*placeholder, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := sockets.Loopback()
 	if err != nil {
-		if ln, err = net.Listen("tcp", "[::1]:0"); err != nil {
-			return nil, fmt.Errorf("cannot listen on a port of the loopback address: %w", err)
-		}
+		return nil, fmt.Errorf("cannot listen on a port of the loopback address: %w", err)
 	}
 	at := ln.Addr().(*net.TCPAddr)
 	p := &placeholder{ln, at.IP.String(), at.Port}

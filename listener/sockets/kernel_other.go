@@ -1,9 +1,10 @@
 //go:build !linux
 
-package listener
+package sockets
 
 import (
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -13,8 +14,5 @@ func listenConfig() net.ListenConfig {
 	}}
 }
 
-// refuseNew prevents new connections where the system allows it.
-func refuseNew(ln net.Listener) time.Duration {
-	unlink(ln)
-	return 0
-}
+// refuseNew does nothing: no system but Linux lets weir prevent new handshakes.
+func refuseNew(syscall.Conn) time.Duration { return 0 }

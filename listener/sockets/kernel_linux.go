@@ -1,4 +1,4 @@
-package listener
+package sockets
 
 import (
 	"net"
@@ -51,18 +51,10 @@ var dropSYN = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
 }
 
-// refuseNew prevents new connections, as far as the kernel allows it, and returns how
-// long to wait for handshakes that have begun. Without it the kernel would reset a
-// connection whose handshake ends between the last accept and close.
-func refuseNew(ln net.Listener) time.Duration {
-	if unlink(ln) {
-		return 0
-	}
-	s, ok := ln.(syscall.Conn)
-	if !ok {
-		return 0
-	}
-	raw, err := s.SyscallConn()
+// refuseNew prevents new handshakes on a TCP socket. It returns the time for those that
+// have begun; 0: the kernel does not let weir prevent new ones.
+func refuseNew(socket syscall.Conn) time.Duration {
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package listener
+package sockets
 
 import (
 	"context"
@@ -21,11 +21,30 @@ const (
 	keepAliveCount    = 4
 )
 
-// Bind opens the socket for a listener: network "tcp" with host:port (without host for
-// IPv4 and IPv6), or "unix" with a path. It replaces the socket file of a process that
-// has ended. If a process still answers on the socket file, Bind returns an error. The
-// backlog is the largest that the kernel allows.
-func Bind(network, address string) (net.Listener, error) {
+// Available returns true if a new socket could be opened now. It is false for an address
+// on which this process listens.
+func Available(network, address string) bool {
+	ln, err := bind(network, address)
+	if err == nil {
+		ln.Close()
+	}
+	return err == nil
+}
+
+// Loopback opens a socket on a free port of the loopback address, for clients within this
+// process. No configuration names it, so it is in no Set. The caller closes it.
+func Loopback() (net.Listener, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		ln, err = net.Listen("tcp", "[::1]:0")
+	}
+	return ln, err
+}
+
+// bind opens a socket. It replaces the socket file of a process that has ended. If a
+// process still answers on the socket file, bind returns an error. The backlog is the
+// largest that the kernel allows.
+func bind(network, address string) (net.Listener, error) {
 	lc := listenConfig()
 	// A multipath socket adds cost to every connection, and few clients of a proxy use
 	// it.

@@ -1,0 +1,105 @@
+package sockets
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Accepted sockets must have the options that are set on the listening socket.
+func TestKeepAliveIsInherited(t *testing.T) {
+	w := newWorld(t, "tcp")
+	w.commit(w.plan("web:a"))
+	ln := w.owners["web"]
+	w.dial("a")
+	nc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(level, option, want int) {
+		t.Helper()
+		raw.Control(func(fd uintptr) {
+			if got, err := unix.GetsockoptInt(int(fd), level, option); got != want || err != nil {
+				t.Errorf("option %d is %d, %v; want %d", option, got, err, want)
+			}
+		})
+	}
+	f(unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	f(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle.Seconds()))
+	f(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
+	f(unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount)
+	f(unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if raw, err = ln.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	f(unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP) // not MPTCP
+}
+
+// New handshakes stop before the listener empties the queue, with a packet filter and
+// without one.
+func TestNewHandshakesAreRefused(t *testing.T) {
+	f := func(name string, refuse func(*Socket) bool) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "tcp")
+			w.commit(w.plan("web:a"))
+			ln, before := w.owners["web"], w.dial("a")
+			if !refuse(ln) {
+				t.Fatal("the kernel does not let us")
+			}
+			if !ln.Waits(0) {
+				t.Error("who was there is not")
+			}
+			if c, err := net.DialTimeout("tcp", ln.Addr().String(), settleTime); err == nil {
+				c.Close()
+				t.Error("a new connection was begun")
+			}
+			nc, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Write([]byte("hello")) // accepted connections must still work
+			wantEcho(t, before, "hello")
+			nc.Close()
+		})
+	}
+	f("as the kernel lets us", func(ln *Socket) bool { return ln.RefuseNew() > 0 })
+	f("without a filter", func(ln *Socket) bool {
+		raw, err := ln.SyscallConn()
+		if err == nil {
+			raw.Control(func(fd uintptr) { err = answerSYN(int(fd)) })
+		}
+		return err == nil
+	})
+}
+
+// The same without capabilities: weir has dropped them by then, or never had them.
+func TestRefuseWithoutCapabilities(t *testing.T) {
+	c := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^TestNewHandshakesAreRefused$")
+	c.Dir = "/"
+	if os.Getuid() == 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, err := c.CombinedOutput()
+	if err != nil || bytes.Count(out, []byte("\n--- PASS")) != 1 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func wantEcho(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("read %q, %v", got, err)
+	}
+}

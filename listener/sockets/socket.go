@@ -1,0 +1,171 @@
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a listening socket. Its owner calls either Accept, or TakeFile once and then
+// accept4 by itself.
+type Socket struct {
+	ln  net.Listener
+	at  address
+	set *Set
+	// shared means that another Socket has the same accept queue and socket file, and
+	// decides about them.
+	shared atomic.Bool
+
+	mu       sync.Mutex
+	fd       descriptor // ln, or the file of TakeFile
+	closed   bool
+	unlinked bool // the socket file is not this socket's any more
+}
+
+// descriptor is what a listener of package net and an os.File have in common.
+type descriptor interface {
+	io.Closer
+	syscall.Conn
+	SetDeadline(time.Time) error
+}
+
+func newSocket(ln net.Listener, at address, set *Set) *Socket {
+	if u, ok := ln.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // Close does it, unless the socket is shared
+	}
+	return &Socket{ln: ln, at: at, set: set, fd: ln.(descriptor)}
+}
+
+// Accept returns the next connection.
+func (s *Socket) Accept() (net.Conn, error) { return s.ln.Accept() }
+
+// Addr is the address that the socket is bound to.
+func (s *Socket) Addr() net.Addr { return s.ln.Addr() }
+
+// SetDeadline sets the deadline of all waits for a connection.
+func (s *Socket) SetDeadline(t time.Time) error { return s.descriptor().SetDeadline(t) }
+
+// SyscallConn gives access to the descriptor.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.descriptor().SyscallConn() }
+
+func (s *Socket) descriptor() descriptor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fd
+}
+
+// TakeFile returns the TCP socket as a file, for an owner that accepts by the descriptor.
+// Accept does not work any more. The file belongs to the Socket, and Close closes it.
+func (s *Socket) TakeFile() (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.ln.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("a socket of network %s: %w", s.at.network, errors.ErrUnsupported)
+	}
+	f, err := t.File() // the same socket with another descriptor
+	if err != nil {
+		return nil, err
+	}
+	t.Close()
+	s.fd = f
+	return f, nil
+}
+
+// Shared returns true if another Socket takes care of the accept queue and of the socket
+// file: the owner closes this one without serving the queue.
+func (s *Socket) Shared() bool { return s.shared.Load() }
+
+// Close closes the socket. Unless it is shared, Close first removes its socket file.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.closed = true
+	if !s.Shared() {
+		s.unlink()
+	}
+	err := s.fd.Close()
+	s.mu.Unlock()
+	s.set.forget(s)
+	return err
+}
+
+// RefuseNew prevents new connections, as far as the kernel allows it. It returns how long
+// handshakes that have begun may still take; 0: the kernel accepts new ones, or there are
+// no handshakes. Without RefuseNew the kernel would reset a connection whose handshake ends
+// between the last accept and Close. Do not call it for a shared socket.
+func (s *Socket) RefuseNew() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.network == "unix" {
+		s.unlink()
+		return 0
+	}
+	return refuseNew(s.fd)
+}
+
+// unlink removes the socket file, so that no further client connects. It does so once,
+// because afterwards another process may use the path. The caller holds s.mu.
+func (s *Socket) unlink() {
+	u, ok := s.ln.Addr().(*net.UnixAddr)
+	if !ok || s.unlinked {
+		return
+	}
+	s.unlinked = true
+	if u.Name != "" && u.Name[0] != '@' && u.Name[0] != 0 {
+		os.Remove(u.Name)
+	}
+}
+
+// Waits returns true if a connection is in the accept queue, or arrives there within the
+// given time.
+func (s *Socket) Waits(within time.Duration) bool {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	until := time.Now().Add(within)
+	waits := false
+	raw.Control(func(fd uintptr) {
+		polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(polled, max(0, int(time.Until(until).Milliseconds())))
+			if err != unix.EINTR {
+				waits = n > 0
+				return
+			}
+		}
+	})
+	return waits
+}
+
+// duplicate returns a listener with another descriptor of the same socket.
+func (s *Socket) duplicate() (net.Listener, error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var f *os.File
+	failed := raw.Control(func(fd uintptr) {
+		var dup int
+		if dup, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			f = os.NewFile(uintptr(dup), "listener")
+		}
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return nil, err
+	}
+	defer f.Close() // FileListener duplicates
+	return net.FileListener(f)
+}

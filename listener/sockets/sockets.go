@@ -1,0 +1,170 @@
+// Package sockets opens the listening sockets of this process. No other package opens
+// one. A Set knows which sockets are open, and which part of the process owns each.
+//
+// A configuration takes effect in two steps. Set.Plan opens the sockets that are missing,
+// and disturbs nothing that is in effect. Then the caller calls Plan.Commit, or
+// Plan.Abandon. An owner that stays at its address keeps its socket. If an owner leaves an
+// address and another owner wants it, the socket moves with its accept queue. All other
+// sockets are new.
+//
+// Every owner closes its own socket, because it has to serve the connections in the accept
+// queue first.
+package sockets
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Want is a socket that a configuration needs.
+type Want struct {
+	// Owner is the part that accepts connections on the socket: its key in the
+	// configuration, such as listeners.web or health. An owner has one socket.
+	Owner string
+	// Network is "tcp" or "unix". Address is host:port (without host for IPv4 and IPv6),
+	// or a path.
+	Network, Address string
+}
+
+func (w Want) address() address { return address{w.Network, w.Address} }
+
+// address is an address to listen on, as the configuration names it.
+type address struct{ network, text string }
+
+// Set is the listening sockets of this process. The zero value is ready to use. Many
+// goroutines may use a Set, but only one Plan may be under way.
+type Set struct {
+	mu       sync.Mutex
+	open     map[*Socket]bool   // all that are not closed: in effect, planned, or about to be closed by their owners
+	inEffect map[string]*Socket // by owner
+}
+
+// Plan is the sockets of a configuration that is not in effect yet.
+type Plan struct {
+	set    *Set
+	all    map[string]*Socket  // by owner
+	opened map[string]*Socket  // by owner: those that are not in effect yet
+	moved  map[*Socket]*Socket // an opened socket, and the socket in effect that it duplicates
+	errs   map[string]error    // by owner
+}
+
+// Plan opens the sockets that are wanted and not in effect. Plan.Err has the errors.
+func (s *Set) Plan(wants []Want) *Plan {
+	p := &Plan{set: s, all: map[string]*Socket{}, opened: map[string]*Socket{}, moved: map[*Socket]*Socket{}, errs: map[string]error{}}
+	leaving := p.keep(wants)
+	for _, w := range wants {
+		if p.all[w.Owner] != nil {
+			continue
+		}
+		socket, err := p.openFor(w, leaving)
+		if err != nil {
+			p.errs[w.Owner] = err
+			continue
+		}
+		p.all[w.Owner], p.opened[w.Owner] = socket, socket
+	}
+	return p
+}
+
+// keep finds the owners that stay at their address. It returns the other sockets in
+// effect.
+func (p *Plan) keep(wants []Want) (leaving map[address]*Socket) {
+	p.set.mu.Lock()
+	defer p.set.mu.Unlock()
+	for _, w := range wants {
+		if socket := p.set.inEffect[w.Owner]; socket != nil && socket.at == w.address() {
+			p.all[w.Owner] = socket
+		}
+	}
+	leaving = make(map[address]*Socket)
+	for owner, socket := range p.set.inEffect {
+		if p.all[owner] == nil {
+			leaving[socket.at] = socket
+		}
+	}
+	return leaving
+}
+
+// openFor duplicates the socket that another owner leaves, or else opens a new one. Until
+// Commit, a duplicate is shared: if it is closed, nothing has happened.
+func (p *Plan) openFor(w Want, leaving map[address]*Socket) (*Socket, error) {
+	if old := leaving[w.address()]; old != nil {
+		delete(leaving, w.address()) // a socket moves to one owner
+		if ln, err := old.duplicate(); err == nil {
+			socket := p.set.add(ln, old.at)
+			socket.shared.Store(true)
+			p.moved[socket] = old
+			return socket, nil
+		}
+	}
+	ln, err := bind(w.Network, w.Address)
+	if err != nil {
+		return nil, err
+	}
+	return p.set.add(ln, w.address()), nil
+}
+
+// Opened returns the socket that an owner gets. It is nil if the owner keeps the socket
+// that it has, and if there is an error. From Commit on, the owner has to close the socket.
+func (p *Plan) Opened(owner string) *Socket { return p.opened[owner] }
+
+// Err returns the reason why an owner gets no socket. It names the address, and what to
+// change.
+func (p *Plan) Err(owner string) error { return p.errs[owner] }
+
+// Commit puts the plan into effect. The owners that no longer have their socket have to
+// close it. A socket that moved is shared from now on: its previous owner leaves the accept
+// queue to the new one.
+func (p *Plan) Commit() {
+	p.set.mu.Lock()
+	defer p.set.mu.Unlock()
+	for socket, old := range p.moved {
+		old.shared.Store(true)
+		socket.shared.Store(false)
+	}
+	maps.DeleteFunc(p.all, func(_ string, socket *Socket) bool { return !p.set.open[socket] }) // closed meanwhile
+	p.set.inEffect = p.all
+}
+
+// Abandon closes the sockets that the plan opened. Nothing else has changed.
+func (p *Plan) Abandon() {
+	for _, socket := range p.opened {
+		socket.Close()
+	}
+}
+
+// Addresses returns the TCP addresses on which this process listens, each once and in a
+// fixed order. Those of a plan are among them.
+func (s *Set) Addresses() (all []netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for socket := range s.open {
+		if t, ok := socket.Addr().(*net.TCPAddr); ok {
+			all = append(all, t.AddrPort())
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}
+
+func (s *Set) add(ln net.Listener, at address) *Socket {
+	socket := newSocket(ln, at, s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = make(map[*Socket]bool)
+	}
+	s.open[socket] = true
+	return socket
+}
+
+// forget removes a closed socket.
+func (s *Set) forget(socket *Socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, socket)
+	maps.DeleteFunc(s.inEffect, func(_ string, one *Socket) bool { return one == socket })
+}

@@ -1,0 +1,421 @@
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/e2e/freeport"
+)
+
+// patience is the timeout of each wait in a test.
+const patience = 10 * time.Second
+
+// world is a Set with its owners. They never accept by themselves.
+type world struct {
+	t       *testing.T
+	network string
+	set     Set
+	owners  map[string]*Socket // in effect
+	names   map[string]string  // the addresses
+}
+
+func newWorld(t *testing.T, network string) *world {
+	checkLeaks(t)
+	w := &world{t: t, network: network, owners: map[string]*Socket{}, names: map[string]string{}}
+	t.Cleanup(func() {
+		w.commit(w.plan(""))
+		if all := w.set.Addresses(); len(all) > 0 || len(w.set.open) > 0 {
+			t.Errorf("left: %v, %v", all, w.set.open)
+		}
+	})
+	return w
+}
+
+// plan makes a plan of a list such as "web:a api:b": owners and names of addresses.
+func (w *world) plan(list string) *Plan {
+	w.t.Helper()
+	var wants []Want
+	for _, one := range strings.Fields(list) {
+		owner, name, _ := strings.Cut(one, ":")
+		wants = append(wants, Want{owner, w.network, w.address(name)})
+	}
+	return w.set.Plan(wants)
+}
+
+func (w *world) address(name string) string {
+	w.t.Helper()
+	if w.names[name] == "" && w.network == "unix" {
+		w.names[name] = filepath.Join(w.t.TempDir(), name)
+	} else if w.names[name] == "" {
+		var err error
+		if w.names[name], err = freeport.Sockets.Take("127.0.0.1"); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return w.names[name]
+}
+
+// commit puts a plan into effect. The previous owners close their sockets.
+func (w *world) commit(p *Plan) {
+	w.t.Helper()
+	p.Commit()
+	for owner, old := range w.owners {
+		if p.all[owner] == old {
+			continue
+		}
+		if err := old.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+	w.owners = maps.Clone(p.all)
+}
+
+// dial connects to an address.
+func (w *world) dial(name string) net.Conn {
+	w.t.Helper()
+	c, err := net.DialTimeout(w.network, w.address(name), patience)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// wantClosed checks that nobody listens at an address, and that no file is left there.
+func (w *world) wantClosed(name string) {
+	w.t.Helper()
+	if c, err := net.Dial(w.network, w.address(name)); err == nil {
+		c.Close()
+		w.t.Errorf("%s is open", name)
+	}
+	if _, err := os.Lstat(w.address(name)); w.network == "unix" && err == nil {
+		w.t.Errorf("the file of %s is left", name)
+	}
+}
+
+// wantAccepted checks that a socket accepts the connection of this client. It skips
+// connections that were closed: weir looks in this way whether a Unix socket is in use.
+func wantAccepted(t *testing.T, s *Socket, client net.Conn) {
+	t.Helper()
+	s.SetDeadline(time.Now().Add(patience))
+	io.WriteString(client, "hello")
+	for {
+		c, err := s.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(io.LimitReader(c, 5))
+		c.Close()
+		if len(got) > 0 {
+			return
+		}
+	}
+}
+
+// onEach runs a test with TCP and with Unix sockets.
+func onEach(t *testing.T, f func(*world)) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) { f(newWorld(t, network)) })
+	}
+}
+
+// Each owner of a configuration keeps its socket, gets one that another owner leaves, gets
+// a new one, or gets an error.
+func TestPlan(t *testing.T) {
+	f := func(before, after, want string) {
+		t.Run(before+" to "+after, func(t *testing.T) {
+			onEach(t, func(w *world) {
+				w.commit(w.plan(before))
+				queued := map[string]net.Conn{} // by address: a connection that nobody has accepted
+				for _, one := range strings.Fields(before) {
+					_, name, _ := strings.Cut(one, ":")
+					queued[name] = w.dial(name)
+				}
+				p := w.plan(after)
+				var got []string
+				for _, one := range strings.Fields(after) {
+					owner, _, _ := strings.Cut(one, ":")
+					got = append(got, w.fate(p, owner))
+				}
+				if text := strings.Join(got, " "); text != want {
+					t.Errorf("%s, want %s", text, want)
+				}
+				w.commit(p)
+				for _, one := range strings.Fields(after) {
+					owner, name, _ := strings.Cut(one, ":")
+					switch {
+					case p.all[owner] == nil:
+					case queued[name] != nil: // the queue came with the socket
+						wantAccepted(t, p.all[owner], queued[name])
+					default:
+						wantAccepted(t, p.all[owner], w.dial(name))
+					}
+				}
+				for name := range queued {
+					if !strings.Contains(after, ":"+name) {
+						w.wantClosed(name)
+					}
+				}
+			})
+		})
+	}
+	f("", "web:a health:b", "new new")
+	f("web:a", "web:a", "kept")
+	f("web:a", "web:a api:b", "kept new")
+	f("web:a api:b", "api:b", "kept")
+	f("web:a", "web:b", "new")
+	f("web:a", "api:a", "moved")
+	f("web:a health:b", "web:b health:a", "moved moved")
+	f("web:a api:b", "web:b other:a", "moved moved")
+	f("web:a api:b health:c", "web:b api:c health:a", "moved moved moved")
+	f("web:a", "api:a web:a", "taken kept") // whatever the order
+	f("web:a", "web:a api:a", "kept taken")
+	f("web:a", "api:a other:a", "moved taken")
+	f("", "web:a api:a", "new taken")
+	f("web:a", "", "")
+}
+
+// fate returns how an owner gets its socket.
+func (w *world) fate(p *Plan, owner string) string {
+	socket, err := p.Opened(owner), p.Err(owner)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && socket == nil:
+		return "taken"
+	case err != nil:
+		return err.Error()
+	case socket == nil:
+		return "kept"
+	case p.moved[socket] != nil:
+		return "moved"
+	}
+	return "new"
+}
+
+// A plan that is abandoned closes what it opened. All that is in effect goes on, and the
+// next plan finds it.
+func TestAbandon(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.commit(w.plan("web:a api:b"))
+		client := w.dial("a")
+		before := w.set.Addresses()
+		for range 3 {
+			p := w.plan("other:a api:c web:d more:d")
+			if w.network == "tcp" && len(w.set.Addresses()) != 4 {
+				t.Errorf("with the plan's: %v", w.set.Addresses())
+			}
+			if p.Err("more") == nil {
+				t.Error("two owners have one socket")
+			}
+			p.Abandon()
+			if now := w.set.Addresses(); !slices.Equal(now, before) {
+				t.Errorf("afterwards: %v, before %v", now, before)
+			}
+			w.wantClosed("c")
+			w.wantClosed("d")
+		}
+		wantAccepted(t, w.owners["web"], client)
+		if p := w.plan("web:a api:b"); p.Opened("web") != nil || p.Opened("api") != nil {
+			t.Error("a socket is not kept")
+		}
+	})
+}
+
+// After Commit the previous owner of a socket that moved leaves the queue and the file to
+// the new one. Before, and if the plan is abandoned, it is the other way round.
+func TestShared(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.commit(w.plan("web:a"))
+		old := w.owners["web"]
+		p := w.plan("api:a")
+		moved := p.Opened("api")
+		if old.Shared() || !moved.Shared() {
+			t.Errorf("planned: old %t, new %t", old.Shared(), moved.Shared())
+		}
+		w.commit(p)
+		if !old.Shared() || moved.Shared() {
+			t.Errorf("in effect: old %t, new %t", old.Shared(), moved.Shared())
+		}
+		wantAccepted(t, moved, w.dial("a"))
+	})
+}
+
+// An owner whose socket was closed gets a new one.
+func TestClosedSocketIsOpenedAgain(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.commit(w.plan("web:a api:b"))
+		w.owners["web"].Close()
+		delete(w.owners, "web")
+		w.wantClosed("a")
+		p := w.plan("web:a api:b")
+		if fate := w.fate(p, "web") + " " + w.fate(p, "api"); fate != "new kept" {
+			t.Error(fate)
+		}
+		w.owners["api"].Close() // between Plan and Commit
+		delete(w.owners, "api")
+		w.commit(p)
+		delete(w.owners, "api")
+		wantAccepted(t, w.owners["web"], w.dial("a"))
+		if p = w.plan("web:a api:b"); w.fate(p, "api") != "new" {
+			t.Errorf("after a close during a plan: %s", w.fate(p, "api"))
+		}
+		w.commit(p)
+	})
+}
+
+// Closing removes the socket file once: afterwards the path may be another process's.
+func TestCloseLeavesTheFileOfTheNext(t *testing.T) {
+	w := newWorld(t, "unix")
+	w.commit(w.plan("web:a"))
+	old := w.owners["web"]
+	if old.RefuseNew() != 0 {
+		t.Error("a Unix socket has no handshakes to wait for")
+	}
+	w.wantClosed("a")
+	next, err := net.Listen("unix", w.address("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	for range 2 {
+		old.Close()
+	}
+	delete(w.owners, "web")
+	w.dial("a")
+}
+
+// An owner may accept by the file. The socket can then be moved like any other.
+func TestTakeFile(t *testing.T) {
+	w := newWorld(t, "tcp")
+	w.commit(w.plan("web:a"))
+	socket := w.owners["web"]
+	f, err := socket.TakeFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := socket.TakeFile(); err == nil {
+		t.Error("the file was taken twice")
+	}
+	if socket.Waits(0) {
+		t.Error("nobody has connected")
+	}
+	connected := make(chan net.Conn)
+	go func() {
+		c, err := net.DialTimeout("tcp", socket.Addr().String(), patience)
+		if err != nil {
+			t.Error(err)
+		}
+		connected <- c
+	}()
+	if !socket.Waits(patience) {
+		t.Error("the client does not wait")
+	}
+	client := <-connected
+	if client == nil {
+		t.FailNow()
+	}
+	defer client.Close()
+	client.SetDeadline(time.Now().Add(patience))
+	p := w.plan("api:a")
+	if fate := w.fate(p, "api"); fate != "moved" {
+		t.Fatal(fate)
+	}
+	if socket.Addr().String() != p.Opened("api").Addr().String() {
+		t.Error("it has another address")
+	}
+	w.commit(p)
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the file is open: %v", err)
+	}
+	wantAccepted(t, p.Opened("api"), client)
+
+	unix := newWorld(t, "unix")
+	unix.commit(unix.plan("web:a"))
+	if _, err := unix.owners["web"].TakeFile(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a Unix socket: %v", err)
+	}
+}
+
+// Addresses has each TCP address once, however many descriptors its socket has.
+func TestAddresses(t *testing.T) {
+	w := newWorld(t, "tcp")
+	w.commit(w.plan("web:a api:b"))
+	p := w.plan("web:b api:a health:c")
+	var want []netip.AddrPort
+	for _, name := range []string{"a", "b", "c"} {
+		want = append(want, netip.MustParseAddrPort(w.address(name)))
+	}
+	slices.SortFunc(want, netip.AddrPort.Compare)
+	if got := w.set.Addresses(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	p.Abandon()
+	if got := fmt.Sprint(w.set.Addresses()); strings.Contains(got, w.address("c")) {
+		t.Errorf("it lists a closed socket: %s", got)
+	}
+}
+
+// Available opens nothing, and sees the sockets of this process.
+func TestAvailable(t *testing.T) {
+	onEach(t, func(w *world) {
+		for range 2 {
+			if !Available(w.network, w.address("a")) {
+				t.Error("a free address is not available")
+			}
+			w.wantClosed("a")
+		}
+		w.commit(w.plan("web:a"))
+		if Available(w.network, w.address("a")) {
+			t.Error("the address of an open socket is available")
+		}
+	})
+}
+
+// Loopback is for clients of this machine.
+func TestLoopback(t *testing.T) {
+	checkLeaks(t)
+	ln, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if at := ln.Addr().(*net.TCPAddr); !at.IP.IsLoopback() || at.Port == 0 {
+		t.Errorf("it listens on %v", at)
+	}
+}
+
+// checkLeaks checks that the end of the test has as many descriptors as now. Meanwhile no
+// garbage collection closes forgotten files.
+func checkLeaks(t *testing.T) {
+	if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil { // opens the runtime's poller
+		c.Close()
+	}
+	before, percent := descriptors(), debug.SetGCPercent(-1)
+	t.Cleanup(func() {
+		defer debug.SetGCPercent(percent)
+		for deadline := time.Now().Add(patience); descriptors() > before; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d descriptors, %d before", descriptors(), before)
+			}
+		}
+	})
+}
+
+// descriptors returns the number of open descriptors, on systems that report it.
+func descriptors() int {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return len(list)
+}
