@@ -77,8 +77,10 @@ func compileAll(all []Condition, what string, valid func(name string) bool) (com
 }
 
 // hold reports whether a request fulfils all conditions. c may be nil.
-func (c *conditions) hold(r *Request) bool {
-	return c == nil || c.holdMethod(r) && c.holdHeaders(r) && c.holdCookies(r) && c.holdQuery(r) && c.holdClient(r)
+func (c *conditions) hold(r *Request) bool { return c == nil || c.holdAll(r) }
+
+func (c *conditions) holdAll(r *Request) bool {
+	return c.holdMethod(r) && c.holdHeaders(r) && c.holdCookies(r) && c.holdQuery(r) && c.holdClient(r)
 }
 
 func (c *conditions) holdMethod(r *Request) bool {

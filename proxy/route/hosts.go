@@ -54,10 +54,16 @@ func (h *Hosts[T]) All() iter.Seq2[string, T] {
 // wildcard with the longest name, and of "*." and "**." with the same name the first. Case, a
 // trailing dot and the port do not matter.
 func (h *Hosts[T]) Find(name []byte) (host T, found bool) {
-	var buf [MaxHost]byte
-	if !isNormal(name) {
-		name = AppendHost(buf[:0], name)
+	name = bare(name)
+	if isLower(name) {
+		return h.find(name)
 	}
+	var buf [MaxHost]byte
+	return h.find(appendLower(buf[:0], name))
+}
+
+// find is Find for a name in the form of AppendHost.
+func (h *Hosts[T]) find(name []byte) (host T, found bool) {
 	if host, found = h.exact[string(name)]; found {
 		return host, true
 	}
@@ -95,31 +101,36 @@ func (h *Hosts[T]) findDeep(name []byte) (host T, found bool) {
 
 var dot = []byte(".")
 
-// isNormal reports whether AppendHost would append name as it is.
-func isNormal(name []byte) bool {
+// AppendHost appends name in lower case, without port and trailing dot, and an IPv6 address
+// without brackets. If name is too long for a host name, it appends nothing.
+func AppendHost(buf, name []byte) []byte { return appendLower(buf, bare(name)) }
+
+func appendLower(buf, name []byte) []byte {
 	for _, c := range name {
-		if 'A' <= c && c <= 'Z' || c == ':' || c == '[' {
+		buf = append(buf, lower(c))
+	}
+	return buf
+}
+
+func isLower(name []byte) bool {
+	for _, c := range name {
+		if 'A' <= c && c <= 'Z' {
 			return false
 		}
 	}
-	n := len(name)
-	return n <= MaxHost && (n < 2 || name[n-1] != '.')
+	return true
 }
 
-// AppendHost appends name in lower case, without port and trailing dot, and an IPv6 address
-// without brackets. If name is too long for a host name, it appends nothing.
-func AppendHost(buf, name []byte) []byte {
+// bare returns name without port, brackets and trailing dot, or nothing if it is too long.
+func bare(name []byte) []byte {
 	if len(name) > MaxHost {
-		return buf
+		return nil
 	}
 	name = withoutPort(name)
 	if n := len(name); n > 1 && name[n-1] == '.' {
 		name = name[:n-1]
 	}
-	for _, c := range name {
-		buf = append(buf, lower(c))
-	}
-	return buf
+	return name
 }
 
 // withoutPort removes the port from an authority, and the brackets from an IPv6 address.

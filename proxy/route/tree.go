@@ -5,7 +5,7 @@ import "strings"
 // tree is a prefix tree of texts. Each node is a text, or the common beginning of several texts.
 // The time of a search depends on the length of the searched text and not on the number of texts.
 type tree struct {
-	nodes []node // the first is the root; the children of a node follow each other
+	nodes []node // the first is the root, the common beginning of all texts; the children of a node follow each other
 }
 
 type node struct {
@@ -13,14 +13,15 @@ type node struct {
 	firsts   string // the first byte of each child's label
 	children uint32 // the index of the first child
 	from, to uint32 // the entries of the node's text; from == to: the node is only a beginning
-	up       uint32 // the nearest node above that has entries; 0: none has
+	up       uint32 // the nearest node above that has entries, or the root
 	depth    uint32 // the length of the node's text
 }
 
-// newTree builds the tree of texts. They are sorted, and no text occurs twice. Text i has the
+// newTree builds the tree of texts: at least one, sorted, and none of them twice. Text i has the
 // entries from starts[i] to starts[i+1].
 func newTree(texts []string, starts []uint32) *tree {
-	t := &tree{nodes: []node{{}}}
+	root := common(texts[0], texts[len(texts)-1])
+	t := &tree{nodes: []node{{label: texts[0][:root], depth: uint32(root)}}}
 	type part struct{ from, to int } // the texts that begin with a node's text
 	parts := []part{{0, len(texts)}}
 	for i := 0; i < len(parts); i++ {
@@ -63,8 +64,17 @@ func common(a, b string) (n int) {
 
 // child returns the child of n whose label begins with b; nil: there is none.
 func (t *tree) child(n *node, b byte) *node {
-	if i := strings.IndexByte(n.firsts, b); i >= 0 {
-		return &t.nodes[int(n.children)+i]
+	const few = 8 // a loop is faster than a call
+	if len(n.firsts) > few {
+		if i := strings.IndexByte(n.firsts, b); i >= 0 {
+			return &t.nodes[int(n.children)+i]
+		}
+		return nil
+	}
+	for i := range len(n.firsts) {
+		if n.firsts[i] == b {
+			return &t.nodes[int(n.children)+i]
+		}
 	}
 	return nil
 }
@@ -73,10 +83,13 @@ func (t *tree) child(n *node, b byte) *node {
 // there is none.
 func (t *tree) deepest(p []byte) *node {
 	at := &t.nodes[0]
+	if len(p) < len(at.label) || string(p[:len(at.label)]) != at.label {
+		return nil
+	}
 	for int(at.depth) < len(p) {
 		rest := p[at.depth:]
 		next := t.child(at, rest[0])
-		if next == nil || len(rest) < len(next.label) || string(rest[:len(next.label)]) != next.label {
+		if next == nil || len(rest) < len(next.label) || len(next.label) > 1 && string(rest[:len(next.label)]) != next.label {
 			break
 		}
 		at = next
@@ -89,10 +102,10 @@ func (t *tree) deepest(p []byte) *node {
 
 // above returns the node of the next shorter text that has entries; nil: there is none.
 func (t *tree) above(n *node) *node {
-	if n.up == 0 {
-		return nil
+	if up := &t.nodes[n.up]; up.from < up.to && up != n {
+		return up
 	}
-	return &t.nodes[n.up]
+	return nil
 }
 
 // cursor goes down a tree byte by byte.
