@@ -6,6 +6,7 @@
 // (Paths.Find). Between the two steps the caller may check what depends only on the host, such
 // as TLS. A lookup takes no lock, and allocates nothing, unless an expression is compared with
 // a percent-encoded query parameter. Its time does not grow with the number of hosts or paths.
+// Only matches of one path, and expressions that begin with the same text, are asked in turn.
 package route
 
 import (
