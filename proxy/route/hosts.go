@@ -68,8 +68,8 @@ func (h *Hosts[T]) find(name []byte) (host T, found bool) {
 		return host, true
 	}
 	if len(h.oneLabel) > 0 {
-		if dot := bytes.IndexByte(name, '.'); dot > 0 {
-			if host, found = h.oneLabel[string(name[dot+1:])]; found {
+		if i := bytes.IndexByte(name, '.'); i > 0 {
+			if host, found = h.oneLabel[string(name[i+1:])]; found {
 				return host, true
 			}
 		}

@@ -235,8 +235,9 @@ func TestConditions(t *testing.T) {
 	f("Q:v=1", "GET /?%76=%31", true)
 	f("Q:v=1", "GET /?v=%311", false)
 	f("Q:v=11", "GET /?v=1", false)
-	f("Q:v=a%zz", "GET /?v=a%zz", true) // an invalid escape stands for itself
-	f("Q:v=~a.b", "GET /?v=a+b", true)
+	f("Q:v=a%zz", "GET /?v=a%zz", true)   // an invalid escape stands for itself
+	f(`Q:v=~a\x20b`, "GET /?v=a+b", true) // a plus sign is a space
+	f("Q:v=a+b", "GET /?v=a%2bb", true)
 	f("Q:v=1 Q:w=2", "GET /?w=2&v=1", true)
 	f("Q:v=1 Q:w=2", "GET /?v=1", false)
 
