@@ -4,9 +4,11 @@ package proxy
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,7 +45,12 @@ func loop(t testing.TB, address string, response []byte) string {
 // exchanges returns a function that runs one exchange over a kept connection. The function itself
 // allocates nothing.
 func exchanges(t testing.TB, request, response string) func() {
-	r := newRig(t, plain, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
+	return exchangesOf(t, plain, request, response)
+}
+
+// exchangesOf is exchanges for a configuration.
+func exchangesOf(t testing.TB, text, request, response string) func() {
+	r := newRig(t, text, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
 	r.proxy.SetLog(nil)
 	c, err := net.Dial("tcp", r.addrs["web"])
 	if err != nil {
@@ -179,6 +186,37 @@ func BenchmarkExchange2(b *testing.B) {
 
 func BenchmarkExchange(b *testing.B) {
 	one := exchanges(b, browser, small)
+	b.ReportAllocs()
+	for b.Loop() {
+		one()
+	}
+}
+
+// An exchange costs the same with one route, and with one of many paths or hosts.
+func BenchmarkExchangeAmong(b *testing.B) {
+	const head = "listeners: {web: {address: '@0', protocol: http}}\nbackends: {app: {endpoints: ['@app']}}\nroutes:\n"
+	many := func(n int, line string) string {
+		var text strings.Builder
+		text.WriteString(head)
+		for i := range n {
+			fmt.Fprintf(&text, line+"\n", i)
+		}
+		return text.String()
+	}
+	for _, n := range []int{1, 10_000} {
+		request := strings.ReplaceAll(browser, "/a/path", fmt.Sprintf("/p%d/path", n*3/4))
+		b.Run(fmt.Sprintf("paths/%d", n), func(b *testing.B) {
+			benchmarkExchanges(b, many(n, "  - {listeners: [web], hosts: [app.example.org], paths: [/p%d], backend: app}"), request)
+		})
+		request = strings.ReplaceAll(browser, "app.example.org", fmt.Sprintf("h%d.example.org", n*3/4))
+		b.Run(fmt.Sprintf("hosts/%d", n), func(b *testing.B) {
+			benchmarkExchanges(b, many(n, "  - {listeners: [web], hosts: [h%d.example.org], backend: app}"), request)
+		})
+	}
+}
+
+func benchmarkExchanges(b *testing.B, text, request string) {
+	one := exchangesOf(b, text, request, small)
 	b.ReportAllocs()
 	for b.Loop() {
 		one()

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/hello"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -59,13 +59,8 @@ func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSM
 
 // modeOf finds the mode of a name in the same way as edge.lookup.
 func modeOf(modes map[string]config.TLSMode, name string) config.TLSMode {
-	if m, ok := modes[name]; ok {
+	if m, found := route.NewHosts(modes).Find([]byte(name)); found {
 		return m
-	}
-	if _, parent, ok := strings.Cut(name, "."); ok {
-		if m, ok := modes["*."+parent]; ok {
-			return m
-		}
 	}
 	return modes[""]
 }

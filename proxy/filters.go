@@ -6,6 +6,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/route"
 )
 
 // This file is what filters see of an exchange: filter.Exchange documents the methods.
@@ -15,8 +16,8 @@ func (x *exchange) Request() *message.Request { return &x.req }
 
 // Host returns the normal form of the request's host.
 func (x *exchange) Host() string {
-	var buf [maxHost]byte
-	return string(normalHost(buf[:0], x.req.Bytes(x.req.Host)))
+	var buf [route.MaxHost]byte
+	return string(route.AppendHost(buf[:0], x.req.Bytes(x.req.Host)))
 }
 
 // KnownLength returns the known length of the request's body.

@@ -40,11 +40,9 @@ func (p *Proxy) Hosts() []HostRoutes {
 	return list
 }
 
+// all lists the hosts of the listener, in no order.
 func (e *edge) all() (list []*host) {
-	for _, h := range e.hosts {
-		list = append(list, h)
-	}
-	for _, h := range e.wildcards {
+	for _, h := range e.hosts.All() {
 		list = append(list, h)
 	}
 	if e.any != nil {
@@ -63,11 +61,10 @@ func (h *host) shown(e *edge) HostRoutes {
 		s.Routes = []string{h.tunnel.name}
 		return s
 	}
-	for _, path := range h.paths {
-		if !slices.Contains(s.Routes, path.route.name) {
-			s.Routes = append(s.Routes, path.route.name)
-		}
+	for r := range h.paths.All() {
+		s.Routes = append(s.Routes, r.name)
 	}
 	slices.Sort(s.Routes)
+	s.Routes = slices.Compact(s.Routes)
 	return s
 }

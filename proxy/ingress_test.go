@@ -12,6 +12,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/lint"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -118,11 +119,10 @@ func routed(t *testing.T, rule, paths, host, request string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := table.edges["web"].lookup([]byte(host))
-	if h == nil {
-		return ""
-	}
-	if r := h.match([]byte(request)); r != nil {
+	s := &exchange{clientSide: clientSide{edge: table.edges["web"]}}
+	req := new(message.Request)
+	req.Host, req.Path = req.StoreString(host), req.StoreString(request)
+	if r, _ := s.routeOf(req); r != nil {
 		return cmp.Or(byBackend[r.config.Backend], r.config.Backend)
 	}
 	return ""

@@ -288,29 +288,19 @@ func (m *Metrics) drop(s *routeSeries) {
 
 // each calls f with every route of the listener, some more than once.
 func (e *edge) each(f func(*Route)) {
-	host := func(h *host) {
-		for _, r := range []*Route{h.passthrough, h.tunnel} {
+	single := func(routes ...*Route) {
+		for _, r := range routes {
 			if r != nil {
 				f(r)
 			}
 		}
-		for i := range h.paths {
-			f(h.paths[i].route)
-		}
 	}
-	for _, r := range []*Route{e.raw, e.ssh} {
-		if r != nil {
+	single(e.raw, e.ssh)
+	for _, h := range e.all() {
+		single(h.passthrough, h.tunnel)
+		for r := range h.paths.All() {
 			f(r)
 		}
-	}
-	for _, h := range e.hosts {
-		host(h)
-	}
-	for _, h := range e.wildcards {
-		host(h)
-	}
-	if e.any != nil {
-		host(e.any)
 	}
 }
 

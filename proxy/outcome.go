@@ -4,9 +4,9 @@ package proxy
 // goroutine of a new connection has a small stack.
 type outcome struct {
 	trouble trouble
-	status int    // for a client that has no response yet; 0: the client gets no response
-	reason string // for the log and the metrics
-	err    error  // the cause of the reason
+	status  int    // for a client that has no response yet; 0: the client gets no response
+	reason  string // for the log and the metrics
+	err     error  // the cause of the reason
 }
 
 // Outcomes that have no cause. They are never changed.

@@ -1,15 +1,13 @@
 package proxy
 
 import (
-	"cmp"
 	"crypto/tls"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
+	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -48,11 +46,10 @@ type edge struct {
 	tunnels     bool   // weir terminates the TLS of some host for a tcp backend
 	http        bool   // some host, or the route without hosts, serves requests
 
-	hosts     map[string]*host
-	wildcards map[string]*host // by the part after "*."
-	any       *host            // of routes without hosts
-	fallback  *policy.Policy   // of hosts without a policy
-	nameless  *policy.Policy   // of clients without SNI, for the handshake and for requests to any
+	hosts    *route.Hosts[*host]
+	any      *host          // of routes without hosts
+	fallback *policy.Policy // of hosts without a policy
+	nameless *policy.Policy // of clients without SNI, for the handshake and for requests to any
 }
 
 // host is the part of an edge that belongs to one host.
@@ -61,12 +58,7 @@ type host struct {
 	policy      *policy.Policy // nil: the fallback
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
-	paths       []path // in the order of sort; the first match decides
-}
-
-type path struct {
-	config.Path
-	route *Route
+	paths       *route.Paths[*Route]
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -80,48 +72,70 @@ type Parts struct {
 // NewTable builds the table of a valid configuration.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool), ech: parts.ECH}
+	unfinished := make(map[string]*unfinishedEdge)
 	for i := range cfg.Listeners {
-		l := &cfg.Listeners[i]
-		t.edges[l.Name] = &edge{
-			name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
-			http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
-			hosts: make(map[string]*host), wildcards: make(map[string]*host),
-			fallback: parts.Policies[config.DefaultTLSPolicy],
-		}
+		e := newEdge(&cfg.Listeners[i], parts.Policies)
+		t.edges[e.name], unfinished[e.name] = e, &unfinishedEdge{edge: e, byName: make(map[string]*unfinishedHost)}
 	}
 	for i := range cfg.Routes {
-		r := &cfg.Routes[i]
-		b := parts.Backends[r.Backend]
-		if b == nil && !r.OnlyRedirects() {
-			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
+		r, err := newRoute(&cfg.Routes[i], parts)
+		if err != nil {
+			return nil, err
 		}
-		route := &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}
-		for _, name := range r.Listeners {
-			e := t.edges[name]
+		for _, name := range r.config.Listeners {
+			e := unfinished[name]
 			if e == nil {
-				return nil, fmt.Errorf("building the table: route %s names the listener %s, which does not exist", r.Name, name)
+				return nil, fmt.Errorf("building the table: route %s names the listener %s, which does not exist", r.name, name)
 			}
-			if err := e.add(route, parts.Policies); err != nil {
+			if err := e.add(r, parts.Policies); err != nil {
 				return nil, err
 			}
-			t.routes[routeOn{name, r.Name}] = true
+			t.routes[routeOn{name, r.name}] = true
 		}
 	}
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
-		e := t.edges[l.Name]
-		e.sort()
+		if err := unfinished[l.Name].finish(); err != nil {
+			return nil, err
+		}
 		if l.TLSPolicy != "" && parts.Policies[l.TLSPolicy] == nil {
 			return nil, fmt.Errorf("building the table: listener %s names the TLS policy %s, which does not exist", l.Name, l.TLSPolicy)
 		}
 		if l.Protocol == config.ProtocolTLS {
-			e.chooseNameless(parts.Policies[l.TLSPolicy])
+			t.edges[l.Name].chooseNameless(parts.Policies[l.TLSPolicy])
 		}
 	}
 	return t, nil
 }
 
-func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
+func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
+	return &edge{
+		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
+		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
+		fallback: policies[config.DefaultTLSPolicy],
+	}
+}
+
+func newRoute(r *config.Route, parts Parts) (*Route, error) {
+	b := parts.Backends[r.Backend]
+	if b == nil && !r.OnlyRedirects() {
+		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
+	}
+	return &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
+}
+
+// unfinishedEdge is an edge while routes are added to it.
+type unfinishedEdge struct {
+	*edge
+	byName map[string]*unfinishedHost // anyHost for routes without hosts
+}
+
+type unfinishedHost struct {
+	*host
+	matches []route.Entry[*Route]
+}
+
+func (e *unfinishedEdge) add(r *Route, policies map[string]*policy.Policy) error {
 	switch {
 	case e.protocol == config.ProtocolTCP:
 		e.raw = r
@@ -135,29 +149,27 @@ func (e *edge) add(r *Route, policies map[string]*policy.Policy) error {
 		return fmt.Errorf("building the table: route %s names the TLS policy %s, which does not exist", r.name, r.config.TLSPolicy)
 	}
 	for _, name := range r.config.Hosts {
-		e.host(name).add(e, r, p)
+		e.host(name).add(e.edge, r, p)
 	}
 	if len(r.config.Hosts) == 0 {
-		if e.any == nil {
-			e.any = &host{name: "*"}
-		}
-		e.any.add(e, r, p)
+		e.host(anyHost).add(e.edge, r, p)
 	}
 	return nil
 }
 
-func (e *edge) host(name string) *host {
-	m, full := e.hosts, name
-	if suffix, ok := strings.CutPrefix(name, "*."); ok {
-		m, name = e.wildcards, suffix
+// anyHost is the name of the host of routes without hosts. No route can name it.
+const anyHost = "*"
+
+func (e *unfinishedEdge) host(name string) *unfinishedHost {
+	h := e.byName[name]
+	if h == nil {
+		h = &unfinishedHost{host: &host{name: name}}
+		e.byName[name] = h
 	}
-	if m[name] == nil {
-		m[name] = &host{name: full}
-	}
-	return m[name]
+	return h
 }
 
-func (h *host) add(e *edge, r *Route, p *policy.Policy) {
+func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 	h.policy = p
 	if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS {
 		h.passthrough, e.passthrough = r, true
@@ -169,11 +181,47 @@ func (h *host) add(e *edge, r *Route, p *policy.Policy) {
 	}
 	e.http = true
 	if len(r.config.Paths) == 0 {
-		h.paths = append(h.paths, path{config.Path{Value: "/"}, r})
+		h.match(route.Path{Text: "/"}, r)
 	}
 	for _, p := range r.config.Paths {
-		h.paths = append(h.paths, path{p, r})
+		h.match(pathOf(p), r)
 	}
+}
+
+func (h *unfinishedHost) match(p route.Path, r *Route) {
+	h.matches = append(h.matches, route.Entry[*Route]{Match: route.Match{Path: p}, Route: r})
+}
+
+// pathOf returns a path of the configuration in the terms of package route. A closed path is
+// closed in every spelling.
+func pathOf(p config.Path) route.Path {
+	kind := route.Prefix
+	switch {
+	case p.Exact:
+		kind = route.Exact
+	case p.Begins:
+		kind = route.Begins
+	}
+	return route.Path{Kind: kind, Text: p.Value, AnySpelling: p.Closed}
+}
+
+// finish compiles the matches of the routes that were added.
+func (e *unfinishedEdge) finish() error {
+	named := make(map[string]*host)
+	for name, h := range e.byName {
+		paths, err := route.Compile(h.matches)
+		if err != nil {
+			return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)
+		}
+		h.paths = paths
+		if name == anyHost {
+			e.any = h.host
+		} else {
+			named[name] = h.host
+		}
+	}
+	e.hosts = route.NewHosts(named)
+	return nil
 }
 
 // isRaw returns true if the host's connections are tunnels, so that it has no requests.
@@ -206,34 +254,4 @@ func (e *edge) opened() *host {
 // isTunnel returns true if the backend is for raw connections.
 func (r *Route) isTunnel() bool {
 	return r.backend != nil && r.backend.Settings().Protocol == config.ProtocolTCP
-}
-
-// sort puts the most specific path first: the longest, then an exact path before a prefix,
-// and then an open path before a closed one.
-func (e *edge) sort() {
-	all := []*host{e.any}
-	for _, h := range e.hosts {
-		all = append(all, h)
-	}
-	for _, h := range e.wildcards {
-		all = append(all, h)
-	}
-	for _, h := range all {
-		if h != nil {
-			slices.SortStableFunc(h.paths, func(a, b path) int {
-				return cmp.Or(len(b.Value)-len(a.Value), b.rank()-a.rank())
-			})
-		}
-	}
-}
-
-// rank orders paths of equal length: the path with the higher rank comes first.
-func (p *path) rank() (r int) {
-	if p.Exact {
-		r += 2
-	}
-	if !p.Closed && !p.Begins {
-		r++
-	}
-	return r
 }

@@ -1,0 +1,61 @@
+package route
+
+import "github.com/weirproxy/weir/proxy/message"
+
+// longestSpelling returns the first match for any path that an endpoint may take for the path:
+// with escapes decoded, slashes merged, and letters in another case. A longer text always goes
+// before a shorter one, so the last match on the way down is the first one in the order.
+func (x *index[T]) longestSpelling(path []byte, r *Request) (best *entry[T]) {
+	c := x.cursor()
+	last := byte(0)
+	for i := 0; i < len(path); {
+		b, width := decode(path[i:])
+		i += width
+		if b == '/' && last == '/' {
+			continue
+		}
+		if n := c.text(); n != nil {
+			best = x.spelt(n, []byte{b}, r, best)
+		}
+		if last = b; !c.step(lower(b)) {
+			return best
+		}
+	}
+	if n := c.text(); n != nil {
+		best = x.spelt(n, nil, r, best)
+	}
+	return best
+}
+
+// spelt returns the first match of a node if the path goes on with rest, or otherwise.
+func (x *index[T]) spelt(n *node, rest []byte, r *Request, otherwise *entry[T]) *entry[T] {
+	for i := n.from; i < n.to; i++ {
+		if e := &x.entries[i]; e.ends(rest) && e.conditions.hold(r) {
+			return e
+		}
+	}
+	return otherwise
+}
+
+// decode returns the first byte of b with its escape decoded, and its width in b.
+func decode(b []byte) (c byte, width int) {
+	if b[0] == '%' && len(b) > 2 && message.HexDigit(b[1]) && message.HexDigit(b[2]) {
+		return unhex(b[1])<<4 | unhex(b[2]), 3
+	}
+	return b[0], 1
+}
+
+// unhex returns the value of a hexadecimal digit.
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c&^0x20 - 'A' + 10
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c | 0x20
+	}
+	return c
+}
