@@ -249,8 +249,9 @@ var listens = map[string]*regexp.Regexp{
 
 // mayListen are the packages that may do so, with their reasons.
 var mayListen = map[string]string{
-	"listener/sockets":     "it opens the sockets of all others",
-	"config/kube/api/fake": "a server for tests",
+	"listener/sockets":      "it opens the sockets of all others",
+	"config/kube/api/fake":  "a server for tests",
+	"proxy/http2/http2test": "a server for tests",
 }
 
 // Sockets that another package opens would be unknown to a reload, to a successor, and to
