@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -108,7 +107,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 		return fail(err)
 	}
 	c := &cluster{s: s, known: make(chan struct{}), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
-	c.source, err = kube.NewSource(kube.Options{File: file, Lint: lint.Undone, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
+	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
 	if err != nil {
 		return fail(err)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // builtIn is the name of a configuration without a file.
@@ -155,7 +154,7 @@ func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	var last troubles
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()
-	source, err := kube.NewSource(kube.Options{File: file, Lint: lint.Undone, List: list,
+	source, err := kube.NewSource(kube.Options{File: file, List: list,
 		Changed: func(ch kube.Change) {
 			select {
 			case found <- ch:

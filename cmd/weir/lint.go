@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
@@ -225,7 +226,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			all[key] = append(all[key], message)
 		}
 	}
-	converter := kube.Converter{File: file, Lint: lint.Undone}
+	converter := kube.Converter{File: file}
 	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
 		objects := m.Objects
 		objects.Classes, objects.Ingresses = nil, ingresses
@@ -291,7 +292,7 @@ func printRead(out io.Writer, m *kube.Manifests) {
 }
 
 func printReports(out io.Writer, reports []report) {
-	counts := map[lint.Rating]int{}
+	counts := map[annotation.Rating]int{}
 	wrong := 0
 	for _, r := range reports {
 		fmt.Fprintf(out, "%s %s\n", r.Kind, objectName(r))
@@ -308,7 +309,7 @@ func printReports(out io.Writer, reports []report) {
 			fmt.Fprintf(out, "  wrong  %s\n", w)
 		}
 	}
-	fmt.Fprintf(out, "%d exact, %d near, %d no, %d wrong\n", counts[lint.Exact], counts[lint.Near], counts[lint.No], wrong)
+	fmt.Fprintf(out, "%d exact, %d near, %d no, %d wrong\n", counts[annotation.Exact], counts[annotation.Near], counts[annotation.No], wrong)
 }
 
 func objectName(r report) string {
@@ -329,7 +330,7 @@ func (l *linting) bad(reports []report) (n int) {
 	for _, r := range reports {
 		n += len(r.Wrong)
 		for _, f := range r.Findings {
-			if f.Rating == lint.No || l.strict && f.Rating == lint.Near {
+			if f.Rating == annotation.No || l.strict && f.Rating == annotation.Near {
 				n++
 			}
 		}

@@ -13,28 +13,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
-// A Lint names the annotations of an Ingress or a Service that weir does not support, in
-// a fixed order: guards, which restrict access or may, and all others.
-// config/kube/lint.Undone is a Lint.
-type Lint func(metav1.Object) (guards, others []string)
-
-// alike reports whether two states of an object have the same unsupported annotations.
-func (l Lint) alike(a, b metav1.Object) bool {
-	guardsA, othersA := l(a)
-	guardsB, othersB := l(b)
+// sameUnsupported reports whether two states of an object have the same unsupported
+// annotations.
+func sameUnsupported(a, b metav1.Object) bool {
+	guardsA, othersA := annotation.Unsupported(a)
+	guardsB, othersB := annotation.Unsupported(b)
 	return slices.Equal(guardsA, guardsB) && slices.Equal(othersA, othersB)
 }
 
-// nginxPrefix is the prefix of ingress-nginx's annotations.
-const nginxPrefix = "nginx.ingress.kubernetes.io/"
-
-// traefikPrefix is the prefix of Traefik's annotations.
-const traefikPrefix = "traefik.ingress.kubernetes.io/"
-
 // annotationCanary is an annotation of ingress-nginx: the Ingress gets a share of another one's requests.
-const annotationCanary = nginxPrefix + "canary"
+const annotationCanary = annotation.Nginx + "canary"
 
 // isCanary reports whether the Ingress is a canary. Without this check weir would treat
 // it as an ordinary Ingress, and it would get all requests if it were the older.
@@ -57,7 +48,7 @@ func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 // returns its guards. If there are guards, the paths of the object answer 503:
 // otherwise everybody would have access.
 func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) (guards []string) {
-	guards, others := v.lint(o)
+	guards, others := annotation.Unsupported(o)
 	if len(guards) > 0 {
 		v.event(at, ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
 			at.Kind, strings.Join(guards, ", "))
@@ -83,7 +74,7 @@ type hostIn struct{ namespace, host string }
 func (v *conversion) closeHosts() {
 	v.closed = map[hostIn]*ingress{}
 	for _, i := range v.ingresses {
-		if !slices.ContainsFunc(i.guards, isOfHost) {
+		if !slices.ContainsFunc(i.guards, annotation.IsOfHost) {
 			continue
 		}
 		for _, w := range i.wants {
@@ -129,7 +120,7 @@ func (w *want) served() config.Path {
 		return p
 	}
 	p.Closed = true
-	text := slices.ContainsFunc(w.guards, func(name string) bool { return strings.HasPrefix(name, traefikPrefix) })
+	text := slices.ContainsFunc(w.guards, func(name string) bool { return strings.HasPrefix(name, annotation.Traefik) })
 	if plain, err := url.PathUnescape(p.Value); err == nil {
 		p.Value = plain
 	}
@@ -152,12 +143,6 @@ func (w *want) closure() *config.Closure {
 			"the path is closed because the path %.300q of the Ingress %s %v", w.refusal.written, w.by.name, w.refusal.why)}
 	}
 	return nil
-}
-
-// isOfHost reports whether ingress-nginx applies the annotation to all paths of a host.
-func isOfHost(annotation string) bool {
-	short, ok := strings.CutPrefix(annotation, nginxPrefix)
-	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
 }
 
 // refuses returns the guards that close w, if there are any.

@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // wide returns an Ingress with n rules, each with the path.
@@ -30,7 +28,7 @@ func TestUncoveredRoutesAreBounded(t *testing.T) {
 	every := wide("evil", "every", 2000, func(int) string { return "" }, func(i int) string { return fmt.Sprint("/p", i) })
 	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return challengePath + "/t" })
 	mine := wide("good", "solver", 1, func(int) string { return "good.example" }, func(int) string { return challengePath + "/t" })
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: []*networkingv1.Ingress{every, solvers, mine}})
 	uncovered, ofGood := 0, 0
 	for _, route := range r.Routes {
@@ -62,7 +60,7 @@ func TestClosedPathsAreBounded(t *testing.T) {
 		}
 		return "/(" + strings.Join(all, "|") + ")[x]"
 	})
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: []*networkingv1.Ingress{o}})
 	if n := len(r.Routes); n > 2*maxClosed+1000 {
 		t.Errorf("%d expressions of 50 choices close %d paths", len(o.Spec.Rules), n)
@@ -76,7 +74,7 @@ func TestEventsAreBounded(t *testing.T) {
 		all = append(all, wide("a-evil", fmt.Sprint("web-", n), 1000, func(int) string { return "a.example" }, func(i int) string { return fmt.Sprintf("/%d-%d/[x]", n, i) }))
 	}
 	all = append(all, wide("shop", "web", 2, func(int) string { return "b.example" }, func(i int) string { return fmt.Sprintf("/%d/[x]", i) }))
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: all})
 	count := map[corev1.ObjectReference]int{}
 	for _, e := range r.Events {

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
 // good is a valid application that is older than all other objects. Other objects must
@@ -85,7 +85,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
 	alone := mustRead(t, good)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	want := c.Convert(&alone.Objects)
 
 	all := *m
@@ -195,7 +195,7 @@ func closing(t *testing.T, m *Manifests, text string) {
 		}
 		without.Ingresses = append(without.Ingresses, o)
 	}
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	before, after := c.Convert(&without.Objects), c.Convert(&with.Objects)
 	const refused = "good/web/good.example/v"
 	for _, l := range file.Kubernetes.Listeners {
@@ -276,7 +276,7 @@ func certain(t *testing.T, m *Manifests, text string) {
 	all.Ingresses = append(slices.Clone(m.Ingresses), young.Ingresses...)
 	all.Services = append(slices.Clone(m.Services), young.Services...)
 	all.Secrets = append(slices.Clone(m.Secrets), young.Secrets...)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	got := c.Convert(&all.Objects)
 	checkRouting(t, file, got)
 	if file.Kubernetes.HostOwnership == config.OwnedByNamespace || slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
@@ -322,9 +322,9 @@ func (m *Manifests) withoutGood() {
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
 		if ofGood(o) { // an author with rights in this namespace may close the application's own hosts
-			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return isOfHost(name) })
+			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return annotation.IsOfHost(name) })
 			for _, rule := range o.Spec.Rules { // and its paths, by an expression
-				if guards, _ := lint.Undone(o); rule.HTTP != nil && len(guards) > 0 {
+				if guards, _ := annotation.Unsupported(o); rule.HTTP != nil && len(guards) > 0 {
 					rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return looksLikeRegexp(p.Path) })
 				}
 			}
@@ -437,7 +437,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, nginxPrefix+"auth-url", nginxPrefix+"rewrite-target", nginxPrefix+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {

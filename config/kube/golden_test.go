@@ -23,7 +23,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 var update = flag.Bool("update", false, "write what the conversion makes into testdata; read the difference before committing it")
@@ -85,7 +84,7 @@ func convert(t *testing.T, in string) string {
 	}
 	file := mustParse(t, text)
 	m := mustRead(t, manifests)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	r := c.Convert(&m.Objects)
 	checkRouting(t, file, r)
 

@@ -66,9 +66,6 @@ type Converter struct {
 	// File is the configuration of the file, with the section kubernetes. It takes
 	// precedence over all objects.
 	File *config.Config
-	// Lint names the annotations that weir does not support. It is required: without it
-	// everybody would have access.
-	Lint Lint
 
 	pairs map[*corev1.Secret]pair // of the last conversion
 }
@@ -76,7 +73,6 @@ type Converter struct {
 // Convert converts o into a Routing.
 func (c *Converter) Convert(o *Objects) *Routing {
 	v := newConversion(c.File, o)
-	v.lint = c.Lint
 	v.known, v.pairs = c.pairs, map[*corev1.Secret]pair{}
 	v.readIngresses()
 	v.assign()
@@ -93,7 +89,6 @@ type conversion struct {
 	file     *config.Config
 	settings *config.Kubernetes
 	o        *Objects
-	lint     Lint
 	seen     seen // the hosts and paths of the file
 
 	plain, secure []*config.Listener // the http and the tls listeners for Ingresses

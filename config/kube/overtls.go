@@ -6,6 +6,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
 // findTLS finds the hosts for which an Ingress has TLS. weir redirects all paths of
@@ -66,7 +67,7 @@ func tlsHosts(o *networkingv1.Ingress) map[string]bool {
 // annotations set TLS or one of its options, or name only entry points for https.
 func traefikTLS(annotations map[string]string) bool {
 	for name, value := range annotations {
-		name, ours := strings.CutPrefix(name, traefikPrefix)
+		name, ours := strings.CutPrefix(name, annotation.Traefik)
 		switch {
 		case !ours:
 		case name == "router.tls" && strings.EqualFold(strings.TrimSpace(value), "true"):
