@@ -161,8 +161,8 @@ func (v *conversion) assignOne(w *want) {
 		return
 	}
 	if other != nil && other.by.Namespace == w.by.Namespace && len(w.by.guards) > 0 && !w.implicit {
-		if b := v.backend(w); w.served().Begins {
-			v.emit(w, b) // it closes more than the path of other
+		if w.guards = w.by.guards; w.served().Begins {
+			v.emit(w, v.backend(w)) // it closes more than the path of other
 		}
 	}
 	switch {

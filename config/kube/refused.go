@@ -121,7 +121,7 @@ func (v *conversion) closeRefused() {
 			if w.refusal == nil || v.claims[w.claim] != w && !w.beside {
 				continue
 			}
-			backend := v.backend(w)
+			w.guards = w.by.guards
 			if w.beside && !w.served().Begins {
 				continue // the other want covers all of it
 			}
@@ -135,7 +135,7 @@ func (v *conversion) closeRefused() {
 			}
 			w.plainly = incumbent != nil || shares
 			w.refusal.closed = append(w.refusal.closed, w.served())
-			v.emit(w, backend)
+			v.emit(w, v.backend(w))
 		}
 		for _, r := range i.refused {
 			v.on(i, ReasonPath, "The path %.300q of %s %v%s", r.written, shown(r.host), r.why, r.outcome())
