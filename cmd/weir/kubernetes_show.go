@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // builtIn is the name of a configuration without a file.
@@ -55,14 +56,14 @@ type objectsStatus struct {
 
 // fault is an error of an object.
 type fault struct {
-	Kind    string      `json:"kind"`
-	Object  string      `json:"object"`
-	UID     types.UID   `json:"uid,omitempty"`
-	Reason  kube.Reason `json:"reason"`
-	Message string      `json:"message"`
+	Kind    string       `json:"kind"`
+	Object  string       `json:"object"`
+	UID     types.UID    `json:"uid,omitempty"`
+	Reason  event.Reason `json:"reason"`
+	Message string       `json:"message"`
 }
 
-func faultsOf(events []kube.Event) []fault {
+func faultsOf(events []event.Event) []fault {
 	all := []fault{}
 	for _, e := range events {
 		all = append(all, fault{e.Object.Kind, nameOf(e), e.Object.UID, e.Reason, e.Message})

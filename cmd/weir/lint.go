@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
@@ -234,8 +235,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			objects.TCP = tcpServices(m)
 		}
 		for _, e := range converter.Convert(&objects).Events {
-			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
-			rated := e.Reason == kube.ReasonUndone || e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
+			missing := e.Reason == event.ReasonBackend || e.Reason == event.ReasonCertificate
+			rated := e.Reason == event.ReasonUndone || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
 			if !missing && !rated {
 				add(e.Object, e.Message)
 			}

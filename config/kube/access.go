@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // sameUnsupported reports whether two states of an object have the same unsupported
@@ -39,7 +40,7 @@ func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 	if !isCanary(i) {
 		return false
 	}
-	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), ReasonCanary,
+	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), event.ReasonCanary,
 		"The annotation %s makes this Ingress a canary. weir does not support canaries yet and ignores this Ingress, so the main Ingress gets all requests.", annotationCanary)
 	return true
 }
@@ -50,12 +51,12 @@ func (v *conversion) leaveOut(i *networkingv1.Ingress) bool {
 func (v *conversion) guarded(at corev1.ObjectReference, o metav1.Object) (guards []string) {
 	guards, others := annotation.Unsupported(o)
 	if len(guards) > 0 {
-		v.event(at, ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
+		v.event(at, event.ReasonAccess, "All paths of this %s answer 503, because otherwise everybody would have access: it has annotations that restrict access, or may, and that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations: %s.",
 			at.Kind, strings.Join(guards, ", "))
 	}
 	others = slices.DeleteFunc(others, func(name string) bool { return name == AnnotationProtocol }) // letSpeak reports it
 	if len(others) > 0 {
-		v.event(at, ReasonUndone, "weir serves this %s without the annotations that it does not support. Run weir lint to see what to do instead, then remove them: %s.",
+		v.event(at, event.ReasonUndone, "weir serves this %s without the annotations that it does not support. Run weir lint to see what to do instead, then remove them: %s.",
 			at.Kind, strings.Join(others, ", "))
 	}
 	return guards
@@ -153,14 +154,14 @@ func (v *conversion) refuses(w *want) (guards []string) {
 	}
 	in := hostIn{w.by.Namespace, w.host}
 	if by := v.closed[in]; by != nil && !isChallenge(w.path) {
-		v.on(w.by, ReasonAccess, "Paths of %s answer 503: the Ingress %s of this namespace restricts access to the whole host, or may, by annotations that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations there: %s.",
+		v.on(w.by, event.ReasonAccess, "Paths of %s answer 503: the Ingress %s of this namespace restricts access to the whole host, or may, by annotations that weir does not support. Restrict access in the application or in weir's configuration, then remove these annotations there: %s.",
 			shown(w.host), by.name, strings.Join(by.guards, ", "))
 		w.guardian = "Ingress " + by.name.String()
 		return by.guards
 	}
 	for _, p := range v.patterns[in] {
 		if p.shadows(w) && !isChallenge(w.path) {
-			v.on(w.by, ReasonAccess, "%s answers 503: the Ingress %s of this namespace restricts access to %q, or may, by annotations that weir does not support. weir cannot match this regular expression, so it may include this path. Replace it with prefixes, or restrict access in the application or in weir's configuration and remove these annotations there: %s.",
+			v.on(w.by, event.ReasonAccess, "%s answers 503: the Ingress %s of this namespace restricts access to %q, or may, by annotations that weir does not support. weir cannot match this regular expression, so it may include this path. Replace it with prefixes, or restrict access in the application or in weir's configuration and remove these annotations there: %s.",
 				sentence(w.claim), p.by.name, p.written, strings.Join(p.by.guards, ", "))
 			w.guardian = "Ingress " + p.by.name.String()
 			return p.by.guards

@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // The annotations of weir's own, on Services.
@@ -49,9 +50,9 @@ func (v *conversion) backend(w *want) string {
 		name := "nothing"
 		if r != nil {
 			name = "resource/" + r.Kind + "/" + r.Name
-			v.on(w.by, ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", w.claim, r.Kind, r.Name)
+			v.on(w.by, event.ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", w.claim, r.Kind, r.Name)
 		} else {
-			v.on(w.by, ReasonBackend, "The backend of %s is empty; name a Service.", w.claim)
+			v.on(w.by, event.ReasonBackend, "The backend of %s is empty; name a Service.", w.claim)
 		}
 		b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
 		b.Namespace = namespace
@@ -82,13 +83,21 @@ func (v *conversion) uses(i *ingress, backend string) {
 const maxUsers = 100
 
 // NoEndpoints are the events of a backend whose Service has no ready endpoint.
-func (b *Backend) NoEndpoints() (events []Event) {
+func (b *Backend) NoEndpoints() (events []event.Event) {
 	for _, user := range b.Users {
-		events = append(events, Event{user, ReasonNoEndpoints, fmt.Sprintf(
+		events = append(events, event.Event{Object: user, Reason: event.ReasonNoEndpoints, Message: fmt.Sprintf(
 			"The Service %s has no ready endpoint for port %s, so its paths answer 503; check that its Pods run and are ready, and that its selector matches them.",
 			b.Source, cmp.Or(b.Port.Name, strconv.Itoa(int(b.Port.Number))))})
 	}
 	return events
+}
+
+// Refused is the event of a Service some of whose endpoints weir refused. why
+// lists their addresses, each with the reason.
+func (b *Backend) Refused(why string) event.Event {
+	service := corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: b.Source.Namespace, Name: b.Source.Name, UID: b.UID}
+	return event.Event{Object: service, Reason: event.ReasonUnusable,
+		Message: fmt.Sprintf("weir refuses addresses of this Service: %s. Give the Service addresses of other machines.", why)}
 }
 
 func (v *conversion) keep(b Backend) string {
@@ -103,11 +112,11 @@ type unusable struct{ why string }
 
 func (u unusable) Error() string { return u.why }
 
-func reasonOf(err error) Reason {
+func reasonOf(err error) event.Reason {
 	if errors.As(err, &unusable{}) {
-		return ReasonUnusable
+		return event.ReasonUnusable
 	}
-	return ReasonBackend
+	return event.ReasonBackend
 }
 
 // serving returns the backend for a port of a Service. If it also returns an error, the
@@ -238,7 +247,7 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 || d > maxRampUp {
-		v.event(reference("v1", "Service", &s.ObjectMeta), ReasonAnnotation, `The annotation %s is %q; write a duration from "0s" to "1h".`, AnnotationRampUp, value)
+		v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonAnnotation, `The annotation %s is %q; write a duration from "0s" to "1h".`, AnnotationRampUp, value)
 		return defaultRampUp
 	}
 	return d
@@ -248,7 +257,7 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool) {
 	value, ok := s.Annotations[annotation]
 	if ok && value != "true" && value != "false" {
-		v.event(reference("v1", "Service", &s.ObjectMeta), ReasonAnnotation, `The annotation %s is %q; write "true" or "false".`, annotation, value)
+		v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonAnnotation, `The annotation %s is %q; write "true" or "false".`, annotation, value)
 		return false, false
 	}
 	return value == "true", ok
@@ -292,7 +301,7 @@ func (v *conversion) mayDecide(name config.ObjectName) bool {
 	if v.settings.IsOperator(name.Namespace) {
 		return true
 	}
-	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), ReasonOperator,
+	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), event.ReasonOperator,
 		"The annotation %s has no effect, because kubernetes.operator_namespaces in weir's configuration does not list the namespace %s; the annotation would make the health port of nodes without a ready endpoint of this Service answer 503. Remove it, or let the operator of weir add the Service to kubernetes.require_local.",
 		AnnotationRequireLocal, name.Namespace)
 	return false
@@ -305,7 +314,7 @@ func (v *conversion) isNeverLocal(name config.ObjectName) bool {
 	if s == nil || !isExternal(s) {
 		return false
 	}
-	v.event(reference("v1", "Service", &s.ObjectMeta), ReasonNeverLocal,
+	v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonNeverLocal,
 		"weir does not require a ready endpoint of this Service on each node, because a Service of type ExternalName has no endpoint on any node. Remove the annotation %s, or remove the Service from kubernetes.require_local in weir's configuration.", AnnotationRequireLocal)
 	return true
 }

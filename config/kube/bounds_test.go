@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // wide returns an Ingress with n rules, each with the path.
@@ -45,7 +47,7 @@ func TestUncoveredRoutesAreBounded(t *testing.T) {
 	if ofGood != 2*2000 { // on two listeners
 		t.Errorf("good.example has %d routes of what it hides, want all 4000: the other namespace's hosts took them", ofGood)
 	}
-	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Reason == ReasonTooMany && e.Object.Name == "solvers" }) {
+	if !slices.ContainsFunc(r.Events, func(e event.Event) bool { return e.Reason == event.ReasonTooMany && e.Object.Name == "solvers" }) {
 		t.Error("no event says that there are too many")
 	}
 }
@@ -79,16 +81,16 @@ func TestEventsAreBounded(t *testing.T) {
 	count := map[corev1.ObjectReference]int{}
 	for _, e := range r.Events {
 		count[e.Object]++
-		if e.Reason == ReasonTooMany && !strings.Contains(e.Message, "981 more") {
+		if e.Reason == event.ReasonTooMany && !strings.Contains(e.Message, "981 more") {
 			t.Errorf("it is told %q", e.Message)
 		}
 	}
 	for object, n := range count {
-		if want := map[string]int{"a-evil": maxEvents, "shop": 2}[object.Namespace]; n != want {
+		if want := map[string]int{"a-evil": event.MaxOfObject, "shop": 2}[object.Namespace]; n != want {
 			t.Errorf("%s/%s has %d events, want %d", object.Namespace, object.Name, n, want)
 		}
 	}
-	spread := Spread(r.Events)
+	spread := event.Spread(r.Events)
 	if len(spread) != len(r.Events) || spread[1].Object.Namespace != "shop" || spread[3].Object.Namespace != "shop" {
 		t.Errorf("of %d events the first four are on %v, %v, %v, %v; want each namespace to have its turn", len(spread), spread[0].Object, spread[1].Object, spread[2].Object, spread[3].Object)
 	}

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // pair is the certificate and key of a Secret, checked.
@@ -179,7 +180,7 @@ func (v *conversion) configured() map[string]string {
 func (v *conversion) refuse(host, setting string, offers []offer) {
 	for _, o := range offers {
 		if o.secret != (config.ObjectName{}) {
-			v.on(o.by, ReasonTaken, "weir's configuration sets the certificate of %s under %s, so weir does not use the Secret %s for it; remove the host from spec.tls, or change the configuration.", host, setting, o.secret)
+			v.on(o.by, event.ReasonTaken, "weir's configuration sets the certificate of %s under %s, so weir does not use the Secret %s for it; remove the host from spec.tls, or change the configuration.", host, setting, o.secret)
 		}
 	}
 }
@@ -195,9 +196,9 @@ func (v *conversion) offer(i *ingress, t *networkingv1.IngressTLS, routed map[st
 			names, usable = v.look(v.secrets[v.settings.DefaultCertificate]).covers, true
 		}
 	} else if s := v.secrets[o.secret]; s == nil {
-		v.on(i, ReasonCertificate, "The Secret %s does not exist. Until it does, %s.", o.secret, v.withoutSecret())
+		v.on(i, event.ReasonCertificate, "The Secret %s does not exist. Until it does, %s.", o.secret, v.withoutSecret())
 	} else if p := v.look(s); p.err != nil {
-		v.on(i, ReasonCertificate, "The Secret %s %v. Until then, %s.", o.secret, p.err, v.withoutSecret())
+		v.on(i, event.ReasonCertificate, "The Secret %s %v. Until then, %s.", o.secret, p.err, v.withoutSecret())
 	} else {
 		names, usable = p.covers, true
 	}
@@ -234,15 +235,15 @@ func (v *conversion) award(host string, offers []offer) (secrets []config.Object
 		switch {
 		case o.by == owner.by:
 			if older = false; o.worth == misfit && o.secret != nothing {
-				v.on(o.by, ReasonCertificate, "The certificate in the Secret %s is not valid for %s, so clients will refuse it; use a certificate for this host.", o.secret, host)
+				v.on(o.by, event.ReasonCertificate, "The certificate in the Secret %s is not valid for %s, so clients will refuse it; use a certificate for this host.", o.secret, host)
 			}
 		case o.secret == nothing || slices.Contains(secrets, o.secret):
 		case older:
-			v.on(o.by, ReasonCertificate, "The Secret %s has no usable certificate for %s, so weir uses the certificate of the younger Ingress %s; use a certificate for this host, or remove the host from spec.tls.", o.secret, host, owner.by.name)
+			v.on(o.by, event.ReasonCertificate, "The Secret %s has no usable certificate for %s, so weir uses the certificate of the younger Ingress %s; use a certificate for this host, or remove the host from spec.tls.", o.secret, host, owner.by.name)
 		case len(secrets) == 0:
-			v.on(o.by, ReasonCertificate, "The older Ingress %s uses the default certificate for %s, so weir does not use the Secret %s for it; name the Secret there, or remove the host from spec.tls.", owner.by.name, host, o.secret)
+			v.on(o.by, event.ReasonCertificate, "The older Ingress %s uses the default certificate for %s, so weir does not use the Secret %s for it; name the Secret there, or remove the host from spec.tls.", owner.by.name, host, o.secret)
 		default:
-			v.on(o.by, ReasonCertificate, "The older Ingress %s has another Secret for %s, so weir does not use the Secret %s for it; name the same Secret in both, or remove the host from spec.tls.", owner.by.name, host, o.secret)
+			v.on(o.by, event.ReasonCertificate, "The older Ingress %s has another Secret for %s, so weir does not use the Secret %s for it; name the same Secret in both, or remove the host from spec.tls.", owner.by.name, host, o.secret)
 		}
 	}
 	if len(secrets) == 0 {
@@ -267,13 +268,13 @@ func (v *conversion) tlsHosts(i *ingress, t *networkingv1.IngressTLS, routed map
 		host, err := config.ParseHost(written)
 		switch {
 		case err != nil:
-			v.on(i, ReasonTLSHost, "The host %q in spec.tls %v.", written, err)
+			v.on(i, event.ReasonTLSHost, "The host %q in spec.tls %v.", written, err)
 		case v.isOthers(i, host):
 			if !i.lost[host] {
-				v.on(i, ReasonHostTaken, "Another namespace owns the host %s in spec.tls (kubernetes.host_ownership in weir's configuration), so weir uses no certificate of this Ingress for it; remove the host.", host)
+				v.on(i, event.ReasonHostTaken, "Another namespace owns the host %s in spec.tls (kubernetes.host_ownership in weir's configuration), so weir uses no certificate of this Ingress for it; remove the host.", host)
 			}
 		case !routed[host] && !routed[wildcardOf(host)]:
-			v.on(i, ReasonTLSHost, "The host %s in spec.tls has no rule, so weir uses no certificate of this Ingress for it; add a rule, or remove the host from spec.tls.", host)
+			v.on(i, event.ReasonTLSHost, "The host %s in spec.tls has no rule, so weir uses no certificate of this Ingress for it; add a rule, or remove the host from spec.tls.", host)
 		default:
 			hosts = append(hosts, host)
 		}
@@ -287,7 +288,7 @@ func (v *conversion) tlsHosts(i *ingress, t *networkingv1.IngressTLS, routed map
 		}
 	}
 	if len(hosts) == 0 && len(names) > 0 && t.SecretName != "" && len(i.lost) == 0 {
-		v.on(i, ReasonTLSHost, "An entry of spec.tls has no hosts, and the certificate in its Secret %s/%s is valid for no host of the rules, so weir does not use it; add a rule for a host of the certificate.", i.Namespace, t.SecretName)
+		v.on(i, event.ReasonTLSHost, "An entry of spec.tls has no hosts, and the certificate in its Secret %s/%s is valid for no host of the rules, so weir does not use it; add a rule for a host of the certificate.", i.Namespace, t.SecretName)
 	}
 	return hosts
 }
@@ -341,12 +342,12 @@ func (v *conversion) defaultCertificate() {
 	at := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: name.Namespace, Name: name.Name}
 	s := v.secrets[name]
 	if s == nil {
-		v.event(at, ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which does not exist; create it, or change the setting.")
+		v.event(at, event.ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which does not exist; create it, or change the setting.")
 		return
 	}
 	p := v.look(s)
 	if p.err != nil {
-		v.event(at, ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which %v.", p.err)
+		v.event(at, event.ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which %v.", p.err)
 		return
 	}
 	v.out.Default = &config.Certificate{Pair: &config.Pair{

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // challengePath is the path of HTTP-01 challenges (RFC 8555, section 8.3).
@@ -60,7 +61,7 @@ func (v *conversion) uncover() {
 		for _, l := range slices.Concat(v.plain, v.secure) {
 			n := len(hidden[hostOn{l.Name, above}])
 			if room[by.by.Namespace]+n > maxUncovered {
-				v.on(by.by, ReasonTooMany, "Hosts of the namespace %s that have only ACME challenges or refused paths would inherit more than %d routes from wildcards, so %s does not inherit the routes of its wildcard; remove such hosts.", by.by.Namespace, maxUncovered, host)
+				v.on(by.by, event.ReasonTooMany, "Hosts of the namespace %s that have only ACME challenges or refused paths would inherit more than %d routes from wildcards, so %s does not inherit the routes of its wildcard; remove such hosts.", by.by.Namespace, maxUncovered, host)
 				break
 			}
 			room[by.by.Namespace] += n

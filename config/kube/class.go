@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // oldClass is the annotation for the class from before spec.ingressClassName.
@@ -62,7 +63,7 @@ func (v *conversion) isOurs(i *networkingv1.Ingress) bool {
 	name, annotated := i.Annotations[oldClass]
 	if field := i.Spec.IngressClassName; field != nil {
 		if annotated && *field != name && (v.isOurClass(name) || v.isOurClass(*field)) {
-			v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), ReasonClass,
+			v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), event.ReasonClass,
 				"The annotation %s is %q, but spec.ingressClassName is %q. The annotation takes precedence; remove it.", oldClass, name, *field)
 		}
 		if !annotated {
@@ -105,10 +106,10 @@ func (v *conversion) aboutClasses() {
 		at := reference("networking.k8s.io/v1", "IngressClass", &c.ObjectMeta)
 		switch wanted := v.settings.Class; {
 		case c.Name == wanted && c.Spec.Controller != v.settings.Controller:
-			v.event(at, ReasonClass, "kubernetes.class in weir's configuration names this class, but the controller of the class is %q and weir's is %q, so weir does not serve it; change spec.controller, or kubernetes.controller in weir's configuration.",
+			v.event(at, event.ReasonClass, "kubernetes.class in weir's configuration names this class, but the controller of the class is %q and weir's is %q, so weir does not serve it; change spec.controller, or kubernetes.controller in weir's configuration.",
 				c.Spec.Controller, v.settings.Controller)
 		case c.Spec.Parameters != nil && v.isOurClass(c.Name):
-			v.event(at, ReasonClass, "weir does not read the parameters of a class, so they have no effect. Remove spec.parameters.")
+			v.event(at, event.ReasonClass, "weir does not read the parameters of a class, so they have no effect. Remove spec.parameters.")
 		}
 	}
 }

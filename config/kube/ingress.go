@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // ingress is one Ingress, read.
@@ -71,7 +72,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 			host, err = config.ParseHost(rule.Host)
 		}
 		if err != nil {
-			v.on(i, ReasonHost, "The host %q %v.", rule.Host, err)
+			v.on(i, event.ReasonHost, "The host %q %v.", rule.Host, err)
 			continue
 		}
 		if !known[host] {
@@ -79,7 +80,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 			i.hosts = append(i.hosts, host)
 		}
 		if rule.HTTP == nil && o.Spec.DefaultBackend == nil {
-			v.on(i, ReasonPath, "The rule for %s has no paths, and there is no default backend; add paths, or spec.defaultBackend.", shown(host))
+			v.on(i, event.ReasonPath, "The rule for %s has no paths, and there is no default backend; add paths, or spec.defaultBackend.", shown(host))
 		}
 		if rule.HTTP != nil {
 			v.readPaths(i, host, rule.HTTP.Paths)
@@ -94,7 +95,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *ingress {
 }
 
 // on records an event on the Ingress.
-func (v *conversion) on(i *ingress, reason Reason, format string, args ...any) {
+func (v *conversion) on(i *ingress, reason event.Reason, format string, args ...any) {
 	v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), reason, format, args...)
 }
 
@@ -176,12 +177,12 @@ func (v *conversion) assignOne(w *want) {
 	case other.implicit != w.implicit: // a default backend gets only requests that no path claims
 	case other.refusal != nil && other.by == w.by:
 		other.defeats = true
-		v.on(w.by, ReasonPath, "%s is the literal prefix of %q, which weir cannot match, so it answers 503 as well; replace the other path.", sentence(w.claim), other.written)
+		v.on(w.by, event.ReasonPath, "%s is the literal prefix of %q, which weir cannot match, so it answers 503 as well; replace the other path.", sentence(w.claim), other.written)
 	case other.by != w.by:
 		other.defeats = true
-		v.on(w.by, ReasonTaken, "%s belongs to the older Ingress %s, so this Ingress does not get it; change the host or the path in one of them.", sentence(w.claim), other.by.name)
+		v.on(w.by, event.ReasonTaken, "%s belongs to the older Ingress %s, so this Ingress does not get it; change the host or the path in one of them.", sentence(w.claim), other.by.name)
 	case w.written == other.written:
-		v.on(w.by, ReasonTaken, "%s occurs twice in this Ingress, and the first one gets it; remove the other.", sentence(w.claim))
+		v.on(w.by, event.ReasonTaken, "%s occurs twice in this Ingress, and the first one gets it; remove the other.", sentence(w.claim))
 	}
 }
 
@@ -256,14 +257,14 @@ func (v *conversion) isFree(w *want, l *config.Listener, t hostTLS, itself bool)
 			if t.tunnel && !t.passthrough {
 				does = "sends all connections for %s on listener %s to a tcp backend"
 			}
-			v.on(w.by, ReasonTaken, "weir's configuration "+does+", so this Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
+			v.on(w.by, event.ReasonTaken, "weir's configuration "+does+", so this Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
 		}
 		return false
 	case v.fileServes(w.host, l):
-		v.on(w.by, ReasonHostTaken, "weir's configuration serves every path of %s on listener %s, and so owns the host there (kubernetes.host_ownership). This Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
+		v.on(w.by, event.ReasonHostTaken, "weir's configuration serves every path of %s on listener %s, and so owns the host there (kubernetes.host_ownership). This Ingress gets no requests there; use another host, or change the configuration.", shown(w.host), l.Name)
 		return false
 	case taken:
-		v.on(w.by, ReasonTaken, "%s belongs to the route %s of weir's configuration on listener %s, so this Ingress does not get it there; change the host or the path in one of them.", sentence(w.claim), name, l.Name)
+		v.on(w.by, event.ReasonTaken, "%s belongs to the route %s of weir's configuration on listener %s, so this Ingress does not get it there; change the host or the path in one of them.", sentence(w.claim), name, l.Name)
 		return false
 	}
 	return true

@@ -21,9 +21,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // Objects are the objects of a cluster of those kinds that routes depend on. They
@@ -49,7 +51,7 @@ type Routing struct {
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
-	Events         []Event
+	Events         []event.Event
 }
 
 // Backend is a backend, and the Service of its endpoints.
@@ -100,16 +102,16 @@ type conversion struct {
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
-	ingresses []*ingress              // the Ingresses that weir serves, the oldest first
-	owners    map[string]*ingress     // by host, if each host belongs to one namespace
-	closed    map[hostIn]*ingress     // hosts that one Ingress closes for all
-	patterns  map[hostIn][]*want      // paths that are closed by a regular expression
-	overTLS   map[string]bool         // hosts for which an Ingress has TLS
-	claims    map[claim]*want         // which want has the host and path
-	shut      map[claim]bool          // the paths that are closed so far
-	routes    []config.Route          // so far
-	backends  map[string]*Backend     // so far
-	events    map[Event]bool          // so far
+	ingresses []*ingress          // the Ingresses that weir serves, the oldest first
+	owners    map[string]*ingress // by host, if each host belongs to one namespace
+	closed    map[hostIn]*ingress // hosts that one Ingress closes for all
+	patterns  map[hostIn][]*want  // paths that are closed by a regular expression
+	overTLS   map[string]bool     // hosts for which an Ingress has TLS
+	claims    map[claim]*want     // which want has the host and path
+	shut      map[claim]bool      // the paths that are closed so far
+	routes    []config.Route      // so far
+	backends  map[string]*Backend // so far
+	events    event.Set
 	known     map[*corev1.Secret]pair // checked by an earlier conversion
 	pairs     map[*corev1.Secret]pair // checked by this one
 	out       Routing
@@ -120,7 +122,7 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
 		classes: map[string]*networkingv1.IngressClass{}, claims: map[claim]*want{}, shut: map[claim]bool{},
-		backends: map[string]*Backend{}, events: map[Event]bool{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
+		backends: map[string]*Backend{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
 		l := &file.Listeners[i]
@@ -157,12 +159,18 @@ func (v *conversion) finish() *Routing {
 		r.Ingresses = append(r.Ingresses, i.name)
 	}
 	slices.SortFunc(r.Ingresses, compareNames)
-	for e := range v.events {
-		r.Events = append(r.Events, e)
-	}
-	slices.SortFunc(r.Events, compareEvents)
-	r.Events = fewer(r.Events)
+	r.Events = v.events.Sorted()
 	return r
+}
+
+// event records an error of the object, once.
+func (v *conversion) event(object corev1.ObjectReference, reason event.Reason, format string, args ...any) {
+	v.events.Add(object, reason, format, args...)
+}
+
+// reference names an object in an event. Objects of informers do not contain their kind.
+func reference(apiVersion, kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
 func compareNames(a, b config.ObjectName) int {

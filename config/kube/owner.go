@@ -1,6 +1,9 @@
 package kube
 
-import "github.com/weirproxy/weir/config"
+import (
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
+)
 
 // ownHosts finds the namespace that owns each host, with host_ownership: namespace,
 // and removes the host from Ingresses of other namespaces.
@@ -61,7 +64,7 @@ func (v *conversion) lose(i *ingress, host string, owner *ingress) {
 	if host == "" {
 		what, it = "Hosts that no Ingress names belong", "them"
 	}
-	v.on(i, ReasonHostTaken, "%s to the namespace %s, because of its older Ingress %s%s (kubernetes.host_ownership in weir's configuration), so this Ingress gets no requests for %s; use another host, or change the older Ingress.",
+	v.on(i, event.ReasonHostTaken, "%s to the namespace %s, because of its older Ingress %s%s (kubernetes.host_ownership in weir's configuration), so this Ingress gets no requests for %s; use another host, or change the older Ingress.",
 		what, owner.Namespace, owner.name.Name, below, it)
 }
 

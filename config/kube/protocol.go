@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // AnnotationProtocol is an annotation of ingress-nginx on Ingresses: the protocol of their Services.
@@ -54,7 +55,7 @@ func (v *conversion) letSpeak(b *Backend, w *want) {
 		known := false
 		if own, known = appProtocols[strings.ToLower(found.protocol)]; !known {
 			own = appProtocols[""]
-			v.on(w.by, ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
+			v.on(w.by, event.ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
 		}
 	}
 	b.speak(own)
@@ -65,7 +66,7 @@ func (v *conversion) letSpeak(b *Backend, w *want) {
 	s, known := annotated[strings.ToUpper(strings.TrimSpace(value))]
 	switch {
 	case !known:
-		v.on(w.by, ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
+		v.on(w.by, event.ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
 	case s != own:
 		b.speak(s)
 		b.Name += suffixes[s]

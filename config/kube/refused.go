@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // refusal is a path that weir cannot match. weir closes its literal prefix:
@@ -138,7 +139,7 @@ func (v *conversion) closeRefused() {
 			v.emit(w, v.backend(w))
 		}
 		for _, r := range i.refused {
-			v.on(i, ReasonPath, "The path %.300q of %s %v%s", r.written, shown(r.host), r.why, r.outcome())
+			v.on(i, event.ReasonPath, "The path %.300q of %s %v%s", r.written, shown(r.host), r.why, r.outcome())
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 const ingressAndService = `
@@ -162,7 +163,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		}
 		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "rewrite-target": "/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
-		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
+		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != event.ReasonUndone {
 			t.Errorf("it told %+v", c)
 		}
 		o.UID = "made again" // unchanged, but of another age; its faults are reported again

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // For annotations that restrict access, the rating matches how weir treats an Ingress
@@ -34,7 +35,7 @@ func TestRefused(t *testing.T) {
 				finding, does, tells := Object(i)[0], false, false
 				for _, e := range converter.Convert(&kube.Objects{Ingresses: []*networkingv1.Ingress{i}}).Events {
 					named := strings.Contains(e.Message, prefix+name)
-					does = does || e.Reason == kube.ReasonAccess && named
+					does = does || e.Reason == event.ReasonAccess && named
 					tells = tells || named
 				}
 				if says := strings.Contains(finding.Why, "answers 503 for an Ingress"); does != says || does != finding.Refused {
