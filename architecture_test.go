@@ -83,9 +83,9 @@ var tiers = map[string]int{
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/tunnel": part,
-	"config/kube": part, "config/kube/lint": part, "config/kube/control": part,
+	"config/kube/claim": part, "config/kube/lint": part, "config/kube/control": part,
 
-	"proxy/backend": backends,
+	"proxy/backend": backends, "config/kube": backends,
 
 	"proxy": dataPath,
 

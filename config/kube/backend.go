@@ -11,9 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -31,55 +31,58 @@ const defaultRampUp = 10 * time.Second
 // maxRampUp is the same limit as in the file.
 const maxRampUp = time.Hour
 
-// backend returns the name of w's backend. There always is one: a path without a
+// backend returns the name of c's backend. There always is one: a path without a
 // usable backend answers 503. Without its route, its requests would go to a shorter
 // path, which may belong to any tenant.
-func (v *conversion) backend(w *want) string {
-	namespace := w.by.Namespace
-	w.guards, w.guardian = w.by.guards, "Ingress "+w.by.name.String()
-	if w.refusal == nil {
-		w.guards = v.refuses(w)
+func (v *conversion) backend(c *claim.Claim) string {
+	if c.Refusal == nil && c.Closed() == c.Backend.Guards && c.Backend.Supported { // its object closes nothing, so the Service counts
+		v.tellService(c.Backend.Name)
 	}
-	if len(w.guards) > 0 || w.refusal != nil {
-		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
-		b.Namespace, b.Closed = namespace, true
-		b.speak(appProtocols[""])
-		return v.keep(b)
+	switch {
+	case c.Closed() != nil || c.Refusal != nil:
+		return v.closedBackend(c.Owner.Name.Namespace, "refused", true)
+	case c.Backend.Supported:
+		return v.serviceBackend(c)
+	case c.Backend == claim.Backend{}:
+		v.on(c.Owner, event.ReasonBackend, "The backend of %s is empty; name a Service.", c.Match)
+		return v.closedBackend(c.Owner.Name.Namespace, "nothing", false)
 	}
-	if r := w.backend.Resource; r != nil || w.backend.Service == nil {
-		name := "nothing"
-		if r != nil {
-			name = "resource/" + r.Kind + "/" + r.Name
-			v.on(w.by, event.ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", w.claim, r.Kind, r.Name)
-		} else {
-			v.on(w.by, event.ReasonBackend, "The backend of %s is empty; name a Service.", w.claim)
-		}
-		b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
-		b.Namespace = namespace
-		b.speak(appProtocols[""])
-		return v.keep(b)
-	}
-	name, port := w.backend.Service.Name, w.backend.Service.Port
-	b, err := v.serving(config.ObjectName{Namespace: namespace, Name: name}, port)
+	b := &c.Backend
+	v.on(c.Owner, event.ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", c.Match, b.Kind, b.Name.Name)
+	return v.closedBackend(c.Owner.Name.Namespace, "resource/"+b.Kind+"/"+b.Name.Name, false)
+}
+
+// closedBackend returns the name of a backend of the namespace that never has an endpoint.
+// onPurpose means that weir refuses its requests on purpose.
+func (v *conversion) closedBackend(namespace, name string, onPurpose bool) string {
+	b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
+	b.Namespace, b.Closed = namespace, onPurpose
+	b.speak(appProtocols[""])
+	return v.keep(b)
+}
+
+// serviceBackend returns the name of the backend for the Service of c.
+func (v *conversion) serviceBackend(c *claim.Claim) string {
+	b, err := v.serving(c.Backend.Name, c.Backend.Port)
 	if err != nil {
-		v.on(w.by, reasonOf(err), "The backend of %s is %v.", w.claim, err)
+		v.on(c.Owner, reasonOf(err), "The backend of %s is %v.", c.Match, err)
 	}
-	v.letSpeak(&b, w)
+	v.letSpeak(&b, c)
 	if v.keep(b); err == nil {
-		v.uses(w.by, b.Name)
+		v.uses(c.Owner, b.Name)
 	}
 	return b.Name
 }
 
-// uses records that an Ingress sends requests to the backend of a Service.
-func (v *conversion) uses(i *ingress, backend string) {
-	b, user := v.backends[backend], reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta)
+// uses records that an object sends requests to the backend of a Service.
+func (v *conversion) uses(o *claim.Owner, backend string) {
+	b, user := v.backends[backend], o.Reference()
 	if !slices.Contains(b.Users, user) && len(b.Users) < maxUsers {
 		b.Users = append(b.Users, user)
 	}
 }
 
-// maxUsers is the maximum number of Ingresses that get the event NoEndpoints of one backend.
+// maxUsers is the maximum number of objects that get the event NoEndpoints of one backend.
 const maxUsers = 100
 
 // NoEndpoints are the events of a backend whose Service has no ready endpoint.
@@ -122,7 +125,7 @@ func reasonOf(err error) event.Reason {
 // serving returns the backend for a port of a Service. If it also returns an error, the
 // backend has no endpoints until the Service is corrected. The error names the Service and
 // its fault.
-func (v *conversion) serving(source config.ObjectName, port networkingv1.ServiceBackendPort) (Backend, error) {
+func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend, error) {
 	s := v.services[source]
 	found, err := portOf(s, port)
 	switch {
@@ -131,7 +134,7 @@ func (v *conversion) serving(source config.ObjectName, port networkingv1.Service
 	case err != nil:
 		err = fmt.Errorf("the Service %s, which %w", source, err)
 	default:
-		port = networkingv1.ServiceBackendPort{Number: found.number}
+		port = claim.Port{Number: found.number}
 	}
 	name := source.Namespace + "/" + source.Name
 	if p := cmp.Or(port.Name, strconv.Itoa(int(port.Number))); p != "0" {
@@ -157,7 +160,7 @@ type servicePort struct {
 
 // portOf finds a port by its name or number. Headless Services and ExternalNames
 // need not list their ports.
-func portOf(s *corev1.Service, port networkingv1.ServiceBackendPort) (servicePort, error) {
+func portOf(s *corev1.Service, port claim.Port) (servicePort, error) {
 	if s == nil {
 		return servicePort{}, errors.New("does not exist")
 	}
@@ -336,7 +339,7 @@ func (v *conversion) used() map[config.ObjectName]string {
 
 // firstPort is a backend of the Service's first TCP port.
 func (v *conversion) firstPort(name config.ObjectName) string {
-	var port networkingv1.ServiceBackendPort
+	var port claim.Port
 	if s := v.services[name]; s != nil {
 		for _, p := range s.Spec.Ports {
 			if isTCP(&p) {

@@ -9,6 +9,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // large returns a cluster of n Ingresses, each with a Service, a Secret and ten Pods.
@@ -72,7 +74,7 @@ func manySolvers(tb testing.TB, n int) *Manifests {
 	for i, o := range m.Ingresses[:n*2/7] {
 		o.Spec.TLS = nil
 		o.Spec.Rules[0].Host = fmt.Sprintf("solved%d.example", i)
-		o.Spec.Rules[0].HTTP.Paths[0].Path = challengePath + "/token"
+		o.Spec.Rules[0].HTTP.Paths[0].Path = claim.ChallengePath + "/token"
 	}
 	return m
 }

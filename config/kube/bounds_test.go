@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -28,8 +29,8 @@ func wide(namespace, name string, n int, host func(int) string, path func(int) s
 // tenant must not create millions of routes in this way.
 func TestUncoveredRoutesAreBounded(t *testing.T) {
 	every := wide("evil", "every", 2000, func(int) string { return "" }, func(i int) string { return fmt.Sprint("/p", i) })
-	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return challengePath + "/t" })
-	mine := wide("good", "solver", 1, func(int) string { return "good.example" }, func(int) string { return challengePath + "/t" })
+	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return claim.ChallengePath + "/t" })
+	mine := wide("good", "solver", 1, func(int) string { return "good.example" }, func(int) string { return claim.ChallengePath + "/t" })
 	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: []*networkingv1.Ingress{every, solvers, mine}})
 	uncovered, ofGood := 0, 0

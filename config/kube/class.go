@@ -8,35 +8,23 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // oldClass is the annotation for the class from before spec.ingressClassName.
 const oldClass = "kubernetes.io/ingress.class"
 
-// readIngresses reads the Ingresses that weir serves, the oldest first: if two want
-// the same, the older one gets it. Equally old ones are sorted by name, so that all
-// replicas agree.
-func (v *conversion) readIngresses() {
+// readIngresses reads the Ingresses that weir serves.
+func (v *conversion) readIngresses() (owners []*claim.Owner) {
 	v.aboutClasses()
 	namespaces := v.namespaces()
 	for _, i := range v.o.Ingresses {
 		if namespaces(i.Namespace) && v.isOurs(i) && !v.leaveOut(i) {
-			v.ingresses = append(v.ingresses, v.read(i))
+			owners = append(owners, v.read(i))
 		}
 	}
-	slices.SortStableFunc(v.ingresses, func(a, b *ingress) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a.name, b.name))
-	})
-	for n, i := range v.ingresses {
-		i.order = n
-	}
-	v.ownHosts()
-	for _, i := range v.ingresses {
-		i.forgetLost()
-	}
-	v.findTLS()
-	v.closeHosts()
+	return owners
 }
 
 // namespaces returns a function that reports whether weir serves a namespace.

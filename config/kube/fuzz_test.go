@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // good is a valid application that is older than all other objects. Other objects must
@@ -104,7 +106,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	}
 	for _, r := range got.Routes { // a route that a solver uncovers has a host of the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
-		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || wildcardOf(r.Hosts[0]) != "*.wild.example") {
+		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
 		}
 	}
@@ -157,7 +159,7 @@ func exclusive(t *testing.T, file *config.Config, got *Routing) {
 		return
 	}
 	owned := func(host string) bool {
-		return host == "good.example" || host == "*.wild.example" || wildcardOf(host) == "*.wild.example"
+		return host == "good.example" || host == "*.wild.example" || claim.WildcardOf(host) == "*.wild.example"
 	}
 	for _, r := range got.Routes {
 		if slices.ContainsFunc(r.Hosts, owned) && !strings.HasPrefix(r.Name, "good/") && !slices.ContainsFunc(file.Routes, func(o config.Route) bool { return o.Name == r.Name }) {
@@ -215,7 +217,7 @@ func closing(t *testing.T, m *Manifests, text string) {
 
 // winner returns the name of the route that the proxy's table selects for a request.
 func winner(routes []config.Route, listener, host, path string) (name string) {
-	for _, h := range []string{host, wildcardOf(host), ""} {
+	for _, h := range []string{host, claim.WildcardOf(host), ""} {
 		known := false
 		var best config.Path
 		for _, r := range routes {
@@ -250,6 +252,23 @@ func has(p config.Path, path string) bool {
 		slash = "/"
 	}
 	return p.Closed && within(strings.TrimSuffix(leveled(path), "/")+cmp.Or(slash, map[bool]string{true: "/"}[path == "/"]), strings.ToLower(p.Value))
+}
+
+// leveled is the form in which the proxy's table compares a request with closed paths.
+func leveled(path string) string {
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	var b strings.Builder
+	for n := range len(path) {
+		if c := path[n]; c != '/' || n == 0 || path[n-1] != '/' {
+			b.WriteByte(c)
+		}
+	}
+	if path = strings.ToLower(b.String()); len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	return path
 }
 
 // goesBefore is the order of paths in the proxy's table.

@@ -88,11 +88,14 @@ func beginnings(expression string) (all []config.Path) {
 	return all
 }
 
+// maxChoices is the maximum number of choices of an expression that weir closes separately.
+const maxChoices = 100
+
 // alternatives are the expressions for each choice of a group at the beginning, such
 // as (a|b).
 func alternatives(expression string) (all []string) {
 	group, rest, ok := strings.Cut(strings.TrimPrefix(expression, "("), ")")
-	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxPatterns || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
+	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxChoices || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
 		return []string{expression}
 	}
 	for _, choice := range strings.Split(group, "|") {

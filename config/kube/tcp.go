@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
@@ -21,7 +21,7 @@ import (
 type port struct {
 	number        int
 	source        config.ObjectName
-	to            networkingv1.ServiceBackendPort
+	to            claim.Port
 	header, sends bool // the suffixes PROXY: clients send a PROXY header; weir sends one to the Service
 }
 
