@@ -297,6 +297,16 @@ func TestIsOthers(t *testing.T) {
 	if !young.HasLost("h.test") || young.HasLost("g.test") || !young.HasLostAny() || d.Owners[0].HasLostAny() {
 		t.Error("the lost hosts are wrong")
 	}
+	d, _ = decide(t, true, []string{"Order a/rest 1 ?", "Wish b/rest 2 ? g.test/"})
+	for host, want := range map[string]bool{"": true, "*.nobody.test": false, "nobody": false} {
+		if got := d.IsOthers(d.Owners[1], host); got != want {
+			t.Errorf("of an object that lost every host, %q belongs to others: %t, want %t", host, got, want)
+		}
+	}
+}
+
+func TestHostOwner(t *testing.T) {
+	d, _ := decide(t, true, []string{"Order a/old 1 *.w.test/", "Wish b/late 3 x.w.test/"})
 	if o := d.HostOwner("q.w.test"); o == nil || o.Name.Name != "old" {
 		t.Errorf("q.w.test belongs to %v", o)
 	}

@@ -145,9 +145,6 @@ func without[T any](all []T, out func(T) bool) (kept []T) {
 // IsOthers reports whether a host for which the object wants a certificate belongs to
 // another namespace. A wildcard of the object itself may cover the host.
 func (d *Decision) IsOthers(o *Owner, host string) bool {
-	if o.lost[host] || o.lost[WildcardOf(host)] && d.hosts[host] == nil {
-		return true
-	}
 	owner := d.HostOwner(host)
 	return owner != nil && owner.Name.Namespace != o.Name.Namespace
 }
