@@ -190,7 +190,7 @@ func TestEventReasonsAreDocumented(t *testing.T) {
 		documented[m[1]] = true
 	}
 	for _, f := range goFiles(t) {
-		if f.path != "config/kube/event.go" {
+		if f.path != "config/kube/event/event.go" {
 			continue
 		}
 		ast.Inspect(f.File, func(n ast.Node) bool {

@@ -22,7 +22,7 @@ type attempt struct {
 	link     *backend.Session // the connection to the endpoint, while there is one
 	phase    phase
 	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when weir next checks whether the owner is still there
+	lookAt   time.Time // when weir next checks whether the requester is still there
 	moved    bool      // some of the response's body arrived since until was set
 	end      *outcome  // valid after relayReady has returned true
 }
@@ -36,15 +36,15 @@ const (
 	relayingBody
 )
 
-// dial makes a connection to the endpoint. It returns errClientCut as soon as the owner is
+// dial makes a connection to the endpoint. It returns errClientCut as soon as the requester is
 // cut. If descriptors are short, weir cuts connections whose dials wait for a descriptor,
 // because weir needs the descriptors of these connections at once.
 func (a *attempt) dial() (*backend.Session, error) {
 	begun := time.Now()
 	c := newCancelable()
-	a.all.owner.Link(c)
-	link, err := a.endpoint.Connect(c.ctx, a.all.owner.outgoing(), a.all.need())
-	a.all.owner.Link(nil)
+	a.all.requester.Link(c)
+	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need())
+	a.all.requester.Link(nil)
 	a.all.connect = time.Since(begun)
 	return link, c.end(err)
 }
@@ -58,7 +58,7 @@ func (a *attempt) lostDial(err error) *outcome {
 		a.endpoint.Failed(err)
 		return &outcome{trouble: unsent, status: dialStatus(err), reason: connectFailed, err: err}
 	}
-	if reason := a.all.owner.cutFor(); reason != "" {
+	if reason := a.all.requester.cutFor(); reason != "" {
 		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
 	}
 	return &outcome{trouble: clientGone, reason: "client_gone", err: err} // the client reset the stream
@@ -84,7 +84,7 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 		begun = time.Now()
 	}
 	a.waitFor(begun, settings.Timeouts.ResponseHead)
-	a.all.owner.Link(link)
+	a.all.requester.Link(link)
 	if a.all.whole {
 		o = a.talkAwaiting()
 	} else {
@@ -93,12 +93,12 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 	if o == tunnelOpened {
 		return o
 	}
-	a.all.owner.Link(nil)
+	a.all.requester.Link(nil)
 	a.link = nil
 	if a.mayKeep(link, o) {
 		link.HTTP.Release()
 		link.HTTP.ChargeTo(nil)
-		a.all.owner.keep(link)
+		a.all.requester.keep(link)
 		return o
 	}
 	link.HTTP.Close()
@@ -284,14 +284,14 @@ func (a *attempt) relayBody() bool {
 func (a *attempt) lostEndpoint(err error) *outcome {
 	var panicked *http2.PanicError
 	if errors.As(err, &panicked) && panicked.First() {
-		a.all.owner.panicked(panicked)
+		a.all.requester.panicked(panicked)
 	}
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
 	o := &outcome{trouble: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
 	cutFor := ""
 	if errors.Is(err, conn.ErrCut) {
-		if cutFor = a.all.owner.cutFor(); cutFor == "" { // the client's reset cut the connection
+		if cutFor = a.all.requester.cutFor(); cutFor == "" { // the client's reset cut the connection
 			return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
 		}
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 // attempts gets the response to one request from a backend: it tries endpoints, one after the
-// other. It does not know for whom. The exchange with a client is the owner of its attempts;
-// an owner may also be a part of weir that asks a service about a request.
+// other. It does not know for whom. The exchange with a client is a requester; a part of weir that
+// asks a service about a request may be another one.
 type attempts struct {
 	retries
-	owner owner
-	to    destination
-	body  source
+	requester requester
+	to        destination
+	body      source
 
 	proxy   *Proxy
 	req     *message.Request  // as the endpoints get it
@@ -35,26 +35,26 @@ type attempts struct {
 	attempt // the running one, or the last
 }
 
-// owner is the side that needs a response.
-type owner interface {
-	// acquireFrom is Backend.Acquire for this owner; see trier.
+// requester is the side that needs a response.
+type requester interface {
+	// acquireFrom is Backend.Acquire for this requester; see trier.
 	acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error)
 	// keep takes a connection that another request may use.
 	keep(link *backend.Session)
 	// outgoing returns the information for the PROXY header to the endpoint.
 	outgoing() *backend.Outgoing
-	// Link makes a cut of the owner end the waits of other, too; nil removes the link.
+	// Link makes a cut of the requester end the waits of other, too; nil removes the link.
 	Link(other conn.Linked)
-	// gone reports whether the owner has left and does not wait for the response.
+	// gone reports whether the requester has left and does not wait for the response.
 	gone() bool
-	// cutFor returns why weir cut the owner; "": it was not cut.
+	// cutFor returns why weir cut the requester; "": it was not cut.
 	cutFor() string
 	// panicked reports a panic that ended the connection to the endpoint.
 	panicked(p *http2.PanicError)
 
 	// bodyPace returns the time limits for the request's body.
 	bodyPace() pace
-	// guardBody returns an error if the owner wants no more of the request's body, of which n
+	// guardBody returns an error if the requester wants no more of the request's body, of which n
 	// bytes have arrived.
 	guardBody(n int64) error
 	// bodyEnded is called when the request's body has arrived completely, before its
@@ -96,10 +96,10 @@ type destination interface {
 
 // acquire chooses the endpoint for the next attempt.
 func (a *attempts) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
-	return a.owner.acquireFrom(a.backend, tried)
+	return a.requester.acquireFrom(a.backend, tried)
 }
 
-// try tries one endpoint, over the owner's private connection to it, or over an idle or
+// try tries one endpoint, over the client's private connection to it, or over an idle or
 // shared connection that is alive, or else over a new one. The attempt starts again if the
 // connection ended before anything was sent, or if the endpoint requires HTTP/1.1.
 func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome {
@@ -153,7 +153,7 @@ func (a *attempts) need() backend.Need {
 
 // goneInQueue reports whether the client went away while its request waited in the queue for
 // max_connections of the backend.
-func (a *attempts) goneInQueue() bool { return time.Since(a.begun) >= look && a.owner.gone() }
+func (a *attempts) goneInQueue() bool { return time.Since(a.begun) >= look && a.requester.gone() }
 
 // abandon releases the resources of attempts whose goroutine panics.
 func (a *attempts) abandon() {
@@ -161,7 +161,7 @@ func (a *attempts) abandon() {
 		a.upload.stop()
 	}
 	if a.link != nil {
-		a.owner.Link(nil)
+		a.requester.Link(nil)
 		a.link.Close()
 	}
 	if a.held != nil {

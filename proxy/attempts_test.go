@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// inquiry is an owner of attempts that is no client: it asks a backend, and keeps the response.
+// inquiry is a requester that is no client: it asks a backend, and keeps the response.
 type inquiry struct {
 	attempts
 	req  message.Request
@@ -30,7 +30,7 @@ func newInquiry(r *rig, b *backend.Backend, path string) *inquiry {
 	setHost(&q.req, []byte("inquiry"))
 	a := &q.attempts
 	a.backend, a.proxy, a.req, a.res = b, r.proxy, &q.req, &q.res
-	a.owner, a.to, a.body = q, q, q
+	a.requester, a.to, a.body = q, q, q
 	a.begun, a.whole, a.relay = time.Now(), true, a.relayReady
 	return q
 }
@@ -67,7 +67,7 @@ func (q *inquiry) writeFailed(err error) *outcome            { return &outcome{t
 
 // While an exchange waits for its endpoint, weir can ask a backend something else: the second
 // response goes to its own destination, and its retries count by themselves.
-func TestAttemptsOfAnotherOwner(t *testing.T) {
+func TestAttemptsOfAnotherRequester(t *testing.T) {
 	r, e := newPlain(t, func(cfg *config.Config) { cfg.Backends[0].Retries.Attempts = 2 })
 	c := r.dial("web")
 	c.write(get)

@@ -67,13 +67,13 @@ func setHost(req *message.Request, host []byte) {
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
 	a.backend = r.backend
-	a.owner, a.to, a.body = x, x, x.wire
+	a.requester, a.to, a.body = x, x, x.wire
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res
 	a.begun, a.whole, a.relay = x.started, x.whole, x.relay
 }
 
-// As the owner of its attempts, an exchange is the client.
+// As the requester of its attempts, an exchange is the client.
 
 func (x *exchange) outgoing() *backend.Outgoing { return outgoing(x.origin, x.client, &x.security) }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/tls/policy"
@@ -107,7 +106,7 @@ func routed(t *testing.T, rule, paths, host, request string) string {
 	if err := m.Read(strings.NewReader(b.String())); err != nil {
 		t.Fatal(err)
 	}
-	c := kube.Converter{File: file, Lint: lint.Undone}
+	c := kube.Converter{File: file}
 	merged := c.Convert(&m.Objects).Merge(file, nil)
 	set := backend.NewSet(backend.Options{})
 	defer set.Close()

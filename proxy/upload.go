@@ -48,7 +48,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 		return &outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
 	}
 	defer all.account.Release(memory.Upload)
-	u := &upload{attempts: all, link: link, wait: wait, pace: all.owner.bodyPace(), begun: time.Now(), done: make(chan struct{})}
+	u := &upload{attempts: all, link: link, wait: wait, pace: all.requester.bodyPace(), begun: time.Now(), done: make(chan struct{})}
 	switch {
 	case all.upload != nil: // the endpoint refused the earlier upload
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
@@ -70,7 +70,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	if o := a.noteUnsent(a.end, before); u.err == nil || o == nil || o == tunnelOpened {
 		return o
 	}
-	return all.owner.bodyFailed(u.err)
+	return all.requester.bodyFailed(u.err)
 }
 
 // alive reports whether an idle connection can carry another request.
@@ -105,7 +105,7 @@ func (u *upload) run() {
 		}
 		u.pace.came(len(p), time.Since(asked))
 		if u.bytes += int64(len(p)); err == nil {
-			err = a.owner.guardBody(u.bytes)
+			err = a.requester.guardBody(u.bytes)
 		}
 		if err != nil {
 			u.err = err
@@ -120,7 +120,7 @@ func (u *upload) run() {
 			return
 		}
 	}
-	a.owner.bodyEnded()
+	a.requester.bodyEnded()
 	h.WriteEnd(a.req)
 	u.read.Store(true)
 	if h.Flush() == nil {

@@ -44,7 +44,7 @@ func (a *attempt) waitEnded(err error) *outcome {
 	if !now.Before(a.until) {
 		return a.lostEndpoint(err)
 	}
-	if !u.running() && a.all.owner.gone() {
+	if !u.running() && a.all.requester.gone() {
 		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
 	}
 	a.lookAt = now.Add(min(look, a.until.Sub(now)))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -48,7 +48,7 @@ type cluster struct {
 	empty    map[string]time.Time // when each backend lost its last endpoint; guarded by s.change
 	awaiting bool                 // a timer will call retell; guarded by s.change
 	known    chan struct{}
-	faults   atomic.Pointer[[]kube.Event]      // of the objects in effect
+	faults   atomic.Pointer[[]event.Event]     // of the objects in effect
 	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than listeners is not in effect
 	end      func()                            // ends the source, and waits until it has ended
 	trouble  troubles
@@ -61,9 +61,9 @@ type cluster struct {
 	objects  *objects // the last objects from the Source
 	retrying bool     // tryLater was called
 	node     kube.Node
-	told     bool                // tellKnown has logged its line
-	unbound  map[string]string   // ports that were logged, and the errors
-	faulty   map[kube.Event]bool // faults that were logged
+	told     bool                 // tellKnown has logged its line
+	unbound  map[string]string    // ports that were logged, and the errors
+	faulty   map[event.Event]bool // faults that were logged
 }
 
 // objects are the routes and endpoints that a cluster adds to the file.
@@ -108,7 +108,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 		return fail(err)
 	}
 	c := &cluster{s: s, known: make(chan struct{}), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
-	c.source, err = kube.NewSource(kube.Options{File: file, Lint: lint.Undone, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
+	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
 	if err != nil {
 		return fail(err)
 	}
@@ -369,7 +369,7 @@ func (s *server) tellRefusals() {
 
 // inEffect returns the routing. Its events also report the parts that could not be put
 // into effect.
-func (o *objects) inEffect(refusals []backend.Refusal, empty []kube.Event) *kube.Routing {
+func (o *objects) inEffect(refusals []backend.Refusal, empty []event.Event) *kube.Routing {
 	if len(o.unbound) == 0 && len(refusals) == 0 && len(empty) == 0 {
 		return o.routing
 	}
@@ -385,12 +385,12 @@ func (o *objects) inEffect(refusals []backend.Refusal, empty []kube.Event) *kube
 const maxRefusalsTold = 5
 
 // refused makes one event for each backend that has refused addresses.
-func (o *objects) refused(refusals []backend.Refusal) (events []kube.Event) {
+func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 	why := map[string][]string{}
 	for _, r := range refusals {
 		why[r.Backend] = append(why[r.Backend], r.Why())
 	}
-	told := map[kube.Event]bool{} // several backends may have the same Service
+	told := map[event.Event]bool{} // several backends may have the same Service
 	for i := range o.routing.Backends {
 		b := &o.routing.Backends[i]
 		list := why[b.Name]

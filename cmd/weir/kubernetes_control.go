@@ -19,6 +19,7 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/api"
 	writer "github.com/weirproxy/weir/config/kube/control"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // control does the work of weir in a cluster except reading: events, the status of
@@ -67,7 +68,7 @@ func (r *replica) InEffect(file *config.Config, routing *kube.Routing) {
 		r.lease, r.writer = lease, r.newWriter(lease)
 	}
 	w := writer.Wanted{Publish: file.Kubernetes.Publish, Node: file.Node, Ingresses: routing.Ingresses}
-	for _, e := range kube.Spread(routing.Events) {
+	for _, e := range event.Spread(routing.Events) {
 		w.Events = append(w.Events, writer.Event{Object: e.Object, Reason: string(e.Reason), Message: e.Message, Served: e.InPassing()})
 	}
 	r.writer.Want(w)

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // emptyAfter is how long a backend must have no endpoint until its Ingresses get an event.
@@ -12,7 +12,7 @@ const emptyAfter = 10 * time.Second
 
 // withoutEndpoints returns the events of backends whose Services have no ready endpoint.
 // For backends that have just become empty, it starts a timer. The caller holds s.change.
-func (c *cluster) withoutEndpoints() (events []kube.Event) {
+func (c *cluster) withoutEndpoints() (events []event.Event) {
 	now, empty := time.Now(), map[string]time.Time{}
 	young := false
 	for i := range c.adopted.routing.Backends {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 )
@@ -73,7 +72,7 @@ func FuzzObjectsTakeEffect(f *testing.F) {
 
 // takeEffect does all steps of prepare except binding.
 func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
-	routing := (&kube.Converter{File: file, Lint: lint.Undone}).Convert(&m.Objects)
+	routing := (&kube.Converter{File: file}).Convert(&m.Objects)
 	endpoints := map[string][]config.Endpoint{}
 	for i := range routing.Backends {
 		b := &routing.Backends[i]

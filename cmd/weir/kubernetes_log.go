@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // This file logs the events of a cluster, each once.
@@ -126,9 +127,9 @@ func (c *cluster) tellUnbound(o *objects) {
 }
 
 // tellFaults logs the errors of objects. It logs each error once while it lasts.
-func (c *cluster) tellFaults(events []kube.Event) {
+func (c *cluster) tellFaults(events []event.Event) {
 	before := c.faulty
-	c.faulty = make(map[kube.Event]bool, len(events))
+	c.faulty = make(map[event.Event]bool, len(events))
 	for _, e := range events {
 		c.faulty[e] = true
 		if !before[e] && c.s.faults.Allow(e.Object.Kind+" "+string(e.Reason)) {
@@ -143,7 +144,7 @@ func (s *server) moreFaults(key string, held int) {
 	s.log.Warn("more objects of the cluster have errors", zap.String("kind", kind), zap.String("reason", reason), zap.Int("more", held))
 }
 
-func nameOf(e kube.Event) string {
+func nameOf(e event.Event) string {
 	return strings.TrimPrefix(e.Object.Namespace+"/"+e.Object.Name, "/")
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // builtIn is the name of a configuration without a file.
@@ -56,14 +56,14 @@ type objectsStatus struct {
 
 // fault is an error of an object.
 type fault struct {
-	Kind    string      `json:"kind"`
-	Object  string      `json:"object"`
-	UID     types.UID   `json:"uid,omitempty"`
-	Reason  kube.Reason `json:"reason"`
-	Message string      `json:"message"`
+	Kind    string       `json:"kind"`
+	Object  string       `json:"object"`
+	UID     types.UID    `json:"uid,omitempty"`
+	Reason  event.Reason `json:"reason"`
+	Message string       `json:"message"`
 }
 
-func faultsOf(events []kube.Event) []fault {
+func faultsOf(events []event.Event) []fault {
 	all := []fault{}
 	for _, e := range events {
 		all = append(all, fault{e.Object.Kind, nameOf(e), e.Object.UID, e.Reason, e.Message})
@@ -155,7 +155,7 @@ func readObjects(file *config.Config, list listing) (kube.Change, error) {
 	var last troubles
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()
-	source, err := kube.NewSource(kube.Options{File: file, Lint: lint.Undone, List: list,
+	source, err := kube.NewSource(kube.Options{File: file, List: list,
 		Changed: func(ch kube.Change) {
 			select {
 			case found <- ch:

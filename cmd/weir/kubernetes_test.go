@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 func TestObjectsAreServed(t *testing.T) {
@@ -440,7 +441,7 @@ func TestPortsOfTheConfigMap(t *testing.T) {
 		return nil
 	})
 	c.mu.Lock()
-	if events := c.told[len(c.told)-1].Events; len(events) != 1 || events[0].Reason != kube.ReasonPortInUse || events[0].Object.Name != "tcp" {
+	if events := c.told[len(c.told)-1].Events; len(events) != 1 || events[0].Reason != event.ReasonPortInUse || events[0].Object.Name != "tcp" {
 		t.Errorf("events are %+v", events)
 	}
 	c.mu.Unlock()

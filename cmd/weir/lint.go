@@ -19,6 +19,8 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 	"github.com/weirproxy/weir/config/kube/lint"
 )
 
@@ -225,7 +227,7 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			all[key] = append(all[key], message)
 		}
 	}
-	converter := kube.Converter{File: file, Lint: lint.Undone}
+	converter := kube.Converter{File: file}
 	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
 		objects := m.Objects
 		objects.Classes, objects.Ingresses = nil, ingresses
@@ -233,8 +235,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			objects.TCP = tcpServices(m)
 		}
 		for _, e := range converter.Convert(&objects).Events {
-			missing := e.Reason == kube.ReasonBackend || e.Reason == kube.ReasonCertificate
-			rated := e.Reason == kube.ReasonUndone || e.Reason == kube.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
+			missing := e.Reason == event.ReasonBackend || e.Reason == event.ReasonCertificate
+			rated := e.Reason == event.ReasonUndone || e.Reason == event.ReasonAnnotation && e.Object.Kind == "Ingress" // reported with the annotations
 			if !missing && !rated {
 				add(e.Object, e.Message)
 			}
@@ -291,7 +293,7 @@ func printRead(out io.Writer, m *kube.Manifests) {
 }
 
 func printReports(out io.Writer, reports []report) {
-	counts := map[lint.Rating]int{}
+	counts := map[annotation.Rating]int{}
 	wrong := 0
 	for _, r := range reports {
 		fmt.Fprintf(out, "%s %s\n", r.Kind, objectName(r))
@@ -308,7 +310,7 @@ func printReports(out io.Writer, reports []report) {
 			fmt.Fprintf(out, "  wrong  %s\n", w)
 		}
 	}
-	fmt.Fprintf(out, "%d exact, %d near, %d no, %d wrong\n", counts[lint.Exact], counts[lint.Near], counts[lint.No], wrong)
+	fmt.Fprintf(out, "%d exact, %d near, %d no, %d wrong\n", counts[annotation.Exact], counts[annotation.Near], counts[annotation.No], wrong)
 }
 
 func objectName(r report) string {
@@ -329,7 +331,7 @@ func (l *linting) bad(reports []report) (n int) {
 	for _, r := range reports {
 		n += len(r.Wrong)
 		for _, f := range r.Findings {
-			if f.Rating == lint.No || l.strict && f.Rating == lint.Near {
+			if f.Rating == annotation.No || l.strict && f.Rating == annotation.Near {
 				n++
 			}
 		}

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // The annotations of weir's own, on Services.
@@ -30,65 +31,76 @@ const defaultRampUp = 10 * time.Second
 // maxRampUp is the same limit as in the file.
 const maxRampUp = time.Hour
 
-// backend returns the name of w's backend. There always is one: a path without a
+// backend returns the name of c's backend. There always is one: a path without a
 // usable backend answers 503. Without its route, its requests would go to a shorter
 // path, which may belong to any tenant.
-func (v *conversion) backend(w *want) string {
-	namespace := w.by.Namespace
-	w.guards, w.guardian = w.by.guards, "Ingress "+w.by.name.String()
-	if w.refusal == nil {
-		w.guards = v.refuses(w)
+func (v *conversion) backend(c *claim.Claim) string {
+	if c.Refusal == nil && c.Closed() == c.Backend.Guards && c.Backend.Supported { // its object closes nothing, so the Service counts
+		v.tellService(c.Backend.Name)
 	}
-	if len(w.guards) > 0 || w.refusal != nil {
-		b := Backend{Backend: config.NewBackend(namespace + "/refused")}
-		b.Namespace, b.Closed = namespace, true
-		b.speak(appProtocols[""])
-		return v.keep(b)
+	switch {
+	case c.Closed() != nil || c.Refusal != nil:
+		return v.closedBackend(c.Owner.Name.Namespace, "refused", true)
+	case c.Backend.Supported:
+		return v.serviceBackend(c)
+	case c.Backend == claim.Backend{}:
+		v.on(c.Owner, event.ReasonBackend, "The backend of %s is empty; name a Service.", c.Match)
+		return v.closedBackend(c.Owner.Name.Namespace, "nothing", false)
 	}
-	if r := w.backend.Resource; r != nil || w.backend.Service == nil {
-		name := "nothing"
-		if r != nil {
-			name = "resource/" + r.Kind + "/" + r.Name
-			v.on(w.by, ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", w.claim, r.Kind, r.Name)
-		} else {
-			v.on(w.by, ReasonBackend, "The backend of %s is empty; name a Service.", w.claim)
-		}
-		b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
-		b.Namespace = namespace
-		b.speak(appProtocols[""])
-		return v.keep(b)
-	}
-	name, port := w.backend.Service.Name, w.backend.Service.Port
-	b, err := v.serving(config.ObjectName{Namespace: namespace, Name: name}, port)
+	b := &c.Backend
+	v.on(c.Owner, event.ReasonResource, "The backend of %s is the resource %s %q, but weir supports only Services; name a Service.", c.Match, b.Kind, b.Name.Name)
+	return v.closedBackend(c.Owner.Name.Namespace, "resource/"+b.Kind+"/"+b.Name.Name, false)
+}
+
+// closedBackend returns the name of a backend of the namespace that never has an endpoint.
+// onPurpose means that weir refuses its requests on purpose.
+func (v *conversion) closedBackend(namespace, name string, onPurpose bool) string {
+	b := Backend{Backend: config.NewBackend(namespace + "/" + name)}
+	b.Namespace, b.Closed = namespace, onPurpose
+	b.speak(appProtocols[""])
+	return v.keep(b)
+}
+
+// serviceBackend returns the name of the backend for the Service of c.
+func (v *conversion) serviceBackend(c *claim.Claim) string {
+	b, err := v.serving(c.Backend.Name, c.Backend.Port)
 	if err != nil {
-		v.on(w.by, reasonOf(err), "The backend of %s is %v.", w.claim, err)
+		v.on(c.Owner, reasonOf(err), "The backend of %s is %v.", c.Match, err)
 	}
-	v.letSpeak(&b, w)
+	v.letSpeak(&b, c)
 	if v.keep(b); err == nil {
-		v.uses(w.by, b.Name)
+		v.uses(c.Owner, b.Name)
 	}
 	return b.Name
 }
 
-// uses records that an Ingress sends requests to the backend of a Service.
-func (v *conversion) uses(i *ingress, backend string) {
-	b, user := v.backends[backend], reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta)
+// uses records that an object sends requests to the backend of a Service.
+func (v *conversion) uses(o *claim.Owner, backend string) {
+	b, user := v.backends[backend], o.Reference()
 	if !slices.Contains(b.Users, user) && len(b.Users) < maxUsers {
 		b.Users = append(b.Users, user)
 	}
 }
 
-// maxUsers is the maximum number of Ingresses that get the event NoEndpoints of one backend.
+// maxUsers is the maximum number of objects that get the event NoEndpoints of one backend.
 const maxUsers = 100
 
 // NoEndpoints are the events of a backend whose Service has no ready endpoint.
-func (b *Backend) NoEndpoints() (events []Event) {
+func (b *Backend) NoEndpoints() (events []event.Event) {
 	for _, user := range b.Users {
-		events = append(events, Event{user, ReasonNoEndpoints, fmt.Sprintf(
+		events = append(events, event.Event{Object: user, Reason: event.ReasonNoEndpoints, Message: fmt.Sprintf(
 			"The Service %s has no ready endpoint for port %s, so its paths answer 503; check that its Pods run and are ready, and that its selector matches them.",
 			b.Source, cmp.Or(b.Port.Name, strconv.Itoa(int(b.Port.Number))))})
 	}
 	return events
+}
+
+// Refused is the event of a Service some of whose endpoints weir refused. why
+// lists their addresses, each with the reason.
+func (b *Backend) Refused(why string) event.Event {
+	service := corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: b.Source.Namespace, Name: b.Source.Name, UID: b.UID}
+	return event.Event{Object: service, Reason: event.ReasonUnusable,
+		Message: fmt.Sprintf("weir refuses addresses of this Service: %s. Give the Service addresses of other machines.", why)}
 }
 
 func (v *conversion) keep(b Backend) string {
@@ -103,17 +115,17 @@ type unusable struct{ why string }
 
 func (u unusable) Error() string { return u.why }
 
-func reasonOf(err error) Reason {
+func reasonOf(err error) event.Reason {
 	if errors.As(err, &unusable{}) {
-		return ReasonUnusable
+		return event.ReasonUnusable
 	}
-	return ReasonBackend
+	return event.ReasonBackend
 }
 
 // serving returns the backend for a port of a Service. If it also returns an error, the
 // backend has no endpoints until the Service is corrected. The error names the Service and
 // its fault.
-func (v *conversion) serving(source config.ObjectName, port networkingv1.ServiceBackendPort) (Backend, error) {
+func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend, error) {
 	s := v.services[source]
 	found, err := portOf(s, port)
 	switch {
@@ -122,7 +134,7 @@ func (v *conversion) serving(source config.ObjectName, port networkingv1.Service
 	case err != nil:
 		err = fmt.Errorf("the Service %s, which %w", source, err)
 	default:
-		port = networkingv1.ServiceBackendPort{Number: found.number}
+		port = claim.Port{Number: found.number}
 	}
 	name := source.Namespace + "/" + source.Name
 	if p := cmp.Or(port.Name, strconv.Itoa(int(port.Number))); p != "0" {
@@ -148,7 +160,7 @@ type servicePort struct {
 
 // portOf finds a port by its name or number. Headless Services and ExternalNames
 // need not list their ports.
-func portOf(s *corev1.Service, port networkingv1.ServiceBackendPort) (servicePort, error) {
+func portOf(s *corev1.Service, port claim.Port) (servicePort, error) {
 	if s == nil {
 		return servicePort{}, errors.New("does not exist")
 	}
@@ -238,7 +250,7 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 || d > maxRampUp {
-		v.event(reference("v1", "Service", &s.ObjectMeta), ReasonAnnotation, `The annotation %s is %q; write a duration from "0s" to "1h".`, AnnotationRampUp, value)
+		v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonAnnotation, `The annotation %s is %q; write a duration from "0s" to "1h".`, AnnotationRampUp, value)
 		return defaultRampUp
 	}
 	return d
@@ -248,7 +260,7 @@ func (v *conversion) rampUp(s *corev1.Service) time.Duration {
 func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool) {
 	value, ok := s.Annotations[annotation]
 	if ok && value != "true" && value != "false" {
-		v.event(reference("v1", "Service", &s.ObjectMeta), ReasonAnnotation, `The annotation %s is %q; write "true" or "false".`, annotation, value)
+		v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonAnnotation, `The annotation %s is %q; write "true" or "false".`, annotation, value)
 		return false, false
 	}
 	return value == "true", ok
@@ -292,7 +304,7 @@ func (v *conversion) mayDecide(name config.ObjectName) bool {
 	if v.settings.IsOperator(name.Namespace) {
 		return true
 	}
-	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), ReasonOperator,
+	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), event.ReasonOperator,
 		"The annotation %s has no effect, because kubernetes.operator_namespaces in weir's configuration does not list the namespace %s; the annotation would make the health port of nodes without a ready endpoint of this Service answer 503. Remove it, or let the operator of weir add the Service to kubernetes.require_local.",
 		AnnotationRequireLocal, name.Namespace)
 	return false
@@ -305,7 +317,7 @@ func (v *conversion) isNeverLocal(name config.ObjectName) bool {
 	if s == nil || !isExternal(s) {
 		return false
 	}
-	v.event(reference("v1", "Service", &s.ObjectMeta), ReasonNeverLocal,
+	v.event(reference("v1", "Service", &s.ObjectMeta), event.ReasonNeverLocal,
 		"weir does not require a ready endpoint of this Service on each node, because a Service of type ExternalName has no endpoint on any node. Remove the annotation %s, or remove the Service from kubernetes.require_local in weir's configuration.", AnnotationRequireLocal)
 	return true
 }
@@ -327,7 +339,7 @@ func (v *conversion) used() map[config.ObjectName]string {
 
 // firstPort is a backend of the Service's first TCP port.
 func (v *conversion) firstPort(name config.ObjectName) string {
-	var port networkingv1.ServiceBackendPort
+	var port claim.Port
 	if s := v.services[name]; s != nil {
 		for _, p := range s.Spec.Ports {
 			if isTCP(&p) {

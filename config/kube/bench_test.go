@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // large returns a cluster of n Ingresses, each with a Service, a Secret and ten Pods.
@@ -47,7 +47,7 @@ func BenchmarkConvert(b *testing.B) {
 // Services must not matter.
 func BenchmarkEndpoints(b *testing.B) {
 	m := large(b, 1)
-	c := Converter{File: mustParse(b, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(b, plainConfig)}
 	r := c.Convert(&m.Objects)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -74,7 +74,7 @@ func manySolvers(tb testing.TB, n int) *Manifests {
 	for i, o := range m.Ingresses[:n*2/7] {
 		o.Spec.TLS = nil
 		o.Spec.Rules[0].Host = fmt.Sprintf("solved%d.example", i)
-		o.Spec.Rules[0].HTTP.Paths[0].Path = challengePath + "/token"
+		o.Spec.Rules[0].HTTP.Paths[0].Path = claim.ChallengePath + "/token"
 	}
 	return m
 }
@@ -83,7 +83,7 @@ func BenchmarkConvertHosts(b *testing.B)   { convertOften(b, manyHosts(b, 5_000)
 func BenchmarkConvertSolvers(b *testing.B) { convertOften(b, manySolvers(b, 7_000)) }
 
 func convertOften(b *testing.B, m *Manifests) {
-	c := Converter{File: mustParse(b, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(b, plainConfig)}
 	c.Convert(&m.Objects)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -96,7 +96,7 @@ func convertOften(b *testing.B, m *Manifests) {
 func TestConversionGrows(t *testing.T) {
 	for name, f := range map[string]func(testing.TB, int) *Manifests{"Ingresses": large, "hosts": manyHosts, "solvers": manySolvers} {
 		bytes := func(n int) uint64 {
-			m, c := f(t, n), Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+			m, c := f(t, n), Converter{File: mustParse(t, plainConfig)}
 			c.Convert(&m.Objects)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -10,7 +10,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // wide returns an Ingress with n rules, each with the path.
@@ -28,9 +29,9 @@ func wide(namespace, name string, n int, host func(int) string, path func(int) s
 // tenant must not create millions of routes in this way.
 func TestUncoveredRoutesAreBounded(t *testing.T) {
 	every := wide("evil", "every", 2000, func(int) string { return "" }, func(i int) string { return fmt.Sprint("/p", i) })
-	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return challengePath + "/t" })
-	mine := wide("good", "solver", 1, func(int) string { return "good.example" }, func(int) string { return challengePath + "/t" })
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	solvers := wide("evil", "solvers", 2000, func(i int) string { return fmt.Sprintf("h%d.example", i) }, func(int) string { return claim.ChallengePath + "/t" })
+	mine := wide("good", "solver", 1, func(int) string { return "good.example" }, func(int) string { return claim.ChallengePath + "/t" })
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: []*networkingv1.Ingress{every, solvers, mine}})
 	uncovered, ofGood := 0, 0
 	for _, route := range r.Routes {
@@ -47,7 +48,7 @@ func TestUncoveredRoutesAreBounded(t *testing.T) {
 	if ofGood != 2*2000 { // on two listeners
 		t.Errorf("good.example has %d routes of what it hides, want all 4000: the other namespace's hosts took them", ofGood)
 	}
-	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Reason == ReasonTooMany && e.Object.Name == "solvers" }) {
+	if !slices.ContainsFunc(r.Events, func(e event.Event) bool { return e.Reason == event.ReasonTooMany && e.Object.Name == "solvers" }) {
 		t.Error("no event says that there are too many")
 	}
 }
@@ -62,7 +63,7 @@ func TestClosedPathsAreBounded(t *testing.T) {
 		}
 		return "/(" + strings.Join(all, "|") + ")[x]"
 	})
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: []*networkingv1.Ingress{o}})
 	if n := len(r.Routes); n > 2*maxClosed+1000 {
 		t.Errorf("%d expressions of 50 choices close %d paths", len(o.Spec.Rules), n)
@@ -76,21 +77,21 @@ func TestEventsAreBounded(t *testing.T) {
 		all = append(all, wide("a-evil", fmt.Sprint("web-", n), 1000, func(int) string { return "a.example" }, func(i int) string { return fmt.Sprintf("/%d-%d/[x]", n, i) }))
 	}
 	all = append(all, wide("shop", "web", 2, func(int) string { return "b.example" }, func(i int) string { return fmt.Sprintf("/%d/[x]", i) }))
-	c := Converter{File: mustParse(t, plainConfig), Lint: lint.Undone}
+	c := Converter{File: mustParse(t, plainConfig)}
 	r := c.Convert(&Objects{Ingresses: all})
 	count := map[corev1.ObjectReference]int{}
 	for _, e := range r.Events {
 		count[e.Object]++
-		if e.Reason == ReasonTooMany && !strings.Contains(e.Message, "981 more") {
+		if e.Reason == event.ReasonTooMany && !strings.Contains(e.Message, "981 more") {
 			t.Errorf("it is told %q", e.Message)
 		}
 	}
 	for object, n := range count {
-		if want := map[string]int{"a-evil": maxEvents, "shop": 2}[object.Namespace]; n != want {
+		if want := map[string]int{"a-evil": event.MaxOfObject, "shop": 2}[object.Namespace]; n != want {
 			t.Errorf("%s/%s has %d events, want %d", object.Namespace, object.Name, n, want)
 		}
 	}
-	spread := Spread(r.Events)
+	spread := event.Spread(r.Events)
 	if len(spread) != len(r.Events) || spread[1].Object.Namespace != "shop" || spread[3].Object.Namespace != "shop" {
 		t.Errorf("of %d events the first four are on %v, %v, %v, %v; want each namespace to have its turn", len(spread), spread[0].Object, spread[1].Object, spread[2].Object, spread[3].Object)
 	}

@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // pair is the certificate and key of a Secret, checked.
@@ -66,34 +68,36 @@ func checkPair(s *corev1.Secret) (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-// offer is the Secret that an entry of spec.tls of an Ingress names for a host.
-type offer struct {
-	by     *ingress
-	secret config.ObjectName // empty: the default certificate
-	worth  worth
+// certificatesOf are the certificates that an Ingress names.
+func certificatesOf(o *networkingv1.Ingress) []claim.Certificate {
+	if len(o.Spec.TLS) == 0 {
+		return nil
+	}
+	all := make([]claim.Certificate, len(o.Spec.TLS))
+	for n := range o.Spec.TLS {
+		all[n].Hosts = o.Spec.TLS[n].Hosts
+		if secret := o.Spec.TLS[n].SecretName; secret != "" {
+			all[n].Secret = config.ObjectName{Namespace: o.Namespace, Name: secret}
+		}
+	}
+	return all
 }
 
-// worth orders the offers for a host: a missing Secret must not win.
-type worth int
-
-const (
-	broken worth = iota
-	misfit       // usable, but not valid for the host
-	fitting
-)
-
-// certificates gives each host the Secret of the oldest Ingress whose Secret is valid
+// certificates gives each host the Secret of the oldest object whose Secret is valid
 // for the host. Hosts without a usable Secret get the default certificate, or none.
 func (v *conversion) certificates() {
 	v.defaultCertificate()
-	offers := map[string][]offer{}
-	for _, i := range v.ingresses {
+	offers := map[string][]claim.Offer{}
+	for _, o := range v.decision.Owners {
+		if len(o.Certificates) == 0 {
+			continue
+		}
 		routed := map[string]bool{}
-		for _, host := range i.hosts {
+		for _, host := range o.Hosts {
 			routed[host] = host != ""
 		}
-		for n := range i.Spec.TLS {
-			v.offer(i, &i.Spec.TLS[n], routed, offers)
+		for n := range o.Certificates {
+			v.offer(o, &o.Certificates[n], routed, offers)
 		}
 	}
 	configured, served := v.configured(), map[config.ObjectName][]string{}
@@ -102,7 +106,7 @@ func (v *conversion) certificates() {
 			v.refuse(host, setting, offers[host])
 			continue
 		}
-		for _, secret := range v.award(host, offers[host]) {
+		for _, secret := range v.decision.Award(host, offers[host]) {
 			served[secret] = append(served[secret], host)
 		}
 	}
@@ -176,79 +180,41 @@ func (v *conversion) configured() map[string]string {
 }
 
 // refuse reports the Secrets for a host whose certificate the configuration sets.
-func (v *conversion) refuse(host, setting string, offers []offer) {
+func (v *conversion) refuse(host, setting string, offers []claim.Offer) {
 	for _, o := range offers {
-		if o.secret != (config.ObjectName{}) {
-			v.on(o.by, ReasonTaken, "weir's configuration sets the certificate of %s under %s, so weir does not use the Secret %s for it; remove the host from spec.tls, or change the configuration.", host, setting, o.secret)
+		if o.Secret.Name != "" {
+			v.on(o.Owner, event.ReasonTaken, "weir's configuration sets the certificate of %s under %s, so weir does not use the Secret %s for it; remove the host from %s, or change the configuration.", host, setting, o.Secret, o.Owner.Kind.TLS)
 		}
 	}
 }
 
-// offer collects the offers of one entry of spec.tls of an Ingress.
-func (v *conversion) offer(i *ingress, t *networkingv1.IngressTLS, routed map[string]bool, offers map[string][]offer) {
-	o := offer{by: i, secret: config.ObjectName{Namespace: i.Namespace, Name: t.SecretName}}
+// offer collects the offers of one certificate that an object names.
+func (v *conversion) offer(by *claim.Owner, c *claim.Certificate, routed map[string]bool, offers map[string][]claim.Offer) {
+	o := claim.Offer{Owner: by, Secret: c.Secret}
 	var names coverage
 	usable := false
-	if t.SecretName == "" {
-		o.secret = config.ObjectName{}
+	if c.Secret.Name == "" {
 		if v.out.Default != nil {
 			names, usable = v.look(v.secrets[v.settings.DefaultCertificate]).covers, true
 		}
-	} else if s := v.secrets[o.secret]; s == nil {
-		v.on(i, ReasonCertificate, "The Secret %s does not exist. Until it does, %s.", o.secret, v.withoutSecret())
+	} else if s := v.secrets[o.Secret]; s == nil {
+		v.on(by, event.ReasonCertificate, "The Secret %s does not exist. Until it does, %s.", o.Secret, v.withoutSecret())
 	} else if p := v.look(s); p.err != nil {
-		v.on(i, ReasonCertificate, "The Secret %s %v. Until then, %s.", o.secret, p.err, v.withoutSecret())
+		v.on(by, event.ReasonCertificate, "The Secret %s %v. Until then, %s.", o.Secret, p.err, v.withoutSecret())
 	} else {
 		names, usable = p.covers, true
 	}
-	for _, host := range v.tlsHosts(i, t, routed, names) {
+	for _, host := range v.certificateHosts(by, c, routed, names) {
 		switch {
-		case usable && names.has(host), t.SecretName == "" && !usable && len(v.file.Certificates) > 0:
-			o.worth = fitting // the names in the file's certificates are not known here
+		case usable && names.has(host), c.Secret.Name == "" && !usable && len(v.file.Certificates) > 0:
+			o.Worth = claim.Fitting // the names in the file's certificates are not known here
 		case usable:
-			o.worth = misfit
+			o.Worth = claim.Misfit
 		default:
-			o.worth = broken
+			o.Worth = claim.Broken
 		}
 		offers[host] = append(offers[host], o)
 	}
-}
-
-// award returns the Secrets that serve the host: all of the Ingress that wins, which
-// may have several kinds of keys.
-func (v *conversion) award(host string, offers []offer) (secrets []config.ObjectName) {
-	owner := offers[0]
-	for _, o := range offers {
-		if o.worth > owner.worth {
-			owner = o
-		}
-	}
-	nothing := config.ObjectName{}
-	for _, o := range offers {
-		if o.by == owner.by && o.worth == owner.worth && o.secret != nothing && !slices.Contains(secrets, o.secret) {
-			secrets = append(secrets, o.secret)
-		}
-	}
-	older := true // the offers before the owner's are from older Ingresses
-	for _, o := range offers {
-		switch {
-		case o.by == owner.by:
-			if older = false; o.worth == misfit && o.secret != nothing {
-				v.on(o.by, ReasonCertificate, "The certificate in the Secret %s is not valid for %s, so clients will refuse it; use a certificate for this host.", o.secret, host)
-			}
-		case o.secret == nothing || slices.Contains(secrets, o.secret):
-		case older:
-			v.on(o.by, ReasonCertificate, "The Secret %s has no usable certificate for %s, so weir uses the certificate of the younger Ingress %s; use a certificate for this host, or remove the host from spec.tls.", o.secret, host, owner.by.name)
-		case len(secrets) == 0:
-			v.on(o.by, ReasonCertificate, "The older Ingress %s uses the default certificate for %s, so weir does not use the Secret %s for it; name the Secret there, or remove the host from spec.tls.", owner.by.name, host, o.secret)
-		default:
-			v.on(o.by, ReasonCertificate, "The older Ingress %s has another Secret for %s, so weir does not use the Secret %s for it; name the same Secret in both, or remove the host from spec.tls.", owner.by.name, host, o.secret)
-		}
-	}
-	if len(secrets) == 0 {
-		return []config.ObjectName{nothing}
-	}
-	return secrets
 }
 
 func (v *conversion) withoutSecret() string {
@@ -258,36 +224,37 @@ func (v *conversion) withoutSecret() string {
 	return "weir refuses TLS handshakes for its hosts"
 }
 
-// tlsHosts are the hosts of an entry: those that it lists and that also have a rule.
-// An entry without a list is for the hosts of the rules for which the certificate is
-// valid (without a Secret, for all of them). A rule without a host gives no
-// certificate to any host: otherwise any author could choose it for all hosts.
-func (v *conversion) tlsHosts(i *ingress, t *networkingv1.IngressTLS, routed map[string]bool, names coverage) (hosts []string) {
-	for _, written := range t.Hosts {
+// certificateHosts are the hosts of a certificate: those that it lists and that also have a
+// rule. Without a list they are the hosts of the rules for which the certificate is
+// valid (without a Secret, all of them). A rule without a host gives no certificate to any
+// host: otherwise any author could choose it for all hosts.
+func (v *conversion) certificateHosts(by *claim.Owner, c *claim.Certificate, routed map[string]bool, names coverage) (hosts []string) {
+	field, kind := by.Kind.TLS, by.Kind.Name
+	for _, written := range c.Hosts {
 		host, err := config.ParseHost(written)
 		switch {
 		case err != nil:
-			v.on(i, ReasonTLSHost, "The host %q in spec.tls %v.", written, err)
-		case v.isOthers(i, host):
-			if !i.lost[host] {
-				v.on(i, ReasonHostTaken, "Another namespace owns the host %s in spec.tls (kubernetes.host_ownership in weir's configuration), so weir uses no certificate of this Ingress for it; remove the host.", host)
+			v.on(by, event.ReasonTLSHost, "The host %q in %s %v.", written, field, err)
+		case v.decision.IsOthers(by, host):
+			if !by.HasLost(host) {
+				v.on(by, event.ReasonHostTaken, "Another namespace owns the host %s in %s (kubernetes.host_ownership in weir's configuration), so weir uses no certificate of this %s for it; remove the host.", host, field, kind)
 			}
-		case !routed[host] && !routed[wildcardOf(host)]:
-			v.on(i, ReasonTLSHost, "The host %s in spec.tls has no rule, so weir uses no certificate of this Ingress for it; add a rule, or remove the host from spec.tls.", host)
+		case !routed[host] && !routed[claim.WildcardOf(host)]:
+			v.on(by, event.ReasonTLSHost, "The host %s in %s has no rule, so weir uses no certificate of this %s for it; add a rule, or remove the host from %[2]s.", host, field, kind)
 		default:
 			hosts = append(hosts, host)
 		}
 	}
-	if len(t.Hosts) > 0 {
+	if len(c.Hosts) > 0 {
 		return hosts
 	}
-	for _, host := range i.hosts {
-		if host != "" && (t.SecretName == "" || names.has(host)) {
+	for _, host := range by.Hosts {
+		if host != "" && (c.Secret.Name == "" || names.has(host)) {
 			hosts = append(hosts, host)
 		}
 	}
-	if len(hosts) == 0 && len(names) > 0 && t.SecretName != "" && len(i.lost) == 0 {
-		v.on(i, ReasonTLSHost, "An entry of spec.tls has no hosts, and the certificate in its Secret %s/%s is valid for no host of the rules, so weir does not use it; add a rule for a host of the certificate.", i.Namespace, t.SecretName)
+	if len(hosts) == 0 && len(names) > 0 && c.Secret.Name != "" && !by.HasLostAny() {
+		v.on(by, event.ReasonTLSHost, "An entry of %s has no hosts, and the certificate in its Secret %s is valid for no host of the rules, so weir does not use it; add a rule for a host of the certificate.", field, c.Secret)
 	}
 	return hosts
 }
@@ -324,12 +291,12 @@ func coverageOf(names []string) coverage {
 }
 
 // has is covers for a set.
-func (c coverage) has(host string) bool { return c[host] || c[wildcardOf(host)] }
+func (c coverage) has(host string) bool { return c[host] || c[claim.WildcardOf(host)] }
 
 // covers reports whether a certificate with these names is valid for the host. A wildcard
 // in names covers the wildcard itself, and each name below it.
 func covers(names []string, host string) bool {
-	return slices.Contains(names, host) || !strings.HasPrefix(host, "*.") && slices.Contains(names, wildcardOf(host))
+	return slices.Contains(names, host) || !strings.HasPrefix(host, "*.") && slices.Contains(names, claim.WildcardOf(host))
 }
 
 // defaultCertificate reads the Secret in kubernetes.default_certificate.
@@ -341,12 +308,12 @@ func (v *conversion) defaultCertificate() {
 	at := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: name.Namespace, Name: name.Name}
 	s := v.secrets[name]
 	if s == nil {
-		v.event(at, ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which does not exist; create it, or change the setting.")
+		v.event(at, event.ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which does not exist; create it, or change the setting.")
 		return
 	}
 	p := v.look(s)
 	if p.err != nil {
-		v.event(at, ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which %v.", p.err)
+		v.event(at, event.ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which %v.", p.err)
 		return
 	}
 	v.out.Default = &config.Certificate{Pair: &config.Pair{

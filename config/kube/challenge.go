@@ -7,17 +7,9 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
-
-// challengePath is the path of HTTP-01 challenges (RFC 8555, section 8.3).
-const challengePath = "/.well-known/acme-challenge"
-
-// isChallenge reports whether the path is the path of an ACME challenge, as solvers of
-// cert-manager have it. weir does not redirect it to https, because the authority
-// asks for it before there is a certificate.
-func isChallenge(p config.Path) bool {
-	return p.Value == challengePath || strings.HasPrefix(p.Value, challengePath+"/")
-}
 
 // maxUncovered is the maximum number of routes that hosts of one namespace inherit:
 // each host may inherit all routes of a wildcard.
@@ -27,25 +19,25 @@ const maxUncovered = 10_000
 // refused paths. weir selects the most specific host first, so without these routes
 // such a host would answer all other requests with 404.
 func (v *conversion) uncover() {
-	only := map[string]*want{} // by host, a challenge or refused path; nil: the host has other paths too
-	for c, w := range v.claims {
-		mine, known := only[c.host]
+	only := map[string]*claim.Claim{} // by host, a challenge or refused path; nil: the host has other paths too
+	for m, c := range v.decision.Winners {
+		mine, known := only[m.Host]
 		switch {
 		case known && mine == nil:
-		case isChallenge(c.path) || w.refusal != nil && len(w.by.guards) == 0:
-			if mine == nil || compareNames(w.by.name, mine.by.name) < 0 {
-				only[c.host] = w
+		case claim.IsChallenge(m.Path) || c.Refusal != nil && c.Owner.Guards == nil:
+			if mine == nil || claim.ByName(c.Owner, mine.Owner) < 0 {
+				only[m.Host] = c
 			}
 		default:
-			only[c.host] = nil
+			only[m.Host] = nil
 		}
 	}
 	var hidden map[hostOn][]covered
 	wildcards, more := true, false // wildcards come first; whether they inherited routes
 	room := map[string]int{}       // by namespace
 	for _, host := range slices.SortedFunc(maps.Keys(only), wildcardsFirst) {
-		by := only[host]
-		if by == nil || host == "" {
+		c := only[host]
+		if c == nil || host == "" {
 			continue
 		}
 		if hidden == nil || more && wildcards && !strings.HasPrefix(host, "*.") { // all wildcards have their routes now
@@ -53,17 +45,17 @@ func (v *conversion) uncover() {
 		}
 		wildcards = strings.HasPrefix(host, "*.")
 		above := ""
-		if _, ok := only[wildcardOf(host)]; ok {
-			above = wildcardOf(host)
+		if _, ok := only[claim.WildcardOf(host)]; ok {
+			above = claim.WildcardOf(host)
 		}
-		before := len(v.routes)
+		namespace, before := c.Owner.Name.Namespace, len(v.routes)
 		for _, l := range slices.Concat(v.plain, v.secure) {
 			n := len(hidden[hostOn{l.Name, above}])
-			if room[by.by.Namespace]+n > maxUncovered {
-				v.on(by.by, ReasonTooMany, "Hosts of the namespace %s that have only ACME challenges or refused paths would inherit more than %d routes from wildcards, so %s does not inherit the routes of its wildcard; remove such hosts.", by.by.Namespace, maxUncovered, host)
+			if room[namespace]+n > maxUncovered {
+				v.on(c.Owner, event.ReasonTooMany, "Hosts of the namespace %s that have only ACME challenges or refused paths would inherit more than %d routes from wildcards, so %s does not inherit the routes of its wildcard; remove such hosts.", namespace, maxUncovered, host)
 				break
 			}
-			room[by.by.Namespace] += n
+			room[namespace] += n
 			v.uncoverOn(l.Name, host, above, hidden)
 		}
 		more = more || len(v.routes) > before
@@ -79,7 +71,7 @@ func wildcardsFirst(a, b string) int {
 // covered is a route that a more specific host hides.
 type covered struct {
 	*config.Route
-	namespace string // of its Ingress; empty: the file's
+	namespace string // of its object; empty: the file's
 }
 
 // above are the routes that a more specific host hides: those of wildcards and
@@ -113,17 +105,20 @@ func (v *conversion) uncoverOn(listener, host, above string, hidden map[hostOn][
 	if v.seen.hosts[hostOn{listener, host}] {
 		return // the file itself has routes for the host
 	}
-	if w := wildcardOf(host); v.seen.hosts[hostOn{listener, w}] {
+	if w := claim.WildcardOf(host); v.seen.hosts[hostOn{listener, w}] {
 		above = w
 	}
 	t, _ := v.tlsOn(listener, host)
-	owner := v.ownerOf(host)
+	owner := v.decision.HostOwner(host)
 	for _, found := range hidden[hostOn{listener, above}] {
-		if owner != nil && found.namespace != "" && found.namespace != owner.Namespace {
+		if owner != nil && found.namespace != "" && found.namespace != owner.Name.Namespace {
 			continue // the host belongs to another namespace
 		}
 		r := *found.Route
-		paths := slices.DeleteFunc(slices.Clone(pathsOf(&r)), func(p config.Path) bool { return v.claims[claim{host, p}] != nil || v.shut[claim{host, p}] })
+		paths := slices.DeleteFunc(slices.Clone(pathsOf(&r)), func(p config.Path) bool {
+			m := claim.Match{Host: host, Path: p}
+			return v.decision.Winners[m] != nil || v.shut[m]
+		})
 		if len(paths) > 0 {
 			r.Listeners, r.Hosts, r.Paths, r.TLSPolicy = []string{listener}, []string{host}, paths, t.policy
 			v.routes = append(v.routes, r)

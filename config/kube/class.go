@@ -8,34 +8,23 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // oldClass is the annotation for the class from before spec.ingressClassName.
 const oldClass = "kubernetes.io/ingress.class"
 
-// readIngresses reads the Ingresses that weir serves, the oldest first: if two want
-// the same, the older one gets it. Equally old ones are sorted by name, so that all
-// replicas agree.
-func (v *conversion) readIngresses() {
+// readIngresses reads the Ingresses that weir serves.
+func (v *conversion) readIngresses() (owners []*claim.Owner) {
 	v.aboutClasses()
 	namespaces := v.namespaces()
 	for _, i := range v.o.Ingresses {
 		if namespaces(i.Namespace) && v.isOurs(i) && !v.leaveOut(i) {
-			v.ingresses = append(v.ingresses, v.read(i))
+			owners = append(owners, v.read(i))
 		}
 	}
-	slices.SortStableFunc(v.ingresses, func(a, b *ingress) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a.name, b.name))
-	})
-	for n, i := range v.ingresses {
-		i.order = n
-	}
-	v.ownHosts()
-	for _, i := range v.ingresses {
-		i.forgetLost()
-	}
-	v.findTLS()
-	v.closeHosts()
+	return owners
 }
 
 // namespaces returns a function that reports whether weir serves a namespace.
@@ -62,7 +51,7 @@ func (v *conversion) isOurs(i *networkingv1.Ingress) bool {
 	name, annotated := i.Annotations[oldClass]
 	if field := i.Spec.IngressClassName; field != nil {
 		if annotated && *field != name && (v.isOurClass(name) || v.isOurClass(*field)) {
-			v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), ReasonClass,
+			v.event(reference("networking.k8s.io/v1", "Ingress", &i.ObjectMeta), event.ReasonClass,
 				"The annotation %s is %q, but spec.ingressClassName is %q. The annotation takes precedence; remove it.", oldClass, name, *field)
 		}
 		if !annotated {
@@ -105,10 +94,10 @@ func (v *conversion) aboutClasses() {
 		at := reference("networking.k8s.io/v1", "IngressClass", &c.ObjectMeta)
 		switch wanted := v.settings.Class; {
 		case c.Name == wanted && c.Spec.Controller != v.settings.Controller:
-			v.event(at, ReasonClass, "kubernetes.class in weir's configuration names this class, but the controller of the class is %q and weir's is %q, so weir does not serve it; change spec.controller, or kubernetes.controller in weir's configuration.",
+			v.event(at, event.ReasonClass, "kubernetes.class in weir's configuration names this class, but the controller of the class is %q and weir's is %q, so weir does not serve it; change spec.controller, or kubernetes.controller in weir's configuration.",
 				c.Spec.Controller, v.settings.Controller)
 		case c.Spec.Parameters != nil && v.isOurClass(c.Name):
-			v.event(at, ReasonClass, "weir does not read the parameters of a class, so they have no effect. Remove spec.parameters.")
+			v.event(at, event.ReasonClass, "weir does not read the parameters of a class, so they have no effect. Remove spec.parameters.")
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // An API server that refuses connections does not delay the end of Run, although
@@ -20,7 +18,7 @@ func TestRunEndsWithoutTheAPIServer(t *testing.T) {
 			if !known {
 				s.down = syscall.ECONNREFUSED
 			}
-			source, err := NewSource(Options{File: mustParse(t, plainConfig), Lint: lint.Undone, List: s.List, Changed: func(Change) {}, Trouble: func(Kind, error) {}})
+			source, err := NewSource(Options{File: mustParse(t, plainConfig), List: s.List, Changed: func(Change) {}, Trouble: func(Kind, error) {}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,22 +2,22 @@ package kube
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // seen is what the file configures for hosts on its listeners.
 type seen struct {
-	claims map[fileClaim]string // the name of the route with the claim
+	routes map[matchOn]string // the name of the route with the match
 	hosts  map[hostOn]bool
 	whole  map[hostOn]bool    // the hosts of which the file serves every path
 	tls    map[hostOn]hostTLS // on tls listeners
 }
 
-type fileClaim struct {
+type matchOn struct {
 	listener string
-	claim
+	claim.Match
 }
 
 type hostOn struct{ listener, host string } // the host "" is every host
@@ -33,7 +33,7 @@ type hostTLS struct {
 func (t *hostTLS) raw() bool { return t.passthrough || t.tunnel }
 
 func look(file *config.Config) seen {
-	s := seen{map[fileClaim]string{}, map[hostOn]bool{}, map[hostOn]bool{}, map[hostOn]hostTLS{}}
+	s := seen{map[matchOn]string{}, map[hostOn]bool{}, map[hostOn]bool{}, map[hostOn]hostTLS{}}
 	secure := map[string]bool{}
 	for _, l := range file.Listeners {
 		secure[l.Name] = l.Protocol == config.ProtocolTLS
@@ -51,7 +51,7 @@ func look(file *config.Config) seen {
 					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.Backend]}
 				}
 				for _, p := range pathsOf(r) {
-					s.claims[fileClaim{l, claim{host, p}}] = r.Name
+					s.routes[matchOn{l, claim.Match{Host: host, Path: p}}] = r.Name
 					if p == everyPath && !r.OnlyRedirects() {
 						s.whole[hostOn{l, host}] = true
 					}
@@ -91,27 +91,18 @@ func pathsOf(r *config.Route) []config.Path {
 var everyPath = config.Path{Value: "/"}
 
 // on is how the file treats the TLS of the host on the listener: by the host itself,
-// its wildcard, or routes without hosts. So no Ingress can change the policy that the
+// its wildcard, or routes without hosts. So no object can change the policy that the
 // file sets for a host.
 func (s seen) on(listener, host string) (t hostTLS, itself bool) {
 	if t, ok := s.tls[hostOn{listener, host}]; ok {
 		return t, true
 	}
-	for _, above := range []string{wildcardOf(host), ""} {
+	for _, above := range []string{claim.WildcardOf(host), ""} {
 		if t, ok := s.tls[hostOn{listener, above}]; ok {
 			return t, false
 		}
 	}
 	return hostTLS{policy: config.DefaultTLSPolicy}, false
-}
-
-// wildcardOf is the wildcard that covers a host; "" if the host is a wildcard itself.
-func wildcardOf(host string) string {
-	_, rest, ok := strings.Cut(host, ".")
-	if !ok || strings.HasPrefix(host, "*.") {
-		return ""
-	}
-	return "*." + rest
 }
 
 // asksForCertificates reports whether the policy requests client certificates, after `from`.
@@ -132,7 +123,7 @@ func (v *conversion) policy(name string) *config.TLSPolicy {
 	return nil
 }
 
-// tlsOn is how weir treats the TLS of an Ingress's host on a listener. A host behind
+// tlsOn is how weir treats the TLS of an object's host on a listener. A host behind
 // client certificates on one listener is behind them on all others, unless the file
 // sets something else.
 func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
@@ -165,7 +156,7 @@ func (v *conversion) protection(host string) protection {
 		}
 	}
 	for on, t := range v.seen.tls {
-		within := host == "" || on.host == host || wildcardOf(on.host) == host
+		within := host == "" || on.host == host || claim.WildcardOf(on.host) == host
 		p.below = p.below || within && !t.raw() && v.asksForCertificates(t.policy)
 	}
 	v.protected[host] = p

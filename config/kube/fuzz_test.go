@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,7 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // good is a valid application that is older than all other objects. Other objects must
@@ -85,7 +87,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
 	alone := mustRead(t, good)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	want := c.Convert(&alone.Objects)
 
 	all := *m
@@ -104,7 +106,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	}
 	for _, r := range got.Routes { // a route that a solver uncovers has a host of the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
-		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || wildcardOf(r.Hosts[0]) != "*.wild.example") {
+		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
 		}
 	}
@@ -157,7 +159,7 @@ func exclusive(t *testing.T, file *config.Config, got *Routing) {
 		return
 	}
 	owned := func(host string) bool {
-		return host == "good.example" || host == "*.wild.example" || wildcardOf(host) == "*.wild.example"
+		return host == "good.example" || host == "*.wild.example" || claim.WildcardOf(host) == "*.wild.example"
 	}
 	for _, r := range got.Routes {
 		if slices.ContainsFunc(r.Hosts, owned) && !strings.HasPrefix(r.Name, "good/") && !slices.ContainsFunc(file.Routes, func(o config.Route) bool { return o.Name == r.Name }) {
@@ -195,7 +197,7 @@ func closing(t *testing.T, m *Manifests, text string) {
 		}
 		without.Ingresses = append(without.Ingresses, o)
 	}
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	before, after := c.Convert(&without.Objects), c.Convert(&with.Objects)
 	const refused = "good/web/good.example/v"
 	for _, l := range file.Kubernetes.Listeners {
@@ -215,7 +217,7 @@ func closing(t *testing.T, m *Manifests, text string) {
 
 // winner returns the name of the route that the proxy's table selects for a request.
 func winner(routes []config.Route, listener, host, path string) (name string) {
-	for _, h := range []string{host, wildcardOf(host), ""} {
+	for _, h := range []string{host, claim.WildcardOf(host), ""} {
 		known := false
 		var best config.Path
 		for _, r := range routes {
@@ -252,6 +254,23 @@ func has(p config.Path, path string) bool {
 	return p.Closed && within(strings.TrimSuffix(leveled(path), "/")+cmp.Or(slash, map[bool]string{true: "/"}[path == "/"]), strings.ToLower(p.Value))
 }
 
+// leveled is the form in which the proxy's table compares a request with closed paths.
+func leveled(path string) string {
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	var b strings.Builder
+	for n := range len(path) {
+		if c := path[n]; c != '/' || n == 0 || path[n-1] != '/' {
+			b.WriteByte(c)
+		}
+	}
+	if path = strings.ToLower(b.String()); len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	return path
+}
+
 // goesBefore is the order of paths in the proxy's table.
 func goesBefore(a, b config.Path) bool {
 	rank := func(p config.Path) (n int) {
@@ -276,7 +295,7 @@ func certain(t *testing.T, m *Manifests, text string) {
 	all.Ingresses = append(slices.Clone(m.Ingresses), young.Ingresses...)
 	all.Services = append(slices.Clone(m.Services), young.Services...)
 	all.Secrets = append(slices.Clone(m.Secrets), young.Secrets...)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	got := c.Convert(&all.Objects)
 	checkRouting(t, file, got)
 	if file.Kubernetes.HostOwnership == config.OwnedByNamespace || slices.ContainsFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
@@ -322,9 +341,9 @@ func (m *Manifests) withoutGood() {
 	m.Ingresses = slices.DeleteFunc(m.Ingresses, func(o *networkingv1.Ingress) bool {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
 		if ofGood(o) { // an author with rights in this namespace may close the application's own hosts
-			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return isOfHost(name) })
+			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return annotation.IsOfHost(name) })
 			for _, rule := range o.Spec.Rules { // and its paths, by an expression
-				if guards, _ := lint.Undone(o); rule.HTTP != nil && len(guards) > 0 {
+				if guards, _ := annotation.Unsupported(o); rule.HTTP != nil && len(guards) > 0 {
 					rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return looksLikeRegexp(p.Path) })
 				}
 			}
@@ -437,7 +456,7 @@ func (d *dice) path() string {
 func (d *dice) meta(i int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.pick("a", "good", "b", ""), Name: d.pick("app", "tls", "web", "ports", fmt.Sprint("n", i)),
 		CreationTimestamp: metav1.NewTime(time.Unix(int64(d.roll(3)), 0)), Annotations: map[string]string{
-			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, nginxPrefix+"auth-url", nginxPrefix+"rewrite-target", nginxPrefix+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
+			d.pick("x", oldClass, AnnotationPreferLocal, AnnotationRequireLocal, networkingv1.AnnotationIsDefaultIngressClass, AnnotationProtocol, AnnotationRampUp, annotationCanary, annotation.Nginx+"auth-url", annotation.Nginx+"rewrite-target", annotation.Nginx+"server-snippet", "traefik.ingress.kubernetes.io/service.middlewares"): d.pick("true", "weir", "false", "", "nginx", "GRPCS", "30s")}}
 }
 
 func (d *dice) port() networkingv1.ServiceBackendPort {

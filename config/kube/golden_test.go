@@ -23,7 +23,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 var update = flag.Bool("update", false, "write what the conversion makes into testdata; read the difference before committing it")
@@ -85,7 +85,7 @@ func convert(t *testing.T, in string) string {
 	}
 	file := mustParse(t, text)
 	m := mustRead(t, manifests)
-	c := Converter{File: file, Lint: lint.Undone}
+	c := Converter{File: file}
 	r := c.Convert(&m.Objects)
 	checkRouting(t, file, r)
 
@@ -311,7 +311,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 		}
 	}
 	policies := map[hostOn]string{}
-	claimed := map[fileClaim]string{}
+	claimed := map[matchOn]string{}
 	for _, route := range merged.Routes {
 		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
@@ -337,9 +337,9 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 					if route.FirstBytes != "" {
 						continue
 					}
-					c := fileClaim{l, claim{h, p}}
+					c := matchOn{l, claim.Match{Host: h, Path: p}}
 					if other, twice := claimed[c]; twice {
-						t.Errorf("%s on %s has the routes %s and %s", c.claim, l, other, route.Name)
+						t.Errorf("%s on %s has the routes %s and %s", c.Match, l, other, route.Name)
 					}
 					claimed[c] = route.Name
 				}

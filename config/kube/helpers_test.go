@@ -17,7 +17,6 @@ import (
 	fake "k8s.io/client-go/tools/cache/testing"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // server is a fake API server. It keeps objects by kind and selector.
@@ -153,7 +152,7 @@ func observe(t *testing.T, text, manifests string, test func(t *testing.T, w *wa
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{server: newServer(t)}
 		w.put(manifests)
-		source, err := NewSource(Options{File: mustParse(t, text), Lint: lint.Undone, List: w.List,
+		source, err := NewSource(Options{File: mustParse(t, text), List: w.List,
 			Changed: func(c Change) {
 				w.mu.Lock()
 				w.changes = append(w.changes, c)

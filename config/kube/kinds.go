@@ -243,11 +243,11 @@ func (s *Source) alike(old, now any) bool {
 	case *networkingv1.Ingress:
 		b, ok := now.(*networkingv1.Ingress)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, oldClass, AnnotationProtocol) &&
-			asksForPatterns(a) == asksForPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && s.opts.Lint.alike(a, b) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+			asksForPatterns(a) == asksForPatterns(b) && traefikTLS(a.Annotations) == traefikTLS(b.Annotations) && isCanary(a) == isCanary(b) && sameUnsupported(a, b) && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 	case *corev1.Service:
 		b, ok := now.(*corev1.Service)
 		return ok && sameAnnotations(a.Annotations, b.Annotations, AnnotationPreferLocal, AnnotationRequireLocal, AnnotationRampUp) &&
-			s.opts.Lint.alike(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
+			sameUnsupported(a, b) && reflect.DeepEqual(a.Spec, b.Spec)
 	case *discoveryv1.EndpointSlice:
 		b, ok := now.(*discoveryv1.EndpointSlice)
 		return ok && sourceOf(a) == sourceOf(b) && a.AddressType == b.AddressType && reflect.DeepEqual(a.Ports, b.Ports) && reflect.DeepEqual(a.Endpoints, b.Endpoints)

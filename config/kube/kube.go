@@ -9,9 +9,10 @@
 //
 // Source watches a cluster and reports its changes.
 //
-// Each file of this package is about one kind of object. Annotations for route
-// features belong in ingress.go, which makes the Routes. The Gateway API will
-// have files of its own, with the same Routing as result.
+// Each file of this package is about one kind of object. Ingresses become claims
+// (ingress.go), about which the package claim decides. Granted claims become Routes
+// (route.go). Annotations for route features belong in ingress.go. The Gateway API will
+// have files of its own, which make claims as well.
 package kube
 
 import (
@@ -21,9 +22,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // Objects are the objects of a cluster of those kinds that routes depend on. They
@@ -49,16 +53,16 @@ type Routing struct {
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
 	Ingresses      []config.ObjectName  // the Ingresses that weir serves
-	Events         []Event
+	Events         []event.Event
 }
 
 // Backend is a backend, and the Service of its endpoints.
 type Backend struct {
-	config.Backend                                 // without Endpoints: the function Endpoints makes them
-	Source         config.ObjectName               // the Service; empty: the backend never has an endpoint
-	UID            types.UID                       // of the Service; empty: it does not exist
-	Port           networkingv1.ServiceBackendPort // the port of the Service, if it has the port
-	Users          []corev1.ObjectReference        // Ingresses that send requests to it, the oldest first; at most maxUsers
+	config.Backend                          // without Endpoints: the function Endpoints makes them
+	Source         config.ObjectName        // the Service; empty: the backend never has an endpoint
+	UID            types.UID                // of the Service; empty: it does not exist
+	Port           claim.Port               // the port of the Service, if it has the port
+	Users          []corev1.ObjectReference // objects that send requests to it, the oldest first; at most maxUsers
 }
 
 // Converter converts Objects into a Routing. Only one goroutine may use it.
@@ -66,9 +70,6 @@ type Converter struct {
 	// File is the configuration of the file, with the section kubernetes. It takes
 	// precedence over all objects.
 	File *config.Config
-	// Lint names the annotations that weir does not support. It is required: without it
-	// everybody would have access.
-	Lint Lint
 
 	pairs map[*corev1.Secret]pair // of the last conversion
 }
@@ -76,10 +77,8 @@ type Converter struct {
 // Convert converts o into a Routing.
 func (c *Converter) Convert(o *Objects) *Routing {
 	v := newConversion(c.File, o)
-	v.lint = c.Lint
 	v.known, v.pairs = c.pairs, map[*corev1.Secret]pair{}
-	v.readIngresses()
-	v.assign()
+	v.decide()
 	v.uncover()
 	v.tcp()
 	v.requireLocal()
@@ -88,12 +87,22 @@ func (c *Converter) Convert(o *Objects) *Routing {
 	return v.finish()
 }
 
+// decide reads all claims, decides about them, and makes the routes of those that are
+// granted.
+func (v *conversion) decide() {
+	v.decision = claim.Decide(v.readIngresses(), claim.Options{
+		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
+	for _, c := range v.decision.Granted {
+		v.route(c)
+	}
+	v.decision.TellRefusals()
+}
+
 // conversion is the state of one Convert.
 type conversion struct {
 	file     *config.Config
 	settings *config.Kubernetes
 	o        *Objects
-	lint     Lint
 	seen     seen // the hosts and paths of the file
 
 	plain, secure []*config.Listener // the http and the tls listeners for Ingresses
@@ -105,27 +114,24 @@ type conversion struct {
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
-	ingresses []*ingress              // the Ingresses that weir serves, the oldest first
-	owners    map[string]*ingress     // by host, if each host belongs to one namespace
-	closed    map[hostIn]*ingress     // hosts that one Ingress closes for all
-	patterns  map[hostIn][]*want      // paths that are closed by a regular expression
-	overTLS   map[string]bool         // hosts for which an Ingress has TLS
-	claims    map[claim]*want         // which want has the host and path
-	shut      map[claim]bool          // the paths that are closed so far
-	routes    []config.Route          // so far
-	backends  map[string]*Backend     // so far
-	events    map[Event]bool          // so far
-	known     map[*corev1.Secret]pair // checked by an earlier conversion
-	pairs     map[*corev1.Secret]pair // checked by this one
-	out       Routing
+	guards   map[config.ObjectName]*claim.Guards // of Services with annotations, computed on demand
+	decision *claim.Decision                     // about all claims
+
+	shut     map[claim.Match]bool // the paths that are closed so far
+	routes   []config.Route       // so far
+	backends map[string]*Backend  // so far
+	events   event.Set
+	known    map[*corev1.Secret]pair // checked by an earlier conversion
+	pairs    map[*corev1.Secret]pair // checked by this one
+	out      Routing
 }
 
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
 		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
-		classes: map[string]*networkingv1.IngressClass{}, claims: map[claim]*want{}, shut: map[claim]bool{},
-		backends: map[string]*Backend{}, events: map[Event]bool{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, shut: map[claim.Match]bool{},
+		backends: map[string]*Backend{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
 		l := &file.Listeners[i]
@@ -158,16 +164,24 @@ func (v *conversion) finish() *Routing {
 		r.Backends = append(r.Backends, *b)
 	}
 	slices.SortFunc(r.Backends, func(a, b Backend) int { return strings.Compare(a.Name, b.Name) })
-	for _, i := range v.ingresses {
-		r.Ingresses = append(r.Ingresses, i.name)
+	for _, o := range v.decision.Owners {
+		if o.Kind == ingressKind {
+			r.Ingresses = append(r.Ingresses, o.Name)
+		}
 	}
 	slices.SortFunc(r.Ingresses, compareNames)
-	for e := range v.events {
-		r.Events = append(r.Events, e)
-	}
-	slices.SortFunc(r.Events, compareEvents)
-	r.Events = fewer(r.Events)
+	r.Events = v.events.Sorted()
 	return r
+}
+
+// event records an error of the object, once.
+func (v *conversion) event(object corev1.ObjectReference, reason event.Reason, format string, args ...any) {
+	v.events.Add(object, reason, format, args...)
+}
+
+// reference names an object in an event. Objects of informers do not contain their kind.
+func reference(apiVersion, kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
 func compareNames(a, b config.ObjectName) int {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // live is a Source on a real API server, in a namespace of its own. The kubeconfig is in
@@ -48,7 +47,7 @@ func newLive(t *testing.T) *live {
 	t.Cleanup(func() {
 		l.client.core.Delete().Resource("namespaces").Name(l.namespace).Do(context.Background())
 	})
-	source, err := NewSource(Options{File: file, Lint: lint.Undone, List: l.client.List, Changed: func(c Change) { l.changes <- c },
+	source, err := NewSource(Options{File: file, List: l.client.List, Changed: func(c Change) { l.changes <- c },
 		Trouble: func(k Kind, err error) { t.Logf("%s: %v", k, err) }})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // State is how weir treats an object.
@@ -38,7 +39,7 @@ func (s *Source) LastSync() time.Time {
 }
 
 // Events are the current errors of objects.
-func (s *Source) Events() []Event {
+func (s *Source) Events() []event.Event {
 	if v := s.published.Load(); v != nil && v.routing != nil {
 		return v.routing.Events
 	}

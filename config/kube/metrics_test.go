@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
 )
 
 // series returns the series of reg with whole numbers as values, without times.
@@ -58,7 +57,7 @@ func TestMetrics(t *testing.T) {
 		if got := series(t, reg); len(got) != 0 {
 			t.Errorf("without a cluster there is %v", got)
 		}
-		still, err := NewSource(Options{File: mustParse(t, text), Lint: lint.Undone, List: w.List, Changed: func(Change) {}})
+		still, err := NewSource(Options{File: mustParse(t, text), List: w.List, Changed: func(Change) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,29 +6,18 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
-// findTLS finds the hosts for which an Ingress has TLS. weir redirects all paths of
-// such a host to https, whichever Ingress has them, because a browser sends the
-// cookies of the host to each path. An Ingress counts only for hosts of its own rules.
-func (v *conversion) findTLS() {
-	v.overTLS = map[string]bool{}
-	for _, i := range v.ingresses {
-		for _, host := range i.hosts {
-			if i.hasTLS(host) {
-				v.overTLS[host] = true
-			}
-		}
-	}
-}
-
 // redirects reports whether weir redirects requests without TLS to https.
-func (v *conversion) redirects(w *want) bool {
-	if v.protection(w.host).below {
+// ACME challenges are not redirected, because the authority asks for them before there
+// is a certificate.
+func (v *conversion) redirects(c *claim.Claim) bool {
+	if v.protection(c.Host).below {
 		return true
 	}
-	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !isChallenge(w.path) &&
-		(w.by.hasTLS(w.host) || w.host != "" && v.overTLS[w.host]) // Ingresses of different tenants share the host ""
+	return v.settings.HTTPSRedirect && len(v.secure) > 0 && !claim.IsChallenge(c.Path) && v.decision.IsOverTLS(c)
 }
 
 // httpsPort is the port that clients use for https.
@@ -39,11 +28,6 @@ func (v *conversion) httpsPort() int {
 		}
 	}
 	return 443
-}
-
-// hasTLS reports whether the Ingress has TLS for the host.
-func (i *ingress) hasTLS(host string) bool {
-	return i.tls[""] || i.tls[host] || i.tls[wildcardOf(host)]
 }
 
 // tlsHosts are the hosts for which the Ingress has TLS. An entry without hosts, and
@@ -66,7 +50,7 @@ func tlsHosts(o *networkingv1.Ingress) map[string]bool {
 // annotations set TLS or one of its options, or name only entry points for https.
 func traefikTLS(annotations map[string]string) bool {
 	for name, value := range annotations {
-		name, ours := strings.CutPrefix(name, traefikPrefix)
+		name, ours := strings.CutPrefix(name, annotation.Traefik)
 		switch {
 		case !ours:
 		case name == "router.tls" && strings.EqualFold(strings.TrimSpace(value), "true"):

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 )
 
 // pathOf is the path of an Ingress as weir matches it. Prefix compares path elements, and
@@ -64,8 +65,8 @@ func typeOf(p *networkingv1.HTTPIngressPath) networkingv1.PathType {
 // asksForPatterns reports whether ingress-nginx treats the paths of the Ingress as
 // regular expressions, whatever their type. It also does so with rewrite-target.
 func asksForPatterns(i *networkingv1.Ingress) bool {
-	is, _ := strconv.ParseBool(strings.TrimSpace(i.Annotations[nginxPrefix+"use-regex"]))
-	return is || i.Annotations[nginxPrefix+"rewrite-target"] != ""
+	is, _ := strconv.ParseBool(strings.TrimSpace(i.Annotations[annotation.Nginx+"use-regex"]))
+	return is || i.Annotations[annotation.Nginx+"rewrite-target"] != ""
 }
 
 // beginnings are the literal prefixes of all paths that the expression matches, or
@@ -87,11 +88,14 @@ func beginnings(expression string) (all []config.Path) {
 	return all
 }
 
+// maxChoices is the maximum number of choices of an expression that weir closes separately.
+const maxChoices = 100
+
 // alternatives are the expressions for each choice of a group at the beginning, such
 // as (a|b).
 func alternatives(expression string) (all []string) {
 	group, rest, ok := strings.Cut(strings.TrimPrefix(expression, "("), ")")
-	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxPatterns || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
+	if !ok || expression[0] != '(' || strings.Contains(group, "(") || strings.HasPrefix(expression, "(/|$)") || strings.Count(group, "|") > maxChoices || rest != "" && strings.ContainsRune("*?{", rune(rest[0])) {
 		return []string{expression}
 	}
 	for _, choice := range strings.Split(group, "|") {

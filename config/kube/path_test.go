@@ -23,6 +23,6 @@ func TestBeginningsAreFew(t *testing.T) {
 	f("/admin(/|$)(.*)", 1, "/admin")
 	f("/admin.*", 1, "/admin...")
 	f("/(a|b)/.*", 2, "/a/")
-	f(choices(maxPatterns), maxPatterns, "/x/a")
-	f(choices(100*maxPatterns), 1, "/x/")
+	f(choices(maxChoices), maxChoices, "/x/a")
+	f(choices(100*maxChoices), 1, "/x/")
 }

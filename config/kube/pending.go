@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
 )
 
 // pendingBackend has no endpoints, so its requests get 503.
@@ -15,10 +16,10 @@ func Pending(file *config.Config) *Routing {
 	v := newConversion(file, &Objects{})
 	r := &Routing{Backends: []Backend{{Backend: config.NewBackend(pendingBackend)}}}
 	r.Backends[0].Closed = true
-	everything := claim{"", everyPath}
+	everything := claim.Match{Path: everyPath}
 	for _, l := range slices.Concat(v.plain, v.secure) {
 		t, itself := v.tlsOn(l.Name, "")
-		if _, taken := v.seen.claims[fileClaim{l.Name, everything}]; taken || t.raw() && itself {
+		if _, taken := v.seen.routes[matchOn{l.Name, everything}]; taken || t.raw() && itself {
 			continue
 		}
 		policy := t.policy

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // AnnotationProtocol is an annotation of ingress-nginx on Ingresses: the protocol of their Services.
@@ -45,27 +47,26 @@ func (b *Backend) speak(s speech) {
 	b.TLS.InsecureSkipVerify = b.UsesTLS()
 }
 
-// letSpeak sets the protocol of b, a backend of w, by the annotation of the Ingress or
-// else by the appProtocol of the port. If the two differ, the Ingress gets a backend
-// of its own.
-func (v *conversion) letSpeak(b *Backend, w *want) {
+// letSpeak sets the protocol of b, a backend of c, by what its object demands, or else by
+// the appProtocol of the port. If the two differ, the object gets a backend of its own.
+func (v *conversion) letSpeak(b *Backend, c *claim.Claim) {
 	own := appProtocols[""]
 	if found, err := portOf(v.services[b.Source], b.Port); err == nil {
 		known := false
 		if own, known = appProtocols[strings.ToLower(found.protocol)]; !known {
 			own = appProtocols[""]
-			v.on(w.by, ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
+			v.on(c.Owner, event.ReasonProtocol, "The Service %s has the appProtocol %q, which weir does not support, so weir uses HTTP/1.1; write http, https, kubernetes.io/h2c, grpc or grpcs if the Service supports one of them.", b.Source, found.protocol)
 		}
 	}
 	b.speak(own)
-	value, given := w.by.Annotations[AnnotationProtocol]
-	if !given {
+	if c.Backend.Protocol == nil {
 		return
 	}
+	value := *c.Backend.Protocol
 	s, known := annotated[strings.ToUpper(strings.TrimSpace(value))]
 	switch {
 	case !known:
-		v.on(w.by, ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
+		v.on(c.Owner, event.ReasonAnnotation, "The annotation %s is %q, which weir does not support; write HTTP, HTTPS, GRPC or GRPCS. Until then, weir uses the appProtocol of the Service's port, or else HTTP/1.1.", AnnotationProtocol, value)
 	case s != own:
 		b.speak(s)
 		b.Name += suffixes[s]

@@ -11,16 +11,17 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/claim"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // port is one entry of the ConfigMap for raw TCP: a port to listen on, and its Service.
 type port struct {
 	number        int
 	source        config.ObjectName
-	to            networkingv1.ServiceBackendPort
+	to            claim.Port
 	header, sends bool // the suffixes PROXY: clients send a PROXY header; weir sends one to the Service
 }
 
@@ -72,9 +73,9 @@ func (v *conversion) tcp() {
 		p, err := parsePort(key, m.Data[key])
 		switch {
 		case err != nil:
-			v.event(at, ReasonPort, "The entry %s %v.", key, err)
+			v.event(at, event.ReasonPort, "The entry %s %v.", key, err)
 		case taken[p.number]:
-			v.event(at, ReasonPort, "The entry %s has the same port as another entry; remove one of them.", key)
+			v.event(at, event.ReasonPort, "The entry %s has the same port as another entry; remove one of them.", key)
 		default:
 			taken[p.number] = true
 			v.open(at, m, p)
@@ -83,8 +84,8 @@ func (v *conversion) tcp() {
 }
 
 // Unavailable is the event for a listener of r that weir could not bind.
-func (r *Routing) Unavailable(listener string, err error) Event {
-	return Event{r.Ports, ReasonPortInUse, fmt.Sprintf("weir cannot listen on port %s, and will try again: %v.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
+func (r *Routing) Unavailable(listener string, err error) event.Event {
+	return event.Event{Object: r.Ports, Reason: event.ReasonPortInUse, Message: fmt.Sprintf("weir cannot listen on port %s, and will try again: %v.", listener[strings.LastIndexByte(listener, '/')+1:], err)}
 }
 
 // open makes the listener of one port, if it is free.
@@ -92,7 +93,7 @@ func (v *conversion) open(at corev1.ObjectReference, m *corev1.ConfigMap, p port
 	l := config.NewListener(fmt.Sprintf("%s/%d", m.Name, p.number))
 	l.Network, l.Protocol, l.Address = "tcp", config.ProtocolTCP, net.JoinHostPort(v.address(), strconv.Itoa(p.number))
 	if whose := v.occupant(l.Address); whose != "" {
-		v.event(at, ReasonTaken, "Port %d is in use by %s of weir's configuration; choose another port.", p.number, whose)
+		v.event(at, event.ReasonTaken, "Port %d is in use by %s of weir's configuration; choose another port.", p.number, whose)
 		return
 	}
 	if p.header {
@@ -161,7 +162,7 @@ func (v *conversion) headerPolicy(at corev1.ObjectReference, m *corev1.ConfigMap
 	if name != "" {
 		return name
 	}
-	v.event(at, ReasonOpen, "Port %d requires a PROXY header, but no policy limits who may send it, so any client can forge its address; name a policy in kubernetes.tcp.proxy_protocol in weir's configuration.", p.number)
+	v.event(at, event.ReasonOpen, "Port %d requires a PROXY header, but no policy limits who may send it, so any client can forge its address; name a policy in kubernetes.tcp.proxy_protocol in weir's configuration.", p.number)
 	name = m.Namespace + "/" + m.Name
 	if len(v.out.HeaderPolicies) == 0 {
 		everybody := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}

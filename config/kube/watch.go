@@ -49,8 +49,6 @@ type Change struct {
 type Options struct {
 	// File is the configuration of the file, with the section kubernetes.
 	File *config.Config
-	// Lint is the Converter's.
-	Lint Lint
 	// List returns how the objects of a kind are listed and watched, for example
 	// Client.List.
 	List func(Kind, Selection) *cache.ListWatch
@@ -121,7 +119,7 @@ func (s span) due(debounce, maxDebounce time.Duration) time.Time {
 // NewSource makes a Source that watches nothing yet.
 func NewSource(opts Options) (*Source, error) {
 	s := &Source{opts: opts, wake: make(chan struct{}, 1)}
-	s.converter.File, s.converter.Lint = opts.File, opts.Lint
+	s.converter.File = opts.File
 	return s, s.makeInformers()
 }
 

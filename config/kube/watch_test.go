@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/lint"
+	"github.com/weirproxy/weir/config/kube/annotation"
+	"github.com/weirproxy/weir/config/kube/event"
 )
 
 const ingressAndService = `
@@ -155,14 +156,14 @@ func TestStatusIsNoChange(t *testing.T) {
 		o.Spec.TLS = nil
 		w.of(Ingresses).Modify(o.DeepCopy())
 		w.one(t)
-		o.Annotations = map[string]string{traefikPrefix + "router.tls": "true"}
+		o.Annotations = map[string]string{annotation.Traefik + "router.tls": "true"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); c.Routing.Routes[0].Redirect == nil {
 			t.Errorf("it told %+v", c)
 		}
-		o.Spec.TLS, o.Annotations = tls, map[string]string{nginxPrefix + "rewrite-target": "/"}
+		o.Spec.TLS, o.Annotations = tls, map[string]string{annotation.Nginx + "rewrite-target": "/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
-		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != ReasonUndone {
+		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != event.ReasonUndone {
 			t.Errorf("it told %+v", c)
 		}
 		o.UID = "made again" // unchanged, but of another age; its faults are reported again
@@ -170,7 +171,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Object.UID != o.UID {
 			t.Errorf("it told %+v", c)
 		}
-		o.Annotations = map[string]string{nginxPrefix + "auth-url": "https://auth.example/"}
+		o.Annotations = map[string]string{annotation.Nginx + "auth-url": "https://auth.example/"}
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
 			t.Errorf("it told %+v", c)
@@ -279,7 +280,7 @@ func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
 		s.put(ingressAndService)
 		s.down = errors.New("forbidden")
 		told := 0
-		source, err := NewSource(Options{File: mustParse(t, plainConfig), Lint: lint.Undone, List: s.List, Changed: func(Change) { told++ }})
+		source, err := NewSource(Options{File: mustParse(t, plainConfig), List: s.List, Changed: func(Change) { told++ }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package lint
+package annotation
 
 import "strings"
 

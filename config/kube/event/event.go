@@ -1,4 +1,5 @@
-package kube
+// Package event describes errors of Kubernetes objects, for events and metrics.
+package event
 
 import (
 	"cmp"
@@ -7,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Event reports an error of an object. All events are warnings.
@@ -47,16 +47,22 @@ const (
 	ReasonAnnotation  Reason = "InvalidAnnotation"  // an annotation of weir has an invalid value (ignored)
 )
 
-// event records an error of the object, once.
-func (v *conversion) event(object corev1.ObjectReference, reason Reason, format string, args ...any) {
-	v.events[Event{object, reason, fmt.Sprintf(format, args...)}] = true
+// Set is the events that a conversion has found so far.
+type Set map[Event]bool
+
+// Add adds an error of the object, once.
+func (s Set) Add(object corev1.ObjectReference, reason Reason, format string, args ...any) {
+	s[Event{object, reason, fmt.Sprintf(format, args...)}] = true
 }
 
-// Refused is the event of a Service some of whose endpoints weir refused. why
-// lists their addresses, each with the reason.
-func (b *Backend) Refused(why string) Event {
-	return Event{corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: b.Source.Namespace, Name: b.Source.Name, UID: b.UID}, ReasonUnusable,
-		fmt.Sprintf("weir refuses addresses of this Service: %s. Give the Service addresses of other machines.", why)}
+// Sorted returns the events in a fixed order, at most MaxOfObject of each object. The
+// last event of an object with more errors gives their number.
+func (s Set) Sorted() (all []Event) {
+	for e := range s {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, compare)
+	return fewer(all)
 }
 
 // InPassing reports whether weir serves the object in spite of this event.
@@ -69,24 +75,19 @@ func inPassing(r Reason) int {
 	return 0
 }
 
-// reference names an object in an event. Objects of informers do not contain their kind.
-func reference(apiVersion, kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
-	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
-}
-
-// compareEvents sorts events in passing last: there may be one for every object,
+// compare sorts events in passing last: there may be one for every object,
 // and the others would have to wait for them.
-func compareEvents(a, b Event) int {
+func compare(a, b Event) int {
 	return cmp.Or(inPassing(a.Reason)-inPassing(b.Reason), strings.Compare(a.Object.Kind, b.Object.Kind), strings.Compare(a.Object.Namespace, b.Object.Namespace),
 		strings.Compare(a.Object.Name, b.Object.Name), strings.Compare(string(a.Object.UID), string(b.Object.UID)),
 		strings.Compare(string(a.Reason), string(b.Reason)), strings.Compare(a.Message, b.Message))
 }
 
-// maxEvents is the maximum number of events of one object. An Ingress has room for
+// MaxOfObject is the maximum number of events of one object. An Ingress has room for
 // thousands of paths, and its author may make an error in each.
-const maxEvents = 20
+const MaxOfObject = 20
 
-// fewer keeps at most maxEvents events of each object. The last one gives the
+// fewer keeps at most MaxOfObject events of each object. The last one gives the
 // number of all others. The events are sorted.
 func fewer(all []Event) (kept []Event) {
 	count := map[corev1.ObjectReference]int{}
@@ -97,10 +98,10 @@ func fewer(all []Event) (kept []Event) {
 	for _, e := range all {
 		told[e.Object]++
 		switch n := told[e.Object]; {
-		case n < maxEvents || count[e.Object] == maxEvents:
+		case n < MaxOfObject || count[e.Object] == MaxOfObject:
 			kept = append(kept, e)
-		case n == maxEvents:
-			kept = append(kept, Event{e.Object, ReasonTooMany, fmt.Sprintf("This object has %d more errors; correct those in the other events first.", count[e.Object]-maxEvents+1)})
+		case n == MaxOfObject:
+			kept = append(kept, Event{e.Object, ReasonTooMany, fmt.Sprintf("This object has %d more errors; correct those in the other events first.", count[e.Object]-MaxOfObject+1)})
 		}
 	}
 	return kept

@@ -1,4 +1,4 @@
-package lint
+package annotation
 
 import (
 	"cmp"
@@ -98,7 +98,7 @@ func table(t *testing.T, judges map[string]judge) string {
 // TestMigrationPages checks that the tables of the migration pages equal the ratings of
 // weir lint.
 func TestMigrationPages(t *testing.T) {
-	const begin, end = "<!-- Made by go test ./config/kube/lint -update -->\n", "<!-- end -->\n"
+	const begin, end = "<!-- Made by go test ./config/kube/annotation -update -->\n", "<!-- end -->\n"
 	for file, judges := range map[string]map[string]judge{"ingress-nginx": nginx, "traefik": traefik} {
 		path := "../../../docs/migrate-" + file + ".md"
 		text, err := os.ReadFile(path)
@@ -117,7 +117,7 @@ func TestMigrationPages(t *testing.T) {
 			continue
 		}
 		if !*update {
-			t.Errorf("the table in %s is not what weir lint says; go test ./config/kube/lint -update makes it anew", path)
+			t.Errorf("the table in %s is not what the ratings say; go test ./config/kube/annotation -update makes it anew", path)
 			continue
 		}
 		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {

@@ -1,0 +1,191 @@
+// Package annotation rates the annotations of ingress-nginx and Traefik by how well
+// weir supports them. It looks at values as well as names: an annotation that asks for a
+// default of weir is supported, although weir does not read it.
+//
+// The ratings decide access: weir answers 503 for an object that has a guard, an
+// annotation that restricts access, or may, and that weir does not support.
+package annotation
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The prefixes of the annotations.
+const (
+	Nginx   = "nginx.ingress.kubernetes.io/" // of ingress-nginx
+	Traefik = "traefik.ingress.kubernetes.io/"
+)
+
+// Rating is how well weir supports an annotation.
+type Rating string
+
+// The ratings, from best to worst.
+const (
+	Exact Rating = "exact" // weir does exactly that
+	Near  Rating = "near"  // weir does something similar
+	No    Rating = "no"    // weir does not support it, or not yet
+)
+
+// guard is No for an annotation that restricts access, or may: weir answers 503.
+const guard Rating = "guard"
+
+// Rated is one annotation of an object, and its rating.
+type Rated struct {
+	Name, Value string
+	Rating      Rating
+	// Guard means that weir answers 503 because of the annotation; otherwise everybody
+	// would have access. The rating of a guard is No.
+	Guard bool
+	// Why is how weir differs, or what to do instead; usually empty if the rating is
+	// exact.
+	Why string
+}
+
+// Rate rates the annotations of an object, in alphabetical order. It skips annotations
+// without one of the prefixes.
+func Rate(o metav1.Object) (all []Rated) {
+	c := context{}
+	if i, ok := o.(*networkingv1.Ingress); ok {
+		c.hasTLS = len(i.Spec.TLS) > 0
+		c.paths = pathsOf(i)
+	}
+	_, isService := o.(*corev1.Service)
+	for name, value := range o.GetAnnotations() {
+		switch rating, why, ok := rate(name, value, c); {
+		case !ok, isService && strings.HasPrefix(name, Nginx): // ingress-nginx reads only annotations of Ingresses
+		case rating == guard:
+			all = append(all, Rated{name, value, No, true, why})
+		default:
+			all = append(all, Rated{name, value, rating, false, why})
+		}
+	}
+	slices.SortFunc(all, func(a, b Rated) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Unsupported names the annotations of an object that weir does not support, in
+// alphabetical order: the guards, for which it answers 503, and all others.
+func Unsupported(o metav1.Object) (guards, others []string) {
+	for _, a := range Rate(o) {
+		switch {
+		case a.Guard:
+			guards = append(guards, a.Name)
+		case a.Rating == No:
+			others = append(others, a.Name)
+		}
+	}
+	return guards, others
+}
+
+// IsOfHost reports whether ingress-nginx applies a guard to all paths of a host,
+// whichever Ingress has the guard.
+func IsOfHost(name string) bool {
+	short, ok := strings.CutPrefix(name, Nginx)
+	return ok && (short == "server-snippet" || strings.HasPrefix(short, "auth-tls-"))
+}
+
+// context is the rest of the object that a rating depends on.
+type context struct {
+	hasTLS bool
+	paths  paths
+}
+
+// paths is the kind of regular expressions that the paths of an Ingress would be.
+type paths int
+
+const (
+	special   paths = iota // a path has special characters of regular expressions
+	onlyPlain              // no path has special characters
+	onlyRoot               // all paths are "/"
+)
+
+func pathsOf(i *networkingv1.Ingress) paths {
+	kind := onlyRoot
+	for _, rule := range i.Spec.Rules {
+		if rule.HTTP == nil {
+			continue
+		}
+		for _, p := range rule.HTTP.Paths {
+			switch {
+			case strings.ContainsAny(p.Path, `.*+?()[]{}|^$\`):
+				return special
+			case p.Path != "/" && p.Path != "":
+				kind = onlyPlain
+			}
+		}
+	}
+	return kind
+}
+
+// A judge rates the values of one annotation. A test generates the tables in
+// docs/migrate-*.md from the judges.
+type judge struct {
+	exact  []string // values that ask for a default of weir, in upper or lower case
+	rating Rating   // of all other values
+	why    string
+	look   func(value string, c context) (Rating, string) // replaces the fields above
+}
+
+func (j judge) rate(value string, c context) (Rating, string) {
+	switch {
+	case j.look != nil:
+		return j.look(value, c)
+	case slices.ContainsFunc(j.exact, func(e string) bool { return strings.EqualFold(e, value) }):
+		return Exact, ""
+	}
+	return j.rating, j.why
+}
+
+const unknown = "neither weir nor the documentation of the controller knows this annotation; check its spelling, or remove it"
+
+func rate(name, value string, c context) (rating Rating, why string, ok bool) {
+	judges := nginx
+	key, ok := strings.CutPrefix(name, Nginx)
+	if !ok {
+		judges = traefik
+		if key, ok = strings.CutPrefix(name, Traefik); !ok {
+			return "", "", false
+		}
+	}
+	judge, known := judges[general(key)]
+	value = strings.TrimSpace(value)
+	switch {
+	case value == "" && strings.HasPrefix(key, "auth-"):
+		rating, why = Exact, "" // a template left the value empty, so it has no effect
+	case known:
+		rating, why = judge.rate(value, c)
+	case strings.HasPrefix(key, "auth-"):
+		rating, why = guard, refused // an annotation of a later ingress-nginx, or of Traefik 1
+	default:
+		rating, why = No, unknown
+	}
+	return rating, why, true
+}
+
+// general is the name in lower case, as Traefik reads it, with n in place of a number.
+func general(name string) string {
+	parts := strings.Split(strings.ToLower(name), ".")
+	for i, p := range parts {
+		if p != "" && strings.Trim(p, "0123456789") == "" {
+			parts[i] = "n"
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// always has the same rating for every value.
+func always(r Rating, why string) judge { return judge{rating: r, why: why} }
+
+// unless rates the given values (separated by a bar) as exact, and all others as r.
+func unless(values string, r Rating, why string) judge {
+	return judge{exact: strings.Split(values, "|"), rating: r, why: why}
+}
+
+// looking rates by a function, which sees the value and the object.
+func looking(f func(string, context) (Rating, string)) judge { return judge{look: f} }
