@@ -10,18 +10,36 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// listenAddress decodes host:port or unix:/path into a network and an address to listen on.
-func (d *decoder) listenAddress(network, address *string) setter {
-	return func(n *yaml.Node, p path) {
-		parsed(d, address, `an address such as ":443"`, func(s string) (string, error) {
-			if file, ok := strings.CutPrefix(s, "unix:"); ok {
-				*network = "unix"
-				return file, checkSocketPath(file)
-			}
-			*network = "tcp"
-			return parseListenAddress(s)
-		})(n, p)
+// listenAddress is an address to listen on: host:port or unix:/path. It is in two fields.
+func listenAddress(network, address *string) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			k := kind[string]{what: `an address such as ":443"`, parse: func(s string) (string, error) {
+				if file, ok := strings.CutPrefix(s, "unix:"); ok {
+					*network = "unix"
+					return file, checkSocketPath(file)
+				}
+				*network = "tcp"
+				return parseListenAddress(s)
+			}}
+			k.read(v, address, n, p)
+		},
+		print: func(*shower) *yaml.Node { return textUnlessEmpty(asWritten(*network, *address)) },
+		schema: func() *schema {
+			return textLike(`unix:/.*|([0-9.]+|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
+		},
 	}
+}
+
+// portPattern matches a port.
+const portPattern = `[1-9][0-9]{0,4}`
+
+// asWritten returns an address as the file has it.
+func asWritten(network, address string) string {
+	if network == "unix" {
+		return "unix:" + address
+	}
+	return address
 }
 
 // maxSocketPath is the longest path in a sockaddr_un on macOS; Linux allows a few bytes
@@ -142,6 +160,15 @@ func parseHost(s string) (string, error) {
 	}
 	return host, nil
 }
+
+// hostPattern matches every text that parseHost accepts.
+const hostPattern = `(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?|\[*[0-9A-Fa-f.:]+\]*`
+
+// host is a host name, a wildcard or an IP address.
+var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}
+
+// hostField is a value of the Host header.
+var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: `[^ /*]+`}
 
 // isLabel also accepts underscores: they are in use, although host names must not have
 // them.

@@ -6,9 +6,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
-func (v *draft) storage(dst *Secret) setter { return v.secret(dst, parseStorage) }
+// storage is a directory or a URL. Only its password is a secret.
+func storage(dst *Secret) value {
+	x := secret(dst, parseStorage, "")
+	x.print = func(s *shower) *yaml.Node { return textUnlessEmpty(s.storage(*dst)) }
+	return x
+}
 
 // parseStorage checks a directory, or the URL of a Redis or of a namespace. Its errors do
 // not quote the text, because it may contain a password.
