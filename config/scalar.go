@@ -236,11 +236,12 @@ func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *yaml
 		return
 	}
 	v, err := time.ParseDuration(s)
-	bare, errBare := time.ParseDuration(s + "s") // as if it were in seconds; Go accepts 0 without a unit
+	bare, errBare := time.ParseDuration(s + "s") // as if it were in seconds
+	hasUnit := strings.TrimLeft(s, "+-") != "0"  // Go accepts 0 without a unit
 	switch {
-	case err == nil && v >= lo && v <= hi && s != "0":
+	case err == nil && v >= lo && v <= hi && hasUnit:
 		*dst = v
-	case err == nil && s != "0", errBare == nil && bare <= 0 && (bare < lo || bare > hi):
+	case err == nil && hasUnit, errBare == nil && bare <= 0 && (bare < lo || bare > hi):
 		d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
 	case d.hidden[n]:
 		d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
