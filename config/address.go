@@ -26,13 +26,18 @@ func listenAddress(network, address *string) value {
 		},
 		print: func(*shower) *yaml.Node { return textUnlessEmpty(asWritten(*network, *address)) },
 		schema: func() *schema {
-			return textLike(`unix:/.*|([0-9.]+|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
+			return textLike(`an address such as ":443"`, socketPattern+"|("+ipv4Pattern+`|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
 		},
 	}
 }
 
-// portPattern matches a port.
-const portPattern = `[1-9][0-9]{0,4}`
+// Patterns of ports, of the addresses of Unix sockets, and of IPv4 addresses.
+const (
+	portPattern   = `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
+	socketPattern = `unix:/.{0,102}` // no path is longer than maxSocketPath
+	ipv4Pattern   = octet + `(\.` + octet + `){3}`
+	octet         = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+)
 
 // asWritten returns an address as the file has it.
 func asWritten(network, address string) string {
@@ -161,8 +166,13 @@ func parseHost(s string) (string, error) {
 	return host, nil
 }
 
-// hostPattern matches every text that parseHost accepts.
-const hostPattern = `(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?|\[*[0-9A-Fa-f.:]+\]*`
+// hostPattern matches every text that parseHost accepts, namePattern those without a star.
+const (
+	hostPattern = `\*\.` + nameOnly + "|" + namePattern
+	namePattern = nameOnly + `|\[*[0-9A-Fa-f.:]+\]*`
+	nameOnly    = partOfName + `(\.` + partOfName + `)*\.?`
+	partOfName  = `[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
+)
 
 // host is a host name, a wildcard or an IP address.
 var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}

@@ -46,8 +46,6 @@ type Metrics struct {
 	Address  string
 }
 
-var adminRules = []*schema{apart("token", "token_file")}
-
 func (a *Admin) section() section {
 	return section{object: a, position: &a.Position, check: a.checkTokens, rules: adminRules, keys: []key{
 		{"address", a.addressKey(), "The address for metrics, status, the effective configuration, drain and undrain, and pprof. An address that other machines can reach needs token, token_file or tls.client_ca. off: no admin port."},
@@ -100,7 +98,7 @@ func (t *AdminTLS) section() section {
 }
 
 // adminHost is a name that the Host header may have on the admin port.
-var adminHost = kind[string]{what: "a host name", format: same[string], pattern: hostPattern,
+var adminHost = kind[string]{what: "a host name", format: same[string], pattern: namePattern,
 	parse: func(s string) (string, error) {
 		host, err := parseHost(s)
 		if err == nil && strings.HasPrefix(host, "*") {

@@ -74,6 +74,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("route %+v", r)
 			}
 		}
+		accepts(t, data)
 		reloads(t, c)
 	})
 }

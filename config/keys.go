@@ -84,7 +84,7 @@ func (r *root) section() section {
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
-		{"tls_policies", named(&r.policies, newTLSPolicy, (*TLSPolicy).name, (*TLSPolicy).section), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
+		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
 		{"ech", mapping(r.ech()).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
@@ -111,7 +111,7 @@ func user(dst *string) value {
 		read(v, n, p)
 	}
 	describe := name.schema
-	name.schema = func() *schema { return anyOf(describe(), &schema{Type: "integer", Minimum: 0}) }
+	name.schema = func() *schema { return anyOf(describe(), &schema{Type: "integer"}) }
 	return name
 }
 
@@ -141,7 +141,7 @@ func newListener(name string) *Listener {
 func (l *Listener) name() string { return l.Name }
 
 func (l *Listener) section() section {
-	return section{object: l, position: &l.Position, keys: []key{
+	return section{object: l, position: &l.Position, rules: listenerRules, keys: []key{
 		{"address", listenAddress(&l.Network, &l.Address).required(`":443"`), "The address to listen on: an IP address and a port, a port alone such as \":443\" for all addresses of the machine, or \"unix:/run/weir.sock\"."},
 		{"protocol", listenerProtocol(&l.Protocol).required("http, tls or tcp"), "http: plain HTTP. tls: TLS, which weir terminates or passes through by SNI. tcp: each connection is a tunnel to the backend of the only route."},
 		{"public_port", number(&l.PublicPort, 1, 65535).shownIf(l.PublicPort != 0), "The port that clients use, if it is not the one in address. weir writes it to X-Forwarded-Port. Not on tcp listeners."},

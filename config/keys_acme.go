@@ -22,10 +22,6 @@ const (
 
 func newACME() *ACME { return &ACME{KeyType: "p256"} }
 
-// acmeRules: staging: true stands for a directory.
-var acmeRules = []*schema{{Not: &schema{Required: []string{"directory", "staging"},
-	Properties: properties{{"staging", &schema{Const: true}}}}}}
-
 func (a *ACME) section() section {
 	staging := new(bool)
 	return section{object: a, rules: acmeRules, keys: []key{
@@ -125,8 +121,6 @@ func (r *RFC2136) section() section {
 
 func newOnDemand() *OnDemand { return &OnDemand{Timeout: 10 * time.Second, Concurrent: 4} }
 
-var onDemandRules = []*schema{anyKey("ask", "hosts")}
-
 func (o *OnDemand) section() section {
 	return section{object: o, rules: onDemandRules, keys: []key{
 		{"ask", webURL(&o.Ask, "http://127.0.0.1:9100/allowed", checkAsk), "weir requests this URL with ?domain=NAME before it requests a certificate. Status 200 allows the name; everything else refuses it."},
@@ -199,7 +193,7 @@ func webURL(dst *string, example string, check func(*url.URL) error) value {
 			k.read(v, dst, n, p)
 		},
 		print:  func(s *shower) *yaml.Node { return textUnlessEmpty(s.url(*dst)) },
-		schema: func() *schema { return textLike(`[Hh][Tt][Tt][Pp][Ss]?://[^#]+`, nil) },
+		schema: func() *schema { return textLike("a URL such as "+example, `[Hh][Tt][Tt][Pp][Ss]?://[^#]+`, nil) },
 	}
 }
 
@@ -253,7 +247,7 @@ func secret(dst *Secret, parse func(string) (string, error), pattern string) val
 			return textNode(s.key(*dst))
 		},
 		schema: func() *schema {
-			return &schema{AllOf: []*schema{textLike(pattern, nil), {Not: &schema{Const: placeholder}}}}
+			return &schema{AllOf: []*schema{textLike("a valid secret", pattern, nil), {Not: &schema{Const: placeholder}}}}
 		},
 	}
 }

@@ -29,7 +29,7 @@ func newBackend(name string) *Backend {
 func (b *Backend) name() string { return b.Name }
 
 func (b *Backend) section() section {
-	return section{object: b, position: &b.Position, check: b.settle, keys: []key{
+	return section{object: b, position: &b.Position, check: b.settle, rules: backendRules, keys: []key{
 		{"protocol", backendProtocol(&b.Protocol), "The protocol of the endpoints. http: HTTP/1.1. https: HTTP/2 or HTTP/1.1 over TLS. h2c: HTTP/2 without TLS. grpc: only HTTP/2, over TLS if tls is given. tcp: raw bytes, over TLS if tls is given."},
 		{"endpoints", b.endpoints().required(`["10.0.0.1:8080"]`), "The endpoints: \"host:port\" or \"unix:/path\", or a mapping. No address twice."},
 		{"resolve_interval", duration(&b.ResolveInterval, time.Second, day), "How often weir resolves names. Each address of a name is an endpoint."},
@@ -114,7 +114,7 @@ func (e *Endpoint) section() section {
 	}}
 }
 
-var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: "unix:/.*|.+:" + portPattern}
+var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|.+:" + portPattern}
 
 // inherit means the backend's send_proxy, which is known when the whole backend is decoded.
 const inherit = -1
@@ -140,8 +140,6 @@ var proxyVersion = kind[int]{what: "one of none, v1, v2", words: proxyVersions,
 func newHealthCheck() *HealthCheck {
 	return &HealthCheck{Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3, SendProxy: inherit}
 }
-
-var healthCheckRules = []*schema{oneKey("http", "grpc", "tcp")}
 
 func (h *HealthCheck) section() section {
 	tcp := mapping(section{})
@@ -204,7 +202,7 @@ func (g *GRPCCheck) section() section {
 var (
 	checkPath   = kind[string]{what: "a path such as /healthz", parse: parseCheckPath, format: same[string], pattern: `/[!-"$-~]*`}
 	grpcService = kind[string]{what: "a gRPC service", parse: parseGRPCService, format: same[string], pattern: `[!-~]{1,255}`}
-	serverName  = kind[string]{what: "a host", parse: parseServerName, format: same[string], pattern: hostPattern}
+	serverName  = kind[string]{what: "a host", parse: parseServerName, format: same[string], pattern: namePattern}
 )
 
 func parseCheckPath(s string) (string, error) {
@@ -243,7 +241,7 @@ func (h *HTTPCheck) status() value {
 		},
 		print: func(*shower) *yaml.Node { return textNode(fmt.Sprintf("%d-%d", h.StatusMin, h.StatusMax)) },
 		schema: func() *schema {
-			return anyOf(textLike(`[2-5][0-9]{2}(-[2-5][0-9]{2})?`, nil), &schema{Type: "integer", Minimum: 200, Maximum: 599})
+			return anyOf(textLike("a status such as 204 or 200-399", `[2-5][0-9]{2}(-[2-5][0-9]{2})?`, nil), &schema{Type: "integer", Minimum: 200, Maximum: 599})
 		},
 	}
 }
@@ -261,8 +259,6 @@ func (q *Queue) section() section {
 		{"timeout", duration(&q.Timeout, time.Millisecond, 10*time.Minute), "How long a request waits in the queue before it gets 503."},
 	}}
 }
-
-var backendTLSRules = []*schema{together("cert", "key")}
 
 func (t *BackendTLS) section() section {
 	min, max, suites, sha1 := t.offer().keys()

@@ -8,8 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-var routeRules = []*schema{anyKey("backend", "redirect")}
-
 func (r *Route) section() section {
 	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: []key{
 		{"name", text(&r.Name).byDefault("listener/host/path"), "The name of the route in metrics and logs."},

@@ -10,8 +10,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-var certificateRules = []*schema{together("cert", "key"), oneKey("cert", "self_signed", "acme")}
-
 func (c *Certificate) section() section {
 	if c.Pair != nil {
 		return c.Pair.section()
@@ -91,13 +89,24 @@ func (r *root) ech() section {
 // policy.
 const challengePolicy = "acme-tls-alpn-01"
 
+// policiesKey has the conditions for policies with a special name.
+func (r *root) policiesKey() value {
+	x := named(&r.policies, newTLSPolicy, (*TLSPolicy).name, (*TLSPolicy).section)
+	describe := x.schema
+	x.schema = func() *schema {
+		s := describe()
+		s.PropertyNames.Not = &schema{Const: challengePolicy}
+		s.AllOf = []*schema{with(DefaultTLSPolicy, lacks("from"))}
+		return s
+	}
+	return x
+}
+
 func newTLSPolicy(name string) *TLSPolicy {
 	return &TLSPolicy{Name: name, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13}
 }
 
 func (t *TLSPolicy) name() string { return t.Name }
-
-var policyRules = []*schema{apart("from", "client_auth")}
 
 func (t *TLSPolicy) section() section {
 	min, max, suites, sha1 := t.offer().keys()
@@ -118,8 +127,6 @@ func (t *TLSPolicy) section() section {
 
 // forwarded are the HTTP headers about client certificates that weir sends by default.
 var forwarded = []ClientCertField{ClientCertSubject, ClientCertSAN, ClientCertFingerprint, ClientCertCertificate}
-
-var clientAuthRules = []*schema{has("ca")}
 
 func (t *TLSPolicy) clientAuth() section {
 	field := oneOf(ClientCertSubject, ClientCertSAN, ClientCertFingerprint, ClientCertCertificate, ClientCertChain)
@@ -165,7 +172,7 @@ func version(dst *uint16) value {
 			for _, name := range versionNames {
 				numbers.Enum = append(numbers.Enum, json.Number(name))
 			}
-			return anyOf(textLike("", versionNames), numbers)
+			return anyOf(textLike("", "", versionNames), numbers)
 		},
 	}
 }

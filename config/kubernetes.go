@@ -128,8 +128,6 @@ func newKubernetes() *Kubernetes {
 	return &Kubernetes{Controller: DefaultController, HTTPSRedirect: true, HostOwnership: SharedHosts, Metrics: DefaultObjectMetrics}
 }
 
-var kubernetesRules = []*schema{apart("namespaces", "namespace_labels")}
-
 func (k *Kubernetes) section() section {
 	return section{object: k, position: &k.Position, rules: kubernetesRules, keys: []key{
 		{"kubeconfig", text(&k.Kubeconfig).byDefault("the service account of the Pod"), "File by which weir connects to the API server."},
@@ -167,8 +165,6 @@ func (m *ObjectMetrics) section() section {
 	}}
 }
 
-var publishRules = []*schema{oneKey("service", "addresses", "nodes")}
-
 // section accepts "none" as a short form of a mapping without addresses.
 func (b *Publish) section() section {
 	none := value{
@@ -177,7 +173,7 @@ func (b *Publish) section() section {
 				v.fail(n, p, "%s is not a way to publish; write none, or one of service, addresses and nodes", v.quoteNode(n))
 			}
 		},
-		schema: func() *schema { return textLike("", []string{"none"}) },
+		schema: func() *schema { return textLike("", "", []string{"none"}) },
 	}
 	return section{object: b, short: none, check: checkPublish, rules: publishRules, keys: []key{
 		{"service", objectName.at(&b.Balancer), "The addresses of this Service (namespace/name): those of its load balancer and its externalIPs."},
@@ -223,7 +219,7 @@ var namespaceOrAll = kind[string]{what: "a namespace", format: same[string], pat
 	},
 }
 
-var publicAddress = kind[string]{what: "an IP address or a name", format: same[string], pattern: hostPattern,
+var publicAddress = kind[string]{what: "an IP address or a name", format: same[string], pattern: namePattern,
 	parse: func(s string) (string, error) {
 		host, err := parseHost(s)
 		if err == nil && strings.HasPrefix(host, "*") {

@@ -32,6 +32,7 @@ func mustParse(t *testing.T, text string) *Config {
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}
+	accepts(t, []byte(text))
 	return c
 }
 

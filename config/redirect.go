@@ -45,7 +45,7 @@ func redirectStatus(dst *int) value {
 func (r *Route) hstsKey() value {
 	return optional(&r.HSTS, func() *HSTS { return &HSTS{} }, func(h *HSTS) section {
 		maxAge := duration(&h.MaxAge, 0, 10*year)
-		return section{object: &r.HSTS, short: maxAge, keys: []key{
+		return section{object: &r.HSTS, short: maxAge, rules: hstsRules, keys: []key{
 			{"max_age", maxAge.required(`"8760h"`), "How long browsers remember the setting, in whole seconds. 0s tells them to forget it."},
 			{"include_subdomains", truth(&h.IncludeSubdomains), "Whether the setting also applies to all subdomains."},
 			{"preload", truth(&h.Preload), "Asks for an entry in the preload list of browsers. Leaving that list is slow. Needs include_subdomains and a max_age of 8760h or more."},

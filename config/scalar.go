@@ -89,7 +89,7 @@ func (k kind[T]) at(dst *T) value {
 	return value{
 		read:   func(v *draft, n *yaml.Node, p path) { k.read(v, dst, n, p) },
 		print:  func(*shower) *yaml.Node { return textUnlessEmpty(k.format(*dst)) },
-		schema: func() *schema { return textLike(k.pattern, k.words) },
+		schema: func() *schema { return textLike(k.what, k.pattern, k.words) },
 	}
 }
 

@@ -19,9 +19,9 @@ func Schema() []byte {
 	s.Title = "weir configuration"
 	s.Description = "The configuration file of weir, a TCP, TLS and HTTP reverse proxy. weir check reports all errors in a file, also those that this schema cannot express."
 	s.Defs = map[string]*schema{variable: {
-		Description: "${NAME} or ${NAME:-default}, a value from the environment. $$ is a $.",
-		Type:        "string",
-		Pattern:     `^[^$]*((\$\$|` + oneVariable + `)[^$]*)+$`,
+		Comment: "${NAME} or ${NAME:-default}, a value from the environment. $$ is a $.",
+		Type:    "string",
+		Pattern: `^[^$]*((\$\$|` + oneVariable + `)[^$]*)+$`,
 	}}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -38,18 +38,21 @@ type schema struct {
 	Schema               string              `json:"$schema,omitempty"`
 	Title                string              `json:"title,omitempty"`
 	Description          string              `json:"description,omitempty"`
+	Comment              string              `json:"$comment,omitempty"`
 	Ref                  string              `json:"$ref,omitempty"`
 	Type                 string              `json:"type,omitempty"`
 	Default              any                 `json:"default,omitempty"`
 	Enum                 []any               `json:"enum,omitempty"`
 	Const                any                 `json:"const,omitempty"`
 	Pattern              string              `json:"pattern,omitempty"`
+	PatternErrorMessage  string              `json:"patternErrorMessage,omitempty"` // of editors, beside the standard
 	Minimum              any                 `json:"minimum,omitempty"`
 	Maximum              any                 `json:"maximum,omitempty"`
 	MinItems             int                 `json:"minItems,omitempty"`
 	MaxItems             int                 `json:"maxItems,omitempty"`
 	UniqueItems          bool                `json:"uniqueItems,omitempty"`
 	Items                *schema             `json:"items,omitempty"`
+	Contains             *schema             `json:"contains,omitempty"`
 	MinProperties        int                 `json:"minProperties,omitempty"`
 	PropertyNames        *schema             `json:"propertyNames,omitempty"`
 	Properties           properties          `json:"properties,omitempty"`
@@ -60,6 +63,8 @@ type schema struct {
 	AnyOf                []*schema           `json:"anyOf,omitempty"`
 	OneOf                []*schema           `json:"oneOf,omitempty"`
 	Not                  *schema             `json:"not,omitempty"`
+	If                   *schema             `json:"if,omitempty"`
+	Then                 *schema             `json:"then,omitempty"`
 	Defs                 map[string]*schema  `json:"$defs,omitempty"`
 
 	bounds string // a sentence with the valid values, for descriptions
@@ -172,8 +177,9 @@ func anyText() *schema {
 	return &schema{Type: "string", Pattern: `^([^$\x00-\x1F\x7F]|\$\$|` + oneVariable + `)+$`}
 }
 
-// textLike allows texts that match the pattern as a whole, or the words.
-func textLike(pattern string, words []string) *schema {
+// textLike allows texts that match the pattern as a whole, or the words. what names the valid
+// texts.
+func textLike(what, pattern string, words []string) *schema {
 	switch {
 	case len(words) > 0:
 		s := &schema{}
@@ -182,7 +188,7 @@ func textLike(pattern string, words []string) *schema {
 		}
 		return orVariable(s)
 	case pattern != "":
-		return orVariable(&schema{Type: "string", Pattern: "^(" + pattern + ")$"})
+		return orVariable(&schema{Type: "string", Pattern: "^(" + pattern + ")$", PatternErrorMessage: "This is not " + what + "."})
 	}
 	return anyText()
 }
@@ -192,13 +198,13 @@ func wholeNumber(lo, hi int) *schema {
 }
 
 func durationText(lo, hi time.Duration) *schema {
-	s := textLike(`[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`, nil)
+	s := textLike("a duration such as 5s", `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`, nil)
 	s.bounds = fmt.Sprintf("A duration (500ms, 5s, 1h30m) from %s to %s.", short(lo), short(hi))
 	return s
 }
 
 func sizeText(lo, hi int64) *schema {
-	s := textLike(`[0-9]+(B|KiB|MiB|GiB)`, nil)
+	s := textLike("a size such as 64KiB", `[0-9]+(B|KiB|MiB|GiB)`, nil)
 	s.bounds = fmt.Sprintf("A size (512B, 64KiB, 10MiB, 1GiB) from %s to %s.", formatSize(lo), formatSize(hi))
 	return s
 }
@@ -211,32 +217,3 @@ func names(s *schema) *schema {
 
 // items is a list of s with at least one element.
 func items(s *schema) *schema { return &schema{Type: "array", MinItems: 1, Items: s} }
-
-// has matches a mapping with these keys.
-func has(keys ...string) *schema { return &schema{Required: keys} }
-
-// oneKey is the rule that a mapping has exactly one of the keys.
-func oneKey(keys ...string) *schema {
-	s := &schema{}
-	for _, k := range keys {
-		s.OneOf = append(s.OneOf, has(k))
-	}
-	return s
-}
-
-// anyKey is the rule that a mapping has at least one of the keys.
-func anyKey(keys ...string) *schema {
-	s := &schema{}
-	for _, k := range keys {
-		s.AnyOf = append(s.AnyOf, has(k))
-	}
-	return s
-}
-
-// together is the rule that a mapping has both keys or none.
-func together(a, b string) *schema {
-	return &schema{DependentRequired: map[string][]string{a: {b}, b: {a}}}
-}
-
-// apart is the rule that a mapping does not have both keys.
-func apart(a, b string) *schema { return &schema{Not: has(a, b)} }
