@@ -44,7 +44,7 @@ func (c *Certificate) checkSources(v *draft, there map[string]bool, n *yaml.Node
 	case files:
 		v.require(there, n, p, "cert", "tls/app.crt")
 		v.require(there, n, p, "key", "tls/app.key")
-	case there["self_signed"] && there["ocsp"]:
+	case there["self_signed"] && v.given(&c.NoOCSP):
 		v.failAt(v.places[&c.NoOCSP], "self-signed certificates have no OCSP responder; take this out")
 	case !there["self_signed"] && !there["acme"]:
 		v.fail(n, p, "has no source of certificates; write cert and key, acme, or self_signed")
