@@ -82,6 +82,33 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
+// Positions of objects with a name are those of the name.
+func TestPositions(t *testing.T) {
+	c := mustParse(t, small)
+	if got, want := c.Listeners[1].Position, (Position{"weir.yaml", 3, 3}); got != want {
+		t.Errorf("the listener is at %s, want %s", got, want)
+	}
+	if got, want := c.Certificates[0].Position, (Position{"weir.yaml", 7, 16}); got != want {
+		t.Errorf("the certificate is at %s, want %s", got, want)
+	}
+}
+
+// EffectiveBeside has nothing but the objects of a cluster.
+func TestEffectiveBeside(t *testing.T) {
+	file := mustParse(t, small)
+	c := *file
+	c.Certificates = append(slices.Clone(c.Certificates), Certificate{Pair: &Pair{Name: "a/b", Hosts: []string{"c.example"}}})
+	c.Backends = append(slices.Clone(c.Backends), NewBackend("a/web/80"))
+	text := string(c.EffectiveBeside(file))
+	if !strings.HasPrefix(text, "certificates:\n  - secret: a/b\n    hosts: [c.example]\n    missing: true\nbackends:\n  a/web/80:\n    protocol: http\n") ||
+		strings.Contains(text, "\nadmin:") {
+		t.Errorf("it is\n%s", text)
+	}
+	if text := file.EffectiveBeside(file); text != nil {
+		t.Errorf("beside itself it is\n%s", text)
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
 	want := &Config{

@@ -192,3 +192,55 @@ func schemaRefuses(text string) bool {
 	v, err := jsonValue(doc.Content[0], 0)
 	return err == nil && compiled().Validate(v) != nil
 }
+
+// Each rule refuses what weir refuses, alone.
+func TestRules(t *testing.T) {
+	const head = "listeners: {web: {address: ':80', protocol: http}, t: {address: ':81', protocol: tcp}, s: {address: ':443', protocol: tls}}\n"
+	const tail = "routes: [{listeners: [t], backend: raw}, {listeners: [web, s], backend: app}]\n" +
+		"backends: {app: {endpoints: ['a:1']}, raw: {endpoints: ['a:1'], protocol: tcp}}\ncertificates: [{self_signed: {hosts: [a.example]}}]\n"
+	f := func(old, new string) {
+		t.Helper()
+		text := strings.Replace(head+tail, old, new, 1)
+		if text == head+tail {
+			t.Fatalf("%q is not in the configuration", old)
+		}
+		if _, err := Parse("weir.yaml", []byte(text), environment); err == nil {
+			t.Errorf("weir accepts %s", new)
+		}
+		if !schemaRefuses(text) {
+			t.Errorf("the schema accepts %s", new)
+		}
+	}
+	mustParse(t, head+tail)
+	const tcp, http, tls, app, raw, route = "protocol: tcp}, s", "protocol: http}", "protocol: tls}", "app: {", "raw: {", "backend: app}"
+	f(tcp, "public_port: 5, "+tcp)
+	f(tcp, "http2: true, "+tcp)
+	f(http, "tls_policy: default, "+http)
+	f(http, "http2: true, "+http)
+	f(http, "http2: {offer: true}, "+http)
+	f(tls, "http2: {prior_knowledge: true}, "+tls)
+	f(app, "app: {tls: {}, ")
+	f(app, "app: {http2: true, ")
+	f(app, "app: {tls: {alpn: [a]}, protocol: https, ")
+	f(raw, "raw: {host: a, ")
+	f(raw, "raw: {lenient: [bare_lf], ")
+	f(raw, "raw: {tls: {cert: a}, ")
+	f(route, "first_bytes: ssh, hosts: [a.example], "+route)
+	f(route, "tls: passthrough, paths: [/], "+route)
+	f(route, "redirect: {port: 8443}, max_body: 1MiB}")
+	f(route, "name: a}")
+	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
+	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")
+	f("certificates: [", "certificates: [{acme: {hosts: ['*.example.org']}}, ")
+	f("certificates: [", "certificates: [{acme: {staging: true, directory: 'https://a.example/'}}, ")
+	f("certificates: [", "certificates: [{acme: {hosts: [a.example.org], challenges: [http-01], dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}}, ")
+	f("hosts: [a.example]}", "hosts: [a.example]}, ocsp: false")
+	f("routes: [", "admin: {address: ':8087'}\nroutes: [")
+	for _, policy := range []string{"max_version: '1.1'", "max_version: '1.0', min_version: '1.1'", "max_version: 1.2, min_version: 1.3", "min_version: '1.3', cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]",
+		"min_version: '1.3', sha1_signatures: true", "min_version: '1.0', max_version: '1.1', sha1_signatures: true", "min_version: '1.0', cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]",
+		"min_version: '1.1', max_version: '1.1', cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA, TLS_RSA_WITH_AES_128_GCM_SHA256]", "curves: [X25519MLKEM768]"} {
+		f("routes: [", "tls_policies: {p: {"+policy+"}}\nroutes: [")
+	}
+	f("routes: [", "tls_policies: {default: {from: [10.0.0.0/8]}}\nroutes: [")
+	f("routes: [", "tls_policies: {acme-tls-alpn-01: {}}\nroutes: [")
+}
