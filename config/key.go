@@ -112,12 +112,13 @@ func putKey(mapping *yaml.Node, key string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
-// mapping is the value of a key with a section that always exists.
-func mapping(s section) value {
+// mapping is the value of a key with a section that always exists. It makes the table of the
+// section only if it is needed.
+func mapping(of func() section) value {
 	return value{
-		read:   func(v *draft, n *yaml.Node, p path) { s.read(v, n, n, p) },
-		print:  s.print,
-		schema: s.schema,
+		read:   func(v *draft, n *yaml.Node, p path) { of().read(v, n, n, p) },
+		print:  func(s *shower) *yaml.Node { return of().print(s) },
+		schema: func() *schema { return of().schema() },
 	}
 }
 

@@ -85,16 +85,16 @@ func (r *root) section() section {
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
 		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
-		{"ech", mapping(r.ech()).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
+		{"ech", mapping(r.ech).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
-		{"admin", mapping(r.admin.section()), "The port for status, metrics and operations."},
+		{"admin", mapping(r.admin.section), "The port for status, metrics and operations."},
 		{"metrics", optional(&r.metrics, func() *Metrics { return &Metrics{} }, (*Metrics).section).byDefault("no metrics port"), "A port that serves GET /metrics for Prometheus and nothing else."},
-		{"drain", mapping(r.drain.section()), "How weir shuts down."},
-		{"log", mapping(r.log.section()), "weir's own log, on standard error."},
+		{"drain", mapping(r.drain.section), "How weir shuts down."},
+		{"log", mapping(r.log.section), "weir's own log, on standard error."},
 		{"access_log", optional(&r.accessLog, newAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: one JSON line for each request and tunnel."},
-		{"limits", mapping(r.limits.section()), "Limits that protect the whole process."},
+		{"limits", mapping(r.limits.section), "Limits that protect the whole process."},
 		{"storage", storage(&r.shared).byDefault("none: session ticket keys stay in the process"), "Where replicas share session ticket keys: a directory, or a redis://, rediss:// or secrets:// URL. ACME entries without a storage of their own use it too."},
 		{"kubernetes", optional(&r.kubernetes, newKubernetes, (*Kubernetes).section).byDefault("none"), "A cluster whose Ingresses weir serves besides the routes of the file. An empty mapping is a complete section."},
 	}}
@@ -152,8 +152,8 @@ func (l *Listener) section() section {
 		{"trust", list(&l.Trust, trust.at).byDefault("[for, proto]"), "Which HTTP headers weir keeps from the proxies in trust_forwarded. List only those that each of these proxies always sets itself."},
 		{"drop_headers", list(&l.DropHeaders, droppedHeader.at), "Names of HTTP headers that weir drops from every request, whatever its sender, besides those that it drops anyway. Not on tcp listeners."},
 		{"keep_headers", list(&l.KeepHeaders, keptHeader.at), "Names of HTTP headers that weir drops by default and that this listener keeps, from every sender. Not on tcp listeners."},
-		{"http2", mapping(l.http2()).shownIf(l.Protocol != ProtocolTCP), "HTTP/2 for clients: a mapping, or true or false for offer. Not on tcp listeners."},
-		{"timeouts", mapping(l.Timeouts.section()), "How long weir waits for clients."},
+		{"http2", mapping(l.http2).shownIf(l.Protocol != ProtocolTCP), "HTTP/2 for clients: a mapping, or true or false for offer. Not on tcp listeners."},
+		{"timeouts", mapping(l.Timeouts.section), "How long weir waits for clients."},
 	}}
 }
 
@@ -303,7 +303,7 @@ func (l *Limits) section() section {
 		{"max_connections", number(&l.MaxConnections, 0, maxNumber), "Maximum number of client connections over all listeners; 0 means as many as memory and descriptors allow. weir closes further connections at once."},
 		{"pending", number(&l.Pending, 1, maxNumber), "Maximum number of connections whose PROXY header or handshake is not complete."},
 		{"pending_per_source", number(&l.PendingPerSource, 1, maxNumber), "The same limit as pending, for one client network (see clients.prefix)."},
-		{"clients", mapping(l.Clients.section()), "Limits for each client."},
+		{"clients", mapping(l.Clients.section), "Limits for each client."},
 		{"memory", size(&l.Memory, 1<<20, 1<<50).shownIf(l.Memory != 0).byDefault("half of GOMEMLIMIT; without one, a quarter of the machine's memory"), "Maximum memory that weir holds for client connections: header lists, bodies, output and active requests."},
 		{"head_size", size(&l.HeadBytes, 1<<10, 1<<20), "Maximum size of a request or response head (start line and HTTP headers). A larger request head gets 431."},
 		{"head_fields", number(&l.HeadFields, 8, 10_000), "Maximum number of HTTP headers in a head."},
@@ -313,9 +313,13 @@ func (l *Limits) section() section {
 
 func (l *ClientLimits) section() section {
 	return section{object: l, keys: []key{
-		{"prefix", mapping(section{keys: []key{
-			{"ipv4", number(&l.PrefixIPv4, 0, 32), "How many leading bits of an IPv4 address identify the client network. 0: all IPv4 clients are one network."},
-			{"ipv6", number(&l.PrefixIPv6, 0, 128), "How many leading bits of an IPv6 address identify the client network. 0: all IPv6 clients are one network."},
-		}}), "The size of a client network, whose addresses count as one client."},
+		{"prefix", mapping(l.prefix), "The size of a client network, whose addresses count as one client."},
+	}}
+}
+
+func (l *ClientLimits) prefix() section {
+	return section{keys: []key{
+		{"ipv4", number(&l.PrefixIPv4, 0, 32), "How many leading bits of an IPv4 address identify the client network. 0: all IPv4 clients are one network."},
+		{"ipv6", number(&l.PrefixIPv6, 0, 128), "How many leading bits of an IPv6 address identify the client network. 0: all IPv6 clients are one network."},
 	}}
 }

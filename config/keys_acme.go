@@ -82,7 +82,7 @@ func newDNSChallenge() *DNSChallenge {
 
 func (c *DNSChallenge) section() section {
 	return section{object: c, keys: []key{
-		{"rfc2136", mapping(c.RFC2136.section()).required(`"rfc2136: {server: \"192.0.2.53:53\", key_name: weir, key: \"${WEIR_TSIG_KEY}\"}"`), "A name server that accepts dynamic updates (RFC 2136), such as BIND, Knot or PowerDNS."},
+		{"rfc2136", mapping(c.RFC2136.section).required(`"rfc2136: {server: \"192.0.2.53:53\", key_name: weir, key: \"${WEIR_TSIG_KEY}\"}"`), "A name server that accepts dynamic updates (RFC 2136), such as BIND, Knot or PowerDNS."},
 		{"resolvers", list(&c.Resolvers, nameServer.at).byDefault("the system's"), "Name servers (host:port) that weir queries for the zone, and for whether the record is visible."},
 		{"propagation_delay", duration(&c.PropagationDelay, 0, time.Hour), "How long weir waits before it first queries the record."},
 		{"propagation_timeout", durationOrOff(&c.PropagationTimeout, time.Second, time.Hour), "How long weir queries until the record is visible. off: weir does not query, and asks the authority to validate after propagation_delay."},

@@ -39,15 +39,15 @@ func (b *Backend) section() section {
 		{"send_proxy", proxyVersion.at(&b.SendProxy), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
 		{"host", hostField.at(&b.Host).byDefault("the client's Host"), "The Host header that weir sends to the endpoint. Not for tcp."},
 		{"health_check", optional(&b.HealthCheck, newHealthCheck, (*HealthCheck).section).byDefault("none: all endpoints count as ready"), "Active health checks: exactly one of http, grpc and tcp. An endpoint is not ready before its first successful check."},
-		{"ejection", mapping(b.Ejection.section()), "Outlier detection: takes an endpoint out of use after consecutive failures."},
+		{"ejection", mapping(b.Ejection.section), "Outlier detection: takes an endpoint out of use after consecutive failures."},
 		{"max_connections", number(&b.MaxConnections, 0, maxNumber), "Maximum number of concurrent requests and tunnels over all endpoints; 0 means no limit. Further ones wait in the queue."},
-		{"queue", mapping(b.Queue.section()), "The queue for requests and tunnels above max_connections."},
+		{"queue", mapping(b.Queue.section), "The queue for requests and tunnels above max_connections."},
 		{"max_idle", number(&b.MaxIdle, 0, 100_000), "Maximum number of idle connections kept per endpoint."},
 		{"http2", truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true"), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
 		{"lenient", list(&b.Lenient, oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked).at), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
-		{"tls", mapping(b.TLS.section()).shownIf(b.UsesTLS()), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
-		{"timeouts", mapping(b.Timeouts.section()), "How long weir waits for endpoints."},
-		{"retries", mapping(b.Retries.section()), "Limits for retries."},
+		{"tls", mapping(b.TLS.section).shownIf(b.UsesTLS()), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
+		{"timeouts", mapping(b.Timeouts.section), "How long weir waits for endpoints."},
+		{"retries", mapping(b.Retries.section), "Limits for retries."},
 	}}
 }
 
@@ -142,7 +142,7 @@ func newHealthCheck() *HealthCheck {
 }
 
 func (h *HealthCheck) section() section {
-	tcp := mapping(section{})
+	tcp := mapping(func() section { return section{} })
 	connect := tcp.read
 	tcp.read = func(v *draft, n *yaml.Node, p path) {
 		h.TCP = true

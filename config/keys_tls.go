@@ -18,16 +18,16 @@ func (c *Certificate) section() section {
 	return section{object: c, position: &c.Position, check: c.checkSources, rules: certificateRules, keys: []key{
 		{"cert", text(&c.CertFile), "File with the certificate chain in PEM, leaf certificate first. Needs key."},
 		{"key", text(&c.KeyFile), "File with the private key of cert, in PEM."},
-		{"self_signed", c.selfSigned(), "Self-signed certificates that weir makes at start, one ECDSA and one RSA."},
+		{"self_signed", mapping(c.selfSigned).shownIf(made), "Self-signed certificates that weir makes at start, one ECDSA and one RSA."},
 		{"acme", optional(&c.ACME, newACME, (*ACME).section).shownIf(!made), "Certificates that weir gets from an ACME authority, by default Let's Encrypt, and renews. An empty mapping is a complete entry."},
 		{"ocsp", negated(&c.NoOCSP).shownIf(!made), "If the certificate names an OCSP responder, weir asks it and staples the answer. Not with self_signed."},
 	}}
 }
 
-func (c *Certificate) selfSigned() value {
-	return mapping(section{keys: []key{
+func (c *Certificate) selfSigned() section {
+	return section{keys: []key{
 		{"hosts", list(&c.SelfSigned, host.at).required("[app.example.org]"), "The names in the certificate."},
-	}}).shownIf(c.SelfSigned != nil)
+	}}
 }
 
 // checkSources reports entries without exactly one source of certificates.
@@ -115,7 +115,7 @@ func (t *TLSPolicy) section() section {
 		{"max_version", max, "The newest TLS version."},
 		{"cipher_suites", suites, "Suites for TLS 1.0 to 1.2, by their IANA names. Go does not let programs choose suites for TLS 1.3."},
 		{"curves", list(&t.Curves, curve.at).byDefault("Go's choice"), "Key exchange groups. The three with MLKEM are for TLS 1.3 only."},
-		{"client_auth", mapping(t.clientAuth()).shownIf(t.ClientAuth != ClientAuthNone).byDefault("none"), "Client certificates. Not together with from."},
+		{"client_auth", mapping(t.clientAuth).shownIf(t.ClientAuth != ClientAuthNone).byDefault("none"), "Client certificates. Not together with from."},
 		{"sha1_signatures", sha1, "Accepts clients that offer only SHA-1 signatures in TLS 1.2. All other clients use stronger signatures."},
 		{"from", list(&t.From, prefix.at).byDefault("everyone"), "Only these client networks (CIDR) get the policy; all others get default for the same host. Not on default."},
 	}, check: func(v *draft, _ map[string]bool, _ *yaml.Node, _ path) {
