@@ -28,12 +28,18 @@ func newBackend(name string) *Backend {
 
 func (b *Backend) name() string { return b.Name }
 
+var (
+	protocolOfBackend = oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP)
+	balance           = oneOf(LeastRequests, RoundRobin, Hash)
+	leniency          = oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked)
+)
+
 func (b *Backend) section() section {
 	return section{object: b, position: &b.Position, check: b.settle, rules: backendRules, keys: []key{
 		{"protocol", backendProtocol(&b.Protocol), "The protocol of the endpoints. http: HTTP/1.1. https: HTTP/2 or HTTP/1.1 over TLS. h2c: HTTP/2 without TLS. grpc: only HTTP/2, over TLS if tls is given. tcp: raw bytes, over TLS if tls is given."},
 		{"endpoints", b.endpoints().required(`["10.0.0.1:8080"]`), "The endpoints: \"host:port\" or \"unix:/path\", or a mapping. No address twice."},
 		{"resolve_interval", duration(&b.ResolveInterval, time.Second, day), "How often weir resolves names. Each address of a name is an endpoint."},
-		{"balance", oneOf(LeastRequests, RoundRobin, Hash).at(&b.Balance), "The load balancing algorithm; all respect weights. least_requests: the less busy of two random endpoints. hash: by client address."},
+		{"balance", balance.at(&b.Balance), "The load balancing algorithm; all respect weights. least_requests: the less busy of two random endpoints. hash: by client address."},
 		{"prefer_local", truth(&b.PreferLocal), "weir prefers endpoints on this node, then those in its zone, then all others."},
 		{"ramp_up", duration(&b.RampUp, 0, time.Hour), "Slow start: how long a new or recovered endpoint receives reduced traffic. 0s: no slow start."},
 		{"send_proxy", proxyVersion.at(&b.SendProxy), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
@@ -44,7 +50,7 @@ func (b *Backend) section() section {
 		{"queue", mapping(b.Queue.section), "The queue for requests and tunnels above max_connections."},
 		{"max_idle", number(&b.MaxIdle, 0, 100_000), "Maximum number of idle connections kept per endpoint."},
 		{"http2", truth(&b.HTTP2).shownIf(b.Protocol == ProtocolHTTPS).byDefault("true"), "Whether weir offers HTTP/2 to https endpoints. Only with protocol https."},
-		{"lenient", list(&b.Lenient, oneOf(BareLF, ChunkedHTTP10, FoldedLines, LengthWithChunked).at), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
+		{"lenient", list(&b.Lenient, leniency.at), "Faults in HTTP/1.1 responses that weir accepts from old servers. Only with protocol http or https."},
 		{"tls", mapping(b.TLS.section).shownIf(b.UsesTLS()), "TLS to the endpoints: certificates and versions. Only with protocol https, grpc or tcp; for grpc and tcp this key turns TLS on, even as {}."},
 		{"timeouts", mapping(b.Timeouts.section), "How long weir waits for endpoints."},
 		{"retries", mapping(b.Retries.section), "Limits for retries."},
@@ -61,7 +67,7 @@ func (b *Backend) settle(_ *draft, there map[string]bool, _ *yaml.Node, _ path) 
 }
 
 func backendProtocol(dst *Protocol) value {
-	known := oneOf(ProtocolHTTP, ProtocolHTTPS, ProtocolH2C, ProtocolGRPC, ProtocolTCP).at(dst)
+	known := protocolOfBackend.at(dst)
 	read := known.read
 	known.read = func(v *draft, n *yaml.Node, p path) {
 		before := len(v.errs)

@@ -8,6 +8,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+var (
+	tlsMode    = oneOf(TLSTerminate, TLSPassthrough)
+	firstBytes = oneOf("ssh")
+)
+
 func (r *Route) section() section {
 	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: []key{
 		{"name", text(&r.Name).byDefault("listener/host/path"), "The name of the route in metrics and logs."},
@@ -15,9 +20,9 @@ func (r *Route) section() section {
 		{"hosts", list(&r.Hosts, host.at).byDefault("every host"), "The hosts that the route matches. \"*.example.org\" matches exactly one more label."},
 		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path."},
 		{"tls_policy", text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default"), "The policy under tls_policies for these hosts."},
-		{"tls", oneOf(TLSTerminate, TLSPassthrough).at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
+		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
 		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough."},
-		{"first_bytes", oneOf("ssh").at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
+		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
 		{"backend", text(&r.Backend), "The name of the backend. Required, unless there is a redirect. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
 		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
 		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
