@@ -161,6 +161,7 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 		t.Error(err)
 		return
 	}
+	validates(t, name, string(text))
 	if len(c.Warnings) > 0 && !strings.Contains(name, "everything") { // which has the admin port behind a network policy
 		t.Errorf("%s: %v", name, c.Warnings)
 	}

@@ -473,6 +473,7 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 			if _, err := config.Parse(document, []byte(whole), os.LookupEnv); err != nil {
 				t.Errorf("this configuration in %s does not load:\n%s\n%v", document, m[1], err)
 			}
+			validates(t, document, whole)
 			loaded[document]++
 		}
 	}

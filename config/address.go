@@ -10,18 +10,41 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// listenAddress decodes host:port or unix:/path into a network and an address to listen on.
-func (d *decoder) listenAddress(network, address *string) setter {
-	return func(n *yaml.Node, p path) {
-		parsed(d, address, `an address such as ":443"`, func(s string) (string, error) {
-			if file, ok := strings.CutPrefix(s, "unix:"); ok {
-				*network = "unix"
-				return file, checkSocketPath(file)
-			}
-			*network = "tcp"
-			return parseListenAddress(s)
-		})(n, p)
+// listenAddress is an address to listen on: host:port or unix:/path. It is in two fields.
+func listenAddress(network, address *string) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			k := kind[string]{what: `an address such as ":443"`, parse: func(s string) (string, error) {
+				if file, ok := strings.CutPrefix(s, "unix:"); ok {
+					*network = "unix"
+					return file, checkSocketPath(file)
+				}
+				*network = "tcp"
+				return parseListenAddress(s)
+			}}
+			k.read(v, address, n, p)
+		},
+		print: func(*shower) *yaml.Node { return textUnlessEmpty(asWritten(*network, *address)) },
+		schema: func() *schema {
+			return textLike(`an address such as ":443"`, socketPattern+"|("+ipv4Pattern+`|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
+		},
 	}
+}
+
+// Patterns of ports, of the addresses of Unix sockets, and of IPv4 addresses.
+const (
+	portPattern   = `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
+	socketPattern = `unix:/.{0,102}` // no path is longer than maxSocketPath
+	ipv4Pattern   = octet + `(\.` + octet + `){3}`
+	octet         = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+)
+
+// asWritten returns an address as the file has it.
+func asWritten(network, address string) string {
+	if network == "unix" {
+		return "unix:" + address
+	}
+	return address
 }
 
 // maxSocketPath is the longest path in a sockaddr_un on macOS; Linux allows a few bytes
@@ -142,6 +165,20 @@ func parseHost(s string) (string, error) {
 	}
 	return host, nil
 }
+
+// hostPattern matches every text that parseHost accepts, namePattern those without a star.
+const (
+	hostPattern = `\*\.` + nameOnly + "|" + namePattern
+	namePattern = nameOnly + `|\[*[0-9A-Fa-f.:]+\]*`
+	nameOnly    = partOfName + `(\.` + partOfName + `)*\.?`
+	partOfName  = `[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
+)
+
+// host is a host name, a wildcard or an IP address.
+var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}
+
+// hostField is a value of the Host header.
+var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: `[^ /*]+`}
 
 // isLabel also accepts underscores: they are in use, although host names must not have
 // them.

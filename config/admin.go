@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -45,58 +46,66 @@ type Metrics struct {
 	Address  string
 }
 
-func (v *draft) adminPort(n *yaml.Node, p path) {
-	a := v.admin
-	a.Position = v.at(n)
-	there := v.section(n, p, []field{
-		{"address", func(n *yaml.Node, p path) {
+func (a *Admin) section() section {
+	return section{object: a, position: &a.Position, check: a.checkTokens, rules: adminRules, keys: []key{
+		{"address", a.addressKey(), "The address for metrics, status, the effective configuration, drain and undrain, and pprof. An address that other machines can reach needs token, token_file or tls.client_ca. off: no admin port."},
+		{"hosts", list(&a.Hosts, adminHost.at), "Names that requests may have in Host, besides IP addresses and localhost."},
+		{"token", a.tokenKey().shownIf(a.TokenFile == ""), "A secret of 16 to 1024 characters that every request needs, as Authorization: Bearer, or as the password in the URL. Take it from the environment."},
+		{"token_file", text(&a.TokenFile), "A file with the token. weir reads it again when it changes. Not together with token."},
+		{"tls", optional(&a.TLS, func() *AdminTLS { return &AdminTLS{} }, (*AdminTLS).section).byDefault("plain HTTP"), "Serves the port with TLS."},
+	}}
+}
+
+func (a *Admin) addressKey() value {
+	some := listenAddress(&a.Network, &a.Address)
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
 			if n.Value == "off" {
 				a.Network, a.Address = "", ""
 				return
 			}
-			v.listenAddress(&a.Network, &a.Address)(n, p)
-		}},
-		{"hosts", list(v.decoder, &a.Hosts, v.adminHost)},
-		{"token", v.secret(&a.Token, func(s string) (string, error) {
-			if err := checkToken(s); err != nil {
-				return "", fmt.Errorf("%w (it is not shown)", err)
-			}
-			return s, nil
-		})},
-		{"token_file", v.text(&a.TokenFile)},
-		{"tls", func(n *yaml.Node, p path) {
-			a.TLS = &AdminTLS{}
-			v.mark(a.TLS, n, p)
-			there := v.section(n, p, []field{
-				{"cert", v.text(&a.TLS.CertFile)},
-				{"key", v.text(&a.TLS.KeyFile)},
-				{"client_ca", v.text(&a.TLS.ClientCAFile)},
-			}...)
-			v.require(there, n, p, "cert", "admin.crt")
-			v.require(there, n, p, "key", "admin.key")
-		}},
-	}...)
+			some.read(v, n, p)
+		},
+		print: func(*shower) *yaml.Node {
+			return textNode(cmp.Or(asWritten(a.Network, a.Address), "off"))
+		},
+		schema: func() *schema { return anyOf(some.schema(), &schema{Const: "off"}) },
+	}
+}
+
+func (a *Admin) tokenKey() value {
+	return secret(&a.Token, func(s string) (string, error) {
+		if err := checkToken(s); err != nil {
+			return "", fmt.Errorf("%w (it is not shown)", err)
+		}
+		return s, nil
+	}, `[!-~]{16,}`)
+}
+
+func (a *Admin) checkTokens(v *draft, there map[string]bool, _ *yaml.Node, _ path) {
 	v.adminToken = there["token"] || there["token_file"]
 	if v.given(&a.Token) && v.given(&a.TokenFile) {
 		v.failAt(v.places[&a.TokenFile], "admin.token is set as well; keep one of the two")
 	}
 }
 
-func (v *draft) metricsPort(n *yaml.Node, p path) {
-	v.metrics = &Metrics{Position: v.at(n)}
-	there := v.section(n, p, field{"address", v.listenAddress(&v.metrics.Network, &v.metrics.Address)})
-	v.require(there, n, p, "address", `":8088"`)
+func (t *AdminTLS) section() section {
+	return section{object: t, keys: []key{
+		{"cert", text(&t.CertFile).required("admin.crt"), "File with the certificate chain in PEM."},
+		{"key", text(&t.KeyFile).required("admin.key"), "File with the private key of cert, in PEM."},
+		{"client_ca", text(&t.ClientCAFile).byDefault("clients need no certificate"), "PEM file of CA certificates. Every connection needs a client certificate that is signed by one of them."},
+	}}
 }
 
-// adminHost decodes a name that the Host header may have on the admin port.
-func (v *draft) adminHost(dst *string) setter {
-	return parsed(v.decoder, dst, "a host name", func(s string) (string, error) {
+// adminHost is a name that the Host header may have on the admin port.
+var adminHost = kind[string]{what: "a host name", format: same[string], pattern: namePattern,
+	parse: func(s string) (string, error) {
 		host, err := parseHost(s)
 		if err == nil && strings.HasPrefix(host, "*") {
 			err = errors.New("is a wildcard, and a stranger could point one of its names here; write each name")
 		}
 		return host, err
-	})
+	},
 }
 
 // The limits for the length of admin.token, in characters. A shorter token could be
@@ -187,26 +196,5 @@ func (v *draft) warnAdmin() {
 				v.warnAt(v.places[dst], "nothing uses this, because admin.address is off")
 			}
 		}
-	}
-}
-
-func (a *Admin) fill(t *tree, s *shower) {
-	where := address(a.Network, a.Address)
-	if where == "" {
-		where = "off"
-	}
-	t.text("address", where, true)
-	t.texts("hosts", a.Hosts)
-	if a.TokenFile != "" {
-		t.text("token_file", a.TokenFile, true)
-	} else if a.Token != "" {
-		t.text("token", s.key(a.Token), true)
-	}
-	if a.TLS != nil {
-		t.section("tls", func(t *tree) {
-			t.text("cert", a.TLS.CertFile, true)
-			t.text("key", a.TLS.KeyFile, true)
-			t.text("client_ca", a.TLS.ClientCAFile, a.TLS.ClientCAFile != "")
-		})
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -120,51 +121,40 @@ func shorten(s string) string {
 	return s
 }
 
-// A setter decodes the value n, which has the path p.
-type setter func(n *yaml.Node, p path)
-
-// A field is one key of a section.
-type field struct {
-	key string
-	set setter
-}
-
 // section decodes a mapping with the given keys, and returns the keys that it contains.
-func (d *decoder) section(n *yaml.Node, p path, fields ...field) (there map[string]bool) {
+func (v *draft) section(n *yaml.Node, p path, keys []key) (there map[string]bool) {
 	there = map[string]bool{}
-	keys := make([]string, len(fields))
-	for i, f := range fields {
-		keys[i] = f.key
+	known := make([]string, len(keys))
+	for i, k := range keys {
+		known[i] = k.name
 	}
-	d.known[p.pattern] = keys
-	d.mapping(n, p, func(key, value *yaml.Node) {
-		for _, f := range fields {
-			if f.key == key.Value {
-				there[f.key] = true
-				d.set(f.set, key, value, p.key(f.key))
-				return
-			}
+	v.known[p.pattern] = known
+	v.mapping(n, p, func(name, n *yaml.Node) {
+		if i := slices.Index(known, name.Value); i >= 0 {
+			there[name.Value] = true
+			v.set(keys[i].value, name, n, p.key(name.Value))
+			return
 		}
-		right := fmt.Sprintf("; known here: %s", strings.Join(keys, ", "))
-		if near := nearest(key.Value, keys); near != "" {
+		right := fmt.Sprintf("; known here: %s", strings.Join(known, ", "))
+		if near := nearest(name.Value, known); near != "" {
 			right = fmt.Sprintf("; did you mean %q?", near)
 			there[near] = true // a misspelled key is not reported as missing, too
-		} else if len(keys) == 0 {
+		} else if len(known) == 0 {
 			right = "; nothing belongs here, write {}"
 		}
-		d.fail(key, p, "unknown key %q%s", shorten(key.Value), right)
+		v.fail(name, p, "unknown key %q%s", shorten(name.Value), right)
 	})
 	return there
 }
 
-// set calls s, unless the key has no value to decode.
-func (d *decoder) set(s setter, key, value *yaml.Node, p path) {
-	switch value = follow(value); {
-	case d.broken[value]: // already reported
-	case isNull(value):
-		d.fail(key, p, "has no value; give it one, or take the key out")
+// set reads n, unless the key has no value to decode.
+func (v *draft) set(x value, key, n *yaml.Node, p path) {
+	switch n = follow(n); {
+	case v.broken[n]: // already reported
+	case isNull(n):
+		v.fail(key, p, "has no value; give it one, or take the key out")
 	default:
-		s(value, p)
+		x.read(v, n, p)
 	}
 }
 
@@ -228,33 +218,6 @@ func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)
 			seen[key.Value] = key.Line
 			each(key, value)
 		}
-	}
-}
-
-// list decodes a list whose elements must differ. Elements with an error stay zero.
-func list[T comparable](d *decoder, dst *[]T, one func(dst *T) setter) setter {
-	return func(n *yaml.Node, p path) {
-		d.mark(dst, n, p)
-		elements := d.elements(n, p)
-		values := make([]T, len(elements))
-		seen := map[T]int{}
-		var zero T
-		for i, e := range elements {
-			d.mark(&values[i], e, p.index(i))
-			if !d.broken[e] {
-				one(&values[i])(e, p.index(i))
-			}
-			if values[i] == zero {
-				continue
-			}
-			if line, twice := seen[values[i]]; twice {
-				d.fail(e, p.index(i), "%s is given twice, first on line %d; keep one", d.quoteNode(e), line)
-				values[i] = zero
-				continue
-			}
-			seen[values[i]] = e.Line
-		}
-		*dst = values
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // everyKey is a configuration with every section.
@@ -80,15 +82,18 @@ var (
 
 const documentation = "../docs/configuration.md"
 
-// TestDocumentation: every key that the loader knows is in the documentation,
-// with a type, a default if there is one, a meaning and an example. The documentation has
-// no other keys.
-func TestDocumentation(t *testing.T) {
+// row is a row of a table in the documentation.
+type row struct{ types, fallback, meaning, example string }
+
+// documentedKeys returns the rows of the documentation, by the key in the form
+// listeners.NAME.address.
+func documentedKeys(t *testing.T) map[string]row {
+	t.Helper()
 	data, err := os.ReadFile(documentation)
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := map[string]bool{}
+	documented := map[string]row{}
 	section := ""
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimRight(line, "\n")
@@ -100,30 +105,83 @@ func TestDocumentation(t *testing.T) {
 			continue
 		}
 		key := path{section, section}.key(m[1]).pattern
-		if documented[key] {
+		if _, twice := documented[key]; twice {
 			t.Errorf("%s: %s is documented twice", documentation, key)
 		}
-		documented[key] = true
 		cells := strings.Split(m[2], "|")
 		if len(cells) != 4 {
 			t.Errorf("%s: %s has %d cells behind its name, want type, default, meaning and example", documentation, key, len(cells))
+			cells = make([]string, 4)
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		documented[key] = row{cells[0], cells[1], cells[2], cells[3]}
+	}
+	return documented
+}
+
+// TestDocumentation: every key that the loader knows is in the documentation,
+// with a type, a default if there is one, a meaning and an example. The documentation has
+// no other keys.
+func TestDocumentation(t *testing.T) {
+	documented := documentedKeys(t)
+	for _, key := range knownKeys(t) {
+		row, is := documented[key]
+		if !is {
+			t.Errorf("%s does not have the key %s", documentation, key)
 			continue
 		}
-		for i, what := range []string{"type", "default", "meaning", "example"} {
-			if what != "default" && strings.TrimSpace(cells[i]) == "" {
-				t.Errorf("%s: %s has no %s", documentation, key, what)
-			}
-		}
-	}
-	for _, key := range knownKeys(t) {
-		if !documented[key] {
-			t.Errorf("%s does not have the key %s", documentation, key)
+		if row.types == "" || row.meaning == "" || row.example == "" {
+			t.Errorf("%s: %s has no type, no meaning or no example: %+v", documentation, key, row)
 		}
 		delete(documented, key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(documented)) {
 		t.Errorf("%s has the key %s, which the loader does not know", documentation, key)
 	}
+}
+
+var (
+	// defaultCode matches a default in the documentation.
+	defaultCode = regexp.MustCompile("^`([^`]*)`")
+	// documentedBounds matches bounds in the documentation, and those in a description.
+	documentedBounds = regexp.MustCompile(`\b([0-9]\w*) to ([0-9]\w*)\b`)
+	describedBounds  = regexp.MustCompile(`[Ff]rom ([0-9]\w*) to ([0-9]\w*)\.`)
+)
+
+// TestDocumentedDefaultsAndBounds compares the documentation with the table of keys.
+func TestDocumentedDefaultsAndBounds(t *testing.T) {
+	documented, defaults, bounds := documentedKeys(t), 0, 0
+	for key, one := range describedKeys(t) {
+		row := documented[key]
+		if one.Default != nil {
+			defaults++
+			m := defaultCode.FindStringSubmatch(row.fallback)
+			if m == nil || !equalTexts(strings.Trim(m[1], `"`), fmt.Sprint(one.Default)) {
+				t.Errorf("%s: the default of %s is %v, and the page has %q", documentation, key, one.Default, row.fallback)
+			}
+		}
+		if m := describedBounds.FindStringSubmatch(one.Description); m != nil {
+			bounds++
+			is := documentedBounds.FindStringSubmatch(row.types + " " + row.meaning)
+			if is == nil || !equalTexts(is[1], m[1]) || !equalTexts(is[2], m[2]) {
+				t.Errorf("%s: the bounds of %s are %s to %s, and the page has %q and %q", documentation, key, m[1], m[2], row.types, row.meaning)
+			}
+		}
+	}
+	if defaults < 75 || bounds < 50 {
+		t.Errorf("only %d defaults and %d bounds were compared", defaults, bounds)
+	}
+}
+
+// equalTexts compares values; durations and sizes may be written in different ways.
+func equalTexts(a, b string) bool {
+	durationA, errA := time.ParseDuration(a)
+	durationB, errB := time.ParseDuration(b)
+	sizeA, wrongA := parseSize(a)
+	sizeB, wrongB := parseSize(b)
+	return a == b || errA == nil && errB == nil && durationA == durationB || wrongA == nil && wrongB == nil && sizeA == sizeB
 }
 
 func TestDocumentedFilesLoad(t *testing.T) {

@@ -25,14 +25,12 @@ const (
 // Trusts returns true if weir accepts t from senders in TrustForwarded.
 func (l *Listener) Trusts(t Trust) bool { return slices.Contains(l.Trust, t) }
 
-func (d *decoder) trust(dst *Trust) setter {
-	return choice(d, dst, TrustFor, TrustProto, TrustHost, TrustPort, TrustClientCert, TrustOther)
-}
+var trust = oneOf(TrustFor, TrustProto, TrustHost, TrustPort, TrustClientCert, TrustOther)
 
-// headerName decodes the name of an HTTP header. refuse returns why a name with this id is
-// not allowed here, or "".
-func (d *decoder) headerName(dst *string, refuse func(id message.ID) string) setter {
-	return parsed(d, dst, "the name of an HTTP header", func(s string) (string, error) {
+// headerName is the name of an HTTP header. refuse returns why a name with this id is not
+// allowed here, or "".
+func headerName(refuse func(id message.ID) string) kind[string] {
+	parse := func(s string) (string, error) {
 		if !message.ValidToken([]byte(s)) || len(s) > maxHeaderName {
 			return "", fmt.Errorf("is not the name of an HTTP header, such as X-Client-Id")
 		}
@@ -40,39 +38,36 @@ func (d *decoder) headerName(dst *string, refuse func(id message.ID) string) set
 			return "", fmt.Errorf("%s", why)
 		}
 		return s, nil
-	})
+	}
+	return kind[string]{what: "the name of an HTTP header", parse: parse, format: same[string], pattern: "[!#%&'*+.^_`|~0-9A-Za-z-]{1,256}"}
 }
 
 // maxHeaderName limits names in the configuration, in bytes.
 const maxHeaderName = 256
 
-func (d *decoder) droppedHeader(dst *string) setter {
-	return d.headerName(dst, func(id message.ID) string {
-		switch id.Class() {
-		case message.Framing:
-			return "is needed to read the request, and cannot be dropped; take it out"
-		case message.Written:
-			return "is written by weir in the place of what the client sent; take it out"
-		}
-		return ""
-	})
-}
+var droppedHeader = headerName(func(id message.ID) string {
+	switch id.Class() {
+	case message.Framing:
+		return "is needed to read the request, and cannot be dropped; take it out"
+	case message.Written:
+		return "is written by weir in the place of what the client sent; take it out"
+	}
+	return ""
+})
 
-func (d *decoder) keptHeader(dst *string) setter {
-	return d.headerName(dst, func(id message.ID) string {
-		switch {
-		case id == message.Misspelt:
-			return "is another spelling of a name that weir knows, and such spellings are always dropped; write the name with hyphens, or take it out"
-		case id.Class() == message.Passed:
-			return "is not dropped anyway; take it out"
-		case id.Class() == message.Framing:
-			return "is read by weir, and written anew for the endpoint; take it out"
-		case id.Class() == message.Written:
-			return "is written by weir; to keep it from proxies before weir, list their networks in trust_forwarded, and what they set in trust"
-		}
-		return ""
-	})
-}
+var keptHeader = headerName(func(id message.ID) string {
+	switch {
+	case id == message.Misspelt:
+		return "is another spelling of a name that weir knows, and such spellings are always dropped; write the name with hyphens, or take it out"
+	case id.Class() == message.Passed:
+		return "is not dropped anyway; take it out"
+	case id.Class() == message.Framing:
+		return "is read by weir, and written anew for the endpoint; take it out"
+	case id.Class() == message.Written:
+		return "is written by weir; to keep it from proxies before weir, list their networks in trust_forwarded, and what they set in trust"
+	}
+	return ""
+})
 
 // checkForwarded reports settings for request headers that do not fit the listener or each
 // other.

@@ -24,7 +24,7 @@ func TestEveryKeyIsHashed(t *testing.T) {
 		same := hashAs(c, l.path) == base
 		l.value.Set(was)
 		if want := unhashed.MatchString(l.path); same != want {
-			t.Errorf("%s: a change of it changes the hash: %t, wanted %t; see effective.go", l.path, !same, !want)
+			t.Errorf("%s: a change of it changes the hash: %t, wanted %t; see its section's table of keys", l.path, !same, !want)
 		}
 	}
 }

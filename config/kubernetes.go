@@ -124,107 +124,119 @@ func (p Publish) Any() bool {
 	return p.Balancer != (ObjectName{}) || len(p.Addresses) > 0 || p.Nodes != ""
 }
 
-func (v *draft) kubernetesSource(n *yaml.Node, p path) {
-	k := &Kubernetes{Position: v.at(n), Controller: DefaultController, HTTPSRedirect: true, HostOwnership: SharedHosts, Metrics: DefaultObjectMetrics}
-	v.kubernetes = k
-	v.mark(k, n, p)
-	v.section(n, p, []field{
-		{"kubeconfig", v.text(&k.Kubeconfig)},
-		{"class", parsed(v.decoder, &k.Class, "the name of an IngressClass", parseSubdomain)},
-		{"controller", parsed(v.decoder, &k.Controller, "the name of a controller", parseController)},
-		{"namespaces", list(v.decoder, &k.Namespaces, v.namespace)},
-		{"namespace_labels", list(v.decoder, &k.NamespaceLabels, v.label)},
-		{"listeners", v.texts(&k.Listeners)},
-		{"default_certificate", v.objectName(&k.DefaultCertificate)},
-		{"https_redirect", v.truth(&k.HTTPSRedirect)},
-		{"prefer_local", v.truth(&k.PreferLocal)},
-		{"require_local", list(v.decoder, &k.RequireLocal, v.objectName)},
-		{"host_ownership", choice(v.decoder, &k.HostOwnership, OwnedByNamespace, SharedHosts)},
-		{"operator_namespaces", v.operatorNamespaces(&k.OperatorNamespaces)},
-		{"tcp", func(n *yaml.Node, p path) {
-			k.TCP = &KubernetesTCP{}
-			v.mark(k.TCP, n, p)
-			there := v.section(n, p, []field{
-				{"config_map", v.objectName(&k.TCP.ConfigMap)},
-				{"proxy_protocol", v.headerPolicyName(&k.TCP.HeaderPolicy)},
-			}...)
-			v.require(there, n, p, "config_map", "ingress-nginx/tcp-services")
-		}},
-		{"publish", v.publish(&k.Publish)},
-		{"metrics", func(n *yaml.Node, p path) {
-			v.section(n, p, []field{
-				{"routes_per_namespace", v.number(&k.Metrics.Routes, 1, 100_000)},
-				{"backends_per_namespace", v.number(&k.Metrics.Backends, 1, 100_000)},
-				{"endpoints_per_namespace", v.number(&k.Metrics.Endpoints, 1, 100_000)},
-				{"certificate_names_per_namespace", v.number(&k.Metrics.CertificateNames, 1, 100_000)},
-			}...)
-		}},
-		{"lease", v.objectName(&k.Lease)},
-	}...)
+func newKubernetes() *Kubernetes {
+	return &Kubernetes{Controller: DefaultController, HTTPSRedirect: true, HostOwnership: SharedHosts, Metrics: DefaultObjectMetrics}
 }
 
-func (v *draft) publish(dst *Publish) setter {
-	return func(n *yaml.Node, p path) {
-		v.mark(dst, n, p)
-		if n.Kind == yaml.ScalarNode && n.Value == "none" {
-			return
-		}
-		if n.Kind == yaml.ScalarNode {
-			v.fail(n, p, "%s is not a way to publish; write none, or one of service, addresses and nodes", v.quoteNode(n))
-			return
-		}
-		there := v.section(n, p, []field{
-			{"service", v.objectName(&dst.Balancer)},
-			{"addresses", list(v.decoder, &dst.Addresses, v.publicAddress)},
-			{"nodes", choice(v.decoder, &dst.Nodes, "internal", "external")},
-			{"keep", v.truth(&dst.Keep)},
-		}...)
-		if delete(there, "keep"); n.Kind == yaml.MappingNode && len(there) != 1 {
-			v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
-		}
+func (k *Kubernetes) section() section {
+	return section{object: k, position: &k.Position, rules: kubernetesRules, keys: []key{
+		{"kubeconfig", text(&k.Kubeconfig).byDefault("the service account of the Pod"), "File by which weir connects to the API server."},
+		{"class", className.at(&k.Class).byDefault("every class of controller"), "The only IngressClass that weir serves."},
+		{"controller", controller.at(&k.Controller), "The value of spec.controller in the IngressClasses that weir serves."},
+		{"namespaces", list(&k.Namespaces, namespace.at).byDefault("all"), "weir reads only these namespaces. Not together with namespace_labels."},
+		{"namespace_labels", list(&k.NamespaceLabels, label.at).byDefault("all namespaces"), "weir reads only namespaces with all these labels, written as label=value."},
+		{"listeners", list(&k.Listeners, text).byDefault("all http and tls listeners"), "The listeners that serve Ingresses."},
+		{"default_certificate", objectName.at(&k.DefaultCertificate).byDefault("the first entry of certificates"), "A Secret, as namespace/name, with the certificate for clients without SNI, and for hosts whose own certificate is missing or unusable."},
+		{"https_redirect", truth(&k.HTTPSRedirect), "If an Ingress configures TLS for a host, weir redirects (308) requests without TLS for that host to https."},
+		{"prefer_local", truth(&k.PreferLocal), "weir prefers endpoints on this node, then those in its zone, then all others. A Service can override this."},
+		{"require_local", list(&k.RequireLocal, objectName.at), "Services, as namespace/name, that need a ready endpoint on this node; without one, the health port answers 503."},
+		{"host_ownership", oneOf(OwnedByNamespace, SharedHosts).at(&k.HostOwnership), "Which namespace owns a host that Ingresses of several namespaces name. namespace: the namespace of the oldest of these Ingresses owns all of the host. shared: the oldest Ingress for a path owns that path, whatever its namespace."},
+		{"operator_namespaces", listOrNone(&k.OperatorNamespaces, namespaceOrAll.at).byDefault("every namespace"), "The namespaces whose annotations may affect the health of nodes. \"*\" means every namespace; the empty list means none."},
+		{"tcp", optional(&k.TCP, func() *KubernetesTCP { return &KubernetesTCP{} }, (*KubernetesTCP).section).byDefault("none"), "Raw TCP ports, configured by a ConfigMap as for ingress-nginx."},
+		{"publish", mapping(k.Publish.section).shownIf(k.Publish.Any()).byDefault("none"), "The addresses that weir writes into the status of Ingresses: exactly one of service, addresses and nodes; or none, with which weir writes no status."},
+		{"metrics", mapping(k.Metrics.section), "How many time series one namespace may have."},
+		{"lease", objectName.at(&k.Lease).byDefault("weir, the class and a hash of the selection of namespaces, in weir's own namespace"), "The Lease, as namespace/name, for leader election: only the leader writes statuses and events."},
+	}}
+}
+
+func (t *KubernetesTCP) section() section {
+	return section{object: t, keys: []key{
+		{"config_map", objectName.at(&t.ConfigMap).required("ingress-nginx/tcp-services"), "The ConfigMap, as namespace/name. Its keys are ports, and its values namespace/service:port, as ingress-nginx reads them."},
+		{"proxy_protocol", headerPolicyName(&t.HeaderPolicy).byDefault("the policy of the listeners that serve Ingresses"), "A policy under proxy_protocol for ports with PROXY."},
+	}}
+}
+
+func (m *ObjectMetrics) section() section {
+	return section{object: m, keys: []key{
+		{"routes_per_namespace", number(&m.Routes, 1, 100_000), "Maximum number of routes from one namespace's Ingresses that have time series of their own."},
+		{"backends_per_namespace", number(&m.Backends, 1, 100_000), "Maximum number of backends of one namespace that have time series of their own; there is one for each port of a Service."},
+		{"endpoints_per_namespace", number(&m.Endpoints, 1, 100_000), "Maximum number of endpoints of these backends that have time series of their own."},
+		{"certificate_names_per_namespace", number(&m.CertificateNames, 1, 100_000), "Maximum number of names from one namespace's Secrets that have time series of their own."},
+	}}
+}
+
+// section accepts "none" as a short form of a mapping without addresses.
+func (b *Publish) section() section {
+	none := value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			if n.Value != "none" {
+				v.fail(n, p, "%s is not a way to publish; write none, or one of service, addresses and nodes", v.quoteNode(n))
+			}
+		},
+		schema: func() *schema { return textLike("", "", []string{"none"}) },
+	}
+	return section{object: b, short: none, check: checkPublish, rules: publishRules, keys: []key{
+		{"service", objectName.at(&b.Balancer), "The addresses of this Service (namespace/name): those of its load balancer and its externalIPs."},
+		{"addresses", list(&b.Addresses, publicAddress.at), "These IP addresses and names."},
+		{"nodes", oneOf("internal", "external").at(&b.Nodes), "The internal or external addresses of the nodes that run weir."},
+		{"keep", truth(&b.Keep), "weir leaves the addresses in the status when the last replica ends."},
+	}}
+}
+
+func checkPublish(v *draft, there map[string]bool, n *yaml.Node, p path) {
+	if delete(there, "keep"); n.Kind == yaml.MappingNode && len(there) != 1 {
+		v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
 	}
 }
 
-func (v *draft) objectName(dst *ObjectName) setter {
-	return parsed(v.decoder, dst, "namespace/name", ParseObjectName)
-}
+// Patterns of names in a cluster.
+const (
+	labelPattern     = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
+	subdomainPattern = labelPattern + `(\.` + labelPattern + `)*`
+)
 
-func (v *draft) namespace(dst *string) setter {
-	return parsed(v.decoder, dst, "a namespace", func(s string) (string, error) {
+var (
+	objectName = kind[ObjectName]{what: "namespace/name", parse: ParseObjectName, format: ObjectName.String, pattern: labelPattern + "/" + subdomainPattern}
+	className  = kind[string]{what: "the name of an IngressClass", parse: parseSubdomain, format: same[string], pattern: subdomainPattern}
+	controller = kind[string]{what: "the name of a controller", parse: parseController, format: same[string], pattern: subdomainPattern + "/[!-~]+"}
+)
+
+var namespace = kind[string]{what: "a namespace", format: same[string], pattern: labelPattern,
+	parse: func(s string) (string, error) {
 		if !isDNSLabel(s) {
 			return "", fmt.Errorf("is not a namespace; write lower case letters, digits and dashes, at most 63")
 		}
 		return s, nil
-	})
+	},
 }
 
-func (v *draft) namespaceOrAll(dst *string) setter {
-	return parsed(v.decoder, dst, "a namespace", func(s string) (string, error) {
+var namespaceOrAll = kind[string]{what: "a namespace", format: same[string], pattern: labelPattern + `|\*`,
+	parse: func(s string) (string, error) {
 		if s != AllNamespaces && !isDNSLabel(s) {
 			return "", fmt.Errorf(`is not a namespace; write lower case letters, digits and dashes, at most 63, or "*" for every namespace`)
 		}
 		return s, nil
-	})
+	},
 }
 
-func (v *draft) publicAddress(dst *string) setter {
-	return parsed(v.decoder, dst, "an IP address or a name", func(s string) (string, error) {
+var publicAddress = kind[string]{what: "an IP address or a name", format: same[string], pattern: namePattern,
+	parse: func(s string) (string, error) {
 		host, err := parseHost(s)
 		if err == nil && strings.HasPrefix(host, "*") {
 			err = fmt.Errorf("stands for many names; write one")
 		}
 		return host, err
-	})
+	},
 }
 
-func (v *draft) label(dst *Label) setter {
-	return parsed(v.decoder, dst, `a label such as "ingress=weir"`, func(s string) (Label, error) {
+var label = kind[Label]{what: `a label such as "ingress=weir"`, format: Label.String, pattern: `[^!<> ,()=]+=[^= ,()]*`,
+	parse: func(s string) (Label, error) {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" || strings.ContainsAny(key, "!<> ,()") || strings.ContainsAny(value, "= ,()") {
 			return Label{}, fmt.Errorf(`is not a label and its value; write one such as "ingress=weir"`)
 		}
 		return Label{key, value}, nil
-	})
+	},
 }
 
 // ParseObjectName reads namespace/name.
@@ -296,19 +308,6 @@ func (v *draft) checkKubernetes() {
 	}
 }
 
-// operatorNamespaces decodes a list that may be empty.
-func (v *draft) operatorNamespaces(dst *[]string) setter {
-	some := list(v.decoder, dst, v.namespaceOrAll)
-	return func(n *yaml.Node, p path) {
-		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-			v.mark(dst, n, p)
-			*dst = []string{}
-			return
-		}
-		some(n, p)
-	}
-}
-
 // servesIngress reports whether l serves Ingresses, so that the file does not show all
 // its routes.
 func (v *draft) servesIngress(l *Listener) bool {
@@ -339,42 +338,4 @@ func (v *draft) warnKubernetes() {
 			return
 		}
 	}
-}
-
-func (k *Kubernetes) fill(t *tree) {
-	t.text("kubeconfig", k.Kubeconfig, k.Kubeconfig != "")
-	t.text("class", k.Class, k.Class != "")
-	t.text("controller", k.Controller, true)
-	t.texts("namespaces", k.Namespaces)
-	t.texts("namespace_labels", trees(k.NamespaceLabels, Label.String))
-	t.texts("listeners", k.Listeners)
-	t.text("default_certificate", k.DefaultCertificate.String(), k.DefaultCertificate != ObjectName{})
-	t.truth("https_redirect", k.HTTPSRedirect)
-	t.truth("prefer_local", k.PreferLocal)
-	t.texts("require_local", trees(k.RequireLocal, ObjectName.String))
-	t.text("host_ownership", string(k.HostOwnership), true)
-	if k.OperatorNamespaces != nil { // an empty list means none; without a list, every namespace
-		t.put("operator_namespaces", textsNode(k.OperatorNamespaces))
-	}
-	if k.TCP != nil {
-		t.section("tcp", func(t *tree) {
-			t.text("config_map", k.TCP.ConfigMap.String(), true)
-			t.text("proxy_protocol", k.TCP.HeaderPolicy, k.TCP.HeaderPolicy != "")
-		})
-	}
-	if p := k.Publish; p.Any() {
-		t.section("publish", func(t *tree) {
-			t.text("service", p.Balancer.String(), p.Balancer != ObjectName{})
-			t.texts("addresses", p.Addresses)
-			t.text("nodes", p.Nodes, p.Nodes != "")
-			t.truth("keep", p.Keep)
-		})
-	}
-	t.section("metrics", func(t *tree) {
-		t.number("routes_per_namespace", k.Metrics.Routes)
-		t.number("backends_per_namespace", k.Metrics.Backends)
-		t.number("endpoints_per_namespace", k.Metrics.Endpoints)
-		t.number("certificate_names_per_namespace", k.Metrics.CertificateNames)
-	})
-	t.text("lease", k.Lease.String(), k.Lease != ObjectName{})
 }

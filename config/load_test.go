@@ -32,6 +32,7 @@ func mustParse(t *testing.T, text string) *Config {
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}
+	accepts(t, []byte(text))
 	return c
 }
 
@@ -78,6 +79,33 @@ func TestAcceptance(t *testing.T) {
 	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") ||
 		!strings.HasPrefix(c.Warnings[1].Error(), "testdata/acceptance.yaml:52:17: routes[2].tls_policy: clients without SNI never get this policy on listener \"websecure\"") {
 		t.Errorf("warnings are %v", c.Warnings)
+	}
+}
+
+// Positions of objects with a name are those of the name.
+func TestPositions(t *testing.T) {
+	c := mustParse(t, small)
+	if got, want := c.Listeners[1].Position, (Position{"weir.yaml", 3, 3}); got != want {
+		t.Errorf("the listener is at %s, want %s", got, want)
+	}
+	if got, want := c.Certificates[0].Position, (Position{"weir.yaml", 7, 16}); got != want {
+		t.Errorf("the certificate is at %s, want %s", got, want)
+	}
+}
+
+// EffectiveBeside has nothing but the objects of a cluster.
+func TestEffectiveBeside(t *testing.T) {
+	file := mustParse(t, small)
+	c := *file
+	c.Certificates = append(slices.Clone(c.Certificates), Certificate{Pair: &Pair{Name: "a/b", Hosts: []string{"c.example"}}})
+	c.Backends = append(slices.Clone(c.Backends), NewBackend("a/web/80"))
+	text := string(c.EffectiveBeside(file))
+	if !strings.HasPrefix(text, "certificates:\n  - secret: a/b\n    hosts: [c.example]\n    missing: true\nbackends:\n  a/web/80:\n    protocol: http\n") ||
+		strings.Contains(text, "\nadmin:") {
+		t.Errorf("it is\n%s", text)
+	}
+	if text := file.EffectiveBeside(file); text != nil {
+		t.Errorf("beside itself it is\n%s", text)
 	}
 }
 

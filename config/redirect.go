@@ -10,28 +10,23 @@ import (
 
 const year = 365 * day
 
-// redirect decodes "https", or a mapping.
-func (v *draft) redirect(r *Route) setter {
-	return func(n *yaml.Node, p path) {
-		v.mark(&r.Redirect, n, p)
-		r.Redirect = &Redirect{Port: 443, Status: 308}
-		var scheme string // redirects have no other scheme than https
-		https := choice(v.decoder, &scheme, "https")
-		if n.Kind == yaml.ScalarNode {
-			https(n, p)
-			return
-		}
-		v.section(n, p, []field{
-			{"scheme", https},
-			{"port", v.number(&r.Redirect.Port, 1, 65535)},
-			{"status", v.redirectStatus(&r.Redirect.Status)},
-		}...)
-	}
+// redirectKey is "https", or a mapping.
+func (r *Route) redirectKey() value {
+	return optional(&r.Redirect, func() *Redirect { return &Redirect{Port: 443, Status: 308} }, func(d *Redirect) section {
+		scheme := "https" // redirects have no other scheme
+		https := oneOf("https").at(&scheme)
+		return section{object: &r.Redirect, short: https, keys: []key{
+			{"scheme", https, "The scheme of the new URL; https is the only value."},
+			{"port", number(&d.Port, 1, 65535), "The port of the new URL; weir leaves 443 out."},
+			{"status", redirectStatus(&d.Status), "The status of the redirect. Permanent: 308 keeps the method, 301 works with very old clients. Temporary: 307 keeps the method, 302 is the old form."},
+		}}
+	})
 }
 
-func (d *decoder) redirectStatus(dst *int) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, "a number", "!!int")
+func redirectStatus(dst *int) value {
+	x := number(dst, 301, 308)
+	x.read = func(v *draft, n *yaml.Node, p path) {
+		s, ok := v.scalar(dst, n, p, "a number", "!!int")
 		if !ok {
 			return
 		}
@@ -39,28 +34,23 @@ func (d *decoder) redirectStatus(dst *int) setter {
 		case "301", "302", "307", "308":
 			*dst, _ = strconv.Atoi(s)
 		default:
-			d.fail(n, p, "%s is not a redirect status; write 308 or 301 (permanent), or 307 or 302 (temporary)", d.quoteNode(n))
+			v.fail(n, p, "%s is not a redirect status; write 308 or 301 (permanent), or 307 or 302 (temporary)", v.quoteNode(n))
 		}
 	}
+	x.schema = func() *schema { return orVariable(&schema{Enum: []any{301, 302, 307, 308}}) }
+	return x
 }
 
-// hsts decodes a duration, or a mapping.
-func (v *draft) hsts(r *Route) setter {
-	return func(n *yaml.Node, p path) {
-		v.mark(&r.HSTS, n, p)
-		r.HSTS = &HSTS{}
-		maxAge := v.duration(&r.HSTS.MaxAge, 0, 10*year)
-		if n.Kind == yaml.ScalarNode {
-			maxAge(n, p)
-			return
-		}
-		there := v.section(n, p, []field{
-			{"max_age", maxAge},
-			{"include_subdomains", v.truth(&r.HSTS.IncludeSubdomains)},
-			{"preload", v.truth(&r.HSTS.Preload)},
-		}...)
-		v.require(there, n, p, "max_age", `"8760h"`)
-	}
+// hstsKey is a duration, or a mapping.
+func (r *Route) hstsKey() value {
+	return optional(&r.HSTS, func() *HSTS { return &HSTS{} }, func(h *HSTS) section {
+		maxAge := duration(&h.MaxAge, 0, 10*year)
+		return section{object: &r.HSTS, short: maxAge, rules: hstsRules, keys: []key{
+			{"max_age", maxAge.required(`"8760h"`), "How long browsers remember the setting, in whole seconds. 0s tells them to forget it."},
+			{"include_subdomains", truth(&h.IncludeSubdomains), "Whether the setting also applies to all subdomains."},
+			{"preload", truth(&h.Preload), "Asks for an entry in the preload list of browsers. Leaving that list is slow. Needs include_subdomains and a max_age of 8760h or more."},
+		}}
+	})
 }
 
 // checkRedirect reports settings that contradict a redirect.

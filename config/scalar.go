@@ -12,10 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Every setter in this file marks where the value was written, even if the value is
-// wrong: a key with a wrong value must not be reported as missing as well. A nil node was
-// already reported.
-
 // scalar marks dst and returns the text of a scalar that has one of the tags. A value
 // from the environment matches every tag: only its text matters.
 func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...string) (string, bool) {
@@ -54,58 +50,92 @@ func (d *decoder) str(dst any, n *yaml.Node, p path) (string, bool) {
 	return s, true
 }
 
-func (d *decoder) text(dst *string) setter {
-	return func(n *yaml.Node, p path) {
-		if s, ok := d.str(dst, n, p); ok {
-			*dst = s
-		}
+// text is any text.
+func text(dst *string) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			if s, ok := v.str(dst, n, p); ok {
+				*dst = s
+			}
+		},
+		print:  func(*shower) *yaml.Node { return textUnlessEmpty(*dst) },
+		schema: anyText,
 	}
 }
 
-// parsed decodes text with a function that may return an error; the parameter what names
-// the valid values. The error may quote the text: weir does not show it for values from
-// the environment.
-func parsed[T any](d *decoder, dst *T, what string, parse func(string) (T, error)) setter {
-	return func(n *yaml.Node, p path) {
-		// A number or true may also be wrong when it is quoted; then the error names the
-		// valid values.
-		if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && !d.hidden[n] {
-			if _, err := parse(n.Value); err != nil {
-				d.mark(dst, n, p)
-				d.fail(n, p, "%q %v", shorten(n.Value), err)
-				return
-			}
-		}
-		s, ok := d.str(dst, n, p)
-		if !ok {
+func textUnlessEmpty(s string) *yaml.Node {
+	if s == "" {
+		return nil
+	}
+	return textNode(s)
+}
+
+// A kind is a kind of text.
+type kind[T any] struct {
+	what string // names the valid texts, for errors
+	// parse returns the meaning of a text. Its error may quote the text: weir does not show
+	// it for values from the environment.
+	parse func(string) (T, error)
+	// format returns the text of a value, or "" to leave the key out.
+	format func(T) string
+	// pattern is a regular expression that matches every valid text, and perhaps others.
+	// words are all valid texts. Both empty: the schema allows any text.
+	pattern string
+	words   []string
+}
+
+// at returns the value of a key, or of an element of a list, with a text of the kind.
+func (k kind[T]) at(dst *T) value {
+	return value{
+		read:   func(v *draft, n *yaml.Node, p path) { k.read(v, dst, n, p) },
+		print:  func(*shower) *yaml.Node { return textUnlessEmpty(k.format(*dst)) },
+		schema: func() *schema { return textLike(k.what, k.pattern, k.words) },
+	}
+}
+
+func (k kind[T]) read(v *draft, dst *T, n *yaml.Node, p path) {
+	// A number or true may also be wrong when it is quoted; then the error names the
+	// valid values.
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && !v.hidden[n] {
+		if _, err := k.parse(n.Value); err != nil {
+			v.mark(dst, n, p)
+			v.fail(n, p, "%q %v", shorten(n.Value), err)
 			return
 		}
-		v, err := parse(s)
-		switch {
-		case err == nil:
-			*dst = v
-		case d.hidden[n]:
-			d.fail(n, p, "the value from the environment is not %s", what)
-		default:
-			d.fail(n, p, "%q %v", shorten(s), err)
-		}
+	}
+	s, ok := v.str(dst, n, p)
+	if !ok {
+		return
+	}
+	value, err := k.parse(s)
+	switch {
+	case err == nil:
+		*dst = value
+	case v.hidden[n]:
+		v.fail(n, p, "the value from the environment is not %s", k.what)
+	default:
+		v.fail(n, p, "%q %v", shorten(s), err)
 	}
 }
 
-// choice decodes one of the given words.
-func choice[T ~string](d *decoder, dst *T, words ...T) setter {
+// same is the format of a kind whose value is the text itself.
+func same[T ~string](s T) string { return string(s) }
+
+// oneOf is a kind with the given words.
+func oneOf[T ~string](words ...T) kind[T] {
 	all := make([]string, len(words))
 	for i, w := range words {
 		all[i] = string(w)
 	}
-	return parsed(d, dst, "one of "+strings.Join(all, ", "), func(s string) (T, error) {
-		for _, w := range words {
-			if string(w) == s {
-				return w, nil
+	return kind[T]{
+		what: "one of " + strings.Join(all, ", "), format: same[T], words: all,
+		parse: func(s string) (T, error) {
+			if slices.Contains(all, s) {
+				return T(s), nil
 			}
-		}
-		return "", notOneOf(s, all)
-	})
+			return "", notOneOf(s, all)
+		},
+	}
 }
 
 // notOneOf returns an error that suggests one of words instead of s.
@@ -119,68 +149,104 @@ func notOneOf(s string, words []string) error {
 	return fmt.Errorf("is not known here; write one of %s", strings.Join(words, ", "))
 }
 
-func (d *decoder) number(dst *int, lo, hi int) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, "a number", "!!int", "!!float")
-		if !ok {
-			return
-		}
-		v, err := strconv.Atoi(s)
-		if err != nil || v < lo || v > hi {
-			d.fail(n, p, "%s is not a whole number from %d to %d", d.quoteNode(n), lo, hi)
-			return
-		}
+// number is a whole number from lo to hi.
+func number(dst *int, lo, hi int) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			s, ok := v.scalar(dst, n, p, "a number", "!!int", "!!float")
+			if !ok {
+				return
+			}
+			i, err := strconv.Atoi(s)
+			if err != nil || i < lo || i > hi {
+				v.fail(n, p, "%s is not a whole number from %d to %d", v.quoteNode(n), lo, hi)
+				return
+			}
+			*dst = i
+		},
+		print:  func(*shower) *yaml.Node { return plainNode(strconv.Itoa(*dst)) },
+		schema: func() *schema { return wholeNumber(lo, hi) },
+	}
+}
+
+// share is a number from 0 to 1.
+func share(dst *float64) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			s, ok := v.scalar(dst, n, p, "a number", "!!float", "!!int")
+			if !ok {
+				return
+			}
+			f, err := strconv.ParseFloat(s, 64)
+			if err != nil || !(f >= 0 && f <= 1) {
+				v.fail(n, p, "%s is not a number from 0 to 1", v.quoteNode(n))
+				return
+			}
+			*dst = f
+		},
+		print: func(*shower) *yaml.Node { return plainNode(strconv.FormatFloat(*dst, 'g', -1, 64)) },
+		schema: func() *schema {
+			return orVariable(&schema{Type: "number", Minimum: 0, Maximum: 1, bounds: "From 0 to 1."})
+		},
+	}
+}
+
+// truth is true or false.
+func truth(dst *bool) value {
+	return value{
+		read:   func(v *draft, n *yaml.Node, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = b }) },
+		print:  func(*shower) *yaml.Node { return plainNode(strconv.FormatBool(*dst)) },
+		schema: func() *schema { return orVariable(&schema{Type: "boolean"}) },
+	}
+}
+
+// negated is true or false; *dst has the opposite.
+func negated(dst *bool) value {
+	x := truth(dst)
+	x.read = func(v *draft, n *yaml.Node, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = !b }) }
+	x.print = func(*shower) *yaml.Node { return plainNode(strconv.FormatBool(!*dst)) }
+	return x
+}
+
+// readTruth calls set with a boolean, and marks dst.
+func (d *decoder) readTruth(dst *bool, n *yaml.Node, p path, set func(bool)) {
+	s, ok := d.scalar(dst, n, p, "true or false", "!!bool")
+	if !ok {
+		return
+	}
+	if s != "true" && s != "false" {
+		d.fail(n, p, "%s is not a boolean; write true or false", d.quoteNode(n))
+		return
+	}
+	set(s == "true")
+}
+
+// duration is a duration from lo to hi.
+func duration(dst *time.Duration, lo, hi time.Duration) value {
+	return value{
+		read:   func(v *draft, n *yaml.Node, p path) { v.readDuration(dst, lo, hi, n, p) },
+		print:  func(*shower) *yaml.Node { return textNode(short(*dst)) },
+		schema: func() *schema { return durationText(lo, hi) },
+	}
+}
+
+func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *yaml.Node, p path) {
+	s, ok := d.scalar(dst, n, p, `a duration such as "5s"`, "!!str", "!!int", "!!float")
+	if !ok {
+		return
+	}
+	v, err := time.ParseDuration(s)
+	bare, errBare := time.ParseDuration(s + "s") // as if it were in seconds
+	hasUnit := strings.TrimLeft(s, "+-") != "0"  // Go accepts 0 without a unit
+	switch {
+	case err == nil && v >= lo && v <= hi && hasUnit:
 		*dst = v
-	}
-}
-
-func (d *decoder) share(dst *float64) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, "a number", "!!float", "!!int")
-		if !ok {
-			return
-		}
-		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(v >= 0 && v <= 1) {
-			d.fail(n, p, "%s is not a number from 0 to 1", d.quoteNode(n))
-			return
-		}
-		*dst = v
-	}
-}
-
-func (d *decoder) truth(dst *bool) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, "true or false", "!!bool")
-		if !ok {
-			return
-		}
-		if s != "true" && s != "false" {
-			d.fail(n, p, "%s is not a boolean; write true or false", d.quoteNode(n))
-			return
-		}
-		*dst = s == "true"
-	}
-}
-
-func (d *decoder) duration(dst *time.Duration, lo, hi time.Duration) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, `a duration such as "5s"`, "!!str", "!!int", "!!float")
-		if !ok {
-			return
-		}
-		v, err := time.ParseDuration(s)
-		bare, errBare := time.ParseDuration(s + "s") // as if it were in seconds; Go accepts 0 without a unit
-		switch {
-		case err == nil && v >= lo && v <= hi && s != "0":
-			*dst = v
-		case err == nil && s != "0", errBare == nil && bare <= 0 && (bare < lo || bare > hi):
-			d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
-		case d.hidden[n]:
-			d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
-		default:
-			d.fail(n, p, "%q %s", shorten(s), durationHint(s, lo, hi))
-		}
+	case err == nil && hasUnit, errBare == nil && bare <= 0 && (bare < lo || bare > hi):
+		d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
+	case d.hidden[n]:
+		d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
+	default:
+		d.fail(n, p, "%q %s", shorten(s), durationHint(s, lo, hi))
 	}
 }
 
@@ -235,23 +301,28 @@ var sizeUnits = []struct {
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-func (d *decoder) size(dst *int64, lo, hi int64) setter {
-	return func(n *yaml.Node, p path) {
-		s, ok := d.scalar(dst, n, p, `a size such as "64KiB"`, "!!str", "!!int", "!!float")
-		if !ok {
-			return
-		}
-		v, err := parseSize(s)
-		switch {
-		case err != nil && d.hidden[n]:
-			d.fail(n, p, `the value from the environment is not a size such as "64KiB"`)
-		case err != nil:
-			d.fail(n, p, "%q %s", shorten(s), sizeHint(s, lo, hi))
-		case v < lo || v > hi:
-			d.fail(n, p, "%s is out of bounds; write a size from %s to %s", d.quoteNode(n), formatSize(lo), formatSize(hi))
-		default:
-			*dst = v
-		}
+// size is a number of bytes from lo to hi.
+func size[T int | int64](dst *T, lo, hi int64) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			s, ok := v.scalar(dst, n, p, `a size such as "64KiB"`, "!!str", "!!int", "!!float")
+			if !ok {
+				return
+			}
+			b, err := parseSize(s)
+			switch {
+			case err != nil && v.hidden[n]:
+				v.fail(n, p, `the value from the environment is not a size such as "64KiB"`)
+			case err != nil:
+				v.fail(n, p, "%q %s", shorten(s), sizeHint(s, lo, hi))
+			case b < lo || b > hi:
+				v.fail(n, p, "%s is out of bounds; write a size from %s to %s", v.quoteNode(n), formatSize(lo), formatSize(hi))
+			default:
+				*dst = T(b)
+			}
+		},
+		print:  func(*shower) *yaml.Node { return textNode(formatSize(int64(*dst))) },
+		schema: func() *schema { return sizeText(lo, hi) },
 	}
 }
 
@@ -318,9 +389,9 @@ func formatSize(v int64) string {
 	return "0B"
 }
 
-func (d *decoder) prefix(dst *netip.Prefix) setter {
-	return parsed(d, dst, "a CIDR such as 10.0.0.0/8", parsePrefix)
-}
+// prefix is a network in CIDR notation.
+var prefix = kind[netip.Prefix]{what: "a CIDR such as 10.0.0.0/8", parse: parsePrefix, format: netip.Prefix.String,
+	pattern: `[0-9A-Fa-f.:]+/[0-9]{1,3}`}
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)

@@ -6,9 +6,32 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
-func (v *draft) storage(dst *Secret) setter { return v.secret(dst, parseStorage) }
+// storage is a directory or a URL. Only its password is a secret.
+func storage(dst *Secret) value {
+	x := secret(dst, parseStorage, "")
+	x.print = func(s *shower) *yaml.Node { return textUnlessEmpty(s.storage(*dst)) }
+	x.schema = func() *schema {
+		folder := anyText()
+		folder.Not = &schema{Pattern: "^~|://"}
+		url := textLike("a directory, or the URL of a Redis or of Secrets", redisPattern+"|"+secretsPattern, nil)
+		url.AnyOf[0].Not = &schema{Pattern: `://[^:@/?]*:\(hidden\)@`}
+		return anyOf(folder, url)
+	}
+	return x
+}
+
+// Patterns of the URLs of storages. A text with a percent sign in its parameters may be any
+// text.
+const (
+	redisPattern = `[Rr][Ee][Dd][Ii][Ss][Ss]?://(([A-Za-z0-9._:~!&'()*+,;=@-]|%[0-9A-Fa-f]{2})*@)?` +
+		`([^/?#@:\[\]]+|\[[^\]]+\])(:(0*` + portPattern + `)?)?(/[0-9%]*)?(\?(&*prefix=[^&#]+&*)?|\?[^#]*%[^#]*)?`
+	secretsPattern = `[Ss][Ee][Cc][Rr][Ee][Tt][Ss]://` + labelPattern + `/*` +
+		`(\?(&*(prefix=[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?|kubeconfig=[^&#]+)&*)*|\?[^#]*%[^#]*)?#?`
+)
 
 // parseStorage checks a directory, or the URL of a Redis or of a namespace. Its errors do
 // not quote the text, because it may contain a password.

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // tlsOffer has the keys that tls_policies.NAME and backends.NAME.tls share. The same code
@@ -22,14 +24,14 @@ func (t *BackendTLS) offer() tlsOffer {
 	return tlsOffer{&t.MinVersion, &t.MaxVersion, &t.CipherSuites, &t.SHA1}
 }
 
-// offerFields decodes the keys.
-func (v *draft) offerFields(o tlsOffer) []field {
-	return []field{
-		{"min_version", v.version(o.min)},
-		{"max_version", v.version(o.max)},
-		{"cipher_suites", list(v.decoder, o.suites, v.suite)},
-		{"sha1_signatures", v.truth(o.sha1)},
+// keys returns the values of the keys.
+func (o tlsOffer) keys() (min, max, suites, sha1 value) {
+	some := list(o.suites, suite.at).byDefault("Go's secure suites")
+	some.print = func(*shower) *yaml.Node {
+		names := o.suiteNames()
+		return unlessEmpty(printList(names, text, nil))
 	}
+	return version(o.min), version(o.max), some, truth(o.sha1)
 }
 
 // checkOffer reports versions, suites and signatures that contradict each other. It

@@ -9,9 +9,9 @@ import (
 // passes on the decrypted bytes without reading them. Settings for requests have no meaning
 // there.
 
-// protocolName decodes a protocol as ALPN has it (RFC 7301).
-func (d *decoder) protocolName(dst *string) setter {
-	return parsed(d, dst, `the name of a protocol such as "postgresql"`, func(s string) (string, error) {
+// protocolName is a protocol as ALPN has it (RFC 7301).
+var protocolName = kind[string]{what: `the name of a protocol such as "postgresql"`, format: same[string], pattern: `[!-~]{1,255}`,
+	parse: func(s string) (string, error) {
 		if s == "" || len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > 0x7e }) {
 			return "", fmt.Errorf(`is not the name of a protocol; write one such as "postgresql", in ASCII and without spaces`)
 		}
@@ -19,7 +19,7 @@ func (d *decoder) protocolName(dst *string) setter {
 			return "", fmt.Errorf("is for the challenges of certificate authorities, which weir answers by itself; take it out")
 		}
 		return s, nil
-	})
+	},
 }
 
 // opensTunnel returns true if r terminates TLS of host on l and leads to a tcp backend.

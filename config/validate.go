@@ -207,7 +207,6 @@ func (v *draft) config() *Config {
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}
-	c.Limits.HeadBytes = int(v.headSize)
 	for _, r := range v.routes {
 		c.Routes = append(c.Routes, v.split(r)...)
 	}

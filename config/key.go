@@ -1,0 +1,310 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A key is one key of a section. The tables of keys are the only definition of the
+// configuration: weir reads and prints files by them, hashes what it prints, and describes
+// the keys to editors (see Schema).
+type key struct {
+	name  string
+	value value
+	// doc says what the key does, in sentences for users. The description in the schema
+	// adds the bounds and the default.
+	doc string
+}
+
+// A value is bound to a field of an object. It reads the field from a file, prints it, and
+// describes what a file may contain.
+type value struct {
+	// read decodes n, which has the path p. It marks where the value was written, even if
+	// the value is wrong: a key with a wrong value must not be reported as missing as well.
+	read func(v *draft, n *yaml.Node, p path)
+	// print returns the value as a file has it, or nil to leave the key out.
+	print func(s *shower) *yaml.Node
+	// schema describes every valid value. It may allow values that read refuses.
+	schema func() *schema
+	// example is a valid value of a required key. Empty: the key is not required.
+	example string
+	// fallback describes a default that depends on other settings.
+	fallback string
+}
+
+// required returns the value of a key that each section must have. The example is for the
+// error.
+func (x value) required(example string) value {
+	x.example = example
+	return x
+}
+
+// shownIf leaves the key out of printed configurations unless ok is true.
+func (x value) shownIf(ok bool) value {
+	if !ok {
+		x.print = func(*shower) *yaml.Node { return nil }
+	}
+	return x
+}
+
+// byDefault describes a default that depends on other settings.
+func (x value) byDefault(fallback string) value {
+	x.fallback = fallback
+	return x
+}
+
+// A section is a mapping with fixed keys, bound to an object.
+type section struct {
+	// object is the pointer by which checks ask for the place of the section; nil: none do.
+	object   any
+	position *Position // where the section begins; nil: the object has no position
+	keys     []key
+	// short is another form of the section: a single value. Its read is nil if there is
+	// none. usual: it is the usual form, so the error for a list comes from it.
+	short value
+	usual bool
+	// check reports what no key shows alone. there has the keys that the file has.
+	check func(v *draft, there map[string]bool, n *yaml.Node, p path)
+	// rules are the conditions of check that a schema can express.
+	rules []*schema
+}
+
+// read decodes the section n. at is where errors about the object as a whole point to: the
+// name of the object, or n.
+func (s section) read(v *draft, at, n *yaml.Node, p path) {
+	if s.position != nil {
+		*s.position = v.at(at)
+	}
+	if s.object != nil {
+		v.mark(s.object, at, p)
+	}
+	if s.short.read != nil && (n.Kind == yaml.ScalarNode || s.usual && n.Kind != yaml.MappingNode) {
+		if !v.broken[n] {
+			s.short.read(v, n, p)
+		}
+		return
+	}
+	there := v.section(n, p, s.keys)
+	for _, k := range s.keys {
+		if k.value.example != "" {
+			v.require(there, n, p, k.name, k.value.example)
+		}
+	}
+	if s.check != nil {
+		s.check(v, there, n, p)
+	}
+}
+
+// print returns the keys that have a value.
+func (s section) print(sh *shower) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	for _, k := range s.keys {
+		if v := k.value.print(sh); v != nil {
+			putKey(node, k.name, v)
+		}
+	}
+	return node
+}
+
+func putKey(mapping *yaml.Node, key string, value *yaml.Node) {
+	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
+}
+
+// mapping is the value of a key with a section that always exists. It makes the table of the
+// section only if it is needed.
+func mapping(of func() section) value {
+	return value{
+		read:   func(v *draft, n *yaml.Node, p path) { of().read(v, n, n, p) },
+		print:  func(s *shower) *yaml.Node { return of().print(s) },
+		schema: func() *schema { return of().schema() },
+	}
+}
+
+// optional is the value of a key with a section that exists only if the file has the key:
+// otherwise *dst is nil. fresh makes an object with the defaults.
+func optional[T any](dst **T, fresh func() *T, of func(*T) section) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			*dst = fresh()
+			of(*dst).read(v, n, n, p)
+		},
+		print: func(s *shower) *yaml.Node {
+			if *dst == nil {
+				return nil
+			}
+			return of(*dst).print(s)
+		},
+		schema: func() *schema { return of(fresh()).schema() },
+	}
+}
+
+// named is the value of a key with a mapping of names to sections. The order of the names
+// has no meaning, so they are printed in alphabetical order.
+func named[T any](dst *[]*T, fresh func(name string) *T, nameOf func(*T) string, of func(*T) section) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			v.named(n, p, func(name string, key, n *yaml.Node, p path) {
+				one := fresh(name)
+				*dst = append(*dst, one)
+				of(one).read(v, key, n, p)
+			})
+		},
+		print: func(s *shower) *yaml.Node {
+			all := &yaml.Node{Kind: yaml.MappingNode}
+			for _, one := range slices.SortedFunc(slices.Values(*dst), func(a, b *T) int { return strings.Compare(nameOf(a), nameOf(b)) }) {
+				putKey(all, nameOf(one), of(one).print(s))
+			}
+			return unlessEmpty(all)
+		},
+		schema: func() *schema { return names(of(fresh("")).schema()) },
+	}
+}
+
+// sections is the value of a key with a list of sections.
+func sections[T any](dst *[]*T, fresh func() *T, of func(*T) section) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			for i, e := range v.elements(n, p) {
+				one := fresh()
+				*dst = append(*dst, one)
+				of(one).read(v, e, e, p.index(i))
+			}
+		},
+		print: func(s *shower) *yaml.Node {
+			all := &yaml.Node{Kind: yaml.SequenceNode}
+			for _, one := range *dst {
+				all.Content = append(all.Content, of(one).print(s))
+			}
+			return unlessEmpty(all)
+		},
+		schema: func() *schema { return items(of(fresh()).schema()) },
+	}
+}
+
+// inPlace is sections for a slice without pointers. No check may need the elements before
+// the whole list was read.
+func inPlace[T any](dst *[]T, fresh func() T, of func(*T) section) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) {
+			elements := v.elements(n, p)
+			all := make([]T, len(elements))
+			*dst = all
+			for i, e := range elements {
+				all[i] = fresh()
+				of(&all[i]).read(v, e, e, p.index(i))
+			}
+		},
+		print: func(s *shower) *yaml.Node {
+			all := &yaml.Node{Kind: yaml.SequenceNode}
+			for i := range *dst {
+				all.Content = append(all.Content, of(&(*dst)[i]).print(s))
+			}
+			return unlessEmpty(all)
+		},
+		schema: func() *schema {
+			one := fresh()
+			return items(of(&one).schema())
+		},
+	}
+}
+
+// list is the value of a key with a list whose elements must differ. Elements with an error
+// stay zero. one binds a value to an element.
+func list[T comparable](dst *[]T, one func(dst *T) value) value {
+	return value{
+		read: func(v *draft, n *yaml.Node, p path) { readList(v, dst, one, n, p) },
+		print: func(s *shower) *yaml.Node {
+			return unlessEmpty(printList(*dst, one, s))
+		},
+		schema: func() *schema {
+			all := items(one(new(T)).schema())
+			all.UniqueItems = true
+			return all
+		},
+	}
+}
+
+// listOrNone is list, except that an empty list is a value too: nothing, in place of the
+// default.
+func listOrNone[T comparable](dst *[]T, one func(dst *T) value) value {
+	x := list(dst, one)
+	some, describe := x.read, x.schema
+	x.read = func(v *draft, n *yaml.Node, p path) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			v.mark(dst, n, p)
+			*dst = []T{}
+			return
+		}
+		some(v, n, p)
+	}
+	x.print = func(s *shower) *yaml.Node {
+		if *dst == nil {
+			return nil
+		}
+		return printList(*dst, one, s)
+	}
+	x.schema = func() *schema {
+		all := describe()
+		all.MinItems = 0
+		return all
+	}
+	return x
+}
+
+func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *yaml.Node, p path) {
+	v.mark(dst, n, p)
+	elements := v.elements(n, p)
+	values := make([]T, len(elements))
+	seen := map[T]int{}
+	var zero T
+	for i, e := range elements {
+		v.mark(&values[i], e, p.index(i))
+		if !v.broken[e] {
+			one(&values[i]).read(v, e, p.index(i))
+		}
+		if values[i] == zero {
+			continue
+		}
+		if line, twice := seen[values[i]]; twice {
+			v.fail(e, p.index(i), "%s is given twice, first on line %d; keep one", v.quoteNode(e), line)
+			values[i] = zero
+			continue
+		}
+		seen[values[i]] = e.Line
+	}
+	*dst = values
+}
+
+func printList[T any](all []T, one func(dst *T) value, s *shower) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for i := range all {
+		node.Content = append(node.Content, orEmpty(one(&all[i]).print(s)))
+	}
+	return node
+}
+
+// orEmpty returns n, or an empty text for an element without a value.
+func orEmpty(n *yaml.Node) *yaml.Node {
+	if n == nil {
+		return textNode("")
+	}
+	return n
+}
+
+func unlessEmpty(n *yaml.Node) *yaml.Node {
+	if len(n.Content) == 0 {
+		return nil
+	}
+	return n
+}
+
+// textNode returns s as YAML. It doubles each $: otherwise the loader would take it for the
+// beginning of a variable.
+func textNode(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ReplaceAll(s, "$", "$$")}
+}
+
+// plainNode returns a number or a boolean as YAML.
+func plainNode(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var (
+	tlsMode    = oneOf(TLSTerminate, TLSPassthrough)
+	firstBytes = oneOf("ssh")
+)
+
+func (r *Route) section() section {
+	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: []key{
+		{"name", text(&r.Name).byDefault("listener/host/path"), "The name of the route in metrics and logs."},
+		{"listeners", list(&r.Listeners, text).required("[web]"), "The listeners that use the route."},
+		{"hosts", list(&r.Hosts, host.at).byDefault("every host"), "The hosts that the route matches. \"*.example.org\" matches exactly one more label."},
+		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path."},
+		{"tls_policy", text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default"), "The policy under tls_policies for these hosts."},
+		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
+		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough."},
+		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
+		{"backend", text(&r.Backend), "The name of the backend. Required, unless there is a redirect. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
+		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
+		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
+		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},
+	}}
+}
+
+func (r *Route) checkKeys(v *draft, there map[string]bool, n *yaml.Node, p path) {
+	if !there["redirect"] {
+		v.require(there, n, p, "backend", `app, or redirect: https`)
+	}
+	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {
+		v.fail(n, p, "has more than %d combinations of listener, host and path; split it", maxCombinations)
+		r.Listeners = nil
+	}
+}
+
+// maxCombinations limits the product of listeners, hosts and paths of one route.
+const maxCombinations = 100_000
+
+// pathKind is a path of a route.
+var pathKind = kind[Path]{what: "a path that begins with a slash", parse: parsePath, format: Path.String, pattern: `=?/[!"%->@-\[\]-~]*`}
+
+// parsePath refuses paths that can never match: weir answers 400 to dot segments and
+// backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
+func parsePath(s string) (Path, error) {
+	value, exact := strings.CutPrefix(s, "=")
+	lower := strings.ToLower(value)
+	switch {
+	case !strings.HasPrefix(value, "/"):
+		return Path{}, fmt.Errorf(`does not begin with a slash; write a prefix such as "/api" or an exact path such as "=/status"`)
+	case strings.ContainsAny(value, "?#"):
+		return Path{}, fmt.Errorf("has a query or fragment, which routes ignore; write only the path")
+	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > 0x7e }):
+		return Path{}, fmt.Errorf("has spaces or is not ASCII; percent-encode it, with %%20 for a space")
+	case strings.Contains(value, `\`) || strings.Contains(lower, "%5c"):
+		return Path{}, fmt.Errorf("has a backslash, and weir refuses every request with one; remove it")
+	}
+	for segment := range strings.SplitSeq(strings.ReplaceAll(lower, "%2e", "."), "/") {
+		if segment == "." || segment == ".." {
+			return Path{}, fmt.Errorf("has a dot segment, and weir refuses every request with one; write the path without it")
+		}
+	}
+	return Path{Exact: exact, Value: value}, nil
+}
+
+func (p Path) String() string {
+	switch {
+	case p.Exact:
+		return "=" + p.Value
+	case p.Begins:
+		return p.Value + "..."
+	}
+	return p.Value
+}
