@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -149,7 +150,16 @@ func TestHTTP2WebSocketEnds(t *testing.T) {
 	s.wantEnd(true)
 	r.record().want(t, "kind", "upgrade", "reason", "idle")
 
+	r.load(secure2, nil, "@app", e.address) // from here on, tunnels may be idle for longer than the test takes
 	id, s = c.open2(e)
+	eventually(t, "the tunnel is known", func() error {
+		r.proxy.tunnels.mu.Lock()
+		defer r.proxy.tunnels.mu.Unlock()
+		if r.proxy.tunnels.first == nil {
+			return errors.New("no tunnel is")
+		}
+		return nil
+	})
 	orphans := r.load(strings.Replace(secure2, "backend: app", "paths: [/other], backend: app", 1), nil, "@app", e.address)
 	if len(orphans) != 1 {
 		t.Fatalf("%d tunnels are orphans", len(orphans))
