@@ -48,34 +48,40 @@ func (s *server) newCertificates() {
 	go s.warnOfEndings(s.ctx)
 }
 
-// prepareCertificates prepares the certificates of a configuration. Certificates from
+// readCertificates reads the certificate files of a file, and prepares its entries for
+// authorities. It waits for the file system, and changes nothing.
+func (s *server) readCertificates(a *ahead, file *config.Config) (err error) {
+	if a.managed, err = s.acme.Prepare(file.Certificates); err != nil {
+		return err
+	}
+	a.files, err = s.certs.ReadFiles(file.Certificates)
+	return err
+}
+
+// planCertificates adds the certificates of objects to those that were read ahead.
+func (s *server) planCertificates(p *plan) (err error) {
+	p.certificates, err = s.certs.Plan(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return p.managed.Entry(a) }, p.files)
+	return err
+}
+
+// adoptCertificates puts the certificates of a plan into use. Certificates from
 // authorities take effect first, so that the table finds them.
-func (s *server) prepareCertificates(p *plan) (commit func(), err error) {
-	managed, err := s.acme.Prepare(p.cfg.Certificates)
-	if err != nil {
-		return nil, err
+func (s *server) adoptCertificates(p *plan) {
+	if !p.again {
+		p.managed.Commit()
 	}
-	read := s.certs.Plan
-	if p.again {
-		read = s.certs.PlanPairs
-	}
-	plan, err := read(p.cfg.Certificates, func(a *config.ACME) certs.Managed { return managed.Entry(a) })
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		managed.Commit()
-		plan.Commit()
-		s.logEndings(!p.again)
-	}, nil
+	p.certificates.Commit()
+	s.logEndings(!p.again)
 }
 
 // reloadCertificates puts changed certificate files into effect, even if the
-// configuration has other errors.
+// configuration has other errors. The caller holds loading. The files are read without
+// the lock change.
 func (s *server) reloadCertificates() {
-	s.change.Lock() // otherwise an older plan could restore the old certificates
-	replaced, err := s.certs.Reload()
+	changes, err := s.certs.ReadAgain()
 	lists, errLists := s.crls.Reload()
+	s.change.Lock() // otherwise an older plan could restore the old certificates
+	replaced := changes.Commit()
 	s.change.Unlock()
 	for _, file := range lists {
 		s.log.Info("a revocation list file changed and is in use", zap.String("crl", file))

@@ -191,10 +191,11 @@ func (c *cluster) try(file *config.Config, a *ahead) error {
 
 // put puts objects into effect together with file. If a is nil, file is already in effect.
 func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
-	p := &plan{file: file, cfg: o.routing.Merge(file, o.endpoints), objects: o, again: a == nil}
+	p := &plan{file: file, again: true}
 	if a != nil {
-		p.ofFile, p.answers = a.ofFile, a.answers
+		p = a.plan(file)
 	}
+	p.cfg, p.objects = o.routing.Merge(file, o.endpoints), o
 	p.answers = c.s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
 	if err := c.s.put(p); err != nil {
 		return err

@@ -82,11 +82,13 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 			}
 		}
 	}
-	p := &plan{file: file, cfg: routing.Merge(file, endpoints)}
-	if p.commit, err = s.prepareCertificates(p); err != nil {
+	a, err := s.readFile(file)
+	if err != nil {
 		return err
 	}
-	if p.ofFile, err = s.prepareTLS(file); err != nil {
+	p := a.plan(file)
+	p.cfg = routing.Merge(file, endpoints)
+	if err := s.planCertificates(p); err != nil {
 		return err
 	}
 	backends, err := s.backends.UpdateObjects(p.cfg.Backends, backend.NodeInfo{}, nil)

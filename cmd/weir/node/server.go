@@ -25,6 +25,7 @@ import (
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -163,12 +164,13 @@ type plan struct {
 	objects   *objects       // of the cluster; nil: none
 	again     bool           // file is already in effect, and weir does not process it again
 	answers   *backend.Answers
-	commit    func() // puts the certificates into effect
+	files     *certs.Files // of file; nil if again
 	lines     *accessLog
 	ofFile
-	headers map[string]*listener.Policy
-	sockets *sockets.Plan // nil until prepare opens them
-	table   *proxy.Table
+	certificates *certs.Plan
+	headers      map[string]*listener.Policy
+	sockets      *sockets.Plan // nil until prepare opens them
+	table        *proxy.Table
 }
 
 // ofFile is the part of a plan that depends on the file alone.
@@ -176,14 +178,16 @@ type ofFile struct {
 	ech      []tls.EncryptedClientHelloKey
 	policies map[string]*policy.Policy
 	crls     *policy.CRLPlan
-	access   *access // rules of the admin port
+	access   *access    // rules of the admin port
+	managed  *acme.Plan // certificates from authorities
 }
 
 // ahead is the part of a plan that is made before the other parts, without the lock
-// change. It needs only the file, and it waits for name servers and for the storage of
-// ticket keys. Changes of a cluster's endpoints can take effect meanwhile.
+// change. It needs only the file, and it waits for the file system, for name servers and for
+// the storage of ticket keys. Changes of a cluster's endpoints can take effect meanwhile.
 type ahead struct {
 	ofFile
+	files   *certs.Files
 	answers *backend.Answers
 }
 
@@ -191,12 +195,12 @@ type ahead struct {
 // cluster that the file names. On an error nothing has changed. If other goroutines may
 // apply files, the caller holds loading.
 func (s *server) apply(file *config.Config) error {
-	of, err := s.prepareTLS(file)
+	a, err := s.readFile(file)
 	if err != nil {
 		return err
 	}
 	shared := s.shareAhead(file)
-	a := &ahead{ofFile: of, answers: s.backends.Resolve(file.Backends, backend.FilePatience, nil)}
+	a.answers = s.backends.Resolve(file.Backends, backend.FilePatience, nil)
 	if err := s.applyAhead(file, a); err != nil {
 		return err
 	}
@@ -211,13 +215,18 @@ func (s *server) applyAhead(file *config.Config, a *ahead) error {
 		return s.applyBeside(file, a)
 	}
 	before := s.current()
-	if err := s.put(&plan{file: file, cfg: file, answers: a.answers, ofFile: a.ofFile}); err != nil {
+	if err := s.put(a.plan(file)); err != nil {
 		return err
 	}
 	if before != nil {
 		before.leave()
 	}
 	return nil
+}
+
+// plan returns a plan without objects; the caller may add them.
+func (a *ahead) plan(file *config.Config) *plan {
+	return &plan{file: file, cfg: file, answers: a.answers, files: a.files, ofFile: a.ofFile}
 }
 
 // errEnded means that weir applies no configuration any more, or no objects of this
@@ -246,11 +255,11 @@ func (s *server) put(p *plan) error {
 // prepare does the steps that can fail. The backends come last, because their change
 // cannot be undone.
 func (s *server) prepare(p *plan) (err error) {
-	if p.commit, err = s.prepareCertificates(p); err != nil {
-		return err
-	}
 	if p.again {
 		p.ofFile = s.ofFile
+	}
+	if err := s.planCertificates(p); err != nil {
+		return err
 	}
 	p.headers = make(map[string]*listener.Policy)
 	for _, c := range p.cfg.HeaderPolicies {
@@ -273,6 +282,20 @@ func (s *server) prepare(p *plan) (err error) {
 	}
 	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
 	return err
+}
+
+// readFile reads the files that a configuration names, and prepares everything that is
+// made of them. It waits for the file system, and changes nothing.
+func (s *server) readFile(file *config.Config) (*ahead, error) {
+	of, err := s.prepareTLS(file)
+	if err != nil {
+		return nil, err
+	}
+	a := &ahead{ofFile: of}
+	if err := s.readCertificates(a, file); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // prepareTLS makes the TLS policies of a file and the access rules of its admin port.
@@ -349,7 +372,7 @@ func (p *plan) abandon(s *server) {
 
 // adopt makes the plan the configuration in effect. No step of adopt can fail.
 func (s *server) adopt(p *plan) {
-	p.commit()
+	s.adoptCertificates(p)
 	setLevel(s.level, p.cfg.Log)
 	defer s.lines.Swap(p.lines).closeUnless(p.lines)
 	if p.lines != nil {
