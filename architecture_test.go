@@ -75,6 +75,7 @@ const (
 	part
 	backends
 	dataPath
+	process
 	command
 )
 
@@ -90,6 +91,8 @@ var tiers = map[string]int{
 	"proxy": dataPath,
 
 	"soak": part, "soak/command": backends, // a tool: of weir it imports only listener/header
+
+	"cmd/weir/node": process,
 
 	"cmd/weir": command, "cmd/weir-soak": command,
 
@@ -118,7 +121,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		case !knownToo && to != "":
 			t.Errorf("%s imports %s, which has no place in the house", from, to)
 		case to != "" && mine <= theirs && withinATier[[2]string{from, to}] == "":
-			t.Errorf("%s imports %s: imports run from higher tiers to lower ones; declare an interface in %s, or take a function, and let cmd/weir join them", from, to, from)
+			t.Errorf("%s imports %s: imports run from higher tiers to lower ones; declare an interface in %s, or take a function, and let cmd/weir/node join them", from, to, from)
 		}
 	}
 	all, err := source()
@@ -149,12 +152,12 @@ func imports(f file) (paths []string) {
 // mayServeHTTP are the packages that may use net/http: ports for operators and
 // load balancers, what asks others about certificates (may one be got, is one
 // revoked), the tools, and peers in tests, all of which carry no client's traffic.
-var mayServeHTTP = []string{"cmd/weir", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
+var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
-// mayLog are the packages that may import the logger: cmd writes logs, proxy
+// mayLog are the packages that may import the logger: cmd/weir/node writes logs, proxy
 // names the fields of the access log's lines, tls/acme hands one to certmagic,
 // and tls/storage loses locks while nobody is there to return an error to.
-var mayLog = []string{"cmd/weir", "proxy", "tls/acme", "tls/storage"}
+var mayLog = []string{"cmd/weir/node", "proxy", "tls/acme", "tls/storage"}
 
 func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
 	for _, f := range goFiles(t) {

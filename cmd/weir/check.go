@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/config"
 )
 
@@ -47,26 +48,27 @@ func check(c *cobra.Command, path string, objects bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := checkTLS(cfg); err != nil {
+	more, err := node.Check(cfg)
+	if err != nil {
 		return err
 	}
-	for _, w := range warnUser(cfg) {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", cmp.Or(path, builtIn), w)
+	for _, w := range more {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: warning: %s\n", cmp.Or(path, node.BuiltIn), w)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", cmp.Or(path, builtIn),
+	fmt.Fprintf(c.OutOrStdout(), "%s: ok: %s, %s, %s, hash %s\n", cmp.Or(path, node.BuiltIn),
 		count(len(cfg.Listeners), "listener"), count(routes(cfg), "route"), count(len(cfg.Backends), "backend"), cfg.Hash)
 	if objects {
-		return checkObjects(c, cfg, connectKube)
+		return checkCluster(c, cfg)
 	}
 	return nil
 }
 
-// loadToCheck is load, but returns the warnings even if there are errors.
+// loadToCheck is node.Load, but returns the warnings even if there are errors.
 func loadToCheck(path string) (*config.Config, config.Errors, error) {
 	if path != "" {
 		return config.Check(path, os.LookupEnv)
 	}
-	cfg, err := load(path)
+	cfg, err := node.Load(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -87,3 +87,13 @@ func TestCheckStandardInput(t *testing.T) {
 		t.Errorf("status %d, printed %q and %q", status, out, errs)
 	}
 }
+
+// Outside of a cluster both commands need a file.
+func TestNoFileOutsideOfACluster(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, command := range []string{"run", "check"} {
+		if _, text, status := weir(command); status != statusUsage || !strings.Contains(text, "no configuration file; write weir "+command+" FILE") {
+			t.Errorf("outside of a cluster %s ends with %d: %s", command, status, text)
+		}
+	}
+}

@@ -3,19 +3,20 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"syscall"
 	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
+	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/sockets"
 )
@@ -101,13 +102,11 @@ func demo(out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("the demo's configuration is wrong: %w", err)
 	}
-	level := zap.NewAtomicLevel()
-	setLevel(level, cfg.Log)
-	signals := hearSignals()
-	defer signal.Stop(signals)
-	s := newServer(newLog(cfg.Log, level, isTerminal(os.Stderr)), level)
-	if err := s.apply(cfg); err != nil {
-		s.close()
+	ctx, stopSignals := signal.NotifyContext(context.Background(), syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer stopSignals()
+	n := node.New(cfg.Log, build())
+	if err := n.Apply(cfg); err != nil {
+		n.End()
 		return fmt.Errorf("cannot start the demo: %w", err)
 	}
 	_, port, _ := net.SplitHostPort(places.Secure)
@@ -115,13 +114,8 @@ func demo(out io.Writer) error {
 		*demoPlaces
 		SecurePort string
 	}{places, port})
-	<-signals
-	now := make(chan struct{})
-	close(now) // the demo ends at once, and does not wait for open connections
-	if err := s.shutdown(now); err != nil && !errors.Is(err, errCutNow) {
-		return err
-	}
-	return nil
+	<-ctx.Done()
+	return n.End()
 }
 
 // startDemoBackends starts the backends and chooses the other addresses.

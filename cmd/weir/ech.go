@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -76,14 +73,4 @@ func writeSecret(path string, text []byte) error {
 		return fmt.Errorf("cannot write the key: %w", err)
 	}
 	return nil
-}
-
-// checkTLS checks the parts that package config cannot check, because it uses no crypto.
-// It returns the ECH keys of cfg.
-func checkTLS(cfg *config.Config) ([]tls.EncryptedClientHelloKey, error) {
-	keys, err := policy.ParseECH(cfg.ECHKeys)
-	if err != nil {
-		return nil, err
-	}
-	return keys, errors.Join(proxy.CheckECH(cfg, keys), policy.CheckSHA1(cfg.TLSPolicies, cfg.Backends))
 }

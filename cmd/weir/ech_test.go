@@ -3,14 +3,13 @@ package main
 import (
 	"crypto/tls"
 	"encoding/base64"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -105,75 +104,11 @@ backends: {app: {endpoints: ["127.0.0.1:9"]}, raw: {protocol: tcp, endpoints: ["
 	}
 	f(open+"ech: {keys: ["+key+", "+other+"]}\n", "other.pem")
 
-	_, err = checkTLS(&config.Config{TLSPolicies: []config.TLSPolicy{
+	_, err = node.Check(&config.Config{TLSPolicies: []config.TLSPolicy{
 		{Name: "robots", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, SHA1: true},
 		{Name: "partners", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, ClientAuth: config.ClientAuthRequire},
 	}})
 	if err == nil || !strings.Contains(err.Error(), "policy partners") {
 		t.Errorf("client_auth beside SHA-1: %v", err)
-	}
-}
-
-// A reload rotates ECH keys. SHA-1 is switched on only while a policy needs it.
-func TestReloadOfTLS(t *testing.T) {
-	dir := t.TempDir()
-	var lists [][]byte
-	for _, name := range []string{"0.pem", "1.pem"} {
-		text, list, err := policy.NewECH("cover.example.org")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		lists = append(lists, list)
-	}
-	base := `
-listeners: {tls: {address: '@tls', protocol: tls}}
-certificates: [{self_signed: {hosts: [a.example.org, cover.example.org]}}]
-routes: [{listeners: [tls], backend: app}]
-backends: {app: {endpoints: ["127.0.0.1:9"]}}
-`
-	keys := func(names ...string) string {
-		for i, name := range names {
-			names[i] = filepath.Join(dir, name)
-		}
-		return base + "ech: {keys: [" + strings.Join(names, ", ") + "]}\n"
-	}
-	r := newRunning(t, keys("0.pem"), "tls")
-	f := func(list []byte, want bool) {
-		t.Helper()
-		nc, err := net.Dial("tcp", r.address("tls"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
-		nc.SetDeadline(time.Now().Add(patience))
-		c := tls.Client(nc, &tls.Config{ServerName: "a.example.org", InsecureSkipVerify: true, EncryptedClientHelloConfigList: list,
-			EncryptedClientHelloRejectionVerify: func(tls.ConnectionState) error { return nil }})
-		if err := c.Handshake(); (err == nil) != want || want != c.ConnectionState().ECHAccepted {
-			t.Errorf("accepted %v, error %v; want %v", c.ConnectionState().ECHAccepted, err, want)
-		}
-	}
-	f(lists[0], true)
-	f(lists[1], false)
-	r.load(keys("1.pem", "0.pem"))
-	f(lists[0], true)
-	f(lists[1], true)
-	r.load(keys("1.pem"))
-	f(lists[0], false)
-	f(lists[1], true)
-
-	admitted := func() bool { return strings.Contains(os.Getenv("GODEBUG"), "tlssha1=1") }
-	if admitted() {
-		t.Error("SHA-1 is possible and no policy wants it")
-	}
-	r.load(base + "tls_policies: {robots: {max_version: '1.2', sha1_signatures: true}}\n")
-	if !admitted() {
-		t.Error("SHA-1 is not possible and a policy wants it")
-	}
-	r.load(base)
-	if admitted() {
-		t.Error("SHA-1 is still possible and no policy wants it any more")
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/cmd/weir/node"
 )
 
 // defaultAdmin is the address of the admin port if the command line names none.
@@ -73,7 +75,7 @@ func runTLSReport(c *cobra.Command, urls []string, o reportOptions) error {
 	if len(urls) == 0 {
 		urls = []string{defaultAdmin}
 	}
-	var nodes []tlsClients
+	var nodes []node.TLSClients
 	for _, u := range urls {
 		n, err := askTLSClients(c.Context(), u, o.admin)
 		if err != nil {
@@ -124,7 +126,7 @@ func speaksTLS(body io.Reader) bool {
 }
 
 // askTLSClients asks one admin port for its TLS clients.
-func askTLSClients(ctx context.Context, address string, o adminOptions) (n tlsClients, err error) {
+func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.TLSClients, err error) {
 	base, client, err := adminClient(address, o)
 	if err != nil {
 		return n, err

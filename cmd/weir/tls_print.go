@@ -40,7 +40,7 @@ func (r *tlsReport) print(w io.Writer, all bool) error {
 
 func (p *tlsPolicyReport) print(w io.Writer, all bool) {
 	fmt.Fprintf(w, "POLICY %s (%s to %s", p.Name, p.MinVersion, strings.TrimPrefix(p.MaxVersion, "TLS "))
-	if old := len(oldSuites(p.tlsPolicy)); old > 0 {
+	if old := len(oldSuites(p.TLSPolicy)); old > 0 {
 		fmt.Fprintf(w, ", %s", count(old, "old suite"))
 	}
 	if p.SHA1 {

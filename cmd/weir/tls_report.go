@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -33,7 +34,7 @@ type tlsNode struct {
 
 // tlsPolicyReport is the part of the report about one policy.
 type tlsPolicyReport struct {
-	tlsPolicy
+	node.TLSPolicy
 	Hosts      []tlsHost         `json:"hosts"`
 	Handshakes uint64            `json:"handshakes"` // successful handshakes
 	Versions   map[string]uint64 `json:"versions"`
@@ -90,7 +91,7 @@ type tlsFailures struct {
 // earlier.
 const soon = 7 * 24 * time.Hour
 
-func newTLSReport(nodes []tlsClients, now time.Time) *tlsReport {
+func newTLSReport(nodes []node.TLSClients, now time.Time) *tlsReport {
 	r := &tlsReport{At: now.UTC(), Failures: []tlsFailures{}}
 	all := merge(nodes)
 	for _, n := range nodes {
@@ -111,7 +112,7 @@ func newTLSReport(nodes []tlsClients, now time.Time) *tlsReport {
 }
 
 // note adds the reasons why the numbers may be incomplete.
-func (r *tlsReport) note(nodes []tlsClients, all tlsClients) {
+func (r *tlsReport) note(nodes []node.TLSClients, all node.TLSClients) {
 	if age := r.At.Sub(r.Since); age < soon {
 		r.Notes = append(r.Notes, fmt.Sprintf("the table covers %s only: a client that connects once a week or once a month may be missing", since(age)))
 	}
@@ -130,7 +131,7 @@ func (r *tlsReport) note(nodes []tlsClients, all tlsClients) {
 }
 
 // merge adds the counts of several nodes, with the configuration of the first node.
-func merge(nodes []tlsClients) tlsClients {
+func merge(nodes []node.TLSClients) node.TLSClients {
 	all := nodes[0]
 	all.Clients, all.Modern = nil, nil
 	all.Evicted, all.EvictedFailed = 0, 0
@@ -160,8 +161,8 @@ func merge(nodes []tlsClients) tlsClients {
 	return all
 }
 
-func reportPolicy(p tlsPolicy, all tlsClients) tlsPolicyReport {
-	r := tlsPolicyReport{tlsPolicy: p, Versions: map[string]uint64{}, Suites: map[string]uint64{}, Clients: []tlsAffected{}}
+func reportPolicy(p node.TLSPolicy, all node.TLSClients) tlsPolicyReport {
+	r := tlsPolicyReport{TLSPolicy: p, Versions: map[string]uint64{}, Suites: map[string]uint64{}, Clients: []tlsAffected{}}
 	var mine []policy.SeenClients
 	for _, c := range all.Clients {
 		if c.Policy == p.Name && c.Result == policy.ResultOK {
@@ -192,7 +193,7 @@ func reportPolicy(p tlsPolicy, all tlsClients) tlsPolicyReport {
 
 // hostsOf lists the hosts that have the policy, and the hosts that had it while weir
 // counted.
-func hostsOf(name string, all tlsClients) []tlsHost {
+func hostsOf(name string, all node.TLSClients) []tlsHost {
 	type key struct{ listener, host string }
 	hosts := map[key]*tlsHost{}
 	get := func(listener, host string) *tlsHost {
@@ -234,7 +235,7 @@ func hostsOf(name string, all tlsClients) []tlsHost {
 
 // routesOf returns the routes for a host. Routes without hosts also apply to clients
 // whose host is not known: when they connected, the listener had no such route.
-func routesOf(listener, host string, all tlsClients) []string {
+func routesOf(listener, host string, all node.TLSClients) []string {
 	host = cmp.Or(host, "*")
 	for _, h := range all.Hosts {
 		if h.Listener == listener && h.Host == host {
@@ -255,7 +256,7 @@ func versionNumber(name string) uint16 {
 }
 
 // raises are the possible higher values of the policy's min_version.
-func raises(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
+func raises(p node.TLSPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	for v := versionNumber(p.MinVersion) + 1; v <= versionNumber(p.MaxVersion); v++ {
 		c := tlsChange{MinVersion: strings.TrimPrefix(tls.VersionName(v), "TLS ")}
 		c.count(mine, func(s policy.SeenClients) effect {
@@ -274,7 +275,7 @@ func raises(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 
 // removals are the old suites that the policy could remove: all unused suites together,
 // and each used suite.
-func removals(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
+func removals(p node.TLSPolicy, mine []policy.SeenClients) (list []tlsChange) {
 	used := map[string]bool{}
 	for _, c := range mine {
 		used[c.Suite] = true
@@ -297,7 +298,7 @@ func removals(p tlsPolicy, mine []policy.SeenClients) (list []tlsChange) {
 }
 
 // oldSuites are the policy's suites that Go counts as insecure.
-func oldSuites(p tlsPolicy) (list []string) {
+func oldSuites(p node.TLSPolicy) (list []string) {
 	for _, s := range tls.InsecureCipherSuites() {
 		if slices.Contains(p.CipherSuites, s.Name) {
 			list = append(list, s.Name)
@@ -309,7 +310,7 @@ func oldSuites(p tlsPolicy) (list []string) {
 // withoutSuite is the effect on clients if the policy loses the suite. A client that
 // offers another suite of the policy with the same key exchange negotiates that suite.
 // For all other clients the result is unknown, so they count as broken.
-func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) effect {
+func withoutSuite(p node.TLSPolicy, c policy.SeenClients, suite string) effect {
 	if c.Suite != suite {
 		return stays
 	}
@@ -326,7 +327,7 @@ func withoutSuite(p tlsPolicy, c policy.SeenClients, suite string) effect {
 }
 
 // sha1Removal is the change for a policy that accepts clients with SHA-1 signatures.
-func sha1Removal(p tlsPolicy, mine []policy.SeenClients) []tlsChange {
+func sha1Removal(p node.TLSPolicy, mine []policy.SeenClients) []tlsChange {
 	if !p.SHA1 {
 		return nil
 	}
@@ -374,7 +375,7 @@ func (c *tlsChange) count(mine []policy.SeenClients, judge func(policy.SeenClien
 }
 
 // affect returns which changes reject clients.
-func affect(p tlsPolicy, c policy.SeenClients, all tlsClients) tlsAffected {
+func affect(p node.TLSPolicy, c policy.SeenClients, all node.TLSClients) tlsAffected {
 	a := tlsAffected{SeenClients: c, Routes: routesOf(c.Listener, c.Host, all), NeedsSHA1: p.SHA1 && needsSHA1(c)}
 	able := max(versionNumber(c.Version), versionNumber(c.Newest))
 	if able < versionNumber(p.MaxVersion) {

@@ -2,21 +2,19 @@ package main
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -40,14 +38,14 @@ func seenLine(version, newest, suite string, n uint64, network string, offered .
 }
 
 // exampleClients is an example of the clients of a node in three weeks.
-func exampleClients() tlsClients {
+func exampleClients() node.TLSClients {
 	noVersion := seenLine("", "TLS 1.0", "", 12, "203.0.113.0/24")
 	noVersion.Policy, noVersion.Host, noVersion.Result = "default", "www.example.org", policy.ResultNoCommonVersion
 	check := policy.SeenClients{Listener: "websecure", Result: policy.ResultClientClosed, Network: "10.0.0.0/24", Count: 5000, Last: reportTime}
 	sha1 := seenLine("TLS 1.2", "TLS 1.2", ecdheAES, 7, "198.51.100.0/24")
 	sha1.OnlySHA1 = true
-	return tlsClients{Version: "v1", Node: "edge-1", ConfigHash: "0123456789abcdef",
-		Policies: []tlsPolicy{
+	return node.TLSClients{Version: "v1", Node: "edge-1", ConfigHash: "0123456789abcdef",
+		Policies: []node.TLSPolicy{
 			{Name: "default", MinVersion: "TLS 1.2", MaxVersion: "TLS 1.3", CipherSuites: []string{ecdheGCM}},
 			{Name: "partners", MinVersion: "TLS 1.0", MaxVersion: "TLS 1.3", SHA1: true,
 				CipherSuites: []string{ecdheGCM, ecdheAES, rsaGCM, rsaAES, rsaAES256, tripleDES, "TLS_RSA_WITH_RC4_128_SHA"}},
@@ -69,7 +67,7 @@ func exampleClients() tlsClients {
 
 func TestReportForAPerson(t *testing.T) {
 	var out strings.Builder
-	if err := newTLSReport([]tlsClients{exampleClients()}, reportTime).print(&out, false); err != nil {
+	if err := newTLSReport([]node.TLSClients{exampleClients()}, reportTime).print(&out, false); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile(filepath.Join("testdata", "tls-report.txt"))
@@ -80,10 +78,10 @@ func TestReportForAPerson(t *testing.T) {
 
 // The report answers whether each change is possible.
 func TestReportAnswers(t *testing.T) {
-	report := func(change func(*tlsClients)) *tlsReport {
+	report := func(change func(*node.TLSClients)) *tlsReport {
 		c := exampleClients()
 		change(&c)
-		return newTLSReport([]tlsClients{c}, reportTime)
+		return newTLSReport([]node.TLSClients{c}, reportTime)
 	}
 	f := func(what string, r *tlsReport, question, want string) {
 		t.Helper()
@@ -101,10 +99,10 @@ func TestReportAnswers(t *testing.T) {
 			t.Errorf("%s: nobody asks %s", what, question)
 		}
 	}
-	only := func(lines ...policy.SeenClients) func(*tlsClients) {
-		return func(c *tlsClients) { c.Clients = lines }
+	only := func(lines ...policy.SeenClients) func(*node.TLSClients) {
+		return func(c *node.TLSClients) { c.Clients = lines }
 	}
-	r := report(func(*tlsClients) {})
+	r := report(func(*node.TLSClients) {})
 	f("example", r, `min_version: "1.1"?`, "no, it would refuse 3 of 10000 handshakes (under 0.1 %): 1 network, 1 fingerprint, last seen 2026-11-20 07:30 UTC")
 	f("example", r, `min_version: "1.3"?`, "no, it would refuse 1000 of 10000 handshakes (10.0 %): 3 networks, 2 fingerprints")
 	f("example", r, "without "+rsaAES+"?", "yes, no client would be refused; 40 handshakes would use something else")
@@ -127,7 +125,7 @@ func TestReportAnswers(t *testing.T) {
 	sha1 := seenLine("TLS 1.2", "TLS 1.2", rsaAES, 5, "")
 	sha1.OnlySHA1 = true
 	f("no signature", report(only(sha1)), "without sha1_signatures?", "yes")
-	f("a bounded policy", report(func(c *tlsClients) { c.Policies[1].MaxVersion = "TLS 1.2" }), `min_version: "1.3"?`, "")
+	f("a bounded policy", report(func(c *node.TLSClients) { c.Policies[1].MaxVersion = "TLS 1.2" }), `min_version: "1.3"?`, "")
 }
 
 func TestReportOfSeveralNodes(t *testing.T) {
@@ -135,7 +133,7 @@ func TestReportOfSeveralNodes(t *testing.T) {
 	b.Node, b.Since, b.ConfigHash = "edge-2", reportTime.Add(-time.Hour), "other"
 	b.Evicted, b.EvictedFailed = 4, 5
 	b.Clients = append(b.Clients, seenLine("TLS 1.0", "TLS 1.0", tripleDES, 1, "203.0.113.0/24"))
-	r := newTLSReport([]tlsClients{a, b}, reportTime)
+	r := newTLSReport([]node.TLSClients{a, b}, reportTime)
 	p := r.Policies[0]
 	if p.Name != "partners" || p.Handshakes != 20001 || p.Versions["TLS 1.0"] != 7 || len(p.Clients) != 6 || !r.Since.Equal(b.Since) {
 		t.Errorf("the sum is %+v", p)
@@ -206,18 +204,6 @@ func TestReportSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-const retiring = `
-listeners: {websecure: {address: '@tls', protocol: tls}}
-certificates: [{self_signed: {hosts: ["*.example.org"]}}]
-tls_policies:
-  partners: {min_version: "1.0", cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_RSA_WITH_3DES_EDE_CBC_SHA]}
-routes:
-  - {name: edi, listeners: [websecure], hosts: [edi.example.org], tls_policy: partners, backend: app}
-  - {name: www, listeners: [websecure], hosts: [www.example.org], backend: app}
-backends: {app: {endpoints: ['127.0.0.1:1']}}
-admin: {address: '@admin'}
-`
-
 // If no policy could help a client, the report names its suites after its newest version.
 func TestReportNamesMissingSuites(t *testing.T) {
 	c := exampleClients()
@@ -226,7 +212,7 @@ func TestReportNamesMissingSuites(t *testing.T) {
 	other := line
 	other.OnlyMissing = nil
 	c.Clients = append(c.Clients, line, other)
-	r := newTLSReport([]tlsClients{c, c}, reportTime)
+	r := newTLSReport([]node.TLSClients{c, c}, reportTime)
 	var out strings.Builder
 	if err := r.print(&out, false); err != nil {
 		t.Fatal(err)
@@ -234,102 +220,4 @@ func TestReportNamesMissingSuites(t *testing.T) {
 	if got := strings.Count(out.String(), "    TLS 1.0, only DHE and CAMELLIA  24 "); got != 1 {
 		t.Errorf("%d lines:\n%s", got, out.String())
 	}
-}
-
-// From the handshake of a client to the report for an operator.
-func TestReportOfARunningWeir(t *testing.T) {
-	r := newRunning(t, retiring, "tls", "admin")
-	shake := func(host string, version uint16, suites ...uint16) {
-		t.Helper()
-		d := &net.Dialer{Timeout: patience}
-		c, err := tls.DialWithDialer(d, "tcp", r.address("tls"), &tls.Config{ServerName: host, InsecureSkipVerify: true,
-			MinVersion: tls.VersionTLS10, MaxVersion: version, CipherSuites: suites})
-		if err == nil {
-			c.Close()
-		}
-	}
-	shake("edi.example.org", tls.VersionTLS13)
-	shake("edi.example.org", tls.VersionTLS12)
-	shake("edi.example.org", tls.VersionTLS10, tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA)
-	shake("www.example.org", tls.VersionTLS11)
-	f := func(args string, wants ...string) {
-		t.Helper()
-		eventually(t, "weir tls report "+args, func() error {
-			out, err, status := weir(append([]string{"tls", "report", r.address("admin")}, strings.Fields(args)...)...)
-			if status != 0 {
-				return fmt.Errorf("status %d: %s", status, err)
-			}
-			for _, want := range wants {
-				if !strings.Contains(out, want) {
-					return fmt.Errorf("no %q in\n%s", want, out)
-				}
-			}
-			return nil
-		})
-	}
-	f("", "POLICY partners (TLS 1.0 to 1.3, 1 old suite)", "edi.example.org on websecure (route edi): 3 handshakes, 2 below TLS 1.3",
-		`no, it would refuse 1 of 3 handshakes (33.3 %): 1 network, 1 fingerprint`, "127.0.0.0/24", "no_common_version", "TLS 1.1")
-	f("--policy default", "POLICY default", "No handshake succeeded", "no_common_version")
-	f("--json", `"breaks": 1`, `"result": "no_common_version"`)
-
-	out, _, _ := weir("tls", "report", "--json", "http://"+r.address("admin")+"/")
-	var report tlsReport
-	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Policies) != 2 || report.Policies[0].Changes[1].Breaks != 1 {
-		t.Errorf("the JSON is %s, %v", out, err)
-	}
-	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // after a reload as well
-	f("", "(route edi2): 3 handshakes")
-}
-
-// Clients without SNI have no host. If the listener has a route without hosts, it is theirs.
-func TestReportOfClientsWithoutSNI(t *testing.T) {
-	r := newRunning(t, retiring, "tls", "admin")
-	shake := func(host string, version uint16) {
-		t.Helper()
-		c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", r.address("tls"), &tls.Config{ServerName: host, InsecureSkipVerify: true,
-			MinVersion: tls.VersionTLS10, MaxVersion: version})
-		if err == nil {
-			c.Close()
-		}
-	}
-	f := func(wants ...string) {
-		t.Helper()
-		eventually(t, "weir tls report", func() error {
-			out, err, status := weir("tls", "report", r.address("admin"))
-			for _, want := range wants {
-				if status != 0 || !regexp.MustCompile(want).MatchString(out) {
-					return fmt.Errorf("no %q in\n%s%s", want, out, err)
-				}
-			}
-			return nil
-		})
-	}
-	shake("", tls.VersionTLS12)
-	shake("", tls.VersionTLS10) // the handshake fails
-	f(`\n  \(no SNI\) on websecure \(no route without hosts\): 1 handshake, 1 below`, `\n    1\.3  .* \(no SNI\)  t12i`, `\n    TLS 1\.0  .* \(no SNI\)  t10i`)
-	shake("x.example.org", tls.VersionTLS12)
-	f(`\n  \(no SNI, or unknown host\) on websecure \(no route without hosts\): 2 handshakes`, `\n    1\.3  .* \(unknown host\)  t12d`)
-	r.load(strings.Replace(retiring, "routes:\n", "routes:\n  - {name: rest, listeners: [websecure], backend: app}\n", 1))
-	shake("", tls.VersionTLS12)
-	f(`\n  \(no SNI, or unknown host\) on websecure \(route rest\): 2 handshakes`, `\n  \* on websecure \(route rest\): 1 handshake,`,
-		`(?s)\n    1\.3 [^\n]* \(no SNI\)  *t12i.*\n    1\.3 [^\n]* \(no SNI\)  *t12i`)
-}
-
-// A panic in a connection is logged once, with its stack, and counted.
-func TestPanicsAreLogged(t *testing.T) {
-	r := newRunning(t, retiring, "tls", "admin")
-	r.proxy.Panicked("websecure", "a fault", []byte("a stack"))
-	lines := r.lines.FilterMessage(panicLine).All()
-	if len(lines) != 1 || lines[0].ContextMap()["panic"] != "a fault" || lines[0].ContextMap()["stack"] != "a stack" {
-		t.Errorf("logged is %v", lines)
-	}
-	eventually(t, "it is counted", func() error {
-		families, err := r.registry.Gather()
-		for _, f := range families {
-			if f.GetName() == "weir_panics_total" && f.GetMetric()[0].GetCounter().GetValue() == 1 {
-				return err
-			}
-		}
-		return fmt.Errorf("it is not: %v", err)
-	})
 }

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/cmd/weir/node"
 )
 
 // A release build sets both: -ldflags "-X main.version=v1.2.3 -X main.revision=COMMIT".
@@ -24,6 +26,9 @@ func newVersionCommand() *cobra.Command {
 		},
 	}
 }
+
+// build returns what this binary tells about itself.
+func build() node.Build { return node.Build{Version: buildVersion(), Revision: buildRevision()} }
 
 // buildVersion returns the version of this binary for logs, metrics and reports.
 func buildVersion() string {

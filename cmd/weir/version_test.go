@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/weirproxy/weir/cmd/weir/node"
 )
 
 func TestVersion(t *testing.T) {
@@ -14,22 +14,8 @@ func TestVersion(t *testing.T) {
 	if out, _, _ := weir("version"); !strings.HasPrefix(out, "weir v1.2.3 (commit 0123456789abcdef, go1.") {
 		t.Errorf("printed %q", out)
 	}
-	reg := prometheus.NewRegistry()
-	newServerMetrics(reg)
-	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var labels []string
-	for _, family := range all {
-		if family.GetName() == "weir_build_info" {
-			for _, l := range family.GetMetric()[0].GetLabel() {
-				labels = append(labels, l.GetName()+"="+l.GetValue())
-			}
-		}
-	}
-	if got := strings.Join(labels, " "); !strings.HasPrefix(got, "goversion=go1.") || !strings.HasSuffix(got, " revision=0123456789abcdef version=v1.2.3") {
-		t.Errorf("weir_build_info has the labels %s", got)
+	if b := build(); b != (node.Build{Version: "v1.2.3", Revision: "0123456789abcdef"}) {
+		t.Errorf("the node is told %+v", b)
 	}
 	version, revision = "", ""
 	for _, v := range []string{buildVersion(), buildRevision()} {

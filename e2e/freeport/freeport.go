@@ -31,7 +31,8 @@ type Range struct {
 var (
 	Nobody    = &Range{First: 4000, Last: 4999}   // of any package: nobody is to listen on what it gives out
 	Sockets   = &Range{First: 5000, Last: 5999}   // listener/sockets
-	Weir      = &Range{First: 10000, Last: 12999} // cmd/weir
+	Node      = &Range{First: 10000, Last: 12499} // cmd/weir/node
+	Weir      = &Range{First: 12500, Last: 12999} // cmd/weir
 	ACME      = &Range{First: 13000, Last: 15999} // tls/acme
 	Soak      = &Range{First: 16000, Last: 18999} // e2e/soak
 	Benchmark = &Range{First: 19000, Last: 21999} // e2e/bench

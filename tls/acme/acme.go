@@ -163,7 +163,9 @@ type Plan struct {
 type Entry struct{ a *authority }
 
 // Prepare prepares the ACME entries of a configuration. It changes nothing, and contacts
-// neither storages nor authorities: a process can start without them.
+// neither storages nor authorities: a process can start without them. It returns an error
+// after Close. The caller prevents other plans from being committed between Prepare and
+// Commit.
 func (m *Manager) Prepare(entries []config.Certificate) (*Plan, error) {
 	p := &Plan{m: m, entries: make(map[*config.ACME]*Entry), next: make(map[string]*authority), names: make(map[*authority]map[string]bool)}
 	m.mu.Lock()
@@ -171,6 +173,9 @@ func (m *Manager) Prepare(entries []config.Certificate) (*Plan, error) {
 	for _, c := range entries {
 		if c.ACME == nil {
 			continue
+		}
+		if m.ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: weir is shutting down, and issues no certificates through ACME any more", c.Position)
 		}
 		if m.placeholder == nil {
 			var err error

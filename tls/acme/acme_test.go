@@ -453,3 +453,15 @@ func countingDirectory(t *testing.T) (url string, ca []byte, asked *atomic.Int32
 	t.Cleanup(srv.Close)
 	return srv.URL + "/dir", certPEM, asked
 }
+
+// A reload that is late in a shutdown opens nothing that nobody would close.
+func TestPrepareAfterClose(t *testing.T) {
+	h := newHarness(t, nil)
+	h.Close()
+	if _, err := h.Prepare([]config.Certificate{entryFor(t.TempDir(), "a.example.org")}); err == nil || !strings.Contains(err.Error(), "shutting down") {
+		t.Errorf("the error is %v", err)
+	}
+	if h.placeholder != nil {
+		t.Error("a port is open")
+	}
+}

@@ -104,14 +104,14 @@ func ready(k kind, cert *tls.Certificate) *candidate {
 }
 
 // open makes the entry for source, or returns previous if that is still valid.
-func open(source config.Certificate, previous *entry) (*entry, error) {
+func open(source config.Certificate, previous *entry, read func(path string) ([]byte, error)) (*entry, error) {
 	var e *entry
 	var err error
 	switch {
 	case source.Pair != nil:
 		e, err = openPair(source, previous)
 	case source.CertFile != "":
-		e, err = openFiles(source, previous)
+		e, err = openFiles(source, previous, read)
 	default:
 		e, err = openSelfSigned(source, previous)
 	}
@@ -121,12 +121,12 @@ func open(source config.Certificate, previous *entry) (*entry, error) {
 	return e, err
 }
 
-func openFiles(source config.Certificate, previous *entry) (*entry, error) {
-	certPEM, err := readFile(source.CertFile)
+func openFiles(source config.Certificate, previous *entry, read func(path string) ([]byte, error)) (*entry, error) {
+	certPEM, err := read(source.CertFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate named by cert: %w", err)
 	}
-	keyPEM, err := readFile(source.KeyFile)
+	keyPEM, err := read(source.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the private key named by key: %w", err)
 	}

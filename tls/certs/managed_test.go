@@ -72,7 +72,11 @@ func load(t *testing.T, s *Store, by []*authority, entries ...config.Certificate
 			of[e.ACME] = by[len(of)]
 		}
 	}
-	p, err := s.Plan(entries, func(a *config.ACME) Managed { return of[a] })
+	files, err := s.ReadFiles(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Plan(entries, func(a *config.ACME) Managed { return of[a] }, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +284,7 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// If a pair becomes unusable, Plan keeps the pair that was read before, even if other
+// If a pair becomes unusable, ReadFiles keeps the pair that was read before, even if other
 // entries change. It refuses a pair that was never usable.
 func TestPlanKeepsGoodPairs(t *testing.T) {
 	d := newDir(t)
@@ -289,11 +293,11 @@ func TestPlanKeepsGoodPairs(t *testing.T) {
 	d.put(a.KeyFile, []byte("half a ke"))
 	d.write("b", "ecdsa", names("b2", "b.example.org"))
 	c := d.write("c", "ecdsa", names("c1", "c.example.org"))
-	p, err := s.Plan([]config.Certificate{a, b, c}, nil)
+	commit, err := s.Prepare([]config.Certificate{a, b, c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Commit()
+	commit()
 	for name, want := range map[string]string{"a.example.org": "a1", "b.example.org": "b2", "c.example.org": "c1"} {
 		if got, _ := served(t, s, modern, name); got != want {
 			t.Errorf("%s is served with %s, want %s", name, got, want)
@@ -305,7 +309,7 @@ func TestPlanKeepsGoodPairs(t *testing.T) {
 	if _, ok := s.InUse(a.CertFile, b.KeyFile); ok {
 		t.Error("a pair that nobody has is in use")
 	}
-	if _, err := s.Plan([]config.Certificate{{CertFile: b.CertFile, KeyFile: a.KeyFile}}, nil); err == nil {
+	if _, err := s.Prepare([]config.Certificate{{CertFile: b.CertFile, KeyFile: a.KeyFile}}); err == nil {
 		t.Error("a pair that was never good is taken")
 	}
 }

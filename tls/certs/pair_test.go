@@ -2,6 +2,7 @@ package certs
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -131,13 +132,13 @@ func TestPairsChange(t *testing.T) {
 	}
 }
 
-// PlanPairs opens no file: a file that is broken meanwhile does not affect the pairs.
-func TestPlanPairsOpensNoFile(t *testing.T) {
+// Plan opens no file: a file that is broken meanwhile does not affect the pairs.
+func TestPlanOpensNoFile(t *testing.T) {
 	d := newDir(t)
 	file, a := d.write("f", "ecdsa", names("f1", "f.example.org")), d.given(t, "a", "ecdsa", false, "a.example")
 	s := newStore(t, file)
 	d.write("f", "ecdsa", names("f2", "f.example.org"))
-	p, err := s.PlanPairs([]config.Certificate{file, a}, nil)
+	p, err := s.Plan([]config.Certificate{file, a}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +150,64 @@ func TestPlanPairsOpensNoFile(t *testing.T) {
 	}
 	if replaced, err := s.Reload(); err != nil || len(replaced) != 1 {
 		t.Errorf("the file was not read again: %v, %v", replaced, err)
+	}
+}
+
+// Nor does it with the result of ReadFiles: the reload waits for files only there.
+func TestPlanUsesFilesThatWereRead(t *testing.T) {
+	d := newDir(t)
+	file := d.write("f", "ecdsa", names("f1", "f.example.org"))
+	s := newStore(t)
+	entries := []config.Certificate{file, selfSigned("s.example.org")}
+	files, err := s.ReadFiles(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ReadFile = func(path string) ([]byte, error) {
+		t.Errorf("%s is read", path)
+		return nil, errors.New("a test")
+	}
+	p, err := s.Plan(entries, nil, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit()
+	if got, _ := served(t, s, modern, "f.example.org"); got != "f1" {
+		t.Errorf("f.example.org is served with %s", got)
+	}
+	if _, err := s.Plan([]config.Certificate{selfSigned("other.example.org")}, nil, files); err == nil {
+		t.Error("an entry is planned that was not read")
+	}
+}
+
+// A change of files and a change of pairs do not undo each other, in either order.
+func TestChangesKeepPairs(t *testing.T) {
+	d := newDir(t)
+	file, a, b := d.write("f", "ecdsa", names("f1", "f.example.org")), d.given(t, "a", "ecdsa", false, "a.example"), d.given(t, "b", "ecdsa", false, "b.example")
+	s := newStore(t, file, a)
+	d.write("f", "ecdsa", names("f2", "f.example.org"))
+	changes, err := s.ReadAgain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := served(t, s, modern, "f.example.org"); got != "f1" {
+		t.Errorf("%s is served before Commit", got)
+	}
+	p, err := s.Plan([]config.Certificate{file, a, b}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit()
+	if replaced := changes.Commit(); len(replaced) != 1 || replaced[0] != file.CertFile {
+		t.Errorf("replaced are %v", replaced)
+	}
+	for name, want := range map[string]string{"f.example.org": "f2", "a.example": "a", "b.example": "b"} {
+		if got, _ := served(t, s, modern, name); got != want {
+			t.Errorf("%s is served with %s, want %s", name, got, want)
+		}
+	}
+	if replaced := changes.Commit(); len(replaced) != 0 {
+		t.Errorf("replaced again are %v", replaced)
 	}
 }
 

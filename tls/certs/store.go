@@ -27,6 +27,10 @@ type Store struct {
 	Missing func(name string)
 	// Stapled, if set before Run, receives the results of OCSP requests.
 	Stapled func(OCSPEvent)
+	// ReadFile reads the file of a certificate or of a key. New sets a function that
+	// refuses everything but regular files. Another one must be set before the first
+	// certificate is loaded.
+	ReadFile func(path string) ([]byte, error)
 
 	metrics *Metrics
 	change  sync.Mutex // held while a caller replaces the table
@@ -48,7 +52,7 @@ type Managed interface {
 
 // New returns a Store without certificates.
 func New(m *Metrics) *Store {
-	s := &Store{metrics: m}
+	s := &Store{metrics: m, ReadFile: readFile}
 	s.staples.init()
 	s.table.Store(newTable(nil))
 	m.store.Store(s)
@@ -67,13 +71,62 @@ func (s *Store) Load(entries []config.Certificate) error {
 	return nil
 }
 
-// Prepare is Plan for entries without ACME. commit is the plan's Commit.
+// Prepare is ReadFiles and Plan for entries without ACME. commit is the plan's Commit.
 func (s *Store) Prepare(entries []config.Certificate) (commit func(), err error) {
-	p, err := s.Plan(entries, nil)
+	files, err := s.ReadFiles(entries)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Plan(entries, nil, files)
 	if err != nil {
 		return nil, err
 	}
 	return p.Commit, nil
+}
+
+// Files are the certificates of a configuration that come from files, already read, and
+// its self-signed ones.
+type Files struct{ entries map[identity]*entry }
+
+// ReadFiles reads the files of entries, and makes new self-signed certificates. It may take
+// long if the file system is slow, and it changes nothing. It keeps an existing entry if its
+// files have the same content, or if they are unusable now (Reload reports that). It keeps
+// self-signed certificates with their keys. The error names every bad entry.
+func (s *Store) ReadFiles(entries []config.Certificate) (*Files, error) {
+	previous := s.byIdentity()
+	f := &Files{entries: make(map[identity]*entry)}
+	var errs []error
+	for _, source := range entries {
+		if source.ACME != nil || source.Pair != nil {
+			continue
+		}
+		id := identify(source)
+		if f.entries[id] != nil {
+			continue
+		}
+		e, err := open(source, previous[id], s.ReadFile)
+		switch {
+		case err != nil && previous[id] == nil:
+			errs = append(errs, err)
+			continue
+		case err != nil:
+			e = previous[id]
+		}
+		f.entries[id] = e
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return f, nil
+}
+
+// byIdentity returns the entries in use.
+func (s *Store) byIdentity() map[identity]*entry {
+	all := make(map[identity]*entry)
+	for _, e := range s.table.Load().entries {
+		all[identify(e.source)] = e
+	}
+	return all
 }
 
 // Plan is a prepared set of certificates. Commit puts it into use.
@@ -82,30 +135,15 @@ type Plan struct {
 	next  []*entry
 }
 
-// Plan does the part of Load that can fail; Commit does the part that cannot. So a reload
-// can prepare all its parts before it changes any. Plan keeps an existing entry if its
-// files have the same content, or if they are unusable now (Reload reports that). It
-// keeps self-signed certificates with their keys. managed returns the Managed of an ACME
-// entry; it may be nil if there is no ACME entry.
-func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
-	return s.plan(entries, managed, open)
-}
-
-// PlanPairs is Plan for a change of pairs, which came without files. It opens no file of
-// an existing entry.
-func (s *Store) PlanPairs(entries []config.Certificate, managed func(*config.ACME) Managed) (*Plan, error) {
-	return s.plan(entries, managed, func(source config.Certificate, old *entry) (*entry, error) {
-		if old != nil && source.Pair == nil {
-			return old, nil
-		}
-		return open(source, old)
-	})
-}
-
-func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Managed, open func(config.Certificate, *entry) (*entry, error)) (*Plan, error) {
-	previous := make(map[identity]*entry)
-	for _, e := range s.table.Load().entries {
-		previous[identify(e.source)] = e
+// Plan prepares entries and opens no file; Commit does the part that cannot fail. So a
+// reload can prepare all its parts before it changes any. files is the result of ReadFiles
+// for the same entries; nil: only pairs may have changed, and all other entries are in use.
+// managed returns the Managed of an ACME entry; it may be nil if there is no ACME entry.
+// The caller prevents other plans and Changes from being committed between Plan and Commit.
+func (s *Store) Plan(entries []config.Certificate, managed func(*config.ACME) Managed, files *Files) (*Plan, error) {
+	previous := s.byIdentity()
+	if files == nil {
+		files = &Files{entries: previous}
 	}
 	p := &Plan{store: s, next: make([]*entry, 0, len(entries))}
 	var errs []error
@@ -114,14 +152,10 @@ func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Ma
 			p.next = append(p.next, openManaged(source, managed(source.ACME)))
 			continue
 		}
-		old := previous[identify(source)]
-		e, err := open(source, old)
-		switch {
-		case err != nil && old == nil:
+		e, err := files.entryOf(source, previous[identify(source)])
+		if err != nil {
 			errs = append(errs, err)
 			continue
-		case err != nil:
-			e = old
 		}
 		if e.source.Position != source.Position || e.source.NoOCSP != source.NoOCSP { // only the configuration changed
 			moved := *e
@@ -134,6 +168,22 @@ func (s *Store) plan(entries []config.Certificate, managed func(*config.ACME) Ma
 		return nil, errors.Join(errs...)
 	}
 	return p, nil
+}
+
+// entryOf returns the entry of source. A pair is opened now; if it is unusable, the previous
+// entry stays.
+func (f *Files) entryOf(source config.Certificate, previous *entry) (*entry, error) {
+	if source.Pair == nil {
+		if e := f.entries[identify(source)]; e != nil {
+			return e, nil
+		}
+		return nil, fmt.Errorf("%s: this certificate was not read before it was planned; that is a bug in weir", source.Position)
+	}
+	e, err := open(source, previous, nil) // a pair has no files
+	if err != nil && previous != nil {
+		return previous, nil
+	}
+	return e, err
 }
 
 // Commit puts the certificates of the plan into use.
@@ -153,39 +203,65 @@ func (s *Store) InUse(certFile, keyFile string) (names []string, ok bool) {
 	return nil, false
 }
 
-// Reload reads the files again and uses those whose content changed. It returns the paths
-// of their certificates. If a pair cannot be read or does not match, for example because
-// only one of its files is written yet, the previous pair stays in use, and the error
-// reports it. Reload also renews self-signed certificates that end soon.
+// Reload is ReadAgain and Commit.
 func (s *Store) Reload() (replaced []string, err error) {
-	s.change.Lock()
-	defer s.change.Unlock()
-	next := slices.Clone(s.table.Load().entries)
+	c, err := s.ReadAgain()
+	return c.Commit(), err
+}
+
+// Changes are new versions of certificates in use. Commit puts them into use.
+type Changes struct {
+	store *Store
+	next  map[*entry]*entry // the new version of each entry that changed
+}
+
+// ReadAgain reads the files in use again. It may take long if the file system is slow, and
+// it changes nothing. If a pair cannot be read or does not match, for example because only
+// one of its files is written yet, the previous pair stays in use, and the error reports
+// it; the Changes have the other pairs. ReadAgain also renews self-signed certificates that
+// end soon.
+func (s *Store) ReadAgain() (*Changes, error) {
+	c := &Changes{store: s, next: make(map[*entry]*entry)}
 	var errs []error
-	changed := false
-	for i, old := range next {
+	for _, old := range s.table.Load().entries {
 		if old.managed != nil {
 			continue
 		}
-		e, err := open(old.source, old)
-		if err != nil {
+		e, err := open(old.source, old, s.ReadFile)
+		switch {
+		case err != nil:
 			s.metrics.failed.Inc()
 			errs = append(errs, fmt.Errorf("%w; the certificate read before stays in use", err))
+		case e != old:
+			c.next[old] = e
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// Commit puts the new versions into use, and returns the paths of their certificates. An
+// entry that was removed or replaced after ReadAgain stays as it is.
+func (c *Changes) Commit() (replaced []string) {
+	s := c.store
+	s.change.Lock()
+	defer s.change.Unlock()
+	entries := slices.Clone(s.table.Load().entries)
+	changed := false
+	for i, old := range entries {
+		e := c.next[old]
+		if e == nil {
 			continue
 		}
-		if e != old {
-			next[i] = e
-			changed = true
-			if e.source.CertFile != "" {
-				s.metrics.replaced.Inc()
-				replaced = append(replaced, e.source.CertFile)
-			}
+		entries[i], changed = e, true
+		if e.source.CertFile != "" {
+			s.metrics.replaced.Inc()
+			replaced = append(replaced, e.source.CertFile)
 		}
 	}
 	if changed {
-		s.publish(next)
+		s.publish(entries)
 	}
-	return replaced, errors.Join(errs...)
+	return replaced
 }
 
 // Refresh makes Run look for new certificates from authorities.

@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// admitSHA1 does what cmd/weir does while a policy needs SHA-1.
+// admitSHA1 does what cmd/weir/node does while a policy needs SHA-1.
 func admitSHA1(t testing.TB) {
 	AdmitSHA1(true)
 	t.Cleanup(func() { AdmitSHA1(false) })

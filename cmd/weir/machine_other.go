@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// machineMemory returns the memory of the machine in bytes; 0: unknown.
-func machineMemory() int64 { return 0 }

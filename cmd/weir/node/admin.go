@@ -1,0 +1,146 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/health"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// admin is the handler of the admin port. An operator sees the state of weir there, starts a
+// drain and takes profiles. guard refuses requests without access.
+func (s *server) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.exposition())
+	mux.HandleFunc("GET /status", s.showStatus)
+	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("GET /kubernetes", s.showObjects)
+	mux.HandleFunc("GET /tls/clients", s.showTLSClients)
+	mux.HandleFunc("POST /drain", s.toggle(s.setDraining, true))
+	mux.HandleFunc("POST /undrain", s.toggle(s.setDraining, false))
+	mux.HandleFunc("POST /cordon", s.toggle(s.node.SetCordoned, true))
+	mux.HandleFunc("POST /uncordon", s.toggle(s.node.SetCordoned, false))
+	mux.HandleFunc("POST /reload", s.adminReload)
+	mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
+	mux.HandleFunc("GET /{$}", s.showIndex)
+	return s.guard(mux)
+}
+
+// scrapesAtOnce limits the concurrent scrapes: each holds all series in memory.
+const scrapesAtOnce = 8
+
+func (s *server) exposition() http.Handler {
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
+}
+
+// scrape is the handler of the metrics port: it serves /metrics to every client, and
+// nothing else. On loopback it refuses web pages of other sites, because strangers can
+// reach the port there only through such pages.
+func (s *server) scrape() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.exposition())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch err := fromElsewhere(r); {
+		case err != nil:
+			s.metrics.refused.WithLabelValues(string(refusedOrigin)).Inc()
+			http.Error(w, err.Error()+"; the metrics port refuses requests from web pages of other sites", http.StatusForbidden)
+		case isLoopbackRequest(r) && !new(access).answersFor(r.Host):
+			s.metrics.refused.WithLabelValues(string(refusedHost)).Inc()
+			http.Error(w, fmt.Sprintf("the metrics port on loopback does not answer requests for the Host %q; use an IP address or localhost", cut(r.Host)), http.StatusMisdirectedRequest)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// unhurried removes the read deadline of the connection. net/http continues to read, to
+// notice that a client closes the connection. So the deadline would end a profile of more
+// than ten seconds. The body of the request is already read.
+func unhurried(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxAdminBody))
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+		h(w, r)
+	}
+}
+
+// maxAdminBody limits the body of a request. No request of this port needs a body.
+const maxAdminBody = 64 << 10
+
+const adminIndex = `weir, admin port
+
+GET  /metrics       for Prometheus
+GET  /status        the health of this node, connections and endpoints
+GET  /config        the configuration in effect
+GET  /kubernetes    the objects of the cluster, and their faults
+GET  /tls/clients   clients that still need old TLS; weir tls report evaluates it
+POST /debug/pprof/  profiles; with admin.token by GET as well
+POST /reload        load the configuration again, as SIGHUP does
+POST /drain         the health port answers 503, and responses close connections; /undrain ends it
+POST /cordon        the health port answers 503; /uncordon ends it
+`
+
+func (s *server) showIndex(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, adminIndex) }
+
+func (s *server) toggle(set func(bool), on bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.log.Info("request on the admin port: "+r.URL.Path[1:], zap.String("peer", r.RemoteAddr))
+		set(on)
+		s.showStatus(w, r)
+	}
+}
+
+func (s *server) adminReload(w http.ResponseWriter, _ *http.Request) {
+	if err := s.reload("the admin port"); err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	fmt.Fprintln(w, "the configuration is in effect; its hash is", s.configInEffect().Hash)
+}
+
+// status is the answer to GET /status.
+type status struct {
+	Version     string                  `json:"version"`
+	Node        string                  `json:"node"`
+	ConfigHash  string                  `json:"config_hash"`
+	Verdict     health.Verdict          `json:"verdict"`
+	Draining    bool                    `json:"draining"`
+	Connections map[string]int          `json:"connections"`
+	Backends    []backend.BackendStatus `json:"backends"`
+}
+
+func (s *server) showStatus(w http.ResponseWriter, _ *http.Request) {
+	cfg := s.configInEffect()
+	st := status{Version: s.build.Version, Node: cfg.Node, ConfigHash: cfg.Hash, Verdict: s.node.Verdict(),
+		Draining: s.node.Draining(), Connections: make(map[string]int), Backends: s.backends.Status()}
+	s.tracker.Each(func(c *conn.Conn) { st.Connections[c.State().String()]++ })
+	writeJSON(w, st)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.Encode(v)
+}
+
+func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {
+	e := s.effect.Load()
+	w.Header().Set("Content-Type", "application/yaml")
+	w.Header().Set("X-Config-Hash", e.file.Hash)
+	w.Write(e.file.Effective())
+	w.Write(s.effectiveObjects(e))
+}

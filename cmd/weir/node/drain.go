@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// setDraining begins or ends a drain: the health port answers 503, and responses have
+// Connection: close. All requests are still served.
+func (s *server) setDraining(on bool) {
+	s.node.SetDraining(on)
+	s.proxy.SetDraining(on)
+}
+
+// errCut is the error of shutdown if weir aborted a request or tunnel.
+var errCut = errors.New("active requests or tunnels aborted at the end of drain.timeout")
+
+// errCutNow is the error if that happened because of a second signal.
+var errCutNow = errors.New("active requests or tunnels aborted by the second signal")
+
+// shutdown drains and then stops weir. The health port answers 503 at once; weir still
+// serves for lame_duck. Then all sockets close, so that another process can bind them, and
+// open requests and tunnels may run until timeout. now ends both waits.
+func (s *server) shutdown(now <-chan struct{}) error {
+	cfg := s.configInEffect()
+	s.tracker.SetDraining()
+	s.setDraining(true)
+	s.endWaits()
+	lame := time.After(cfg.Drain.LameDuck)
+	cluster := s.current()
+	if cluster != nil {
+		cluster.giveUp()
+	}
+	s.tellDrain("draining", zap.Duration("lame_duck", cfg.Drain.LameDuck), zap.Duration("timeout", cfg.Drain.Timeout))
+	select {
+	case <-lame:
+	case <-now:
+	}
+	s.change.Lock()
+	s.ended = true
+	s.closeSockets()
+	s.change.Unlock()
+	s.log.Info("all ports are closed, and another process can bind them")
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-now:
+			cancel()
+			if cluster != nil {
+				cluster.stopLeaving()
+			}
+		case <-ctx.Done():
+		}
+	}()
+	go s.tellRemaining(ctx, cfg.Drain.Timeout)
+	cut := s.tracker.Drain(ctx)
+	err := errCut
+	if ctx.Err() == context.Canceled {
+		err = errCutNow
+	}
+	cancel()
+	s.close()
+	if cut > 0 {
+		return fmt.Errorf("%d %w", cut, err)
+	}
+	return nil
+}
+
+// closeSockets closes the listeners and the health, metrics and admin ports at the same
+// time: a process that takes over needs all of them.
+func (s *server) closeSockets() {
+	var closing sync.WaitGroup
+	for _, l := range s.listeners {
+		closing.Go(func() { l.Close() })
+	}
+	closing.Go(s.closePorts)
+	closing.Wait()
+}
+
+// remainingEvery is how often the log reports which connections a drain waits for. The
+// metrics port is closed by then, so only the log can report it.
+const remainingEvery = 10 * time.Second
+
+// tellRemaining logs which connections a drain waits for, until ctx ends.
+func (s *server) tellRemaining(ctx context.Context, timeout time.Duration) {
+	tick := time.NewTicker(max(remainingEvery, timeout/20))
+	defer tick.Stop()
+	for s.tracker.Open() > 0 {
+		s.tellDrain("waiting for open connections to close")
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellDrain logs how many connections are open, and on a terminal how to stop at once.
+func (s *server) tellDrain(line string, fields ...zap.Field) {
+	exchanges, tunnels := 0, 0
+	s.tracker.Each(func(c *conn.Conn) {
+		switch c.State() {
+		case conn.Active:
+			exchanges++
+		case conn.Tunnel:
+			tunnels++
+		}
+	})
+	if s.terminal {
+		line += "; press Ctrl-C again to end weir at once"
+	}
+	s.log.Info(line, append(fields, zap.Int("connections", s.tracker.Open()), zap.Int("running_exchanges", exchanges), zap.Int("tunnels", tunnels))...)
+}

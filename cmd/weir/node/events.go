@@ -1,0 +1,110 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// This file logs the events of all parts, each once, and with a limited rate, so that a
+// stranger cannot fill the disk.
+
+func (s *server) logRecord(r *proxy.Record) {
+	if a := s.lines.Load(); a != nil {
+		r.Redaction = a.redact
+		a.Info("", r.Fields()...)
+	}
+}
+
+// refusedByListener logs a connection that ended before its PROXY header was complete.
+func (s *server) refusedByListener(r listener.Refusal) {
+	if r.Silent {
+		s.log.Debug("a connection closed without sending a byte, as a load balancer's TCP check does",
+			zap.String("listener", r.Listener), zap.Stringer("peer", r.Peer))
+		return
+	}
+	a := s.lines.Load()
+	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason.String()) {
+		a.Info("", proxy.RefusedFields(r.Client, r.Peer, r.Listener, r.Reason.String(), r.Err)...)
+	}
+}
+
+// refusedByProxy logs a connection that ended before its first request or tunnel.
+func (s *server) refusedByProxy(r *proxy.Record) {
+	a := s.lines.Load()
+	if a != nil && s.refusals.Allow(r.Listener+"\x00"+r.Reason+"\x00"+r.Result) {
+		r.Redaction = a.redact
+		a.Info("", r.Fields()...)
+	}
+}
+
+func (s *server) moreRefusals(key string, held int) {
+	l, reason, _ := strings.Cut(key, "\x00")
+	reason, result, _ := strings.Cut(reason, "\x00")
+	fields := []zap.Field{zap.String("kind", "refused"), zap.String("listener", l), zap.String("reason", reason), zap.Int("more", held)}
+	if result != "" {
+		fields = append(fields, zap.String("tls_result", result))
+	}
+	if a := s.lines.Load(); a != nil {
+		a.Info("", fields...)
+	}
+}
+
+// panicked reports a connection that ended because of a bug of weir.
+func (s *server) panicked(listener string, value any, stack []byte) {
+	s.metrics.panics.Inc()
+	if s.limited.Allow(panicLine) {
+		s.log.Error(panicLine, zap.String("listener", listener), zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	}
+}
+
+const panicLine = "a bug in weir ended a connection; please report it"
+
+// looped logs a request or a connection that came back to weir too often.
+func (s *server) looped(r *proxy.Record) {
+	if s.limited.Allow(loopLine + "\x00" + r.Backend) {
+		s.log.Warn(loopLine, zap.String("listener", r.Listener), zap.String("route", r.Route), zap.String("backend", r.Backend), zap.Error(r.Err))
+	}
+}
+
+const loopLine = "a route leads back to weir"
+
+func (s *server) acceptTrouble(err error) {
+	s.log.Error("connections wait because weir cannot accept them", zap.Error(err))
+}
+
+// backendEvent logs events of endpoints.
+func (s *server) backendEvent(e backend.Event) {
+	key := string(e.Kind) + "\x00" + e.Backend
+	if e.Namespace != "" && (e.Kind == backend.BackendDown || e.Kind == backend.BackendRecovered) {
+		key = string(e.Kind) + "\x00" + e.Namespace + "/" // a tenant can have any number of backends
+	}
+	if !s.limited.Allow(key) {
+		return
+	}
+	fields := []zap.Field{zap.String("backend", e.Backend)}
+	for k, v := range map[string]string{"endpoint": e.Endpoint, "host": e.Host, "reason": e.Reason} {
+		if v != "" {
+			fields = append(fields, zap.String(k, v))
+		}
+	}
+	if e.Err != nil {
+		fields = append(fields, zap.Error(e.Err))
+	}
+	switch e.Kind {
+	case backend.EndpointReady, backend.EndpointReturned, backend.LookupRecovered, backend.BackendRecovered:
+		s.log.Info(string(e.Kind), fields...)
+	default:
+		s.log.Warn(string(e.Kind), fields...)
+	}
+}
+
+func (s *server) moreLines(key string, held int) {
+	kind, name, _ := strings.Cut(key, "\x00")
+	s.log.Warn(kind+", more of these", zap.String("backend", name), zap.Int("more", held))
+}

@@ -1,0 +1,450 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube"
+	"github.com/weirproxy/weir/config/kube/event"
+	"github.com/weirproxy/weir/listener/sockets"
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// This file adds a cluster's objects to the file. A kube.Source reports changes. A change
+// of routes makes a new table, as a reload does, but weir does not read files again. A
+// change of endpoints updates only their backend.
+//
+// The order of locks is: loading, the lock of the Source, change. So a change from the
+// Source and a reload cannot overtake each other.
+
+const (
+	// clusterPatience limits how long a reload waits for a cluster that weir did not
+	// serve before.
+	clusterPatience = 10 * time.Second
+	// retryObjects is the time until weir tries again to put objects into effect.
+	retryObjects = 10 * time.Second
+	// leavePatience limits how long weir waits for a cluster that it no longer serves.
+	leavePatience = 5 * time.Second
+)
+
+// cluster is a cluster whose objects weir serves, or is about to serve.
+type cluster struct {
+	s        *server
+	source   *kube.Source
+	control  control              // nil: weir writes nothing to the cluster; guarded by s.change
+	adopted  *objects             // the objects in effect; guarded by s.change
+	empty    map[string]time.Time // when each backend lost its last endpoint; guarded by s.change
+	awaiting bool                 // a timer will call retell; guarded by s.change
+	known    chan struct{}
+	faults   atomic.Pointer[[]event.Event]     // of the objects in effect
+	wanted   atomic.Pointer[[]config.Listener] // listeners that could not be bound; nil: more than listeners is not in effect
+	end      func()                            // ends the source, and waits until it has ended
+	trouble  troubles
+
+	once        sync.Once // of giveUp
+	stopLeaving func()
+	gone        chan struct{}
+
+	// Used only under the Source's lock.
+	objects  *objects // the last objects from the Source
+	retrying bool     // tryLater was called
+	node     kube.Node
+	told     bool                 // tellKnown has logged its line
+	unbound  map[string]string    // ports that were logged, and the errors
+	faulty   map[event.Event]bool // faults that were logged
+}
+
+// objects are the routes and endpoints that a cluster adds to the file.
+type objects struct {
+	of        *cluster
+	routing   *kube.Routing
+	endpoints map[string][]config.Endpoint // nil: the objects are not known yet
+	unbound   map[string]error             // listeners of routing that could not be bound
+}
+
+func (c *cluster) newObjects(ch kube.Change) *objects {
+	return &objects{of: c, routing: ch.Routing, endpoints: ch.Endpoints, unbound: map[string]error{}}
+}
+
+// known reports whether o contains the objects of the cluster. Before all kinds are
+// listed for the first time, o is only a placeholder.
+func (o *objects) known() bool { return o == nil || o.endpoints != nil }
+
+// has reports whether the cluster configures the listener.
+func (o *objects) has(l string) bool {
+	return o != nil && slices.ContainsFunc(o.routing.Listeners, func(of config.Listener) bool { return of.Name == l })
+}
+
+// listing returns how objects of a kind are listed and watched.
+type listing func(kube.Kind, kube.Selection) *cache.ListWatch
+
+func connectKube(k *config.Kubernetes) (listing, error) {
+	client, err := kube.Connect(k)
+	if err != nil {
+		return nil, err
+	}
+	return client.List, nil
+}
+
+// newCluster starts to watch the cluster that file names.
+func (s *server) newCluster(file *config.Config) (*cluster, error) {
+	fail := func(err error) (*cluster, error) {
+		return nil, fmt.Errorf("%s: serving the cluster: %w", file.Kubernetes.Position, err)
+	}
+	list, err := s.connect(file.Kubernetes)
+	if err != nil {
+		return fail(err)
+	}
+	c := &cluster{s: s, known: make(chan struct{}), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
+	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
+	if err != nil {
+		return fail(err)
+	}
+	if c.control, err = s.begin(file); err != nil {
+		return fail(err)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan struct{})
+	c.end = func() { cancel(); <-ended }
+	go func() { defer close(ended); c.source.Run(ctx) }()
+	return c, nil
+}
+
+func (c *cluster) troubled(kind kube.Kind, err error) {
+	c.s.objects.Trouble(kind)
+	c.trouble.begin(kind, err, c.source.HasSynced())
+}
+
+// current returns the cluster whose objects weir serves; nil: none.
+func (s *server) current() *cluster {
+	s.change.Lock()
+	defer s.change.Unlock()
+	return s.cluster
+}
+
+// applyBeside puts file into effect with the objects of the cluster that it names. It
+// waits for a new cluster, or for other objects of the same cluster. At the start of
+// the process it does not wait: weir then serves without these objects, and is not ready.
+func (s *server) applyBeside(file *config.Config, a *ahead) error {
+	c := s.current()
+	if c != nil && c.source.Fits(file) {
+		return c.try(file, a)
+	}
+	next, err := s.newCluster(file)
+	if err != nil {
+		return err
+	}
+	if s.fileInEffect() != nil {
+		err = next.await()
+	}
+	if err == nil {
+		err = next.try(file, a)
+	}
+	if err != nil {
+		next.leave()
+		return err
+	}
+	if c != nil {
+		c.leave()
+	}
+	return nil
+}
+
+// await waits until all objects are known.
+func (c *cluster) await() error {
+	select {
+	case <-c.known:
+		return nil
+	case <-c.s.waits.Done():
+		return errEnded
+	case <-time.After(c.s.patience):
+		return fmt.Errorf("weir could not read the objects of the cluster within %v: %w",
+			c.s.patience, cmp.Or(c.trouble.last(), errors.New("the API server does not answer; check that kubernetes.kubeconfig names the right one")))
+	}
+}
+
+// try puts file into effect with the objects that the Source knows.
+func (c *cluster) try(file *config.Config, a *ahead) error {
+	return c.source.Try(file, func(ch kube.Change) error {
+		o := c.newObjects(ch)
+		if err := c.put(file, o, a); err != nil {
+			return err
+		}
+		c.objects = o
+		c.takeNode(ch.Node)
+		c.tellKnown()
+		return nil
+	})
+}
+
+// put puts objects into effect together with file. If a is nil, file is already in effect.
+func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
+	p := &plan{file: file, again: true}
+	if a != nil {
+		p = a.plan(file)
+	}
+	p.cfg, p.objects = o.routing.Merge(file, o.endpoints), o
+	p.answers = c.s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
+	if err := c.s.put(p); err != nil {
+		return err
+	}
+	c.tellUnbound(o)
+	c.tellFaults(o.routing.Events)
+	return nil
+}
+
+// changed is called by the Source for each change. While weir serves the objects of
+// another cluster, changed only records the change; try later uses it.
+func (c *cluster) changed(ch kube.Change) {
+	first := !c.source.HasSynced()
+	if first {
+		defer close(c.known)
+	}
+	if c.s.current() != c {
+		return
+	}
+	c.takeNode(ch.Node)
+	switch {
+	case ch.Routing != nil:
+		c.objects = c.newObjects(ch)
+		if err := c.put(c.s.fileInEffect(), c.objects, nil); err != nil {
+			c.failed(err)
+			return
+		}
+		c.tellKnown()
+		if first {
+			return // the time since the first object was seen has no meaning
+		}
+	case ch.Endpoints != nil:
+		c.putEndpoints(ch.Endpoints)
+	}
+	c.s.objects.Applied(&ch)
+	c.s.log.Debug("changes of the cluster's objects are in effect", zap.Bool("routes", ch.Routing != nil),
+		zap.Int("backends", len(ch.Endpoints)), zap.Duration("after", time.Since(ch.Since)))
+}
+
+// failed logs that objects are not in effect, and schedules another try.
+func (c *cluster) failed(err error) {
+	if errors.Is(err, errEnded) {
+		return
+	}
+	c.s.log.Error("changes of the cluster's objects failed to take effect; the previous ones stay in effect", zap.Error(err))
+	c.wanted.Store(nil) // the failure is not limited to ports
+	c.tryLater()
+}
+
+// putEndpoints sets the endpoints of backends, and changes nothing else.
+func (c *cluster) putEndpoints(changed map[string][]config.Endpoint) {
+	c.s.change.Lock() // otherwise weir could serve another cluster by now
+	defer c.s.change.Unlock()
+	if c.s.cluster != c {
+		return
+	}
+	for name, endpoints := range changed {
+		c.objects.endpoints[name] = endpoints
+		if c.s.backends.Backend(name) == nil {
+			continue // its routes are not in effect; the backend comes with them
+		}
+		if err := c.s.backends.UpdateEndpoints(name, endpoints); err != nil {
+			c.s.log.Error("changes of the cluster's endpoints failed to take effect; the previous ones stay in effect", zap.Error(err))
+		}
+		c.noticeEmpty(name)
+	}
+}
+
+// takeNode applies what the cluster reports about this node; nil: no change.
+func (c *cluster) takeNode(n *kube.Node) {
+	if n == nil {
+		return
+	}
+	c.s.node.SetLeaving(n.Leaving)
+	c.s.backends.SetZone(n.Zone)
+	switch {
+	case slices.Equal(n.Leaving, c.node.Leaving):
+	case len(n.Leaving) > 0:
+		c.s.log.Warn("the cluster takes this node out of service", zap.Strings("reasons", n.Leaving))
+	default:
+		c.s.log.Info("the cluster puts this node into service again")
+	}
+	c.node = *n
+}
+
+// tryLater schedules one more try. If only ports are missing, the try waits until one of
+// them is free.
+func (c *cluster) tryLater() {
+	if !c.retrying {
+		c.retrying = true
+		c.waitToTry()
+	}
+}
+
+func (c *cluster) waitToTry() {
+	time.AfterFunc(c.s.retryAfter, func() {
+		switch ports := c.wanted.Load(); {
+		case c.s.current() != c:
+		case ports != nil && !slices.ContainsFunc(*ports, canBind):
+			c.waitToTry()
+		default:
+			c.tryAgain()
+		}
+	})
+}
+
+func canBind(l config.Listener) bool { return sockets.Available(l.Network, l.Address) }
+
+// tryAgain tries again to put the known objects into effect.
+func (c *cluster) tryAgain() {
+	c.s.loading.Lock() // otherwise an older file could take effect again
+	defer c.s.loading.Unlock()
+	if c.s.current() != c {
+		return
+	}
+	file := c.s.fileInEffect()
+	c.source.Try(file, func(ch kube.Change) error {
+		c.retrying = false
+		o := c.newObjects(ch)
+		if err := c.put(file, o, nil); err != nil {
+			c.failed(err)
+			return err
+		}
+		c.objects = o
+		c.tellKnown()
+		return nil
+	})
+}
+
+// adoptObjects is the cluster's part of adopt.
+func (s *server) adoptObjects(p *plan) {
+	if p.objects == nil {
+		s.cluster = nil
+		s.objects.Show(nil)
+		return
+	}
+	c := p.objects.of
+	s.cluster, c.adopted = c, p.objects
+	s.objects.Show(c.source)
+	c.tellEffect(p.file)
+}
+
+// tellEffect reports the objects in effect, and their faults. The caller holds s.change.
+func (c *cluster) tellEffect(file *config.Config) {
+	r := c.adopted.inEffect(c.s.backends.Refusals(), c.withoutEndpoints())
+	c.faults.Store(&r.Events)
+	if c.control != nil && c.adopted.known() {
+		c.control.InEffect(file, r)
+	}
+}
+
+// retellAfter is how long weir waits for more refused addresses before it writes events
+// about them.
+const retellAfter = 100 * time.Millisecond
+
+// refusalsChanged is called by the backends when the refused addresses of objects have
+// changed.
+func (s *server) refusalsChanged() {
+	if !s.retelling.Swap(true) {
+		time.AfterFunc(retellAfter, s.tellRefusals)
+	}
+}
+
+func (s *server) tellRefusals() {
+	s.retelling.Store(false)
+	s.change.Lock()
+	defer s.change.Unlock()
+	if c := s.cluster; c != nil && !s.ended {
+		c.tellEffect(s.fileInEffect())
+	}
+}
+
+// inEffect returns the routing. Its events also report the parts that could not be put
+// into effect.
+func (o *objects) inEffect(refusals []backend.Refusal, empty []event.Event) *kube.Routing {
+	if len(o.unbound) == 0 && len(refusals) == 0 && len(empty) == 0 {
+		return o.routing
+	}
+	r := *o.routing
+	r.Events = slices.Concat(o.refused(refusals), r.Events, empty)
+	for _, name := range slices.Sorted(maps.Keys(o.unbound)) {
+		r.Events = append(r.Events, r.Unavailable(name, o.unbound[name]))
+	}
+	return &r
+}
+
+// maxRefusalsTold limits the addresses in an event of one backend.
+const maxRefusalsTold = 5
+
+// refused makes one event for each backend that has refused addresses.
+func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
+	why := map[string][]string{}
+	for _, r := range refusals {
+		why[r.Backend] = append(why[r.Backend], r.Why())
+	}
+	told := map[event.Event]bool{} // several backends may have the same Service
+	for i := range o.routing.Backends {
+		b := &o.routing.Backends[i]
+		list := why[b.Name]
+		if more := len(list) - maxRefusalsTold; more > 0 {
+			list = append(slices.Clone(list[:maxRefusalsTold]), fmt.Sprintf("%d more", more))
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if e := b.Refused(strings.Join(list, "; ")); !told[e] {
+			told[e] = true
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// withoutListener removes a listener of the cluster, and its route.
+func (p *plan) withoutListener(name string, err error) {
+	p.objects.unbound[name] = err
+	p.cfg.Listeners = slices.DeleteFunc(slices.Clone(p.cfg.Listeners), func(l config.Listener) bool { return l.Name == name })
+	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
+}
+
+// leave ends everything of a cluster that weir no longer serves.
+func (c *cluster) leave() {
+	c.end()
+	c.giveUp()
+	if c.s.current() == nil { // weir serves no other cluster
+		c.s.node.SetLeaving(nil)
+		c.s.backends.SetZone("")
+	}
+	timeout := time.AfterFunc(leavePatience, c.stopLeaving)
+	defer timeout.Stop()
+	<-c.gone
+}
+
+// giveUp starts to end the work of this replica in the cluster, and to give up its
+// Leases. weir still serves the objects. c.gone is closed when that is done.
+func (c *cluster) giveUp() {
+	c.once.Do(func() {
+		c.s.change.Lock()
+		control := c.control
+		c.control = nil
+		c.s.change.Unlock()
+		ctx, cancel := context.WithCancel(context.Background())
+		c.stopLeaving = cancel
+		go func() {
+			defer close(c.gone)
+			defer cancel()
+			if control != nil {
+				control.Leave(ctx)
+			}
+		}()
+	})
+}

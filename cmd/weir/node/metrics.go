@@ -1,0 +1,60 @@
+package node
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// serverMetrics are the metrics of the configuration and the build.
+type serverMetrics struct {
+	success prometheus.Gauge
+	reloads *prometheus.CounterVec
+	hash    *prometheus.GaugeVec
+	panics  prometheus.Counter
+	refused *prometheus.CounterVec // refused requests to the admin and metrics ports
+
+	droppedLines prometheus.Counter // lines of the access log
+}
+
+func newServerMetrics(reg prometheus.Registerer, b Build) *serverMetrics {
+	m := &serverMetrics{
+		success: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_config_last_reload_success",
+			Help: "1 if the last attempt to load the configuration succeeded; 0: an older configuration is in effect."}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_config_reloads_total",
+			Help: "Reloads after the start, by result: success or failure."}, []string{"result"}),
+		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_config_hash",
+			Help: "Always 1; the label is the hash of the configuration in effect, without its secrets."}, []string{"hash"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_panics_total",
+			Help: "Bugs in weir that ended a connection, or prevented a change of a cluster's objects from taking effect. The log has the stack trace. Please report each of them."}),
+	}
+	m.droppedLines = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_access_log_dropped_lines_total",
+		Help: "Lines of the access log that weir could not write, for example because the disk is full."})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info",
+		Help: "Always 1; the labels are the version and the commit of weir, and the version of Go."}, []string{"version", "revision", "goversion"})
+	build.WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
+	m.refused = newRefused(reg)
+	reg.MustRegister(m.success, m.reloads, m.hash, m.panics, m.droppedLines, build)
+	m.reloads.WithLabelValues("success")
+	m.reloads.WithLabelValues("failure")
+	return m
+}
+
+// applied records the loaded configuration, which is in effect now.
+func (m *serverMetrics) applied(cfg *config.Config) {
+	m.hash.Reset()
+	m.hash.WithLabelValues(cfg.Hash).Set(1)
+	m.success.Set(1)
+}
+
+// reloaded records the result of a reload.
+func (m *serverMetrics) reloaded(err error) {
+	if err != nil {
+		m.success.Set(0)
+		m.reloads.WithLabelValues("failure").Inc()
+		return
+	}
+	m.reloads.WithLabelValues("success").Inc()
+}

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/listener"
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// runningPort is the health, admin or metrics port.
+type runningPort struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when the port has ended
+}
+
+// wantedPort is a port of a configuration; without an address there is none.
+type wantedPort struct {
+	name, network, address string
+	serve                  func(context.Context, net.Listener) error
+}
+
+func (s *server) wantedPorts(p *plan) []wantedPort {
+	health := wantedPort{name: "health", serve: s.health.Serve}
+	if h := p.cfg.Health; h != nil {
+		health.network, health.address = h.Network, h.Address
+	}
+	metrics := wantedPort{name: "metrics", serve: s.serveMetrics}
+	if m := p.cfg.Metrics; m != nil {
+		metrics.network, metrics.address = m.Network, m.Address
+	}
+	return []wantedPort{health, metrics, {"admin", p.cfg.Admin.Network, p.cfg.Admin.Address, s.serveAdmin}}
+}
+
+// unbound has the errors of addresses that could not be bound.
+type unbound []error
+
+// Error returns one line for each address.
+func (u unbound) Error() string {
+	text := make([]string, len(u))
+	for i, err := range u {
+		text[i] = err.Error()
+	}
+	return strings.Join(text, "\n")
+}
+
+// Unwrap returns the errors of all addresses.
+func (u unbound) Unwrap() []error { return u }
+
+// adoptPorts starts new ports and ends removed ports.
+func (s *server) adoptPorts(p *plan) {
+	if h := p.cfg.Health; h != nil {
+		s.health.SetFrom(h.From)
+	}
+	for _, w := range s.wantedPorts(p) {
+		socket, old := p.sockets.Opened(w.name), s.ports[w.name]
+		if socket == nil && w.address != "" {
+			continue // it stays
+		}
+		if old != nil {
+			old.stop()
+			<-old.done // the next configuration may use the address again
+			delete(s.ports, w.name)
+		}
+		if socket != nil {
+			s.ports[w.name] = s.startPort(w, socket)
+		}
+	}
+}
+
+func (s *server) startPort(w wantedPort, ln net.Listener) *runningPort {
+	// The context does not depend on s.ctx: closePorts ends a port, together with the
+	// listeners.
+	ctx, stop := context.WithCancel(context.Background())
+	port := &runningPort{stop: stop, done: make(chan struct{})}
+	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", ln.Addr()))
+	go func() {
+		defer close(port.done)
+		if err := w.serve(ctx, ln); err != nil {
+			s.log.Error("a port failed", zap.String("port", w.name), zap.Error(err))
+		}
+	}()
+	return port
+}
+
+// closePorts closes the ports. Other processes can bind them at once; a response in
+// progress may take one more second.
+func (s *server) closePorts() {
+	for _, port := range s.ports {
+		port.stop()
+	}
+	for _, port := range s.ports {
+		<-port.done
+	}
+}
+
+// portLog returns a log for the messages of net/http about a port, at most one a second.
+func (s *server) portLog(name string) *log.Logger {
+	limited := &listener.Repeats{PerSecond: 1, More: func(port string, held int) {
+		s.log.Warn("more problems with a port", zap.String("port", port), zap.Int("more", held))
+	}}
+	return log.New(lines(func(line string) {
+		if limited.Allow(name) {
+			s.log.Warn("a problem with a port", zap.String("port", name), zap.String("error", line))
+		}
+	}), "", 0)
+}
+
+// hurried closes connections after their response while the reserve is in use.
+func hurried(reserve *conn.Reserve, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if reserve.Low() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// lines is a writer that gets whole lines.
+type lines func(string)
+
+func (l lines) Write(b []byte) (int, error) {
+	l(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// serveAdmin answers on ln until ctx ends.
+func (s *server) serveAdmin(ctx context.Context, ln net.Listener) error {
+	// No write timeout: a CPU profile or a trace takes as long as the client asked for.
+	guarded := func(ln net.Listener) net.Listener { return guardedListener{ln, s.access.Load} }
+	return s.servePort(ctx, "admin", ln, guarded, &http.Server{Handler: s.admin(), ConnContext: letIn})
+}
+
+// serveMetrics serves the metrics port until ctx ends.
+func (s *server) serveMetrics(ctx context.Context, ln net.Listener) error {
+	open := func(ln net.Listener) net.Listener { return ln }
+	return s.servePort(ctx, "metrics", ln, open, &http.Server{Handler: s.scrape(), WriteTimeout: 30 * time.Second})
+}
+
+// portReserve is how many descriptors the admin port and the metrics port each reserve, so that
+// they answer while clients use up all others.
+const portReserve = 4
+
+// servePort completes the settings of a server whose requests have no bodies, and serves
+// until ctx ends. guard wraps the listener.
+func (s *server) servePort(ctx context.Context, name string, ln net.Listener, guard func(net.Listener) net.Listener, server *http.Server) error {
+	crowd := crowd{max: maxPortConnections}
+	reserve := conn.NewReserve(ln, portReserve, crowd.endOne)
+	defer reserve.Close()
+	crowd.left = reserve.Refill
+	server.Handler = hurried(reserve, server.Handler)
+	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
+	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed
+	stop := context.AfterFunc(ctx, func() {
+		// A client that moved the port by its request to reload still gets an answer.
+		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(bounded) != nil {
+			server.Close()
+		}
+	})
+	defer stop()
+	if err := server.Serve(guard(reserve)); err != http.ErrServerClosed {
+		return fmt.Errorf("serving the %s port: %w", name, err)
+	}
+	return nil
+}

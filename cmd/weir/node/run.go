@@ -1,0 +1,260 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/pressure"
+)
+
+// Run loads the configuration of path, as Load does, and serves it until SIGTERM or SIGINT
+// ends the process. SIGHUP and changed files load it again. On Linux, Run first drops the
+// privileges that serving does not need, and then executes the binary again. An error is
+// of the configuration or of the start, or says how many requests and tunnels were aborted.
+func Run(path string, build Build) error {
+	if _, again := os.LookupEnv(confinedEnv); path == "-" && !again {
+		if err := keepInput(); err != nil {
+			return err
+		}
+	}
+	cfg, err := Load(path)
+	if err != nil {
+		return err
+	}
+	did, err := confine(cfg) // usually confine does not return: it executes weir again in this process
+	if err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
+	return serveFile(path, cfg, did, build)
+}
+
+// serveFile serves the configuration of a file, in a process that has dropped its
+// privileges.
+func serveFile(path string, cfg *config.Config, did *confined, build Build) error {
+	level := zap.NewAtomicLevel()
+	setLevel(level, cfg.Log)
+	log := newLog(cfg.Log, level, isTerminal(os.Stderr))
+	for _, w := range cfg.Warnings {
+		log.Warn(w.Error())
+	}
+	did.log(log)
+	signals := hearSignals()
+	defer signal.Stop(signals)
+	s := newServer(log, level, build)
+	s.watchResources(pressure.LimitMemory(os.LookupEnv))
+	s.path, s.confined = path, did
+	s.terminal, s.showRequests = isTerminal(os.Stderr), isTerminal(os.Stdout)
+	s.loading.Lock() // a reload for a changed file must wait
+	err := s.start(cfg, nil)
+	s.loading.Unlock()
+	if err != nil {
+		s.close()
+		var taken unbound
+		if errors.As(err, &taken) {
+			return fmt.Errorf("cannot start:\n%w", err)
+		}
+		return fmt.Errorf("cannot start: %w", err)
+	}
+	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
+		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
+	s.notify(notifyReady)
+	return s.serve(signals)
+}
+
+// hearSignals is called before weir binds an address: a process that finds the health
+// port ready may send a signal at once, and an unhandled SIGTERM ends weir without a
+// drain.
+func hearSignals() chan os.Signal {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	return signals
+}
+
+// serve waits for signals and changed files until a signal ends weir.
+func (s *server) serve(signals <-chan os.Signal) error {
+	// Reloads have their own goroutine: a reload may wait for a cluster, and must not
+	// delay the signal that ends weir.
+	hangups := make(chan struct{}, 1) // one waiting request stands for all later ones
+	go func() {
+		for range hangups {
+			s.reopenLogs()
+			s.reload("SIGHUP")
+		}
+	}()
+	for sig := range signals {
+		if sig != syscall.SIGHUP {
+			break
+		}
+		wake(hangups)
+	}
+	close(hangups)
+	s.endWatch()
+	now := make(chan struct{})
+	go func() {
+		for sig := range signals {
+			if sig != syscall.SIGHUP {
+				s.log.Warn("second signal: aborting open connections")
+				close(now)
+				return
+			}
+		}
+	}()
+	s.notify(notifyStopping)
+	err := s.shutdown(now)
+	if err == nil {
+		s.log.Info("ended")
+	}
+	return err
+}
+
+// reload loads the file again and puts it into effect. On an error, the old configuration
+// stays in effect, and weir logs and counts the error.
+func (s *server) reload(because string) error {
+	s.notify(notifyReloading())
+	defer s.notify(notifyReady)
+	err := s.loadAndApply()
+	s.metrics.reloaded(err)
+	if err != nil {
+		for _, p := range problems(err) {
+			s.log.Error("the configuration was not loaded; the previous one stays in effect", zap.String("because", because), zap.String("error", p.Error()))
+		}
+		return err
+	}
+	if n := s.fileInEffect().KeptFiles(); n > 0 {
+		s.log.Error("configuration loaded, but some of its files cannot be used; their previous content stays in use, and the warnings name them",
+			zap.String("because", because), zap.Int("files", n), zap.String("config_hash", s.configInEffect().Hash))
+		return nil
+	}
+	s.log.Info("configuration loaded", zap.String("because", because), zap.String("config_hash", s.configInEffect().Hash))
+	return nil
+}
+
+func (s *server) loadAndApply() error {
+	s.loading.Lock() // otherwise an older file could take effect after a newer one
+	defer s.loading.Unlock()
+	var read config.Contents // the watch notices changes after this point
+	if file := s.fileInEffect(); file != nil {
+		read = config.ContentsOf(file.Files())
+	}
+	s.reloadCertificates()
+	if s.path == "" || s.path == "-" {
+		return errors.New("the configuration came from standard input, so weir cannot read it again; it has read the certificate files again")
+	}
+	cfg, err := config.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse})
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		s.log.Warn(w.Error())
+	}
+	if old := s.configInEffect(); old != nil && old.Log.Format != cfg.Log.Format {
+		s.log.Warn("a changed log.format takes effect only after a restart")
+	}
+	if old := s.configInEffect(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
+		s.log.Warn("a changed user, landlock or seccomp takes effect only after a restart")
+	}
+	if err := s.confined.permits(cfg); err != nil {
+		return err
+	}
+	return s.start(cfg, read)
+}
+
+// start first watches the files of a configuration that was just loaded, and then puts it
+// into effect. In the other order, changes in between would go unnoticed. config.NewWatch
+// explains read.
+func (s *server) start(cfg *config.Config, read config.Contents) error {
+	s.watch(cfg, read)
+	return s.apply(cfg)
+}
+
+// watch watches the file, and the certificates and keys that cfg names. It replaces the
+// previous watch.
+func (s *server) watch(cfg *config.Config, read config.Contents) {
+	if s.path == "" {
+		return
+	}
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	if s.unwatched {
+		return
+	}
+	w, err := config.NewWatch(s.path, cfg, read)
+	if s.stopWatch != nil {
+		s.stopWatch()
+	}
+	if err != nil {
+		s.stopWatch = nil
+		s.log.Error("weir cannot watch the configuration file for changes; send SIGHUP to load it", zap.Error(err))
+		return
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	s.stopWatch = stop
+	go w.Run(ctx, s.filesChanged)
+}
+
+func (s *server) filesChanged() {
+	if s.path != "-" {
+		s.reload("a file changed")
+		return
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.reloadCertificates()
+}
+
+// endWatch ends the watch; no other watch begins.
+func (s *server) endWatch() {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	s.unwatched = true
+	if s.stopWatch != nil {
+		s.stopWatch()
+	}
+}
+
+func wake(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+type watcher struct {
+	loading   sync.Mutex // held while a configuration is loaded and applied
+	watchMu   sync.Mutex
+	stopWatch context.CancelFunc
+	unwatched bool
+}
+
+func (s *server) reopenLogs() {
+	if a := s.lines.Load(); a != nil {
+		if err := a.file.Reopen(); err != nil {
+			s.log.Error("weir cannot open the access log again, and continues in the old file", zap.Error(err))
+		}
+	}
+}
+
+// problems returns the errors of a configuration, each for its own line.
+func problems(err error) (all []error) {
+	var wrong config.Errors
+	var taken unbound
+	switch {
+	case errors.As(err, &wrong):
+		for _, e := range wrong {
+			all = append(all, e)
+		}
+		return all
+	case errors.As(err, &taken):
+		return taken
+	}
+	return []error{err}
+}
