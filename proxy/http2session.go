@@ -111,6 +111,7 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 			}
 		case err == conn.ErrInterrupted:
 			s.conn.Resume()
+			s.http2.RepeatPanic()
 			if err := s.http2.Err(); err != nil {
 				return false, err
 			}
@@ -313,7 +314,7 @@ func (s *http2Session) close(err error) {
 		s.http2.Abort()
 		cut.Stop()
 	}
-	s.http2.Err() // if the flusher has panicked, Err panics here with the same value
+	s.http2.RepeatPanic()
 	s.conn.Resume()
 	s.conn.SetDuplex(false)
 	side := s.side.Load()
