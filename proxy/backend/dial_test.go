@@ -405,7 +405,7 @@ func TestCheckDials(t *testing.T) {
 		}
 		secured := false
 		if a, ok := nc.(*checkHTTP1); ok {
-			_, secured = a.Conn.(*tls.Conn)
+			_, secured = a.cuttable.(checkSocket).Conn.(*tls.Conn)
 		}
 		if secured != forHTTP {
 			t.Errorf("for HTTP %t: a %T", forHTTP, nc)
