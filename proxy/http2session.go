@@ -353,7 +353,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 		if value := recover(); value != nil {
 			s.panicked(x, value)
 			if end != nil {
-				end.close()
+				end.Close()
 			} else {
 				h.Close()
 			}
@@ -371,7 +371,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 	if x.upgraded {
 		end = &streamEnd{conn: s.conn, http2: h}
 		h.Lighten()
-		x.startTunnel(x.openTunnel(tunnel.End{Conn: s.conn, Stream: end}))
+		x.startTunnel(x.openTunnel(&tunnel.StreamEnd{Stream: end, Client: s.conn}))
 	} else {
 		h.Close()
 	}
@@ -451,8 +451,8 @@ func (e *streamEnd) WasCut() bool {
 	return e.http2 == nil || e.http2.WasCut()
 }
 
-// close ends the stream. The owner of the tunnel calls it when the tunnel ends.
-func (e *streamEnd) close() {
+// Close ends the stream. The owner of the tunnel calls it when the tunnel ends.
+func (e *streamEnd) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.http2 != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/http2"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 // Codec writes the request of an exchange to the endpoint, and reads the response. One
@@ -159,6 +160,27 @@ func (s *Session) Close() error {
 	}
 	return s.Conn.Close()
 }
+
+// TunnelEnd makes the session the end of a tunnel. The close of the end closes the session.
+// a is charged for the memory of a stream from now on; nil: no account is.
+func (s *Session) TunnelEnd(a *memory.Account) tunnel.End {
+	if s.Stream != nil {
+		s.Stream.Lighten(a)
+		return &tunnel.StreamEnd{Stream: tunnelStream{s.Stream, s}}
+	}
+	end := &tunnel.ConnEnd{Conn: s.Conn, TLS: s.TLS, Early: s.http1.TakeBuffered()}
+	s.http1.Close()
+	return end
+}
+
+// tunnelStream is the stream of a session that is the end of a tunnel.
+type tunnelStream struct {
+	*http2.Call
+	session *Session
+}
+
+// Close ends the session.
+func (t tunnelStream) Close() { t.session.end() }
 
 // Idle returns a stream of a shared connection, or the session that became idle last. It
 // returns nil if there is neither; then the caller calls Connect. The caller checks whether
