@@ -23,7 +23,7 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
-	link, err := p.connect(c, r, &rec)
+	link, endpoint, err := p.connect(c, r, &rec)
 	if err != nil {
 		c.Abort() // otherwise the client could take this for the regular end of a stream
 		c.Close()
@@ -38,20 +38,20 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 	client := &tunnel.ConnEnd{Conn: c, TLS: tc}
 	o := &openTunnel{client: client, raw: client, dialled: link.Conn, listener: e.name, sni: sec.SNI, policy: sec.Policy,
 		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
-	p.runTunnel(o, &tunnel.ConnEnd{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
+	p.runTunnel(o, link, e, r, endpoint)
 }
 
 // connect finds an endpoint that accepts a connection, within the limits for retries.
-func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, error) {
+func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*tunnel.ConnEnd, *backend.Endpoint, error) {
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
 		rec.Reason = refuseLoop.Reason
-		return nil, errLoop
+		return nil, nil, errLoop
 	}
 	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
-	return d.link, o.err
+	return d.link, d.held, o.err
 }
 
 // tunnelDial connects to an endpoint for a tunnel.
@@ -61,7 +61,7 @@ type tunnelDial struct {
 	conn   *conn.Conn // the client's
 	visits int        // how often the tunnel passes this process, with this visit
 	rec    *Record
-	link   *backend.Session // valid after the outcome is a tunnel
+	link   *tunnel.ConnEnd // valid after the outcome is a tunnel
 }
 
 func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
@@ -77,7 +77,7 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 	begun := time.Now()
 	cut := newCancelable()
 	d.conn.Link(cut)
-	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*backend.Session, error) {
+	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)
 	})
 	d.conn.Link(nil)

@@ -30,17 +30,17 @@ func (o *old) Cut() { o.below.Cut() }
 // newCheckHTTP2 starts HTTP/2 on a connection, after a TLS handshake unless secure is nil.
 // If the handshake selects HTTP/1.1, it returns an *old.
 func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health.Connection, error) {
-	s := &Session{Conn: conn.New(nc)}
+	w := &connWay{Conn: conn.New(nc)}
 	if secure != nil {
-		if err := s.handshake(ctx, secure); err != nil {
-			s.Conn.Close()
+		if err := w.handshake(ctx, secure); err != nil {
+			w.Conn.Close()
 			return nil, err
 		}
-		if s.TLS.ConnectionState().NegotiatedProtocol != "h2" {
-			return &old{Conn: s.TLS, below: s.Conn}, nil
+		if w.tls.ConnectionState().NegotiatedProtocol != "h2" {
+			return &old{Conn: w.tls, below: w.Conn}, nil
 		}
 	}
-	t := http2.NewTrunk(s.Conn, s.TLS, message.Limits{}, func() {})
+	t := http2.NewTrunk(w.Conn, w.tls, message.Limits{}, func() {})
 	if err := t.Start(ctx); err != nil {
 		return nil, err
 	}
