@@ -59,7 +59,9 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	a.phase = awaitingHead
 	before := link.Sent()
 	link.HTTP.WriteHead(all.req)
-	all.body.Share()
+	if s, ok := all.body.(sharer); ok {
+		s.Share()
+	}
 	go u.run()
 	for !a.relayReady() {
 	}

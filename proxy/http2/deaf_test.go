@@ -57,7 +57,7 @@ func TestNobodyReadsTheHeads(t *testing.T) {
 		var req message.Request
 		x.ReadHead(&req)
 		res := http2test.NewResponse(204, "Large: "+strings.Repeat("x", head))
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		c.mu.Lock()
 		most = max(most, c.core.Pending())
 		c.mu.Unlock()
