@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 )
 
-// Asker is a connection of Target.Dial that can send one request. It reads the response by
-// the rules of the data path, so that a check and a request accept the same responses.
+// Asker is a Connection that can send one request. It reads the response by the rules of the data
+// path, so that a check and a request accept the same responses.
 type Asker interface {
+	Connection
 	Ask(ctx context.Context, q *Question) (*Answer, error)
 }
 
@@ -38,12 +38,12 @@ var servingStatuses = map[uint64]string{0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERV
 
 // askGRPC asks whether a service is SERVING, by the protocol of
 // grpc/health/v1/health.proto.
-func askGRPC(ctx context.Context, nc net.Conn, service, address string) error {
-	c, ok := nc.(Asker)
+func askGRPC(ctx context.Context, c Connection, service, address string) error {
+	asker, ok := c.(Asker)
 	if !ok {
 		return errors.New("the endpoint does not speak HTTP/2")
 	}
-	a, err := c.Ask(ctx, &Question{Method: http.MethodPost, Host: hostOf("", address), Path: "/grpc.health.v1.Health/Check",
+	a, err := asker.Ask(ctx, &Question{Method: http.MethodPost, Host: hostOf("", address), Path: "/grpc.health.v1.Health/Check",
 		Fields: [][2]string{{"content-type", "application/grpc"}, {"te", "trailers"}, {"user-agent", "weir-health-check"}},
 		Body:   healthRequest(service)})
 	if err != nil {

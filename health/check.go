@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,10 +22,18 @@ type Target interface {
 	// of a check by HTTP or gRPC if the endpoint uses TLS. For a check by HTTP the
 	// connection is an Asker. For a check by gRPC it is an Asker if it uses HTTP/2. The
 	// check closes the connection.
-	Dial(ctx context.Context, forHTTP bool) (net.Conn, error)
+	Dial(ctx context.Context, forHTTP bool) (Connection, error)
 	// SetReady is called after each check. ready means that the endpoint counts as ready.
 	// why is the reason why the last check failed, empty if it succeeded.
 	SetReady(ready bool, why string)
+}
+
+// Connection is the connection of one check to an endpoint.
+type Connection interface {
+	// Cut ends all waits for the endpoint, now and later. Another goroutine may call it
+	// until Close.
+	Cut()
+	Close() error
 }
 
 // Checker runs active checks, each in its own goroutine.
@@ -126,18 +133,18 @@ func try(ctx context.Context, t Target, s *config.HealthCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	address := t.Address()
-	nc, err := t.Dial(ctx, s.HTTP != nil || s.GRPC != nil)
+	c, err := t.Dial(ctx, s.HTTP != nil || s.GRPC != nil)
 	if err != nil {
 		return failed(ctx, s, "connecting to "+address, err)
 	}
-	defer nc.Close()
-	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	defer c.Close()
+	stop := context.AfterFunc(ctx, c.Cut)
 	defer stop()
 	switch {
 	case s.GRPC != nil:
-		return failed(ctx, s, "the gRPC health check of "+address, askGRPC(ctx, nc, s.GRPC.Service, address))
+		return failed(ctx, s, "the gRPC health check of "+address, askGRPC(ctx, c, s.GRPC.Service, address))
 	case s.HTTP != nil:
-		return failed(ctx, s, "GET "+s.HTTP.Path+" from "+address, tryHTTP(ctx, nc, s.HTTP, address))
+		return failed(ctx, s, "GET "+s.HTTP.Path+" from "+address, tryHTTP(ctx, c, s.HTTP, address))
 	}
 	return nil
 }
@@ -155,16 +162,16 @@ func failed(ctx context.Context, s *config.HealthCheck, doing string, err error)
 
 // tryHTTP is try for a check by HTTP. It follows no redirect, and sends path and host
 // exactly as configured.
-func tryHTTP(ctx context.Context, nc net.Conn, h *config.HTTPCheck, address string) error {
+func tryHTTP(ctx context.Context, c Connection, h *config.HTTPCheck, address string) error {
 	host := hostOf(h.Host, address)
 	if strings.ContainsAny(h.Path+host, " \r\n") {
 		return fmt.Errorf("the check's path %q or host %q contains a space or a line break", h.Path, host)
 	}
-	c, ok := nc.(Asker)
+	asker, ok := c.(Asker)
 	if !ok {
 		return errors.New("the connection does not speak HTTP")
 	}
-	a, err := c.Ask(ctx, &Question{Method: http.MethodGet, Host: host, Path: h.Path,
+	a, err := asker.Ask(ctx, &Question{Method: http.MethodGet, Host: host, Path: h.Path,
 		Fields: [][2]string{{"user-agent", "weir-health-check"}, {"accept", "*/*"}}})
 	if err == nil && (a.Status < h.StatusMin || a.Status > h.StatusMax) {
 		err = fmt.Errorf("status %d is not within health_check.http.status (%d-%d)", a.Status, h.StatusMin, h.StatusMax)

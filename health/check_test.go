@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -29,20 +28,24 @@ type target struct {
 
 func (t *target) Address() string { return "10.0.0.1:80" }
 
-func (t *target) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
+func (t *target) Dial(ctx context.Context, forHTTP bool) (Connection, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dialed = append(t.dialed, time.Now())
 	if t.err != nil {
 		return nil, t.err
 	}
-	here, _ := net.Pipe()
 	if t.asker != nil {
-		t.asker.Conn = here
 		return t.asker, nil
 	}
-	return here, nil
+	return connected{}, nil
 }
+
+// connected is a connection on which nothing waits.
+type connected struct{}
+
+func (connected) Cut()         {}
+func (connected) Close() error { return nil }
 
 func (t *target) SetReady(ready bool, why string) {
 	t.mu.Lock()
@@ -172,10 +175,9 @@ func TestExhaustionIsNoVerdict(t *testing.T) {
 	})
 }
 
-// asker is a connection that answers with a status or an error, or waits until its
-// deadline.
+// asker is a connection that answers with a status or an error, or waits until it is cut.
 type asker struct {
-	net.Conn
+	connected
 	status int
 	err    error
 	hangs  bool
@@ -192,10 +194,7 @@ func (a *asker) Ask(ctx context.Context, q *Question) (*Answer, error) {
 	return &Answer{Status: a.status}, a.err
 }
 
-func (a *asker) SetDeadline(time.Time) error {
-	close(a.ended)
-	return nil
-}
+func (a *asker) Cut() { close(a.ended) }
 
 func TestHTTPCheck(t *testing.T) {
 	f := func(a asker, wantWhy string) {

@@ -96,12 +96,11 @@ func (a *attempt) talk(link *backend.Session) (o *outcome) {
 	a.all.requester.Link(nil)
 	a.link = nil
 	if a.mayKeep(link, o) {
-		link.HTTP.Release()
+		link.Release()
 		link.HTTP.ChargeTo(nil)
 		a.all.requester.keep(link)
 		return o
 	}
-	link.HTTP.Close()
 	link.Close()
 	return o
 }
@@ -133,12 +132,12 @@ func (a *attempt) mayKeep(link *backend.Session, o *outcome) bool {
 // attempt is over.
 func (a *attempt) relayReady() bool {
 	if a.phase == sending {
-		if a.link.Reused && !a.link.HTTP.Quiet(conn.ErrWouldBlock) {
+		if a.link.Reused && !a.link.Usable() {
 			return a.over(linkWasStale)
 		}
 		before := a.link.Sent()
 		if err := a.send(); err != nil {
-			return a.over(a.noteUnsent(a.lostEndpoint(err), before))
+			return a.over(a.noteUnsent(a.lostEndpoint(err), a.link.SentNothing(before)))
 		}
 		a.phase = awaitingHead
 	}
@@ -149,7 +148,7 @@ func (a *attempt) relayReady() bool {
 				return a.over(o)
 			}
 		case conn.ErrWouldBlock:
-			a.link.HTTP.Release() // while weir waits for a slow response, the connection holds no buffer
+			a.link.Release() // while weir waits for a slow response, the connection holds no buffer
 			return false
 		default:
 			if o := a.waitEnded(err); o != nil {
@@ -180,10 +179,9 @@ func (a *attempt) send() error {
 }
 
 // noteUnsent returns the outcome o with another trouble if no byte of the request was sent.
-// Then weir may send any request over another connection. before is the number of bytes that
-// the connection had sent before the request.
-func (a *attempt) noteUnsent(o *outcome, before int64) *outcome {
-	if o == nil || a.link.Conn == nil || a.link.Sent() != before || !a.all.upload.repeatable() {
+// Then weir may send any request over another connection.
+func (a *attempt) noteUnsent(o *outcome, sentNothing bool) *outcome {
+	if o == nil || !sentNothing || !a.all.upload.repeatable() {
 		return o
 	}
 	switch o.trouble {
@@ -253,7 +251,7 @@ func (a *attempt) relayBody() bool {
 		switch {
 		case err == conn.ErrWouldBlock: // perhaps in the middle of the framing of a chunk
 			a.waitForBody()
-			h.Release()
+			a.link.Release()
 			if err := to.flush(); err != nil {
 				return a.over(to.writeFailed(err))
 			}
@@ -272,7 +270,7 @@ func (a *attempt) relayBody() bool {
 		}
 	}
 	to.end()
-	h.Release()
+	a.link.Release()
 	if err := to.flush(); err != nil {
 		return a.over(to.writeFailed(err))
 	}
@@ -334,7 +332,7 @@ func (a *attempt) idleEnded(err error) bool {
 	if !a.link.Reused || a.link.HTTP.Answered() {
 		return false
 	}
-	if a.link.Stream == nil {
+	if !a.link.Shared() {
 		return true
 	}
 	var lost *http2.LostError

@@ -65,17 +65,22 @@ type requester interface {
 }
 
 // source is the body of a request. One goroutine may use it while another one passes the
-// response on. The methods are those of wire, which documents them.
+// response on. The methods of the first group are those of http1.Server, which documents them.
 type source interface {
 	BufferedBody() ([]byte, bool)
 	ReadBody(req *message.Request) ([]byte, error)
 	BodyEnded() bool
 	HeadStarted() bool
-	Share()
+
+	// SetReadDeadline sets the deadline of ReadBody.
 	SetReadDeadline(time.Time)
+	// Interrupt makes a waiting ReadBody return conn.ErrInterrupted, until Resume.
 	Interrupt()
 	Resume()
 }
+
+// sharer is a source that must know before a second goroutine reads or writes.
+type sharer interface{ Share() }
 
 // destination takes the response. After an error of inform, write or flush, the attempt ends
 // with the outcome that writeFailed returns.

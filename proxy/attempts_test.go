@@ -53,7 +53,6 @@ func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true 
 func (q *inquiry) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
 func (q *inquiry) BodyEnded() bool                           { return true }
 func (q *inquiry) HeadStarted() bool                         { return false }
-func (q *inquiry) Share()                                    {}
 func (q *inquiry) SetReadDeadline(time.Time)                 {}
 func (q *inquiry) Interrupt()                                {}
 func (q *inquiry) Resume()                                   {}

@@ -87,36 +87,15 @@ func (c *clientSide) follow(t *Table) bool {
 
 // wire is the interface of an exchange to its client, for every version of HTTP: it reads the
 // request's body, writes the response, and checks whether the client is still there. One
-// goroutine may read while another writes.
-//
-// The methods of the first two groups are those of http1.Server, which documents them.
+// goroutine may read while another writes. *http1Wire and *http2.Exchange implement it.
 type wire interface {
-	BufferedBody() ([]byte, bool)
+	source
+	responseWriter
+	// SkipBody consumes the bytes that BufferedBody returned.
 	SkipBody()
-	ReadBody(req *message.Request) ([]byte, error)
-	BodyEnded() bool
-	HeadStarted() bool
-
-	WriteHead(req *message.Request, res *message.Response, last bool)
-	WriteBody(p []byte) error
-	WriteEnd(res *message.Response)
-	Flush() error
-	MustClose() bool
 	// Accepts reports whether the client can receive a response. It refuses a 101 that
 	// the request did not ask for, and a response that the client would read as a 101.
 	Accepts(req *message.Request, res *message.Response) bool
-
-	// RequireHTTP1 makes the client repeat the request over HTTP/1.1, and ends the exchange
-	// without a response. It returns false if the request came over HTTP/1.1.
-	RequireHTTP1() bool
-
-	// Share is called before a second goroutine reads or writes.
-	Share()
-	// SetReadDeadline sets the deadline of ReadBody.
-	SetReadDeadline(time.Time)
-	// Interrupt makes a waiting ReadBody return conn.ErrInterrupted, until Resume.
-	Interrupt()
-	Resume()
 	// Gone reports whether the client has left and does not wait for the response.
 	Gone() bool
 	// Link makes a cut of the client's connection or stream end the waits of other, too; nil
@@ -128,13 +107,48 @@ type wire interface {
 	Version() string
 }
 
+// responseWriter writes a response to the client. The methods are those of http1.Server,
+// which documents them.
+type responseWriter interface {
+	WriteHead(req *message.Request, res *message.Response)
+	WriteBody(p []byte) error
+	WriteEnd(res *message.Response)
+	Flush() error
+}
+
+// downgrader is a wire that can make the client repeat the request over HTTP/1.1. That ends
+// the exchange without a response.
+type downgrader interface{ RequireHTTP1() }
+
 // http1Wire is an HTTP/1.1 connection as the wire of its exchanges, one after the other.
 type http1Wire struct {
 	http1.Server
-	conn    *conn.Conn
-	in, out int64 // bytes of the connection when the exchange began
+	conn     *conn.Conn
+	exchange *exchange // the only one of the connection at a time
+	in, out  int64     // bytes of the connection when the exchange began
 }
 
+// WriteHead buffers a response's head. The head announces the end of the connection if no
+// other request may follow.
+func (w *http1Wire) WriteHead(req *message.Request, res *message.Response) {
+	w.Server.WriteHead(req, res, w.last())
+}
+
+// last reports whether the response is the last one on the connection. While an upload runs,
+// only the upload knows whether the rest of the body was read.
+func (w *http1Wire) last() bool {
+	x := w.exchange
+	if x.ended || x.req.Close || x.proxy.draining.Load() {
+		return true
+	}
+	if u := x.attempts.upload; u != nil {
+		return u.running()
+	}
+	_, whole := w.BufferedBody()
+	return w.MustClose() && !whole
+}
+
+// Share joins the poller of the Go runtime, where two goroutines may wait.
 func (w *http1Wire) Share()                      { w.conn.JoinPoller() }
 func (w *http1Wire) SetReadDeadline(t time.Time) { w.conn.SetReadDeadline(t) }
 func (w *http1Wire) Interrupt()                  { w.conn.Interrupt() }
@@ -144,9 +158,6 @@ func (w *http1Wire) Transferred() (in, out int64) {
 	return w.conn.BytesRead - w.in, w.conn.BytesWritten - w.out
 }
 func (w *http1Wire) Version() string { return "1.1" }
-
-// RequireHTTP1 returns false: the client uses HTTP/1.1.
-func (w *http1Wire) RequireHTTP1() bool { return false }
 
 // Accepts returns true: the client receives the response as it is and checks it.
 func (w *http1Wire) Accepts(*message.Request, *message.Response) bool { return true }

@@ -96,23 +96,6 @@ func (x *exchange) finish(now time.Time) {
 	x.record(now)
 }
 
-// last reports whether the response is the last one on the connection. While an upload runs,
-// only the upload knows whether the rest of the body was read.
-func (x *exchange) last() bool {
-	if x.ended || x.req.Close || x.proxy.draining.Load() {
-		return true
-	}
-	if u := x.attempts.upload; u != nil {
-		return u.running()
-	}
-	return x.wire.MustClose() && !x.bodyBuffered()
-}
-
-func (x *exchange) bodyBuffered() bool {
-	_, whole := x.wire.BufferedBody()
-	return whole
-}
-
 // forget prepares x for the pool. x keeps only the memory of its messages, emptied, and the
 // function that is bound to x.
 func (x *exchange) forget() {

@@ -120,7 +120,7 @@ func (x *exchange) inform() error {
 	if x.req.Minor == 0 || x.res.Status == http.StatusContinue && !x.req.ExpectContinue {
 		return nil // the client knows no such response, or does not wait for it
 	}
-	x.wire.WriteHead(&x.req, &x.res, false)
+	x.wire.WriteHead(&x.req, &x.res)
 	return x.wire.Flush()
 }
 

@@ -108,6 +108,7 @@ func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.account = &s.holding
 	s.http1.Init(rw, *s.proxy.limits.Load())
 	s.http1.ChargeTo(s.account)
+	s.http1.exchange = &s.exchange
 	s.http1.conn = s.conn // not mark: a first request may have come with the PROXY header or the handshake
 	s.headTimed = true    // the deadline for a first request's head counts from here
 }

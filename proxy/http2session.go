@@ -111,6 +111,7 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 			}
 		case err == conn.ErrInterrupted:
 			s.conn.Resume()
+			s.http2.RepeatPanic()
 			if err := s.http2.Err(); err != nil {
 				return false, err
 			}
@@ -313,7 +314,7 @@ func (s *http2Session) close(err error) {
 		s.http2.Abort()
 		cut.Stop()
 	}
-	s.http2.Err() // if the flusher has panicked, Err panics here with the same value
+	s.http2.RepeatPanic()
 	s.conn.Resume()
 	s.conn.SetDuplex(false)
 	side := s.side.Load()
@@ -352,7 +353,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 		if value := recover(); value != nil {
 			s.panicked(x, value)
 			if end != nil {
-				end.close()
+				end.Close()
 			} else {
 				h.Close()
 			}
@@ -370,7 +371,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 	if x.upgraded {
 		end = &streamEnd{conn: s.conn, http2: h}
 		h.Lighten()
-		x.startTunnel(x.openTunnel(tunnel.End{Conn: s.conn, Stream: end}))
+		x.startTunnel(x.openTunnel(&tunnel.StreamEnd{Stream: end, Client: s.conn}))
 	} else {
 		h.Close()
 	}
@@ -450,8 +451,8 @@ func (e *streamEnd) WasCut() bool {
 	return e.http2 == nil || e.http2.WasCut()
 }
 
-// close ends the stream. The owner of the tunnel calls it when the tunnel ends.
-func (e *streamEnd) close() {
+// Close ends the stream. The owner of the tunnel calls it when the tunnel ends.
+func (e *streamEnd) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.http2 != nil {

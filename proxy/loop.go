@@ -17,6 +17,7 @@ import (
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 // A route may lead back to weir, perhaps through other proxies. Then one request, or one
@@ -169,7 +170,7 @@ func (w way) stays() bool {
 
 // dial makes a connection for a tunnel to an address. visits is the number of visits, this
 // one included. connect passes the connection to its argument.
-func (l *ways) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (*backend.Session, error)) (*backend.Session, error) {
+func (l *ways) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (*tunnel.ConnEnd, error)) (*tunnel.ConnEnd, error) {
 	if !to.IsValid() { // the ends of a Unix socket have no addresses
 		return connect(nil)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 func TestUniqueIDCountsVisits(t *testing.T) {
@@ -89,7 +90,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 	}
 	found := make(chan int, 1)
 	var accepted *conn.Conn
-	link, err := l.dial(to, 2, func(w backend.Watch) (*backend.Session, error) {
+	link, err := l.dial(to, 2, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		nc, err := net.Dial("tcp", to.String())
 		if err != nil {
 			return nil, err
@@ -109,7 +110,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 		if n := <-found; n != 2 { // before the handshake, which may have to wait for the result
 			t.Errorf("%d visits", n)
 		}
-		return &backend.Session{Conn: made}, nil
+		return &tunnel.ConnEnd{Conn: made}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 	if n := l.visits(accept()); n != 0 {
 		t.Errorf("a stranger was here %d times", n)
 	}
-	if _, err := l.dial(to, 1, func(backend.Watch) (*backend.Session, error) { return nil, errors.New("refused") }); err == nil {
+	if _, err := l.dial(to, 1, func(backend.Watch) (*tunnel.ConnEnd, error) { return nil, errors.New("refused") }); err == nil {
 		t.Error("the error is gone")
 	}
 	l.forget(link.Conn)
@@ -140,7 +141,7 @@ func TestVisitsOfTunnelsEnd(t *testing.T) {
 	release, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		l.dial(to, 1, func(backend.Watch) (*backend.Session, error) { <-release; return nil, errors.New("no") })
+		l.dial(to, 1, func(backend.Watch) (*tunnel.ConnEnd, error) { <-release; return nil, errors.New("no") })
 	}()
 	eventually(t, "it is being made", func() error {
 		if l.known.Load() == 0 {

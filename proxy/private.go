@@ -73,10 +73,11 @@ func (x *exchange) authenticates() bool {
 	if !x.req.AuthenticatesConnection() {
 		return true
 	}
-	switch {
+	switch two, ok := x.wire.(downgrader); {
 	case x.shared():
 		x.reply(refuseSharedAuth)
-	case x.wire.RequireHTTP1():
+	case ok:
+		two.RequireHTTP1()
 		x.status, x.reason, x.err = refuseHTTP2Auth.Status, refuseHTTP2Auth.Reason, refuseHTTP2Auth
 	default:
 		x.attempts.private = true

@@ -53,5 +53,5 @@ func (x *exchange) writeHead(res *message.Response) {
 		x.route.filters.EditResponse(x, res)
 	}
 	stampDate(res)
-	x.wire.WriteHead(&x.req, res, x.last())
+	x.wire.WriteHead(&x.req, res)
 }

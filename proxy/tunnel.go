@@ -23,7 +23,7 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
-	link, err := p.connect(c, r, &rec)
+	link, endpoint, err := p.connect(c, r, &rec)
 	if err != nil {
 		c.Abort() // otherwise the client could take this for the regular end of a stream
 		c.Close()
@@ -34,22 +34,24 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 		}
 		return
 	}
-	o := &openTunnel{clientEnd: tunnel.End{Conn: c, TLS: tc}, listener: e.name, sni: sec.SNI, policy: sec.Policy,
+	c.SetState(conn.Tunnel)
+	client := &tunnel.ConnEnd{Conn: c, TLS: tc}
+	o := &openTunnel{client: client, raw: client, dialled: link.Conn, listener: e.name, sni: sec.SNI, policy: sec.Policy,
 		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
-	p.runTunnel(o, tunnel.End{Conn: link.Conn, TLS: link.TLS}, e, r, link.Endpoint())
+	p.runTunnel(o, link, e, r, endpoint)
 }
 
 // connect finds an endpoint that accepts a connection, within the limits for retries.
-func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*backend.Session, error) {
+func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*tunnel.ConnEnd, *backend.Endpoint, error) {
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
 		rec.Reason = refuseLoop.Reason
-		return nil, errLoop
+		return nil, nil, errLoop
 	}
 	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
-	return d.link, o.err
+	return d.link, d.held, o.err
 }
 
 // tunnelDial connects to an endpoint for a tunnel.
@@ -59,7 +61,7 @@ type tunnelDial struct {
 	conn   *conn.Conn // the client's
 	visits int        // how often the tunnel passes this process, with this visit
 	rec    *Record
-	link   *backend.Session // valid after the outcome is a tunnel
+	link   *tunnel.ConnEnd // valid after the outcome is a tunnel
 }
 
 func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
@@ -75,7 +77,7 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 	begun := time.Now()
 	cut := newCancelable()
 	d.conn.Link(cut)
-	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*backend.Session, error) {
+	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)
 	})
 	d.conn.Link(nil)
@@ -98,9 +100,9 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 // connections. An openTunnel holds no part of a table.
 type openTunnel struct {
 	proxy       *Proxy
-	clientEnd   tunnel.End
+	client      tunnel.End
 	endpointEnd tunnel.End
-	link        *backend.Session // of a stream to the endpoint; nil: the endpoint's end is a connection
+	dialled     *conn.Conn // the connection that ways.dial made for the tunnel; nil: an exchange made it
 	endpoint    *backend.Endpoint
 	untrack     func()
 	metrics     *routeMetrics // they also contain the names of the route and the backend
@@ -111,20 +113,17 @@ type openTunnel struct {
 	started       time.Time
 	connect       time.Duration
 	attempts      int
-	upgrade       *Record // the record of the exchange that became the tunnel; nil: none
+	// One of the two is set.
+	raw     *tunnel.ConnEnd // the client's end: its connection became the tunnel at once
+	upgrade *Record         // the record of the exchange that became the tunnel
 
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
 }
 
 // runTunnel starts a tunnel between o's client and a connection to an endpoint.
 func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint) {
-	client := o.clientEnd
-	if client.Stream == nil {
-		client.Conn.SetState(conn.Tunnel)
-	}
-	o.proxy, o.endpoint, o.metrics = p, to, r.metrics
-	o.endpointEnd = tunnel.End{Conn: endpoint.Conn, TLS: endpoint.TLS}
-	o.clientEnd.Early = nil
+	client := o.client
+	o.proxy, o.endpointEnd, o.endpoint, o.metrics = p, endpoint, to, r.metrics
 	o.untrack = to.Track(client.Linked())
 	p.tunnels.add(o)
 	if p.Orphaned != nil && !p.table.Load().routes[o.on()] {
@@ -147,42 +146,21 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 	o.series.tunnels.Dec()
 	o.untrack()
 	o.proxy.tunnels.remove(o)
-	if o.link != nil {
-		o.link.HTTP.Close()
-		o.link.Close()
-	} else {
-		o.proxy.ways.forget(o.endpointEnd.Conn)
-		closeEnd(&o.endpointEnd, r.Reason)
+	if o.dialled != nil {
+		o.proxy.ways.forget(o.dialled)
 	}
-	defer o.closeClient(r.Reason) // last: a drain may end when it is closed, and the log with the drain
+	o.endpointEnd.Close(r.Reason)
+	defer o.client.Close(r.Reason) // last: a drain may end when it is closed, and the log with the drain
 	o.endpoint.Release()
 	o.log(r)
-}
-
-func (o *openTunnel) closeClient(reason string) {
-	if s, ok := o.clientEnd.Stream.(*streamEnd); ok {
-		s.close()
-	} else {
-		closeEnd(&o.clientEnd, reason)
-	}
-}
-
-// closeEnd closes a connection. Over TLS it sends a close_notify only if both streams ended
-// normally. Otherwise the other end would take an incomplete stream for complete.
-func closeEnd(e *tunnel.End, reason string) {
-	if e.TLS != nil && reason == tunnel.ReasonEOF {
-		e.TLS.Close()
-	} else {
-		e.Conn.Close()
-	}
 }
 
 func (o *openTunnel) log(r tunnel.Result) {
 	rec := o.upgrade
 	if rec == nil {
 		key := o.metrics.key
-		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.clientEnd.Conn.Origin, Route: key.route, Backend: key.backend,
-			Security: newSecurity(o.clientEnd.TLS, o.sni, o.policy),
+		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.raw.Conn.Origin, Route: key.route, Backend: key.backend,
+			Security: newSecurity(o.raw.TLS, o.sni, o.policy),
 			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
 	}
 	rec.Duration = time.Since(o.started)
@@ -205,7 +183,8 @@ func (o *openTunnel) Panicked(value any, stack []byte) {
 // the tunnel owns the connection. It needs nothing else of the session.
 func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
-	o := s.openTunnel(tunnel.End{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
+	s.conn.SetState(conn.Tunnel)
+	o := s.openTunnel(&tunnel.ConnEnd{Conn: s.conn, TLS: s.tls, Early: s.http1.TakeBuffered()})
 	s.conn, s.tls = conn.Closed(), nil
 	s.startTunnel(o)
 }
@@ -217,19 +196,13 @@ func (x *exchange) openTunnel(client tunnel.End) *openTunnel {
 	rec.Kind, rec.Status = "upgrade", http.StatusSwitchingProtocols
 	rec.Request = x.req.Clone()
 	x.route.metrics.exchange(rec.Status, x.waited, 0, 0)
-	return &openTunnel{clientEnd: client, listener: x.edge.name, started: x.started, upgrade: &rec}
+	return &openTunnel{client: client, listener: x.edge.name, started: x.started, upgrade: &rec}
 }
 
 // startTunnel hands over the connection to the endpoint, and starts the tunnel.
 func (x *exchange) startTunnel(o *openTunnel) {
 	link, to := x.attempts.link, x.attempts.endpoint
-	endpoint := tunnel.End{Conn: link.Conn, TLS: link.TLS, Early: link.HTTP.TakeBuffered()}
-	if link.Stream != nil {
-		endpoint.Stream, o.link = link.Stream, link
-		link.Stream.Lighten(x.tunnelAccount())
-	} else {
-		link.HTTP.Close()
-	}
+	endpoint := link.TunnelEnd(x.tunnelAccount())
 	x.attempts.link, x.attempts.held = nil, nil
 	x.proxy.runTunnel(o, endpoint, x.edge, x.route, to)
 }
@@ -283,7 +256,7 @@ func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
 	defer t.mu.Unlock()
 	for o := t.first; o != nil; o = o.next {
 		if !table.routes[o.on()] {
-			orphans = append(orphans, o.clientEnd.Linked())
+			orphans = append(orphans, o.client.Linked())
 		}
 	}
 	return orphans

@@ -52,14 +52,16 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	switch {
 	case all.upload != nil: // the endpoint refused the earlier upload
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
-	case link.Stream != nil:
+	case link.CanRefuse():
 		u.kept = new(kept)
 	}
 	all.upload = u
 	a.phase = awaitingHead
 	before := link.Sent()
 	link.HTTP.WriteHead(all.req)
-	all.body.Share()
+	if s, ok := all.body.(sharer); ok {
+		s.Share()
+	}
 	go u.run()
 	for !a.relayReady() {
 	}
@@ -67,7 +69,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	if u.panicked != nil {
 		panic(u.panicked) // this goroutine's panic ends this connection only
 	}
-	if o := a.noteUnsent(a.end, before); u.err == nil || o == nil || o == tunnelOpened {
+	if o := a.noteUnsent(a.end, link.SentNothing(before)); u.err == nil || o == nil || o == tunnelOpened {
 		return o
 	}
 	return all.requester.bodyFailed(u.err)
@@ -77,7 +79,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 func alive(link *backend.Session) bool {
 	quiet := false
 	err := link.Await(func() bool {
-		quiet = link.HTTP.Quiet(conn.ErrWouldBlock)
+		quiet = link.Usable()
 		return true
 	})
 	return err == nil && quiet
@@ -144,7 +146,7 @@ func (u *upload) noteArrived() {
 // complete returns true if the endpoint needs no more of the request, though the end of
 // the client's stream has not arrived: over HTTP/1.1 nothing can follow a body of known
 // length. (*http2.Exchange).AwaitEnd then waits for the end, without the endpoint.
-func (u *upload) complete() bool { return u.link.Stream == nil && u.endless.Load() }
+func (u *upload) complete() bool { return u.link.EndsByLength() && u.endless.Load() }
 
 // end reports to the attempt that the goroutine has finished. It recovers a panic and the
 // attempt repeats it, because here the panic would end the process.

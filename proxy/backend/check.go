@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -47,7 +49,7 @@ func (c *Check) target() (netip.AddrPort, string) {
 // weir's own). For a check by HTTP or gRPC it also does the TLS handshake, if the endpoint
 // uses TLS. ctx limits the time. The caller closes the connection. For a check by HTTP the
 // connection is a health.Asker. For a check by gRPC it is a health.Asker if it speaks HTTP/2.
-func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
+func (c *Check) Dial(ctx context.Context, forHTTP bool) (health.Connection, error) {
 	e := c.endpoint
 	d := e.dial.Load()
 	addr, path := c.target()
@@ -71,21 +73,27 @@ func (c *Check) Dial(ctx context.Context, forHTTP bool) (net.Conn, error) {
 	}
 	switch {
 	case !forHTTP:
-		return nc, nil
+		return checkSocket{nc}, nil
 	case secure == nil && version != always:
-		return newCheckHTTP1(nc, e.backend.Name(), d.lenient), nil
+		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d.lenient), nil
 	case version == never:
 		if nc, err = handshake(ctx, nc, secure); err != nil {
 			return nil, err
 		}
-		return newCheckHTTP1(nc, e.backend.Name(), d.lenient), nil
+		return newCheckHTTP1(checkSocket{nc}, e.backend.Name(), d.lenient), nil
 	}
-	nc, err = newCheckHTTP2(ctx, nc, secure)
-	if o, ok := nc.(*old); ok && c.Settings.GRPC == nil {
+	two, err := newCheckHTTP2(ctx, nc, secure)
+	if o, ok := two.(*old); ok && c.Settings.GRPC == nil {
 		return newCheckHTTP1(o, e.backend.Name(), d.lenient), nil
 	}
-	return nc, err
+	return two, err
 }
+
+// checkSocket is the connection of a check that package net serves, perhaps below TLS.
+type checkSocket struct{ net.Conn }
+
+// Cut ends all waits by a deadline in the past.
+func (s checkSocket) Cut() { s.SetDeadline(time.Unix(1, 0)) }
 
 // ask sends a check's request and reads the head of the final response.
 func ask(codec Codec, req *message.Request, res *message.Response, body []byte) error {

@@ -2,7 +2,7 @@ package backend
 
 import (
 	"context"
-	"net"
+	"io"
 
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/proxy/http1"
@@ -12,14 +12,20 @@ import (
 // checkHTTP1 is the HTTP/1.1 connection of a check. It reads the response as an exchange
 // does, and accepts the faults that the backend's lenient allows.
 type checkHTTP1 struct {
-	net.Conn
+	cuttable
 	codec   http1.Client
 	backend string
 }
 
-func newCheckHTTP1(nc net.Conn, backend string, lenient http1.Lenient) *checkHTTP1 {
-	a := &checkHTTP1{Conn: nc, backend: backend}
-	a.codec.Init(nc, message.Limits{})
+// cuttable is what a checkHTTP1 needs of its connection: a checkSocket or an old.
+type cuttable interface {
+	io.ReadWriteCloser
+	Cut()
+}
+
+func newCheckHTTP1(c cuttable, backend string, lenient http1.Lenient) *checkHTTP1 {
+	a := &checkHTTP1{cuttable: c, backend: backend}
+	a.codec.Init(c, message.Limits{})
 	a.codec.Tolerate(lenient)
 	return a
 }
@@ -27,7 +33,7 @@ func newCheckHTTP1(nc net.Conn, backend string, lenient http1.Lenient) *checkHTT
 // Close ends the connection.
 func (a *checkHTTP1) Close() error {
 	a.codec.Close()
-	return a.Conn.Close()
+	return a.cuttable.Close()
 }
 
 // Ask makes the check's request. Only the head of the response counts: the answer is the

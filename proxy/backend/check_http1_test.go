@@ -38,11 +38,11 @@ func TestChecksOverHTTP1(t *testing.T) {
 					io.Copy(io.Discard, there) // until the check gives up
 				}
 			}()
-			a := newCheckHTTP1(here, "app", lenient)
+			a := newCheckHTTP1(checkSocket{here}, "app", lenient)
 			defer a.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			defer context.AfterFunc(ctx, func() { a.SetDeadline(time.Unix(1, 0)) })()
+			defer context.AfterFunc(ctx, a.Cut)()
 			got, err := a.Ask(ctx, &health.Question{Method: "GET", Host: "app.internal", Path: "/healthz?a=%2f;",
 				Fields: [][2]string{{"user-agent", "weir-health-check"}, {"accept", "*/*"}}})
 			switch {

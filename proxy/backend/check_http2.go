@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
-	"time"
 
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/conn"
@@ -15,9 +14,8 @@ import (
 
 // checkHTTP2 is the HTTP/2 connection of a check.
 type checkHTTP2 struct {
-	net.Conn // nil: only Close and SetDeadline may be called, which are defined below
-	trunk    *http2.Trunk
-	call     *http2.Call
+	trunk *http2.Trunk
+	call  *http2.Call
 }
 
 // old is a TLS connection of a check, for which ALPN selected HTTP/1.1.
@@ -26,26 +24,23 @@ type old struct {
 	below *conn.Conn
 }
 
-// SetDeadline ends all waits and ignores its argument: a check only sets past deadlines.
-func (o *old) SetDeadline(time.Time) error {
-	o.below.Cut()
-	return nil
-}
+// Cut ends all waits.
+func (o *old) Cut() { o.below.Cut() }
 
 // newCheckHTTP2 starts HTTP/2 on a connection, after a TLS handshake unless secure is nil.
 // If the handshake selects HTTP/1.1, it returns an *old.
-func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (net.Conn, error) {
-	s := &Session{Conn: conn.New(nc)}
+func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health.Connection, error) {
+	w := &connWay{Conn: conn.New(nc)}
 	if secure != nil {
-		if err := s.handshake(ctx, secure); err != nil {
-			s.Conn.Close()
+		if err := w.handshake(ctx, secure); err != nil {
+			w.Conn.Close()
 			return nil, err
 		}
-		if s.TLS.ConnectionState().NegotiatedProtocol != "h2" {
-			return &old{Conn: s.TLS, below: s.Conn}, nil
+		if w.tls.ConnectionState().NegotiatedProtocol != "h2" {
+			return &old{Conn: w.tls, below: w.Conn}, nil
 		}
 	}
-	t := http2.NewTrunk(s.Conn, s.TLS, message.Limits{}, func() {})
+	t := http2.NewTrunk(w.Conn, w.tls, message.Limits{}, func() {})
 	if err := t.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -59,11 +54,8 @@ func (a *checkHTTP2) Close() error {
 	return nil
 }
 
-// SetDeadline ends all waits and ignores its argument: a check only sets past deadlines.
-func (a *checkHTTP2) SetDeadline(time.Time) error {
-	a.call.Cut()
-	return nil
-}
+// Cut ends all waits of Ask.
+func (a *checkHTTP2) Cut() { a.call.Cut() }
 
 // mostAnswer limits the bytes of a response body that a check reads.
 const mostAnswer = 64 << 10
@@ -107,7 +99,7 @@ func question(req *message.Request, q *health.Question) error {
 }
 
 // exchange sends req and reads the final response. It returns up to mostAnswer bytes of the
-// body. SetDeadline ends its waits.
+// body. Cut ends its waits.
 func (a *checkHTTP2) exchange(req *message.Request, res *message.Response, body []byte) ([]byte, error) {
 	if err := ask(a.call, req, res, body); err != nil {
 		return nil, err

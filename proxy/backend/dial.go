@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/header"
 	"github.com/weirproxy/weir/proxy/http1"
+	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
 // Outgoing is the content of the PROXY header that weir sends to an endpoint.
@@ -283,7 +284,7 @@ func (b *Backend) dialSettings() *dialSettings {
 // which is a connection of its own, for HTTP/1.1 or a tunnel. An error names the phase that
 // failed.
 func (e *Endpoint) Dial(ctx context.Context, out *Outgoing) (*Session, error) {
-	return e.DialWatched(ctx, out, nil)
+	return e.dialWatched(ctx, out, nil)
 }
 
 // Watch follows a connection while it is made.
@@ -295,15 +296,23 @@ type Watch interface {
 	Lost(*conn.Conn)
 }
 
-// DialWatched is Dial, and reports to w unless w is nil.
-func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
+// DialWatched is Dial for a tunnel, and reports to w unless w is nil.
+func (e *Endpoint) DialWatched(ctx context.Context, out *Outgoing, w Watch) (*tunnel.ConnEnd, error) {
+	s, err := e.dialWatched(ctx, out, w)
+	if err != nil {
+		return nil, err
+	}
+	return &tunnel.ConnEnd{Conn: s.own.Conn, TLS: s.own.tls}, nil
+}
+
+func (e *Endpoint) dialWatched(ctx context.Context, out *Outgoing, w Watch) (*Session, error) {
 	d := e.dial.Load()
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
 	return e.dialAs(ctx, d, out, d.tls1, w)
 }
 
-// dialAs is DialWatched with this TLS configuration (nil: no TLS). Only ctx limits the time.
+// dialAs is dialWatched with this TLS configuration (nil: no TLS). Only ctx limits the time.
 func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, secure *tls.Config, w Watch) (*Session, error) {
 	nc, err := withDescriptor(ctx, e.backend.opts.waiting, func() (net.Conn, error) {
 		if err := e.permit(e.addr); err != nil {
@@ -318,35 +327,21 @@ func (e *Endpoint) dialAs(ctx context.Context, d *dialSettings, out *Outgoing, s
 		nc.Close()
 		return nil, e.dialError("sending the PROXY header to", d, err)
 	}
-	s := &Session{Conn: conn.New(nc), endpoint: e, made: d}
-	s.RW = s.Conn
+	s := newSession(e, conn.New(nc), d)
 	if w != nil {
-		w.Made(s.Conn)
+		w.Made(s.own.Conn)
 	}
 	if secure == nil {
 		return s, nil
 	}
-	if err := s.handshake(ctx, secure); err != nil {
+	if err := s.own.handshake(ctx, secure); err != nil {
 		if w != nil {
-			w.Lost(s.Conn)
+			w.Lost(s.own.Conn)
 		}
-		s.Conn.Close()
+		s.own.Conn.Close()
 		return nil, e.dialError("the TLS handshake with", d, err)
 	}
 	return s, nil
-}
-
-// handshake does the TLS handshake. When ctx ends, Cut ends the reads. It does not use
-// HandshakeContext, which closes the connection: only its owner may close a Conn.
-func (s *Session) handshake(ctx context.Context, cfg *tls.Config) error {
-	stop := context.AfterFunc(ctx, s.Conn.Cut)
-	s.TLS = tls.Client(s.Conn, cfg)
-	s.RW = s.TLS
-	err := s.TLS.Handshake()
-	if !stop() {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 func (e *Endpoint) describe() string {

@@ -97,12 +97,12 @@ func dialOnce(t *testing.T, cfg config.Backend, out *Outgoing) (*Session, error)
 
 func wantEcho(t *testing.T, s *Session) {
 	t.Helper()
-	s.Conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	s.SetReadDeadline(time.Now().Add(10 * time.Second))
 	got := make([]byte, 5)
-	if _, err := io.WriteString(s.RW, "hello"); err != nil {
+	if _, err := io.WriteString(s.own.rw, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(s.RW, got); err != nil || string(got) != "hello" {
+	if _, err := io.ReadFull(s.own.rw, got); err != nil || string(got) != "hello" {
 		t.Errorf("echo %q, %v", got, err)
 	}
 	s.Close()
@@ -405,7 +405,7 @@ func TestCheckDials(t *testing.T) {
 		}
 		secured := false
 		if a, ok := nc.(*checkHTTP1); ok {
-			_, secured = a.Conn.(*tls.Conn)
+			_, secured = a.cuttable.(checkSocket).Conn.(*tls.Conn)
 		}
 		if secured != forHTTP {
 			t.Errorf("for HTTP %t: a %T", forHTTP, nc)
@@ -459,9 +459,9 @@ func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 // waitReadable waits until bytes or the end of the stream have arrived. It does not read them.
 func waitReadable(t *testing.T, s *Session) {
 	t.Helper()
-	s.Conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	err := s.Conn.Await(func() (there bool) {
-		s.Conn.Control(func(fd uintptr) {
+	s.SetReadDeadline(time.Now().Add(10 * time.Second))
+	err := s.Await(func() (there bool) {
+		s.own.Control(func(fd uintptr) {
 			_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 			there = err != syscall.EAGAIN
 		})

@@ -172,8 +172,7 @@ func acquire(t *testing.T, b *Backend) *Endpoint {
 // closed.
 func session(e *Endpoint) (*Session, net.Conn) {
 	here, there := net.Pipe()
-	s := &Session{Conn: conn.New(here), endpoint: e, made: e.dial.Load()}
-	s.RW = s.Conn
+	s := newSession(e, conn.New(here), e.dial.Load())
 	return s, there
 }
 

@@ -10,7 +10,7 @@ import "time"
 // it. It does nothing if the session is an HTTP/2 stream: HTTP/2 has no credentials for
 // connections. A client that sends such credentials anyway gets, by Need.Private, a
 // connection that ends with its only stream.
-func (s *Session) MakePrivate() { s.private = s.Stream == nil }
+func (s *Session) MakePrivate() { s.private = !s.Shared() }
 
 // Private returns true after MakePrivate.
 func (s *Session) Private() bool { return s.private }
@@ -20,7 +20,7 @@ func (s *Session) Private() bool { return s.private }
 // terminating while others serve, or if its TLS or PROXY header settings changed.
 func (e *Endpoint) Hold(s *Session) bool {
 	e.mu.Lock()
-	if e.removed.Load() || e.resting.Load() || !e.dial.Load().takes(s.made) {
+	if e.removed.Load() || e.resting.Load() || !e.dial.Load().takes(s.own.made) {
 		e.mu.Unlock()
 		s.Close()
 		return false
@@ -28,7 +28,7 @@ func (e *Endpoint) Hold(s *Session) bool {
 	if e.held == nil {
 		e.held = make(map[*Session]struct{})
 	}
-	s.idleSince = e.ticks
+	s.own.idleSince = e.ticks
 	e.held[s] = struct{}{}
 	e.mu.Unlock()
 	return true
@@ -67,7 +67,7 @@ func (e *Endpoint) HeldCount() int {
 func (e *Endpoint) sweepHeld(keepAlive uint32) (closing []*Session) {
 	looks := 0
 	for s := range e.held {
-		late := e.ticks-s.idleSince >= keepAlive || s.endsSoon(e.ticks)
+		late := e.ticks-s.own.idleSince >= keepAlive || s.endsSoon(e.ticks)
 		if !late {
 			if looks++; looks > looksPerTick || !s.ended() { // the order of the map differs each time
 				continue

@@ -388,7 +388,7 @@ func TestPoolKeepsTheNewestAndSweepsTheOldest(t *testing.T) {
 		if e.IdleCount() != 1 || e.Idle(Need{}) != list[1] {
 			t.Error("the oldest outlived keep_alive")
 		}
-		if _, err := list[0].Conn.Write([]byte("x")); err == nil {
+		if _, err := list[0].own.Write([]byte("x")); err == nil {
 			t.Error("the oldest was not closed")
 		}
 	})
@@ -515,7 +515,7 @@ func exchange(t *testing.T, b *Backend) {
 	if s == nil {
 		s, _ = session(e)
 	}
-	untrack := e.Track(s.Conn)
+	untrack := e.Track(s.own.Conn)
 	if rand.IntN(3) == 0 {
 		e.Failed(io.EOF)
 	} else {

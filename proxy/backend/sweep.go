@@ -19,7 +19,7 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 	e.ticks++
 	var closing []*Session
 	cut := max(0, len(e.idle)-e.mostIdle()) // a reload made max_idle smaller
-	for cut < len(e.idle) && e.ticks-e.idle[cut].idleSince >= keepAlive {
+	for cut < len(e.idle) && e.ticks-e.idle[cut].own.idleSince >= keepAlive {
 		cut++
 	}
 	closing = append(closing, e.idle[:cut]...)
@@ -31,7 +31,7 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 			if looks++; looks > looksPerTick || !s.ended() {
 				return false
 			}
-			seen.add(e.ticks - s.idleSince)
+			seen.add(e.ticks - s.own.idleSince)
 		}
 		closing = append(closing, s)
 		return true
@@ -50,7 +50,7 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 // without a request. Over TLS such bytes do not count: they may be session tickets.
 func (s *Session) ended() bool {
 	ended := false
-	err := s.Conn.Control(func(fd uintptr) {
+	err := s.own.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
@@ -58,7 +58,7 @@ func (s *Session) ended() bool {
 		case err != nil || n == 0:
 			ended = true
 		default:
-			ended = s.TLS == nil || peerEnded(fd) // a close_notify comes before the end
+			ended = s.own.tls == nil || peerEnded(fd) // a close_notify comes before the end
 		}
 	})
 	return ended || err != nil && !errors.Is(err, errors.ErrUnsupported)
@@ -68,8 +68,8 @@ func (s *Session) ended() bool {
 // according to the Keep-Alive header of its last response. A request at that moment could
 // fail. If the announced time is one second, weir may use the session within the same tick.
 func (s *Session) endsSoon(ticks uint32) bool {
-	announced := s.http1.AnnouncedIdle()
-	return announced > 0 && ticks-s.idleSince >= max(1, announced-1) // up to a second longer idle than the ticks count
+	announced := s.own.http1.AnnouncedIdle()
+	return announced > 0 && ticks-s.own.idleSince >= max(1, announced-1) // up to a second longer idle than the ticks count
 }
 
 // ends are the idle times, in seconds, of the connections that the endpoint had closed

@@ -19,7 +19,7 @@ func idleOf(t *testing.T, e *Endpoint, headers string) {
 		t.Fatal(err)
 	}
 	s.Speak(message.Limits{})
-	if _, err := io.WriteString(s.RW, "HTTP/1.1 204 No Content\r\n"+headers+"\r\n"); err != nil { // the endpoint echoes it
+	if _, err := io.WriteString(s.own.rw, "HTTP/1.1 204 No Content\r\n"+headers+"\r\n"); err != nil { // the endpoint echoes it
 		t.Fatal(err)
 	}
 	var req message.Request
@@ -171,7 +171,7 @@ func TestEndpointThatClosesFirstIsReported(t *testing.T) {
 			for range seconds - 1 {
 				e.sweep(60)
 			}
-			io.WriteString(s.RW, "x") // the endpoint's idle time is over
+			io.WriteString(s.own.rw, "x") // the endpoint's idle time is over
 			waitReadable(t, s)
 			e.sweep(60)
 			if e.IdleCount() != 0 {

@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -151,15 +150,15 @@ func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, c
 	if counted {
 		e.trunks.dialing--
 	}
-	e.old.Store(err == nil && s.trunk == nil)
+	e.old.Store(err == nil && s.call.trunk == nil)
 	switch {
 	case err != nil && e.trunks.dialing == 0:
 		e.dismiss(verdict{err: &sameFailure{err}}) // another attempt now would fail, too
 	case err != nil:
-	case s.trunk == nil:
+	case s.call.trunk == nil:
 		e.dismiss(verdict{alone: true}) // an HTTP/1.1 connection serves only one exchange
 	default:
-		e.list(s.trunk)
+		e.list(s.call.trunk)
 	}
 	e.serve()
 	e.mu.Unlock()
@@ -188,37 +187,18 @@ func (e *Endpoint) dialHTTP(ctx context.Context, d *dialSettings, out *Outgoing,
 	if err != nil {
 		return nil, err
 	}
-	if !d.agreed(s.TLS) {
+	if !d.agreed(s.own.tls) {
 		s.Speak(need.Limits)
 		return s, nil
 	}
 	t := &trunk{endpoint: e, made: d, taken: 1}
-	s.Conn.WriteTimeout = d.bodyIdle
-	t.Trunk = http2.NewTrunk(s.Conn, s.TLS, need.Limits, t.changed)
+	s.own.WriteTimeout = d.bodyIdle
+	t.Trunk = http2.NewTrunk(s.own.Conn, s.own.tls, need.Limits, t.changed)
 	t.Account(need.Memory)
 	if err := t.Start(ctx); err != nil {
 		return nil, e.dialError("starting HTTP/2 with", d, err)
 	}
 	return t.session(), nil
-}
-
-var streamSessions = sync.Pool{New: func() any { return new(Session) }}
-
-// session returns a session for the room that take has taken.
-func (t *trunk) session() *Session {
-	s := streamSessions.Get().(*Session)
-	s.Stream, s.trunk, s.endpoint, s.Reused = t.Call(), t, t.endpoint, t.used.Load()
-	s.HTTP = s.Stream
-	return s
-}
-
-// end ends a session on a trunk.
-func (s *Session) end() {
-	t := s.trunk
-	s.Stream.End()
-	*s = Session{}
-	streamSessions.Put(s)
-	t.release()
 }
 
 // changed updates the list and serves the waiting exchanges. http2.Trunk calls it when the

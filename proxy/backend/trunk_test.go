@@ -363,7 +363,7 @@ func TestRoomIsHandedOn(t *testing.T) {
 				var req message.Request
 				x.ReadHead(&req)
 				res := &message.Response{Status: 200}
-				x.WriteHead(&req, res, false)
+				x.WriteHead(&req, res)
 				x.WriteEnd(res)
 				x.Flush()
 				x.Close()

@@ -96,7 +96,7 @@ func TestUpdateEndpointsOverTLS(t *testing.T) {
 		}
 		for _, a := range addresses {
 			d, host := endpointOf(t, b, a).dial.Load(), strings.TrimSuffix(a, ":443")
-			if d.tls == nil || d.tls.ServerName != host || d.tls1.ServerName != host || a == one.address && !d.takes(idle.made) {
+			if d.tls == nil || d.tls.ServerName != host || d.tls1.ServerName != host || a == one.address && !d.takes(idle.own.made) {
 				t.Errorf("%s: %+v", a, d)
 			}
 		}

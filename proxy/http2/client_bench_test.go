@@ -37,7 +37,7 @@ func serveAll(tb testing.TB) (address string) {
 			req := requests.Get().(*message.Request)
 			x.ReadHead(req)
 			x.SkipBody()
-			x.WriteHead(req, res, false)
+			x.WriteHead(req, res)
 			x.WriteBody(page)
 			x.WriteEnd(res)
 			x.Flush()

@@ -14,8 +14,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// Call is one exchange with the endpoint of a Trunk. It has the methods of http1.Client,
-// and the methods of a connection that limit its waits. One goroutine may write the
+// Call is one exchange with the endpoint of a Trunk. It reads and writes messages as
+// http1.Client does, and has the methods of a connection that limit its waits. One goroutine may write the
 // request while another reads the response. All other methods are for one goroutine at a
 // time. The owner ends the call with End.
 type Call struct {
@@ -65,7 +65,7 @@ type RequestError struct{ *message.Refusal }
 func (e *RequestError) Unwrap() error { return e.Refusal }
 
 // Call makes a call. Its stream begins with WriteHead. There may be more calls than
-// Limit: the excess calls fail at Quiet, or with an error that is Unprocessed.
+// Limit: the excess calls are not Usable, or fail with an error that is Unprocessed.
 func (t *Trunk) Call() *Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,9 +127,8 @@ func (x *Call) Lighten(a *memory.Account) {
 	x.account, x.body.account = a, a
 }
 
-// Quiet reports whether the connection accepts the call. http1.Client has the same
-// method: there it examines the connection.
-func (x *Call) Quiet(error) bool { return x.trunk.Limit() > 0 }
+// Usable reports whether the connection accepts the call.
+func (x *Call) Usable() bool { return x.trunk.Limit() > 0 }
 
 // WriteHead puts a request's head into the output, for Flush. If that fails, the next
 // call returns the error.
@@ -358,15 +357,6 @@ func (x *Call) Reusable() bool {
 	return x.stream != nil && x.stream.Closed() && x.ended
 }
 
-// TakeBuffered returns nothing: bytes after a 101 stay with the call.
-func (x *Call) TakeBuffered() []byte { return nil }
-
-// Release does nothing: End gives everything back.
-func (x *Call) Release() {}
-
-// Close does nothing. http1.Client has the same method; End ends a call.
-func (x *Call) Close() {}
-
 // Await calls step whenever there may be something to read. It returns nil when step
 // returns true. Errors: os.ErrDeadlineExceeded, conn.ErrCut. Within Await, reads do not
 // wait.
@@ -396,9 +386,6 @@ func (x *Call) await() error {
 	x.news = false
 	return nil
 }
-
-// LookAgain does nothing: a call gets every event of its stream.
-func (x *Call) LookAgain() {}
 
 // SetReadDeadline limits Await and reads. Call it in the goroutine that calls them.
 func (x *Call) SetReadDeadline(t time.Time) { x.readBy = t }

@@ -108,7 +108,7 @@ func TestPulseFindsTheDead(t *testing.T) {
 		t.Error("it is in doubt too early")
 	}
 	ahead(askAfter + doubtAfter + 2*time.Second)
-	if trunk.Limit() != 0 || trunk.Over() || x.Quiet(nil) {
+	if trunk.Limit() != 0 || trunk.Over() || x.Usable() {
 		t.Error("a connection in doubt takes calls, or is over")
 	}
 	f.WriteRawFrame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders, id, []byte{0x88})

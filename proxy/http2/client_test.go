@@ -351,7 +351,7 @@ func TestTrunkGoAway(t *testing.T) {
 		}
 	}
 	changes.Wait()
-	if trunk.Limit() != 0 || calls[0].Quiet(nil) {
+	if trunk.Limit() != 0 || calls[0].Usable() {
 		t.Error("more calls are taken")
 	}
 	x := trunk.Call()

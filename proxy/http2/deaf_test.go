@@ -57,7 +57,7 @@ func TestNobodyReadsTheHeads(t *testing.T) {
 		var req message.Request
 		x.ReadHead(&req)
 		res := http2test.NewResponse(204, "Large: "+strings.Repeat("x", head))
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		c.mu.Lock()
 		most = max(most, c.core.Pending())
 		c.mu.Unlock()
@@ -124,3 +124,27 @@ func TestConnectionLost(t *testing.T) {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// bursting is a client at which every write panics.
+type bursting struct{ io.Reader }
+
+func (bursting) Write([]byte) (int, error) { panic("burst") }
+
+// A panic of the flusher is an error of the connection. Only RepeatPanic repeats it.
+func TestPanicOfTheFlusher(t *testing.T) {
+	var c Connection
+	c.Init(bursting{http2test.Greeted()}, core.Config{}, func(x *Exchange) { x.Close() })
+	c.RepeatPanic() // nothing has panicked yet
+	c.Start()
+	c.Abort()
+	var p *PanicError
+	if err := c.Err(); !errors.As(err, &p) || p.Value != "burst" {
+		t.Errorf("the connection ended with %v", err)
+	}
+	defer func() {
+		if text, _ := recover().(string); !strings.Contains(text, "burst, in a flusher:") {
+			t.Errorf("RepeatPanic panicked with %.80q", text)
+		}
+	}()
+	c.RepeatPanic()
+}

@@ -251,9 +251,6 @@ func (x *Exchange) BodyEnded() bool {
 	return x.read || x.ended && x.body.size == x.body.given && len(x.req.Trailers.Fields) == 0
 }
 
-// MustClose returns false: an exchange of HTTP/2 never needs the end of the connection.
-func (x *Exchange) MustClose() bool { return false }
-
 // Gone reports whether the exchange is over: the client does not wait for the response
 // any more.
 func (x *Exchange) Gone() bool {
@@ -289,8 +286,8 @@ func (x *Exchange) Lighten() {
 }
 
 // WriteHead puts a response's head into the output, for Flush. It waits until there is
-// room. HTTP/2 ignores last.
-func (x *Exchange) WriteHead(req *message.Request, res *message.Response, last bool) {
+// room.
+func (x *Exchange) WriteHead(req *message.Request, res *message.Response) {
 	c := x.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -406,17 +403,13 @@ func (x *Exchange) Accepts(req *message.Request, res *message.Response) bool {
 }
 
 // RequireHTTP1 resets the stream so that the client repeats the request over HTTP/1.1
-// (RFC 9113, section 7), and returns true. The response must not have begun.
-func (x *Exchange) RequireHTTP1() bool {
+// (RFC 9113, section 7). The response must not have begun.
+func (x *Exchange) RequireHTTP1() {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	x.conn.core.Reset(x.stream, core.HTTP11Required)
 	x.conn.startFlusher()
-	return true
 }
-
-// Share does nothing: a second goroutine may read or write at any time.
-func (x *Exchange) Share() {}
 
 // Version returns the HTTP version.
 func (x *Exchange) Version() string { return "2" }

@@ -52,7 +52,7 @@ func TestHeadsWaitForRoom(t *testing.T) {
 		var req message.Request
 		x.ReadHead(&req)
 		res := http2test.NewResponse(200, "X-A: "+value)
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		x.WriteEnd(res)
 		x.Flush()
 	})

@@ -193,7 +193,7 @@ func (c *outgoing) took() {
 	c.heads = c.heads[:0]
 }
 
-// broke ends all exchanges. It keeps a panic for Err: a panic here would end the process.
+// broke ends all exchanges. It keeps a panic for RepeatPanic: a panic here would end the process.
 func (c *outgoing) broke(err error) {
 	var p *PanicError
 	if errors.As(err, &p) {
@@ -209,15 +209,22 @@ func (c *outgoing) through() {
 	c.drained.Broadcast()
 }
 
-// Err returns why nothing can be written any more, or nil. If the reason was a panic of
-// the flusher, Err panics with it.
+// Err returns why nothing can be written any more, or nil. After a panic of the flusher it
+// returns a *PanicError.
 func (c *Connection) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// RepeatPanic panics if the flusher has panicked, with the same value and its stack. So the
+// goroutine that owns the connection ends it as after a panic of its own.
+func (c *Connection) RepeatPanic() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	return c.failed
 }
 
 // Trim gives back the memory that an idle connection does not need.

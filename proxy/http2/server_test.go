@@ -53,15 +53,15 @@ func echo(x *Exchange) {
 	var req message.Request
 	var refusal *message.Refusal
 	if err := x.ReadHead(&req); errors.As(err, &refusal) {
-		x.WriteHead(&req, http2test.NewResponse(refusal.Status), true)
+		x.WriteHead(&req, http2test.NewResponse(refusal.Status))
 		return
 	}
 	res := http2test.NewResponse(200, "X-Target: "+string(req.Bytes(req.Target)))
 	res.Length = req.Length
 	if req.ExpectContinue {
-		x.WriteHead(&req, http2test.NewResponse(100), false)
+		x.WriteHead(&req, http2test.NewResponse(100))
 	}
-	x.WriteHead(&req, res, false)
+	x.WriteHead(&req, res)
 	if p, whole := x.BufferedBody(); whole {
 		x.WriteBody(p)
 		x.SkipBody()
@@ -130,7 +130,7 @@ func TestConnectionClientGivesUp(t *testing.T) {
 		x.ReadHead(&req)
 		res := http2test.NewResponse(200)
 		res.Length = message.Unknown
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		var err error
 		if string(req.Bytes(req.Target)) == "/read" {
 			for err == nil {
@@ -173,7 +173,7 @@ func TestConnectionDeadlines(t *testing.T) {
 		_, readErr := x.ReadBody(&req)
 		res := http2test.NewResponse(200)
 		res.Length = message.Unknown
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		x.SetWriteTimeout(50 * time.Millisecond)
 		writeErr := x.WriteBody(make([]byte, 64<<20)) // the client does not read it
 		x.Interrupt()
@@ -199,7 +199,7 @@ func TestConnectionAnswersEarly(t *testing.T) {
 		x.ReadHead(&req)
 		res := http2test.NewResponse(413, "Content-Length: 4")
 		res.Length = 4
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		x.WriteBody([]byte("much"))
 		x.WriteEnd(res)
 	})
@@ -288,7 +288,7 @@ func TestH2specOnConnection(t *testing.T) {
 		if x.ReadHead(&req) != nil {
 			return
 		}
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		x.WriteBody([]byte("hello from the test"))
 		for {
 			if _, err := x.ReadBody(&req); err != nil {
@@ -307,7 +307,7 @@ func TestTrailersBehindALength(t *testing.T) {
 		x.ReadHead(&req)
 		res := http2test.NewResponse(200, "Content-Length: 5")
 		res.Length, res.Trails = 5, true
-		x.WriteHead(&req, res, false)
+		x.WriteHead(&req, res)
 		x.WriteBody([]byte("hello"))
 		res.Trailers.AddField("X-Sum", "1")
 		x.WriteEnd(res)

@@ -25,7 +25,7 @@ type duplexer interface {
 }
 
 // secure makes a TLS session between who and an end of the tunnel.
-func secure(t testing.TB, end *End, who net.Conn, version uint16) *tls.Conn {
+func secure(t testing.TB, end *ConnEnd, who net.Conn, version uint16) *tls.Conn {
 	t.Helper()
 	server := tls.Server(end.Conn, &tls.Config{Certificates: []tls.Certificate{certificate()}, MaxVersion: version})
 	client := tls.Client(who, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
@@ -60,10 +60,10 @@ func TestBulkBothWays(t *testing.T) {
 			b := newBench(t)
 			var client, endpoint duplexer = b.client, b.endpoint
 			if clientTLS != 0 {
-				client = secure(t, &b.ends[0], b.client, clientTLS)
+				client = secure(t, b.ends[0], b.client, clientTLS)
 			}
 			if endpointTLS != 0 {
-				endpoint = secure(t, &b.ends[1], b.endpoint, endpointTLS)
+				endpoint = secure(t, b.ends[1], b.endpoint, endpointTLS)
 			}
 			b.run(Options{})
 			var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func (s small) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), 3000
 func TestTLSHalfClose(t *testing.T) {
 	f := func(version uint16, notify bool) {
 		b := newBench(t)
-		client := secure(t, &b.ends[0], b.client, version)
+		client := secure(t, b.ends[0], b.client, version)
 		b.run(Options{})
 		send(t, client, "question")
 		if notify {
@@ -167,7 +167,7 @@ func TestTLSHalfClose(t *testing.T) {
 
 func TestTLSCutInARecordIsNoEnd(t *testing.T) {
 	b := newBench(t)
-	client := secure(t, &b.ends[0], b.client, tls.VersionTLS13)
+	client := secure(t, b.ends[0], b.client, tls.VersionTLS13)
 	b.run(Options{})
 	send(t, client, "whole")
 	wantBytes(t, b.endpoint, "whole")
@@ -179,7 +179,7 @@ func TestTLSCutInARecordIsNoEnd(t *testing.T) {
 
 func TestTLSReset(t *testing.T) {
 	b := newBench(t)
-	endpoint := secure(t, &b.ends[1], b.endpoint, tls.VersionTLS13)
+	endpoint := secure(t, b.ends[1], b.endpoint, tls.VersionTLS13)
 	b.run(Options{})
 	send(t, endpoint, "half")
 	wantBytes(t, b.client, "half")

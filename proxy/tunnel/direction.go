@@ -66,41 +66,18 @@ func (d *direction) copyAll() bool {
 	if d.begin() != nil {
 		return true
 	}
-	s := d.src()
-	if s.Stream != nil {
-		return d.receive(s.Stream)
-	}
-	err := conn.ErrQuiet
-	if s.parks() {
-		if err = s.Conn.AwaitBusy(d.step); err == conn.ErrQuiet && d.t.rest(d) {
-			return false
-		}
-	}
-	if err == conn.ErrQuiet { // the direction cannot be parked, and waits here
-		err = s.Conn.Await(d.step)
-	}
-	if err != nil {
-		d.t.fail(s, err)
-	}
-	return true
+	return d.src().copyFrom(d)
 }
 
 // Wake ends the rest of the direction. The lot or the stream calls it.
 func (d *direction) Wake(park.Reason) { go d.run() }
 
-// park registers the direction, so that Wake is called when its source has bytes. If park
-// returns true, the goroutine must end. It returns false if the source cannot be parked.
-func (d *direction) park() bool {
-	if s := d.src().Stream; s != nil {
-		return s.Rest(d)
-	}
-	return d.src().Conn.Park(d, time.Time{})
-}
+// park lets the direction wait for its source without a goroutine.
+func (d *direction) park() bool { return d.src().park(d) }
 
 // doze parks a direction before its first read. If bytes are already there, the lot wakes it.
 func (d *direction) doze() bool {
-	s := d.src()
-	return s.parks() && s.TLS == nil && len(s.Early) == 0 && !s.Conn.HasPeeked() && d.park()
+	return d.src().dozes() && d.park()
 }
 
 // rest parks a direction that had no bytes for a while. If the other direction rests or has
@@ -111,9 +88,6 @@ func (t *tunnel) rest(d *direction) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.splicer, d.eager = nil, false
-	if s := d.src(); s.TLS != nil {
-		conn.ReleaseTLS(s.TLS)
-	}
 	other := d.reverse()
 	if t.polled() && (other.over || other.src().unpark()) {
 		t.client.shed()
@@ -127,14 +101,7 @@ func (t *tunnel) rest(d *direction) bool {
 
 // polled reports whether one of the connections is registered with the poller of the Go
 // runtime.
-func (t *tunnel) polled() bool {
-	for _, s := range [...]*side{&t.client, &t.endpoint} {
-		if s.Stream == nil && s.Conn.Polled() {
-			return true
-		}
-	}
-	return false
-}
+func (t *tunnel) polled() bool { return t.client.polled() || t.endpoint.polled() }
 
 var errPanicked = errors.New("the tunnel's goroutine panicked")
 
@@ -149,39 +116,13 @@ func (d *direction) rescue() {
 	d.t.ended(d)
 }
 
-// receive is copyAll for a source that is a stream.
-func (d *direction) receive(from Stream) bool {
-	for {
-		p, err := from.Receive()
-		switch {
-		case err == conn.ErrQuiet:
-			if d.t.rest(d) {
-				return false
-			}
-		case err == io.EOF:
-			d.finish()
-			return true
-		case err != nil:
-			d.t.fail(d.src(), err)
-			return true
-		case d.deliver(p) != nil:
-			return true
-		}
-	}
-}
-
 // begin delivers the bytes that were read before the tunnel began.
 func (d *direction) begin() error {
-	s := d.src()
-	early := s.Early
-	s.Early = nil
+	early, peeked := d.src().takeRead()
 	if err := d.deliver(early); err != nil {
 		return err
 	}
-	if s.TLS != nil || s.Stream != nil {
-		return nil // the peeked bytes belong to the TLS session
-	}
-	return d.deliver(s.Conn.TakePeeked())
+	return d.deliver(peeked)
 }
 
 // next is the next action of a direction.
@@ -194,8 +135,8 @@ const (
 	nextEnd                // the direction has ended
 )
 
-// step copies the available bytes. It returns true when the direction has ended.
-func (d *direction) step() bool {
+// step copies the available bytes of a connection. It returns true when the direction has ended.
+func (d *direction) step(from *ConnEnd) bool {
 	n := nextRead
 	if d.eager {
 		n = nextSplice
@@ -203,9 +144,9 @@ func (d *direction) step() bool {
 	for {
 		switch n {
 		case nextRead:
-			n = d.copy()
+			n = d.copy(from)
 		case nextSplice:
-			n = d.splice()
+			n = d.splice(from)
 		default:
 			return n == nextEnd
 		}
@@ -213,18 +154,11 @@ func (d *direction) step() bool {
 }
 
 // copy moves bytes through a buffer. It holds the buffer only while there are bytes.
-func (d *direction) copy() next {
-	src := d.src()
+func (d *direction) copy(from *ConnEnd) next {
 	buf := conn.GetBuffer()
 	defer conn.PutBuffer(buf)
 	for {
-		var n int
-		var err error
-		if src.TLS == nil {
-			n, err = src.Conn.Read(buf[:])
-		} else {
-			n, err = src.TLS.Read(buf[:])
-		}
+		n, err := from.read(buf[:])
 		if n > 0 && d.deliver(buf[:n]) != nil {
 			return nextEnd
 		}
@@ -239,7 +173,7 @@ func (d *direction) copy() next {
 			d.finish()
 			return nextEnd
 		default:
-			d.t.fail(src, err)
+			d.t.fail(d.src(), err)
 			return nextEnd
 		}
 	}
@@ -251,18 +185,7 @@ func (d *direction) deliver(p []byte) error {
 		return nil
 	}
 	dst := d.dst()
-	n := len(p)
-	var err error
-	switch {
-	case dst.Stream != nil:
-		if err = dst.Stream.Send(p); err != nil {
-			n = 0
-		}
-	case dst.TLS == nil:
-		n, err = dst.Conn.Write(p)
-	default:
-		n, err = dst.TLS.Write(p)
-	}
+	n, err := dst.write(p)
 	d.count(int64(n))
 	if err != nil {
 		d.t.fail(dst, err)
@@ -287,7 +210,7 @@ func (d *direction) finish() {
 	src, dst := d.src(), d.dst()
 	truncated := src.truncated()
 	src.ended.Store(true)
-	dst.short.Store(truncated && dst.TLS != nil)
+	dst.short.Store(truncated && dst.authenticated())
 	// An endpoint that has ended its own stream may be gone. Then it answers a close_notify
 	// with a reset, and the end of this direction does not matter.
 	if err := dst.closeWrite(truncated); err != nil && (!dst.ended.Load() || errors.Is(err, conn.ErrCut)) {

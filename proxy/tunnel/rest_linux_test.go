@@ -255,10 +255,10 @@ func TestTLSTunnelRests(t *testing.T) {
 			var slow *slowly
 			if client {
 				slow = &slowly{Conn: b.client, pause: rest}
-				c = secure(t, &b.ends[0], slow, version)
+				c = secure(t, b.ends[0], slow, version)
 			}
 			if endpoint {
-				e = secure(t, &b.ends[1], b.endpoint, version)
+				e = secure(t, b.ends[1], b.endpoint, version)
 			}
 			b.start(Options{})
 			for _, times := range []int{1, 20} {
@@ -310,7 +310,7 @@ func (s *slowly) Write(p []byte) (int, error) {
 // A TLS session may have decrypted bytes when the tunnel begins.
 func TestTLSBufferedBefore(t *testing.T) {
 	b := newBench(t)
-	client := secure(t, &b.ends[0], b.client, tls.VersionTLS13)
+	client := secure(t, b.ends[0], b.client, tls.VersionTLS13)
 	send(t, client, "first and more")
 	first := make([]byte, 5)
 	if _, err := io.ReadFull(b.ends[0].TLS, first); err != nil {
@@ -350,7 +350,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 		b := newBench(t)
 		var client, endpoint duplexer = b.client, b.endpoint
 		if random.IntN(4) == 0 {
-			client = secure(t, &b.ends[0], b.client, tls.VersionTLS13)
+			client = secure(t, b.ends[0], b.client, tls.VersionTLS13)
 		}
 		b.start(Options{Idle: time.Minute})
 		go func() { // an echo that ends when its input does

@@ -8,12 +8,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 // splicer moves many bytes of a direction within the kernel, through a pipe between two plain
 // TCP sockets. It holds a pipe only while there are bytes to move. Small messages go through
 // a buffer, because that takes fewer system calls. An idle direction holds neither.
 type splicer struct {
+	to   *conn.Conn
 	pipe *pipe
 	err  error
 	step func(fd uintptr) bool // d.spliceOut, made once
@@ -38,9 +41,9 @@ const (
 
 // splice moves bytes until the source has no more. At the end of the stream it returns
 // nextRead, so that a read finds the end.
-func (d *direction) splice() next {
+func (d *direction) splice(from *ConnEnd) next {
 	d.eager = false
-	if d.splicer == nil && !d.maySplice() {
+	if d.splicer == nil && !d.maySplice(from) {
 		return nextRead
 	}
 	s := d.splicer
@@ -48,7 +51,7 @@ func (d *direction) splice() next {
 		return nextRead
 	}
 	before := d.bytes
-	n := d.spliceAll()
+	n := d.spliceAll(from.Conn)
 	d.eager = d.bytes-before >= eagerBytes
 	s.pipe.giveBack()
 	s.pipe = nil
@@ -56,24 +59,21 @@ func (d *direction) splice() next {
 }
 
 // maySplice checks once whether both ends are plain TCP.
-func (d *direction) maySplice() bool {
-	if d.noSplice || !isTCP(d.src()) || !isTCP(d.dst()) {
+func (d *direction) maySplice(from *ConnEnd) bool {
+	to := d.dst().plainTCP()
+	if d.noSplice || from.plainTCP() == nil || to == nil {
 		d.noSplice = true
 		return false
 	}
-	d.splicer = new(splicer)
+	d.splicer = &splicer{to: to}
 	d.splicer.step = d.spliceOut
 	return true
 }
 
-func isTCP(s *side) bool {
-	return s.Stream == nil && s.Conn.IsTCP() && s.TLS == nil
-}
-
-func (d *direction) spliceAll() next {
-	s, src, dst := d.splicer, d.src(), d.dst()
+func (d *direction) spliceAll(from *conn.Conn) next {
+	s := d.splicer
 	for {
-		n, err := splice(src.Conn.FD(), s.pipe.w, spliceMax)
+		n, err := splice(from.FD(), s.pipe.w, spliceMax)
 		switch {
 		case err == syscall.EAGAIN:
 			return nextWait
@@ -81,15 +81,15 @@ func (d *direction) spliceAll() next {
 			d.noSplice = true
 			return nextRead
 		case err != nil:
-			d.t.fail(src, os.NewSyscallError("splice", err))
+			d.t.fail(d.src(), os.NewSyscallError("splice", err))
 			return nextEnd
 		case n == 0:
 			return nextRead
 		}
 		s.pipe.holds, s.err = n, nil
-		src.Conn.BytesRead += int64(n)
-		if err := errors.Join(dst.Conn.AwaitWrite(s.step), s.err); err != nil {
-			d.t.fail(dst, err)
+		from.BytesRead += int64(n)
+		if err := errors.Join(s.to.AwaitWrite(s.step), s.err); err != nil {
+			d.t.fail(d.dst(), err)
 			return nextEnd
 		}
 	}
@@ -109,7 +109,7 @@ func (d *direction) spliceOut(fd uintptr) bool {
 			return true
 		}
 		s.pipe.holds -= n
-		d.dst().Conn.BytesWritten += int64(n)
+		s.to.BytesWritten += int64(n)
 		d.count(int64(n))
 	}
 	return true

@@ -10,102 +10,70 @@
 package tunnel
 
 import (
-	"crypto/tls"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
-	"github.com/weirproxy/weir/listener/park"
 )
 
-// End is one of the two connections. The caller owns and closes it.
-type End struct {
-	Conn *conn.Conn
-	// TLS is the TLS session over Conn, after its handshake; nil: no TLS.
-	TLS *tls.Conn
-	// Early contains bytes that the caller has already read from this end, decrypted. The
-	// tunnel sends them to the other end first.
-	Early []byte
-	// Stream is the end if it is a stream of a shared connection. Then Conn is that
-	// connection, or nil; the tunnel only reports to Conn when it copies bytes.
-	Stream Stream
-}
+// End is one of the two ends: a ConnEnd or a StreamEnd. The caller owns and closes it.
+type End interface {
+	// Linked returns the stream or the connection. Other goroutines may cut it to end the
+	// tunnel.
+	Linked() conn.Linked
+	// Close closes the end of a tunnel that ended for a reason. The owner calls it.
+	Close(reason string)
 
-// Stream is an end that shares its connection with other streams, such as a stream of
-// HTTP/2. One goroutine may receive while another sends. Cut ends the waits of both.
-type Stream interface {
-	conn.Linked
-	// Receive returns the next bytes, valid until the next call, or io.EOF.
-	// conn.ErrQuiet: no bytes came for conn.Linger.
-	Receive() ([]byte, error)
-	// Rest registers w. The stream wakes it once, when Receive has something to return. The
-	// caller must not call Receive before. False: Receive has something now; w is not
+	// begin prepares the end for a tunnel, and end undoes it.
+	begin()
+	end()
+	// link makes a cut of the end, and for a stream also its premature end, cut other; nil
+	// undoes it.
+	link(other conn.Linked)
+	// endsItself reports whether the end may be cut because of its peer.
+	endsItself() bool
+	// err returns the error with which the end was cut; nil or conn.ErrCut: by Cut.
+	err() error
+	// abort is called if the end did not get the whole stream: its close will be a reset.
+	abort()
+	// moved reports that the tunnel copies bytes. The tunnel calls it for the client's end.
+	moved(now time.Time)
+
+	// parks reports whether the end can wait in the lot, without a goroutine.
+	parks() bool
+	// dozes reports whether the end can wait in the lot before its first read.
+	dozes() bool
+	// park registers d, so that d.Wake is called when the end has bytes. If park returns
+	// true, the goroutine must end. It returns false if the end cannot wait now.
+	park(d *direction) bool
+	// unpark undoes park, and returns true. False: d is about to be woken, or it is not
 	// registered.
-	Rest(w park.Waiter) bool
-	// Unrest undoes Rest, and returns true. False: w was woken.
-	Unrest() bool
-	// Send waits until there is room for p.
-	Send(p []byte) error
-	// SendEnd sends the end of the stream.
-	SendEnd() error
-	// Link cuts other, too, if the stream ends prematurely; nil undoes it.
-	Link(other conn.Linked)
-	// Err is the error with which the stream ended prematurely; conn.ErrCut after Cut; nil:
-	// the stream did not end prematurely.
-	Err() error
-}
+	unpark() bool
+	// polled reports whether the end is registered with the poller of the Go runtime, and
+	// shed removes it from there, if that is possible.
+	polled() bool
+	shed()
 
-// Linked returns the stream or the connection. Other goroutines may cut it to end the tunnel.
-func (e *End) Linked() conn.Linked {
-	if e.Stream != nil {
-		return e.Stream
-	}
-	return e.Conn
-}
-
-// begin prepares the end for a tunnel. It removes the deadline, because the watch ends all
-// waits. It also removes the connection from the poller of the Go runtime: no goroutine waits
-// for it yet, and the tunnel may be quiet.
-func (e *End) begin() {
-	if e.Stream == nil {
-		e.Conn.SetDuplex(true)
-		e.Conn.SetReadDeadline(time.Time{})
-		e.shed()
-	}
-}
-
-func (e *End) end() {
-	if e.Stream == nil {
-		e.Conn.SetDuplex(false)
-	}
-}
-
-// parks reports whether the end is a connection that can wait without a goroutine.
-func (e *End) parks() bool { return e.Stream == nil && e.Conn.CanPark() }
-
-// unpark takes the end back from the lot or the stream that waits for it, and returns true.
-// False: the waiter is about to be woken, or there is none.
-func (e *End) unpark() bool {
-	if e.Stream != nil {
-		return e.Stream.Unrest()
-	}
-	return e.Conn.Unpark()
-}
-
-func (e *End) shed() {
-	if e.parks() {
-		e.Conn.Shed()
-	}
-}
-
-func (e *End) link(other conn.Linked) {
-	if e.Stream != nil {
-		e.Stream.Link(other)
-	} else {
-		e.Conn.Link(other)
-	}
+	// takeRead returns the bytes that were read before the tunnel began: first those that
+	// the caller has read, then those that the connection read ahead.
+	takeRead() (early, peeked []byte)
+	// copyFrom copies from the end to the other one, as the goroutine of d. It returns true
+	// when the direction has ended, false when it is parked.
+	copyFrom(d *direction) bool
+	write(p []byte) (int, error)
+	// closeWrite passes on an end of stream. truncated: it came without the close_notify of
+	// TLS.
+	closeWrite(truncated bool) error
+	// truncated reports whether the end's stream ended without the close_notify of TLS. Any
+	// machine on the network path can end a connection like that. Clients that only close
+	// their socket cause the same.
+	truncated() bool
+	// authenticated reports whether the end of the stream to this end is a close_notify.
+	authenticated() bool
+	// plainTCP returns the connection if splice(2) can use it, or nil.
+	plainTCP() *conn.Conn
 }
 
 // Counter counts bytes when the tunnel copies them. A prometheus.Counter implements it.
@@ -174,7 +142,7 @@ func Start(client, endpoint End, o Options, owner Owner) {
 	client.begin()
 	endpoint.begin()
 	client.link(endpoint.Linked())
-	if endpoint.Stream != nil {
+	if endpoint.endsItself() {
 		endpoint.link(client.Linked())
 	}
 	t.moved(t.begun)
@@ -206,9 +174,7 @@ type tunnel struct {
 // in the client's connection, so that weir can find the tunnels that were quiet longest.
 func (t *tunnel) moved(now time.Time) {
 	t.active.Store(int64(now.Sub(t.begun)))
-	if c := t.client.Conn; c != nil {
-		c.Quiet(now)
-	}
+	t.client.moved(now)
 }
 
 // side is an End and the state of its streams.
@@ -217,24 +183,6 @@ type side struct {
 	whole atomic.Bool // it got the whole stream of the other side, including its end
 	short atomic.Bool // it got an end without close_notify, which it may treat as an error
 	ended atomic.Bool // it has ended its own stream
-}
-
-// truncated returns true if the stream ended without the close_notify of TLS. Any machine on
-// the network path can end a connection like that. Clients that only close their socket
-// cause the same.
-func (s *side) truncated() bool { return s.TLS != nil && s.Conn.SawEnd() }
-
-// closeWrite passes on an end of stream. Over TLS, a truncated end stays truncated.
-func (s *side) closeWrite(truncated bool) error {
-	if s.Stream != nil {
-		return s.Stream.SendEnd()
-	}
-	if s.TLS != nil && !truncated {
-		if err := s.TLS.CloseWrite(); err != nil {
-			return err
-		}
-	}
-	return s.Conn.CloseWrite()
 }
 
 // failed returns the reason of a tunnel that ended because s failed.
@@ -278,8 +226,8 @@ func (t *tunnel) endLocked(reason string, err error) {
 	}
 	t.reason, t.err = reason, err
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
-		if s.Stream == nil && !s.whole.Load() {
-			s.Conn.Abort()
+		if !s.whole.Load() {
+			s.abort()
 		}
 	}
 	t.client.Linked().Cut()
@@ -290,10 +238,8 @@ func (t *tunnel) endLocked(reason string, err error) {
 // by Link, or else a call of Cut.
 func (t *tunnel) cutBy(err error) (string, error) {
 	for _, s := range [...]*side{&t.client, &t.endpoint} {
-		if s.Stream != nil {
-			if why := s.Stream.Err(); why != nil && !errors.Is(why, conn.ErrCut) {
-				return t.failed(s), why
-			}
+		if why := s.err(); why != nil && !errors.Is(why, conn.ErrCut) {
+			return t.failed(s), why
 		}
 	}
 	return ReasonCut, err
@@ -322,11 +268,11 @@ func (t *tunnel) endedLast(d *direction) bool {
 
 func (t *tunnel) finish() {
 	t.client.link(nil)
-	if t.endpoint.Stream != nil {
+	if t.endpoint.endsItself() {
 		t.endpoint.link(nil)
 	}
-	t.client.End.end()
-	t.endpoint.End.end()
+	t.client.end()
+	t.endpoint.end()
 	if t.reason == "" {
 		t.reason = ReasonEOF
 	}

@@ -56,7 +56,7 @@ func pair(t testing.TB) (*net.TCPConn, *net.TCPConn) {
 // bench is a tunnel with a client and an endpoint.
 type bench struct {
 	client, endpoint *net.TCPConn
-	ends             [2]End
+	ends             [2]*ConnEnd
 	result           chan Result
 }
 
@@ -66,7 +66,7 @@ func newBench(t testing.TB) *bench {
 	var in, out net.Conn
 	b.client, in = pair2(t)
 	b.endpoint, out = pair2(t)
-	b.ends = [2]End{{Conn: conn.New(in)}, {Conn: conn.New(out)}}
+	b.ends = [2]*ConnEnd{{Conn: conn.New(in)}, {Conn: conn.New(out)}}
 	return b
 }
 
@@ -400,7 +400,7 @@ func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*
 	ends = [2]*conn.Conn{conn.New(in), conn.New(out)}
 	result = make(chan Result, 1)
 	go func() {
-		r := run(End{Conn: ends[0]}, End{Conn: ends[1]}, o)
+		r := run(&ConnEnd{Conn: ends[0]}, &ConnEnd{Conn: ends[1]}, o)
 		ends[0].Close()
 		ends[1].Close()
 		result <- r

@@ -1,0 +1,33 @@
+package backend
+
+import (
+	"testing"
+
+	"github.com/weirproxy/weir/listener/conn"
+)
+
+// What the two ways tell an attempt about its connection.
+func TestWays(t *testing.T) {
+	own := newSession(nil, &conn.Conn{}, nil)
+	call := &Session{}
+	call.way = &call.call
+	f := func(s *Session, shared, silent bool) {
+		t.Helper()
+		if s.Shared() != shared || s.CanRefuse() != shared || s.EndsByLength() == shared {
+			t.Errorf("shared %t: shared %t, can refuse %t, ends by length %t", shared, s.Shared(), s.CanRefuse(), s.EndsByLength())
+		}
+		if s.MakePrivate(); s.Private() == shared {
+			t.Errorf("shared %t: private %t", shared, s.Private())
+		}
+		since := s.Sent()
+		if s.SentNothing(since) != silent {
+			t.Errorf("shared %t: nothing was sent: %t", shared, !silent)
+		}
+		own.own.BytesWritten++
+		if s.SentNothing(since) {
+			t.Errorf("shared %t: a byte was sent", shared)
+		}
+	}
+	f(own, false, true)
+	f(call, true, false)
+}
