@@ -16,7 +16,6 @@ import (
 func Schema() []byte {
 	s := newRoot().section().schema()
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
-	s.Title = "weir configuration"
 	s.Description = "The configuration file of weir, a TCP, TLS and HTTP reverse proxy. weir check reports all errors in a file, also those that this schema cannot express."
 	s.Defs = map[string]*schema{variable: {
 		Comment: "${NAME} or ${NAME:-default}, a value from the environment. $$ is a $.",

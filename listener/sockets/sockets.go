@@ -12,11 +12,14 @@
 package sockets
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 )
 
 // Want is a socket that a configuration needs.
@@ -101,10 +104,32 @@ func (p *Plan) openFor(w Want, leaving map[address]*Socket) (*Socket, error) {
 		}
 	}
 	ln, err := bind(w.Network, w.Address)
+	if own := p.set.onPort(w); err != nil && own != "" && errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload cannot go from one to the other; restart weir, or use another port",
+			w.Address, syscall.EADDRINUSE, own)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return p.set.add(ln, w.address()), nil
+}
+
+// onPort returns the address of an own TCP socket on the port that w asks for; "": there is
+// none. The kernel lets no socket listen on one address of the machine while another one
+// listens on all of them.
+func (s *Set) onPort(w Want) string {
+	_, port, err := net.SplitHostPort(w.Address)
+	if err != nil || w.Network == "unix" {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for socket := range s.open {
+		if _, own, err := net.SplitHostPort(socket.at.text); err == nil && own == port && socket.at.network == w.Network {
+			return socket.at.text
+		}
+	}
+	return ""
 }
 
 // Opened returns the socket that an owner gets. It is nil if the owner keeps the socket

@@ -207,6 +207,30 @@ func (w *world) fate(p *Plan, owner string) string {
 
 // A plan that is abandoned closes what it opened. All that is in effect goes on, and the
 // next plan finds it.
+// The error for an address that overlaps with an own one does not blame another process.
+func TestOverlap(t *testing.T) {
+	checkLeaks(t)
+	loopback, err := freeport.Sockets.Take("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strings.TrimPrefix(loopback, "127.0.0.1:")
+	var set Set
+	first := set.Plan([]Want{{"admin", "tcp", loopback}})
+	if err := first.Err("admin"); err != nil {
+		t.Fatal(err)
+	}
+	first.Commit()
+	defer first.Opened("admin").Close()
+	second := set.Plan([]Want{{"admin", "tcp", ":" + port}})
+	defer second.Abandon()
+	want := "cannot bind :" + port + ": address already in use; weir itself listens on 127.0.0.1:" + port +
+		", and a reload cannot go from one to the other; restart weir, or use another port"
+	if err := second.Err("admin"); err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+}
+
 func TestAbandon(t *testing.T) {
 	onEach(t, func(w *world) {
 		w.commit(w.plan("web:a api:b"))
