@@ -51,6 +51,10 @@ func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
 	return err
 }
 
+// Lingers returns how often a wait in the poller has looked again although the poller had
+// no news: after Linger, and after Stir. Only the owner calls it.
+func (c *Conn) Lingers() int { return int(c.lingers) }
+
 // settle resets the flags that a wait and Stir share.
 func (c *Conn) settle() {
 	c.mu.Lock()
@@ -121,6 +125,7 @@ func (c *Conn) wait() error {
 			c.rearm(now)
 			continue
 		}
+		c.lingers++
 		c.stirred.Store(false)
 		if c.rests() {
 			c.readArmed, c.soon = time.Time{}, false // it has passed; the next wait must arm a new one

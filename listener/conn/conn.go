@@ -82,6 +82,7 @@ type Conn struct {
 	watched bool                  // the lot reports the end of the stream, see watchEnd
 	endSeen bool                  // the lot has reported the end, and the reader knows it
 	waits   uint8                 // how often the bare connection had to wait since calm
+	lingers uint32                // see Lingers
 	calm    time.Duration         // when the count in waits began, as time since Accepted
 
 	readWant, readArmed time.Time
