@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type rig struct {
 	serving  sync.WaitGroup
 	records  chan entry
 	refusals chan entry
+	looks    atomic.Int64 // how often a wait for an endpoint went on; see waitForLooks
 
 	mu   sync.Mutex
 	stop []func()
@@ -62,6 +64,7 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
 	r.proxy.SetLimits(http1.Limits{})
+	r.proxy.hooks.waits = func() { r.looks.Add(1) }
 	t.Cleanup(func() {
 		r.shut()
 		eventually(t, "nothing is left in the memory account", func() error {
@@ -151,6 +154,19 @@ func eventually(t testing.TB, what string, check func() error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// waitForLooks returns when weir has looked n more times whether a client that waits for its response
+// is still there, and waits on. Weir looks once per look.
+func (r *rig) waitForLooks(n int64) {
+	r.Helper()
+	want := r.looks.Load() + n
+	eventually(r, "weir looks at the waiting client", func() error {
+		if got := r.looks.Load(); got < want {
+			return fmt.Errorf("%d looks, want %d", got, want)
+		}
+		return nil
+	})
 }
 
 // load applies a configuration, the first or another one, and returns the tunnels whose route was

@@ -54,6 +54,12 @@ type Proxy struct {
 	tunnels  tunnels
 	ways     ways
 	http2    http2Sessions
+	hooks    hooks
+}
+
+// hooks tell tests about steps that have no effect outside of weir. They are nil elsewhere.
+type hooks struct {
+	waits func() // a wait for an endpoint goes on after a look at the client
 }
 
 // Swap makes t the current table. Running exchanges continue with the old table; the next

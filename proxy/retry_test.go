@@ -37,8 +37,11 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 			for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", post(1)} {
 				r, e := newPlain(t, nil)
 				c, s := idleConnection(r, e)
+				if arrived(t, s) {
+					t.Error("something arrived before the endpoint sent it")
+				}
 				end(s)
-				time.Sleep(10 * time.Millisecond) // until the bytes arrive
+				waitUntilArrived(t, s)
 				c.write(request)
 				s = e.accept()
 				if s.head(); strings.HasPrefix(request, "POST /up") {
@@ -129,7 +132,8 @@ backends: {app: {endpoints: ['@first', '@second'], balance: round_robin}}
 `
 
 func TestConnectFailureGoesElsewhere(t *testing.T) {
-	app := newHandler(t, echo)
+	asked := make(chan struct{}, 10)
+	app := newHandler(t, func(w http.ResponseWriter, req *http.Request) { asked <- struct{}{}; echo(w, req) })
 	r := newRig(t, two, nil, "@first", refusedAddress(t), "@second", app)
 	c := r.dial("web")
 	retries := 0
@@ -137,13 +141,14 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 		for _, request := range []string{get, post(1) + "x"} { // weir has sent nothing: any request may be repeated
 			c.write(request)
 			c.wantResponse(200, "*")
+			<-asked
 			rec := r.record()
 			rec.want(t, "status", 200, "endpoint", app, "reason", nil)
 			retries += int(rec["retries"].(int64))
 		}
 	}
 	c.write(post(1)) // nor has weir read anything of a body
-	time.Sleep(10 * time.Millisecond)
+	next(t, asked, "request without its body")
 	c.write("x")
 	c.wantResponse(200, "/up x")
 	r.record().want(t, "status", 200)
@@ -199,42 +204,83 @@ func TestNoEndpointReady(t *testing.T) {
 	c.wantResponse(503, "*")
 }
 
-func TestQueue(t *testing.T) {
-	long(t)
-	e := newEndpoint(t)
-	r := newRig(t, plain, func(c *config.Config) {
-		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: 4500 * time.Millisecond}
-		c.Backends[0].Timeouts.ResponseHead = 4 * time.Second
-	}, "@app", e.address)
-	first, second, third := r.dial("web"), r.dial("web"), r.dial("web")
-	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := e.accept()
-	s.head()
-	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
-	eventually(t, "it waits", func() error {
+// newQueue serves a backend that takes one connection. Another request waits in its queue.
+func newQueue(t *testing.T, queue, responseHead time.Duration) (*rig, *endpoint) {
+	return newPlain(t, func(c *config.Config) {
+		c.Backends[0].MaxConnections, c.Backends[0].Queue = 1, config.Queue{Size: 1, Timeout: queue}
+		c.Backends[0].Timeouts.ResponseHead = responseHead
+	})
+}
+
+// waitInQueue returns when a request waits in the queue of the backend.
+func (r *rig) waitInQueue() {
+	r.Helper()
+	eventually(r, "a request waits in the queue", func() error {
 		if n := r.set.Status()[0].Waiting; n != 1 {
 			return fmt.Errorf("%d wait", n)
 		}
 		return nil
 	})
+}
+
+func TestQueueFull(t *testing.T) {
+	r, e := newQueue(t, patience, patience)
+	first, second, third := r.dial("web"), r.dial("web"), r.dial("web")
+	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := e.accept()
+	s.head()
+	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+	r.waitInQueue()
 	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
 	third.wantResponse(503, "*")
 	r.record().want(t, "status", 503, "reason", "queue_full", "target", "/third")
-	time.Sleep(2100 * time.Millisecond)
 	s.write(ok("1"))
 	first.wantResponse(200, "1")
 	r.record().want(t, "status", 200, "target", "/first")
-	s.head() // the second request, whose response_head begins now and not at its arrival
-	time.Sleep(2100 * time.Millisecond)
-	third.write("GET /third HTTP/1.1\r\nHost: a\r\n\r\n")
-	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
-	second.head()
-	third.wantResponse(503, backend.ErrQueueTimeout.Error()+"\n")
-	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/third",
-		"error", `backend "app" had all of its max_connections (1) in use, and none became free within 4.5s (queue.timeout)`)
-	s.write("2")
-	second.wantRead("2")
+	s.head()
+	s.write(ok("2"))
+	second.wantResponse(200, "2")
 	r.record().want(t, "status", 200, "target", "/second")
+}
+
+func TestQueueTimeout(t *testing.T) {
+	r, e := newQueue(t, 100*time.Millisecond, patience)
+	first, second := r.dial("web"), r.dial("web")
+	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := e.accept()
+	s.head()
+	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
+	first.head() // the response has begun, and still uses the connection
+	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+	second.wantResponse(503, backend.ErrQueueTimeout.Error()+"\n")
+	r.record().want(t, "status", 503, "reason", "queue_timeout", "target", "/second",
+		"error", `backend "app" had all of its max_connections (1) in use, and none became free within 100ms (queue.timeout)`)
+	s.write("1")
+	first.wantRead("1")
+	r.record().want(t, "status", 200, "target", "/first")
+}
+
+// The time for the response does not begin while a request waits in the queue.
+func TestQueueTakesNothingFromResponseHead(t *testing.T) {
+	const limit = look / 2
+	r, e := newQueue(t, patience, limit)
+	first, second := r.dial("web"), r.dial("web")
+	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := e.accept()
+	s.head()
+	s.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
+	first.head()
+	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+	r.waitInQueue()
+	r.waitForLooks(1) // longer than response_head
+	begun := time.Now()
+	s.write("1")
+	first.wantRead("1")
+	s.head() // the second request, over the same connection
+	second.wantResponse(504, "*")
+	if d := time.Since(begun); d < limit {
+		t.Errorf("the endpoint had %v to answer, want %v", d, limit)
+	}
 }
 
 // A backend with PROXY headers gets a connection for each client.

@@ -102,10 +102,10 @@ func TestTLSEndpoints(t *testing.T) {
 			c.write("0\r\n\r\n")
 			s.wantRead("0\r\n\r\n")
 		}
-		time.Sleep(look + look/4)
+		r.waitForLooks(1)
 		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
 		c.head()
-		time.Sleep(look + look/4)
+		r.waitForLooks(1)
 		s.write("k")
 		c.wantRead("ok")
 	}
@@ -114,7 +114,7 @@ func TestTLSEndpoints(t *testing.T) {
 		if s.write(unasked); unasked == "" {
 			s.Close()
 		}
-		time.Sleep(10 * time.Millisecond)
+		waitUntilArrived(t, s)
 		c.write(get)
 		s = serveOnce(e.accept(), ok("new"))
 		c.wantResponse(200, "new")

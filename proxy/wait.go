@@ -49,5 +49,8 @@ func (a *attempt) waitEnded(err error) *outcome {
 	}
 	a.lookAt = now.Add(min(look, a.until.Sub(now)))
 	a.link.SetReadDeadline(a.lookAt)
+	if waits := a.all.proxy.hooks.waits; waits != nil {
+		waits()
+	}
 	return nil
 }

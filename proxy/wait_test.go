@@ -31,7 +31,7 @@ func TestResponseTimeout(t *testing.T) {
 	c.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
 	s := e.accept()
 	s.head()
-	time.Sleep(150 * time.Millisecond)
+	r.waitForLooks(2) // longer than response_head
 	c.write("abc")
 	s.wantRead("abc")
 	c.wantResponse(504, "*")
@@ -59,7 +59,7 @@ func TestResponseBodyTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, e := newPlain(t, func(c *config.Config) {
-				c.Backends[0].Timeouts.ResponseHead = time.Second
+				c.Backends[0].Timeouts.ResponseHead = look / 2
 				c.Backends[0].Timeouts.BodyIdle = 3 * time.Second
 			})
 			c := r.dial("web")
@@ -67,10 +67,12 @@ func TestResponseBodyTimeout(t *testing.T) {
 			s := e.accept()
 			s.head()
 			s.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
-			for _, b := range "12345" { // longer than response_head allows, but never idle
+			for i, b := range "12345" { // longer than response_head allows, but never idle
 				s.write(string(b))
 				c.wantPiece(string(b))
-				time.Sleep(250 * time.Millisecond)
+				if i == 0 {
+					r.waitForLooks(1)
+				}
 			}
 			c.wantEnd(true)
 			r.record().want(t, "status", 200, "reason", "response_cut_short",
@@ -203,7 +205,8 @@ func TestClientGoneWhileWaiting(t *testing.T) {
 			return nil
 		})
 		c.Close()
-		time.Sleep(look + 100*time.Millisecond)
+		waitUntilArrived(t, c)
+		r.waitForLooks(2) // at the first client: one whole look passes between the two
 		s.write(ok(""))
 		first.wantResponse(200, "")
 		served, left := r.record(), r.record()
@@ -248,10 +251,10 @@ func TestClientThatWaits(t *testing.T) {
 		c.write(get)
 		s := e.accept()
 		s.head()
-		time.Sleep(look + look/2)
+		r.waitForLooks(1)
 		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
 		c.head()
-		time.Sleep(look + look/2)
+		r.waitForLooks(1)
 		s.write("k")
 		c.wantRead("ok")
 		r.record().want(t, "status", 200, "reason", nil)

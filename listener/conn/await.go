@@ -19,7 +19,13 @@ const Linger = time.Second
 //
 // All steps run within one RawConn.Read. The runtime then keeps an event that arrives
 // between a read and the wait, so no read has to run into EAGAIN first.
+//
+// A step must not call a method of the same connection that ends its wait or waits itself:
+// Await, AwaitOrRest, AwaitBusy, Peek, Close, CloseAfterReply, Park and Shed panic. Close, for
+// example, would wait for the RawConn.Read that the step is in. A step may use the Await of
+// another connection, and Write.
 func (c *Conn) Await(step func() bool) error {
+	c.forbidInStep("Await")
 	if !c.polled.Load() {
 		if done, err := c.awaitBare(step); done || err != nil {
 			return c.readError(err)
@@ -28,11 +34,37 @@ func (c *Conn) Await(step func() bool) error {
 	}
 	c.leaveLot()
 	if c.raw == nil {
-		for !step() {
-		}
+		c.awaitBlocking(step)
 		return nil
 	}
 	return c.readError(c.awaitPolled(step))
+}
+
+// stepKind says whether a step of Await runs, and of which kind it is.
+type stepKind uint8
+
+const (
+	noStep          stepKind = iota // Read waits
+	stepNonBlocking                 // Read returns ErrWouldBlock instead of waiting
+	stepBlocking                    // the connection has no descriptor: Read waits
+)
+
+// stepEnded is deferred for each step. After a panic in a step the owner can still close the
+// connection.
+func (c *Conn) stepEnded() { c.running = noStep }
+
+// forbidInStep panics if a step of Await runs.
+func (c *Conn) forbidInStep(method string) {
+	if c.running != noStep {
+		misused(method)
+	}
+}
+
+// misused is a function of its own because its frame is large, and that of Await is small.
+//
+//go:noinline
+func misused(method string) {
+	panic("conn: a step of Await called " + method + " of the same connection")
 }
 
 // AwaitOrRest is Await, but it ends with ErrQuiet if no bytes came for Linger and mayRest
@@ -50,6 +82,10 @@ func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
 	}
 	return err
 }
+
+// Lingers returns how often a wait in the poller has looked again although the poller had
+// no news: after Linger, and after Stir. Only the owner calls it.
+func (c *Conn) Lingers() int { return int(c.lingers) }
 
 // settle resets the flags that a wait and Stir share.
 func (c *Conn) settle() {
@@ -121,6 +157,7 @@ func (c *Conn) wait() error {
 			c.rearm(now)
 			continue
 		}
+		c.lingers++
 		c.stirred.Store(false)
 		if c.rests() {
 			c.readArmed, c.soon = time.Time{}, false // it has passed; the next wait must arm a new one
@@ -132,11 +169,13 @@ func (c *Conn) wait() error {
 
 // ready runs a step of Await, within RawConn.Read.
 func (c *Conn) ready(fd uintptr) bool {
-	if c.inside = true; !c.duplex { // duplex: fd is known, and another goroutine writes to it
+	if !c.duplex { // duplex: fd is known, and another goroutine writes to it
 		c.fd = int(fd)
 	}
+	c.running = stepNonBlocking
+	defer c.stepEnded()
 	done := c.step()
-	c.inside, c.drained = false, false // the next call means that the poller has news
+	c.drained = false // the next call means that the poller has news
 	if c.reads != c.readsAtArm && c.settled.Load() {
 		c.settled.Store(false)
 	}
@@ -161,10 +200,17 @@ func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 }
 
 func (c *Conn) stepBare(step func() bool) (done bool) {
-	c.inside, c.drained = true, false
-	done = step()
-	c.inside = false
-	return done
+	c.running, c.drained = stepNonBlocking, false
+	defer c.stepEnded()
+	return step()
+}
+
+// awaitBlocking is Await for a connection without a descriptor. Its reads wait.
+func (c *Conn) awaitBlocking(step func() bool) {
+	c.running = stepBlocking
+	defer c.stepEnded()
+	for !step() {
+	}
 }
 
 // rearm sets the poller's deadline to the read deadline. While bytes arrive, it sets a

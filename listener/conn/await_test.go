@@ -257,3 +257,58 @@ func testWriteInsideAwait(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCo
 		t.Errorf("%d bytes were written", c.BytesWritten)
 	}
 }
+
+// A step that ends its own wait, or waits itself, would wait forever in some states of the
+// connection. So it panics in all of them, and the owner can still close the connection.
+func TestMisuseInAStep(t *testing.T) {
+	step := func() bool { return true }
+	for name, misuse := range map[string]func(*Conn){
+		"Await":           func(c *Conn) { c.Await(step) },
+		"AwaitBusy":       func(c *Conn) { c.AwaitBusy(step) },
+		"Peek":            func(c *Conn) { c.Peek(1) },
+		"Close":           func(c *Conn) { c.Close() },
+		"CloseAfterReply": func(c *Conn) { c.CloseAfterReply(time.Second) },
+		"Park":            func(c *Conn) { c.Park(make(sleeper, 1), time.Time{}) },
+		"Shed":            func(c *Conn) { c.Shed() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, c *Conn, other net.Conn) {
+				c.Unread([]byte("there are bytes, so that only the rule makes it fail"))
+				func() {
+					defer func() {
+						want := "conn: a step of Await called " + name + " of the same connection"
+						if got := recover(); got != want {
+							t.Errorf("it panicked with %v, want %q", got, want)
+						}
+					}()
+					c.Await(func() bool { misuse(c); return true })
+				}()
+				wantError(t, c.Close(), nil)
+			})
+		})
+	}
+	t.Run("AwaitOrRest", func(t *testing.T) {
+		both(t, func(t *testing.T, c *Conn, other net.Conn) {
+			defer func() {
+				if got := recover(); got != "conn: a step of Await called Await of the same connection" {
+					t.Errorf("it panicked with %v", got)
+				}
+			}()
+			c.AwaitOrRest(func() bool { c.AwaitOrRest(step, step); return true }, step)
+		})
+	})
+}
+
+// A step may wait for another connection, and use that one as it likes.
+func TestStepMayUseAnotherConnection(t *testing.T) {
+	both(t, func(t *testing.T, c *Conn, _ net.Conn) {
+		d, other := pair(t)
+		err := c.Await(func() bool {
+			io.WriteString(other, "in it")
+			wantError(t, d.Await(func() bool { wantRead(t, d, "in it"); return true }), nil)
+			wantError(t, d.Close(), nil)
+			return true
+		})
+		wantError(t, err, nil)
+	})
+}

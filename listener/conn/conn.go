@@ -35,8 +35,7 @@ type Origin struct {
 // Conn is a connection with one owner at a time. The owner is the goroutine that serves
 // the connection, or the Waiter while the connection is parked. Other goroutines may use
 // the Origin after weir has read the PROXY header, and the methods whose comments allow
-// it. The owner closes the connection, but never inside Await: the poller would wait for
-// the read that Await is in.
+// it. The owner closes the connection, but not in a step of Await.
 //
 // One goroutine may write while another reads, as in a tunnel. Only the reading goroutine
 // calls Await and Read.
@@ -64,13 +63,13 @@ type Conn struct {
 	sock     socket
 	raw      syscall.RawConn // nil: no descriptor (net.Pipe in tests)
 
-	tcp    bool
-	inside bool // inside Await: Read never waits
-	duplex bool // a second goroutine writes, see SetDuplex
-	timed  bool // while duplex: WriteTimeout counts
-	inLot  bool // the lot's epoll set contains fd
-	fd     int  // the descriptor; valid while inside, bare or duplex
-	peeked []byte
+	tcp     bool
+	duplex  bool     // a second goroutine writes, see SetDuplex
+	timed   bool     // while duplex: WriteTimeout counts
+	inLot   bool     // the lot's epoll set contains fd
+	running stepKind // the kind of the step that runs now
+	fd      int      // the descriptor; valid in a step of Await, and while bare or duplex
+	peeked  []byte
 
 	// State of the reading side inside Await.
 	step    func() bool           // of the running Await
@@ -82,6 +81,7 @@ type Conn struct {
 	watched bool                  // the lot reports the end of the stream, see watchEnd
 	endSeen bool                  // the lot has reported the end, and the reader knows it
 	waits   uint8                 // how often the bare connection had to wait since calm
+	lingers uint32                // see Lingers
 	calm    time.Duration         // when the count in waits began, as time since Accepted
 
 	readWant, readArmed time.Time
@@ -228,7 +228,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		return n, nil
 	}
-	if c.inside {
+	if c.running == stepNonBlocking {
 		if c.duplex {
 			return c.readDuplex(p)
 		}
@@ -301,7 +301,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return c.writeDuplex(p)
 	}
 	done := 0
-	if c.inside || !c.polled.Load() {
+	if c.running == stepNonBlocking || !c.polled.Load() {
 		n, err := writeFD(c.fd, p)
 		if n > 0 {
 			c.BytesWritten += int64(n)
@@ -363,9 +363,10 @@ func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 func (c *Conn) JoinPoller() { c.poll() }
 
 // Peek returns at least n bytes that the next Read will return again. It waits for them
-// until the read deadline. With an error it returns the bytes that it has. The caller
-// must not use it inside Await.
+// until the read deadline. With an error it returns the bytes that it has. It panics in a
+// step of Await.
 func (c *Conn) Peek(n int) ([]byte, error) {
+	c.forbidInStep("Peek")
 	for len(c.peeked) < n {
 		buf := make([]byte, max(n, 512)+len(c.peeked))
 		have := copy(buf, c.peeked)

@@ -19,11 +19,13 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// Close closes the socket. Only the owner calls it. A second call does nothing.
+// Close closes the socket. Only the owner calls it. A second call does nothing. It panics in
+// a step of Await.
 func (c *Conn) Close() error {
 	if c.closed {
 		return nil
 	}
+	c.forbidInStep("Close")
 	c.closed = true
 	var err error
 	if c.polled.Load() {
@@ -44,6 +46,7 @@ func (c *Conn) Close() error {
 // reads it (RFC 9112, section 9.6). The number of bytes has no limit, but weir reads no
 // faster than discardRate, so a client that never stops costs little.
 func (c *Conn) CloseAfterReply(d time.Duration) error {
+	c.forbidInStep("CloseAfterReply")
 	if c.CloseWrite() == nil {
 		c.discard(d)
 	}

@@ -68,6 +68,7 @@ func (c *Conn) sleep() error {
 // even an end of stream behind bytes that were read. It does not know of bytes that were
 // peeked or that a tls.Conn holds.
 func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
+	c.forbidInStep("Park")
 	if !c.CanPark() {
 		return false
 	}
@@ -198,6 +199,7 @@ func (c *Conn) Polled() bool { return c.polled.Load() }
 // descriptor gets another number. Only the owner may call Shed, while no goroutine reads,
 // writes or waits. If Shed cannot get a descriptor, it changes nothing.
 func (c *Conn) Shed() {
+	c.forbidInStep("Shed")
 	if !c.polled.Load() || c.raw == nil {
 		return
 	}
@@ -228,6 +230,7 @@ var ErrQuiet = errors.New("the connection is quiet")
 // often in the last second (Linger). Other connections may be parked after Linger without
 // bytes. AwaitBusy is for duplex connections without a read deadline, if CanPark is true.
 func (c *Conn) AwaitBusy(step func() bool) error {
+	c.forbidInStep("AwaitBusy")
 	if !c.polled.Load() {
 		switch {
 		case c.cut.Load():
