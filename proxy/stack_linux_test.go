@@ -33,6 +33,18 @@ func TestExchangeFitsTheFirstStack(t *testing.T) {
 	c.wantResponse(200, "x") // from now on there is an idle connection to the endpoint
 
 	keepStacks(t)
+	const tries = 20
+	for range tries { // now and then an exchange takes a longer path; what every exchange needs shows in all of them
+		if !movesStack(t, r, s) {
+			return
+		}
+	}
+	t.Errorf("each of %d exchanges leaves less than %d of the first %d bytes of stack", tries, spare, firstStack)
+}
+
+// movesStack makes an exchange on a new connection. It returns whether the stack of its
+// goroutine was too small.
+func movesStack(t *testing.T, r *rig, endpoint *peer) bool {
 	c, accepted := accept(t)
 	moved := make(chan bool, 1)
 	r.serving.Go(func() {
@@ -42,11 +54,9 @@ func TestExchangeFitsTheFirstStack(t *testing.T) {
 		moved <- stackAddress() != before
 	})
 	c.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-	serveOnce(s, ok("y"))
+	serveOnce(endpoint, ok("y"))
 	c.wantResponse(200, "y")
-	if next(t, moved, "the end of the connection") {
-		t.Errorf("an exchange leaves less than %d of the first %d bytes of stack", spare, firstStack)
-	}
+	return next(t, moved, "the end of the connection")
 }
 
 // useStack makes a smaller stack of the goroutine as large as firstStack.

@@ -188,6 +188,7 @@ func (c *Conn) ready(fd uintptr) bool {
 // awaitBare is Await for a bare connection. It waits once, in the lot: that is enough for
 // a client that sends one request.
 func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
+	defer c.stepEnded() // here, because stepBare is inlined without it: that saves stack
 	for waits := 0; ; waits++ {
 		done := c.stepBare(step)
 		if done || waits > 0 || lot() == nil {
@@ -201,8 +202,9 @@ func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 
 func (c *Conn) stepBare(step func() bool) (done bool) {
 	c.running, c.drained = stepNonBlocking, false
-	defer c.stepEnded()
-	return step()
+	done = step()
+	c.running = noStep
+	return done
 }
 
 // awaitBlocking is Await for a connection without a descriptor. Its reads wait.

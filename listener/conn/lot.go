@@ -231,6 +231,7 @@ var ErrQuiet = errors.New("the connection is quiet")
 // bytes. AwaitBusy is for duplex connections without a read deadline, if CanPark is true.
 func (c *Conn) AwaitBusy(step func() bool) error {
 	c.forbidInStep("AwaitBusy")
+	defer c.stepEnded()
 	if !c.polled.Load() {
 		switch {
 		case c.cut.Load():
