@@ -8,8 +8,8 @@ import (
 )
 
 // A key is one key of a section. The tables of keys are the only definition of the
-// configuration: weir reads and prints files by them, hashes what it prints, and describes
-// the keys to editors (see Schema).
+// configuration. weir uses them to read a file and to print it. The hash of a configuration
+// is the hash of the printed text. Schema makes the JSON Schema for editors from the tables.
 type key struct {
 	name  string
 	value value

@@ -2,7 +2,10 @@
 
 package proxy
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 // waitUntilArrived and arrived need a kernel that shows the queues of its sockets.
 
@@ -12,5 +15,8 @@ func arrived(t testing.TB, _ *peer) bool { skipArrival(t); return false }
 
 func skipArrival(t testing.TB) {
 	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal("the system does not show what a socket has received; CI needs Linux")
+	}
 	t.Skip("the system does not show what a socket has received")
 }

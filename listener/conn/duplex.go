@@ -99,9 +99,11 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// receive reads once. more means that another read may return something at once. A bare
-// connection will be parked next, and Park asks the kernel what is left. For a watched
-// connection the lot reports the end. For other connections a receiver has to ask.
+// receive reads once. more means that another read may return something at once. Not every
+// connection needs another read to find the rest:
+//   - A bare connection is parked next, and Park asks the kernel for unread bytes.
+//   - The lot reports the end of a watched connection.
+//   - The receiver of any other connection asks the kernel itself.
 func (c *Conn) receive(p []byte) (n int, more bool, err error) {
 	if c.watched || !c.polled.Load() {
 		n, err = readFD(c.fd, p)

@@ -134,9 +134,9 @@ const perConnection = 32 << 10
 const collectInterval = 3 * time.Second
 
 // Read compares the memory in use, without garbage, with nine tenths of the limits of the
-// runtime and of the cgroup. It returns the reading that is nearer to its limit. Only a
-// garbage collection shows what is garbage: while memory is short, Read starts one if
-// there was none recently.
+// runtime and of the cgroup. It returns the reading that is nearer to its limit. The
+// memory in use is known only after a garbage collection. While memory is short, Read starts
+// a collection if there was none recently.
 func (m *Memory) Read() Reading {
 	now := time.Now()
 	m.ask(now)

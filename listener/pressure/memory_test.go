@@ -123,8 +123,8 @@ func TestGivenLimitStays(t *testing.T) {
 	}
 }
 
-// Only a garbage collection shows what is garbage. Read starts one while memory is short,
-// but no more often than it may.
+// weir knows the memory in use only after a garbage collection. While memory is short, Read
+// starts a collection, but not more often than collectInterval allows.
 func TestReadCollects(t *testing.T) {
 	keepLimit(t)
 	m := newMemory(func() (uint64, error) { return 0, memlimit.ErrNoLimit })

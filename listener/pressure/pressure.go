@@ -23,7 +23,7 @@ type Reading struct {
 	Reserve int64
 	// Each is the amount that one further connection may take.
 	Each int64
-	// Stale means that Used does not yet show what has ended since the previous reading.
+	// Stale means that Used still includes connections that ended after the previous reading.
 	Stale bool
 }
 
@@ -230,8 +230,9 @@ func (w *Watch) next(began time.Time) time.Duration {
 // the time. On a busy machine a walk may take long; the pause is limited for that case.
 func (w *Watch) rest() time.Duration { return min(10*w.walk, interval/2) }
 
-// look reads every resource once, and acts. If several resources are short, it closes as
-// many connections as the one that needs most: this frees the others, too.
+// look reads every resource once, and acts. Each closed connection frees every
+// resource. So if several resources are short, look closes the largest number of connections
+// that one of them needs.
 func (w *Watch) look(now time.Time) {
 	open := int64(w.o.Connections.Open())
 	room, surplus := int64(math.MaxInt32), int64(0)

@@ -400,7 +400,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A stale reading does not show what has ended since, so weir ends nothing more.
+// A stale reading still includes the memory of connections that have ended, so weir closes no
+// more connections because of it.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, stale: true}

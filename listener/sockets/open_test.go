@@ -71,7 +71,7 @@ func TestBindIsDualStack(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
 		if err != nil {
-			if host == "::1" {
+			if host == "::1" && os.Getenv("CI") != "true" {
 				t.Skip("no IPv6 here")
 			}
 			t.Fatal(err)

@@ -95,7 +95,7 @@ func (w *world) dial(name string) net.Conn {
 	return c
 }
 
-// wantClosed checks that nobody listens at an address, and that no file is left there.
+// wantClosed checks that no socket listens at an address, and that its socket file is gone.
 func (w *world) wantClosed(name string) {
 	w.t.Helper()
 	if c, err := net.Dial(w.network, w.address(name)); err == nil {

@@ -145,7 +145,8 @@ type clientKey struct {
 	network                        netip.Prefix
 }
 
-// abilities is what a client supports, apart from what was negotiated.
+// abilities are the TLS version and the cipher suites that a client supports. The negotiated
+// ones may be older.
 type abilities struct {
 	newest uint16 // highest version offered
 	suites uint32 // bit set of oldSuites, by index

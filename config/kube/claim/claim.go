@@ -1,10 +1,14 @@
 // Package claim decides which Kubernetes objects get the requests of a host and path.
 //
-// An object wishes for requests by claims. Each kind of objects converts its objects
-// into Owners with Claims; this package knows no kind. Decide then decides once, for all
-// kinds: which namespace owns a host, who gets a host and path if several objects want
-// it, what is closed because of access control, and what happens to paths that weir
-// cannot match. It records an event for each wish that is not fulfilled.
+// An object asks for requests by its claims. The converter of each kind makes Owners with
+// Claims from its objects. This package knows no kind. Decide makes these decisions for all
+// kinds together:
+//   - the namespace that owns a host
+//   - the object that gets a host and path, if several objects ask for them
+//   - the paths that weir closes because of access control
+//   - the answer for paths that weir cannot match
+//
+// Decide records an event for each claim that is not granted.
 //
 // All claims of one Decision share their listeners.
 package claim
