@@ -63,7 +63,9 @@ func dispatch() {
 		for range min(waiting()-1, mostStarted) {
 			start(nextTask())
 		}
-		letOthersRun()
+		if waiting() > 1 {
+			letOthersRun()
+		}
 	}
 	workers.dispatching = false
 }
