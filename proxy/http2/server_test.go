@@ -29,6 +29,7 @@ func serving(t *testing.T, serve func(x *Exchange)) (url string, connections cha
 	t.Helper()
 	connections = make(chan *Connection, 1000) // more than any test opens
 	var all sync.WaitGroup
+	t.Cleanup(all.Wait) // after the listener has closed the connections
 	addr := http2test.Listen(t, func(nc net.Conn) {
 		c := new(Connection)
 		c.Init(nc, core.Config{}, func(x *Exchange) {
@@ -44,7 +45,6 @@ func serving(t *testing.T, serve func(x *Exchange)) (url string, connections cha
 			nc.Close()
 		})
 	})
-	t.Cleanup(all.Wait)
 	return "http://" + addr, connections
 }
 

@@ -11,24 +11,34 @@ import (
 	"time"
 )
 
-// Listen accepts connections until the end of the test. It calls serve for each of them,
-// one after another.
+// Listen accepts connections until the end of the test, and calls serve for each of them, one
+// after another. At the end of the test it closes them.
 func Listen(t *testing.T, serve func(c net.Conn)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ln.Close() })
+	var accepted []net.Conn
+	over := make(chan struct{})
 	go func() {
+		defer close(over)
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
+			accepted = append(accepted, c)
 			serve(c)
 		}
 	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-over
+		for _, c := range accepted { // their clients need not have closed them: net/http closes only those that are idle
+			c.Close()
+		}
+	})
 	return ln.Addr().String()
 }
 
