@@ -44,7 +44,7 @@ func TestNghttpdAsBackend(t *testing.T) {
 				clients := map[string]*http.Client{
 					"http://" + w.at("web"):       goHTTP2(t, true),
 					"https://" + w.at("secure"):   goHTTP2(t, false),
-					"http://" + w.at("web") + "/": {Transport: &http.Transport{}, Timeout: patience},
+					"http://" + w.at("web") + "/": {Transport: &http.Transport{}, Timeout: 3 * patience},
 				}
 				var all sync.WaitGroup
 				for base, client := range clients {

@@ -65,7 +65,7 @@ func TestSlowHTTP(t *testing.T) {
 				begun := time.Now()
 				p := runPeer(t, path, slices.Concat(m.args, []string{"-c", strconv.Itoa(slowClients), "-r", strconv.Itoa(slowClients), "-l", "40", "-p", "10", "-u", url})...)
 				if m.reason != "" {
-					eventually(t, "weir ends all of them", func() error {
+					within(t, 35*time.Second, "weir ends all of them", func() error { // before slowhttptest does
 						n, all := w.slow(listener, m.reason)-before, w.slow(listener, m.reason)-before
 						if m.reason != "slow_head" { // heads that a busy machine is late with
 							all += w.slow(listener, "slow_head") - late
