@@ -340,7 +340,7 @@ func TestParkedBehindALongExchange(t *testing.T) {
 	id := c.request(true, "/")
 	s := patient(e.accept())
 	s.head()
-	eventually(t, "the wait for bytes has settled", func() error {
+	eventually(t, "the wait for bytes has heard that the connection may not be parked", func() error {
 		if !r.only().Settled() {
 			return fmt.Errorf("it has not")
 		}

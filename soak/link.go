@@ -43,7 +43,7 @@ type link struct {
 	began   time.Time
 	ends    time.Time // when churn ends the connection; zero: never
 	at      state
-	settled bool // the outcome is counted
+	counted bool // the outcome is counted
 
 	wire  *wire
 	top   io.ReadWriter // wire, or TLS over it
@@ -110,12 +110,12 @@ func (l *link) live() {
 	defer l.move(nowhere)
 	l.move(connecting)
 	if err := apart(l.dial); err != nil {
-		l.settle(during("connecting", err))
+		l.countEnd(during("connecting", err))
 		return
 	}
 	defer l.close()
 	err := l.talk()
-	l.settle(err)
+	l.countEnd(err)
 	if s, ok := l.speak.(*webSocketSpeaker); ok && err == nil {
 		s.leave()
 	}
@@ -152,7 +152,7 @@ func (l *link) request() (last bool, err error) {
 			l.run.queue.back(*a)
 			return true, err
 		}
-		defer l.run.queue.settled(1)
+		defer l.run.queue.ended(1)
 	}
 	if err != nil {
 		return true, err

@@ -27,7 +27,7 @@ type queue struct {
 	lock     sync.Mutex
 	arrivals []arrival // empty if a connection is free
 	seats    []*seat   // some may have left
-	open     int64     // arrivals that are not settled
+	open     int64     // arrivals that have not ended
 	changed  chan struct{}
 }
 
@@ -93,8 +93,8 @@ func (q *queue) leave(s *seat) (a arrival, ok bool) {
 	return a, true
 }
 
-// settled records that n arrivals have ended.
-func (q *queue) settled(n int) {
+// ended records that n arrivals have ended.
+func (q *queue) ended(n int) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	q.open -= int64(n)

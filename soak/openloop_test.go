@@ -37,7 +37,7 @@ func serveArrivals(ctx context.Context, q *queue, serve func(n int) time.Duratio
 			lock.Lock()
 			all = append(all, time.Since(a.due))
 			lock.Unlock()
-			q.settled(1)
+			q.ended(1)
 		}
 	}()
 	return func() []time.Duration {
@@ -159,8 +159,8 @@ func TestQueue(t *testing.T) {
 	if n := q.expire(time.Unix(5, 0)); n != 1 {
 		t.Errorf("%d are too old, want 1", n)
 	}
-	q.settled(4)
-	q.empty(t.Context()) // hangs if an arrival is not settled
+	q.ended(4)
+	q.empty(t.Context()) // hangs if an arrival has not ended
 }
 
 // TestOpenLoop: every protocol makes requests at the rate, and counts each once.

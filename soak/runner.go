@@ -126,7 +126,7 @@ func (r *runner) offer(a arrival) {
 func (r *runner) expire(now time.Time) {
 	if n := r.queue.expire(now.Add(-r.Timeout)); n > 0 {
 		r.unsent(n, r.Timeout)
-		r.queue.settled(n)
+		r.queue.ended(n)
 	}
 }
 

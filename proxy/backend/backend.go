@@ -156,7 +156,7 @@ func (b *Backend) rebuild() {
 	v.localReady = local
 	b.view.Store(v)
 	for _, e := range b.endpoints {
-		e.settle(v)
+		e.applyView(v)
 	}
 	b.judge()
 }

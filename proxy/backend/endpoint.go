@@ -312,10 +312,10 @@ func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
 // holds backend.mu.
 func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Terminating }
 
-// settle applies a new view to the endpoint. If the endpoint is terminating while others
-// serve, settle closes its idle connections: they would delay its end, and the endpoint
+// applyView applies a new view to the endpoint. If the endpoint is terminating while others
+// serve, applyView closes its idle connections: they would delay its end, and the endpoint
 // would close them, perhaps during a request. The caller holds backend.mu.
-func (e *Endpoint) settle(v *view) {
+func (e *Endpoint) applyView(v *view) {
 	rests := e.cfg.Terminating && v.better > 0
 	rested := e.resting.Swap(rests)
 	e.showUp()
