@@ -32,7 +32,7 @@ type http2Session struct {
 	side    atomic.Pointer[clientSide] // for new exchanges
 
 	step    func() bool // s.read, bound once
-	mayRest func() bool // s.idle, bound once
+	mayPark func() bool // s.idle, bound once
 	err     error       // the error that ended read
 
 	before    int64        // bytes that had arrived at the last call of read
@@ -48,7 +48,7 @@ type http2Session struct {
 // These are the values of idleSince while exchanges run.
 const (
 	busy  = -1
-	quiet = -2 // all of them are tunnels at rest
+	quiet = -2 // all of them are idle tunnels
 )
 
 // serveHTTP2 serves exchanges on a connection until the client or weir ends it, and then
@@ -58,7 +58,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
 	cl.account = &s.holding
 	s.side.Store(&cl)
-	s.step, s.mayRest = s.read, s.idle
+	s.step, s.mayPark = s.read, s.idle
 	var rw io.ReadWriter = s.conn
 	if s.tls != nil {
 		rw = s.tls
@@ -98,7 +98,7 @@ func (s *http2Session) drive(err error) {
 func (s *http2Session) run(err error) (parked bool, _ error) {
 	for ; ; err = nil {
 		if err == nil {
-			err = s.conn.AwaitOrRest(s.step, s.mayRest)
+			err = s.conn.AwaitOrRest(s.step, s.mayPark)
 		}
 		if err == nil {
 			err = s.err
@@ -132,7 +132,7 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 	}
 }
 
-// idle reports whether the connection may be parked: no exchange runs except tunnels at rest,
+// idle reports whether the connection may be parked: no exchange runs except idle tunnels,
 // no head or frame has begun to arrive, and weir does not leave the connection. A connection
 // that weir leaves may be parked while it has tunnels, because they wake it when they end.
 func (s *http2Session) idle() bool {
@@ -144,7 +144,7 @@ func (s *http2Session) idle() bool {
 // is impossible. After park returns true, Wake owns the connection. If weir sends GOAWAY
 // meanwhile, the flusher writes it.
 func (s *http2Session) park() bool {
-	return s.http2.Rest(func() bool {
+	return s.http2.Park(func() bool {
 		if s.idleSince.Load() == quiet { // tunnels have limits of their own
 			s.conn.SetReadDeadline(time.Time{})
 			s.timeless = true
@@ -261,7 +261,7 @@ func (s *http2Session) Fault(reason string) {
 	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
 }
 
-// Does is called when exchanges begin and end, and when tunnels come to rest. A connection
+// Does is called when exchanges begin and end, and when tunnels become idle. A connection
 // without exchanges has an idle limit. If it was parked without a deadline, Does wakes it.
 func (s *http2Session) Does(d http2.Doing) {
 	if d == http2.Exchanges {
@@ -413,9 +413,9 @@ func (e *streamEnd) Receive() ([]byte, error) {
 	return p, e.cause(err)
 }
 
-func (e *streamEnd) Rest(w park.Waiter) bool { return e.http2.Rest(w) }
+func (e *streamEnd) Park(w park.Waiter) bool { return e.http2.Park(w) }
 
-func (e *streamEnd) Unrest() bool { return e.http2.Unrest() }
+func (e *streamEnd) Unpark() bool { return e.http2.Unpark() }
 
 func (e *streamEnd) Send(p []byte) error {
 	if err := e.http2.WriteBody(p); err != nil {

@@ -316,8 +316,8 @@ func (s *webSocketSpeaker) Read(p []byte) (int, error) {
 	return s.link.Read(p)
 }
 
-// rest answers pings, and ignores messages.
-func (s *webSocketSpeaker) rest(t time.Time) error {
+// idleUntil answers pings, and ignores messages.
+func (s *webSocketSpeaker) idleUntil(t time.Time) error {
 	for {
 		if len(s.extra) == 0 {
 			ready, err := s.await(t)

@@ -20,7 +20,7 @@ func (s *Session) Private() bool { return s.private }
 // terminating while others serve, or if its TLS or PROXY header settings changed.
 func (e *Endpoint) Hold(s *Session) bool {
 	e.mu.Lock()
-	if e.removed.Load() || e.resting.Load() || !e.dial.Load().takes(s.own.made) {
+	if e.removed.Load() || e.draining.Load() || !e.dial.Load().takes(s.own.made) {
 		e.mu.Unlock()
 		s.Close()
 		return false

@@ -157,7 +157,7 @@ func (e *Endpoint) Keep(s *Session) { s.keep(s) }
 
 // mostIdle returns the number of idle connections that the pool may hold.
 func (e *Endpoint) mostIdle() int {
-	if e.removed.Load() || e.resting.Load() {
+	if e.removed.Load() || e.draining.Load() {
 		return 0
 	}
 	return e.dial.Load().maxIdle

@@ -96,7 +96,7 @@ func (x *Call) End() {
 		t.startFlusher()
 	}
 	x.body.discard()
-	x.unrest()
+	x.unpark()
 	x.res.Reset()
 	x.callState = callState{}
 	x.account, x.body.account = nil, nil
@@ -475,23 +475,23 @@ func quietened(err error) error {
 	return err
 }
 
-// Rest makes the call wake w once, when Receive has something to return. No goroutine may
-// call Receive until then. Rest returns false if there is something already.
-func (x *Call) Rest(w park.Waiter) bool {
+// Park makes the call wake w once, when Receive has something to return. No goroutine may
+// call Receive until then. Park returns false if there is something already.
+func (x *Call) Park(w park.Waiter) bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	if x.body.size > 0 || x.ended || x.err != nil || x.cut {
 		return false
 	}
-	x.resting = w
+	x.parked = w
 	return true
 }
 
-// Unrest undoes Rest, and returns true. It returns false if w was woken.
-func (x *Call) Unrest() bool {
+// Unpark undoes Park, and returns true. It returns false if w was woken.
+func (x *Call) Unpark() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
-	return x.unrest()
+	return x.unpark()
 }
 
 // Send sends p through a tunnel, and waits until there is room for it.

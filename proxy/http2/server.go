@@ -32,16 +32,16 @@ type Connection struct {
 
 	account *memory.Account // nil: nothing is charged
 
-	mu       sync.Mutex // guards all below, and the exchanges' state
-	core     core.Connection
-	ready    []*Exchange // exchanges that began with the bytes that are being received
-	heads    []*Exchange // exchanges that wait for room to write a head
-	resting  int         // tunnels at rest, among the exchanges that run: their clients send nothing
-	doing    Doing       // the last value that watch received
-	flushing bool
-	failed   error // the error of writing; nil: none
-	panicked any   // the panic of the flusher, with its stack
-	drained  sync.Cond
+	mu          sync.Mutex // guards all below, and the exchanges' state
+	core        core.Connection
+	ready       []*Exchange // exchanges that began with the bytes that are being received
+	heads       []*Exchange // exchanges that wait for room to write a head
+	idleTunnels int         // idle tunnels, among the exchanges that run: their clients send nothing
+	doing       Doing       // the last value that watch received
+	flushing    bool
+	failed      error // the error of writing; nil: none
+	panicked    any   // the panic of the flusher, with its stack
+	drained     sync.Cond
 }
 
 // Init prepares c for the connection rw. c calls serve for each request, in a goroutine
@@ -76,8 +76,8 @@ type Doing uint8
 // The values of Doing. A connection begins with Nothing.
 const (
 	Nothing   Doing = iota // no exchange runs
-	Tunnels                // all exchanges that run are tunnels at rest: their clients send nothing, or have ended their direction
-	Exchanges              // other exchanges run, or tunnels that are not at rest
+	Tunnels                // all exchanges that run are idle tunnels: their clients send nothing, or have ended their direction
+	Exchanges              // other exchanges run, or tunnels that are not idle
 )
 
 // look calls the observer if the connection does something else now.
@@ -86,7 +86,7 @@ func (c *Connection) look() {
 	switch c.core.Working() {
 	case 0:
 		doing = Nothing
-	case c.resting:
+	case c.idleTunnels:
 		doing = Tunnels
 	}
 	if doing == c.doing {
@@ -237,15 +237,15 @@ func (c *Connection) Trim() {
 	})
 }
 
-// Rest calls f and returns its result, if no exchange runs except tunnels at rest, no
+// Park calls f and returns its result, if no exchange runs except idle tunnels, no
 // head or frame is incomplete, and no output waits. Otherwise it returns false. Before
-// the call, Rest gives back the memory that an idle connection does not need. Until f
+// the call, Park gives back the memory that an idle connection does not need. Until f
 // returns, no goroutine reads or writes.
-func (c *Connection) Rest(f func() bool) bool {
+func (c *Connection) Park(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	working := c.core.Working()
-	if working > c.resting || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
+	if working > c.idleTunnels || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
 		return false
 	}
 	if c.core.Leaving() && working == 0 {
@@ -277,12 +277,12 @@ func (c *Connection) LeaveNow() {
 	})
 }
 
-// CutTunnels cuts the tunnels at rest. All other exchanges continue.
+// CutTunnels cuts the idle tunnels. All other exchanges continue.
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.core.Streams() {
-		if x := exchangeOf(s); x != nil && x.atRest {
+		if x := exchangeOf(s); x != nil && x.idleTunnel {
 			x.cut()
 		}
 	}

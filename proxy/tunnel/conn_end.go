@@ -85,7 +85,7 @@ func (e *ConnEnd) copyFrom(d *direction) bool {
 	step := func() bool { return d.step(e) }
 	err := conn.ErrQuiet
 	if e.parks() {
-		if err = e.Conn.AwaitBusy(step); err == conn.ErrQuiet && e.rest(d) {
+		if err = e.Conn.AwaitBusy(step); err == conn.ErrQuiet && e.parkIdle(d) {
 			return false
 		}
 	}
@@ -98,11 +98,11 @@ func (e *ConnEnd) copyFrom(d *direction) bool {
 	return true
 }
 
-func (e *ConnEnd) rest(d *direction) bool {
+func (e *ConnEnd) parkIdle(d *direction) bool {
 	if e.TLS != nil {
 		conn.ReleaseTLS(e.TLS)
 	}
-	return d.t.rest(d)
+	return d.t.parkIdle(d)
 }
 
 func (e *ConnEnd) read(p []byte) (int, error) {

@@ -126,7 +126,7 @@ type Owner interface {
 // Start makes a tunnel of two connections. The tunnel copies until both directions have
 // ended. It uses the caller's goroutine while there are bytes to copy from client to
 // endpoint. Start returns before or after Ended is called. A direction without bytes to copy
-// holds no goroutine, see rest.
+// holds no goroutine, see parkIdle.
 //
 // The tunnel owns the connections until it calls Ended. Then the owner owns them again, and
 // closes them. With any reason except ReasonEOF the owner can only close them: their waits

@@ -55,7 +55,7 @@ func TestParkedClient(t *testing.T) {
 	}
 }
 
-// patient gives a peer more time, because connections must come to rest first.
+// patient gives a peer more time, because connections must be parked first.
 func patient(p *peer) *peer {
 	p.SetDeadline(time.Now().Add(3 * patience))
 	return p
