@@ -349,8 +349,8 @@ func (e entry) wantError(t testing.TB, texts ...string) {
 	}
 }
 
-// quiet checks that weir logged nothing except the lines that the test has read.
-func (r *rig) quiet() {
+// wantNoLog checks that weir logged nothing except the lines that the test has read.
+func (r *rig) wantNoLog() {
 	r.Helper()
 	select {
 	case e := <-r.records:

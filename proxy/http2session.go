@@ -38,7 +38,7 @@ type http2Session struct {
 	before    int64        // bytes that had arrived at the last call of read
 	timing    uint64       // the head or frame that has a deadline; 0: none
 	greeting  bool         // the preface and the first frame have a deadline
-	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or quiet
+	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or tunnelling
 	began     time.Time
 	timeless  bool // the connection is parked without a deadline; guarded by http2's lock
 
@@ -47,8 +47,8 @@ type http2Session struct {
 
 // These are the values of idleSince while exchanges run.
 const (
-	busy  = -1
-	quiet = -2 // all of them are idle tunnels
+	busy       = -1
+	tunnelling = -2 // all of them are idle tunnels
 )
 
 // serveHTTP2 serves exchanges on a connection until the client or weir ends it, and then
@@ -137,7 +137,7 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 // that weir leaves may be parked while it has tunnels, because they wake it when they end.
 func (s *http2Session) idle() bool {
 	since := s.idleSince.Load()
-	return (since == quiet || since != busy && s.leaving.Load() == nil) && !s.timed()
+	return (since == tunnelling || since != busy && s.leaving.Load() == nil) && !s.timed()
 }
 
 // park leaves the connection without a goroutine and returns true, or returns false if that
@@ -145,7 +145,7 @@ func (s *http2Session) idle() bool {
 // meanwhile, the flusher writes it.
 func (s *http2Session) park() bool {
 	return s.http2.Park(func() bool {
-		if s.idleSince.Load() == quiet { // tunnels have limits of their own
+		if s.idleSince.Load() == tunnelling { // tunnels have limits of their own
 			s.conn.SetReadDeadline(time.Time{})
 			s.timeless = true
 		}
@@ -272,7 +272,7 @@ func (s *http2Session) Does(d http2.Doing) {
 	now := time.Now()
 	s.conn.Quiet(now)
 	if d == http2.Tunnels {
-		s.idleSince.Store(quiet)
+		s.idleSince.Store(tunnelling)
 		s.conn.SetState(conn.Tunnel)
 		s.conn.Stir()
 		return

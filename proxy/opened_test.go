@@ -76,7 +76,7 @@ func TestOpenedTunnel(t *testing.T) {
 	if n := r.counter("weir_tls_handshakes_total", "listener", "tls", "policy", "default", "result", "ok"); n != 3 {
 		t.Errorf("%v handshakes", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // Most clients close their connection instead of half of it. That is a normal end, although

@@ -71,7 +71,7 @@ func TestParkedTunnel(t *testing.T) {
 	if n := r.set.Backend("ssh").InFlight(); n != 0 {
 		t.Errorf("%d are in flight", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // An upgraded connection is parked without its session, which serves other connections meanwhile.

@@ -51,7 +51,7 @@ func TestParkedClient(t *testing.T) {
 		r.wantParked()
 		c.Close()
 		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -117,7 +117,7 @@ func TestParkedClientsLimit(t *testing.T) {
 			t.Errorf("it ended after %v", took)
 		}
 		c.Close()
-		r.quiet()
+		r.wantNoLog()
 	}
 	for _, text := range []string{plain, secure} {
 		f(text, nil)
@@ -198,7 +198,7 @@ func TestParkedClientIsCut(t *testing.T) {
 		eventually(t, "the other one is left", func() error { return r.wantOpen(1) })
 		r.only().Cut()
 		c.wantEnd(false)
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -327,7 +327,7 @@ func TestParkedHTTP2(t *testing.T) {
 		r.wantParked()
 		r.proxy.SetDraining(true)
 		c.wantAway("NO_ERROR ")
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -393,6 +393,6 @@ func TestParkedHTTP2IsCut(t *testing.T) {
 		for c.step() == nil {
 		}
 		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
-		r.quiet()
+		r.wantNoLog()
 	}
 }

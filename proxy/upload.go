@@ -77,12 +77,12 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 
 // alive reports whether an idle connection can carry another request.
 func alive(link *backend.Session) bool {
-	quiet := false
+	usable := false
 	err := link.Await(func() bool {
-		quiet = link.Usable()
+		usable = link.Usable()
 		return true
 	})
-	return err == nil && quiet
+	return err == nil && usable
 }
 
 // run forwards the body. After an error of the client, it cuts the endpoint's connection, so

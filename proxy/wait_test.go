@@ -295,5 +295,5 @@ func TestSlowHead(t *testing.T) {
 	c.wantResponse(200, "")
 	r.record()
 	c.wantEnd(false)
-	r.quiet()
+	r.wantNoLog()
 }

@@ -71,7 +71,7 @@ func (w *connWay) SetReadDeadline(t time.Time) { w.Conn.SetReadDeadline(t) }
 
 func (w *connWay) SetWriteTimeout(d time.Duration) { w.WriteTimeout = d }
 
-func (w *connWay) Usable() bool { return w.http1.Quiet(conn.ErrWouldBlock) }
+func (w *connWay) Usable() bool { return w.http1.Usable(conn.ErrWouldBlock) }
 
 func (w *connWay) Release() { w.http1.Release() }
 

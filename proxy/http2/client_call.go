@@ -463,12 +463,12 @@ func (x *Call) Receive() ([]byte, error) {
 	var res message.Response // a tunnel has no trailers
 	x.readBy = time.Now().Add(conn.Linger)
 	p, err := x.ReadBody(&res)
-	return p, quietened(err)
+	return p, idleError(err)
 }
 
-// quietened returns conn.ErrQuiet for a tunnel's read that ended after conn.Linger, and
+// idleError returns conn.ErrQuiet for a tunnel's read that ended after conn.Linger, and
 // other errors as they are.
-func quietened(err error) error {
+func idleError(err error) error {
 	if err == os.ErrDeadlineExceeded {
 		return conn.ErrQuiet
 	}

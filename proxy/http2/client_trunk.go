@@ -42,7 +42,7 @@ type Trunk struct {
 	hungUp   bool // weir has closed the connection in an orderly way: see hangUp
 	news     bool // unlock must call changed
 	crowded  bool // too much output waits for the endpoint: no new call should begin
-	quiet    sync.Cond
+	flushed  sync.Cond
 	free     []*Call
 	pulse    pulse
 }
@@ -71,7 +71,7 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 		t.rw, config.Scheme = tc, "https"
 	}
 	t.flush = t.flusher
-	t.quiet.L = &t.mu
+	t.flushed.L = &t.mu
 	t.core.Init(config, (*trunkEvents)(t))
 	return t
 }
@@ -119,7 +119,7 @@ func (t *Trunk) run() {
 	t.mu.Lock()
 	t.lose(err)
 	for t.flushing {
-		t.quiet.Wait()
+		t.flushed.Wait()
 	}
 	for t.core.Pending() > 0 { // output that was never flushed: the descriptor may soon belong to another connection
 		t.core.Take().Free()
@@ -229,7 +229,7 @@ func (t *trunkOutgoing) through() {
 		t.hangUp()
 	}
 	t.flushing = false
-	t.quiet.Broadcast()
+	t.flushed.Broadcast()
 }
 
 func (t *Trunk) mayHangUp() bool {

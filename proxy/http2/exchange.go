@@ -492,7 +492,7 @@ func (x *Exchange) Receive() ([]byte, error) {
 		x.conn.look()
 		x.conn.mu.Unlock()
 	}
-	return p, quietened(err)
+	return p, idleError(err)
 }
 
 // Park makes the exchange wake w once, when Receive has something to return. No goroutine

@@ -90,8 +90,8 @@ func (t *tunnel) parkIdle(d *direction) bool {
 	d.splicer, d.eager = nil, false
 	other := d.reverse()
 	if t.polled() && (other.over || other.src().unpark()) {
-		t.client.shed()
-		t.endpoint.shed()
+		t.client.unpoll()
+		t.endpoint.unpoll()
 		if !other.over && !other.park() {
 			go other.run()
 		}

@@ -43,9 +43,9 @@ func chat(t testing.TB, client, endpoint io.ReadWriter, times int) {
 	}
 }
 
-// Quiet tunnels hold no goroutine, even if they were busy before, and no additional descriptors
+// Idle tunnels hold no goroutine, even if they were busy before, and no additional descriptors
 // or pipes.
-func TestQuietTunnelsHoldNothing(t *testing.T) {
+func TestIdleTunnelsHoldNothing(t *testing.T) {
 	const tunnels = 100
 	drainPipes()
 	benches := make([]*bench, tunnels)
@@ -66,7 +66,7 @@ func TestQuietTunnelsHoldNothing(t *testing.T) {
 		}
 		wantParked(t)
 		if n := runtime.NumGoroutine(); n > goroutines {
-			t.Errorf("%d goroutines with %d quiet tunnels, %d without", n, tunnels, goroutines)
+			t.Errorf("%d goroutines with %d idle tunnels, %d without", n, tunnels, goroutines)
 		}
 		if n := pipes.taken.Load(); n > 0 {
 			t.Errorf("%d pipes are in use", n)
@@ -77,7 +77,7 @@ func TestQuietTunnelsHoldNothing(t *testing.T) {
 		}
 		for _, b := range benches {
 			if b.ends[0].Conn.Polled() || b.ends[1].Conn.Polled() {
-				t.Fatal("the runtime's poller knows the connection of a quiet tunnel")
+				t.Fatal("the runtime's poller knows the connection of an idle tunnel")
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (e *StreamEnd) unpark() bool { return e.Stream.Unpark() }
 // polled returns false: the tunnel cannot take the shared connection from the poller.
 func (e *StreamEnd) polled() bool { return false }
 
-func (e *StreamEnd) shed() {}
+func (e *StreamEnd) unpoll() {}
 
 // takeRead returns nothing: Receive returns all bytes of the stream.
 func (e *StreamEnd) takeRead() (early, peeked []byte) { return nil, nil }

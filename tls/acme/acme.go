@@ -97,7 +97,7 @@ func (m *Manager) Close() {
 		if len(authorities) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 			defer cancel()
-			certmagic.CleanUpOwnLocks(ctx, quiet(m.Log))
+			certmagic.CleanUpOwnLocks(ctx, debugOnly(m.Log))
 		}
 		for _, a := range authorities {
 			a.closeStorage()

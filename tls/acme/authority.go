@@ -195,7 +195,7 @@ func (a *authority) open() (*engine, error) {
 // cache's maintenance at once. certmagic still needs the cache to decide when a
 // certificate is due.
 func (a *authority) setUp(s Storage) *engine {
-	log := quiet(a.m.Log)
+	log := debugOnly(a.m.Log)
 	e := &engine{storage: s}
 	e.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return e.config, nil },
@@ -229,7 +229,7 @@ func (a *authority) template() certmagic.ACMEIssuer {
 		AltHTTPPort:             a.taken.port,
 		AltTLSALPNPort:          a.taken.port,
 		TrustedRoots:            a.pool,
-		Logger:                  quiet(a.m.Log),
+		Logger:                  debugOnly(a.m.Log),
 	}
 	if x := c.ExternalAccount; x != nil {
 		t.ExternalAccount = &acme.EAB{KeyID: x.KeyID, MACKey: string(x.MACKey)}
@@ -241,7 +241,7 @@ func (a *authority) template() certmagic.ACMEIssuer {
 			Resolvers:          d.Resolvers,
 			PropagationDelay:   d.PropagationDelay,
 			PropagationTimeout: max(d.PropagationTimeout, -1),
-			Logger:             quiet(a.m.Log),
+			Logger:             debugOnly(a.m.Log),
 		}}
 	}
 	return t
