@@ -22,7 +22,7 @@ type attempt struct {
 	link     *backend.Session // the connection to the endpoint, while there is one
 	phase    phase
 	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when weir next checks whether the requester is still there
+	checkAt  time.Time // when weir next checks whether the requester is still there
 	moved    bool      // some of the response's body arrived since until was set
 	end      *outcome  // valid after relayReady has returned true
 }

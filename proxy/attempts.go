@@ -158,7 +158,9 @@ func (a *attempts) need() backend.Need {
 
 // goneInQueue reports whether the client went away while its request waited in the queue for
 // max_connections of the backend.
-func (a *attempts) goneInQueue() bool { return time.Since(a.begun) >= look && a.requester.gone() }
+func (a *attempts) goneInQueue() bool {
+	return time.Since(a.begun) >= clientCheck && a.requester.gone()
+}
 
 // abandon releases the resources of attempts whose goroutine panics.
 func (a *attempts) abandon() {

@@ -59,7 +59,7 @@ type Proxy struct {
 
 // hooks tell tests about steps that have no effect outside of weir. They are nil elsewhere.
 type hooks struct {
-	waits func() // a wait for an endpoint goes on after a look at the client
+	waits func() // a wait for an endpoint goes on after a check of the client
 }
 
 // Swap makes t the current table. Running exchanges continue with the old table; the next

@@ -90,11 +90,11 @@ func runWorkers(ctx context.Context, o *Options, parts int, command []string, sh
 		all.Wait()
 		close(gone)
 	}()
-	look := time.NewTicker(tick)
-	defer look.Stop()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for {
 		select {
-		case <-look.C:
+		case <-ticks.C:
 			if all := sum(ws); all != nil {
 				show(total(all))
 			}

@@ -272,7 +272,7 @@ func (e *Endpoint) retire() {
 	}
 }
 
-// sweepTrunks ends shared connections that were idle for keepAlive seconds, and calls Look
+// sweepTrunks ends shared connections that were idle for keepAlive seconds, and calls Pulse
 // for all. sweep calls it once a second.
 func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	e.mu.Lock()
@@ -294,7 +294,7 @@ func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	}
 	now := time.Now()
 	for _, t := range list {
-		t.Look(now)
+		t.Pulse(now)
 	}
 }
 

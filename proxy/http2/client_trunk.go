@@ -88,7 +88,7 @@ func (t *Trunk) Account(p *memory.Process) {
 // error, which may be the cause of ctx, the connection is closed.
 func (t *Trunk) Start(ctx context.Context) error {
 	t.conn.Split()
-	t.conn.SetReadDeadline(time.Time{}) // Look ends the connection if the endpoint is silent for too long
+	t.conn.SetReadDeadline(time.Time{}) // Pulse ends the connection if the endpoint is silent for too long
 	go t.run()
 	t.mu.Lock()
 	t.startFlusher()

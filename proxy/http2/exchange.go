@@ -121,7 +121,7 @@ func (x *Exchange) Close() {
 	x.release()
 	c.startFlusher()
 	c.drained.Broadcast()
-	c.look()
+	c.notify()
 	if c.core.Working() == 0 {
 		c.tellOver()
 	}
@@ -464,7 +464,7 @@ func (x *Exchange) wake() {
 	x.changed.Broadcast()
 	if x.rouse() {
 		x.setIdleTunnel(false)
-		x.conn.look()
+		x.conn.notify()
 	}
 }
 
@@ -489,7 +489,7 @@ func (x *Exchange) Receive() ([]byte, error) {
 	if err == io.EOF { // the client has ended its direction; the other direction may continue
 		x.conn.mu.Lock()
 		x.setIdleTunnel(true)
-		x.conn.look()
+		x.conn.notify()
 		x.conn.mu.Unlock()
 	}
 	return p, idleError(err)
@@ -505,7 +505,7 @@ func (x *Exchange) Park(w park.Waiter) bool {
 	}
 	x.parked = w
 	x.setIdleTunnel(true)
-	x.conn.look()
+	x.conn.notify()
 	return true
 }
 
@@ -517,7 +517,7 @@ func (x *Exchange) Unpark() bool {
 		return false
 	}
 	x.setIdleTunnel(false)
-	x.conn.look()
+	x.conn.notify()
 	return true
 }
 

@@ -80,8 +80,8 @@ const (
 	Exchanges              // other exchanges run, or tunnels that are not idle
 )
 
-// look calls the observer if the connection does something else now.
-func (c *Connection) look() {
+// notify calls the observer if the connection does something else now.
+func (c *Connection) notify() {
 	doing := Exchanges
 	switch c.core.Working() {
 	case 0:
@@ -355,7 +355,7 @@ func (e *events) Response(*core.Stream) *message.Response { return nil } // for 
 func (e *events) Head(s *core.Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
-	(*Connection)(e).look()
+	(*Connection)(e).notify()
 	e.ready = append(e.ready, x)
 }
 
@@ -386,7 +386,7 @@ func (e *events) Reset(s *core.Stream, ending core.Ending) {
 	x.end(ending)
 	if !x.started { // no worker knows it
 		x.release()
-		(*Connection)(e).look()
+		(*Connection)(e).notify()
 	}
 }
 

@@ -215,7 +215,7 @@ func (p *Plan) Commit() {
 	old := p.m.authorities
 	p.m.authorities = p.next
 	for _, a := range p.next {
-		a.look(p.names[a], old)
+		a.setNames(p.names[a], old)
 	}
 	for key, a := range old {
 		if p.next[key] == nil {

@@ -102,10 +102,10 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	return a, nil
 }
 
-// look starts keepers for new names and stops those of names that are gone. weir
+// setNames starts keepers for new names and stops those of names that are gone. weir
 // continues to serve the certificates of old authorities until a new keeper has a newer
 // one.
-func (a *authority) look(names map[string]bool, old map[string]*authority) {
+func (a *authority) setNames(names map[string]bool, old map[string]*authority) {
 	if a.stop == nil {
 		a.ctx, a.stop = context.WithCancel(a.m.ctx)
 	}

@@ -88,12 +88,12 @@ func (k *keeper) run(ctx context.Context) {
 		case <-timer.C:
 		case <-k.wake:
 		}
-		timer.Reset(k.look(ctx))
+		timer.Reset(k.check(ctx))
 	}
 }
 
-// look does the work that is due now. It returns the pause before the next look.
-func (k *keeper) look(ctx context.Context) time.Duration {
+// check does the work that is due now. It returns the pause before the next check.
+func (k *keeper) check(ctx context.Context) time.Duration {
 	e, err := k.a.open()
 	if err != nil {
 		return k.trouble(ctx, err)
@@ -117,7 +117,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
-		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // on an error, weir serves h until the next look
+		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // on an error, weir serves h until the next check
 			h = newer
 		}
 		if h.NeedsRenewal(e.config) {
@@ -144,7 +144,7 @@ func (k *keeper) replace(leaf *x509.Certificate) {
 	}
 }
 
-// pause returns the time until the next look at a good certificate. It is shorter for a
+// pause returns the time until the next check of a good certificate. It is shorter for a
 // short-lived one.
 func (k *keeper) pause(h *held) time.Duration {
 	return min(max(h.Lifetime()/50, leastPause), mostPause)
@@ -193,7 +193,7 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 }
 
 // trouble reports a storage that does not work, once for all names until the storage
-// works again. It returns the pause before the next look.
+// works again. It returns the pause before the next check.
 func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
@@ -223,7 +223,7 @@ func (k *keeper) tell(e Event) {
 }
 
 // attempt tries once to obtain the certificate, or to renew old if that is not nil. It
-// returns the pause before the next look. With force, it also renews a certificate that
+// returns the pause before the next check. With force, it also renews a certificate that
 // is not due.
 func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) time.Duration {
 	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
@@ -296,7 +296,7 @@ func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err err
 }
 
 // wait reports that the next attempt is not before until, because an earlier attempt of
-// this process or another one failed. It returns the pause before the next look at the
+// this process or another one failed. It returns the pause before the next check of the
 // storage. That pause is shorter than the wait, because another process may obtain the
 // certificate meanwhile. It is only seconds after the first failures: replicas that start
 // together should serve together.
