@@ -42,7 +42,7 @@ type http2Session struct {
 	began     time.Time
 	timeless  bool // the connection is parked without a deadline; guarded by http2's lock
 
-	leaving atomic.Pointer[time.Timer] // set by leave; when it fires, weir accepts no more exchanges
+	goingAway atomic.Pointer[time.Timer] // set by goAway; when it fires, weir accepts no more exchanges
 }
 
 // These are the values of idleSince while exchanges run.
@@ -133,11 +133,11 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 }
 
 // idle reports whether the connection may be parked: no exchange runs except idle tunnels,
-// no head or frame has begun to arrive, and weir does not leave the connection. A connection
-// that weir leaves may be parked while it has tunnels, because they wake it when they end.
+// no head or frame has begun to arrive, and weir has sent no GOAWAY. A connection
+// with a GOAWAY may be parked while it has tunnels, because they wake it when they end.
 func (s *http2Session) idle() bool {
 	since := s.idleSince.Load()
-	return (since == tunnelling || since != busy && s.leaving.Load() == nil) && !s.timed()
+	return (since == tunnelling || since != busy && s.goingAway.Load() == nil) && !s.timed()
 }
 
 // park leaves the connection without a goroutine and returns true, or returns false if that
@@ -213,7 +213,7 @@ func (s *http2Session) time() {
 	case begun == s.timing:
 	case begun != 0:
 		if until, idle := s.idleUntil(); idle && !now.Before(until) {
-			s.leave() // a client must not gain time by beginning frame after frame
+			s.goAway() // a client must not gain time by beginning frame after frame
 		}
 		s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.RequestHead))
 	default:
@@ -222,7 +222,7 @@ func (s *http2Session) time() {
 	s.timing = begun
 }
 
-// wait sets the deadline of an idle connection, and leaves a connection that was idle for too
+// wait sets the deadline of an idle connection, and ends a connection that was idle for too
 // long. Running exchanges have deadlines of their own.
 func (s *http2Session) wait(now time.Time) {
 	if until, idle := s.idleUntil(); idle {
@@ -230,7 +230,7 @@ func (s *http2Session) wait(now time.Time) {
 			s.conn.SetReadDeadline(until)
 			return
 		}
-		s.leave()
+		s.goAway()
 	}
 	s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.KeepAlive))
 }
@@ -287,20 +287,20 @@ func (s *http2Session) Does(d http2.Doing) {
 	}
 }
 
-// leave begins to end the connection without loss: weir sends GOAWAY, and serves the requests
-// that the client sends before it receives GOAWAY. Any goroutine may call leave.
-func (s *http2Session) leave() {
-	t := time.AfterFunc(timeout, s.http2.LeaveNow)
-	if !s.leaving.CompareAndSwap(nil, t) {
+// goAway begins to end the connection without loss: weir sends GOAWAY, and serves the requests
+// that the client sends before it receives GOAWAY. Any goroutine may call goAway.
+func (s *http2Session) goAway() {
+	t := time.AfterFunc(timeout, s.http2.GoAwayNow)
+	if !s.goingAway.CompareAndSwap(nil, t) {
 		t.Stop()
 		return
 	}
-	s.http2.Leave()
+	s.http2.GoAway()
 }
 
 // close ends the exchanges that still run, and closes the connection.
 func (s *http2Session) close(err error) {
-	if t := s.leaving.Load(); t != nil {
+	if t := s.goingAway.Load(); t != nil {
 		t.Stop()
 	}
 	var fault *core.ConnError
@@ -378,7 +378,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 	x.forget()
 	streams.Put(x)
 	if left || s.proxy.draining.Load() {
-		s.leave()
+		s.goAway()
 	}
 }
 
@@ -495,9 +495,9 @@ func (t *http2Sessions) remove(s *http2Session) {
 }
 
 // leave leaves the connections for which f returns true.
-func (t *http2Sessions) leave(f func(*http2Session) bool) {
+func (t *http2Sessions) goAway(f func(*http2Session) bool) {
 	for _, s := range t.those(f) {
-		s.leave()
+		s.goAway()
 	}
 }
 

@@ -65,7 +65,7 @@ func TestEndIdleBesideARequest(t *testing.T) {
 	}
 }
 
-func TestLeave(t *testing.T) {
+func TestGoAway(t *testing.T) {
 	r, e := newRig2(t, nil)
 	idle, busy := r.dial2("tls"), r.dial2("web")
 	patient(idle.peer)
@@ -90,7 +90,7 @@ func TestLeave(t *testing.T) {
 		}
 		return nil
 	})
-	r.proxy.Leave(chosen)
+	r.proxy.GoAway(chosen)
 	idle.wantAway("NO_ERROR ")
 	s.write(ok("x"))
 	busy.want2(id, 200, "x")

@@ -68,7 +68,7 @@ type hooks struct {
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.departed.Store(p.departing(t)) // first: then each listener of a connection is always in one of the two
 	p.table.Store(t)
-	p.http2.leave(func(s *http2Session) bool { return !s.follow(t) })
+	p.http2.goAway(func(s *http2Session) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
@@ -122,7 +122,7 @@ func (p *Proxy) SetLog(f func(*Record)) {
 func (p *Proxy) SetDraining(on bool) {
 	p.draining.Store(on)
 	if on {
-		p.http2.leave(func(*http2Session) bool { return true })
+		p.http2.goAway(func(*http2Session) bool { return true })
 	}
 }
 

@@ -78,7 +78,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	case unanswered:
 		spends = false
 	case refused:
-		reason, spends = backend.RetryRefused, !http2.Leaving(o.err) // GOAWAY is no sign of overload
+		reason, spends = backend.RetryRefused, !http2.GoingAway(o.err) // GOAWAY is no sign of overload
 	default:
 		return false
 	}

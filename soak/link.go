@@ -117,7 +117,7 @@ func (l *link) live() {
 	err := l.talk()
 	l.countEnd(err)
 	if s, ok := l.speak.(*webSocketSpeaker); ok && err == nil {
-		s.leave()
+		s.closeWebSocket()
 	}
 }
 
@@ -204,7 +204,7 @@ func (l *link) nextArrival() (again bool, err error) {
 			ends = time.Now().Add(forever)
 		}
 		err = l.speak.idleUntil(ends)
-		a, ok = q.leave(&l.seat)
+		a, ok = q.cancel(&l.seat)
 		l.lock.Lock()
 		l.called = false
 		l.lock.Unlock()

@@ -80,9 +80,9 @@ func (q *queue) take(s *seat) (a arrival, ok bool) {
 	return a, false
 }
 
-// leave ends the wait of a connection. It returns the arrival that the connection got
+// cancel ends the wait of a connection. It returns the arrival that the connection got
 // meanwhile, if any.
-func (q *queue) leave(s *seat) (a arrival, ok bool) {
+func (q *queue) cancel(s *seat) (a arrival, ok bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	s.waiting = false // give skips it

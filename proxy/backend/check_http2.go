@@ -50,7 +50,7 @@ func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health
 // Close ends the connection.
 func (a *checkHTTP2) Close() error {
 	a.call.End()
-	a.trunk.Leave()
+	a.trunk.GoAway()
 	return nil
 }
 

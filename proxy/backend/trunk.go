@@ -237,10 +237,10 @@ func (t *trunk) release() {
 	if idle = idle && t.taken == 0; idle && t.listed && e.idleTrunks() > e.mostIdle() {
 		t.unlist()
 	}
-	leave := idle && !t.listed
+	end := idle && !t.listed
 	e.mu.Unlock()
-	if leave {
-		t.Leave()
+	if end {
+		t.GoAway()
 	}
 }
 
@@ -268,7 +268,7 @@ func (e *Endpoint) retire() {
 	e.trunks.list = nil
 	e.mu.Unlock()
 	for _, t := range unused {
-		t.Leave()
+		t.GoAway()
 	}
 }
 
@@ -281,16 +281,16 @@ func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 		return
 	}
 	list := slices.Clone(e.trunks.list)
-	var leaving []*trunk
+	var ending []*trunk
 	for _, t := range list {
 		if t.taken == 0 && e.ticks-t.idleSince >= keepAlive {
 			t.unlist()
-			leaving = append(leaving, t)
+			ending = append(ending, t)
 		}
 	}
 	e.mu.Unlock()
-	for _, t := range leaving {
-		t.Leave()
+	for _, t := range ending {
+		t.GoAway()
 	}
 	now := time.Now()
 	for _, t := range list {

@@ -541,9 +541,9 @@ func RequiresHTTP1(err error) bool {
 	return errors.As(err, &over) && over.ByPeer && over.Code == core.HTTP11Required
 }
 
-// Leaving reports whether err is Unprocessed because the whole connection was about to
+// GoingAway reports whether err is Unprocessed because the whole connection was about to
 // end.
-func Leaving(err error) bool {
+func GoingAway(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed && over.Reason != "reset_by_peer"
 }

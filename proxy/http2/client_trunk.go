@@ -34,17 +34,17 @@ type Trunk struct {
 	broken  error // the error of reading; for the reader only
 	own     memory.Account
 
-	mu       sync.Mutex // guards all below, and the calls' state
-	core     core.Connection
-	flushing bool
-	lost     *LostError
-	leaving  bool // weir closes the connection when no call runs
-	hungUp   bool // weir has closed the connection in an orderly way: see hangUp
-	news     bool // unlock must call changed
-	crowded  bool // too much output waits for the endpoint: no new call should begin
-	flushed  sync.Cond
-	free     []*Call
-	pulse    pulse
+	mu        sync.Mutex // guards all below, and the calls' state
+	core      core.Connection
+	flushing  bool
+	lost      *LostError
+	goingAway bool // weir closes the connection when no call runs
+	hungUp    bool // weir has closed the connection in an orderly way: see hangUp
+	news      bool // unlock must call changed
+	crowded   bool // too much output waits for the endpoint: no new call should begin
+	flushed   sync.Cond
+	free      []*Call
+	pulse     pulse
 }
 
 // LostError is the end of a whole connection. All calls of the connection get the same
@@ -233,7 +233,7 @@ func (t *trunkOutgoing) through() {
 }
 
 func (t *Trunk) mayHangUp() bool {
-	return t.leaving && !t.hungUp && t.lost == nil && t.core.Working() == 0
+	return t.goingAway && !t.hungUp && t.lost == nil && t.core.Working() == 0
 }
 
 // hangUp closes the connection in an orderly way. The flusher calls it with the lock
@@ -253,15 +253,15 @@ func (t *Trunk) hangUp() {
 
 var errHungUp = errors.New("weir closed the connection, because no request used it")
 
-// Leave ends the connection when no call runs any more. The trunk accepts no new calls.
-func (t *Trunk) Leave() {
+// GoAway ends the connection when no call runs any more. The trunk accepts no new calls.
+func (t *Trunk) GoAway() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leaving || t.lost != nil {
+	if t.goingAway || t.lost != nil {
 		return
 	}
-	t.leaving = true
-	t.core.LeaveNow()
+	t.goingAway = true
+	t.core.GoAwayNow()
 	t.measure()
 	t.startFlusher()
 }
@@ -285,8 +285,8 @@ func (t *Trunk) Over() bool { return t.over.Load() }
 
 // measure updates Limit and Over. The caller holds the lock.
 func (t *Trunk) measure() {
-	t.leaving = t.leaving || t.core.Leaving()
-	over := t.lost != nil || t.leaving
+	t.goingAway = t.goingAway || t.core.GoingAway()
+	over := t.lost != nil || t.goingAway
 	t.crowded = t.core.Pending() >= mostUnread
 	limit := int32(0)
 	if !over && !t.pulse.doubtful && !t.crowded {

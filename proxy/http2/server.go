@@ -100,7 +100,7 @@ func (c *Connection) notify() {
 
 // tellOver calls the observer if c has nothing more to wait for.
 func (c *Connection) tellOver() {
-	if c.watch != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
+	if c.watch != nil && (c.failed != nil || c.core.GoingAway() && c.core.Working() == 0) {
 		c.watch.Over()
 	}
 }
@@ -248,7 +248,7 @@ func (c *Connection) Park(f func() bool) bool {
 	if working > c.idleTunnels || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
 		return false
 	}
-	if c.core.Leaving() && working == 0 {
+	if c.core.GoingAway() && working == 0 {
 		return false // the connection must be closed
 	}
 	c.core.Trim()
@@ -266,13 +266,13 @@ func (c *Connection) Working() int {
 	return c.core.Working()
 }
 
-// Leave begins to end the connection: see core.Connection.Leave.
-func (c *Connection) Leave() { c.locked(c.core.Leave) }
+// GoAway begins to end the connection: see core.Connection.GoAway.
+func (c *Connection) GoAway() { c.locked(c.core.GoAway) }
 
-// LeaveNow accepts no more exchanges: see core.Connection.LeaveNow.
-func (c *Connection) LeaveNow() {
+// GoAwayNow accepts no more exchanges: see core.Connection.GoAwayNow.
+func (c *Connection) GoAwayNow() {
 	c.locked(func() {
-		c.core.LeaveNow()
+		c.core.GoAwayNow()
 		c.tellOver()
 	})
 }
@@ -293,7 +293,7 @@ func (c *Connection) CutTunnels() {
 func (c *Connection) Left() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.core.Leaving() && c.core.Working() == 0
+	return c.core.GoingAway() && c.core.Working() == 0
 }
 
 func (c *Connection) locked(f func()) {

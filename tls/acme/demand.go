@@ -293,10 +293,10 @@ func (d *demand) allowed(ctx context.Context, k *keeper) error {
 	return nil
 }
 
-// enter takes a slot before weir asks the authority. The caller must call leave
+// enter takes a slot before weir asks the authority. The caller must call release
 // afterwards. A renewal asks again whether the name is allowed, and waits for a slot. A
 // new name fails at once if no slot is free, or if the budget is spent.
-func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func(), err error) {
+func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (release func(), err error) {
 	if renewal {
 		if err := d.allowed(ctx, k); err != nil {
 			return nil, err

@@ -229,7 +229,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
 		return k.wait(until)
 	}
-	leave, err := k.enter(ctx, old != nil)
+	release, err := k.enter(ctx, old != nil)
 	switch {
 	case ctx.Err() != nil:
 		return mostPause
@@ -237,7 +237,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.lastErr = err
 		return time.Minute
 	}
-	defer leave()
+	defer release()
 	if !k.a.m.claim(ctx, k.name) {
 		return mostPause
 	}
@@ -280,10 +280,10 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 	return k.pause(h)
 }
 
-// enter waits for a free slot to ask the authority. The caller must call leave
+// enter waits for a free slot to ask the authority. The caller must call release
 // afterwards. Names on demand have their own limits, so that listed names do not wait for
 // them.
-func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err error) {
+func (k *keeper) enter(ctx context.Context, renewal bool) (release func(), err error) {
 	if k.demand != nil {
 		return k.a.demand.enter(ctx, k, renewal)
 	}

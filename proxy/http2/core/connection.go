@@ -171,12 +171,12 @@ type Connection struct {
 	tail       tail
 	tableReset bool // the next head must say that we use no dynamic table
 
-	acks     int // our SETTINGS that the peer has not acknowledged
-	leaving  leaving
-	goneLast uint32 // the last stream that our final GOAWAY named
-	peerGone bool
-	peerLast uint32
-	pinging  bool // a Ping of the driver is not answered
+	acks      int // our SETTINGS that the peer has not acknowledged
+	goingAway goingAway
+	goneLast  uint32 // the last stream that our final GOAWAY named
+	peerGone  bool
+	peerLast  uint32
+	pinging   bool // a Ping of the driver is not answered
 }
 
 // peerSettings are the settings that the peer has sent, or their defaults.
