@@ -70,7 +70,7 @@ func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *bac
 }
 
 // repeatable returns false: an attempt that did not fail to connect is a tunnel.
-func (d *tunnelDial) repeatable(trouble) bool { return false }
+func (d *tunnelDial) repeatable(failure) bool { return false }
 
 func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outcome {
 	d.rec.Endpoint = e.Address()
@@ -89,10 +89,10 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 		d.link = link
 		return tunnelOpened
 	case errors.Is(err, errClientCut):
-		return &outcome{trouble: clientGone, reason: "cut", err: err}
+		return &outcome{failure: clientGone, reason: "cut", err: err}
 	}
 	e.Failed(err)
-	return &outcome{trouble: unsent, reason: connectFailed, err: err}
+	return &outcome{failure: unsent, reason: connectFailed, err: err}
 }
 
 // openTunnel is the owner of a tunnel: it holds what weir must release, count and log when the

@@ -45,7 +45,7 @@ func (a *attempt) waitEnded(err error) *outcome {
 		return a.lostEndpoint(err)
 	}
 	if !u.running() && a.all.requester.gone() {
-		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+		return &outcome{failure: clientGone, reason: "client_gone", err: errClientGone}
 	}
 	a.checkAt = now.Add(min(clientCheck, a.until.Sub(now)))
 	a.link.SetReadDeadline(a.checkAt)

@@ -36,7 +36,7 @@ type authority struct {
 	taken    *placeholder
 	work     sync.WaitGroup // the goroutines of all names
 
-	troubled atomic.Bool // an event reported that the storage does not work
+	storageDown atomic.Bool // an event reported that the storage does not work
 
 	slots    chan struct{} // limits attempts for listed names
 	answered atomic.Bool   // the authority answered the last attempt

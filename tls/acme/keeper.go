@@ -27,11 +27,11 @@ type keeper struct {
 	demand  *wanted // nil: the name is listed
 
 	// Only the keeper's goroutine uses the following fields.
-	troubles int       // consecutive errors of the storage
-	checked  bool      // the storage was read since the start
-	told     time.Time // end of the last wait that an event reported
-	nextInfo time.Time // earliest time to ask for renewal information
-	lastErr  error     // of the last attempt; nil: it succeeded
+	storageErrors int       // consecutive errors of the storage
+	checked       bool      // the storage was read since the start
+	told          time.Time // end of the last wait that an event reported
+	nextInfo      time.Time // earliest time to ask for renewal information
+	lastErr       error     // of the last attempt; nil: it succeeded
 }
 
 // held is a certificate that weir serves. It does not change.
@@ -96,7 +96,7 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) check(ctx context.Context) time.Duration {
 	e, err := k.a.open()
 	if err != nil {
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	h := k.current.Load()
 	if h == nil || !k.checked || k.isRevoked(h) || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
@@ -111,7 +111,7 @@ func (k *keeper) check(ctx context.Context) time.Duration {
 	case errors.Is(err, errUnusable):
 		return k.attempt(ctx, e, h, true)
 	case err != nil:
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	case k.isRevoked(h):
 		return k.attempt(ctx, e, h, true)
 	case h.NeedsRenewal(e.config):
@@ -176,8 +176,8 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 		h.Certificate.Certificate = before.Certificate.Certificate // same leaf pointer: OCSP staples are found by it
 	}
 	k.serve(h)
-	k.checked, k.troubles = true, 0
-	k.a.troubled.Store(false)
+	k.checked, k.storageErrors = true, 0
+	k.a.storageDown.Store(false)
 	return h, news, nil
 }
 
@@ -192,16 +192,16 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	return true
 }
 
-// trouble reports a storage that does not work, once for all names until the storage
+// storageFailed reports a storage that does not work, once for all names until the storage
 // works again. It returns the pause before the next check.
-func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
+func (k *keeper) storageFailed(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
 		return mostPause
 	}
-	wait := jitter(min(time.Second<<min(k.troubles, 10), time.Minute))
-	k.troubles++
-	if k.a.troubled.CompareAndSwap(false, true) {
+	wait := jitter(min(time.Second<<min(k.storageErrors, 10), time.Minute))
+	k.storageErrors++
+	if k.a.storageDown.CompareAndSwap(false, true) {
 		k.tell(Event{Kind: StorageError, Err: err, Next: time.Now().Add(wait)})
 	}
 	return wait
@@ -261,7 +261,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.told = t.record.Next
 		return k.wait(t.record.Next)
 	case err != nil:
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	h, news, err := k.load(ctx, e)
 	switch {
@@ -275,7 +275,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.tell(Event{Kind: Found})
 	}
 	if err != nil {
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	return k.pause(h)
 }

@@ -270,7 +270,7 @@ func TestSharedRotation(t *testing.T) {
 			t.Errorf("%d keys are stored, %v", len(keys), err)
 		}
 		if len(a.told)+len(b.told) > 0 {
-			t.Errorf("told of trouble: %q %q", a.told, b.told)
+			t.Errorf("told of errors: %q %q", a.told, b.told)
 		}
 	})
 }
