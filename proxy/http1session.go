@@ -109,7 +109,7 @@ func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.http1.Init(rw, *s.proxy.limits.Load())
 	s.http1.ChargeTo(s.account)
 	s.http1.exchange = &s.exchange
-	s.http1.conn = s.conn // not mark: a first request may have come with the PROXY header or the handshake
+	s.http1.conn = s.conn // not startCount: a first request may have come with the PROXY header or the handshake
 	s.headTimed = true    // the deadline for a first request's head counts from here
 }
 
@@ -282,7 +282,7 @@ func (s *http1Session) finish() {
 		s.ended = true
 		s.lingering = !s.req.Close || !s.http1.BodyEnded() || s.http1.HeadStarted()
 	}
-	s.http1.mark()
+	s.http1.startCount()
 	s.served, s.headTimed = true, false
 	s.conn.SetState(conn.Idle)
 	s.conn.Quiet(now)
