@@ -26,14 +26,14 @@ func NewForwarding(l *config.Listener) *Forwarding {
 	return &Forwarding{trusted: l.TrustForwarded, trust: trustIn(l), lists: newHeaderLists(l), publicPort: l.PublicPort}
 }
 
-// EditRequest removes claims about the client, and adds the headers about it. It appends to a
+// EditRequest removes untrusted headers about the client, and adds the headers about it. It appends to a
 // list of addresses from a trusted sender; it keeps single values of a trusted sender.
 func (f *Forwarding) EditRequest(x Exchange) {
 	r := forwarded{req: x.Request(), origin: x.Origin(), client: x.Client(), trusts: x.Trusts(), publicPort: f.publicPort, scheme: "http"}
 	if x.Secure() {
 		r.scheme = "https"
 	}
-	f.dropClaims(r.req, r.trusts)
+	f.dropUntrusted(r.req, r.trusts)
 	r.add()
 }
 

@@ -12,9 +12,9 @@ const (
 	Framing
 	// Written headers are written by weir and replace those of the client.
 	Written
-	// Claimed headers contain information about the client that weir does not send. weir
+	// Asserted headers contain information about the client that weir does not send. weir
 	// keeps them only from trusted senders.
-	Claimed
+	Asserted
 	// Refused headers are never forwarded, not even from trusted senders.
 	Refused
 )
@@ -26,7 +26,7 @@ var classes = [numIDs]Class{
 	Forwarded: Written, XForwardedFor: Written, XForwardedProto: Written, XForwardedHost: Written,
 	XForwardedPort: Written, XForwardedScheme: Written, XScheme: Written, XRealIP: Written, XRequestID: Written,
 	ClientCert: Written, ClientCertChain: Written, XClientCertSubject: Written, XClientCertSAN: Written, XClientCertSHA256: Written,
-	XForwardedOther: Claimed, ClientAddress: Claimed, ClientCertOther: Claimed,
+	XForwardedOther: Asserted, ClientAddress: Asserted, ClientCertOther: Asserted,
 	Proxy: Refused, OtherURL: Refused, Misspelt: Refused,
 }
 

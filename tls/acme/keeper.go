@@ -238,7 +238,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		return time.Minute
 	}
 	defer release()
-	if !k.a.m.claim(ctx, k.name) {
+	if !k.a.m.reserve(ctx, k.name) {
 		return mostPause
 	}
 	defer k.a.m.release(k.name)
