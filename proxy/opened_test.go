@@ -459,7 +459,7 @@ func TestLoopsOfOpenedTunnels(t *testing.T) {
 		if looped != 1 {
 			t.Errorf("%s: %d connections ended as loops", listener, looped)
 		}
-		if n := r.proxy.ways.known.Load(); n != 0 {
+		if n := r.proxy.localConns.known.Load(); n != 0 {
 			t.Errorf("%s: %d ways are known afterwards", listener, n)
 		}
 	}

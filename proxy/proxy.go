@@ -45,16 +45,16 @@ type Proxy struct {
 	// than limits.loop allows. Looped may use the record until it returns. nil: none.
 	Looped func(r *Record)
 
-	limits   atomic.Pointer[http1.Limits]
-	most     atomic.Int32 // visits of a request or connection; 0: defaultVisits
-	table    atomic.Pointer[Table]
-	departed atomic.Pointer[map[string]departed] // listeners that reloads removed
-	draining atomic.Bool
-	log      atomic.Pointer[func(*Record)]
-	tunnels  tunnels
-	ways     ways
-	http2    http2Sessions
-	hooks    hooks
+	limits     atomic.Pointer[http1.Limits]
+	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits
+	table      atomic.Pointer[Table]
+	departed   atomic.Pointer[map[string]departed] // listeners that reloads removed
+	draining   atomic.Bool
+	log        atomic.Pointer[func(*Record)]
+	tunnels    tunnels
+	localConns localConnections
+	http2      http2Sessions
+	hooks      hooks
 }
 
 // hooks tell tests about steps that have no effect outside of weir. They are nil elsewhere.
