@@ -63,7 +63,7 @@ func setHost(req *message.Request, host []byte) {
 	req.Add(message.Host, host)
 }
 
-// prepare makes the attempts ready: they work for the client of x.
+// prepare sets up the attempts for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
 	a.backend = r.backend

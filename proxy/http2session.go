@@ -253,7 +253,8 @@ func (s *http2Session) follow(t *Table) bool {
 	return true
 }
 
-// Over wakes the goroutine that reads: weir has left the connection, or cannot write to it.
+// Over wakes the goroutine that reads: the connection goes away and its last exchange has
+// ended, or weir cannot write to it.
 func (s *http2Session) Over() { s.conn.Interrupt() }
 
 // Fault counts a stream that weir reset because of an error of the client.

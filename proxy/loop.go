@@ -135,7 +135,8 @@ func idVisitsOf(id []byte) int {
 	return int(visits[0])
 }
 
-// visitsOf returns how often the bytes of this connection were here before.
+// visitsOf returns how often the bytes of this connection have passed through this process
+// before.
 func (p *Proxy) visitsOf(c *conn.Conn) int {
 	return max(p.localConns.visits(c), idVisitsOf(c.Header.TLVs.UniqueID))
 }

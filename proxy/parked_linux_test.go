@@ -148,8 +148,8 @@ func TestParkedClientsEmptyLines(t *testing.T) {
 	c.wantResponse(400, "*")
 }
 
-// A request's head in pieces has its own time limit and its own response when the time is over, also if
-// the first piece came to a parked connection.
+// The head of a request may arrive in pieces, and the first piece may wake a parked connection. The
+// head has a time limit of its own, and a client that exceeds it gets a response.
 func TestParkedClientsSlowHead(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = 1500 * time.Millisecond }, "@app", e.address)

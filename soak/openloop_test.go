@@ -338,8 +338,8 @@ func TestInterval(t *testing.T) {
 	f(8*time.Hour, time.Second, time.Second)
 }
 
-// TestWakeBeforeRest: a connection that gets an arrival just before it becomes idle does not miss it.
-func TestWakeBeforeRest(t *testing.T) {
+// TestWakeBeforeIdle: a connection that gets an arrival just before it becomes idle does not miss it.
+func TestWakeBeforeIdle(t *testing.T) {
 	o := Defaults()
 	o.Targets, o.Rate = []string{serve(t, always(ok))}, 1
 	if err := o.Prepare(); err != nil {

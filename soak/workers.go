@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A job is the order for a worker, as one line of JSON. The worker runs until its
-// standard input ends, or the run does.
+// A job is the task of a worker, as one line of JSON. The worker runs until its standard
+// input or the run ends.
 type job struct {
 	Options     Options
 	Resolved    []netip.AddrPort // all processes use the same addresses

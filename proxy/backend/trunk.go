@@ -140,7 +140,7 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 // dialShared makes a connection, and gives its room to the waiting exchanges. counted: the
 // dial is part of trunks.dialing, so other exchanges wait for it.
 func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Session, error) {
-	if deadline, ok := ctx.Deadline(); ok && counted { // the others may not be canceled with this exchange
+	if deadline, ok := ctx.Deadline(); ok && counted { // the end of this exchange must not cancel the dial, because others wait for it
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()

@@ -112,8 +112,8 @@ func (x *Exchange) release() {
 	exchanges.Put(x)
 }
 
-// Close ends the exchange. If the stream has not ended, Close resets it, because weir
-// does not want the rest of the request. An incomplete response is broken off.
+// Close ends the exchange. If the stream has not ended, Close resets it, because weir does
+// not want the rest of the request. Close breaks off an incomplete response.
 func (x *Exchange) Close() {
 	c := x.conn
 	c.mu.Lock()

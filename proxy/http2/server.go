@@ -59,8 +59,8 @@ func (c *Connection) Init(rw io.ReadWriter, config core.Config, serve func(*Exch
 type Observer interface {
 	// Does reports what the connection does from now on.
 	Does(Doing)
-	// Over reports that there is nothing more to wait for: the connection has Left, or it
-	// cannot write any more (see Err).
+	// Over reports that the connection can be closed: it goes away and its last exchange
+	// has ended, or it cannot write any more (see Err).
 	Over()
 	// Fault reports that weir reset a stream: because of an error of the client, or for
 	// lack of memory. reason is a word for metrics.

@@ -163,7 +163,7 @@ func (a *authority) closeStorage() {
 
 var errRetired = errors.New("the acme entry was removed from the configuration")
 
-// open returns the engine. It opens the storage if no call has succeeded with that yet.
+// open returns the engine. It opens the storage, unless an earlier call has opened it.
 func (a *authority) open() (*engine, error) {
 	if e := a.opened.Load(); e != nil {
 		if e.storage == nil {

@@ -38,8 +38,8 @@ type Config struct {
 	// StreamWindow and ConnectionWindow limit how far receiving windows grow, in bytes;
 	// 0: 1 MiB and 4 MiB.
 	StreamWindow, ConnectionWindow int
-	// Growth limits by how much the windows of all streams together may grow, in bytes.
-	// So it limits the memory of unread bodies beyond 64 KiB for each stream; 0: 4 MiB.
+	// Growth limits by how many bytes the windows of all streams together may grow; 0: 4
+	// MiB. Unread bodies can take this much memory, and 64 KiB for each stream.
 	Growth int
 	// Output is how many bytes of output may wait before bodies wait; 0: 256 KiB.
 	Output int

@@ -99,7 +99,7 @@ func (c *Connection) StreamLimit() uint32 { return c.peer.streams }
 func (c *Connection) numbersUsedUp() bool { return c.nextOwn >= mostStreamID-1 }
 
 // Open sends a request's head on a new stream. With end, no body follows. req must not
-// change until the response's head has arrived. For clients.
+// change until the response's head has arrived. Only clients call Open.
 func (c *Connection) Open(req *message.Request, end bool) (*Stream, error) {
 	tunnel := req.Upgrade.Len() > 0
 	switch {
@@ -236,9 +236,9 @@ func (c *Connection) appendData(s *Stream, p []byte, end bool) {
 	c.purse.earn(forPings, 1) // peers that measure the path send PINGs after DATA of any size
 }
 
-// earnWindows allows the WINDOW_UPDATEs that n bytes of DATA explain: one for the frame
+// earnWindows allows as many WINDOW_UPDATEs as n bytes of DATA justify: one for the frame
 // and one for each KiB (Go sends one for every 4 KiB), and all of them twice, for stream
-// and connection. An incomplete piece of less than 256 bytes explains none: a small
+// and connection. An incomplete piece of less than 256 bytes justifies none: a small
 // window has cut it short.
 func (c *Connection) earnWindows(n int, whole bool) {
 	if n >= 256 || whole {
