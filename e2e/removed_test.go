@@ -13,7 +13,7 @@ import (
 // What a listener had taken that a reload takes away is served once more,
 // however quiet it was meanwhile and however many reloads follow: a client that
 // is just using its connection loses no request.
-func TestQuietClientsOfARemovedListener(t *testing.T) {
+func TestIdleClientsOfARemovedListener(t *testing.T) {
 	t.Parallel()
 	needLinux(t) // to be parked
 	app := newWebBackend(t, "app")

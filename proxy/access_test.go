@@ -22,7 +22,7 @@ func TestRefusedHandshakesSayWhatWasAsked(t *testing.T) {
 	}
 	r.refusal().want(t, "kind", "refused", "reason", "handshake", "sni", "a", "tls_policy", "default",
 		"tls_version", nil, "tls_cipher_suite", nil, "duration_seconds", nil)
-	r.quiet()
+	r.wantNoLog()
 }
 
 // A connection that ends before its handshake counts as a failed handshake, also if weir looks at

@@ -22,7 +22,7 @@ type attempt struct {
 	link     *backend.Session // the connection to the endpoint, while there is one
 	phase    phase
 	until    time.Time // when the wait for the endpoint ends
-	lookAt   time.Time // when weir next checks whether the requester is still there
+	checkAt  time.Time // when weir next checks whether the requester is still there
 	moved    bool      // some of the response's body arrived since until was set
 	end      *outcome  // valid after relayReady has returned true
 }
@@ -56,12 +56,12 @@ const connectFailed = "connect"
 func (a *attempt) lostDial(err error) *outcome {
 	if !errors.Is(err, errClientCut) {
 		a.endpoint.Failed(err)
-		return &outcome{trouble: unsent, status: dialStatus(err), reason: connectFailed, err: err}
+		return &outcome{failure: unsent, status: dialStatus(err), reason: connectFailed, err: err}
 	}
 	if reason := a.all.requester.cutFor(); reason != "" {
-		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
+		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: reason, err: err}
 	}
-	return &outcome{trouble: clientGone, reason: "client_gone", err: err} // the client reset the stream
+	return &outcome{failure: clientGone, reason: "client_gone", err: err} // the client reset the stream
 }
 
 func dialStatus(err error) int {
@@ -178,17 +178,17 @@ func (a *attempt) send() error {
 	return h.Flush()
 }
 
-// noteUnsent returns the outcome o with another trouble if no byte of the request was sent.
+// noteUnsent returns the outcome o with another failure if no byte of the request was sent.
 // Then weir may send any request over another connection.
 func (a *attempt) noteUnsent(o *outcome, sentNothing bool) *outcome {
 	if o == nil || !sentNothing || !a.all.upload.repeatable() {
 		return o
 	}
-	switch o.trouble {
+	switch o.failure {
 	case unanswered:
-		o.trouble = stale
+		o.failure = stale
 	case dropped:
-		o.trouble = unsent
+		o.failure = unsent
 	}
 	return o
 }
@@ -211,7 +211,7 @@ func (a *attempt) gotHead() *outcome {
 	}
 	a.endpoint.Succeeded()
 	if !accepted {
-		return &outcome{trouble: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
+		return &outcome{failure: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
 	a.phase, a.moved = relayingBody, true
 	to.respond()
@@ -286,38 +286,38 @@ func (a *attempt) lostEndpoint(err error) *outcome {
 	}
 	var refusal *message.Refusal
 	var unfit *http2.RequestError
-	o := &outcome{trouble: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
+	o := &outcome{failure: failed, status: http.StatusBadGateway, reason: "endpoint_closed", err: err}
 	cutFor := ""
 	if errors.Is(err, conn.ErrCut) {
 		if cutFor = a.all.requester.cutFor(); cutFor == "" { // the client's reset cut the connection
-			return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+			return &outcome{failure: clientGone, reason: "client_gone", err: errClientGone}
 		}
 	}
 	switch {
 	case errors.Is(err, message.ErrMemory): // not the endpoint's fault
-		return &outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
+		return &outcome{failure: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: err}
 	case errors.As(err, &unfit):
-		return &outcome{trouble: failed, status: unfit.Status, reason: unfit.Reason, err: err}
+		return &outcome{failure: failed, status: unfit.Status, reason: unfit.Reason, err: err}
 	case a.wantsHTTP1(err):
-		o.trouble = needsHTTP1
+		o.failure = needsHTTP1
 		return o
 	case a.phase != relayingBody && http2.Unprocessed(err):
-		return &outcome{trouble: refused, status: http.StatusServiceUnavailable, reason: "endpoint_refused", err: err}
+		return &outcome{failure: refused, status: http.StatusServiceUnavailable, reason: "endpoint_refused", err: err}
 	case cutFor != "":
-		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: cutFor, err: err}
+		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: cutFor, err: err}
 	case a.phase == relayingBody:
 		err = http1.Explain(err, a.all.backend.Name())
-		o.trouble, o.reason, o.err = cutShort, "response_cut_short", a.tooSlow(err)
+		o.failure, o.reason, o.err = cutShort, "response_cut_short", a.tooSlow(err)
 	case errors.As(err, &refusal):
 		err = http1.Explain(err, a.all.backend.Name())
 		o.reason, o.err = "bad_response_"+refusal.Reason, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		o.status, o.reason, o.err = http.StatusGatewayTimeout, "response_timeout", a.tooSlow(err)
 	case a.idleEnded(err):
-		o.trouble = unanswered
+		o.failure = unanswered
 		return o // an idle connection may end at any time: that is not the endpoint's fault
 	case !a.link.HTTP.Answered():
-		o.trouble = dropped
+		o.failure = dropped
 	}
 	a.endpoint.Failed(err)
 	return o

@@ -114,7 +114,7 @@ func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *o
 		if own != nil {
 			own.Close()
 		}
-		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+		return &outcome{failure: clientGone, reason: "client_gone", err: errClientGone}
 	}
 	pooled := !fresh && settings.SendProxy == 0 // a PROXY header names one client for the whole connection
 	for link := own; ; link = nil {
@@ -134,8 +134,8 @@ func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *o
 		switch {
 		case o == nil:
 			return nil
-		case o.trouble == stale:
-		case o.trouble == needsHTTP1 && a.upload.repeatable():
+		case o.failure == stale:
+		case o.failure == needsHTTP1 && a.upload.repeatable():
 			a.http1Only = true
 		default:
 			return o
@@ -144,7 +144,7 @@ func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *o
 }
 
 // repeatable reports whether weir may send the request again.
-func (a *attempts) repeatable(t trouble) bool {
+func (a *attempts) repeatable(t failure) bool {
 	if t == refused {
 		return a.upload.repeatable()
 	}
@@ -158,7 +158,9 @@ func (a *attempts) need() backend.Need {
 
 // goneInQueue reports whether the client went away while its request waited in the queue for
 // max_connections of the backend.
-func (a *attempts) goneInQueue() bool { return time.Since(a.begun) >= look && a.requester.gone() }
+func (a *attempts) goneInQueue() bool {
+	return time.Since(a.begun) >= clientCheck && a.requester.gone()
+}
 
 // abandon releases the resources of attempts whose goroutine panics.
 func (a *attempts) abandon() {

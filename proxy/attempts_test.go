@@ -48,7 +48,7 @@ func (q *inquiry) panicked(*http2.PanicError)                {}
 func (q *inquiry) bodyPace() pace                            { return pace{} }
 func (q *inquiry) guardBody(int64) error                     { return nil }
 func (q *inquiry) bodyEnded()                                {}
-func (q *inquiry) bodyFailed(err error) *outcome             { return &outcome{trouble: failed, err: err} }
+func (q *inquiry) bodyFailed(err error) *outcome             { return &outcome{failure: failed, err: err} }
 func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true }
 func (q *inquiry) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
 func (q *inquiry) BodyEnded() bool                           { return true }
@@ -62,7 +62,7 @@ func (q *inquiry) respond()                                  {}
 func (q *inquiry) write(p []byte) error                      { q.got += string(p); return nil }
 func (q *inquiry) end()                                      { q.done = true }
 func (q *inquiry) flush() error                              { return nil }
-func (q *inquiry) writeFailed(err error) *outcome            { return &outcome{trouble: clientGone, err: err} }
+func (q *inquiry) writeFailed(err error) *outcome            { return &outcome{failure: clientGone, err: err} }
 
 // While an exchange waits for its endpoint, weir can ask a backend something else: the second
 // response goes to its own destination, and its retries count by themselves.

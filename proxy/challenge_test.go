@@ -137,14 +137,14 @@ func TestChallengesBypassPolicies(t *testing.T) {
 		f("open", version)
 		f("unrouted", version)
 	}
-	quiet, err := r.validate("open.example.org", nil)
+	held, err := r.validate("open.example.org", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := quiet.Read(make([]byte, 1)); err != io.EOF { // an end with close_notify
+	if _, err := held.Read(make([]byte, 1)); err != io.EOF { // an end with close_notify
 		t.Errorf("the connection ends with %v", err)
 	}
-	quiet.Close()
+	held.Close()
 	r.record()
 	n := r.counter("weir_tls_handshakes_total", "policy", ChallengePolicy, "result", "ok", "version", "TLS 1.3") +
 		r.counter("weir_tls_handshakes_total", "policy", ChallengePolicy, "result", "ok", "version", "TLS 1.2")

@@ -66,16 +66,16 @@ func BenchmarkChurn(b *testing.B) {
 	for _, perMinute := range []int{1000, 60_000} {
 		b.Run(fmt.Sprintf("%d-changes-a-minute", perMinute), func(b *testing.B) {
 			c := newChurn(b, r, port, perMinute)
-			var quiet, busy window
+			var steady, busy window
 			b.ReportAllocs()
-			for i, left, w := 0, 0, &quiet; b.Loop(); i, left = i+1, left-1 {
+			for i, left, w := 0, 0, &steady; b.Loop(); i, left = i+1, left-1 {
 				if left == 0 {
 					left = 10_000
 					w.close()
-					if w == &quiet {
+					if w == &steady {
 						w = &busy
 					} else {
-						w = &quiet
+						w = &steady
 					}
 					c.on.Store(w == &busy)
 					w.used -= cpuTime()
@@ -85,7 +85,7 @@ func BenchmarkChurn(b *testing.B) {
 				w.took = append(w.took, time.Since(began))
 			}
 			busy.report(b, "churn")
-			quiet.report(b, "quiet")
+			steady.report(b, "steady")
 			b.ReportMetric(float64(c.end()), "changes")
 		})
 	}

@@ -168,5 +168,5 @@ func (w *http1Wire) Gone() (yes bool) {
 	return yes
 }
 
-// mark notes the byte counts at which the next exchange begins.
-func (w *http1Wire) mark() { w.in, w.out = w.conn.BytesRead, w.conn.BytesWritten }
+// startCount notes the byte counts at which the next exchange begins.
+func (w *http1Wire) startCount() { w.in, w.out = w.conn.BytesRead, w.conn.BytesWritten }

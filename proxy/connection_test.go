@@ -47,7 +47,7 @@ func TestRefusedHeads(t *testing.T) {
 	r.record()
 	c.reset() // while idle: weir reports nothing
 	r.shut()
-	r.quiet()
+	r.wantNoLog()
 }
 
 func TestDraining(t *testing.T) {

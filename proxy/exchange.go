@@ -51,7 +51,7 @@ func (x *exchange) reset(now time.Time) { x.progress = progress{started: now} }
 func (x *exchange) serve() {
 	x.begin()
 	if x.trusts != 0 {
-		x.req.Reclaim()
+		x.req.RestoreAsserted()
 		x.client = x.edge.forwarding.FindClient(&x.req, x.origin.Client, x.trusts)
 	}
 	if challenges := (filter.HTTP01{Challenges: x.proxy.Challenges}); challenges.Answer(x) {

@@ -34,7 +34,7 @@ func TestKeepAlive(t *testing.T) {
 	r.record().want(t, "status", 200, "connect_seconds", nil)
 	c.closeWrite()
 	c.wantEnd(false)
-	r.quiet()
+	r.wantNoLog()
 	e.untouched()
 }
 

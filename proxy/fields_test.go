@@ -41,7 +41,7 @@ func forwarded(t *testing.T, trust, request string) string {
 var vouched = []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Real-IP", "Forwarded", "X-Request-Id",
 	"X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Forwarded-Scheme", "X-Scheme"}
 
-// Weir forwards no claims of an untrusted client about itself, in any spelling.
+// Weir forwards no assertions of an untrusted client about itself, in any spelling.
 func TestForwardingFieldsOfStrangers(t *testing.T) {
 	var request strings.Builder
 	request.WriteString("GET / HTTP/1.1\r\nHost: a.example.org:81\r\n")

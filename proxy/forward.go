@@ -34,7 +34,7 @@ func (x *exchange) forward(r *Route) {
 	case o == nil:
 	case o == tunnelOpened:
 		x.upgraded = true
-	case o.trouble == noEndpoint:
+	case o.failure == noEndpoint:
 		x.unavailable(o.err)
 	default:
 		x.giveUp(o)
@@ -63,7 +63,7 @@ func setHost(req *message.Request, host []byte) {
 	req.Add(message.Host, host)
 }
 
-// prepare makes the attempts ready: they work for the client of x.
+// prepare sets up the attempts for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
 	a.backend = r.backend
@@ -149,7 +149,7 @@ func (x *exchange) writeFailed(err error) *outcome {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason, err = "slow_read", slowRead(x.edge, err)
 	}
-	return &outcome{trouble: clientGone, reason: reason, err: err}
+	return &outcome{failure: clientGone, reason: reason, err: err}
 }
 
 // unavailable answers the request if there is no endpoint for it.
@@ -180,7 +180,7 @@ func whyNone(err error) string {
 // received part for the whole.
 func (x *exchange) giveUp(o *outcome) {
 	x.reason, x.err = o.reason, o.err
-	if o.trouble == clientGone || x.answered {
+	if o.failure == clientGone || x.answered {
 		if !x.answered {
 			x.status = o.status
 		}
@@ -188,11 +188,11 @@ func (x *exchange) giveUp(o *outcome) {
 		x.broken = x.answered
 		return
 	}
-	x.reply(&message.Refusal{Status: o.status, Reason: o.reason, Detail: troubleText(o.status, o.reason, o.err)})
+	x.reply(&message.Refusal{Status: o.status, Reason: o.reason, Detail: failureText(o.status, o.reason, o.err)})
 	x.err = o.err
 }
 
-func troubleText(status int, reason string, err error) string {
+func failureText(status int, reason string, err error) string {
 	var refusal *message.Refusal
 	switch {
 	case reason == connectFailed && status == http.StatusGatewayTimeout:

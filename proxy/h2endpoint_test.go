@@ -116,7 +116,8 @@ func TestUnprocessedIsRepeated(t *testing.T) {
 	}
 }
 
-// It also sends a body again that is on its way, if only a little of it was sent.
+// Weir also repeats a request whose body is on its way, if it has sent only a little of
+// the body.
 func TestUnprocessedUploadIsRepeated(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, nil, "@app", e.address)

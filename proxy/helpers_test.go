@@ -30,16 +30,16 @@ const patience = 10 * time.Second
 // rig is a Proxy with real sockets around it, and with the records that it reports.
 type rig struct {
 	testing.TB
-	proxy    *Proxy
-	set      *backend.Set
-	registry *prometheus.Registry
-	store    *certs.Store
-	tickets  *certs.Tickets
-	addrs    map[string]string // of listeners
-	serving  sync.WaitGroup
-	records  chan entry
-	refusals chan entry
-	looks    atomic.Int64 // how often a wait for an endpoint went on; see waitForLooks
+	proxy        *Proxy
+	set          *backend.Set
+	registry     *prometheus.Registry
+	store        *certs.Store
+	tickets      *certs.Tickets
+	addrs        map[string]string // of listeners
+	serving      sync.WaitGroup
+	records      chan entry
+	refusals     chan entry
+	clientChecks atomic.Int64 // how often a wait for an endpoint went on; see waitForClientChecks
 
 	mu   sync.Mutex
 	stop []func()
@@ -64,7 +64,7 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
 	r.proxy.SetLimits(http1.Limits{})
-	r.proxy.hooks.waits = func() { r.looks.Add(1) }
+	r.proxy.hooks.waits = func() { r.clientChecks.Add(1) }
 	t.Cleanup(func() {
 		r.shut()
 		eventually(t, "nothing is left in the memory account", func() error {
@@ -156,14 +156,14 @@ func eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// waitForLooks returns when weir has looked n more times whether a client that waits for its response
-// is still there, and waits on. Weir looks once per look.
-func (r *rig) waitForLooks(n int64) {
+// waitForClientChecks returns when weir has checked n more times whether a client that waits for its response
+// is still there, and waits on. Weir checks once per clientCheck.
+func (r *rig) waitForClientChecks(n int64) {
 	r.Helper()
-	want := r.looks.Load() + n
-	eventually(r, "weir looks at the waiting client", func() error {
-		if got := r.looks.Load(); got < want {
-			return fmt.Errorf("%d looks, want %d", got, want)
+	want := r.clientChecks.Load() + n
+	eventually(r, "weir checks the waiting client", func() error {
+		if got := r.clientChecks.Load(); got < want {
+			return fmt.Errorf("%d checks, want %d", got, want)
 		}
 		return nil
 	})
@@ -349,8 +349,8 @@ func (e entry) wantError(t testing.TB, texts ...string) {
 	}
 }
 
-// quiet checks that weir logged nothing except the lines that the test has read.
-func (r *rig) quiet() {
+// wantNoLog checks that weir logged nothing except the lines that the test has read.
+func (r *rig) wantNoLog() {
 	r.Helper()
 	select {
 	case e := <-r.records:

@@ -15,18 +15,18 @@ import (
 
 // http1Session is a client connection that speaks HTTP/1.1. Its exchanges run one after the
 // other, and weir routes each one anew. If no request comes for a moment, weir parks the
-// connection; then only a resting remains of the session.
+// connection; then only a parkedClient remains of the session.
 type http1Session struct {
 	exchange
 	conn    *conn.Conn
 	tls     *tls.Conn // nil: plain
 	http1   http1Wire
 	own     privates
-	resting *resting // its state while it was parked last; nil: it was not parked
+	parked  *parkedClient // its state while it was parked last; nil: it was not parked
 	holding memory.Account
 
 	step    func() bool // s.serveReady, bound once
-	mayRest func() bool // s.idle, bound once
+	mayPark func() bool // s.idle, bound once
 
 	served    bool // a request was served, or refused
 	headTimed bool // the next request's head has begun, and its deadline is set
@@ -43,7 +43,7 @@ type http1Session struct {
 
 var http1Sessions = sync.Pool{New: func() any {
 	s := new(http1Session)
-	s.step, s.mayRest, s.relay = s.serveReady, s.idle, s.attempts.relayReady
+	s.step, s.mayPark, s.relay = s.serveReady, s.idle, s.attempts.relayReady
 	return s
 }}
 
@@ -109,7 +109,7 @@ func (s *http1Session) begin(cl *clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.http1.Init(rw, *s.proxy.limits.Load())
 	s.http1.ChargeTo(s.account)
 	s.http1.exchange = &s.exchange
-	s.http1.conn = s.conn // not mark: a first request may have come with the PROXY header or the handshake
+	s.http1.conn = s.conn // not startCount: a first request may have come with the PROXY header or the handshake
 	s.headTimed = true    // the deadline for a first request's head counts from here
 }
 
@@ -144,7 +144,7 @@ func (s *http1Session) isNotHTTP1(r *message.Refusal) {
 func (s *http1Session) run(err error) (parked bool) {
 	for !s.ended {
 		if err == nil {
-			err = s.conn.AwaitOrRest(s.step, s.mayRest)
+			err = s.conn.AwaitOrRest(s.step, s.mayPark)
 		}
 		if err == conn.ErrQuiet {
 			if s.park() {
@@ -282,7 +282,7 @@ func (s *http1Session) finish() {
 		s.ended = true
 		s.lingering = !s.req.Close || !s.http1.BodyEnded() || s.http1.HeadStarted()
 	}
-	s.http1.mark()
+	s.http1.startCount()
 	s.served, s.headTimed = true, false
 	s.conn.SetState(conn.Idle)
 	s.conn.Quiet(now)
@@ -320,7 +320,7 @@ func (s *http1Session) forget() {
 	s.holding.Close()
 	s.exchange.forget()
 	s.http1 = http1Wire{}
-	s.conn, s.tls, s.resting, s.own = nil, nil, nil, nil
+	s.conn, s.tls, s.parked, s.own = nil, nil, nil, nil
 	s.linesTimed, s.idleUntil = 0, time.Time{}
 	s.served, s.headTimed, s.pending, s.lingering, s.http2, s.charged = false, false, false, false, false, false
 }

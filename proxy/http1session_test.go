@@ -12,15 +12,15 @@ import (
 func TestForget(t *testing.T) {
 	s := http1Sessions.New().(*http1Session)
 	fill(reflect.ValueOf(s).Elem())
-	step, mayRest, relay := s.step, s.mayRest, s.relay
-	s.step, s.mayRest, s.relay = func() bool { return true }, func() bool { return true }, func() bool { return true }
+	step, mayPark, relay := s.step, s.mayPark, s.relay
+	s.step, s.mayPark, s.relay = func() bool { return true }, func() bool { return true }, func() bool { return true }
 	s.forget()
-	if s.step == nil || s.mayRest == nil || s.relay == nil {
+	if s.step == nil || s.mayPark == nil || s.relay == nil {
 		t.Error("the bound functions are gone")
 	}
-	s.step, s.mayRest, s.relay = nil, nil, nil
+	s.step, s.mayPark, s.relay = nil, nil, nil
 	wantEmpty(t, "session", reflect.ValueOf(s).Elem())
-	s.step, s.mayRest, s.relay = step, mayRest, relay
+	s.step, s.mayPark, s.relay = step, mayPark, relay
 }
 
 // fill sets every field in v that can have a value, also unexported fields.

@@ -32,23 +32,23 @@ type http2Session struct {
 	side    atomic.Pointer[clientSide] // for new exchanges
 
 	step    func() bool // s.read, bound once
-	mayRest func() bool // s.idle, bound once
+	mayPark func() bool // s.idle, bound once
 	err     error       // the error that ended read
 
 	before    int64        // bytes that had arrived at the last call of read
 	timing    uint64       // the head or frame that has a deadline; 0: none
 	greeting  bool         // the preface and the first frame have a deadline
-	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or quiet
+	idleSince atomic.Int64 // end of the last exchange, in nanoseconds since began; or busy or tunnelling
 	began     time.Time
 	timeless  bool // the connection is parked without a deadline; guarded by http2's lock
 
-	leaving atomic.Pointer[time.Timer] // set by leave; when it fires, weir accepts no more exchanges
+	goingAway atomic.Pointer[time.Timer] // set by goAway; when it fires, weir accepts no more exchanges
 }
 
 // These are the values of idleSince while exchanges run.
 const (
-	busy  = -1
-	quiet = -2 // all of them are tunnels at rest
+	busy       = -1
+	tunnelling = -2 // all of them are idle tunnels
 )
 
 // serveHTTP2 serves exchanges on a connection until the client or weir ends it, and then
@@ -58,7 +58,7 @@ func serveHTTP2(cl clientSide, c *conn.Conn, tc *tls.Conn) {
 	s.holding.Open(s.proxy.Memory, s.conn.Network().Prefix(), s.conn)
 	cl.account = &s.holding
 	s.side.Store(&cl)
-	s.step, s.mayRest = s.read, s.idle
+	s.step, s.mayPark = s.read, s.idle
 	var rw io.ReadWriter = s.conn
 	if s.tls != nil {
 		rw = s.tls
@@ -98,7 +98,7 @@ func (s *http2Session) drive(err error) {
 func (s *http2Session) run(err error) (parked bool, _ error) {
 	for ; ; err = nil {
 		if err == nil {
-			err = s.conn.AwaitOrRest(s.step, s.mayRest)
+			err = s.conn.AwaitOrRest(s.step, s.mayPark)
 		}
 		if err == nil {
 			err = s.err
@@ -132,20 +132,20 @@ func (s *http2Session) run(err error) (parked bool, _ error) {
 	}
 }
 
-// idle reports whether the connection may be parked: no exchange runs except tunnels at rest,
-// no head or frame has begun to arrive, and weir does not leave the connection. A connection
-// that weir leaves may be parked while it has tunnels, because they wake it when they end.
+// idle reports whether the connection may be parked: no exchange runs except idle tunnels,
+// no head or frame has begun to arrive, and weir has sent no GOAWAY. A connection
+// with a GOAWAY may be parked while it has tunnels, because they wake it when they end.
 func (s *http2Session) idle() bool {
 	since := s.idleSince.Load()
-	return (since == quiet || since != busy && s.leaving.Load() == nil) && !s.timed()
+	return (since == tunnelling || since != busy && s.goingAway.Load() == nil) && !s.timed()
 }
 
 // park leaves the connection without a goroutine and returns true, or returns false if that
 // is impossible. After park returns true, Wake owns the connection. If weir sends GOAWAY
 // meanwhile, the flusher writes it.
 func (s *http2Session) park() bool {
-	return s.http2.Rest(func() bool {
-		if s.idleSince.Load() == quiet { // tunnels have limits of their own
+	return s.http2.Park(func() bool {
+		if s.idleSince.Load() == tunnelling { // tunnels have limits of their own
 			s.conn.SetReadDeadline(time.Time{})
 			s.timeless = true
 		}
@@ -213,7 +213,7 @@ func (s *http2Session) time() {
 	case begun == s.timing:
 	case begun != 0:
 		if until, idle := s.idleUntil(); idle && !now.Before(until) {
-			s.leave() // a client must not gain time by beginning frame after frame
+			s.goAway() // a client must not gain time by beginning frame after frame
 		}
 		s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.RequestHead))
 	default:
@@ -222,7 +222,7 @@ func (s *http2Session) time() {
 	s.timing = begun
 }
 
-// wait sets the deadline of an idle connection, and leaves a connection that was idle for too
+// wait sets the deadline of an idle connection, and ends a connection that was idle for too
 // long. Running exchanges have deadlines of their own.
 func (s *http2Session) wait(now time.Time) {
 	if until, idle := s.idleUntil(); idle {
@@ -230,7 +230,7 @@ func (s *http2Session) wait(now time.Time) {
 			s.conn.SetReadDeadline(until)
 			return
 		}
-		s.leave()
+		s.goAway()
 	}
 	s.conn.SetReadDeadline(now.Add(s.side.Load().edge.timeouts.KeepAlive))
 }
@@ -253,7 +253,8 @@ func (s *http2Session) follow(t *Table) bool {
 	return true
 }
 
-// Over wakes the goroutine that reads: weir has left the connection, or cannot write to it.
+// Over wakes the goroutine that reads: the connection goes away and its last exchange has
+// ended, or weir cannot write to it.
 func (s *http2Session) Over() { s.conn.Interrupt() }
 
 // Fault counts a stream that weir reset because of an error of the client.
@@ -261,7 +262,7 @@ func (s *http2Session) Fault(reason string) {
 	s.proxy.Metrics.http2Error(s.side.Load().edge.name, "stream", reason)
 }
 
-// Does is called when exchanges begin and end, and when tunnels come to rest. A connection
+// Does is called when exchanges begin and end, and when tunnels become idle. A connection
 // without exchanges has an idle limit. If it was parked without a deadline, Does wakes it.
 func (s *http2Session) Does(d http2.Doing) {
 	if d == http2.Exchanges {
@@ -272,7 +273,7 @@ func (s *http2Session) Does(d http2.Doing) {
 	now := time.Now()
 	s.conn.Quiet(now)
 	if d == http2.Tunnels {
-		s.idleSince.Store(quiet)
+		s.idleSince.Store(tunnelling)
 		s.conn.SetState(conn.Tunnel)
 		s.conn.Stir()
 		return
@@ -287,20 +288,20 @@ func (s *http2Session) Does(d http2.Doing) {
 	}
 }
 
-// leave begins to end the connection without loss: weir sends GOAWAY, and serves the requests
-// that the client sends before it receives GOAWAY. Any goroutine may call leave.
-func (s *http2Session) leave() {
-	t := time.AfterFunc(timeout, s.http2.LeaveNow)
-	if !s.leaving.CompareAndSwap(nil, t) {
+// goAway begins to end the connection without loss: weir sends GOAWAY, and serves the requests
+// that the client sends before it receives GOAWAY. Any goroutine may call goAway.
+func (s *http2Session) goAway() {
+	t := time.AfterFunc(timeout, s.http2.GoAwayNow)
+	if !s.goingAway.CompareAndSwap(nil, t) {
 		t.Stop()
 		return
 	}
-	s.http2.Leave()
+	s.http2.GoAway()
 }
 
 // close ends the exchanges that still run, and closes the connection.
 func (s *http2Session) close(err error) {
-	if t := s.leaving.Load(); t != nil {
+	if t := s.goingAway.Load(); t != nil {
 		t.Stop()
 	}
 	var fault *core.ConnError
@@ -378,7 +379,7 @@ func (s *http2Session) serve(h *http2.Exchange) {
 	x.forget()
 	streams.Put(x)
 	if left || s.proxy.draining.Load() {
-		s.leave()
+		s.goAway()
 	}
 }
 
@@ -413,9 +414,9 @@ func (e *streamEnd) Receive() ([]byte, error) {
 	return p, e.cause(err)
 }
 
-func (e *streamEnd) Rest(w park.Waiter) bool { return e.http2.Rest(w) }
+func (e *streamEnd) Park(w park.Waiter) bool { return e.http2.Park(w) }
 
-func (e *streamEnd) Unrest() bool { return e.http2.Unrest() }
+func (e *streamEnd) Unpark() bool { return e.http2.Unpark() }
 
 func (e *streamEnd) Send(p []byte) error {
 	if err := e.http2.WriteBody(p); err != nil {
@@ -495,9 +496,9 @@ func (t *http2Sessions) remove(s *http2Session) {
 }
 
 // leave leaves the connections for which f returns true.
-func (t *http2Sessions) leave(f func(*http2Session) bool) {
+func (t *http2Sessions) goAway(f func(*http2Session) bool) {
 	for _, s := range t.those(f) {
-		s.leave()
+		s.goAway()
 	}
 }
 

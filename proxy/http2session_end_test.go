@@ -140,3 +140,28 @@ func TestHTTP2EndThatDoesNotComeHoldsNoEndpoint(t *testing.T) {
 	}
 	t.Errorf("the next request took %v", took)
 }
+
+// Credentials that authenticate a connection work over HTTP/1.1 only. Weir resets a stream that
+// has some with HTTP_1_1_REQUIRED, so that the client repeats the request over HTTP/1.1. The
+// endpoint does not see the request, and other streams continue.
+func TestCredentialsOfAConnectionOverHTTP2(t *testing.T) {
+	r, e := newRig2(t, nil)
+	for _, listener := range []string{"tls", "web"} {
+		c := r.dial2(listener)
+		other := c.request(true, "/other")
+		s := e.accept()
+		s.head()
+		for _, credentials := range []string{"NTLM TlRMTVNTUAABAAAA", "Negotiate YII="} {
+			c.wantReset(c.request(true, "/", "authorization: "+credentials), "HTTP_1_1_REQUIRED")
+			r.record().want(t, "status", 421, "reason", "connection_auth_http2", "http_version", "2")
+			c.wantReset(c.request(false, "/upload", ":method: POST", "authorization: "+credentials), "HTTP_1_1_REQUIRED")
+			r.record().want(t, "status", 421, "reason", "connection_auth_http2")
+		}
+		s.write(ok("others continue"))
+		c.want2(other, 200, "others continue")
+		r.record().want(t, "status", 200)
+		c.Close()
+		s.Close()
+	}
+	r.wantNoLog()
+}

@@ -135,7 +135,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 		r.record()
 		s.Close()
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // Weir ends a client that reads nothing, and its exchanges.
@@ -278,7 +278,7 @@ func TestHTTP2DrainOfTheMute(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	r.record()
-	r.quiet()
+	r.wantNoLog()
 }
 
 // The end of weir ends every connection and exchange.

@@ -47,7 +47,7 @@ func TestHTTP2Exchanges(t *testing.T) {
 		}
 		s.Close()
 	}
-	r.quiet()
+	r.wantNoLog()
 	if n := r.counter("weir_http_requests_total", "code", "200"); n != 6 {
 		t.Errorf("%v requests are counted", n)
 	}
@@ -182,7 +182,7 @@ func TestHTTP2Refusals(t *testing.T) {
 	if n := r.counter("weir_http2_errors_total", "listener", "tls", "scope", "connection", "reason", "window_overflow"); n != 1 {
 		t.Errorf("%v are counted", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // Exchanges of one connection run at the same time, and do not affect each other.
@@ -231,7 +231,7 @@ func TestHTTP2Beside(t *testing.T) {
 	if n := r.set.Backend("app").InFlight(); n != 0 {
 		t.Errorf("%d are in flight", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // If a client does not read one stream, only that stream waits. Weir ends a client that reads

@@ -135,27 +135,28 @@ func idVisitsOf(id []byte) int {
 	return int(visits[0])
 }
 
-// visitsOf returns how often the bytes of this connection were here before.
+// visitsOf returns how often the bytes of this connection have passed through this process
+// before.
 func (p *Proxy) visitsOf(c *conn.Conn) int {
-	return max(p.ways.visits(c), idVisitsOf(c.Header.TLVs.UniqueID))
+	return max(p.localConns.visits(c), idVisitsOf(c.Header.TLVs.UniqueID))
 }
 
-// ways are the connections for tunnels that this process has made to addresses of its own
+// localConnections are the connections for tunnels that this process has made to addresses of its own
 // machine. If an accepted connection has the same two addresses, it is the other end of
 // one.
-type ways struct {
+type localConnections struct {
 	known atomic.Int64 // made and pending connections; if 0, no look-up is needed
 
 	mu      sync.Mutex
-	made    map[way]int            // number of visits of the tunnel on this connection
+	made    map[addressPair]int    // number of visits of the tunnel on this connection
 	dialing map[netip.AddrPort]int // destinations of pending connections
 	waiting chan struct{}          // closes when a pending connection was made, or failed; nil: no goroutine waits
 }
 
-// way is a TCP connection as the kernel identifies it. The addresses have no zones.
-type way struct{ from, to netip.AddrPort }
+// addressPair is a TCP connection as the kernel identifies it. The addresses have no zones.
+type addressPair struct{ from, to netip.AddrPort }
 
-func newWay(from, to netip.AddrPort) way { return way{bare(from), bare(to)} }
+func newAddressPair(from, to netip.AddrPort) addressPair { return addressPair{bare(from), bare(to)} }
 
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
@@ -163,18 +164,18 @@ func bare(a netip.AddrPort) netip.AddrPort {
 
 // stays returns true if both ends are on this machine, so that no other machine has these
 // addresses.
-func (w way) stays() bool {
+func (w addressPair) stays() bool {
 	from, to := w.from.Addr(), w.to.Addr()
 	return from.IsValid() && (from == to || from.IsLoopback() && to.IsLoopback())
 }
 
 // dial makes a connection for a tunnel to an address. visits is the number of visits, this
 // one included. connect passes the connection to its argument.
-func (l *ways) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (*tunnel.ConnEnd, error)) (*tunnel.ConnEnd, error) {
+func (l *localConnections) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (*tunnel.ConnEnd, error)) (*tunnel.ConnEnd, error) {
 	if !to.IsValid() { // the ends of a Unix socket have no addresses
 		return connect(nil)
 	}
-	d := &dialing{ways: l, to: bare(to), visits: visits}
+	d := &dialing{localConns: l, to: bare(to), visits: visits}
 	d.begin()
 	link, err := connect(d)
 	if !d.done {
@@ -186,19 +187,19 @@ func (l *ways) dial(to netip.AddrPort, visits int, connect func(backend.Watch) (
 // dialing is a connection that dial makes. Its TLS handshake may have to wait until weir
 // accepts the other end. So weir must find the dialing from the other end before the handshake.
 type dialing struct {
-	ways   *ways
-	to     netip.AddrPort
-	visits int
-	done   bool
+	localConns *localConnections
+	to         netip.AddrPort
+	visits     int
+	done       bool
 }
 
 func (d *dialing) begin() {
-	l := d.ways
+	l := d.localConns
 	l.known.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dialing == nil {
-		l.dialing, l.made = make(map[netip.AddrPort]int), make(map[way]int)
+		l.dialing, l.made = make(map[netip.AddrPort]int), make(map[addressPair]int)
 	}
 	l.dialing[d.to]++
 }
@@ -207,18 +208,18 @@ func (d *dialing) begin() {
 func (d *dialing) Made(c *conn.Conn) { d.end(c) }
 
 // Lost removes the connection.
-func (d *dialing) Lost(c *conn.Conn) { d.ways.forget(c) }
+func (d *dialing) Lost(c *conn.Conn) { d.localConns.forget(c) }
 
 // end records the connection that was made. c is nil if the dial failed.
 func (d *dialing) end(c *conn.Conn) {
-	l := d.ways
+	l := d.localConns
 	d.done = true
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dialing[d.to]--; l.dialing[d.to] == 0 {
 		delete(l.dialing, d.to)
 	}
-	if w, stays := wayOf(c); stays {
+	if w, stays := pairOf(c); stays {
 		l.made[w] = d.visits
 	} else {
 		l.known.Add(-1)
@@ -229,19 +230,19 @@ func (d *dialing) end(c *conn.Conn) {
 	}
 }
 
-// wayOf returns the way of a connection, and whether both its ends are on this machine.
-func wayOf(c *conn.Conn) (w way, stays bool) {
+// pairOf returns the addressPair of a connection, and whether both its ends are on this machine.
+func pairOf(c *conn.Conn) (w addressPair, stays bool) {
 	if c == nil {
-		return way{}, false
+		return addressPair{}, false
 	}
-	w = newWay(c.Local, c.Peer)
+	w = newAddressPair(c.Local, c.Peer)
 	return w, w.stays()
 }
 
 // forget is called before a connection that dial made is closed: after that, another
 // connection may get the same addresses.
-func (l *ways) forget(c *conn.Conn) {
-	w := newWay(c.Local, c.Peer)
+func (l *localConnections) forget(c *conn.Conn) {
+	w := newAddressPair(c.Local, c.Peer)
 	if !w.stays() {
 		return
 	}
@@ -256,11 +257,11 @@ func (l *ways) forget(c *conn.Conn) {
 // visits returns how often the bytes of an accepted connection were here before. While dial
 // makes a connection to the same address, the accepted connection may be its other end. If
 // dial has not recorded it yet, visits waits for that, at most for timeout.
-func (l *ways) visits(c *conn.Conn) int {
+func (l *localConnections) visits(c *conn.Conn) int {
 	if l.known.Load() == 0 || !c.Peer.IsValid() {
 		return 0
 	}
-	w := newWay(c.Peer, socketAddress(c))
+	w := newAddressPair(c.Peer, socketAddress(c))
 	if !w.stays() {
 		return 0
 	}

@@ -79,7 +79,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 	}
 	defer ln.Close()
 	to := netip.MustParseAddrPort(ln.Addr().String())
-	var l ways
+	var l localConnections
 	accept := func() *conn.Conn {
 		nc, err := ln.Accept()
 		if err != nil {
@@ -137,7 +137,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 // If a pending connection to the same address is never made, others wait only for a limited time.
 func TestVisitsOfTunnelsEnd(t *testing.T) {
 	to := netip.MustParseAddrPort("127.0.0.1:1")
-	var l ways
+	var l localConnections
 	release, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

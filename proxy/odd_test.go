@@ -41,7 +41,7 @@ func TestEmptyLineBetweenRequests(t *testing.T) {
 	c.wantResponse(400, "*")
 	c.wantEnd(false)
 	r.record().want(t, "status", 400, "reason", "empty_lines")
-	r.quiet()
+	r.wantNoLog()
 }
 
 // The first byte of an empty line looks like the first byte of a head. When the rest of the line
@@ -154,5 +154,5 @@ func TestLenientBackend(t *testing.T) {
 	r.record()
 	ask(s, ok("again"), 200, "again") // over the same connection
 	e.untouched()
-	r.quiet()
+	r.wantNoLog()
 }

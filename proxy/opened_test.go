@@ -76,7 +76,7 @@ func TestOpenedTunnel(t *testing.T) {
 	if n := r.counter("weir_tls_handshakes_total", "listener", "tls", "policy", "default", "result", "ok"); n != 3 {
 		t.Errorf("%v handshakes", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // Most clients close their connection instead of half of it. That is a normal end, although
@@ -459,7 +459,7 @@ func TestLoopsOfOpenedTunnels(t *testing.T) {
 		if looped != 1 {
 			t.Errorf("%s: %d connections ended as loops", listener, looped)
 		}
-		if n := r.proxy.ways.known.Load(); n != 0 {
+		if n := r.proxy.localConns.known.Load(); n != 0 {
 			t.Errorf("%s: %d ways are known afterwards", listener, n)
 		}
 	}

@@ -3,7 +3,7 @@ package proxy
 // outcome is the result of an attempt; nil: a complete response. It is a pointer, because the
 // goroutine of a new connection has a small stack.
 type outcome struct {
-	trouble trouble
+	failure failure
 	status  int    // for a client that has no response yet; 0: the client gets no response
 	reason  string // for the log and the metrics
 	err     error  // the cause of the reason
@@ -13,14 +13,14 @@ type outcome struct {
 var (
 	// tunnelOpened: the connection to the endpoint is a tunnel now, which releases the endpoint.
 	tunnelOpened = new(outcome)
-	linkWasStale = &outcome{trouble: stale}
+	linkWasStale = &outcome{failure: stale}
 )
 
-// trouble is the way in which an attempt failed.
-type trouble uint8
+// failure is the way in which an attempt failed.
+type failure uint8
 
 const (
-	_           trouble = iota
+	_           failure = iota
 	noEndpoint          // there was no endpoint to try
 	stale               // the idle connection had ended; weir sent nothing
 	unsent              // there was no connection

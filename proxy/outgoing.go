@@ -41,8 +41,8 @@ func unspecified(a netip.Addr) netip.Addr {
 }
 
 // sslTLV describes the client's TLS connection to weir. It uses the names of OpenSSL, as HAProxy
-// does and readers of this TLV expect. Of a client certificate it contains only what the policy
-// forwards to backends, but always that there was one.
+// does and readers of this TLV expect. It always tells whether there was a client certificate. It
+// contains only the parts of the certificate that the policy forwards to backends.
 //
 // ClientCert is true if the client sent the certificate in a full handshake of this connection. It
 // is false for a resumed session. Verified is true for both.

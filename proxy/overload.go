@@ -2,10 +2,10 @@ package proxy
 
 import "github.com/weirproxy/weir/listener/conn"
 
-// Leave begins to end the HTTP/2 connections for which f returns true. Weir sends GOAWAY, and
-// serves the running requests and the requests on their way. Leave calls f with a lock held.
-func (p *Proxy) Leave(f func(*conn.Conn) bool) {
-	p.http2.leave(func(s *http2Session) bool { return f(s.conn) })
+// GoAway begins to end the HTTP/2 connections for which f returns true. Weir sends GOAWAY, and
+// serves the running requests and the requests on their way. GoAway calls f with a lock held.
+func (p *Proxy) GoAway(f func(*conn.Conn) bool) {
+	p.http2.goAway(func(s *http2Session) bool { return f(s.conn) })
 }
 
 // Exchanges calls f for each HTTP/2 connection that is not idle. running is the number of
@@ -16,7 +16,7 @@ func (p *Proxy) Exchanges(f func(c *conn.Conn, running int)) {
 	}
 }
 
-// CutTunnels cuts the tunnels at rest on the HTTP/2 connections for which f returns true. It
+// CutTunnels cuts the idle tunnels on the HTTP/2 connections for which f returns true. It
 // calls f with a lock held.
 func (p *Proxy) CutTunnels(f func(*conn.Conn) bool) {
 	for _, s := range p.http2.those(func(s *http2Session) bool { return f(s.conn) }) {

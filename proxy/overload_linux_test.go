@@ -32,7 +32,7 @@ func TestEndIdle(t *testing.T) {
 			t.Error("an idle client was not ended")
 		}
 		c.wantEnd(false)
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -65,7 +65,7 @@ func TestEndIdleBesideARequest(t *testing.T) {
 	}
 }
 
-func TestLeave(t *testing.T) {
+func TestGoAway(t *testing.T) {
 	r, e := newRig2(t, nil)
 	idle, busy := r.dial2("tls"), r.dial2("web")
 	patient(idle.peer)
@@ -90,7 +90,7 @@ func TestLeave(t *testing.T) {
 		}
 		return nil
 	})
-	r.proxy.Leave(chosen)
+	r.proxy.GoAway(chosen)
 	idle.wantAway("NO_ERROR ")
 	s.write(ok("x"))
 	busy.want2(id, 200, "x")
@@ -99,21 +99,21 @@ func TestLeave(t *testing.T) {
 }
 
 // The age of a tunnel counts from its last byte, in either direction.
-func TestTunnelsAreQuiet(t *testing.T) {
+func TestTunnelsReportIdle(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	c := r.dial("tcp")
 	s := e.accept()
 	ours := r.only()
-	quiet := func() (time.Duration, error) {
+	idleFor := func() (time.Duration, error) {
 		age, known := ours.QuietFor(time.Now())
 		if !known || ours.State() != conn.Tunnel {
-			return 0, fmt.Errorf("it is %v, and quiet %t", ours.State(), known)
+			return 0, fmt.Errorf("it is %v, and idle %t", ours.State(), known)
 		}
 		return age, nil
 	}
-	eventually(t, "it is quiet", func() error {
-		age, err := quiet()
+	eventually(t, "it is idle", func() error {
+		age, err := idleFor()
 		if err == nil && age < 500*time.Millisecond {
 			err = fmt.Errorf("for %v", age)
 		}
@@ -125,9 +125,9 @@ func TestTunnelsAreQuiet(t *testing.T) {
 		from.write("x")
 		to.wantRead("x")
 		eventually(t, "its age begins anew", func() error {
-			age, err := quiet()
+			age, err := idleFor()
 			if age > time.Since(begun)+200*time.Millisecond { // the resolution is a tenth of a second
-				err = fmt.Errorf("it is quiet for %v", age)
+				err = fmt.Errorf("it is idle for %v", age)
 			}
 			return err
 		})

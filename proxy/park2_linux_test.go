@@ -92,7 +92,7 @@ func TestParkedTunnelOverHTTP2(t *testing.T) {
 		c.Close()
 		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // A connection with tunnels has no idle limit. After the tunnels have ended, it has one.
@@ -117,7 +117,7 @@ func TestParkedTunnelsLimits(t *testing.T) {
 	if took := time.Since(begun); took < limit-100*time.Millisecond {
 		t.Errorf("it was ended after %v", took)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // The events that end tunnels also end parked ones, and nothing else on their connection.
@@ -187,16 +187,16 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	if state := next(r, told, "the record"); state == conn.Idle {
 		t.Error("the stream was closed before the tunnel was logged")
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // The age of a connection with parked tunnels counts from the last byte in one of them. Weir uses the age
 // when it ends connections because memory is short.
-func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
+func TestTunnelsOverHTTP2ReportIdle(t *testing.T) {
 	r, e := newRig2(t, nil)
 	c, id, s := r.parked2(e, "web")
 	ours := r.only()
-	eventually(t, "it is quiet", func() error {
+	eventually(t, "it is idle", func() error {
 		if age, known := ours.QuietFor(time.Now()); !known || age < 500*time.Millisecond {
 			return fmt.Errorf("for %v, %t", age, known)
 		}
@@ -207,7 +207,7 @@ func TestTunnelsOverHTTP2AreQuiet(t *testing.T) {
 	c.until("the byte", func() bool { return c.on(id).body.Len() == 1 })
 	eventually(t, "the byte is noted, in tenths of a second", func() error {
 		if age, known := ours.QuietFor(time.Now()); !known || age > time.Since(begun)+200*time.Millisecond {
-			return fmt.Errorf("it is quiet for %v, %t", age, known)
+			return fmt.Errorf("it is idle for %v, %t", age, known)
 		}
 		return nil
 	})

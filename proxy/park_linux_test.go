@@ -26,7 +26,7 @@ func (r *rig) wantParked() {
 		}
 		r.mu.Unlock()
 		stacks := string(buf[:runtime.Stack(buf, true)])
-		for _, f := range []string{"proxy.(*Proxy).Serve(", "proxy.(*resting).resume(", "proxy.(*http2Session).resume(", "tunnel.(*direction).run("} {
+		for _, f := range []string{"proxy.(*Proxy).Serve(", "proxy.(*parkedClient).resume(", "proxy.(*http2Session).resume(", "tunnel.(*direction).run("} {
 			if strings.Contains(stacks, f) {
 				return errors.New(stacks)
 			}
@@ -71,7 +71,7 @@ func TestParkedTunnel(t *testing.T) {
 	if n := r.set.Backend("ssh").InFlight(); n != 0 {
 		t.Errorf("%d are in flight", n)
 	}
-	r.quiet()
+	r.wantNoLog()
 }
 
 // An upgraded connection is parked without its session, which serves other connections meanwhile.

@@ -68,7 +68,7 @@ func (x *exchange) shared() bool { return x.trusts&filter.TrustSender != 0 }
 // because it is an HTTP/2 connection.
 func (x *exchange) authenticates() bool {
 	if x.privates != nil && x.shared() {
-		x.privates.drop() // a reload may have added the sender to trust_forwarded since
+		x.privates.drop() // since then, a reload may have added the sender to trust_forwarded
 	}
 	if !x.req.AuthenticatesConnection() {
 		return true

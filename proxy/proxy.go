@@ -45,21 +45,21 @@ type Proxy struct {
 	// than limits.loop allows. Looped may use the record until it returns. nil: none.
 	Looped func(r *Record)
 
-	limits   atomic.Pointer[http1.Limits]
-	most     atomic.Int32 // visits of a request or connection; 0: defaultVisits
-	table    atomic.Pointer[Table]
-	departed atomic.Pointer[map[string]departed] // listeners that reloads removed
-	draining atomic.Bool
-	log      atomic.Pointer[func(*Record)]
-	tunnels  tunnels
-	ways     ways
-	http2    http2Sessions
-	hooks    hooks
+	limits     atomic.Pointer[http1.Limits]
+	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits
+	table      atomic.Pointer[Table]
+	departed   atomic.Pointer[map[string]departed] // listeners that reloads removed
+	draining   atomic.Bool
+	log        atomic.Pointer[func(*Record)]
+	tunnels    tunnels
+	localConns localConnections
+	http2      http2Sessions
+	hooks      hooks
 }
 
 // hooks tell tests about steps that have no effect outside of weir. They are nil elsewhere.
 type hooks struct {
-	waits func() // a wait for an endpoint goes on after a look at the client
+	waits func() // a wait for an endpoint goes on after a check of the client
 }
 
 // Swap makes t the current table. Running exchanges continue with the old table; the next
@@ -68,7 +68,7 @@ type hooks struct {
 func (p *Proxy) Swap(t *Table) (orphans []conn.Linked) {
 	p.departed.Store(p.departing(t)) // first: then each listener of a connection is always in one of the two
 	p.table.Store(t)
-	p.http2.leave(func(s *http2Session) bool { return !s.follow(t) })
+	p.http2.goAway(func(s *http2Session) bool { return !s.follow(t) })
 	p.Metrics.retain(t)
 	return p.tunnels.orphans(t)
 }
@@ -122,7 +122,7 @@ func (p *Proxy) SetLog(f func(*Record)) {
 func (p *Proxy) SetDraining(on bool) {
 	p.draining.Store(on)
 	if on {
-		p.http2.leave(func(*http2Session) bool { return true })
+		p.http2.goAway(func(*http2Session) bool { return true })
 	}
 }
 

@@ -17,7 +17,7 @@ type trier interface {
 	try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome
 	// repeatable reports whether the trier may send the same again after an attempt that
 	// ended with t.
-	repeatable(t trouble) bool
+	repeatable(t failure) bool
 }
 
 // retries are the attempts for one request or tunnel, and their limit. All retries of weir
@@ -37,7 +37,7 @@ func (r *retries) run(t trier) *outcome {
 	for fresh := false; ; {
 		e, own, err := t.acquire(tried)
 		if err != nil {
-			return &outcome{trouble: noEndpoint, reason: whyNone(err), err: err}
+			return &outcome{failure: noEndpoint, reason: whyNone(err), err: err}
 		}
 		r.held = e
 		r.made++
@@ -53,7 +53,7 @@ func (r *retries) run(t trier) *outcome {
 		if tried = append(tried, e); !r.allows(t, o, tried) {
 			return o
 		}
-		fresh = fresh || o.trouble == unanswered || o.trouble == dropped // another idle connection may have ended as well
+		fresh = fresh || o.failure == unanswered || o.failure == dropped // another idle connection may have ended as well
 	}
 }
 
@@ -64,7 +64,7 @@ func (r *retries) run(t trier) *outcome {
 // ended, the request may be the cause, so weir tries only another endpoint.
 func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	b, reason, spends := r.backend, backend.RetryClosed, true
-	switch o.trouble {
+	switch o.failure {
 	case unsent:
 		if b.AllowConnect(tried, &r.excused, o.err, r.connect) {
 			b.Retried(backend.RetryConnect)
@@ -78,11 +78,11 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	case unanswered:
 		spends = false
 	case refused:
-		reason, spends = backend.RetryRefused, !http2.Leaving(o.err) // GOAWAY is no sign of overload
+		reason, spends = backend.RetryRefused, !http2.GoingAway(o.err) // GOAWAY is no sign of overload
 	default:
 		return false
 	}
-	if !t.repeatable(o.trouble) || r.made-r.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+	if !t.repeatable(o.failure) || r.made-r.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)

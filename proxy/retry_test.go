@@ -262,7 +262,7 @@ func TestQueueTimeout(t *testing.T) {
 
 // The time for the response does not begin while a request waits in the queue.
 func TestQueueTakesNothingFromResponseHead(t *testing.T) {
-	const limit = look / 2
+	const limit = clientCheck / 2
 	r, e := newQueue(t, patience, limit)
 	first, second := r.dial("web"), r.dial("web")
 	first.write("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -272,7 +272,7 @@ func TestQueueTakesNothingFromResponseHead(t *testing.T) {
 	first.head()
 	second.write("GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
 	r.waitInQueue()
-	r.waitForLooks(1) // longer than response_head
+	r.waitForClientChecks(1) // longer than response_head
 	begun := time.Now()
 	s.write("1")
 	first.wantRead("1")

@@ -400,11 +400,11 @@ func TestRolloutByHTTP2(t *testing.T) {
 
 // A request that was not sent may be sent again, whatever its method.
 func TestNoteUnsent(t *testing.T) {
-	f := func(was trouble, wrote int, u *upload, want trouble) {
+	f := func(was failure, wrote int, u *upload, want failure) {
 		t.Helper()
 		a := &attempt{all: &attempts{upload: u}}
-		if o := a.noteUnsent(&outcome{trouble: was}, wrote == 0); o.trouble != want {
-			t.Errorf("trouble %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, o.trouble, want)
+		if o := a.noteUnsent(&outcome{failure: was}, wrote == 0); o.failure != want {
+			t.Errorf("failure %d, %d bytes written, upload %t: %d, want %d", was, wrote, u != nil, o.failure, want)
 		}
 	}
 	f(unanswered, 0, nil, stale)

@@ -102,10 +102,10 @@ func TestTLSEndpoints(t *testing.T) {
 			c.write("0\r\n\r\n")
 			s.wantRead("0\r\n\r\n")
 		}
-		r.waitForLooks(1)
+		r.waitForClientChecks(1)
 		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
 		c.head()
-		r.waitForLooks(1)
+		r.waitForClientChecks(1)
 		s.write("k")
 		c.wantRead("ok")
 	}

@@ -155,8 +155,8 @@ func TestRewriteOfTheTrustedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// everyClaim has one field for each kind of information about the client.
-var everyClaim = []string{"X-Forwarded-For: 192.0.2.7", "True-Client-IP: 192.0.2.7", "CF-Connecting-IP: 192.0.2.7", "X-Cluster-Client-IP: 192.0.2.7", "X-Client-IP: 192.0.2.7",
+// everyAssertion has one field for each kind of information about the client.
+var everyAssertion = []string{"X-Forwarded-For: 192.0.2.7", "True-Client-IP: 192.0.2.7", "CF-Connecting-IP: 192.0.2.7", "X-Cluster-Client-IP: 192.0.2.7", "X-Client-IP: 192.0.2.7",
 	"X-Forwarded-Proto: https", "X-Forwarded-Host: said", "X-Forwarded-Port: 8443", "Client-Cert: :AA==:", "X-Client-Cert-Subject: CN=said", "X-SSL-Client-Verify: SUCCESS",
 	"X-Forwarded-Prefix: /said", "X-Forwarded-Ssl: on", "X-Request-Id: said", "Forwarded: for=192.0.2.8;host=said;proto=https", "X-Real-IP: 192.0.2.8",
 	"Proxy: http://said", "X-Original-URL: /said", "X-Rewrite-URL: /said", "X_Real_IP: 192.0.2.8", "X!Client!Cert!Subject: CN=said", "Cookie: said"}
@@ -168,7 +168,7 @@ func TestTrustKeepsWhatItNames(t *testing.T) {
 		e := newEndpoint(t)
 		r := newRig(t, strings.Replace(plain, "protocol: http}", "protocol: http"+more+"}", 1), nil, "@app", e.address)
 		c := r.dial("web")
-		c.write("GET / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", strings.Join(everyClaim, "\r\n"))
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", strings.Join(everyAssertion, "\r\n"))
 		s := e.accept()
 		head := s.head()
 		s.write(ok(""))
@@ -176,7 +176,7 @@ func TestTrustKeepsWhatItNames(t *testing.T) {
 		var got []string
 		for line := range strings.SplitSeq(head, "\r\n") {
 			name, _, _ := strings.Cut(line, ":")
-			if slices.Contains(everyClaim, line) && name != "Cookie" {
+			if slices.Contains(everyAssertion, line) && name != "Cookie" {
 				got = append(got, name)
 			}
 		}

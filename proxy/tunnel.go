@@ -70,14 +70,14 @@ func (d *tunnelDial) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *bac
 }
 
 // repeatable returns false: an attempt that did not fail to connect is a tunnel.
-func (d *tunnelDial) repeatable(trouble) bool { return false }
+func (d *tunnelDial) repeatable(failure) bool { return false }
 
 func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outcome {
 	d.rec.Endpoint = e.Address()
 	begun := time.Now()
 	cut := newCancelable()
 	d.conn.Link(cut)
-	link, err := d.proxy.ways.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
+	link, err := d.proxy.localConns.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)
 	})
 	d.conn.Link(nil)
@@ -89,10 +89,10 @@ func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outco
 		d.link = link
 		return tunnelOpened
 	case errors.Is(err, errClientCut):
-		return &outcome{trouble: clientGone, reason: "cut", err: err}
+		return &outcome{failure: clientGone, reason: "cut", err: err}
 	}
 	e.Failed(err)
-	return &outcome{trouble: unsent, reason: connectFailed, err: err}
+	return &outcome{failure: unsent, reason: connectFailed, err: err}
 }
 
 // openTunnel is the owner of a tunnel: it holds what weir must release, count and log when the
@@ -102,7 +102,7 @@ type openTunnel struct {
 	proxy       *Proxy
 	client      tunnel.End
 	endpointEnd tunnel.End
-	dialled     *conn.Conn // the connection that ways.dial made for the tunnel; nil: an exchange made it
+	dialled     *conn.Conn // the connection that localConns.dial made for the tunnel; nil: an exchange made it
 	endpoint    *backend.Endpoint
 	untrack     func()
 	metrics     *routeMetrics // they also contain the names of the route and the backend
@@ -147,7 +147,7 @@ func (o *openTunnel) Ended(r tunnel.Result) {
 	o.untrack()
 	o.proxy.tunnels.remove(o)
 	if o.dialled != nil {
-		o.proxy.ways.forget(o.dialled)
+		o.proxy.localConns.forget(o.dialled)
 	}
 	o.endpointEnd.Close(r.Reason)
 	defer o.client.Close(r.Reason) // last: a drain may end when it is closed, and the log with the drain

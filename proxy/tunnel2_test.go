@@ -92,7 +92,7 @@ func TestHTTP2WebSockets(t *testing.T) {
 		c.alive()
 		s.Close()
 	}
-	r.quiet()
+	r.wantNoLog()
 	if n := r.counter("weir_tunnels_open", "route", "tls/*"); n != 0 {
 		t.Errorf("%v tunnels are open", n)
 	}

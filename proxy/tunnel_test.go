@@ -308,7 +308,7 @@ func TestFirstBytes(t *testing.T) {
 	}
 	vault.untouched()
 	ssh.untouched()
-	r.quiet()
+	r.wantNoLog()
 }
 
 // A connection to a TLS port that is neither TLS nor SSH gets at most an alert.
@@ -332,7 +332,7 @@ func TestNotTLS(t *testing.T) {
 				t.Errorf("%q: %v", text, line)
 			}
 		}
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -391,7 +391,7 @@ func TestClientCertificates(t *testing.T) {
 	c.write("GET /x HTTP/1.1\r\nHost: auth\r\n\r\n")
 	c.wantResponse(421, "*")
 	r.record().want(t, "status", 421)
-	r.quiet()
+	r.wantNoLog()
 }
 
 const upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n"
@@ -443,7 +443,7 @@ func TestUpgrade(t *testing.T) {
 		if n := r.set.Backend("app").InFlight(); n != 0 {
 			t.Errorf("%d are in flight", n)
 		}
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 

@@ -45,7 +45,7 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 		return linkWasStale
 	}
 	if !all.account.Charge(memory.Upload) {
-		return &outcome{trouble: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
+		return &outcome{failure: outOfMemory, status: http.StatusServiceUnavailable, reason: message.ErrMemory.Reason, err: message.ErrMemory}
 	}
 	defer all.account.Release(memory.Upload)
 	u := &upload{attempts: all, link: link, wait: wait, pace: all.requester.bodyPace(), begun: time.Now(), done: make(chan struct{})}
@@ -77,12 +77,12 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 
 // alive reports whether an idle connection can carry another request.
 func alive(link *backend.Session) bool {
-	quiet := false
+	usable := false
 	err := link.Await(func() bool {
-		quiet = link.Usable()
+		usable = link.Usable()
 		return true
 	})
-	return err == nil && quiet
+	return err == nil && usable
 }
 
 // run forwards the body. After an error of the client, it cuts the endpoint's connection, so
@@ -250,11 +250,11 @@ func (x *exchange) bodyFailed(err error) *outcome {
 	var refusal *message.Refusal
 	switch {
 	case errors.As(err, &refusal):
-		return &outcome{trouble: failed, status: refusal.Status, reason: refusal.Reason, err: err}
+		return &outcome{failure: failed, status: refusal.Status, reason: refusal.Reason, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &outcome{trouble: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
+		return &outcome{failure: failed, status: http.StatusRequestTimeout, reason: "slow_body", err: slowBody(x.edge, err)}
 	case errors.Is(err, conn.ErrCut), x.cuts.WasCut():
-		return &outcome{trouble: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
+		return &outcome{failure: clientGone, status: http.StatusServiceUnavailable, reason: x.cutBy(), err: err}
 	}
-	return &outcome{trouble: clientGone, reason: "client_gone", err: err}
+	return &outcome{failure: clientGone, reason: "client_gone", err: err}
 }

@@ -248,7 +248,7 @@ func TestBadUploads(t *testing.T) {
 		if n := r.counter("weir_http_requests_total", "code", fmt.Sprint(status)); n != 1 {
 			t.Errorf("%v requests of %d", n, status)
 		}
-		r.quiet()
+		r.wantNoLog()
 	}
 	f(post(10), "12345", "12345", idle, nil, 408, "slow_body")
 	f(post(10), "", "", idle, nil, 408, "slow_body")

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// look is the interval at which a wait for the endpoint checks whether the client is still there.
+// clientCheck is the interval at which a wait for the endpoint checks whether the client is still there.
 // Shorter waits do not check.
-const look = time.Second
+const clientCheck = time.Second
 
 // errClientGone is the error of an exchange that weir gave up because its client had gone.
 var errClientGone = errors.New("the client closed its connection while it waited for the response")
@@ -17,8 +17,8 @@ var errClientGone = errors.New("the client closed its connection while it waited
 // endpoint's connection comes earlier: it is the time to check the client.
 func (a *attempt) waitFor(from time.Time, d time.Duration) {
 	a.until = from.Add(d)
-	a.lookAt = from.Add(min(d, look))
-	a.link.SetReadDeadline(a.lookAt)
+	a.checkAt = from.Add(min(d, clientCheck))
+	a.link.SetReadDeadline(a.checkAt)
 }
 
 // waitForBody limits the wait for more of a response's body. The limit starts anew after some arrived.
@@ -34,7 +34,7 @@ func (a *attempt) waitForBody() {
 // Otherwise the attempt is over.
 func (a *attempt) waitEnded(err error) *outcome {
 	now := time.Now()
-	if !errors.Is(err, os.ErrDeadlineExceeded) || now.Before(a.lookAt) {
+	if !errors.Is(err, os.ErrDeadlineExceeded) || now.Before(a.checkAt) {
 		return a.lostEndpoint(err)
 	}
 	u := a.all.upload
@@ -45,10 +45,10 @@ func (a *attempt) waitEnded(err error) *outcome {
 		return a.lostEndpoint(err)
 	}
 	if !u.running() && a.all.requester.gone() {
-		return &outcome{trouble: clientGone, reason: "client_gone", err: errClientGone}
+		return &outcome{failure: clientGone, reason: "client_gone", err: errClientGone}
 	}
-	a.lookAt = now.Add(min(look, a.until.Sub(now)))
-	a.link.SetReadDeadline(a.lookAt)
+	a.checkAt = now.Add(min(clientCheck, a.until.Sub(now)))
+	a.link.SetReadDeadline(a.checkAt)
 	if waits := a.all.proxy.hooks.waits; waits != nil {
 		waits()
 	}

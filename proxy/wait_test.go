@@ -31,7 +31,7 @@ func TestResponseTimeout(t *testing.T) {
 	c.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
 	s := e.accept()
 	s.head()
-	r.waitForLooks(2) // longer than response_head
+	r.waitForClientChecks(2) // longer than response_head
 	c.write("abc")
 	s.wantRead("abc")
 	c.wantResponse(504, "*")
@@ -59,7 +59,7 @@ func TestResponseBodyTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, e := newPlain(t, func(c *config.Config) {
-				c.Backends[0].Timeouts.ResponseHead = look / 2
+				c.Backends[0].Timeouts.ResponseHead = clientCheck / 2
 				c.Backends[0].Timeouts.BodyIdle = 3 * time.Second
 			})
 			c := r.dial("web")
@@ -71,7 +71,7 @@ func TestResponseBodyTimeout(t *testing.T) {
 				s.write(string(b))
 				c.wantPiece(string(b))
 				if i == 0 {
-					r.waitForLooks(1)
+					r.waitForClientChecks(1)
 				}
 			}
 			c.wantEnd(true)
@@ -206,7 +206,7 @@ func TestClientGoneWhileWaiting(t *testing.T) {
 		})
 		c.Close()
 		waitUntilArrived(t, c)
-		r.waitForLooks(2) // at the first client: one whole look passes between the two
+		r.waitForClientChecks(2) // at the first client: one whole clientCheck passes between the two
 		s.write(ok(""))
 		first.wantResponse(200, "")
 		served, left := r.record(), r.record()
@@ -251,10 +251,10 @@ func TestClientThatWaits(t *testing.T) {
 		c.write(get)
 		s := e.accept()
 		s.head()
-		r.waitForLooks(1)
+		r.waitForClientChecks(1)
 		s.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
 		c.head()
-		r.waitForLooks(1)
+		r.waitForClientChecks(1)
 		s.write("k")
 		c.wantRead("ok")
 		r.record().want(t, "status", 200, "reason", nil)
@@ -295,5 +295,5 @@ func TestSlowHead(t *testing.T) {
 	c.wantResponse(200, "")
 	r.record()
 	c.wantEnd(false)
-	r.quiet()
+	r.wantNoLog()
 }

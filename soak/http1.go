@@ -175,8 +175,8 @@ func (l *link) compareAddress(seen string) error {
 	return nil
 }
 
-// rest waits until t. The other side must send nothing meanwhile.
-func (s *http1Speaker) rest(t time.Time) error {
+// idleUntil waits until t. The other side must send nothing meanwhile.
+func (s *http1Speaker) idleUntil(t time.Time) error {
 	ready, err := s.await(t)
 	switch {
 	case errors.Is(err, io.EOF):

@@ -333,8 +333,8 @@ func (s *http2Speaker) check() error {
 	return s.checkAddress(c.field, c.seen)
 }
 
-// rest answers frames that may arrive between exchanges.
-func (s *http2Speaker) rest(t time.Time) error {
+// idleUntil answers frames that may arrive between exchanges.
+func (s *http2Speaker) idleUntil(t time.Time) error {
 	for {
 		ready, err := s.await(t)
 		if err == nil && !ready {

@@ -43,7 +43,7 @@ type link struct {
 	began   time.Time
 	ends    time.Time // when churn ends the connection; zero: never
 	at      state
-	settled bool // the outcome is counted
+	counted bool // the outcome is counted
 
 	wire  *wire
 	top   io.ReadWriter // wire, or TLS over it
@@ -66,8 +66,8 @@ type speaker interface {
 	begin() error
 	// exchange makes one exchange. last: no other exchange may follow.
 	exchange() (last bool, err error)
-	// rest serves the connection between exchanges, until t.
-	rest(t time.Time) error
+	// idleUntil serves the connection between exchanges, until t.
+	idleUntil(t time.Time) error
 }
 
 func newLink(r *runner, number int64) *link {
@@ -110,14 +110,14 @@ func (l *link) live() {
 	defer l.move(nowhere)
 	l.move(connecting)
 	if err := apart(l.dial); err != nil {
-		l.settle(during("connecting", err))
+		l.countEnd(during("connecting", err))
 		return
 	}
 	defer l.close()
 	err := l.talk()
-	l.settle(err)
+	l.countEnd(err)
 	if s, ok := l.speak.(*webSocketSpeaker); ok && err == nil {
-		s.leave()
+		s.closeWebSocket()
 	}
 }
 
@@ -152,7 +152,7 @@ func (l *link) request() (last bool, err error) {
 			l.run.queue.back(*a)
 			return true, err
 		}
-		defer l.run.queue.settled(1)
+		defer l.run.queue.ended(1)
 	}
 	if err != nil {
 		return true, err
@@ -190,7 +190,7 @@ func (l *link) turn(first bool) (again bool, err error) {
 	case first:
 		return true, nil
 	}
-	return l.rest()
+	return l.awaitNext()
 }
 
 // nextArrival waits for a due request of the open loop.
@@ -203,8 +203,8 @@ func (l *link) nextArrival() (again bool, err error) {
 		if ends.IsZero() {
 			ends = time.Now().Add(forever)
 		}
-		err = l.speak.rest(ends)
-		a, ok = q.leave(&l.seat)
+		err = l.speak.idleUntil(ends)
+		a, ok = q.cancel(&l.seat)
 		l.lock.Lock()
 		l.called = false
 		l.lock.Unlock()
@@ -251,8 +251,8 @@ func (l *link) patient() bool { return l.role == openBody || l.role == slowReade
 // forever is longer than any run.
 const forever = 1000 * time.Hour
 
-// rest waits for the next request. It returns false if there is none.
-func (l *link) rest() (again bool, err error) {
+// awaitNext waits for the next request. It returns false if there is none.
+func (l *link) awaitNext() (again bool, err error) {
 	l.move(held)
 	next := time.Now().Add(forever)
 	if l.run.Every > 0 && (l.run.Protocol != Raw || len(l.run.Send) > 0) {
@@ -262,7 +262,7 @@ func (l *link) rest() (again bool, err error) {
 	if over {
 		next = l.ends
 	}
-	err = l.speak.rest(next)
+	err = l.speak.idleUntil(next)
 	return err == nil && !over && l.run.running(), err
 }
 

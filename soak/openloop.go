@@ -27,7 +27,7 @@ type queue struct {
 	lock     sync.Mutex
 	arrivals []arrival // empty if a connection is free
 	seats    []*seat   // some may have left
-	open     int64     // arrivals that are not settled
+	open     int64     // arrivals that have not ended
 	changed  chan struct{}
 }
 
@@ -80,9 +80,9 @@ func (q *queue) take(s *seat) (a arrival, ok bool) {
 	return a, false
 }
 
-// leave ends the wait of a connection. It returns the arrival that the connection got
+// cancel ends the wait of a connection. It returns the arrival that the connection got
 // meanwhile, if any.
-func (q *queue) leave(s *seat) (a arrival, ok bool) {
+func (q *queue) cancel(s *seat) (a arrival, ok bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	s.waiting = false // give skips it
@@ -93,8 +93,8 @@ func (q *queue) leave(s *seat) (a arrival, ok bool) {
 	return a, true
 }
 
-// settled records that n arrivals have ended.
-func (q *queue) settled(n int) {
+// ended records that n arrivals have ended.
+func (q *queue) ended(n int) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	q.open -= int64(n)

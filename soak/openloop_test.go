@@ -29,7 +29,7 @@ func serveArrivals(ctx context.Context, q *queue, serve func(n int) time.Duratio
 				case <-woken:
 				case <-ctx.Done():
 				}
-				if a, ok = q.leave(s); !ok {
+				if a, ok = q.cancel(s); !ok {
 					return
 				}
 			}
@@ -37,7 +37,7 @@ func serveArrivals(ctx context.Context, q *queue, serve func(n int) time.Duratio
 			lock.Lock()
 			all = append(all, time.Since(a.due))
 			lock.Unlock()
-			q.settled(1)
+			q.ended(1)
 		}
 	}()
 	return func() []time.Duration {
@@ -137,14 +137,14 @@ func TestQueue(t *testing.T) {
 			t.Error("there is an arrival in an empty queue")
 		}
 	}
-	if _, ok := q.leave(&seats[0]); ok { // its connection was closed
+	if _, ok := q.cancel(&seats[0]); ok { // its connection was closed
 		t.Error("an arrival was given that was not offered")
 	}
 	q.offer(at(1)) // for seat 1
 	q.offer(at(2)) // for seat 2
 	q.offer(at(3))
 	q.offer(at(4))
-	if a, ok := q.leave(&seats[1]); !ok || a != at(1) || woken != 2 {
+	if a, ok := q.cancel(&seats[1]); !ok || a != at(1) || woken != 2 {
 		t.Errorf("seat 1 got %v, %v; %d were woken", a, ok, woken)
 	}
 	q.back(at(1)) // not processed, so it comes first again
@@ -159,8 +159,8 @@ func TestQueue(t *testing.T) {
 	if n := q.expire(time.Unix(5, 0)); n != 1 {
 		t.Errorf("%d are too old, want 1", n)
 	}
-	q.settled(4)
-	q.empty(t.Context()) // hangs if an arrival is not settled
+	q.ended(4)
+	q.empty(t.Context()) // hangs if an arrival has not ended
 }
 
 // TestOpenLoop: every protocol makes requests at the rate, and counts each once.
@@ -338,8 +338,8 @@ func TestInterval(t *testing.T) {
 	f(8*time.Hour, time.Second, time.Second)
 }
 
-// TestWakeBeforeRest: a connection that gets an arrival just before it becomes idle does not miss it.
-func TestWakeBeforeRest(t *testing.T) {
+// TestWakeBeforeIdle: a connection that gets an arrival just before it becomes idle does not miss it.
+func TestWakeBeforeIdle(t *testing.T) {
 	o := Defaults()
 	o.Targets, o.Rate = []string{serve(t, always(ok))}, 1
 	if err := o.Prepare(); err != nil {
@@ -364,7 +364,7 @@ func TestWakeBeforeRest(t *testing.T) {
 	if time.Since(l.began) > patience {
 		t.Error("the connection slept over its arrival")
 	}
-	if _, ok := r.queue.leave(&l.seat); !ok {
+	if _, ok := r.queue.cancel(&l.seat); !ok {
 		t.Error("the arrival is gone")
 	}
 }

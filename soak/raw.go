@@ -37,8 +37,8 @@ func (s *rawSpeaker) exchange() (last bool, err error) {
 	return false, s.checkAddress("", got)
 }
 
-// rest accepts and ignores all bytes that arrive.
-func (s *rawSpeaker) rest(t time.Time) error {
+// idleUntil accepts and ignores all bytes that arrive.
+func (s *rawSpeaker) idleUntil(t time.Time) error {
 	for time.Now().Before(t) {
 		ready, err := s.await(t)
 		switch {

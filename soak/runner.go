@@ -40,7 +40,7 @@ type runner struct {
 	body []byte
 }
 
-// newRunner makes the runner for one of several processes, and one target.
+// newRunner makes the runner of one target in one of several processes.
 func newRunner(p *plan, target, targets, part, parts int, start time.Time) *runner {
 	r := &runner{
 		plan: p, counts: newCounts(start, p.interval()),
@@ -126,7 +126,7 @@ func (r *runner) offer(a arrival) {
 func (r *runner) expire(now time.Time) {
 	if n := r.queue.expire(now.Add(-r.Timeout)); n > 0 {
 		r.unsent(n, r.Timeout)
-		r.queue.settled(n)
+		r.queue.ended(n)
 	}
 }
 

@@ -79,7 +79,8 @@ func texts(prefixes []netip.Prefix) []string {
 // secretNames are parts of the names of HTTP headers whose values are secrets.
 var secretNames = []string{"auth", "cookie", "token", "secret", "key", "password", "session"}
 
-// withoutSecret returns a header for the report.
+// withoutSecret returns a header for the report. It leaves out the value if the name
+// suggests a secret.
 func withoutSecret(header string) string {
 	name, _, _ := strings.Cut(header, ":")
 	if !slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(strings.ToLower(name), part) }) {

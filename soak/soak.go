@@ -66,11 +66,11 @@ func runPart(ctx context.Context, o *Options, part, parts int, show func([]*Snap
 		all.Wait()
 		close(done)
 	}()
-	looks := time.NewTicker(tick)
-	defer looks.Stop()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for {
 		select {
-		case <-looks.C:
+		case <-ticks.C:
 			now := make([]*Snapshot, len(runners))
 			for i, r := range runners {
 				now[i] = r.snapshot(time.Since(start))

@@ -316,8 +316,8 @@ func (s *webSocketSpeaker) Read(p []byte) (int, error) {
 	return s.link.Read(p)
 }
 
-// rest answers pings, and ignores messages.
-func (s *webSocketSpeaker) rest(t time.Time) error {
+// idleUntil answers pings, and ignores messages.
+func (s *webSocketSpeaker) idleUntil(t time.Time) error {
 	for {
 		if len(s.extra) == 0 {
 			ready, err := s.await(t)
@@ -345,15 +345,15 @@ func (s *webSocketSpeaker) rest(t time.Time) error {
 	}
 }
 
-// leaveTime is how long the target may take to answer a Close frame.
-const leaveTime = time.Second
+// closeTime is how long the target may take to answer a Close frame.
+const closeTime = time.Second
 
-// leave closes the WebSocket as RFC 6455 requires, and waits for the answer.
-func (s *webSocketSpeaker) leave() {
+// closeWebSocket closes the WebSocket as RFC 6455 requires, and waits for the answer.
+func (s *webSocketSpeaker) closeWebSocket() {
 	s.lock.Lock()
 	if s.run.phase.Load() != over {
 		s.idle = false
-		s.tcp.SetDeadline(time.Now().Add(leaveTime))
+		s.tcp.SetDeadline(time.Now().Add(closeTime))
 	}
 	s.lock.Unlock()
 	var b [2]byte

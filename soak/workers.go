@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A job is the order for a worker, as one line of JSON. The worker runs until its
-// standard input ends, or the run does.
+// A job is the task of a worker, as one line of JSON. The worker runs until its standard
+// input or the run ends.
 type job struct {
 	Options     Options
 	Resolved    []netip.AddrPort // all processes use the same addresses
@@ -90,11 +90,11 @@ func runWorkers(ctx context.Context, o *Options, parts int, command []string, sh
 		all.Wait()
 		close(gone)
 	}()
-	look := time.NewTicker(tick)
-	defer look.Stop()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for {
 		select {
-		case <-look.C:
+		case <-ticks.C:
 			if all := sum(ws); all != nil {
 				show(total(all))
 			}

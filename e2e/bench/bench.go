@@ -115,16 +115,14 @@ func (b *bench) measure() error {
 				if slices.Contains(proxies[name].not, r.Key) {
 					continue
 				}
-				s, err := b.round(r, name, false)
-				for tries := 1; errors.Is(err, errDisturbed) && tries < 5; tries++ {
-					fmt.Fprintf(os.Stderr, "%s, %s, once more: %v\n", r.Name, name, err)
-					s, err = b.round(r, name, false)
+				for _, v := range variants(r, n) {
+					s, err := b.persist(v, name)
+					if err != nil {
+						return fmt.Errorf("%s, round %d of %s: %w", v.Name, n+1, name, err)
+					}
+					fmt.Fprintf(os.Stderr, "%-50s %2d/%d  %-8s %s\n", v.Name, n+1, b.rounds, name, s.say(r))
+					b.samples[r.Key][name+v.suffix] = append(b.samples[r.Key][name+v.suffix], s)
 				}
-				if err != nil {
-					return fmt.Errorf("%s, round %d of %s: %w", r.Name, n+1, name, err)
-				}
-				fmt.Fprintf(os.Stderr, "%-50s %2d/%d  %-8s %s\n", r.Name, n+1, b.rounds, name, s.say(r))
-				b.samples[r.Key][name] = append(b.samples[r.Key][name], s)
 			}
 		}
 		if b.profile != "" && !r.idle && slices.Contains(b.peers, "weir") {
@@ -134,6 +132,17 @@ func (b *bench) measure() error {
 		}
 	}
 	return nil
+}
+
+// persist repeats a round that was disturbed, up to five times.
+func (b *bench) persist(r row, name string) (s sample, err error) {
+	for range 5 {
+		if s, err = b.round(r, name, false); !errors.Is(err, errDisturbed) {
+			return s, err
+		}
+		fmt.Fprintf(os.Stderr, "%s, %s, once more: %v\n", r.Name, name, err)
+	}
+	return s, err
 }
 
 // round starts one proxy, loads it, and divides its CPU time by the number of requests
@@ -189,6 +198,9 @@ func (b *bench) startProxy(r row, name string) (*process, error) {
 	s.Certificate = filepath.Join(s.Dir, "ecdsa")
 	if r.shake.RSA {
 		s.Certificate = filepath.Join(s.Dir, "rsa")
+	}
+	if err := s.addRoutes(r); err != nil {
+		return nil, err
 	}
 	config, err := s.render(proxies[name].config)
 	if err != nil {

@@ -2,13 +2,15 @@
 // the proxy process, user and system. Each proxy runs alone on core 0 with one thread.
 // The load and an nginx backend (for uploads and gRPC a backend of ours) run on core 1.
 // Some rows measure memory: resident KiB of the proxy process per idle connection.
+// The rows "paths" and "hosts" measure the cost of finding one route among 10,000. They
+// divide the result by that of the same load on a single route, in the same round.
 //
 // The proxies take turns, round by round, so that a disturbance of the machine affects
 // all of them. A round with one wrong answer fails the whole run: a result from a broken
 // round is worse than none.
 //
 // "bench memory" measures how much memory the proxies need for an idle connection of each
-// kind. "bench crowd" measures the latency of a few busy connections among many quiet
+// kind. "bench crowd" measures the latency of a few busy connections among many idle
 // ones. "bench bulk" measures how many bytes a tunnel moves in a second of CPU time.
 package main
 
@@ -98,7 +100,7 @@ func (o *options) cleanUp() {
 
 func parseOptions() (options, error) {
 	var o options
-	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, all")
+	rows := flag.String("rows", "all", "rows to measure: their keys, or budgets, handshakes, http2, idle, routes, all")
 	peers := flag.String("peers", "weir,haproxy,nginx", "proxies to measure; ratios need haproxy and nginx")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds for each proxy and row; the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "measured part of a round")

@@ -55,7 +55,7 @@ var proxies = map[string]proxy{
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		not:     []string{"tcp", "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
+		not:     []string{"tcp", amongPaths, amongHosts, "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
 	},
 }
 
@@ -68,7 +68,8 @@ type setup struct {
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	AllFields                                          bool
-	Mutual                                             bool // the proxy requests a client certificate
+	Mutual                                             bool     // the proxy requests a client certificate
+	Paths, Hosts                                       []string // of the routes of a row with many; nil: the listener has a single route
 }
 
 // newSetup chooses free ports.

@@ -36,7 +36,8 @@ type result struct {
 	Micros  map[string]spread   `json:"cpu_microseconds_per_request,omitempty"`
 	KiB     map[string]spread   `json:"resident_kib_per_connection,omitempty"`
 	Ratios  map[string]spread   `json:"weir_ratio_to"`
-	Budget  float64             `json:"budget,omitempty"` // 0: none
+	Single  map[string]spread   `json:"ratio_to_single_route,omitempty"` // by proxy; nil: the row has a single route
+	Budget  float64             `json:"budget,omitempty"`                // 0: none
 	Against string              `json:"budget_against,omitempty"`
 	Met     *bool               `json:"met,omitempty"`
 	Samples map[string][]sample `json:"samples"`
@@ -67,11 +68,14 @@ func (b *bench) report() report {
 		}
 		for name, s := range samples {
 			values[name] = spreadOf(valuesOf(s))
-			if weir := samples["weir"]; name != "weir" && weir != nil {
+			if weir := samples["weir"]; name != "weir" && !strings.HasSuffix(name, singleRoute) && weir != nil {
 				res.Ratios[name] = spreadOf(ratios(weir, s))
 			}
 		}
-		if ratio, ok := res.Ratios[r.Against]; ok {
+		if r.among != "" {
+			res.Single = singleRatios(samples)
+		}
+		if ratio, ok := res.against(); ok {
 			met := ratio.Median <= r.Budget
 			res.Met = &met
 		}
@@ -107,7 +111,8 @@ func (r report) table() string {
 		fmt.Fprintf(&t, "%s: %s\n", name, r.Versions[name])
 	}
 	const budgets = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx | must reach | |\n|---|---|---|---|---|---|---|---|\n"
-	r.rowsOf(&t, "\n"+budgets, func(row result) bool { return row.Budget > 0 && row.KiB == nil })
+	r.rowsOf(&t, "\n"+budgets, func(row result) bool { return row.Budget > 0 && row.KiB == nil && row.Single == nil })
+	r.amongRows(&t)
 	r.rowsOf(&t, "\nResident KiB of the proxy per idle connection:\n\n"+budgets,
 		func(row result) bool { return row.Budget > 0 && row.KiB != nil })
 	const head = "| | weir | HAProxy | nginx | weir / HAProxy | weir / nginx |\n|---|---|---|---|---|---|\n"

@@ -24,7 +24,11 @@ type row struct {
 	file  string // the path for wrk, if it is not the small answer
 	idle  bool   // the row measures memory, not time
 	kind  kind   // the kind of an idle row's connections
-	load  func(s setup, r row, d time.Duration) []string
+	// among tells what the proxy has 10,000 routes by: amongPaths or amongHosts. The row is
+	// compared with the same load on a proxy with a single route.
+	among  string
+	suffix string // added to the names of the proxies in the results; "": none
+	load   func(s setup, r row, d time.Duration) []string
 }
 
 const connections = 64
@@ -41,6 +45,8 @@ var allRows = []row{
 	withBudget(h2Row("h2-10", "HTTP/2 over TLS, 10 streams", pathSmall, 32, 10), 0.85, "haproxy"),
 	{Key: "tcp", Name: "raw TCP, request/response", Budget: 1.0, Against: "haproxy",
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
+	amongRow(amongPaths, "one route among 10,000 paths of a host"),
+	amongRow(amongHosts, "one route among 10,000 hosts"),
 	idleRow("tls", 0.5),
 	idleRow("h2", 0.5),
 	idleRow("plain", 1.0),
@@ -71,6 +77,7 @@ var groups = map[string]func(r row) bool{
 	"handshakes": func(r row) bool { return r.Key == "handshake" || r.Budget == 0 && r.opens > 0 },
 	"http2":      func(r row) bool { return r.path != "" || strings.HasPrefix(r.kind.key, "h2") },
 	"idle":       func(r row) bool { return r.idle },
+	"routes":     func(r row) bool { return r.among != "" },
 }
 
 // withBudget returns r with a ratio that weir must reach.
@@ -114,7 +121,7 @@ func wrk(s setup, r row, d time.Duration) []string {
 		scheme = "https"
 	}
 	n := connections
-	if r.file != "" {
+	if r.file != "" && r.among == "" {
 		n = 8 // with more, requests would wait longer than wrk's timeout
 	}
 	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(n), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999)), "--timeout", "20s"}

@@ -186,16 +186,16 @@ type budget struct {
 
 	mu      sync.Mutex
 	retries uint64
-	past    [budgetWindow]mark // the counts at each of the last seconds
+	past    [budgetWindow]attemptCounts // the counts at each of the last seconds
 	at      int
 }
 
-type mark struct{ attempts, retries uint64 }
+type attemptCounts struct{ attempts, retries uint64 }
 
 func (t *budget) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.past[t.at] = mark{t.attempts.Load(), t.retries}
+	t.past[t.at] = attemptCounts{t.attempts.Load(), t.retries}
 	t.at = (t.at + 1) % budgetWindow
 }
 

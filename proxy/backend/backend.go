@@ -156,7 +156,7 @@ func (b *Backend) rebuild() {
 	v.localReady = local
 	b.view.Store(v)
 	for _, e := range b.endpoints {
-		e.settle(v)
+		e.applyView(v)
 	}
 	b.judge()
 }
@@ -181,10 +181,10 @@ func (b *Backend) predecessors() (use []*Endpoint, local int) {
 // returnIfNoneLeft ends ejections that would leave no endpoint, or only terminating ones.
 // The caller holds b.mu.
 func (b *Backend) returnIfNoneLeft() {
-	for _, leaving := range []bool{false, true} {
+	for _, terminating := range []bool{false, true} {
 		left, ejected := false, false
 		for _, e := range b.endpoints {
-			if e.ready && e.cfg.Terminating == leaving {
+			if e.ready && e.cfg.Terminating == terminating {
 				left = left || e.usable()
 				ejected = ejected || !e.usable()
 			}
@@ -193,7 +193,7 @@ func (b *Backend) returnIfNoneLeft() {
 			return
 		}
 		for _, e := range b.endpoints {
-			if e.ready && e.cfg.Terminating == leaving {
+			if e.ready && e.cfg.Terminating == terminating {
 				e.endEjection()
 			}
 		}

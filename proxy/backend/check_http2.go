@@ -30,7 +30,7 @@ func (o *old) Cut() { o.below.Cut() }
 // newCheckHTTP2 starts HTTP/2 on a connection, after a TLS handshake unless secure is nil.
 // If the handshake selects HTTP/1.1, it returns an *old.
 func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health.Connection, error) {
-	w := &connWay{Conn: conn.New(nc)}
+	w := &connTransport{Conn: conn.New(nc)}
 	if secure != nil {
 		if err := w.handshake(ctx, secure); err != nil {
 			w.Conn.Close()
@@ -50,7 +50,7 @@ func newCheckHTTP2(ctx context.Context, nc net.Conn, secure *tls.Config) (health
 // Close ends the connection.
 func (a *checkHTTP2) Close() error {
 	a.call.End()
-	a.trunk.Leave()
+	a.trunk.GoAway()
 	return nil
 }
 

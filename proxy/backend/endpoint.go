@@ -31,7 +31,7 @@ type Endpoint struct {
 	removed  atomic.Bool
 	foreign  atomic.Bool // see config.Endpoint
 	up       atomic.Bool // requests may go to it, and it probably answers
-	resting  atomic.Bool // it is terminating while others serve: weir keeps no idle connections
+	draining atomic.Bool // it is terminating while others serve: weir keeps no idle connections
 	old      atomic.Bool // its last connection selected HTTP/1.1 by ALPN
 
 	// Guarded by backend.mu.
@@ -312,14 +312,14 @@ func (e *Endpoint) usable() bool { return e.ready && e.ejectedUntil.IsZero() }
 // holds backend.mu.
 func (e *Endpoint) countsHere() bool { return e.ready && e.isLocal && !e.cfg.Terminating }
 
-// settle applies a new view to the endpoint. If the endpoint is terminating while others
-// serve, settle closes its idle connections: they would delay its end, and the endpoint
+// applyView applies a new view to the endpoint. If the endpoint is terminating while others
+// serve, applyView closes its idle connections: they would delay its end, and the endpoint
 // would close them, perhaps during a request. The caller holds backend.mu.
-func (e *Endpoint) settle(v *view) {
-	rests := e.cfg.Terminating && v.better > 0
-	rested := e.resting.Swap(rests)
+func (e *Endpoint) applyView(v *view) {
+	draining := e.cfg.Terminating && v.better > 0
+	before := e.draining.Swap(draining)
 	e.showUp()
-	if rested || !rests {
+	if before || !draining {
 		return
 	}
 	idle := e.takeIdle()

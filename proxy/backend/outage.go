@@ -75,7 +75,7 @@ func (e *Endpoint) endFailing() {
 // showUp sets e.up: requests may go to the endpoint, and it probably answers. The caller
 // holds backend.mu.
 func (e *Endpoint) showUp() {
-	e.up.Store(e.usable() && !e.resting.Load() && !e.failing.Load())
+	e.up.Store(e.usable() && !e.draining.Load() && !e.failing.Load())
 }
 
 // Working counts the working endpoints that may get requests now. It takes no lock.

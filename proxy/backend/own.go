@@ -209,7 +209,7 @@ func (b *Backend) noteRefusals(now []Refusal) {
 	}
 }
 
-// errOwn is the error if weir finds at a connect that the address is its own.
+// errOwn means that weir was about to connect to one of its own addresses.
 var errOwn = errors.New("it is weir itself, which listens there")
 
 // permit returns an error if weir may not connect to the endpoint now. The host's addresses

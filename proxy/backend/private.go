@@ -20,7 +20,7 @@ func (s *Session) Private() bool { return s.private }
 // terminating while others serve, or if its TLS or PROXY header settings changed.
 func (e *Endpoint) Hold(s *Session) bool {
 	e.mu.Lock()
-	if e.removed.Load() || e.resting.Load() || !e.dial.Load().takes(s.own.made) {
+	if e.removed.Load() || e.draining.Load() || !e.dial.Load().takes(s.own.made) {
 		e.mu.Unlock()
 		s.Close()
 		return false
@@ -65,11 +65,11 @@ func (e *Endpoint) HeldCount() int {
 // sweepHeld returns the sessions that were idle for keepAlive seconds. It also checks some
 // of the others, and returns those that the endpoint has closed. The caller holds e.mu.
 func (e *Endpoint) sweepHeld(keepAlive uint32) (closing []*Session) {
-	looks := 0
+	checked := 0
 	for s := range e.held {
 		late := e.ticks-s.own.idleSince >= keepAlive || s.endsSoon(e.ticks)
 		if !late {
-			if looks++; looks > looksPerTick || !s.ended() { // the order of the map differs each time
+			if checked++; checked > checksPerTick || !s.ended() { // the order of the map differs each time
 				continue
 			}
 		}

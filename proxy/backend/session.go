@@ -40,11 +40,11 @@ type ResponseReader interface {
 	BodyEnded() bool
 }
 
-// Session is the way of one exchange or tunnel to an endpoint: a connection of its own, or
+// Session connects one exchange or tunnel with an endpoint: a connection of its own, or
 // a stream of a shared connection. It has one owner at a time: the caller of Dial, Connect
 // or Idle owns it until Keep or Close.
 type Session struct {
-	way // &own or &call
+	transport // &own or &call
 
 	// HTTP is the codec of an HTTP session; nil until Speak.
 	HTTP Codec
@@ -55,12 +55,12 @@ type Session struct {
 	endpoint *Endpoint
 	private  bool // it belongs to one client connection
 
-	own  connWay // used if the session has a connection of its own
-	call callWay // used if it has a stream of a shared connection
+	own  connTransport // used if the session has a connection of its own
+	call callTransport // used if it has a stream of a shared connection
 }
 
-// way is how a session reaches its endpoint: a connWay or a callWay.
-type way interface {
+// transport is how a session reaches its endpoint: a connTransport or a callTransport.
+type transport interface {
 	// Await calls step until it returns true, or until the wait ends with an error (see
 	// conn.Conn). Reads within step do not wait.
 	Await(step func() bool) error
@@ -101,7 +101,7 @@ type way interface {
 	// nil: no account is.
 	TunnelEnd(a *memory.Account) tunnel.End
 
-	// keep and close are Keep and Close of the session s, which has this way.
+	// keep and close are Keep and Close of the session s, which uses this transport.
 	keep(s *Session)
 	close(s *Session) error
 }
@@ -157,7 +157,7 @@ func (e *Endpoint) Keep(s *Session) { s.keep(s) }
 
 // mostIdle returns the number of idle connections that the pool may hold.
 func (e *Endpoint) mostIdle() int {
-	if e.removed.Load() || e.resting.Load() {
+	if e.removed.Load() || e.draining.Load() {
 		return 0
 	}
 	return e.dial.Load().maxIdle

@@ -7,10 +7,10 @@ import (
 )
 
 // What the two ways tell an attempt about its connection.
-func TestWays(t *testing.T) {
+func TestTransports(t *testing.T) {
 	own := newSession(nil, &conn.Conn{}, nil)
 	call := &Session{}
-	call.way = &call.call
+	call.transport = &call.call
 	f := func(s *Session, shared, silent bool) {
 		t.Helper()
 		if s.Shared() != shared || s.CanRefuse() != shared || s.EndsByLength() == shared {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// looksPerTick limits the system calls that a sweep makes while it holds the pool's lock.
-const looksPerTick = 16
+// checksPerTick limits the system calls that a sweep makes while it holds the pool's lock.
+const checksPerTick = 16
 
 // sweep closes idle connections. The caller calls it once a second. It closes connections
 // that were idle for keepAlive seconds, and connections that the endpoint will close soon.
@@ -24,11 +24,11 @@ func (e *Endpoint) sweep(keepAlive uint32) {
 	}
 	closing = append(closing, e.idle[:cut]...)
 	e.idle = slices.Delete(e.idle, 0, cut)
-	looks := 0
+	checked := 0
 	var seen ends
 	e.idle = slices.DeleteFunc(e.idle, func(s *Session) bool {
 		if !s.endsSoon(e.ticks) {
-			if looks++; looks > looksPerTick || !s.ended() {
+			if checked++; checked > checksPerTick || !s.ended() {
 				return false
 			}
 			seen.add(e.ticks - s.own.idleSince)

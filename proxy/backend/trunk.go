@@ -140,7 +140,7 @@ func (e *Endpoint) await(ctx context.Context, w *turn) verdict {
 // dialShared makes a connection, and gives its room to the waiting exchanges. counted: the
 // dial is part of trunks.dialing, so other exchanges wait for it.
 func (e *Endpoint) dialShared(ctx context.Context, d *dialSettings, need Need, counted bool) (*Session, error) {
-	if deadline, ok := ctx.Deadline(); ok && counted { // the others may not be canceled with this exchange
+	if deadline, ok := ctx.Deadline(); ok && counted { // the end of this exchange must not cancel the dial, because others wait for it
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
@@ -237,10 +237,10 @@ func (t *trunk) release() {
 	if idle = idle && t.taken == 0; idle && t.listed && e.idleTrunks() > e.mostIdle() {
 		t.unlist()
 	}
-	leave := idle && !t.listed
+	end := idle && !t.listed
 	e.mu.Unlock()
-	if leave {
-		t.Leave()
+	if end {
+		t.GoAway()
 	}
 }
 
@@ -268,11 +268,11 @@ func (e *Endpoint) retire() {
 	e.trunks.list = nil
 	e.mu.Unlock()
 	for _, t := range unused {
-		t.Leave()
+		t.GoAway()
 	}
 }
 
-// sweepTrunks ends shared connections that were idle for keepAlive seconds, and calls Look
+// sweepTrunks ends shared connections that were idle for keepAlive seconds, and calls Pulse
 // for all. sweep calls it once a second.
 func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 	e.mu.Lock()
@@ -281,20 +281,20 @@ func (e *Endpoint) sweepTrunks(keepAlive uint32) {
 		return
 	}
 	list := slices.Clone(e.trunks.list)
-	var leaving []*trunk
+	var ending []*trunk
 	for _, t := range list {
 		if t.taken == 0 && e.ticks-t.idleSince >= keepAlive {
 			t.unlist()
-			leaving = append(leaving, t)
+			ending = append(ending, t)
 		}
 	}
 	e.mu.Unlock()
-	for _, t := range leaving {
-		t.Leave()
+	for _, t := range ending {
+		t.GoAway()
 	}
 	now := time.Now()
 	for _, t := range list {
-		t.Look(now)
+		t.Pulse(now)
 	}
 }
 

@@ -31,10 +31,10 @@ const (
 // newView sorts the endpoints that may be used into tiers.
 func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 	v := &view{cfg: cfg}
-	for _, leaving := range []bool{false, true} {
+	for _, terminating := range []bool{false, true} {
 		var near [distances][]*Endpoint
 		for _, e := range use {
-			if e.cfg.Terminating != leaving {
+			if e.cfg.Terminating != terminating {
 				continue
 			}
 			d := sameNode // the same for all endpoints
@@ -42,7 +42,7 @@ func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 				d = e.distance
 			}
 			near[d] = append(near[d], e)
-			if !leaving {
+			if !terminating {
 				v.ready++
 			}
 		}
@@ -51,7 +51,7 @@ func newView(cfg *config.Backend, use []*Endpoint, turn *atomic.Uint64) *view {
 				v.tiers = append(v.tiers, newTier(cfg.Balance, group, turn))
 			}
 		}
-		if !leaving {
+		if !terminating {
 			v.better = len(v.tiers)
 		}
 	}

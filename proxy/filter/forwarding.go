@@ -26,14 +26,14 @@ func NewForwarding(l *config.Listener) *Forwarding {
 	return &Forwarding{trusted: l.TrustForwarded, trust: trustIn(l), lists: newHeaderLists(l), publicPort: l.PublicPort}
 }
 
-// EditRequest removes claims about the client, and adds the headers about it. It appends to a
+// EditRequest removes untrusted headers about the client, and adds the headers about it. It appends to a
 // list of addresses from a trusted sender; it keeps single values of a trusted sender.
 func (f *Forwarding) EditRequest(x Exchange) {
 	r := forwarded{req: x.Request(), origin: x.Origin(), client: x.Client(), trusts: x.Trusts(), publicPort: f.publicPort, scheme: "http"}
 	if x.Secure() {
 		r.scheme = "https"
 	}
-	f.dropClaims(r.req, r.trusts)
+	f.dropUntrusted(r.req, r.trusts)
 	r.add()
 }
 
@@ -142,10 +142,10 @@ func (r *forwarded) addForwarded() {
 	r.req.Add(message.Forwarded, b)
 }
 
-// appendPort appends the port that the client used. Behind a Service, a load balancer or a
-// container's port mapping it rarely is the listener's own port. weir takes the listener's
-// public_port, or else the destination port in the PROXY header, or else the port in the
-// request's host, or else the default port of the scheme.
+// appendPort appends the port that the client used. This is rarely the listener's own
+// port: a Service, a load balancer or the port mapping of a container may translate it.
+// weir takes the listener's public_port, or else the destination port in the PROXY header,
+// or else the port in the request's host, or else the default port of the scheme.
 func (r *forwarded) appendPort(b []byte, scheme string) []byte {
 	if r.publicPort != 0 {
 		return strconv.AppendUint(b, uint64(r.publicPort), 10)

@@ -42,8 +42,8 @@ var needs = [256]Trust{
 	message.XClientCertSAN: TrustClientCert, message.XClientCertSHA256: TrustClientCert, message.ClientCertOther: TrustClientCert,
 }
 
-// claims are the ids that need trust.
-var claims = func() (s message.IDs) {
+// needTrust are the ids that need trust.
+var needTrust = func() (s message.IDs) {
 	for id, n := range needs {
 		if n != 0 {
 			s |= message.SetOf(message.ID(id))
@@ -119,11 +119,11 @@ func (f *Forwarding) FindClient(req *message.Request, sender netip.AddrPort, tru
 	return client
 }
 
-// dropClaims drops two kinds of headers:
+// dropUntrusted drops two kinds of headers:
 //   - headers about the client that the listener does not accept from this sender
 //   - headers that no endpoint may get
-func (f *Forwarding) dropClaims(req *message.Request, trusts Trust) {
-	if req.HasAny(claims) {
+func (f *Forwarding) dropUntrusted(req *message.Request, trusts Trust) {
+	if req.HasAny(needTrust) {
 		for i := range req.Fields {
 			h := &req.Fields[i]
 			if n := needs[h.ID]; n != 0 && n&trusts == 0 && !f.keeps(req, i) {

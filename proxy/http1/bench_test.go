@@ -98,7 +98,7 @@ func (x *exchanger) exchange() error {
 		return err
 	}
 	x.server.Release()
-	if !x.link.Quiet(conn.ErrWouldBlock) {
+	if !x.link.Usable(conn.ErrWouldBlock) {
 		return io.ErrUnexpectedEOF
 	}
 	return nil

@@ -156,8 +156,8 @@ func withoutEmptyLines(in string) string {
 
 var blanks = regexp.MustCompile(" +")
 
-// plainRequest removes from the first request of a stream what weir accepts and net/http
-// does not: empty lines before it, and more than one space beside the target.
+// plainRequest edits the first request of a stream so that net/http accepts it. weir also
+// accepts empty lines before the request, and more than one space beside the target.
 func plainRequest(in string) string {
 	line, rest, found := strings.Cut(withoutEmptyLines(in), "\r\n")
 	if !found {
@@ -188,8 +188,8 @@ func plainResponse(in string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n" + rest
 }
 
-// plainChunks removes the spaces and tabs before the extensions of a chunked body, which
-// net/http refuses.
+// plainChunks removes the spaces and tabs before the extensions of a chunked body, because
+// net/http refuses them.
 func plainChunks(in string) string {
 	plain := ""
 	for {

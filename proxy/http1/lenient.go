@@ -72,7 +72,7 @@ func Explain(err error, backend string) error {
 	return conn.Explain(err, "%s", r.Detail) // the client does not get the refusal's status
 }
 
-// advised marks an error if there is a setting that would accept the response. See Explain.
+// advised labels an error if there is a setting that would accept the response. See Explain.
 func (l Lenient) advised(err error) error {
 	for i := range faults {
 		if err == faults[i].refused && !l.accepts(faults[i].off) {

@@ -18,7 +18,7 @@ func parseRequest(req *message.Request, head []byte, limits Limits) error {
 	block, offset := req.Load(head)
 	line := bytes.IndexByte(block, '\r')
 	if err := parseRequestLine(req, block[:line], offset); err != nil {
-		if err == message.ErrPath && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields) == nil && req.SettleHost(false) != nil {
+		if err == message.ErrPath && block[line+1] == '\n' && parseFields(&req.Head, block[line+2:], offset+line+2, limits.Fields) == nil && req.ReadHost(false) != nil {
 			req.Host = message.Span{} // the log shows the host only if it is valid
 		}
 		return err
@@ -127,14 +127,14 @@ func interpretRequest(req *message.Request) error {
 	}
 	req.Close = f.close || req.Minor == 0 && !f.keep
 	req.AcceptsTrailers = f.trailers
-	if err := req.SettleHost(req.Minor == 1); err != nil {
+	if err := req.ReadHost(req.Minor == 1); err != nil {
 		return err
 	}
 	upgrades := 0
 	for i := range req.Fields {
 		switch req.Fields[i].ID {
 		case message.Expect:
-			if err := req.SettleExpect(i); err != nil {
+			if err := req.ReadExpect(i); err != nil {
 				return err
 			}
 		case message.Upgrade:

@@ -205,7 +205,7 @@ func TestClientState(t *testing.T) {
 	w.blocked = true
 	c.Init(w, Limits{})
 	parseInto(&req, lines("POST / HTTP/1.1", "Host: a", "Content-Length: 1", ""))
-	if !c.Reusable() || !c.Quiet(conn.ErrWouldBlock) || c.Started() || c.Answered() {
+	if !c.Reusable() || !c.Usable(conn.ErrWouldBlock) || c.Started() || c.Answered() {
 		t.Error("a new connection is fit for a request")
 	}
 	c.WriteHead(&req)
@@ -229,13 +229,13 @@ func TestClientState(t *testing.T) {
 	if !c.Reusable() {
 		t.Error("the exchange has ended")
 	}
-	if c.Quiet(conn.ErrWouldBlock) != true {
+	if c.Usable(conn.ErrWouldBlock) != true {
 		t.Error("nothing is there yet")
 	}
-	if c.Quiet(conn.ErrWouldBlock) {
+	if c.Usable(conn.ErrWouldBlock) {
 		t.Error("what nobody asked for is there")
 	}
-	if c.Quiet(conn.ErrWouldBlock) || c.Reusable() {
+	if c.Usable(conn.ErrWouldBlock) || c.Reusable() {
 		t.Error("what nobody asked for is still there")
 	}
 	c.WriteHead(&req)
@@ -249,10 +249,10 @@ func TestClientState(t *testing.T) {
 	}
 }
 
-func TestQuietAtTheEnd(t *testing.T) {
+func TestUsableAtTheEnd(t *testing.T) {
 	var c Client
 	c.Init(newWire(), Limits{})
-	if c.Quiet(conn.ErrWouldBlock) {
+	if c.Usable(conn.ErrWouldBlock) {
 		t.Error("the connection has ended")
 	}
 }

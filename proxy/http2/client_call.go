@@ -96,7 +96,7 @@ func (x *Call) End() {
 		t.startFlusher()
 	}
 	x.body.discard()
-	x.unrest()
+	x.unpark()
 	x.res.Reset()
 	x.callState = callState{}
 	x.account, x.body.account = nil, nil
@@ -463,35 +463,35 @@ func (x *Call) Receive() ([]byte, error) {
 	var res message.Response // a tunnel has no trailers
 	x.readBy = time.Now().Add(conn.Linger)
 	p, err := x.ReadBody(&res)
-	return p, quietened(err)
+	return p, idleError(err)
 }
 
-// quietened returns conn.ErrQuiet for a tunnel's read that ended after conn.Linger, and
+// idleError returns conn.ErrQuiet for a tunnel's read that ended after conn.Linger, and
 // other errors as they are.
-func quietened(err error) error {
+func idleError(err error) error {
 	if err == os.ErrDeadlineExceeded {
 		return conn.ErrQuiet
 	}
 	return err
 }
 
-// Rest makes the call wake w once, when Receive has something to return. No goroutine may
-// call Receive until then. Rest returns false if there is something already.
-func (x *Call) Rest(w park.Waiter) bool {
+// Park makes the call wake w once, when Receive has something to return. No goroutine may
+// call Receive until then. Park returns false if there is something already.
+func (x *Call) Park(w park.Waiter) bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
 	if x.body.size > 0 || x.ended || x.err != nil || x.cut {
 		return false
 	}
-	x.resting = w
+	x.parked = w
 	return true
 }
 
-// Unrest undoes Rest, and returns true. It returns false if w was woken.
-func (x *Call) Unrest() bool {
+// Unpark undoes Park, and returns true. It returns false if w was woken.
+func (x *Call) Unpark() bool {
 	x.trunk.mu.Lock()
 	defer x.trunk.mu.Unlock()
-	return x.unrest()
+	return x.unpark()
 }
 
 // Send sends p through a tunnel, and waits until there is room for it.
@@ -541,9 +541,9 @@ func RequiresHTTP1(err error) bool {
 	return errors.As(err, &over) && over.ByPeer && over.Code == core.HTTP11Required
 }
 
-// Leaving reports whether err is Unprocessed because the whole connection was about to
+// GoingAway reports whether err is Unprocessed because the whole connection was about to
 // end.
-func Leaving(err error) bool {
+func GoingAway(err error) bool {
 	var over *OverError
 	return errors.As(err, &over) && over.Unprocessed && over.Reason != "reset_by_peer"
 }

@@ -52,9 +52,9 @@ func (p *pulse) ask(now time.Time) {
 
 var errSilent = fmt.Errorf("the endpoint did not answer an HTTP/2 PING within %v", deadAfter)
 
-// Look is called about once a second. It sends a PING to a silent endpoint, and ends the
+// Pulse is called about once a second. It sends a PING to a silent endpoint, and ends the
 // connection if no bytes arrive after that.
-func (t *Trunk) Look(now time.Time) {
+func (t *Trunk) Pulse(now time.Time) {
 	t.mu.Lock()
 	p := &t.pulse
 	switch {

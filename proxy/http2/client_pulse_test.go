@@ -99,7 +99,7 @@ func TestPulseFindsTheDead(t *testing.T) {
 	x.WriteHead(http2test.NewRequest("GET", "/", "a"))
 	x.Flush()
 	id := awaitFrame[*xhttp2.HeadersFrame](t, f).StreamID
-	ahead := func(d time.Duration) { trunk.Look(time.Now().Add(d)) }
+	ahead := func(d time.Duration) { trunk.Pulse(time.Now().Add(d)) }
 	ahead(askAfter - 2*time.Second)
 	ahead(askAfter + time.Second)
 	awaitFrame[*xhttp2.PingFrame](t, f)

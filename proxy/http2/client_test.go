@@ -43,7 +43,7 @@ func newTrunk(t testing.TB, address string) *Trunk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		trunk.Leave()
+		trunk.GoAway()
 		select {
 		case <-trunk.done:
 		case <-time.After(20 * time.Second):
@@ -375,7 +375,7 @@ func TestTrunkGoAway(t *testing.T) {
 	}
 	x = trunk.Call() // a caller that did not know of the end
 	x.WriteHead(http2test.NewRequest("POST", "/", "a"))
-	if err := x.Flush(); !Unprocessed(err) || !Leaving(err) {
+	if err := x.Flush(); !Unprocessed(err) || !GoingAway(err) {
 		t.Error(err)
 	}
 	x.End()

@@ -34,17 +34,17 @@ type Trunk struct {
 	broken  error // the error of reading; for the reader only
 	own     memory.Account
 
-	mu       sync.Mutex // guards all below, and the calls' state
-	core     core.Connection
-	flushing bool
-	lost     *LostError
-	leaving  bool // weir closes the connection when no call runs
-	hungUp   bool // weir has closed the connection in an orderly way: see hangUp
-	news     bool // unlock must call changed
-	crowded  bool // too much output waits for the endpoint: no new call should begin
-	quiet    sync.Cond
-	free     []*Call
-	pulse    pulse
+	mu        sync.Mutex // guards all below, and the calls' state
+	core      core.Connection
+	flushing  bool
+	lost      *LostError
+	goingAway bool // weir closes the connection when no call runs
+	hungUp    bool // weir has closed the connection in an orderly way: see hangUp
+	news      bool // unlock must call changed
+	crowded   bool // too much output waits for the endpoint: no new call should begin
+	flushed   sync.Cond
+	free      []*Call
+	pulse     pulse
 }
 
 // LostError is the end of a whole connection. All calls of the connection get the same
@@ -71,7 +71,7 @@ func NewTrunk(nc *conn.Conn, tc *tls.Conn, limits message.Limits, changed func()
 		t.rw, config.Scheme = tc, "https"
 	}
 	t.flush = t.flusher
-	t.quiet.L = &t.mu
+	t.flushed.L = &t.mu
 	t.core.Init(config, (*trunkEvents)(t))
 	return t
 }
@@ -88,7 +88,7 @@ func (t *Trunk) Account(p *memory.Process) {
 // error, which may be the cause of ctx, the connection is closed.
 func (t *Trunk) Start(ctx context.Context) error {
 	t.conn.Split()
-	t.conn.SetReadDeadline(time.Time{}) // Look ends the connection if the endpoint is silent for too long
+	t.conn.SetReadDeadline(time.Time{}) // Pulse ends the connection if the endpoint is silent for too long
 	go t.run()
 	t.mu.Lock()
 	t.startFlusher()
@@ -119,7 +119,7 @@ func (t *Trunk) run() {
 	t.mu.Lock()
 	t.lose(err)
 	for t.flushing {
-		t.quiet.Wait()
+		t.flushed.Wait()
 	}
 	for t.core.Pending() > 0 { // output that was never flushed: the descriptor may soon belong to another connection
 		t.core.Take().Free()
@@ -229,11 +229,11 @@ func (t *trunkOutgoing) through() {
 		t.hangUp()
 	}
 	t.flushing = false
-	t.quiet.Broadcast()
+	t.flushed.Broadcast()
 }
 
 func (t *Trunk) mayHangUp() bool {
-	return t.leaving && !t.hungUp && t.lost == nil && t.core.Working() == 0
+	return t.goingAway && !t.hungUp && t.lost == nil && t.core.Working() == 0
 }
 
 // hangUp closes the connection in an orderly way. The flusher calls it with the lock
@@ -253,15 +253,15 @@ func (t *Trunk) hangUp() {
 
 var errHungUp = errors.New("weir closed the connection, because no request used it")
 
-// Leave ends the connection when no call runs any more. The trunk accepts no new calls.
-func (t *Trunk) Leave() {
+// GoAway ends the connection when no call runs any more. The trunk accepts no new calls.
+func (t *Trunk) GoAway() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leaving || t.lost != nil {
+	if t.goingAway || t.lost != nil {
 		return
 	}
-	t.leaving = true
-	t.core.LeaveNow()
+	t.goingAway = true
+	t.core.GoAwayNow()
 	t.measure()
 	t.startFlusher()
 }
@@ -285,8 +285,8 @@ func (t *Trunk) Over() bool { return t.over.Load() }
 
 // measure updates Limit and Over. The caller holds the lock.
 func (t *Trunk) measure() {
-	t.leaving = t.leaving || t.core.Leaving()
-	over := t.lost != nil || t.leaving
+	t.goingAway = t.goingAway || t.core.GoingAway()
+	over := t.lost != nil || t.goingAway
 	t.crowded = t.core.Pending() >= mostUnread
 	limit := int32(0)
 	if !over && !t.pulse.doubtful && !t.crowded {

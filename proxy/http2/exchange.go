@@ -30,7 +30,7 @@ type Exchange struct {
 	ending      core.Ending
 	writable    bool
 	interrupted bool
-	atRest      bool        // it counts among the connection's tunnels at rest
+	idleTunnel  bool        // it counts among the connection's idle tunnels
 	link        conn.Linked // cut when the exchange is over; nil: none
 	waiter
 
@@ -99,8 +99,8 @@ func (x *Exchange) release() {
 		c.core.Consumed(x.stream, held)
 	}
 	x.body.discard()
-	x.unrest()
-	x.rests(false)
+	x.unpark()
+	x.setIdleTunnel(false)
 	c.core.Release(x.stream)
 	if x.timed && !x.timer.Stop() {
 		return // the timer may still use x: leave x to the garbage collector
@@ -112,8 +112,8 @@ func (x *Exchange) release() {
 	exchanges.Put(x)
 }
 
-// Close ends the exchange. If the stream has not ended, Close resets it, because weir
-// does not want the rest of the request. An incomplete response is broken off.
+// Close ends the exchange. If the stream has not ended, Close resets it, because weir does
+// not want the rest of the request. Close breaks off an incomplete response.
 func (x *Exchange) Close() {
 	c := x.conn
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (x *Exchange) Close() {
 	x.release()
 	c.startFlusher()
 	c.drained.Broadcast()
-	c.look()
+	c.notify()
 	if c.core.Working() == 0 {
 		c.tellOver()
 	}
@@ -458,26 +458,26 @@ func (x *Exchange) end(why core.Ending) {
 	x.wake()
 }
 
-// wake wakes the goroutines that wait, and the waiter of a tunnel at rest. The caller
+// wake wakes the goroutines that wait, and the waiter of an idle tunnel. The caller
 // holds the lock.
 func (x *Exchange) wake() {
 	x.changed.Broadcast()
 	if x.rouse() {
-		x.rests(false)
-		x.conn.look()
+		x.setIdleTunnel(false)
+		x.conn.notify()
 	}
 }
 
-// rests records whether the tunnel is at rest, and counts it. The caller holds the lock.
-func (x *Exchange) rests(yes bool) {
+// setIdleTunnel records whether the tunnel is idle, and counts it. The caller holds the lock.
+func (x *Exchange) setIdleTunnel(yes bool) {
 	switch {
-	case yes == x.atRest:
+	case yes == x.idleTunnel:
 	case yes:
-		x.conn.resting++
+		x.conn.idleTunnels++
 	default:
-		x.conn.resting--
+		x.conn.idleTunnels--
 	}
-	x.atRest = yes
+	x.idleTunnel = yes
 }
 
 // Receive returns the next piece of a tunnel, valid until the next call, or io.EOF.
@@ -488,36 +488,36 @@ func (x *Exchange) Receive() ([]byte, error) {
 	p, err := x.ReadBody(&req)
 	if err == io.EOF { // the client has ended its direction; the other direction may continue
 		x.conn.mu.Lock()
-		x.rests(true)
-		x.conn.look()
+		x.setIdleTunnel(true)
+		x.conn.notify()
 		x.conn.mu.Unlock()
 	}
-	return p, quietened(err)
+	return p, idleError(err)
 }
 
-// Rest makes the exchange wake w once, when Receive has something to return. No goroutine
-// may call Receive until then. Rest returns false if there is something already.
-func (x *Exchange) Rest(w park.Waiter) bool {
+// Park makes the exchange wake w once, when Receive has something to return. No goroutine
+// may call Receive until then. Park returns false if there is something already.
+func (x *Exchange) Park(w park.Waiter) bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
 	if x.body.size > 0 || x.ended || x.over {
 		return false
 	}
-	x.resting = w
-	x.rests(true)
-	x.conn.look()
+	x.parked = w
+	x.setIdleTunnel(true)
+	x.conn.notify()
 	return true
 }
 
-// Unrest undoes Rest, and returns true. It returns false if w was woken.
-func (x *Exchange) Unrest() bool {
+// Unpark undoes Park, and returns true. It returns false if w was woken.
+func (x *Exchange) Unpark() bool {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
-	if !x.unrest() {
+	if !x.unpark() {
 		return false
 	}
-	x.rests(false)
-	x.conn.look()
+	x.setIdleTunnel(false)
+	x.conn.notify()
 	return true
 }
 

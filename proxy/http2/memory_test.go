@@ -252,7 +252,7 @@ func TestEndpointThatReadsNothingGetsNoMoreCalls(t *testing.T) {
 			t.Fatal("the connection takes no calls again")
 		}
 	}
-	trunk.Leave()
+	trunk.GoAway()
 	<-trunk.done
 	if used := process.Used(); used != 0 {
 		t.Errorf("%d bytes are left in the account", used)

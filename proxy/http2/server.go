@@ -32,16 +32,16 @@ type Connection struct {
 
 	account *memory.Account // nil: nothing is charged
 
-	mu       sync.Mutex // guards all below, and the exchanges' state
-	core     core.Connection
-	ready    []*Exchange // exchanges that began with the bytes that are being received
-	heads    []*Exchange // exchanges that wait for room to write a head
-	resting  int         // tunnels at rest, among the exchanges that run: their clients send nothing
-	doing    Doing       // the last value that watch received
-	flushing bool
-	failed   error // the error of writing; nil: none
-	panicked any   // the panic of the flusher, with its stack
-	drained  sync.Cond
+	mu          sync.Mutex // guards all below, and the exchanges' state
+	core        core.Connection
+	ready       []*Exchange // exchanges that began with the bytes that are being received
+	heads       []*Exchange // exchanges that wait for room to write a head
+	idleTunnels int         // idle tunnels, among the exchanges that run: their clients send nothing
+	doing       Doing       // the last value that watch received
+	flushing    bool
+	failed      error // the error of writing; nil: none
+	panicked    any   // the panic of the flusher, with its stack
+	drained     sync.Cond
 }
 
 // Init prepares c for the connection rw. c calls serve for each request, in a goroutine
@@ -59,8 +59,8 @@ func (c *Connection) Init(rw io.ReadWriter, config core.Config, serve func(*Exch
 type Observer interface {
 	// Does reports what the connection does from now on.
 	Does(Doing)
-	// Over reports that there is nothing more to wait for: the connection has Left, or it
-	// cannot write any more (see Err).
+	// Over reports that the connection can be closed: it goes away and its last exchange
+	// has ended, or it cannot write any more (see Err).
 	Over()
 	// Fault reports that weir reset a stream: because of an error of the client, or for
 	// lack of memory. reason is a word for metrics.
@@ -76,17 +76,17 @@ type Doing uint8
 // The values of Doing. A connection begins with Nothing.
 const (
 	Nothing   Doing = iota // no exchange runs
-	Tunnels                // all exchanges that run are tunnels at rest: their clients send nothing, or have ended their direction
-	Exchanges              // other exchanges run, or tunnels that are not at rest
+	Tunnels                // all exchanges that run are idle tunnels: their clients send nothing, or have ended their direction
+	Exchanges              // other exchanges run, or tunnels that are not idle
 )
 
-// look calls the observer if the connection does something else now.
-func (c *Connection) look() {
+// notify calls the observer if the connection does something else now.
+func (c *Connection) notify() {
 	doing := Exchanges
 	switch c.core.Working() {
 	case 0:
 		doing = Nothing
-	case c.resting:
+	case c.idleTunnels:
 		doing = Tunnels
 	}
 	if doing == c.doing {
@@ -100,7 +100,7 @@ func (c *Connection) look() {
 
 // tellOver calls the observer if c has nothing more to wait for.
 func (c *Connection) tellOver() {
-	if c.watch != nil && (c.failed != nil || c.core.Leaving() && c.core.Working() == 0) {
+	if c.watch != nil && (c.failed != nil || c.core.GoingAway() && c.core.Working() == 0) {
 		c.watch.Over()
 	}
 }
@@ -237,18 +237,18 @@ func (c *Connection) Trim() {
 	})
 }
 
-// Rest calls f and returns its result, if no exchange runs except tunnels at rest, no
+// Park calls f and returns its result, if no exchange runs except idle tunnels, no
 // head or frame is incomplete, and no output waits. Otherwise it returns false. Before
-// the call, Rest gives back the memory that an idle connection does not need. Until f
+// the call, Park gives back the memory that an idle connection does not need. Until f
 // returns, no goroutine reads or writes.
-func (c *Connection) Rest(f func() bool) bool {
+func (c *Connection) Park(f func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	working := c.core.Working()
-	if working > c.resting || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
+	if working > c.idleTunnels || c.core.Started() != 0 || c.core.Pending() > 0 || c.flushing || c.failed != nil {
 		return false
 	}
-	if c.core.Leaving() && working == 0 {
+	if c.core.GoingAway() && working == 0 {
 		return false // the connection must be closed
 	}
 	c.core.Trim()
@@ -266,23 +266,23 @@ func (c *Connection) Working() int {
 	return c.core.Working()
 }
 
-// Leave begins to end the connection: see core.Connection.Leave.
-func (c *Connection) Leave() { c.locked(c.core.Leave) }
+// GoAway begins to end the connection: see core.Connection.GoAway.
+func (c *Connection) GoAway() { c.locked(c.core.GoAway) }
 
-// LeaveNow accepts no more exchanges: see core.Connection.LeaveNow.
-func (c *Connection) LeaveNow() {
+// GoAwayNow accepts no more exchanges: see core.Connection.GoAwayNow.
+func (c *Connection) GoAwayNow() {
 	c.locked(func() {
-		c.core.LeaveNow()
+		c.core.GoAwayNow()
 		c.tellOver()
 	})
 }
 
-// CutTunnels cuts the tunnels at rest. All other exchanges continue.
+// CutTunnels cuts the idle tunnels. All other exchanges continue.
 func (c *Connection) CutTunnels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.core.Streams() {
-		if x := exchangeOf(s); x != nil && x.atRest {
+		if x := exchangeOf(s); x != nil && x.idleTunnel {
 			x.cut()
 		}
 	}
@@ -293,7 +293,7 @@ func (c *Connection) CutTunnels() {
 func (c *Connection) Left() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.core.Leaving() && c.core.Working() == 0
+	return c.core.GoingAway() && c.core.Working() == 0
 }
 
 func (c *Connection) locked(f func()) {
@@ -355,7 +355,7 @@ func (e *events) Response(*core.Stream) *message.Response { return nil } // for 
 func (e *events) Head(s *core.Stream, refusal *message.Refusal) {
 	x := exchangeOf(s)
 	x.started, x.refusal = true, refusal
-	(*Connection)(e).look()
+	(*Connection)(e).notify()
 	e.ready = append(e.ready, x)
 }
 
@@ -386,7 +386,7 @@ func (e *events) Reset(s *core.Stream, ending core.Ending) {
 	x.end(ending)
 	if !x.started { // no worker knows it
 		x.release()
-		(*Connection)(e).look()
+		(*Connection)(e).notify()
 	}
 }
 

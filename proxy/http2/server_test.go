@@ -217,7 +217,7 @@ func TestConnectionAnswersEarly(t *testing.T) {
 }
 
 // Exchanges that run when the connection leaves are finished.
-func TestConnectionLeaves(t *testing.T) {
+func TestConnectionGoesAway(t *testing.T) {
 	var running atomic.Int32
 	url, connections := serving(t, func(x *Exchange) {
 		running.Add(1)
@@ -235,7 +235,7 @@ func TestConnectionLeaves(t *testing.T) {
 	}()
 	c := <-connections
 	pw.Write([]byte("x"))
-	c.Leave()
+	c.GoAway()
 	if c.Left() {
 		t.Error("an exchange runs")
 	}

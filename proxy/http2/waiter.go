@@ -16,24 +16,24 @@ type waiter struct {
 	timer   *time.Timer
 	armed   time.Time   // when the timer fires
 	timed   bool        // the timer was set since the exchange began
-	resting park.Waiter // waits for bytes, without a goroutine; nil: none
+	parked  park.Waiter // waits for bytes, without a goroutine; nil: none
 }
 
-// rouse wakes the resting waiter, and returns true. It returns false if there is none.
+// rouse wakes the parked waiter, and returns true. It returns false if there is none.
 func (w *waiter) rouse() bool {
-	r := w.resting
+	r := w.parked
 	if r == nil {
 		return false
 	}
-	w.resting = nil
+	w.parked = nil
 	r.Wake(park.Ready)
 	return true
 }
 
-// unrest removes the resting waiter, and returns true. It returns false if there is none.
-func (w *waiter) unrest() bool {
-	yes := w.resting != nil
-	w.resting = nil
+// unpark removes the parked waiter, and returns true. It returns false if there is none.
+func (w *waiter) unpark() bool {
+	yes := w.parked != nil
+	w.parked = nil
 	return yes
 }
 

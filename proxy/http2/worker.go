@@ -117,7 +117,7 @@ func (w *worker) run() {
 		for f != nil {
 			f()
 			workers.Lock()
-			if f = nextTask(); f == nil && !w.rest() {
+			if f = nextTask(); f == nil && !w.makeIdle() {
 				workers.Unlock()
 				return
 			}
@@ -126,9 +126,9 @@ func (w *worker) run() {
 	}
 }
 
-// rest makes w idle. It returns false if there are enough idle workers. The caller holds
+// makeIdle makes w idle. It returns false if there are enough idle workers. The caller holds
 // the lock.
-func (w *worker) rest() bool {
+func (w *worker) makeIdle() bool {
 	if len(workers.idle) >= mostIdle {
 		return false
 	}

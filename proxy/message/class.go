@@ -12,9 +12,9 @@ const (
 	Framing
 	// Written headers are written by weir and replace those of the client.
 	Written
-	// Claimed headers contain information about the client that weir does not send. weir
+	// Asserted headers contain information about the client that weir does not send. weir
 	// keeps them only from trusted senders.
-	Claimed
+	Asserted
 	// Refused headers are never forwarded, not even from trusted senders.
 	Refused
 )
@@ -26,7 +26,7 @@ var classes = [numIDs]Class{
 	Forwarded: Written, XForwardedFor: Written, XForwardedProto: Written, XForwardedHost: Written,
 	XForwardedPort: Written, XForwardedScheme: Written, XScheme: Written, XRealIP: Written, XRequestID: Written,
 	ClientCert: Written, ClientCertChain: Written, XClientCertSubject: Written, XClientCertSAN: Written, XClientCertSHA256: Written,
-	XForwardedOther: Claimed, ClientAddress: Claimed, ClientCertOther: Claimed,
+	XForwardedOther: Asserted, ClientAddress: Asserted, ClientCertOther: Asserted,
 	Proxy: Refused, OtherURL: Refused, Misspelt: Refused,
 }
 
@@ -62,9 +62,10 @@ func (n *Names) Has(name []byte) bool {
 	return n.find(name, func(b []byte, known string) bool { return EqualFold(b, known) })
 }
 
-// HasAlike returns true if the set has a name that a server may pass to a program as the
-// same variable: the names differ only in case, and in bytes that are neither letters nor
-// digits, see Lookup.
+// HasAlike returns true if the set has name, or a name that looks the same to a program
+// behind a server. A server passes headers to programs as variables. Then two names are
+// the same if they differ only in case, and in bytes that are neither letters nor digits.
+// See Lookup.
 func (n *Names) HasAlike(name []byte) bool { return n.find(name, alike) }
 
 func (n *Names) find(name []byte, same func([]byte, string) bool) bool {

@@ -17,7 +17,7 @@ func TestClasses(t *testing.T) {
 	f(Passed, "Cookie", "Authorization", "X-Custom", "Strict-Transport-Security", "Date", "Via")
 	f(Framing, "Host", "Content-Length", "Transfer-Encoding", "Connection", "TE", "Trailer", "Upgrade", "Expect")
 	f(Written, "X-Forwarded-For", "Forwarded", "X-Forwarded-Scheme", "X-Scheme", "X-Real-IP", "X-Request-Id", "Client-Cert", "X-Client-Cert-Subject")
-	f(Claimed, "True-Client-IP", "X-Client-IP", "CF-Connecting-IP", "X-Cluster-Client-IP", "X-Forwarded-Prefix", "X-SSL-Client-Verify",
+	f(Asserted, "True-Client-IP", "X-Client-IP", "CF-Connecting-IP", "X-Cluster-Client-IP", "X-Forwarded-Prefix", "X-SSL-Client-Verify",
 		"Front-End-Https", "X-Url-Scheme", "X-Original-Proto", "X-Original-Host")
 	f(Refused, "Proxy", "X-Original-URL", "X-Rewrite-URL", "X_Forwarded_For", "X!Real!IP")
 	passed := map[ID]bool{StrictTransportSecurity: true, Authorization: true, WWWAuthenticate: true, PersistentAuth: true, Date: true}
@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 }
 
 // A client cannot remove a header that a proxy wrote about it.
-func TestReclaim(t *testing.T) {
+func TestRestoreAsserted(t *testing.T) {
 	var h Head
 	h.AddField("Connection", "X-Forwarded-For, x-real-ip, Client-Cert, X-Forwarded-Prefix, True-Client-IP, Host, Content-Length, X-Private, Cookie")
 	kept := []string{"X-Forwarded-For", "X-Real-IP", "Client-Cert", "X-Forwarded-Prefix", "True-Client-IP", "Host", "Content-Length"}
@@ -65,7 +65,7 @@ func TestReclaim(t *testing.T) {
 		h.AddField(name, "1")
 	}
 	h.DropHopByHop()
-	h.Reclaim()
+	h.RestoreAsserted()
 	for _, name := range kept {
 		if h.GetName(strings.ToLower(name)) == nil {
 			t.Errorf("%s is gone", name)

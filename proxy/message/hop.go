@@ -47,12 +47,12 @@ func (h *Head) dropNamed(name []byte) {
 	}
 }
 
-// Reclaim keeps the fields about the client that Connection dropped. A proxy may pass on
-// its client's Connection; without Reclaim, that client could remove what the proxy itself
+// RestoreAsserted keeps the fields about the client that Connection dropped. A proxy may pass on
+// its client's Connection; without RestoreAsserted, that client could remove what the proxy itself
 // wrote (CVE-2022-31813).
-func (h *Head) Reclaim() {
+func (h *Head) RestoreAsserted() {
 	for i := range h.Fields {
-		if c := h.Fields[i].ID.Class(); c == Written || c == Claimed {
+		if c := h.Fields[i].ID.Class(); c == Written || c == Asserted {
 			h.Fields[i].Dropped = false
 		}
 	}

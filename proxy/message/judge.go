@@ -91,9 +91,9 @@ func (r *Request) SetTarget(target Span) error {
 	return nil
 }
 
-// SettleHost sets r's host to the Host field. If the target has a host, too, both must be
+// ReadHost sets r's host to the Host field. If the target has a host, too, both must be
 // the same. needed: a request without the field is refused.
-func (r *Request) SettleHost(needed bool) error {
+func (r *Request) ReadHost(needed bool) error {
 	seen := false
 	for i := range r.Fields {
 		if r.Fields[i].ID != Host {
@@ -129,11 +129,11 @@ func (r *Request) sameAuthority(a, b []byte) bool {
 	return len(a) > 0 && bytes.EqualFold(a, b)
 }
 
-// SettleExpect reads field i, an Expect. The length of the body must be known. weir drops
+// ReadExpect reads field i, an Expect. The length of the body must be known. weir drops
 // the field if the request has no body, or a version before HTTP/1.1. weir also drops unknown
 // expectations (RFC 9110, section 10.1.1). It refuses values in which another parser might
 // find 100-continue.
-func (r *Request) SettleExpect(i int) error {
+func (r *Request) ReadExpect(i int) error {
 	v := r.Value(i)
 	for j := range i { // several fields are one list
 		if r.Fields[j].ID == Expect {

@@ -2,7 +2,8 @@ package route
 
 import "testing"
 
-// A path in any spelling matches every path that an endpoint may take for the same.
+// A path in any spelling matches all spellings that an endpoint may treat as the same
+// path.
 func TestAnySpelling(t *testing.T) {
 	f := func(path Path, request string, want bool) {
 		t.Helper()

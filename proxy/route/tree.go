@@ -79,8 +79,8 @@ func (t *tree) child(n *node, b byte) *node {
 	return nil
 }
 
-// deepest returns the node of the longest text that has entries and with which p begins; nil:
-// there is none.
+// deepest returns the node with entries whose text is the longest prefix of p; nil: there is
+// none.
 func (t *tree) deepest(p []byte) *node {
 	at := &t.nodes[0]
 	if len(p) < len(at.label) || string(p[:len(at.label)]) != at.label {

@@ -32,11 +32,11 @@ func (e *ConnEnd) Close(reason string) {
 
 // begin removes the deadline, because the watch ends all waits. It also removes the
 // connection from the poller of the Go runtime: no goroutine waits for it yet, and the tunnel
-// may be quiet.
+// may be idle.
 func (e *ConnEnd) begin() {
 	e.Conn.SetDuplex(true)
 	e.Conn.SetReadDeadline(time.Time{})
-	e.shed()
+	e.unpoll()
 }
 
 func (e *ConnEnd) end() { e.Conn.SetDuplex(false) }
@@ -67,7 +67,7 @@ func (e *ConnEnd) unpark() bool { return e.Conn.Unpark() }
 
 func (e *ConnEnd) polled() bool { return e.Conn.Polled() }
 
-func (e *ConnEnd) shed() {
+func (e *ConnEnd) unpoll() {
 	if e.parks() {
 		e.Conn.Shed()
 	}
@@ -85,7 +85,7 @@ func (e *ConnEnd) copyFrom(d *direction) bool {
 	step := func() bool { return d.step(e) }
 	err := conn.ErrQuiet
 	if e.parks() {
-		if err = e.Conn.AwaitBusy(step); err == conn.ErrQuiet && e.rest(d) {
+		if err = e.Conn.AwaitBusy(step); err == conn.ErrQuiet && e.parkIdle(d) {
 			return false
 		}
 	}
@@ -98,11 +98,11 @@ func (e *ConnEnd) copyFrom(d *direction) bool {
 	return true
 }
 
-func (e *ConnEnd) rest(d *direction) bool {
+func (e *ConnEnd) parkIdle(d *direction) bool {
 	if e.TLS != nil {
 		conn.ReleaseTLS(e.TLS)
 	}
-	return d.t.rest(d)
+	return d.t.parkIdle(d)
 }
 
 func (e *ConnEnd) read(p []byte) (int, error) {

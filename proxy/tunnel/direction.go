@@ -15,7 +15,7 @@ import (
 type direction struct {
 	t       *tunnel
 	bytes   int64
-	splicer *splicer // nil: no splice since the direction last rested
+	splicer *splicer // nil: no splice since the direction was last parked
 	back    bool     // from the endpoint to the client
 	over    bool     // guarded by t.mu
 	// eager: the last step moved many bytes, so the next one begins with splice.
@@ -69,7 +69,7 @@ func (d *direction) copyAll() bool {
 	return d.src().copyFrom(d)
 }
 
-// Wake ends the rest of the direction. The lot or the stream calls it.
+// Wake ends the wait of the parked direction. The lot or the stream calls it.
 func (d *direction) Wake(park.Reason) { go d.run() }
 
 // park lets the direction wait for its source without a goroutine.
@@ -80,18 +80,18 @@ func (d *direction) doze() bool {
 	return d.src().dozes() && d.park()
 }
 
-// rest parks a direction that had no bytes for a while. If the other direction rests or has
-// ended, rest also removes the two connections from the poller of the Go runtime. Both
-// directions must rest for that: either goroutine may wait there for either connection. rest
+// parkIdle parks a direction that had no bytes for a while. If the other direction is parked or has
+// ended, parkIdle also removes the two connections from the poller of the Go runtime. Both
+// directions must be idle for that: either goroutine may wait there for either connection. parkIdle
 // returns false if d must wait in its goroutine.
-func (t *tunnel) rest(d *direction) bool {
+func (t *tunnel) parkIdle(d *direction) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.splicer, d.eager = nil, false
 	other := d.reverse()
 	if t.polled() && (other.over || other.src().unpark()) {
-		t.client.shed()
-		t.endpoint.shed()
+		t.client.unpoll()
+		t.endpoint.unpoll()
 		if !other.over && !other.park() {
 			go other.run()
 		}

@@ -23,12 +23,12 @@ type Stream interface {
 	// Receive returns the next bytes, valid until the next call, or io.EOF.
 	// conn.ErrQuiet: no bytes came for conn.Linger.
 	Receive() ([]byte, error)
-	// Rest registers w. The stream wakes it once, when Receive has something to return. The
+	// Park registers w. The stream wakes it once, when Receive has something to return. The
 	// caller must not call Receive before. False: Receive has something now; w is not
 	// registered.
-	Rest(w park.Waiter) bool
-	// Unrest undoes Rest, and returns true. False: w was woken.
-	Unrest() bool
+	Park(w park.Waiter) bool
+	// Unpark undoes Park, and returns true. False: w was woken.
+	Unpark() bool
 	// Send waits until there is room for p.
 	Send(p []byte) error
 	// SendEnd sends the end of the stream.
@@ -76,14 +76,14 @@ func (e *StreamEnd) parks() bool { return false }
 
 func (e *StreamEnd) dozes() bool { return false }
 
-func (e *StreamEnd) park(d *direction) bool { return e.Stream.Rest(d) }
+func (e *StreamEnd) park(d *direction) bool { return e.Stream.Park(d) }
 
-func (e *StreamEnd) unpark() bool { return e.Stream.Unrest() }
+func (e *StreamEnd) unpark() bool { return e.Stream.Unpark() }
 
 // polled returns false: the tunnel cannot take the shared connection from the poller.
 func (e *StreamEnd) polled() bool { return false }
 
-func (e *StreamEnd) shed() {}
+func (e *StreamEnd) unpoll() {}
 
 // takeRead returns nothing: Receive returns all bytes of the stream.
 func (e *StreamEnd) takeRead() (early, peeked []byte) { return nil, nil }
@@ -93,7 +93,7 @@ func (e *StreamEnd) copyFrom(d *direction) bool {
 		p, err := e.Stream.Receive()
 		switch {
 		case err == conn.ErrQuiet:
-			if d.t.rest(d) {
+			if d.t.parkIdle(d) {
 				return false
 			}
 		case err == io.EOF:

@@ -5,7 +5,7 @@
 // end that did not get the whole stream gets a reset. So a receiver can distinguish a
 // truncated stream from a complete one.
 //
-// A tunnel holds goroutines, buffers and pipes while it copies bytes. A quiet tunnel holds
+// A tunnel holds goroutines, buffers and pipes while it copies bytes. An idle tunnel holds
 // none of these.
 package tunnel
 
@@ -52,9 +52,9 @@ type End interface {
 	// registered.
 	unpark() bool
 	// polled reports whether the end is registered with the poller of the Go runtime, and
-	// shed removes it from there, if that is possible.
+	// unpoll removes it from there, if that is possible.
 	polled() bool
-	shed()
+	unpoll()
 
 	// takeRead returns the bytes that were read before the tunnel began: first those that
 	// the caller has read, then those that the connection read ahead.
@@ -126,7 +126,7 @@ type Owner interface {
 // Start makes a tunnel of two connections. The tunnel copies until both directions have
 // ended. It uses the caller's goroutine while there are bytes to copy from client to
 // endpoint. Start returns before or after Ended is called. A direction without bytes to copy
-// holds no goroutine, see rest.
+// holds no goroutine, see parkIdle.
 //
 // The tunnel owns the connections until it calls Ended. Then the owner owns them again, and
 // closes them. With any reason except ReasonEOF the owner can only close them: their waits
@@ -171,7 +171,7 @@ type tunnel struct {
 }
 
 // moved records the time of the last bytes, for the limits of the tunnel. It also records it
-// in the client's connection, so that weir can find the tunnels that were quiet longest.
+// in the client's connection, so that weir can find the tunnels that were idle longest.
 func (t *tunnel) moved(now time.Time) {
 	t.active.Store(int64(now.Sub(t.begun)))
 	t.client.moved(now)

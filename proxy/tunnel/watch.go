@@ -9,7 +9,7 @@ import (
 )
 
 // watch ends a tunnel at its limits. Copied bytes do not move its timer: when the timer
-// fires, look checks the time of the last bytes. If both ends can be parked, watch uses a
+// fires, checkLimits checks the time of the last bytes. If both ends can be parked, watch uses a
 // coarse timer of the lot, which costs almost nothing.
 type watch struct {
 	token park.Token
@@ -35,16 +35,16 @@ func (t *tunnel) watchFor(d time.Duration) {
 	case t.client.parks() && t.endpoint.parks():
 		w.token = conn.Lot().After(time.Now().Add(d), t)
 	case w.timer == nil:
-		w.timer = time.AfterFunc(d, t.look)
+		w.timer = time.AfterFunc(d, t.checkLimits)
 	default:
 		w.timer.Reset(d)
 	}
 }
 
 // Wake checks the limits. The lot calls it when the timer fires.
-func (t *tunnel) Wake(park.Reason) { t.look() }
+func (t *tunnel) Wake(park.Reason) { t.checkLimits() }
 
-func (t *tunnel) look() {
+func (t *tunnel) checkLimits() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Since(t.begun)

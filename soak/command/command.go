@@ -20,7 +20,8 @@ import (
 	"github.com/weirproxy/weir/soak"
 )
 
-// flags are the flags that need more than setting an option.
+// flags are the values of flags that are more than one option each: the command evaluates
+// them.
 type flags struct {
 	header        string
 	clients, from []string

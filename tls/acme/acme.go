@@ -56,10 +56,10 @@ type Manager struct {
 	authorities map[string]*authority // by settings
 	placeholder *placeholder          // nil until there is an entry
 
-	claims sync.Mutex
-	// claimed has the names with an attempt in progress. Each channel is closed when the
+	reservations sync.Mutex
+	// reserved has the names with an attempt in progress. Each channel is closed when the
 	// attempt ends.
-	claimed map[string]chan struct{}
+	reserved map[string]chan struct{}
 }
 
 const (
@@ -74,7 +74,7 @@ const (
 // New returns a Manager without entries.
 func New(o Options) *Manager {
 	m := &Manager{Options: o, lookups: make(chan struct{}, maxLookups),
-		authorities: make(map[string]*authority), claimed: make(map[string]chan struct{})}
+		authorities: make(map[string]*authority), reserved: make(map[string]chan struct{})}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
@@ -97,7 +97,7 @@ func (m *Manager) Close() {
 		if len(authorities) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 			defer cancel()
-			certmagic.CleanUpOwnLocks(ctx, quiet(m.Log))
+			certmagic.CleanUpOwnLocks(ctx, debugOnly(m.Log))
 		}
 		for _, a := range authorities {
 			a.closeStorage()
@@ -123,19 +123,19 @@ func await(d time.Duration, f func()) {
 	}
 }
 
-// claim waits until no other entry requests a certificate for name, and reserves the name
+// reserve waits until no other entry requests a certificate for name, and reserves the name
 // until release, because certmagic knows only one challenge for a name at a time. It
 // returns false if ctx ended first.
-func (m *Manager) claim(ctx context.Context, name string) bool {
+func (m *Manager) reserve(ctx context.Context, name string) bool {
 	for {
-		m.claims.Lock()
-		other := m.claimed[name]
+		m.reservations.Lock()
+		other := m.reserved[name]
 		if other == nil {
-			m.claimed[name] = make(chan struct{})
-			m.claims.Unlock()
+			m.reserved[name] = make(chan struct{})
+			m.reservations.Unlock()
 			return true
 		}
-		m.claims.Unlock()
+		m.reservations.Unlock()
 		select {
 		case <-other:
 		case <-ctx.Done():
@@ -145,10 +145,10 @@ func (m *Manager) claim(ctx context.Context, name string) bool {
 }
 
 func (m *Manager) release(name string) {
-	m.claims.Lock()
-	defer m.claims.Unlock()
-	close(m.claimed[name])
-	delete(m.claimed, name)
+	m.reservations.Lock()
+	defer m.reservations.Unlock()
+	close(m.reserved[name])
+	delete(m.reserved, name)
 }
 
 // Plan is a prepared set of entries. Commit puts it into effect.
@@ -215,7 +215,7 @@ func (p *Plan) Commit() {
 	old := p.m.authorities
 	p.m.authorities = p.next
 	for _, a := range p.next {
-		a.look(p.names[a], old)
+		a.setNames(p.names[a], old)
 	}
 	for key, a := range old {
 		if p.next[key] == nil {

@@ -255,7 +255,7 @@ func TestOneAttemptForAName(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if !h.claim(within(t), "app.example.org") {
+			if !h.reserve(within(t), "app.example.org") {
 				t.Error("the name cannot be had")
 				return
 			}
@@ -270,13 +270,13 @@ func TestOneAttemptForAName(t *testing.T) {
 	if most.Load() != 1 {
 		t.Errorf("%d have the name at once", most.Load())
 	}
-	h.claim(within(t), "app.example.org")
+	h.reserve(within(t), "app.example.org")
 	ctx, cancel := cancelled()
 	defer cancel()
-	if h.claim(ctx, "app.example.org") {
+	if h.reserve(ctx, "app.example.org") {
 		t.Error("a name that is taken can be had")
 	}
-	if !h.claim(ctx, "other.example.org") {
+	if !h.reserve(ctx, "other.example.org") {
 		t.Error("a name that is free cannot be had")
 	}
 }

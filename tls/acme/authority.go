@@ -36,7 +36,7 @@ type authority struct {
 	taken    *placeholder
 	work     sync.WaitGroup // the goroutines of all names
 
-	troubled atomic.Bool // an event reported that the storage does not work
+	storageDown atomic.Bool // an event reported that the storage does not work
 
 	slots    chan struct{} // limits attempts for listed names
 	answered atomic.Bool   // the authority answered the last attempt
@@ -102,10 +102,10 @@ func newAuthority(m *Manager, c *config.ACME, key string) (*authority, error) {
 	return a, nil
 }
 
-// look starts keepers for new names and stops those of names that are gone. weir
+// setNames starts keepers for new names and stops those of names that are gone. weir
 // continues to serve the certificates of old authorities until a new keeper has a newer
 // one.
-func (a *authority) look(names map[string]bool, old map[string]*authority) {
+func (a *authority) setNames(names map[string]bool, old map[string]*authority) {
 	if a.stop == nil {
 		a.ctx, a.stop = context.WithCancel(a.m.ctx)
 	}
@@ -163,7 +163,7 @@ func (a *authority) closeStorage() {
 
 var errRetired = errors.New("the acme entry was removed from the configuration")
 
-// open returns the engine. It opens the storage if no call has succeeded with that yet.
+// open returns the engine. It opens the storage, unless an earlier call has opened it.
 func (a *authority) open() (*engine, error) {
 	if e := a.opened.Load(); e != nil {
 		if e.storage == nil {
@@ -195,7 +195,7 @@ func (a *authority) open() (*engine, error) {
 // cache's maintenance at once. certmagic still needs the cache to decide when a
 // certificate is due.
 func (a *authority) setUp(s Storage) *engine {
-	log := quiet(a.m.Log)
+	log := debugOnly(a.m.Log)
 	e := &engine{storage: s}
 	e.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return e.config, nil },
@@ -229,7 +229,7 @@ func (a *authority) template() certmagic.ACMEIssuer {
 		AltHTTPPort:             a.taken.port,
 		AltTLSALPNPort:          a.taken.port,
 		TrustedRoots:            a.pool,
-		Logger:                  quiet(a.m.Log),
+		Logger:                  debugOnly(a.m.Log),
 	}
 	if x := c.ExternalAccount; x != nil {
 		t.ExternalAccount = &acme.EAB{KeyID: x.KeyID, MACKey: string(x.MACKey)}
@@ -241,7 +241,7 @@ func (a *authority) template() certmagic.ACMEIssuer {
 			Resolvers:          d.Resolvers,
 			PropagationDelay:   d.PropagationDelay,
 			PropagationTimeout: max(d.PropagationTimeout, -1),
-			Logger:             quiet(a.m.Log),
+			Logger:             debugOnly(a.m.Log),
 		}}
 	}
 	return t

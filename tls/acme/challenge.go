@@ -74,7 +74,7 @@ func resultOf(err error) string {
 // ask.
 func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challenge, error) {
 	var first error = errUnknown
-	for _, a := range m.claimants(name) {
+	for _, a := range m.authoritiesOf(name) {
 		c, ok := certmagic.GetACMEChallenge(name)
 		if ok && c.Type == kind {
 			return c.Challenge, nil
@@ -90,8 +90,8 @@ func (m *Manager) challenge(ctx context.Context, name, kind string) (acme.Challe
 	return acme.Challenge{}, first
 }
 
-// claimants returns the authorities whose entries have the name.
-func (m *Manager) claimants(name string) (all []*authority) {
+// authoritiesOf returns the authorities whose entries have the name.
+func (m *Manager) authoritiesOf(name string) (all []*authority) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ip := addressOf(name)

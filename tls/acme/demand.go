@@ -31,12 +31,12 @@ type demand struct {
 	mu    sync.Mutex
 	told  time.Time // time of the last event about a refusal
 	names map[string]*wanted
-	busy  int // number of names in their first look
+	busy  int // number of names in their first check
 }
 
 const (
 	maxWanted = 10000 // names in memory for each authority; weir finds others in the storage again
-	maxBusy   = 256   // limit of names in their first look at the same time
+	maxBusy   = 256   // limit of names in their first check at the same time
 	// unused is the time after the last handshake for a name after which weir stops
 	// renewing its certificate.
 	unused = 3 * 24 * time.Hour
@@ -51,10 +51,10 @@ type wanted struct {
 	served chan struct{} // closed when there is a certificate
 	first  sync.Once     // closes served
 
-	// Guarded by demand.mu. Each first look at the name replaces them.
-	done  chan struct{} // closed when the first look ends
+	// Guarded by demand.mu. Each first check of the name replaces them.
+	done  chan struct{} // closed when the first check ends
 	until time.Time     // without a certificate: no attempt before
-	err   error         // error of the first look
+	err   error         // error of the first check
 }
 
 func newDemand(a *authority, c *config.OnDemand) *demand {
@@ -138,7 +138,7 @@ func hide(err error) error {
 	return err
 }
 
-// outcome returns the result of the first look at a name. It returns even an expired
+// outcome returns the result of the first check of a name. It returns even an expired
 // certificate, because the client decides whether to accept it.
 func (w *wanted) outcome() (*tls.Certificate, error) {
 	if c := w.certificate(); c != nil {
@@ -150,8 +150,8 @@ func (w *wanted) outcome() (*tls.Certificate, error) {
 	return nil, hide(w.err)
 }
 
-// want returns the entry of a name. It starts a first look if there is none, or if an
-// earlier one failed long enough ago. done is closed when the first look ends.
+// want returns the entry of a name. It starts a first check if there is none, or if an
+// earlier one failed long enough ago. done is closed when the first check ends.
 func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) {
 	now := time.Now()
 	d.mu.Lock()
@@ -180,7 +180,7 @@ func (d *demand) want(name string) (w *wanted, done <-chan struct{}, err error) 
 	return w, w.done, nil
 }
 
-// end cancels the authority's context under the lock. So each first look either has begun
+// end cancels the authority's context under the lock. So each first check either has begun
 // before, or never begins: a caller that waits for a.work afterwards waits for all of
 // them.
 func (d *demand) end() {
@@ -199,20 +199,20 @@ func (w *wanted) isDone() bool {
 }
 
 // makeRoom removes one name if there are too many: one without a certificate, if it finds
-// one quickly, else any name whose first look has ended. The certificate stays in the
+// one quickly, else any name whose first check has ended. The certificate stays in the
 // storage.
 func (d *demand) makeRoom() {
 	if len(d.names) < maxWanted {
 		return
 	}
 	var victim *wanted
-	looked := 0
+	seen := 0
 	for _, w := range d.names {
 		if !w.isDone() {
 			continue
 		}
 		victim = w
-		if looked++; w.certificate() == nil || looked > 50 {
+		if seen++; w.certificate() == nil || seen > 50 {
 			break
 		}
 	}
@@ -224,7 +224,7 @@ func (d *demand) makeRoom() {
 	}
 }
 
-// run takes the first look at a name. If the name then has a certificate, run renews it
+// run makes the first check of a name. If the name then has a certificate, run renews it
 // for as long as clients request it.
 func (w *wanted) run(d *demand) {
 	ctx, cancel := context.WithCancel(d.a.ctx)
@@ -232,7 +232,7 @@ func (w *wanted) run(d *demand) {
 	d.mu.Lock()
 	w.cancel = cancel
 	d.mu.Unlock()
-	pause, err := w.firstLook(ctx, d)
+	pause, err := w.firstCheck(ctx, d)
 	d.mu.Lock()
 	d.busy--
 	w.err, w.until = err, time.Now().Add(max(pause, refusedFor))
@@ -251,7 +251,7 @@ func (w *wanted) run(d *demand) {
 			d.forget(w)
 			return
 		}
-		timer.Reset(w.look(ctx))
+		timer.Reset(w.check(ctx))
 	}
 }
 
@@ -263,12 +263,12 @@ func (d *demand) forget(w *wanted) {
 	}
 }
 
-func (w *wanted) firstLook(ctx context.Context, d *demand) (time.Duration, error) {
+func (w *wanted) firstCheck(ctx context.Context, d *demand) (time.Duration, error) {
 	if err := d.allowed(ctx, w.keeper); err != nil {
 		return 0, err
 	}
 	w.lastErr = nil
-	pause := w.look(ctx)
+	pause := w.check(ctx)
 	if w.certificate() == nil && w.lastErr == nil {
 		return pause, errors.New("no certificate was issued")
 	}
@@ -293,10 +293,10 @@ func (d *demand) allowed(ctx context.Context, k *keeper) error {
 	return nil
 }
 
-// enter takes a slot before weir asks the authority. The caller must call leave
+// enter takes a slot before weir asks the authority. The caller must call release
 // afterwards. A renewal asks again whether the name is allowed, and waits for a slot. A
 // new name fails at once if no slot is free, or if the budget is spent.
-func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (leave func(), err error) {
+func (d *demand) enter(ctx context.Context, k *keeper, renewal bool) (release func(), err error) {
 	if renewal {
 		if err := d.allowed(ctx, k); err != nil {
 			return nil, err

@@ -69,9 +69,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// quiet returns log with every line at debug level, because certmagic logs each of its
+// debugOnly returns log with every line at debug level, because certmagic logs each of its
 // steps, and each failure more than once.
-func quiet(log *zap.Logger) *zap.Logger {
+func debugOnly(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return debugCore{c} }), zap.AddStacktrace(zapcore.FatalLevel+1))
 }
 

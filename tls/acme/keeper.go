@@ -27,11 +27,11 @@ type keeper struct {
 	demand  *wanted // nil: the name is listed
 
 	// Only the keeper's goroutine uses the following fields.
-	troubles int       // consecutive errors of the storage
-	checked  bool      // the storage was read since the start
-	told     time.Time // end of the last wait that an event reported
-	nextInfo time.Time // earliest time to ask for renewal information
-	lastErr  error     // of the last attempt; nil: it succeeded
+	storageErrors int       // consecutive errors of the storage
+	checked       bool      // the storage was read since the start
+	told          time.Time // end of the last wait that an event reported
+	nextInfo      time.Time // earliest time to ask for renewal information
+	lastErr       error     // of the last attempt; nil: it succeeded
 }
 
 // held is a certificate that weir serves. It does not change.
@@ -88,15 +88,15 @@ func (k *keeper) run(ctx context.Context) {
 		case <-timer.C:
 		case <-k.wake:
 		}
-		timer.Reset(k.look(ctx))
+		timer.Reset(k.check(ctx))
 	}
 }
 
-// look does the work that is due now. It returns the pause before the next look.
-func (k *keeper) look(ctx context.Context) time.Duration {
+// check does the work that is due now. It returns the pause before the next check.
+func (k *keeper) check(ctx context.Context) time.Duration {
 	e, err := k.a.open()
 	if err != nil {
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	h := k.current.Load()
 	if h == nil || !k.checked || k.isRevoked(h) || h.NeedsRenewal(e.config) || k.wantsInfo(h) {
@@ -111,13 +111,13 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	case errors.Is(err, errUnusable):
 		return k.attempt(ctx, e, h, true)
 	case err != nil:
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	case k.isRevoked(h):
 		return k.attempt(ctx, e, h, true)
 	case h.NeedsRenewal(e.config):
 		return k.attempt(ctx, e, h, false)
 	case k.wantsInfo(h):
-		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // on an error, weir serves h until the next look
+		if newer, err := k.refreshInfo(ctx, e, h); err == nil { // on an error, weir serves h until the next check
 			h = newer
 		}
 		if h.NeedsRenewal(e.config) {
@@ -144,7 +144,7 @@ func (k *keeper) replace(leaf *x509.Certificate) {
 	}
 }
 
-// pause returns the time until the next look at a good certificate. It is shorter for a
+// pause returns the time until the next check of a good certificate. It is shorter for a
 // short-lived one.
 func (k *keeper) pause(h *held) time.Duration {
 	return min(max(h.Lifetime()/50, leastPause), mostPause)
@@ -176,8 +176,8 @@ func (k *keeper) load(ctx context.Context, e *engine) (h *held, news bool, err e
 		h.Certificate.Certificate = before.Certificate.Certificate // same leaf pointer: OCSP staples are found by it
 	}
 	k.serve(h)
-	k.checked, k.troubles = true, 0
-	k.a.troubled.Store(false)
+	k.checked, k.storageErrors = true, 0
+	k.a.storageDown.Store(false)
 	return h, news, nil
 }
 
@@ -192,16 +192,16 @@ func (k *keeper) readable(ctx context.Context, e *engine) bool {
 	return true
 }
 
-// trouble reports a storage that does not work, once for all names until the storage
-// works again. It returns the pause before the next look.
-func (k *keeper) trouble(ctx context.Context, err error) time.Duration {
+// storageFailed reports a storage that does not work, once for all names until the storage
+// works again. It returns the pause before the next check.
+func (k *keeper) storageFailed(ctx context.Context, err error) time.Duration {
 	k.lastErr = err
 	if ctx.Err() != nil || errors.Is(err, errRetired) {
 		return mostPause
 	}
-	wait := jitter(min(time.Second<<min(k.troubles, 10), time.Minute))
-	k.troubles++
-	if k.a.troubled.CompareAndSwap(false, true) {
+	wait := jitter(min(time.Second<<min(k.storageErrors, 10), time.Minute))
+	k.storageErrors++
+	if k.a.storageDown.CompareAndSwap(false, true) {
 		k.tell(Event{Kind: StorageError, Err: err, Next: time.Now().Add(wait)})
 	}
 	return wait
@@ -223,13 +223,13 @@ func (k *keeper) tell(e Event) {
 }
 
 // attempt tries once to obtain the certificate, or to renew old if that is not nil. It
-// returns the pause before the next look. With force, it also renews a certificate that
+// returns the pause before the next check. With force, it also renews a certificate that
 // is not due.
 func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) time.Duration {
 	if until := k.a.notBefore(ctx, e, k.name); time.Now().Before(until) {
 		return k.wait(until)
 	}
-	leave, err := k.enter(ctx, old != nil)
+	release, err := k.enter(ctx, old != nil)
 	switch {
 	case ctx.Err() != nil:
 		return mostPause
@@ -237,8 +237,8 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.lastErr = err
 		return time.Minute
 	}
-	defer leave()
-	if !k.a.m.claim(ctx, k.name) {
+	defer release()
+	if !k.a.m.reserve(ctx, k.name) {
 		return mostPause
 	}
 	defer k.a.m.release(k.name)
@@ -261,7 +261,7 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.told = t.record.Next
 		return k.wait(t.record.Next)
 	case err != nil:
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	h, news, err := k.load(ctx, e)
 	switch {
@@ -275,15 +275,15 @@ func (k *keeper) attempt(ctx context.Context, e *engine, old *held, force bool) 
 		k.tell(Event{Kind: Found})
 	}
 	if err != nil {
-		return k.trouble(ctx, err)
+		return k.storageFailed(ctx, err)
 	}
 	return k.pause(h)
 }
 
-// enter waits for a free slot to ask the authority. The caller must call leave
+// enter waits for a free slot to ask the authority. The caller must call release
 // afterwards. Names on demand have their own limits, so that listed names do not wait for
 // them.
-func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err error) {
+func (k *keeper) enter(ctx context.Context, renewal bool) (release func(), err error) {
 	if k.demand != nil {
 		return k.a.demand.enter(ctx, k, renewal)
 	}
@@ -296,7 +296,7 @@ func (k *keeper) enter(ctx context.Context, renewal bool) (leave func(), err err
 }
 
 // wait reports that the next attempt is not before until, because an earlier attempt of
-// this process or another one failed. It returns the pause before the next look at the
+// this process or another one failed. It returns the pause before the next check of the
 // storage. That pause is shorter than the wait, because another process may obtain the
 // certificate meanwhile. It is only seconds after the first failures: replicas that start
 // together should serve together.

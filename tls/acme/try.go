@@ -214,9 +214,9 @@ func (t *try) probe(ctx context.Context) error {
 	}
 }
 
-// rest is the pause after an attempt that the authority did not answer, before the next
+// probePause is the pause after an attempt that the authority did not answer, before the next
 // attempt for any name. Attempts at other authorities get the locks meanwhile.
-const rest = 5 * time.Second
+const probePause = 5 * time.Second
 
 // heard records whether the authority answered the attempt, which has ended.
 func (t *try) heard(ctx context.Context) {
@@ -226,7 +226,7 @@ func (t *try) heard(ctx context.Context) {
 	switch {
 	case !t.probing:
 	case t.asked && isUnheard(t.err):
-		time.AfterFunc(rest, func() { <-t.a.probing })
+		time.AfterFunc(probePause, func() { <-t.a.probing })
 	default:
 		<-t.a.probing
 	}

@@ -78,8 +78,8 @@ func (s *staples) with(cert *tls.Certificate) *tls.Certificate {
 	return cert
 }
 
-// look makes Run check the certificates at once.
-func (s *staples) look() {
+// checkSoon makes Run check the certificates at once.
+func (s *staples) checkSoon() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

@@ -176,9 +176,9 @@ func TestStaples(t *testing.T) {
 	if len(s.table.Load().withResponder()) != 1 {
 		t.Error("the certificate with a responder is not listed")
 	}
-	quiet := file
-	quiet.NoOCSP = true
-	if err := s.Load([]config.Certificate{quiet}); err != nil {
+	unstapled := file
+	unstapled.NoOCSP = true
+	if err := s.Load([]config.Certificate{unstapled}); err != nil {
 		t.Fatal(err)
 	}
 	s.staple(t.Context())

@@ -265,12 +265,12 @@ func (c *Changes) Commit() (replaced []string) {
 }
 
 // Refresh makes Run look for new certificates from authorities.
-func (s *Store) Refresh() { s.staples.look() }
+func (s *Store) Refresh() { s.staples.checkSoon() }
 
 // publish puts entries into use. The caller holds s.change.
 func (s *Store) publish(entries []*entry) {
 	s.table.Store(newTable(entries))
-	s.staples.look()
+	s.staples.checkSoon()
 }
 
 // Get chooses the certificate for a client. It fits tls.Config.GetCertificate. If an

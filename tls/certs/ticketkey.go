@@ -18,7 +18,7 @@ const (
 )
 
 // If replicas share keys, a replica publishes a new key ticketLead before the key
-// encrypts. By then all replicas can decrypt with it: the time allows many looks into the
+// encrypts. By then all replicas can decrypt with it: the time allows many reads of the
 // storage, and clocks that differ by minutes. If a clock is wrong by more than
 // ticketSkew, other replicas ignore the keys of its replica.
 const (

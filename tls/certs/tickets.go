@@ -13,7 +13,7 @@ import (
 // How often Tickets checks whether a new key is due, and which keys other replicas made.
 // The actual time varies by a quarter, so that replicas do not all use the storage at the
 // same time.
-const ticketLook = time.Minute
+const ticketInterval = time.Minute
 
 // Tickets holds the session ticket keys, by scope. A session of one scope never resumes
 // in another. So the name of a scope must contain everything that a resumed session takes
@@ -46,7 +46,7 @@ func NewTickets() *Tickets {
 
 // Attach gives c the keys of the scope name, now and whenever they change, as long as
 // other code refers to c. The caller must not use c before. A new scope has only keys of
-// this process until the next Sync or look of Run.
+// this process until the next Sync or round of Run.
 func (t *Tickets) Attach(name string, c *tls.Config) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Tickets) Attach(name string, c *tls.Config) {
 func (t *Tickets) Run(ctx context.Context) {
 	sweep := time.Now().Add(rand.N(ticketSweep))
 	for {
-		timer := time.NewTimer(ticketLook*3/4 + rand.N(ticketLook/2))
+		timer := time.NewTimer(ticketInterval*3/4 + rand.N(ticketInterval/2))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -76,7 +76,7 @@ func (t *Tickets) Run(ctx context.Context) {
 		if due {
 			sweep = time.Now().Add(ticketSweep)
 		}
-		t.look(ctx, due)
+		t.round(ctx, due)
 		t.tend()
 	}
 }

@@ -49,7 +49,7 @@ func TestTicketScopes(t *testing.T) {
 }
 
 // ticketLag is the time after which Run has surely done the work that is due.
-const ticketLag = 2 * ticketLook
+const ticketLag = 2 * ticketInterval
 
 // A ticket is valid while its key is one of the last three, in old and new
 // configurations.

@@ -82,8 +82,8 @@ func (t *Tickets) Sync(ctx context.Context) error {
 	return err
 }
 
-// look is one round of Run, about once a minute.
-func (t *Tickets) look(ctx context.Context, sweep bool) {
+// round is one round of Run, about once a minute.
+func (t *Tickets) round(ctx context.Context, sweep bool) {
 	limited, cancel := context.WithTimeout(ctx, ticketRound)
 	defer cancel()
 	if err := t.ask(limited, sweep); ctx.Err() == nil {
@@ -204,7 +204,7 @@ func updateTickets(ctx context.Context, storage KeyStorage, object string, store
 	defer func() {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), ticketRound)
 		defer cancel()
-		// A lost lock does no harm: if another replica overwrote keys, the next look of
+		// A lost lock does no harm: if another replica overwrote keys, the next round of
 		// their owner adds them again.
 		storage.Unlock(limited, lock)
 	}()
@@ -266,7 +266,7 @@ func (t *Tickets) adopt(epoch int, name string, shared []ticketKey) {
 
 // sweepTickets deletes objects that no replica has renewed for a long time: their scopes
 // are in no configuration any more. If a replica uses such a scope again at this moment,
-// its next look stores the object again.
+// its next round stores the object again.
 func sweepTickets(ctx context.Context, storage KeyStorage, used map[string]bool) error {
 	objects, err := storage.List(ctx, ticketFolder, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -270,7 +270,7 @@ func TestSharedRotation(t *testing.T) {
 			t.Errorf("%d keys are stored, %v", len(keys), err)
 		}
 		if len(a.told)+len(b.told) > 0 {
-			t.Errorf("told of trouble: %q %q", a.told, b.told)
+			t.Errorf("told of errors: %q %q", a.told, b.told)
 		}
 	})
 }
@@ -542,8 +542,8 @@ type readOnly struct{ *fakeStorage }
 
 func (readOnly) Store(context.Context, string, []byte) error { return errDown }
 
-// Without this check, a replica whose clock is years ahead would make all others keep its
-// key for years, and never make another one.
+// Without this check, all replicas would keep the key of a replica whose clock is years
+// ahead. They would make no other key for years.
 func TestKeysFromTheFutureAreNotTaken(t *testing.T) {
 	future := newTicketKey(time.Now().AddDate(10, 0, 0), time.Now().AddDate(10, 0, 0))
 	data, err := encodeTickets([]ticketKey{future})

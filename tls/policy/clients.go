@@ -184,7 +184,7 @@ type line struct {
 // many lines, it drops the line that was seen longest ago.
 type ageing struct {
 	lines   map[clientKey]*list.Element
-	order   list.List // of *line, the last one seen first
+	order   list.List // has a *line in each element; the line that was seen last is the first
 	evicted uint64
 }
 

@@ -297,8 +297,8 @@ func TestPublicNames(t *testing.T) {
 	}
 }
 
-// For every file: crypto/tls accepts what ParseECH accepts, and does not fail every
-// handshake.
+// crypto/tls accepts every key file that ParseECH accepts, and some handshake succeeds
+// with it.
 func FuzzParseECH(f *testing.F) {
 	file, list := newECH(f)
 	f.Add(file.PEM, list)

@@ -38,7 +38,7 @@ func AdmitSHA1(on bool) {
 		settings = append(settings, "tlssha1=1")
 	}
 	if next := strings.Join(settings, ","); next != os.Getenv("GODEBUG") {
-		os.Setenv("GODEBUG", next) // crypto/tls notices it at once; fails only for a NUL byte
+		os.Setenv("GODEBUG", next) // crypto/tls uses the new value at once; Setenv fails only for a NUL byte
 	}
 }
 
@@ -81,9 +81,9 @@ func WantsSHA1(policies []config.TLSPolicy, backends []config.Backend) bool {
 
 func backendSHA1(b config.Backend) bool { return b.UsesTLS() && b.TLS.SHA1 }
 
-// sha1Possible returns an error if this Go cannot sign with SHA-1. Go keeps such GODEBUG
-// settings for two years or more (this one came with Go 1.25). FIPS 140 mode overrides
-// the setting.
+// sha1Possible returns an error if this Go cannot sign with SHA-1. The GODEBUG setting
+// came with Go 1.25, and Go keeps such a setting for at least two years. FIPS 140 mode
+// overrides it.
 func sha1Possible() error {
 	const counter = "/godebug/non-default-behavior/tlssha1:events"
 	switch {

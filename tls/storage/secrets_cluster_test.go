@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRealSecretsConform tests what a fake cannot prove: that names, labels, annotations,
-// sizes, preconditions and metadata lists are as an API server requires.
+// TestRealSecretsConform checks with a real API server that it accepts the names, labels,
+// annotations and sizes of the Secrets, their preconditions, and lists of metadata.
 func TestRealSecretsConform(t *testing.T) {
 	kubeconfig := realCluster(t)
 	conform(t, func(t *testing.T) kind {

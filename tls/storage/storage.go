@@ -127,8 +127,8 @@ func (h *handle) forget() {
 	}
 }
 
-// leave removes one user. It reports whether that was the last one.
-func (h *handle) leave() bool {
+// release removes one user. It reports whether that was the last one.
+func (h *handle) release() bool {
 	shared.Lock()
 	defer shared.Unlock()
 	h.users--
@@ -152,7 +152,7 @@ type renewer struct {
 
 func wrap(h *handle, s Storage) Storage {
 	o := &once{Storage: s, close: sync.OnceValue(func() error {
-		if h.leave() {
+		if h.release() {
 			return s.Close()
 		}
 		return nil

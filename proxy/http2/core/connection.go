@@ -38,8 +38,8 @@ type Config struct {
 	// StreamWindow and ConnectionWindow limit how far receiving windows grow, in bytes;
 	// 0: 1 MiB and 4 MiB.
 	StreamWindow, ConnectionWindow int
-	// Growth limits by how much the windows of all streams together may grow, in bytes.
-	// So it limits the memory of unread bodies beyond 64 KiB for each stream; 0: 4 MiB.
+	// Growth limits by how many bytes the windows of all streams together may grow; 0: 4
+	// MiB. Unread bodies can take this much memory, and 64 KiB for each stream.
 	Growth int
 	// Output is how many bytes of output may wait before bodies wait; 0: 256 KiB.
 	Output int
@@ -171,12 +171,12 @@ type Connection struct {
 	tail       tail
 	tableReset bool // the next head must say that we use no dynamic table
 
-	acks     int // our SETTINGS that the peer has not acknowledged
-	leaving  leaving
-	goneLast uint32 // the last stream that our final GOAWAY named
-	peerGone bool
-	peerLast uint32
-	pinging  bool // a Ping of the driver is not answered
+	acks      int // our SETTINGS that the peer has not acknowledged
+	goingAway goingAway
+	goneLast  uint32 // the last stream that our final GOAWAY named
+	peerGone  bool
+	peerLast  uint32
+	pinging   bool // a Ping of the driver is not answered
 }
 
 // peerSettings are the settings that the peer has sent, or their defaults.

@@ -72,7 +72,7 @@ func (c *Connection) dataFor(f frame) *Stream {
 // ignored reports whether the peer opened the stream after weir had said that it accepts
 // no more.
 func (c *Connection) ignored(id uint32) bool {
-	return c.leaving == left && !c.own(id) && id > c.goneLast
+	return c.goingAway == goAwayFinal && !c.own(id) && id > c.goneLast
 }
 
 // receiveData takes the available part of a DATA frame's payload.

@@ -77,11 +77,11 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 	}
 	if err := req.SetTarget(d.path); err != nil {
 		if err == message.ErrPath {
-			d.settleHost(req) // the log shows the host
+			d.readHost(req) // the log shows the host
 		}
 		return err
 	}
-	if err := d.settleHost(req); err != nil {
+	if err := d.readHost(req); err != nil {
 		return err
 	}
 	switch {
@@ -98,15 +98,15 @@ func (d *head) interpretRequest(req *message.Request, end bool) error {
 		req.Length = message.Unknown
 	}
 	req.AcceptsTrailers = d.teTrails
-	return settleExpects(req)
+	return readExpects(req)
 }
 
-// settleExpects does the rest, when the length is known: it settles Expect and drops
+// readExpects runs when the length is known. It reads Expect, and drops
 // hop-by-hop fields.
-func settleExpects(req *message.Request) error {
+func readExpects(req *message.Request) error {
 	for i := range req.Fields {
 		if req.Fields[i].ID == message.Expect {
-			if err := req.SettleExpect(i); err != nil {
+			if err := req.ReadExpect(i); err != nil {
 				return err
 			}
 		}
@@ -115,9 +115,9 @@ func settleExpects(req *message.Request) error {
 	return nil
 }
 
-// settleHost takes the host from :authority or from Host. If a request has both, they
+// readHost takes the host from :authority or from Host. If a request has both, they
 // must be equal (RFC 9113, section 8.3.1).
-func (d *head) settleHost(req *message.Request) error {
+func (d *head) readHost(req *message.Request) error {
 	if d.seen&pseudoAuthority != 0 {
 		own := -1
 		for i := range req.Fields {
@@ -139,7 +139,7 @@ func (d *head) settleHost(req *message.Request) error {
 		}
 		return nil
 	}
-	return req.SettleHost(true)
+	return req.ReadHost(true)
 }
 
 // setUpgrade turns an extended CONNECT into the equivalent upgrade of HTTP/1.1. A
@@ -157,7 +157,7 @@ func setUpgrade(req *message.Request, protocol message.Span) error {
 		binary.LittleEndian.PutUint64(key[8:], rand.Uint64())
 		req.AddField("Sec-WebSocket-Key", base64.StdEncoding.EncodeToString(key[:]))
 	}
-	return settleExpects(req)
+	return readExpects(req)
 }
 
 const (

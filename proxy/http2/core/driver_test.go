@@ -108,8 +108,8 @@ func TestNumbersUsedUp(t *testing.T) {
 	x, _, _ := asking(t)
 	x.core.nextOwn = mostStreamID - 4
 	for _, leaving := range []bool{false, true} {
-		if x.core.Leaving() != leaving || (x.core.Capacity() == 0) != leaving {
-			t.Errorf("leaving: %v, with room for %d streams", x.core.Leaving(), x.core.Capacity())
+		if x.core.GoingAway() != leaving || (x.core.Capacity() == 0) != leaving {
+			t.Errorf("leaving: %v, with room for %d streams", x.core.GoingAway(), x.core.Capacity())
 		}
 		x.core.Open(http2test.NewRequest("GET", "/", "a"), true)
 		x.core.Open(http2test.NewRequest("GET", "/", "a"), true)

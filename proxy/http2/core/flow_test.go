@@ -330,7 +330,7 @@ func TestGoingAway(t *testing.T) {
 	client, server := pair(t, Config{}, Config{})
 	one, _ := client.core.Open(http2test.NewRequest("POST", "/", "a"), false)
 	exchange(client, server)
-	server.core.Leave()
+	server.core.GoAway()
 	two, err := client.core.Open(http2test.NewRequest("POST", "/", "a"), false) // it crosses the first GOAWAY on the way
 	if err != nil {
 		t.Fatal(err)
@@ -340,8 +340,8 @@ func TestGoingAway(t *testing.T) {
 	if _, err := client.core.Open(http2test.NewRequest("GET", "/", "a"), true); err != ErrNoStream {
 		t.Error(err)
 	}
-	if !server.core.Leaving() || server.core.Working() != 2 {
-		t.Errorf("leaving %v, working %d", server.core.Leaving(), server.core.Working())
+	if !server.core.GoingAway() || server.core.Working() != 2 {
+		t.Errorf("leaving %v, working %d", server.core.GoingAway(), server.core.Working())
 	}
 	client.send(one, []byte("x"), true)
 	client.send(two, []byte("y"), true)

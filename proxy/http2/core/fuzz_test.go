@@ -119,7 +119,7 @@ func (s *script) frame() {
 	case 12:
 		p.Framer.WriteWindowUpdate(s.id(), uint32(s.byte())<<(s.byte()%24))
 	case 13:
-		p.Raw(framePing, s.byte()&flagAck, 0, [...]string{pingAlive, pingPath, pingLeave, "12345678"}[s.byte()%4])
+		p.Raw(framePing, s.byte()&flagAck, 0, [...]string{pingAlive, pingPath, pingGoAway, "12345678"}[s.byte()%4])
 	case 14:
 		p.Raw(frameGoAway, 0, 0, "\x00\x00\x00"+string(rune(s.byte()%16))+"\x00\x00\x00\x00")
 	case 15:
@@ -143,7 +143,7 @@ func (s *script) drive(x *side) {
 	case k == 1:
 		c.Ping()
 	case k == 2:
-		c.Leave()
+		c.GoAway()
 	case k == 3 && c.config.Role == Client:
 		if s, err := c.Open(http2test.NewRequest("POST", "/", "a"), s.byte()%2 == 0); err == nil {
 			x.of(s)

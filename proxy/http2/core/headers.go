@@ -123,7 +123,7 @@ func (c *Connection) fateOf(id uint32) fate {
 	}
 	c.lastPeer = id
 	switch {
-	case c.leaving == left:
+	case c.goingAway == goAwayFinal:
 		return unheard
 	case len(c.table.ids) >= c.config.Streams || c.working >= 2*c.config.Streams:
 		return refused

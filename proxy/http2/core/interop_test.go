@@ -263,8 +263,8 @@ func TestNetHTTPClientWhileGoingAway(t *testing.T) {
 	l := <-links
 	pw.Write([]byte("hel"))
 	l.mu.Lock()
-	l.core.Leave()
-	for !l.core.Leaving() {
+	l.core.GoAway()
+	for !l.core.GoingAway() {
 		l.change.Broadcast()
 		l.change.Wait()
 	}

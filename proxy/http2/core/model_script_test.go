@@ -238,7 +238,7 @@ func (r *modelling) leaves() {
 		r.m.left = true
 		r.m.frames = append(r.m.frames, fmt.Sprintf("GOAWAY %d NO_ERROR", r.m.highest))
 	}
-	r.x.core.LeaveNow()
+	r.x.core.GoAwayNow()
 }
 
 // readOutput reads the new part of the output, before anything else happens.
@@ -387,7 +387,7 @@ func runModel(t testing.TB, client bool, in []byte) {
 func TestTrailersOfARequestThatCameTooLate(t *testing.T) {
 	x := newSide(Config{})
 	x.receive(http2test.Greeted().Post(1).Bytes(), 0)
-	x.core.LeaveNow()
+	x.core.GoAwayNow()
 	if err := x.receive(http2test.NewPeer().Post(3).Data(3, false, "x").Head(3, true, "t: u").Data(1, true, "x").Bytes(), 0); err != nil {
 		t.Error(err)
 	}

@@ -159,7 +159,7 @@ func (m *model) headersOnNoStream(id uint32, s *modelled, kind headKinds, end bo
 func (m *model) opens(id uint32, kind headKinds, end bool) {
 	m.highest = id
 	switch {
-	case m.left: // the peer knows that weir leaves: no answer
+	case m.left: // the peer knows that the connection goes away: no answer
 		m.streams[id] = &modelled{closed: true, resetByUs: true, isGone: true}
 		return
 	case m.open() >= m.limit || m.working >= 2*m.limit:

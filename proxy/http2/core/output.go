@@ -12,7 +12,7 @@ import (
 // for growing than for all else. An idle connection keeps no buffer.
 const (
 	mediumOutput = 64 << 10
-	largeOutput  = 288 << 10 // the default of Config.Output, and the frames that may exceed it
+	largeOutput  = 288 << 10 // enough for the default of Config.Output, and for the frames that may exceed it
 )
 
 var (

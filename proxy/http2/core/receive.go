@@ -97,9 +97,9 @@ func (c *Connection) ping(f frame, p []byte) {
 
 // The payloads of our PINGs, one for each purpose.
 const (
-	pingAlive = "weirlive" // sent by Ping, for the driver
-	pingPath  = "weirpath" // measures how much fits into the path
-	pingLeave = "weirexit" // checks that the peer knows our GOAWAY
+	pingAlive  = "weirlive" // sent by Ping, for the driver
+	pingPath   = "weirpath" // measures how much fits into the path
+	pingGoAway = "weirexit" // checks that the peer knows our GOAWAY
 )
 
 func (c *Connection) pingAcked(payload string) {
@@ -109,8 +109,8 @@ func (c *Connection) pingAcked(payload string) {
 		c.events.PingAcked()
 	case payload == pingPath && c.path.probing:
 		c.measured()
-	case payload == pingLeave && c.leaving == leavingSoon:
-		c.LeaveNow()
+	case payload == pingGoAway && c.goingAway == goAwaySent:
+		c.GoAwayNow()
 	default:
 		c.spend(forPings)
 	}

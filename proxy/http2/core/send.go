@@ -86,7 +86,7 @@ func (c *Connection) appendGoAway(last uint32, code Code, reason string) {
 
 // Capacity returns how many streams may be opened now.
 func (c *Connection) Capacity() int {
-	if c.err != nil || c.peerGone || c.leaving != staying || c.numbersUsedUp() {
+	if c.err != nil || c.peerGone || c.goingAway != running || c.numbersUsedUp() {
 		return 0
 	}
 	return max(0, int(min(c.peer.streams, mostStreamID))-len(c.table.ids))
@@ -99,7 +99,7 @@ func (c *Connection) StreamLimit() uint32 { return c.peer.streams }
 func (c *Connection) numbersUsedUp() bool { return c.nextOwn >= mostStreamID-1 }
 
 // Open sends a request's head on a new stream. With end, no body follows. req must not
-// change until the response's head has arrived. For clients.
+// change until the response's head has arrived. Only clients call Open.
 func (c *Connection) Open(req *message.Request, end bool) (*Stream, error) {
 	tunnel := req.Upgrade.Len() > 0
 	switch {
@@ -236,9 +236,9 @@ func (c *Connection) appendData(s *Stream, p []byte, end bool) {
 	c.purse.earn(forPings, 1) // peers that measure the path send PINGs after DATA of any size
 }
 
-// earnWindows allows the WINDOW_UPDATEs that n bytes of DATA explain: one for the frame
+// earnWindows allows as many WINDOW_UPDATEs as n bytes of DATA justify: one for the frame
 // and one for each KiB (Go sends one for every 4 KiB), and all of them twice, for stream
-// and connection. An incomplete piece of less than 256 bytes explains none: a small
+// and connection. An incomplete piece of less than 256 bytes justifies none: a small
 // window has cut it short.
 func (c *Connection) earnWindows(n int, whole bool) {
 	if n >= 256 || whole {
@@ -365,40 +365,40 @@ func (c *Connection) wake() {
 	c.events.Writable(s)
 }
 
-// leaving is the progress of the end of the connection that weir has begun.
-type leaving uint8
+// goingAway is the progress of the end of the connection that weir has begun.
+type goingAway uint8
 
 const (
-	staying leaving = iota
-	leavingSoon
-	left
+	running goingAway = iota
+	goAwaySent
+	goAwayFinal
 )
 
-// Leave begins to end the connection (RFC 9113, section 6.8): it sends GOAWAY and a PING.
+// GoAway begins to end the connection (RFC 9113, section 6.8): it sends GOAWAY and a PING.
 // When the peer answers the PING, it must know the GOAWAY, and the core accepts no more
-// streams. A driver that cannot rely on an answer calls LeaveNow later.
-func (c *Connection) Leave() {
-	if c.leaving != staying || c.err != nil {
+// streams. A driver that cannot rely on an answer calls GoAwayNow later.
+func (c *Connection) GoAway() {
+	if c.goingAway != running || c.err != nil {
 		return
 	}
-	c.leaving = leavingSoon
+	c.goingAway = goAwaySent
 	c.appendGoAway(mostStreamID, NoError, "")
-	c.appendPing(pingLeave)
+	c.appendPing(pingGoAway)
 }
 
-// LeaveNow accepts no more streams.
-func (c *Connection) LeaveNow() {
-	if c.leaving == left || c.err != nil {
+// GoAwayNow accepts no more streams.
+func (c *Connection) GoAwayNow() {
+	if c.goingAway == goAwayFinal || c.err != nil {
 		return
 	}
-	c.leaving, c.goneLast = left, c.lastPeer
+	c.goingAway, c.goneLast = goAwayFinal, c.lastPeer
 	c.appendGoAway(c.lastPeer, NoError, "")
 }
 
-// Leaving reports whether no further stream will begin. If Working is 0 as well, the
+// GoingAway reports whether no further stream will begin. If Working is 0 as well, the
 // connection can be closed.
-func (c *Connection) Leaving() bool {
-	return c.leaving == left || c.config.Role == Client && (c.peerGone || c.numbersUsedUp())
+func (c *Connection) GoingAway() bool {
+	return c.goingAway == goAwayFinal || c.config.Role == Client && (c.peerGone || c.numbersUsedUp())
 }
 
 // Working returns the number of streams that the driver has not released.

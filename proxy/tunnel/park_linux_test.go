@@ -22,12 +22,12 @@ func directions() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "tunnel.(*direction).run(")
 }
 
-// wantRest waits until no tunnel has a goroutine.
-func wantRest(t testing.TB) {
+// wantParked waits until no tunnel has a goroutine.
+func wantParked(t testing.TB) {
 	t.Helper()
 	for end := time.Now().Add(patience); directions() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d directions are not at rest", directions())
+			t.Fatalf("%d directions are not parked", directions())
 		}
 	}
 }
@@ -43,9 +43,9 @@ func chat(t testing.TB, client, endpoint io.ReadWriter, times int) {
 	}
 }
 
-// Quiet tunnels hold no goroutine, even if they were busy before, and no additional descriptors
+// Idle tunnels hold no goroutine, even if they were busy before, and no additional descriptors
 // or pipes.
-func TestQuietTunnelsHoldNothing(t *testing.T) {
+func TestIdleTunnelsHoldNothing(t *testing.T) {
 	const tunnels = 100
 	drainPipes()
 	benches := make([]*bench, tunnels)
@@ -64,9 +64,9 @@ func TestQuietTunnelsHoldNothing(t *testing.T) {
 				b.move(t, 1<<20)
 			}
 		}
-		wantRest(t)
+		wantParked(t)
 		if n := runtime.NumGoroutine(); n > goroutines {
-			t.Errorf("%d goroutines with %d quiet tunnels, %d without", n, tunnels, goroutines)
+			t.Errorf("%d goroutines with %d idle tunnels, %d without", n, tunnels, goroutines)
 		}
 		if n := pipes.taken.Load(); n > 0 {
 			t.Errorf("%d pipes are in use", n)
@@ -77,7 +77,7 @@ func TestQuietTunnelsHoldNothing(t *testing.T) {
 		}
 		for _, b := range benches {
 			if b.ends[0].Conn.Polled() || b.ends[1].Conn.Polled() {
-				t.Fatal("the runtime's poller knows the connection of a quiet tunnel")
+				t.Fatal("the runtime's poller knows the connection of an idle tunnel")
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (b *bench) move(t testing.TB, size int64) {
 }
 
 // Each cause that ends a running tunnel also ends a parked one, with the same result.
-func TestRestingTunnelEnds(t *testing.T) {
+func TestParkedTunnelEnds(t *testing.T) {
 	f := func(name, reason string, times int, o Options, act func(t *testing.T, b *bench)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +197,7 @@ func parked(b *bench) bool {
 }
 
 // Copied bytes restart the idle limit, whether the tunnel is parked or not.
-func TestIdleLimitOfRestingTunnel(t *testing.T) {
+func TestIdleLimitOfParkedTunnel(t *testing.T) {
 	const idle = 1200 * time.Millisecond
 	b := newBench(t).start(Options{Idle: idle})
 	begun := time.Now()
@@ -213,8 +213,8 @@ func TestIdleLimitOfRestingTunnel(t *testing.T) {
 	}
 }
 
-// A direction rests while the other one is busy.
-func TestOneDirectionRests(t *testing.T) {
+// A direction is parked while the other one is busy.
+func TestOneDirectionIsParked(t *testing.T) {
 	b := newBench(t).start(Options{})
 	stop := make(chan struct{})
 	go func() {
@@ -244,8 +244,8 @@ func TestOneDirectionRests(t *testing.T) {
 	b.want(t, ReasonEOF)
 }
 
-// A tunnel over TLS rests, too, even if it has received only a part of a record.
-func TestTLSTunnelRests(t *testing.T) {
+// A tunnel over TLS is parked, too, even if it has received only a part of a record.
+func TestTLSTunnelIsParked(t *testing.T) {
 	f := func(name string, version uint16, client, endpoint bool) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,7 +359,7 @@ func stormOn(t *testing.T, random *rand.Rand) {
 		}()
 		for phase := range phases {
 			if phase > 0 {
-				time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // shorter or longer than needed to rest
+				time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // shorter or longer than needed to be parked
 			}
 			for range random.IntN(30) {
 				b.renew() // dozens of storms beside the race detector may need longer than patience
@@ -422,8 +422,8 @@ func end(t *testing.T, b *bench, client duplexer, random *rand.Rand) {
 func TestParkedIsNotWokenByWrites(t *testing.T) {
 	b := newBench(t).start(Options{})
 	chat(t, b.client, b.endpoint, 1)
-	wantRest(t)
-	for range 100 { // from endpoint to client; the other direction rests
+	wantParked(t)
+	for range 100 { // from endpoint to client; the other direction is parked
 		send(t, b.endpoint, "tick")
 		wantBytes(t, b.client, "tick")
 		if !b.ends[0].Conn.Parked() {

@@ -16,8 +16,8 @@ var tolerated = map[role][]Kind{
 	slowReader: {Reset, Closed, UnexpectedStatus, ShortBody},
 }
 
-// settle counts how the connection ended. nil: as planned.
-func (l *link) settle(err error) {
+// countEnd counts how the connection ended. nil: as planned.
+func (l *link) countEnd(err error) {
 	if err == nil {
 		return
 	}
@@ -59,10 +59,10 @@ func (l *link) anomaly(p *problem) {
 
 // outcome counts the outcome of a connection with a role, once.
 func (l *link) outcome(what string) {
-	if l.role == ordinary || l.settled {
+	if l.role == ordinary || l.counted {
 		return
 	}
-	l.settled = true
+	l.counted = true
 	l.run.outcome(string(l.role), what)
 	if what == closed {
 		l.run.givenUp.add(time.Since(l.began))

@@ -10,11 +10,11 @@ import (
 	"github.com/weirproxy/weir/tls/policy"
 )
 
-// resting is a parked HTTP/1.1 connection: only the state that its next session needs. It holds
+// parkedClient is a parked HTTP/1.1 connection: only the state that its next session needs. It holds
 // neither a table nor a goroutine. The read deadline of the connection is also the deadline of
 // its wait in the lot. Only a finished exchange moves this deadline, so bytes that form no
 // request cannot prolong the wait.
-type resting struct {
+type parkedClient struct {
 	proxy    *Proxy
 	conn     *conn.Conn
 	tls      *tls.Conn // nil: plain
@@ -34,11 +34,11 @@ type resting struct {
 // park leaves the connection without a goroutine and returns true, or returns false if that
 // is impossible. After park returns true, Wake owns the connection, and the caller forgets s.
 func (s *http1Session) park() bool {
-	r := s.resting
+	r := s.parked
 	if r == nil {
-		r = new(resting)
+		r = new(parkedClient)
 	}
-	*r = resting{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
+	*r = parkedClient{proxy: s.proxy, conn: s.conn, tls: s.tls, listener: s.edge.name,
 		sni: s.security.SNI, policy: s.security.Policy, certified: s.certified, clientCert: s.clientCert, standing: s.standing,
 		served: s.served, headTimed: s.headTimed, skipped: s.http1.EmptyLines(), in: s.http1.in, out: s.http1.out}
 	if len(s.own) > 0 {
@@ -53,9 +53,9 @@ func (s *http1Session) park() bool {
 }
 
 // Wake continues with the connection: a request may have come, or its deadline has passed.
-func (r *resting) Wake(why park.Reason) { go r.resume(why) }
+func (r *parkedClient) Wake(why park.Reason) { go r.resume(why) }
 
-func (r *resting) resume(why park.Reason) {
+func (r *parkedClient) resume(why park.Reason) {
 	defer r.proxy.rescue(r.conn, r.listener)
 	t, e := r.proxy.edge(r.listener)
 	if !r.fits(e) {
@@ -72,25 +72,25 @@ func (r *resting) resume(why park.Reason) {
 }
 
 // fits reports whether e can be the connection's listener: its protocol must fit the connection.
-func (r *resting) fits(e *edge) bool {
+func (r *parkedClient) fits(e *edge) bool {
 	return e != nil && e.protocol != config.ProtocolTCP && e.protocol == config.ProtocolTLS == (r.tls != nil)
 }
 
 // wake makes s the session of a connection that was parked. Like begin, it leaves nothing on
 // the stack.
-func (s *http1Session) wake(r *resting, t *Table, e *edge) {
+func (s *http1Session) wake(r *parkedClient, t *Table, e *edge) {
 	s.begin(&clientSide{proxy: r.proxy, cuts: r.conn, origin: &r.conn.Origin, security: newSecurity(r.tls, r.sni, r.policy),
 		table: t, edge: e, trusts: e.forwarding.Believes(r.conn.Client.Addr()),
 		certified: r.certified, clientCert: r.clientCert, standing: r.standing}, r.conn, r.tls)
 	if r.own != nil {
 		s.own, r.own = *r.own, nil
 	}
-	s.resting = r
+	s.parked = r
 	s.http1.Skipped(r.skipped)
 	s.served, s.headTimed, s.http1.in, s.http1.out = r.served, r.headTimed, r.in, r.out
 }
 
-func (r *resting) close() {
+func (r *parkedClient) close() {
 	if r.own != nil {
 		r.own.drop()
 	}

@@ -51,11 +51,11 @@ func TestParkedClient(t *testing.T) {
 		r.wantParked()
 		c.Close()
 		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
-// patient gives a peer more time, because connections must come to rest first.
+// patient gives a peer more time, because connections must be parked first.
 func patient(p *peer) *peer {
 	p.SetDeadline(time.Now().Add(3 * patience))
 	return p
@@ -117,7 +117,7 @@ func TestParkedClientsLimit(t *testing.T) {
 			t.Errorf("it ended after %v", took)
 		}
 		c.Close()
-		r.quiet()
+		r.wantNoLog()
 	}
 	for _, text := range []string{plain, secure} {
 		f(text, nil)
@@ -148,8 +148,8 @@ func TestParkedClientsEmptyLines(t *testing.T) {
 	c.wantResponse(400, "*")
 }
 
-// A request's head in pieces has its own time limit and its own response when the time is over, also if
-// the first piece came to a parked connection.
+// The head of a request may arrive in pieces, and the first piece may wake a parked connection. The
+// head has a time limit of its own, and a client that exceeds it gets a response.
 func TestParkedClientsSlowHead(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = 1500 * time.Millisecond }, "@app", e.address)
@@ -198,7 +198,7 @@ func TestParkedClientIsCut(t *testing.T) {
 		eventually(t, "the other one is left", func() error { return r.wantOpen(1) })
 		r.only().Cut()
 		c.wantEnd(false)
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -327,7 +327,7 @@ func TestParkedHTTP2(t *testing.T) {
 		r.wantParked()
 		r.proxy.SetDraining(true)
 		c.wantAway("NO_ERROR ")
-		r.quiet()
+		r.wantNoLog()
 	}
 }
 
@@ -340,7 +340,7 @@ func TestParkedBehindALongExchange(t *testing.T) {
 	id := c.request(true, "/")
 	s := patient(e.accept())
 	s.head()
-	eventually(t, "the wait for bytes has settled", func() error {
+	eventually(t, "the wait for bytes has heard that the connection may not be parked", func() error {
 		if !r.only().Settled() {
 			return fmt.Errorf("it has not")
 		}
@@ -393,6 +393,6 @@ func TestParkedHTTP2IsCut(t *testing.T) {
 		for c.step() == nil {
 		}
 		eventually(t, "the connection ends", func() error { return r.wantOpen(0) })
-		r.quiet()
+		r.wantNoLog()
 	}
 }

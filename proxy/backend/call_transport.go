@@ -8,11 +8,11 @@ import (
 	"github.com/weirproxy/weir/proxy/tunnel"
 )
 
-// callWay is a stream of a shared HTTP/2 connection.
-type callWay struct {
+// callTransport is a stream of a shared HTTP/2 connection.
+type callTransport struct {
 	*http2.Call
 	trunk   *trunk
-	session *Session // that has this way
+	session *Session // that uses this transport
 }
 
 var callSessions = sync.Pool{New: func() any { return new(Session) }}
@@ -20,33 +20,33 @@ var callSessions = sync.Pool{New: func() any { return new(Session) }}
 // session returns a session for the room that take has taken.
 func (t *trunk) session() *Session {
 	s := callSessions.Get().(*Session)
-	s.call = callWay{t.Call(), t, s}
-	s.way, s.HTTP = &s.call, s.call.Call
+	s.call = callTransport{t.Call(), t, s}
+	s.transport, s.HTTP = &s.call, s.call.Call
 	s.endpoint, s.Reused = t.endpoint, t.used.Load()
 	return s
 }
 
 // LookAgain has nothing to look for: a call gets every event of its stream.
-func (w *callWay) LookAgain() {}
+func (w *callTransport) LookAgain() {}
 
 // Release has nothing to release: a call only holds bytes that were not read.
-func (w *callWay) Release() {}
+func (w *callTransport) Release() {}
 
 // Sent returns 0: the bytes of the connection belong to many exchanges.
-func (w *callWay) Sent() int64 { return 0 }
+func (w *callTransport) Sent() int64 { return 0 }
 
 // SentNothing returns false: an error of the call tells whether the endpoint has processed
 // the request.
-func (w *callWay) SentNothing(int64) bool { return false }
+func (w *callTransport) SentNothing(int64) bool { return false }
 
-func (w *callWay) Shared() bool { return true }
+func (w *callTransport) Shared() bool { return true }
 
-func (w *callWay) CanRefuse() bool { return true }
+func (w *callTransport) CanRefuse() bool { return true }
 
 // EndsByLength returns false: the end of the stream, or trailers, may follow the body.
-func (w *callWay) EndsByLength() bool { return false }
+func (w *callTransport) EndsByLength() bool { return false }
 
-func (w *callWay) TunnelEnd(a *memory.Account) tunnel.End {
+func (w *callTransport) TunnelEnd(a *memory.Account) tunnel.End {
 	w.Lighten(a)
 	return &tunnel.StreamEnd{Stream: tunnelStream{w.Call, w.session}}
 }
@@ -61,9 +61,9 @@ type tunnelStream struct {
 func (t tunnelStream) Close() { t.session.Close() }
 
 // keep ends the session: the trunk stays for other exchanges.
-func (w *callWay) keep(s *Session) { s.Close() }
+func (w *callTransport) keep(s *Session) { s.Close() }
 
-func (w *callWay) close(s *Session) error {
+func (w *callTransport) close(s *Session) error {
 	t := w.trunk
 	w.End()
 	*s = Session{}
