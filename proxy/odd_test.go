@@ -11,7 +11,7 @@ import (
 // An empty line after a body begins no request. Weir neither waits for a head nor answers, and reads
 // the next request as if the empty line were not there.
 func TestEmptyLineBetweenRequests(t *testing.T) {
-	const headTime = 200 * time.Millisecond
+	const headTime = time.Second
 	r, e := newPlain(t, func(c *config.Config) { c.Listeners[0].Timeouts.RequestHead = headTime })
 	c := r.dial("web")
 	c.write("\r\nPOST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi\r\n")

@@ -297,23 +297,23 @@ func TestTrunkDeadlinesAndCut(t *testing.T) {
 
 // The trunk detects at once that an endpoint speaks another protocol.
 func TestTrunkToAnotherProtocol(t *testing.T) {
-	f := func(serve func(net.Conn), want string) {
+	f := func(serve func(net.Conn), limit time.Duration, want string) {
 		t.Helper()
 		nc, err := net.Dial("tcp", http2test.Listen(t, func(c net.Conn) { serve(c) }))
 		if err != nil {
 			t.Fatal(err)
 		}
 		trunk := NewTrunk(conn.New(nc), nil, message.Limits{}, func() {})
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		if err := trunk.Start(ctx); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		<-trunk.done
 	}
-	f(func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") }, "the endpoint sent no HTTP/2 SETTINGS frame")
-	f(func(c net.Conn) { c.Close() }, "the endpoint sent no HTTP/2 SETTINGS frame")
-	f(func(c net.Conn) { io.Copy(io.Discard, c) }, context.DeadlineExceeded.Error())
+	f(func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") }, 20*time.Second, "the endpoint sent no HTTP/2 SETTINGS frame")
+	f(func(c net.Conn) { c.Close() }, 20*time.Second, "the endpoint sent no HTTP/2 SETTINGS frame")
+	f(func(c net.Conn) { io.Copy(io.Discard, c) }, 100*time.Millisecond, context.DeadlineExceeded.Error())
 }
 
 // After GOAWAY, the requests that the endpoint did not process may be repeated; the

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,24 @@ func TestRedisHangs(t *testing.T) {
 	if _, err := s.Load(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Load = %v, want the end of the context", err)
 	}
+}
+
+// The timer of a socket may be earlier than that of the context whose deadline it has.
+func TestSocketNoticesTheDeadlineFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // no timer of a context runs while f does
+	late := func(ctx context.Context) error {
+		for end, _ := ctx.Deadline(); time.Now().Before(end); {
+		}
+		return os.ErrDeadlineExceeded
+	}
+	r := newRemote("a", "the test", zap.NewNop())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := r.bounded(ctx, late); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("bounded = %v, want the end of the context", err)
+	}
+	r.timeout = time.Millisecond
+	isSentence(t, r.bounded(within(t), late), "the test did not answer within 1ms")
 }
 
 func TestRedisOverTLS(t *testing.T) {

@@ -71,9 +71,13 @@ func (r *remote) bounded(ctx context.Context, f func(context.Context) error) err
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	err := f(limited)
-	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if end, _ := limited.Deadline(); !time.Now().Before(end) {
+		<-limited.Done() // f may be the first to notice: a socket has a timer of its own for the same time
+	}
+	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case limited.Err() != nil:
