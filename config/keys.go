@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -56,8 +54,9 @@ func newRoot() *root {
 type draft struct {
 	*decoder
 	root
-	inUse      InUse // see Reload
-	adminToken bool  // the file has admin.token or admin.token_file, valid or not
+	env        func(string) (string, bool) // the environment; nil: none
+	inUse      InUse
+	adminToken bool // the file has admin.token or admin.token_file, valid or not
 
 	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
@@ -66,7 +65,7 @@ type draft struct {
 }
 
 // decode fills v from the document's root, and sets defaults first.
-func (v *draft) decode(n *yaml.Node) {
+func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
 	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
@@ -104,9 +103,11 @@ func (r *root) section() section {
 func user(dst *string) value {
 	name := kind[string]{what: "a user", parse: parseUser, format: same[string], pattern: `[^ \t/:]+(:[^ \t/:]+)?`}.at(dst)
 	read := name.read
-	name.read = func(v *draft, n *yaml.Node, p path) {
-		if n.ShortTag() == "!!int" {
-			n.Tag = "!!str"
+	name.read = func(v *draft, n *Tree, p path) {
+		if n.Shape == ShapeInteger {
+			name := *n
+			name.Shape = ShapeText
+			n = &name
 		}
 		read(v, n, p)
 	}
@@ -184,13 +185,13 @@ func (t *ListenerTimeouts) section() section {
 func headerPolicyName(dst *string) value {
 	name := text(dst)
 	read := name.read
-	name.read = func(v *draft, n *yaml.Node, p path) {
-		if v.hidden[n] || n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+	name.read = func(v *draft, n *Tree, p path) {
+		if n.Hidden || n.Shape != ShapeBoolean {
 			read(v, n, p)
 			return
 		}
 		v.mark(dst, n, p)
-		if n.Value == "false" {
+		if n.Text == "false" {
 			v.fail(n, p, "has to be the name of a policy; without one weir reads no PROXY headers, so take the key out")
 			return
 		}
@@ -202,8 +203,8 @@ func headerPolicyName(dst *string) value {
 func listenerProtocol(dst *Protocol) value {
 	known := oneOf(ProtocolHTTP, ProtocolTLS, ProtocolTCP).at(dst)
 	read := known.read
-	known.read = func(v *draft, n *yaml.Node, p path) {
-		if n.Value == "https" && !v.hidden[n] {
+	known.read = func(v *draft, n *Tree, p path) {
+		if n.Text == "https" && !n.Hidden {
 			v.mark(dst, n, p)
 			v.fail(n, p, `"https" is a protocol of backends; for a listener that terminates TLS, or passes it through, write "tls"`)
 			return
@@ -266,7 +267,7 @@ func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout"} }
 func (a *AccessLog) section() section {
 	redact := list(&a.Redact, parameter.at)
 	read, describe := redact.read, redact.schema
-	redact.read = func(v *draft, n *yaml.Node, p path) {
+	redact.read = func(v *draft, n *Tree, p path) {
 		if read(v, n, p); len(a.Redact) > maxRedact {
 			v.fail(n, p, "has %d names; %d are the most", len(a.Redact), maxRedact)
 		}

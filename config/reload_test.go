@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"crypto/elliptic"
@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 func TestReloadBearsFilesInUse(t *testing.T) {
@@ -36,10 +39,10 @@ backends: {app: {endpoints: ['a:1']}}
 		}
 		dir.write(bad, []byte("half a"))
 		defer dir.write(bad, before)
-		if _, err := Load(path, environment); err == nil {
+		if _, err := file.Load(path, environment); err == nil {
 			t.Errorf("Load bears a broken %s", bad)
 		}
-		c, err := Reload(path, environment, InUse{Pair: inUse})
+		c, err := file.Reload(path, environment, config.InUse{Pair: inUse})
 		if (err != nil) != (wantError != "") || err != nil && !strings.Contains(err.Error(), wantError) {
 			t.Errorf("with a broken %s: error %v, want %q", bad, err, wantError)
 		}
@@ -53,7 +56,7 @@ backends: {app: {endpoints: ['a:1']}}
 	f("a.key", "", "stays in use")
 	f("a.crt", "", "stays in use")
 	f("b.key", "b.key", "")
-	if _, err := Reload(path, environment, InUse{Pair: inUse}); err != nil {
+	if _, err := file.Reload(path, environment, config.InUse{Pair: inUse}); err != nil {
 		t.Error(err)
 	}
 }
@@ -89,7 +92,7 @@ func TestAccessLogRedact(t *testing.T) {
 		names[i] = fmt.Sprint("n", i)
 	}
 	for _, list := range []string{strings.Join(names, ", "), "a=b", "'a&b'", "'%74'", "''", strings.Repeat("x", 129), "tökn", "a, A"} {
-		if _, err := Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: ["+list+"]}\n"), environment); err == nil {
+		if _, err := file.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: ["+list+"]}\n"), environment); err == nil {
 			t.Errorf("redact: [%s] is taken", list)
 		}
 	}

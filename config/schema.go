@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Schema returns a JSON Schema (draft 2020-12) of the configuration, for editors. Every
@@ -119,9 +117,9 @@ func (k key) schema() *schema {
 		sentences = append(sentences, s.bounds)
 	}
 	fallback := k.value.fallback
-	if n := k.value.print(&shower{}); n != nil && n.Kind == yaml.ScalarNode && fallback == "" && k.value.example == "" {
+	if n := k.value.print(&shower{}); n != nil && n.isScalar() && fallback == "" && k.value.example == "" {
 		s.Default = plainValue(n)
-		fallback = n.Value
+		fallback = n.Text
 	}
 	if fallback != "" {
 		sentences = append(sentences, "Default: "+fallback+".")
@@ -131,14 +129,14 @@ func (k key) schema() *schema {
 }
 
 // plainValue returns a printed default as JSON has it.
-func plainValue(n *yaml.Node) any {
+func plainValue(n *Tree) any {
 	switch {
-	case n.Tag == "!!str":
-		return n.Value
-	case n.Value == "true" || n.Value == "false":
-		return n.Value == "true"
+	case n.Shape == ShapeText:
+		return n.Text
+	case n.Text == "true" || n.Text == "false":
+		return n.Text == "true"
 	}
-	return json.Number(n.Value)
+	return json.Number(n.Text)
 }
 
 // variable is the name of the schema of texts with variables of the environment.
