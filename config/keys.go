@@ -58,6 +58,8 @@ type draft struct {
 	inUse      InUse
 	adminToken bool // the file has admin.token or admin.token_file, valid or not
 
+	backendsByName map[string]*Backend // see backendNamed
+
 	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
 	inFile map[*Certificate]keyed // certificates that were read from files

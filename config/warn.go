@@ -67,8 +67,12 @@ func (v *draft) warnUnused() {
 			slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.TLSPolicy == t.Name })
 		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
 	}
+	used := map[string]bool{}
+	for _, r := range v.routes {
+		used[r.Backend] = true
+	}
 	for _, b := range v.backends {
-		unused(b, "backend", slices.ContainsFunc(v.routes, func(r *Route) bool { return r.Backend == b.Name }))
+		unused(b, "backend", used[b.Name])
 	}
 }
 
