@@ -385,7 +385,9 @@ func TestNearest(t *testing.T) {
 	f("lsiteners", "listeners", "listeners", "limits")
 	f("wbe", "web", "web")
 	f("app", "", "vault", "api-gateway")
-	f("x", "a", "a") // one letter is always similar
+	f("x", "", "a", "on", "ca") // otherwise every single letter would resemble it
+	f("c", "ca", "ca")
+	f("cx", "ca", "ca")
 	f("", "", "address")
 	f("backend", "backends", "backends", "backs")
 	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
