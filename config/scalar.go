@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -225,7 +226,7 @@ func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *Tree
 	switch {
 	case err == nil && v >= lo && v <= hi && hasUnit:
 		*dst = v
-	case err == nil && hasUnit, errBare == nil && bare <= 0 && (bare < lo || bare > hi):
+	case err == nil && hasUnit, err != nil && wellFormed.MatchString(s), errBare == nil && bare <= 0 && (bare < lo || bare > hi):
 		d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
 	case n.Hidden:
 		d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
@@ -233,6 +234,9 @@ func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *Tree
 		d.fail(n, p, "%q %s", shorten(s), durationHint(s, lo, hi))
 	}
 }
+
+// wellFormed matches durations in Go's format. Those that Go cannot read are too long for it.
+var wellFormed = regexp.MustCompile("^" + durationPattern + "$")
 
 // longUnits are units that Go's durations do not have, in hours.
 var longUnits = map[string]float64{"w": 7 * 24, "y": 365 * 24}
@@ -315,7 +319,7 @@ var errNotSize = errors.New("not a size")
 func parseSize(s string) (int64, error) {
 	digits, unit := digitsOf(s)
 	v, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, errNotSize
 	}
 	for _, u := range sizeUnits {
@@ -339,7 +343,7 @@ func digitsOf(s string) (digits, rest string) {
 // mistake and suggests a value from lo to hi.
 func sizeHint(s string, lo, hi int64) string {
 	digits, unit := digitsOf(s)
-	if _, err := strconv.ParseInt(digits, 10, 64); err != nil {
+	if digits == "" {
 		return `is not a size; write one such as "64KiB" or "10MiB"`
 	}
 	bounds := fmt.Sprintf("write a size from %s to %s", formatSize(lo), formatSize(hi))

@@ -194,8 +194,11 @@ func wholeNumber(lo, hi int) *schema {
 	return orVariable(&schema{Type: "integer", Minimum: lo, Maximum: hi, bounds: fmt.Sprintf("From %d to %d.", lo, hi)})
 }
 
+// durationPattern matches durations in Go's format.
+const durationPattern = `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+
 func durationText(lo, hi time.Duration) *schema {
-	s := textLike("a duration such as 5s", `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`, nil)
+	s := textLike("a duration such as 5s", durationPattern, nil)
 	s.bounds = fmt.Sprintf("A duration (500ms, 5s, 1h30m) from %s to %s.", short(lo), short(hi))
 	return s
 }
