@@ -24,6 +24,13 @@ func TestLoadFailures(t *testing.T) {
 	f(large, large+":1:1: cannot read the configuration: it is larger than 16 MiB")
 }
 
+// The error of an empty file has a file to begin with.
+func TestSmallestFileLoads(t *testing.T) {
+	if c, err := Parse("weir.yaml", []byte(smallest), nil); err != nil || len(c.Warnings) > 0 {
+		t.Errorf("%v, warnings %v", err, c)
+	}
+}
+
 // BenchmarkParse reads 3,000 routes with a backend each.
 func BenchmarkParse(b *testing.B) {
 	var routes, backends strings.Builder

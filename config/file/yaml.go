@@ -44,6 +44,12 @@ func (r *reader) errorAt(at config.Position, format string, args ...any) {
 	r.errs = append(r.errs, config.Error{Position: at, Message: fmt.Sprintf(format, args...)})
 }
 
+// noSettings is the error of a file that is empty or has only comments. The example in it is
+// a complete file.
+const noSettings = `the file has no settings, so weir has nothing to serve; write a listener, a route and a backend, such as ` + smallest
+
+const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes: [{listeners: [web], backend: app}], backends: {app: {endpoints: ["127.0.0.1:9000"]}}}`
+
 // document parses data, which must be one YAML document, and prepares it for decoding. It
 // returns nil after an error.
 func (r *reader) document(data []byte) *config.Tree {
@@ -51,7 +57,7 @@ func (r *reader) document(data []byte) *config.Tree {
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
 	case err == io.EOF || err == nil && isNull(doc.Content[0]):
-		r.errorAt(config.Position{File: r.file, Line: 1, Column: 1}, "the configuration is empty; it needs at least listeners, routes and backends")
+		r.errorAt(config.Position{File: r.file, Line: 1, Column: 1}, "%s", noSettings)
 		return nil
 	case err != nil:
 		r.syntax(data, err)
