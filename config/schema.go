@@ -142,8 +142,8 @@ func plainValue(n *Tree) any {
 // variable is the name of the schema of texts with variables of the environment.
 const variable = "variable"
 
-// oneVariable matches ${NAME} and ${NAME:-default}.
-const oneVariable = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`
+// oneVariable matches ${NAME} and ${NAME:-default}. No default contains another variable.
+const oneVariable = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-([^$}]|\$+[^${}])*\$*)?\}`
 
 // orVariable is s, or a text with variables of the environment.
 func orVariable(s *schema) *schema {

@@ -110,6 +110,9 @@ func lookup(inside string, env func(string) (string, bool)) (string, error) {
 	if !isEnvName(name) {
 		return "", fmt.Errorf("${%s} names nothing in the environment; write ${NAME} or ${NAME:-default}, NAME of letters, digits and _", inside)
 	}
+	if hasFallback && strings.Contains(fallback, "${") {
+		return "", fmt.Errorf("the default of ${%s} contains another variable, and weir replaces no variables in defaults; write the default out, or set %s in the environment and take the default out", name, name)
+	}
 	value, ok := env(name)
 	switch {
 	case hasFallback && value == "":
