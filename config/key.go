@@ -30,6 +30,8 @@ type value struct {
 	example string
 	// fallback describes a default that depends on other settings.
 	fallback string
+	// restart: a reload does not change what weir does.
+	restart bool
 }
 
 // required returns the value of a key that each section must have. The example is for the
@@ -50,6 +52,12 @@ func (x value) shownIf(ok bool) value {
 // byDefault describes a default that depends on other settings.
 func (x value) byDefault(fallback string) value {
 	x.fallback = fallback
+	return x
+}
+
+// byRestart marks a key whose change takes effect only after a restart.
+func (x value) byRestart() value {
+	x.restart = true
 	return x
 }
 

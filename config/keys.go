@@ -79,9 +79,9 @@ func (r *root) section() section {
 	return section{keys: []key{
 		{"node", text(&r.node).byDefault("the host name"), "The name of the machine that weir runs on. If it is given, an endpoint is local if its own node is the same; otherwise endpoints on loopback and on this host's own addresses are local."},
 		{"zone", text(&r.zone).byDefault("none; in a cluster, the label topology.kubernetes.io/zone of the Node"), "The zone of this machine, for backends with prefer_local."},
-		{"user", user(&r.user).byDefault("weir keeps its user"), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID. Only a restart changes it."},
-		{"landlock", truth(&r.landlock), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others. Only a restart changes it."},
-		{"seccomp", truth(&r.seccomp), "On Linux, the kernel refuses weir the system calls that it never makes. Only a restart changes it."},
+		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},
+		{"landlock", truth(&r.landlock).byRestart(), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others."},
+		{"seccomp", truth(&r.seccomp).byRestart(), "On Linux, the kernel refuses weir the system calls that it never makes."},
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
@@ -260,7 +260,7 @@ func (d *Drain) section() section {
 func (l *Log) section() section {
 	return section{object: l, keys: []key{
 		{"level", oneOf("debug", "info", "warn", "error").at(&l.Level), "The minimum severity of lines in the log."},
-		{"format", oneOf("auto", "json", "console").at(&l.Format), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
+		{"format", oneOf("auto", "json", "console").at(&l.Format).byRestart(), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
 	}}
 }
 

@@ -64,7 +64,8 @@ type schema struct {
 	Then                 *schema             `json:"then,omitempty"`
 	Defs                 map[string]*schema  `json:"$defs,omitempty"`
 
-	bounds string // a sentence with the valid values, for descriptions
+	bounds  string // a sentence with the valid values, for descriptions
+	restart bool   // a key whose change takes effect only after a restart
 }
 
 // properties keep the order of the table: editors show the keys in this order.
@@ -115,6 +116,9 @@ func (k key) schema() *schema {
 	sentences := []string{k.doc}
 	if s.bounds != "" {
 		sentences = append(sentences, s.bounds)
+	}
+	if s.restart = k.value.restart; s.restart {
+		sentences = append(sentences, "Only a restart changes it.")
 	}
 	fallback := k.value.fallback
 	if n := k.value.print(&shower{}); n != nil && n.isScalar() && fallback == "" && k.value.example == "" {

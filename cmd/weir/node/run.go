@@ -157,11 +157,10 @@ func (s *server) loadAndApply() error {
 	for _, w := range cfg.Warnings {
 		s.log.Warn(w.Error())
 	}
-	if old := s.configInEffect(); old != nil && old.Log.Format != cfg.Log.Format {
-		s.log.Warn("a changed log.format takes effect only after a restart")
-	}
-	if old := s.configInEffect(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
-		s.log.Warn("a changed user, landlock or seccomp takes effect only after a restart")
+	if old := s.configInEffect(); old != nil {
+		for _, key := range config.ChangedByRestart(old, cfg) {
+			s.log.Warn("a changed " + key + " takes effect only after a restart")
+		}
 	}
 	if err := s.confined.permits(cfg); err != nil {
 		return err
