@@ -162,16 +162,29 @@ func isLoopback(address string) bool {
 }
 
 // warnRequireLocal warns of a backend in require_local without a health check: the node
-// would stay healthy when all its endpoints fail.
+// would stay healthy when all its endpoints fail. It also warns of a backend that has no
+// endpoint on this node: the node would never be healthy.
 func (v *draft) warnRequireLocal() {
 	if v.health == nil {
 		return
 	}
 	for i := range v.health.RequireLocal {
 		name := &v.health.RequireLocal[i]
-		j := slices.IndexFunc(v.backends, func(b *Backend) bool { return b.Name == *name })
-		if j >= 0 && v.backends[j].HealthCheck == nil {
+		b := v.backendNamed(*name)
+		if b == nil {
+			continue
+		}
+		if v.isNeverLocal(b) {
+			v.warnAt(v.places[name], "no endpoint of backend %q has the node %s, so the health port always answers 503; set the node of the endpoint that is on this node, or take the backend out", *name, v.quote(&v.node, v.node))
+		}
+		if b.HealthCheck == nil {
 			v.warnAt(v.places[name], "backend %q has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check", *name)
 		}
 	}
+}
+
+// isNeverLocal reports whether no endpoint of b can be on this node. If the file names the
+// node, the names of nodes decide this alone, and no address does.
+func (v *draft) isNeverLocal(b *Backend) bool {
+	return v.node != "" && len(b.Endpoints) > 0 && !slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Node == v.node })
 }
