@@ -87,6 +87,10 @@ func TestAccessLogRedact(t *testing.T) {
 		t.Errorf("the names are %q", got)
 	}
 	reloads(t, c)
+	c = mustParse(t, "listeners: {web: {address: ':80', protocol: tcp}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {protocol: tcp, endpoints: ['a:1']}}\naccess_log: {redact: [token, '*', 'filter[*]']}\n")
+	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "weir.yaml:4:30: access_log.redact[1]: the star is an ordinary character here") {
+		t.Errorf("of stars the warnings are %v", c.Warnings)
+	}
 	names := make([]string, 65)
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)

@@ -42,6 +42,7 @@ func (v *draft) warn() {
 		v.warnAt(v.places[&t.SHA1], "this policy applies to all hosts without another, so weir uses SHA-1 signatures with every client that offers nothing better; give the hosts that need SHA-1 a policy of their own")
 	}
 	v.warnAdmin()
+	v.warnRedact()
 	v.warnDiscard()
 	v.warnRequireLocal()
 }
@@ -124,6 +125,19 @@ func (v *draft) warnRoute(r *Route) {
 	for i, h := range r.Hosts {
 		if !v.unread && h != "" && v.isOpened(r, h) && !v.isCertified(h) && !v.isOnDemand(h) {
 			v.warnAt(v.places[&r.Hosts[i]], "no certificate names this host, so its clients get the first certificate")
+		}
+	}
+}
+
+// warnRedact warns of stars in the names of query parameters. A parameter may have one in its
+// name, such as filter[*].
+func (v *draft) warnRedact() {
+	if v.accessLog == nil {
+		return
+	}
+	for i, name := range v.accessLog.Redact {
+		if strings.Contains(name, "*") {
+			v.warnAt(v.places[&v.accessLog.Redact[i]], "the star is an ordinary character here, so the values of other parameters stay visible; write each name out")
 		}
 	}
 }
