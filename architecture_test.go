@@ -83,7 +83,7 @@ var tiers = map[string]int{
 	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
-	"listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
+	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
 	"config/kube/claim": part, "config/kube/lint": part, "config/kube/control": part,
 
 	"proxy/backend": backends, "config/kube": backends,
@@ -184,6 +184,26 @@ func onlyStatusCodes(t *testing.T, f file) {
 		}
 		return true
 	})
+}
+
+// The model of the configuration is independent of the format of the file: objects of a
+// cluster become the same values.
+func TestConfigKnowsNoYAML(t *testing.T) {
+	readers := 0
+	for _, f := range goFiles(t) {
+		for _, i := range imports(f) {
+			switch {
+			case !strings.Contains(i, "yaml"):
+			case f.folder == "config":
+				t.Errorf("%s imports %s: the format of the file is for config/file", f.path, i)
+			case f.folder == "config/file":
+				readers++
+			}
+		}
+	}
+	if readers == 0 {
+		t.Error("no file in config/file imports YAML")
+	}
 }
 
 // coreUses are the packages with I/O, goroutines or clocks from which the core of HTTP/2

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirproxy/weir/config"
+	configfile "github.com/weirproxy/weir/config/file"
 )
 
 // pods are the Pods of kustomize's Deployment and DaemonSet.
@@ -78,7 +78,7 @@ func TestMetricsPortOfManifests(t *testing.T) {
 		name := "deploy/kustomize/" + file + "/weir.yaml"
 		f := func(want string, env map[string]string) {
 			t.Helper()
-			c, err := config.Parse(name, []byte(read(t, name)), func(name string) (string, bool) { value, ok := env[name]; return value, ok })
+			c, err := configfile.Parse(name, []byte(read(t, name)), func(name string) (string, bool) { value, ok := env[name]; return value, ok })
 			if err != nil || c.Metrics.Address != want {
 				t.Errorf("with %v the metrics port of %s is %+v, %v; want %s", env, name, c, err, want)
 			}

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirproxy/weir/config"
+	configfile "github.com/weirproxy/weir/config/file"
 )
 
 // manifestKinds are the kinds of objects in deploy/kustomize, and what they are
@@ -156,7 +156,7 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 		value, ok := map[string]string{"NODE_NAME": "node-a"}[name]
 		return value, ok
 	}
-	c, err := config.Parse(name, text, env)
+	c, err := configfile.Parse(name, text, env)
 	if err != nil {
 		t.Error(err)
 		return

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproxy/weir/config"
+	configfile "github.com/weirproxy/weir/config/file"
 )
 
 const operations = "docs/operations.md"
@@ -470,7 +470,7 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 			if !strings.Contains("\n"+whole, "\nlisteners:") {
 				whole += rest
 			}
-			if _, err := config.Parse(document, []byte(whole), os.LookupEnv); err != nil {
+			if _, err := configfile.Parse(document, []byte(whole), os.LookupEnv); err != nil {
 				t.Errorf("this configuration in %s does not load:\n%s\n%v", document, m[1], err)
 			}
 			validates(t, document, whole)

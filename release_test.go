@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirproxy/weir/config"
+	configfile "github.com/weirproxy/weir/config/file"
 )
 
 // all returns the first group of each match.
@@ -68,7 +68,7 @@ func TestOneVersion(t *testing.T) {
 // names.
 func TestDebianConfiguration(t *testing.T) {
 	const name = "deploy/debian/weir.yaml"
-	c, err := config.Parse(name, []byte(read(t, name)), os.LookupEnv)
+	c, err := configfile.Parse(name, []byte(read(t, name)), os.LookupEnv)
 	if err != nil || len(c.Warnings) > 0 {
 		t.Fatal(err, c.Warnings)
 	}

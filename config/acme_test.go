@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 const oneRoute = "routes: [{listeners: [secure], hosts: [app.example.org], backend: app}]\n"
@@ -20,9 +23,9 @@ func certified(certificates string) string {
 
 func TestACMEDefaults(t *testing.T) {
 	got := mustParse(t, certified("- acme: {}\n")+oneRoute).Certificates[0].ACME
-	want := &ACME{
+	want := &config.ACME{
 		Hosts: []string{"app.example.org"}, Directory: "https://acme-v02.api.letsencrypt.org/directory", KeyType: "p256",
-		Challenges: []Challenge{ChallengeHTTP01, ChallengeTLSALPN01}, Storage: "/home/weir/.local/share/weir/acme",
+		Challenges: []config.Challenge{config.ChallengeHTTP01, config.ChallengeTLSALPN01}, Storage: "/home/weir/.local/share/weir/acme",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
@@ -60,23 +63,23 @@ func TestACMEValues(t *testing.T) {
 		t.Error("the CA was not read")
 	}
 	got.CAPool = nil
-	want := &ACME{
+	want := &config.ACME{
 		Hosts: []string{"app.example.org", "*.dev.example.org"}, Email: "ops@example.org",
 		Directory: "https://ca.internal:14000/dir", CAFile: "testdata/ca.pem", KeyType: "rsa4096",
-		ExternalAccount: &ExternalAccount{"kid-1", "aHVudGVyMg"}, Challenges: []Challenge{ChallengeDNS01},
-		DNS: &DNSChallenge{
-			RFC2136:            RFC2136{"ns1.example.org:53", "weir.example.org", "hmac-sha512", "aHVudGVyMg=="},
+		ExternalAccount: &config.ExternalAccount{"kid-1", "aHVudGVyMg"}, Challenges: []config.Challenge{config.ChallengeDNS01},
+		DNS: &config.DNSChallenge{
+			RFC2136:            config.RFC2136{"ns1.example.org:53", "weir.example.org", "hmac-sha512", "aHVudGVyMg=="},
 			Resolvers:          []string{"192.0.2.53:53", "[2001:db8::53]:53"},
 			PropagationDelay:   30 * time.Second,
 			PropagationTimeout: -1,
 		},
-		OnDemand: &OnDemand{"http://127.0.0.1:9100/allowed?a=b@c", []string{"*.customers.example.org"}, 20 * time.Second, 8},
+		OnDemand: &config.OnDemand{"http://127.0.0.1:9100/allowed?a=b@c", []string{"*.customers.example.org"}, 20 * time.Second, 8},
 		Storage:  "rediss://weir:hunter2@redis.example.org/2?prefix=edge",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	if got := c.Certificates[1].ACME; got.Directory != letsEncryptStaging || got.Storage != Secret(folder) || c.Storage != Secret(folder) {
+	if got := c.Certificates[1].ACME; got.Directory != config.LetsEncryptStaging || got.Storage != config.Secret(folder) || c.Storage != config.Secret(folder) {
 		t.Errorf("directory %s, storages %q and %q, want %s", got.Directory, string(got.Storage), string(c.Storage), folder)
 	}
 	reloads(t, c)
@@ -135,7 +138,7 @@ func TestStorageDefaults(t *testing.T) {
 		for i := 0; i < len(env); i += 2 {
 			all[env[i]] = env[i+1]
 		}
-		c, err := Parse("/etc/weir.yaml", []byte(certified("- acme: {hosts: [a.example.org]}\n")), func(name string) (string, bool) {
+		c, err := file.Parse("/etc/weir.yaml", []byte(certified("- acme: {hosts: [a.example.org]}\n")), func(name string) (string, bool) {
 			value, ok := all[name]
 			return value, ok
 		})
@@ -160,22 +163,6 @@ func TestStorageDefaults(t *testing.T) {
 	f("", "HOME", "")
 }
 
-func TestWithoutPassword(t *testing.T) {
-	f := func(in, want string) {
-		t.Helper()
-		if got := Secret(in).withoutPassword(); got != want {
-			t.Errorf("%q is shown as %q, want %q", in, got, want)
-		}
-	}
-	f("/var/lib/weir", "/var/lib/weir")
-	f("redis://redis:6379/0", "redis://redis:6379/0")
-	f("redis://weir@redis:6379", "redis://weir@redis:6379")
-	f("redis://weir:hunter2@redis:6379/0?prefix=a@b", "redis://weir:(hidden)@redis:6379/0?prefix=a@b")
-	f("rediss://:hun@ter:2@redis", "rediss://:(hidden)@redis")
-	f("redis://weir:hunter2@redis?prefix=a:b@c", "redis://weir:(hidden)@redis?prefix=a:b@c")
-	f("redis://redis?prefix=a:b@c", "redis://redis?prefix=a:b@c")
-}
-
 // Secrets count in the hash, but no output shows them.
 func TestSecrets(t *testing.T) {
 	text := certified(`- acme:
@@ -185,7 +172,7 @@ func TestSecrets(t *testing.T) {
     storage: redis://weir:hunter2@127.0.0.1/0
 `) + "storage: rediss://:hunter2@redis.example.org\n"
 	c := mustParse(t, text)
-	shown := string(c.Effective())
+	shown := string(file.Effective(c))
 	a := c.Certificates[0].ACME
 	for _, s := range []string{shown, fmt.Sprintf("%+v %#v", c, c), fmt.Sprintf("%+v %#v %v %q %s", a, a, *a.ExternalAccount, a.Storage, a.DNS.RFC2136.Key), marshal(t, c)} {
 		if strings.Contains(s, "hunter2") || strings.Contains(s, "aHVudGVyMg") {
@@ -200,12 +187,12 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, shown)
 		}
 	}
-	if strings.Contains(string(mustParse(t, small+"storage: state\n").Effective()), "hidden") {
+	if strings.Contains(string(file.Effective(mustParse(t, small+"storage: state\n"))), "hidden") {
 		t.Error("something is hidden where there is no secret")
 	}
 	// The output itself explains why it does not load, once for each secret.
-	_, err := Parse("effective.yaml", c.Effective(), environment)
-	errs, _ := err.(Errors)
+	_, err := file.Parse("effective.yaml", file.Effective(c), environment)
+	errs, _ := err.(config.Errors)
 	if len(errs) != 4 || strings.Count(err.Error(), "(hidden)") != 4 {
 		t.Errorf("loading it says %v", err)
 	}
@@ -232,7 +219,7 @@ func TestHashOfStorages(t *testing.T) {
 	text := []byte(certified("- acme: {}\n") + oneRoute + "storage: state\n")
 	other := strings.Replace(string(text), "storage: state\n", "", 1)
 	hash := func(name string, text []byte, home string) string {
-		c, err := Parse(name, text, func(string) (string, bool) { return home, true })
+		c, err := file.Parse(name, text, func(string) (string, bool) { return home, true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +267,7 @@ routes:
 }
 
 func TestClientCertFields(t *testing.T) {
-	f := func(auth string, want ...ClientCertField) {
+	f := func(auth string, want ...config.ClientCertField) {
 		t.Helper()
 		c := mustParse(t, small+"  corp: {client_auth: {mode: request, ca: testdata/ca.pem"+auth+"}}\n")
 		if got := c.TLSPolicies[2].ClientAuthForward; !slices.Equal(got, want) {
@@ -305,7 +292,7 @@ func TestStorageInSecrets(t *testing.T) {
 	f := func(storage, section, want string) {
 		t.Helper()
 		c := mustParse(t, small+"  p: {}\nstorage: \""+storage+"\"\n"+section)
-		if c.Storage != Secret(want) {
+		if c.Storage != config.Secret(want) {
 			t.Errorf("%s with %q is %s, want %s", storage, section, string(c.Storage), want)
 		}
 	}
@@ -316,4 +303,17 @@ func TestStorageInSecrets(t *testing.T) {
 	f("secrets://weir", section, "secrets://weir?"+there)
 	f("secrets://weir?kubeconfig=testdata/ca.pem", "", "secrets://weir?"+there)
 	f("secrets://weir?kubeconfig=/k&prefix=edge", section, "secrets://weir?kubeconfig=%2Fk&prefix=edge")
+}
+
+// The query of a URL that weir requests may contain a secret, which readers of metrics
+// could guess.
+func TestHashWithoutQueries(t *testing.T) {
+	text := certified("- acme: {email: a@example.org, on_demand: {ask: 'https://a.example/allowed?key=hunter2'}}\n") + oneRoute
+	c, other := mustParse(t, text), mustParse(t, strings.Replace(text, "hunter2", "hunter3", 1))
+	if c.Hash != other.Hash {
+		t.Error("the query of ask is part of the hash")
+	}
+	if elsewhere := mustParse(t, strings.Replace(text, "a.example/allowed", "b.example/allowed", 1)); elsewhere.Hash == c.Hash {
+		t.Error("another ask has the same hash")
+	}
 }

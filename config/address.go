@@ -6,14 +6,12 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // listenAddress is an address to listen on: host:port or unix:/path. It is in two fields.
 func listenAddress(network, address *string) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			k := kind[string]{what: `an address such as ":443"`, parse: func(s string) (string, error) {
 				if file, ok := strings.CutPrefix(s, "unix:"); ok {
 					*network = "unix"
@@ -24,7 +22,7 @@ func listenAddress(network, address *string) value {
 			}}
 			k.read(v, address, n, p)
 		},
-		print: func(*shower) *yaml.Node { return textUnlessEmpty(asWritten(*network, *address)) },
+		print: func(*shower) *Tree { return textUnlessEmpty(asWritten(*network, *address)) },
 		schema: func() *schema {
 			return textLike(`an address such as ":443"`, socketPattern+"|("+ipv4Pattern+`|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
 		},

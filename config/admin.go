@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Admin is the admin port.
@@ -59,15 +57,15 @@ func (a *Admin) section() section {
 func (a *Admin) addressKey() value {
 	some := listenAddress(&a.Network, &a.Address)
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			if n.Value == "off" {
+		read: func(v *draft, n *Tree, p path) {
+			if n.Text == "off" {
 				a.Network, a.Address = "", ""
 				return
 			}
 			some.read(v, n, p)
 		},
-		print: func(*shower) *yaml.Node {
-			return textNode(cmp.Or(asWritten(a.Network, a.Address), "off"))
+		print: func(*shower) *Tree {
+			return textTree(cmp.Or(asWritten(a.Network, a.Address), "off"))
 		},
 		schema: func() *schema { return anyOf(some.schema(), &schema{Const: "off"}) },
 	}
@@ -82,7 +80,7 @@ func (a *Admin) tokenKey() value {
 	}, `[!-~]{16,}`)
 }
 
-func (a *Admin) checkTokens(v *draft, there map[string]bool, _ *yaml.Node, _ path) {
+func (a *Admin) checkTokens(v *draft, there map[string]bool, _ *Tree, _ path) {
 	v.adminToken = there["token"] || there["token_file"]
 	if v.given(&a.Token) && v.given(&a.TokenFile) {
 		v.failAt(v.places[&a.TokenFile], "admin.token is set as well; keep one of the two")

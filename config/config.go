@@ -1,7 +1,7 @@
-// Package config holds weir's configuration as plain immutable values: types, defaults, a
-// strict loader that reports every error at once with its position, and a watcher.
-// proxy/message is the only package of weir that it imports. docs/configuration.md
-// specifies the configuration and names every key.
+// Package config holds weir's configuration as plain immutable values: types, the tables of
+// keys, defaults, and a strict Build that reports every error at once with its position.
+// Package config/file reads files. proxy/message is the only package of weir that this one
+// imports. docs/configuration.md specifies the configuration and names every key.
 package config
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config is one whole, validated configuration. Nothing changes it after Load returns it,
+// Config is one whole, validated configuration. Nothing changes it after Build returns it,
 // so goroutines may share it without a lock.
 type Config struct {
 	// Node is the name of the machine weir runs on. It is never empty.
@@ -61,7 +61,8 @@ type Config struct {
 	// position.
 	Warnings Errors
 
-	source [sha256.Size]byte // hash of the text that the configuration was loaded from
+	// Source is the hash of the text that the configuration was read from; zero: from no text.
+	Source [sha256.Size]byte
 }
 
 // DefaultTLSPolicy is the name of the policy that weir applies to a host if no route

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"crypto/ecdsa"
@@ -14,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // listMaker is a CA that signs revocation lists.
@@ -61,7 +64,7 @@ func asPEM(kind string, der []byte) []byte {
 }
 
 func idp(der ...byte) pkix.Extension {
-	return pkix.Extension{Id: oidDistribution, Critical: true, Value: append([]byte{0x30, byte(len(der))}, der...)}
+	return pkix.Extension{Id: config.OIDDistribution, Critical: true, Value: append([]byte{0x30, byte(len(der))}, der...)}
 }
 
 // weir refuses a list that does not show for every certificate whether it is revoked.
@@ -71,7 +74,7 @@ func TestRevocationLists(t *testing.T) {
 	plain := ca.list(t, revokedSerials(7, 300, 2), now, time.Hour)
 	f := func(what string, data []byte, lists int, want string) {
 		t.Helper()
-		got, err := ParseRevocationLists(data)
+		got, err := config.ParseRevocationLists(data)
 		switch {
 		case want == "" && (err != nil || len(got) != lists):
 			t.Errorf("%s: %d lists, %v", what, len(got), err)
@@ -91,28 +94,28 @@ func TestRevocationLists(t *testing.T) {
 	f("DER cut short", plain[:len(plain)-1], 0, "not a readable certificate revocation list")
 	f("from the future", ca.list(t, nil, now.Add(time.Hour), time.Hour), 0, "in the future")
 	f("clocks apart", ca.list(t, nil, now.Add(time.Minute), time.Hour), 1, "")
-	f("delta", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: oidDelta, Critical: true, Value: []byte{2, 1, 1}}), 0, "delta list")
+	f("delta", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: config.OIDDelta, Critical: true, Value: []byte{2, 1, 1}}), 0, "delta list")
 	f("indirect", ca.list(t, nil, now, time.Hour, idp(0x84, 1, 0xff)), 0, "indirect")
 	f("some reasons", ca.list(t, nil, now, time.Hour, idp(0x83, 2, 1, 2)), 0, "some reasons")
 	f("attribute certificates", ca.list(t, nil, now, time.Hour, idp(0x85, 1, 0xff)), 0, "attribute certificates")
 	f("a name that is no URL", ca.list(t, nil, now, time.Hour, idp(0xa0, 7, 0xa0, 5, 0x82, 3, 'a', '.', 'b')), 0, "not named by a URL")
 	f("a name in parts", ca.list(t, nil, now, time.Hour, idp(0xa0, 2, 0xa1, 0)), 0, "not named by a URL")
-	f("a broken point", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: oidDistribution, Critical: true, Value: []byte{1}}), 0, "broken Issuing")
+	f("a broken point", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: config.OIDDistribution, Critical: true, Value: []byte{1}}), 0, "broken Issuing")
 	f("an unknown extension", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: []byte{5, 0}}), 0, "critical extension 1.2.3")
 	f("an unknown extension that is not critical", ca.list(t, nil, now, time.Hour, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: []byte{5, 0}}), 1, "")
 	entry := revokedSerials(5)
-	entry[0].ExtraExtensions = []pkix.Extension{{Id: oidEntryIssuer, Critical: true, Value: []byte{0x30, 0}}}
+	entry[0].ExtraExtensions = []pkix.Extension{{Id: config.OIDEntryIssuer, Critical: true, Value: []byte{0x30, 0}}}
 	f("an entry of another CA's", ca.list(t, entry, now, time.Hour), 0, "indirect")
 	entry[0].ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: []byte{5, 0}}}
 	f("an entry with an unknown extension", ca.list(t, entry, now, time.Hour), 0, "critical extension 1.2.3")
 
-	lists, _ := ParseRevocationLists(plain)
+	lists, _ := config.ParseRevocationLists(plain)
 	for serial, want := range map[int64]bool{1: false, 2: true, 7: true, 44: false, 300: true} {
 		if got := lists[0].Revokes(&x509.Certificate{SerialNumber: big.NewInt(serial)}); got != want {
 			t.Errorf("serial number %d is revoked: %v", serial, got)
 		}
 	}
-	part, err := ParseRevocationLists(ca.list(t, nil, now, time.Hour, idp(0xa0, 9, 0xa0, 7, 0x86, 5, 'h', ':', '/', '/', 'a', 0x81, 1, 0xff)))
+	part, err := config.ParseRevocationLists(ca.list(t, nil, now, time.Hour, idp(0xa0, 9, 0xa0, 7, 0x86, 5, 'h', ':', '/', '/', 'a', 0x81, 1, 0xff)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +175,8 @@ func TestRevocationFilesOfAPolicy(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text("ca.pem", "liar.crl")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	used := InUse{CRL: func(file string) bool { return file == filepath.Join(dir.path, "liar.crl") }}
-	if c, err := Reload(path, environment, used); err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings.Error(), "its previous content stays in use") {
+	used := config.InUse{CRL: func(file string) bool { return file == filepath.Join(dir.path, "liar.crl") }}
+	if c, err := file.Reload(path, environment, used); err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings.Error(), "its previous content stays in use") {
 		t.Errorf("a file in use that broke: %v", err)
 	}
 }
@@ -189,7 +192,7 @@ func FuzzRevocationLists(f *testing.F) {
 	f.Add(ca.list(f, nil, time.Now(), time.Hour, idp(0x84, 1, 0xff)))
 	f.Add([]byte("-----BEGIN X509 CRL-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lists, err := ParseRevocationLists(data)
+		lists, err := config.ParseRevocationLists(data)
 		if (err == nil) != (len(lists) > 0) {
 			t.Fatalf("%d lists, %v", len(lists), err)
 		}

@@ -4,28 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// A decoder converts YAML nodes to values and collects all errors. A value that it cannot
+// A decoder converts the trees of a document to values and collects all errors. A value that it cannot
 // decode keeps its default, so that the rest can still be checked.
 type decoder struct {
 	file  string
-	env   func(string) (string, bool)
 	errs  Errors
 	warns Errors
-
-	// hidden are the scalars that came from the environment: never printed. broken are
-	// the scalars whose variables could not be replaced: reported, not decoded.
-	hidden, broken map[*yaml.Node]bool
 
 	// places maps the pointer to a decoded value to the place where the file has the
 	// value.
 	places map[any]place
 
-	// known collects the keys of each decoded section. A test compares them with
-	// docs/configuration.md.
+	// known collects the keys of each decoded section, unless it is nil. A test compares them
+	// with docs/configuration.md.
 	known map[string][]string
 }
 
@@ -36,12 +29,8 @@ type place struct {
 	hidden bool
 }
 
-func newDecoder(file string, env func(string) (string, bool)) *decoder {
-	return &decoder{
-		file: file, env: env,
-		hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{},
-		places: map[any]place{}, known: map[string][]string{},
-	}
+func newDecoder(doc Document) *decoder {
+	return &decoder{file: doc.Name, errs: doc.Errors, places: map[any]place{}}
 }
 
 // path is the path of a value in the tree: in the form of errors (listeners.web.address)
@@ -61,14 +50,14 @@ func (p path) index(i int) path {
 	return path{fmt.Sprintf("%s[%d]", p.shown, i), p.pattern + "[]"}
 }
 
-func (d *decoder) at(n *yaml.Node) Position { return Position{d.file, n.Line, n.Column} }
+func (d *decoder) at(n *Tree) Position { return Position{d.file, n.Line, n.Column} }
 
 func (d *decoder) errorAt(at Position, format string, args ...any) {
 	d.errs = append(d.errs, Error{at, fmt.Sprintf(format, args...)})
 }
 
 // fail reports an error at node n, whose path is p.
-func (d *decoder) fail(n *yaml.Node, p path, format string, args ...any) {
+func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
 	d.failAt(place{Position: d.at(n), path: p}, format, args...)
 }
 
@@ -89,8 +78,8 @@ func (at place) say(format string, args ...any) Error {
 }
 
 // mark records that the value at dst was written at n.
-func (d *decoder) mark(dst any, n *yaml.Node, p path) {
-	d.places[dst] = place{d.at(n), p, d.hidden[n]}
+func (d *decoder) mark(dst any, n *Tree, p path) {
+	d.places[dst] = place{d.at(n), p, n.Hidden}
 }
 
 // given reports whether the file has the key of dst, even with an invalid value.
@@ -107,11 +96,11 @@ func (d *decoder) quote(dst any, value string) string {
 	return fmt.Sprintf("%q", value)
 }
 
-func (d *decoder) quoteNode(n *yaml.Node) string {
-	if d.hidden[n] {
+func (d *decoder) quoteNode(n *Tree) string {
+	if n.Hidden {
 		return "the value from the environment"
 	}
-	return fmt.Sprintf("%q", shorten(n.Value))
+	return fmt.Sprintf("%q", shorten(n.Text))
 }
 
 func shorten(s string) string {
@@ -122,35 +111,37 @@ func shorten(s string) string {
 }
 
 // section decodes a mapping with the given keys, and returns the keys that it contains.
-func (v *draft) section(n *yaml.Node, p path, keys []key) (there map[string]bool) {
+func (v *draft) section(n *Tree, p path, keys []key) (there map[string]bool) {
 	there = map[string]bool{}
 	known := make([]string, len(keys))
 	for i, k := range keys {
 		known[i] = k.name
 	}
-	v.known[p.pattern] = known
-	v.mapping(n, p, func(name, n *yaml.Node) {
-		if i := slices.Index(known, name.Value); i >= 0 {
-			there[name.Value] = true
-			v.set(keys[i].value, name, n, p.key(name.Value))
+	if v.known != nil {
+		v.known[p.pattern] = known
+	}
+	v.mapping(n, p, func(name, n *Tree) {
+		if i := slices.Index(known, name.Text); i >= 0 {
+			there[name.Text] = true
+			v.set(keys[i].value, name, n, p.key(name.Text))
 			return
 		}
 		right := fmt.Sprintf("; known here: %s", strings.Join(known, ", "))
-		if near := nearest(name.Value, known); near != "" {
+		if near := nearest(name.Text, known); near != "" {
 			right = fmt.Sprintf("; did you mean %q?", near)
 			there[near] = true // a misspelled key is not reported as missing, too
 		} else if len(known) == 0 {
 			right = "; nothing belongs here, write {}"
 		}
-		v.fail(name, p, "unknown key %q%s", shorten(name.Value), right)
+		v.fail(name, p, "unknown key %q%s", shorten(name.Text), right)
 	})
 	return there
 }
 
 // set reads n, unless the key has no value to decode.
-func (v *draft) set(x value, key, n *yaml.Node, p path) {
-	switch n = follow(n); {
-	case v.broken[n]: // already reported
+func (v *draft) set(x value, key, n *Tree, p path) {
+	switch {
+	case n.Broken: // already reported
 	case isNull(n):
 		v.fail(key, p, "has no value; give it one, or take the key out")
 	default:
@@ -159,22 +150,21 @@ func (v *draft) set(x value, key, n *yaml.Node, p path) {
 }
 
 // named decodes a mapping whose keys are names.
-func (d *decoder) named(n *yaml.Node, p path, each func(name string, key, value *yaml.Node, p path)) {
+func (d *decoder) named(n *Tree, p path, each func(name string, key, value *Tree, p path)) {
 	empty := true
-	d.mapping(n, p, func(key, value *yaml.Node) {
+	d.mapping(n, p, func(key, value *Tree) {
 		empty = false
-		if !isName(key.Value) {
-			d.fail(key, p, "%q is not a name; use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", shorten(key.Value))
+		if !isName(key.Text) {
+			d.fail(key, p, "%q is not a name; use up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", shorten(key.Text))
 			return
 		}
-		value = follow(value)
 		if isNull(value) {
-			d.fail(key, p.name(key.Value), "has no value; give it one, or take the key out")
+			d.fail(key, p.name(key.Text), "has no value; give it one, or take the key out")
 			return
 		}
-		each(key.Value, key, value, p.name(key.Value))
+		each(key.Text, key, value, p.name(key.Text))
 	})
-	if empty && n.Kind == yaml.MappingNode {
+	if empty && n.Shape == ShapeMapping {
 		d.fail(n, p, "is empty; give it an entry, or take the key out")
 	}
 }
@@ -195,45 +185,43 @@ var mappings = map[string]string{
 }
 
 // mapping calls each for every pair, and reports repeated keys.
-func (d *decoder) mapping(n *yaml.Node, p path, each func(key, value *yaml.Node)) {
-	if n.Kind != yaml.MappingNode {
+func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
+	if n.Shape != ShapeMapping {
 		example := mappings[p.pattern]
 		if example != "" {
 			example = "; write " + example
 		}
-		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", d.kind(n), example)
+		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", n.describe(), example)
 		return
 	}
 	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		switch line, twice := seen[key.Value]; {
-		case key.Tag == "!!merge":
-			d.fail(key, p, "merge keys (<<) are not supported; repeat the keys, or use an alias for the whole value")
-		case key.Kind != yaml.ScalarNode:
-			d.fail(key, p, "a key has to be plain text, not %s", d.kind(key))
+	for i := 0; i+1 < len(n.Parts); i += 2 {
+		key, value := n.Parts[i], n.Parts[i+1]
+		switch line, twice := seen[key.Text]; {
+		case key.Refused != "":
+			d.fail(key, p, "%s", key.Refused)
 		case twice:
-			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Value), line)
+			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Text), line)
 		default:
-			seen[key.Value] = key.Line
+			seen[key.Text] = key.Line
 			each(key, value)
 		}
 	}
 }
 
-// elements returns the elements of the list n, with aliases resolved.
-func (d *decoder) elements(n *yaml.Node, p path) []*yaml.Node {
-	if n.Kind != yaml.SequenceNode {
-		d.fail(n, p, "has to be a list, not %s; write [...]", d.kind(n))
+// elements returns the elements of the list n that have a value.
+func (d *decoder) elements(n *Tree, p path) []*Tree {
+	if n.Shape != ShapeList {
+		d.fail(n, p, "has to be a list, not %s; write [...]", n.describe())
 		return nil
 	}
-	if len(n.Content) == 0 {
+	if len(n.Parts) == 0 {
 		d.fail(n, p, "is empty; give it an entry, or take the key out")
 	}
-	elements := make([]*yaml.Node, 0, len(n.Content))
-	for i, e := range n.Content {
-		if e = follow(e); isNull(e) {
-			d.fail(n.Content[i], p.index(i), "has no value; give it one, or take it out")
+	elements := make([]*Tree, 0, len(n.Parts))
+	for i, e := range n.Parts {
+		if isNull(e) {
+			d.fail(e, p.index(i), "has no value; give it one, or take it out")
 			continue
 		}
 		elements = append(elements, e)
@@ -243,47 +231,13 @@ func (d *decoder) elements(n *yaml.Node, p path) []*yaml.Node {
 
 // require reports that a key is missing from the section that begins at n. example is a
 // valid value.
-func (d *decoder) require(there map[string]bool, n *yaml.Node, p path, key, example string) {
-	if !there[key] && n.Kind == yaml.MappingNode {
+func (d *decoder) require(there map[string]bool, n *Tree, p path, key, example string) {
+	if !there[key] && n.Shape == ShapeMapping {
 		d.fail(n, p, "%s is missing; give it, such as %s", key, example)
 	}
 }
 
-// follow returns the node to which an alias refers. The expander made sure that aliases
-// form no loop.
-func follow(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-// kind names the kind of n, for errors.
-func (d *decoder) kind(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.AliasNode:
-		return "an alias"
-	}
-	switch n.Tag {
-	case "!!int", "!!float":
-		return "a number"
-	case "!!bool":
-		return "a boolean"
-	case "!!null":
-		return "nothing"
-	case "!!timestamp":
-		return "a date"
-	case "!!str":
-		return "text"
-	}
-	return "a value tagged " + shorten(n.Tag)
-}
+func isNull(n *Tree) bool { return n.Shape == ShapeNothing }
 
 func isName(s string) bool {
 	for i, c := range []byte(s) {

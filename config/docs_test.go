@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"fmt"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // everyKey is a configuration with every section.
@@ -57,18 +60,13 @@ kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {route
 // knownKeys returns the keys that the loader knows, in the form listeners.NAME.address.
 func knownKeys(t *testing.T) []string {
 	t.Helper()
-	d := newDecoder("weir.yaml", environment)
-	root := d.document([]byte(everyKey))
-	v := draft{decoder: d}
-	v.decode(root)
-	if len(d.errs) > 0 {
-		t.Fatal(d.errs)
+	doc, err := file.Read("weir.yaml", []byte(everyKey), environment)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var keys []string
-	for section, names := range d.known {
-		for _, name := range names {
-			keys = append(keys, path{section, section}.key(name).pattern)
-		}
+	keys, errs := config.KnownKeys(doc)
+	if len(errs) > 0 {
+		t.Fatal(errs)
 	}
 	slices.Sort(keys)
 	return keys
@@ -104,7 +102,7 @@ func documentedKeys(t *testing.T) map[string]row {
 		if m == nil {
 			continue
 		}
-		key := path{section, section}.key(m[1]).pattern
+		key := config.Key(section, m[1])
 		if _, twice := documented[key]; twice {
 			t.Errorf("%s: %s is documented twice", documentation, key)
 		}
@@ -179,8 +177,8 @@ func TestDocumentedDefaultsAndBounds(t *testing.T) {
 func equalTexts(a, b string) bool {
 	durationA, errA := time.ParseDuration(a)
 	durationB, errB := time.ParseDuration(b)
-	sizeA, wrongA := parseSize(a)
-	sizeB, wrongB := parseSize(b)
+	sizeA, wrongA := config.ParseSize(a)
+	sizeB, wrongB := config.ParseSize(b)
 	return a == b || errA == nil && errB == nil && durationA == durationB || wrongA == nil && wrongB == nil && sizeA == sizeB
 }
 
@@ -206,7 +204,7 @@ func TestExamples(t *testing.T) {
 	}
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
-			c, err := Load(f, func(string) (string, bool) { return "", false })
+			c, err := file.Load(f, func(string) (string, bool) { return "", false })
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,9 +35,9 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns e by position, without duplicates (a value behind an alias is checked
+// Sorted returns e by position, without duplicates (a value behind an alias is checked
 // once for each use).
-func (e Errors) sorted() Errors {
+func (e Errors) Sorted() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column))
 	})

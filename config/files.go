@@ -329,3 +329,12 @@ func readRegular(path string, size int64) ([]byte, error) {
 	}
 	return data, err
 }
+
+// reason is err without the path. The caller names the path, or must not name it.
+func reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

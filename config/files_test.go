@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"crypto"
@@ -17,7 +17,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
+
+const day = 24 * time.Hour
 
 // folder is a temporary folder with certificates and keys.
 type folder struct {
@@ -53,8 +58,8 @@ func (f folder) certificate(name string, curve elliptic.Curve, until time.Time, 
 }
 
 // parse parses text as a file in the folder, and removes the folder's name from errors.
-func (f folder) parse(text string) (*Config, string) {
-	c, err := Parse(filepath.Join(f.path, "weir.yaml"), []byte(text), environment)
+func (f folder) parse(text string) (*config.Config, string) {
+	c, err := file.Parse(filepath.Join(f.path, "weir.yaml"), []byte(text), environment)
 	if err == nil {
 		return c, ""
 	}
@@ -73,7 +78,7 @@ func TestCertificateFiles(t *testing.T) {
 	dir.certificate("soon", elliptic.P256(), soon, "soon.example")
 	dir.write("empty.pem", nil)
 	dir.write("broken.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
-	dir.write("large.pem", make([]byte, maxPEM+1))
+	dir.write("large.pem", make([]byte, config.MaxPEM+1))
 	const head = "listeners: {web: {address: ':443', protocol: tls}}\nbackends: {app: {endpoints: ['a:1']}}\nroutes: [{listeners: [web], hosts: [a.example, b.example], tls_policy: p, backend: app}]\n"
 	f := func(text, want string) {
 		t.Helper()
@@ -121,7 +126,7 @@ func TestCertificateFiles(t *testing.T) {
 	if got := c.Files(); !slices.Equal(got, want) {
 		t.Errorf("files are %q, want %q", got, want)
 	}
-	if text := string(c.Effective()); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
+	if text := string(file.Effective(c)); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
 		t.Errorf("the effective configuration shows what is in files:\n%s", text)
 	}
 	reloads(t, c)
@@ -184,14 +189,14 @@ func TestECHFiles(t *testing.T) {
 	if errs != "" {
 		t.Fatal(errs)
 	}
-	file := filepath.Join(dir.path, "ech.pem")
-	if k := c.ECHKeys[1]; len(c.ECHKeys) != 2 || k.File != file || string(k.PEM) != string(good) || k.Position.Line != line {
+	ech := filepath.Join(dir.path, "ech.pem")
+	if k := c.ECHKeys[1]; len(c.ECHKeys) != 2 || k.File != ech || string(k.PEM) != string(good) || k.Position.Line != line {
 		t.Errorf("the keys are %+v", c.ECHKeys)
 	}
-	if !slices.Contains(c.Files(), file) {
+	if !slices.Contains(c.Files(), ech) {
 		t.Errorf("files are %q", c.Files())
 	}
-	if text := string(c.Effective()); strings.Contains(text, "PRIVATE") || !strings.Contains(text, file) {
+	if text := string(file.Effective(c)); strings.Contains(text, "PRIVATE") || !strings.Contains(text, ech) {
 		t.Errorf("the effective configuration is\n%s", text)
 	}
 	reloads(t, c)

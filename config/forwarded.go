@@ -31,6 +31,9 @@ var trust = oneOf(TrustFor, TrustProto, TrustHost, TrustPort, TrustClientCert, T
 // allowed here, or "".
 func headerName(refuse func(id message.ID) string) kind[string] {
 	parse := func(s string) (string, error) {
+		if strings.Contains(s, "*") {
+			return "", fmt.Errorf("has a star, which would be an ordinary character of one name; write each name out, such as X-Client-Id")
+		}
 		if !message.ValidToken([]byte(s)) || len(s) > maxHeaderName {
 			return "", fmt.Errorf("is not the name of an HTTP header, such as X-Client-Id")
 		}
@@ -39,7 +42,7 @@ func headerName(refuse func(id message.ID) string) kind[string] {
 		}
 		return s, nil
 	}
-	return kind[string]{what: "the name of an HTTP header", parse: parse, format: same[string], pattern: "[!#%&'*+.^_`|~0-9A-Za-z-]{1,256}"}
+	return kind[string]{what: "the name of an HTTP header", parse: parse, format: same[string], pattern: "[!#%&'+.^_`|~0-9A-Za-z-]{1,256}"}
 }
 
 // maxHeaderName limits names in the configuration, in bytes.

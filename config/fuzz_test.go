@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"bytes"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // FuzzParse: no input makes Parse panic or hang; every error has a position and a message
@@ -39,7 +42,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(small + "  corp: {sha1_signatures: true, client_auth: {mode: require, ca: testdata/ca.pem, forward: []}}\nroutes:\n- {listeners: [web], redirect: https}\n- {listeners: [secure], tls_policy: corp, backend: app, hsts: {max_age: 8760h, include_subdomains: true, preload: true}}\n"))
 	f.Add([]byte("listeners: {web: {address: ':80', protocol: http}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {protocol: https, endpoints: ['a:1'], tls: {min_version: 1.0, max_version: '1.2', cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA], sha1_signatures: true}}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := Parse("weir.yaml", data, environment)
+		c, err := file.Parse("weir.yaml", data, environment)
 		if err != nil {
 			wellFormed(t, err, !bytes.Contains(data, []byte("hunter2")))
 			return
@@ -52,7 +55,7 @@ func FuzzParse(f *testing.F) {
 			if b.ResolveInterval <= 0 || b.Queue.Timeout <= 0 || b.Ejection.For <= 0 || b.Retries.Attempts < 1 || len(b.Endpoints) == 0 {
 				t.Errorf("backend %+v", b)
 			}
-			if o := b.TLS.offer(); *o.min > *o.max || *o.min < tls.VersionTLS10 || *o.max > tls.VersionTLS13 || b.HTTP2 && !o.carriesHTTP2() {
+			if o := b.TLS; o.MinVersion > o.MaxVersion || o.MinVersion < tls.VersionTLS10 || o.MaxVersion > tls.VersionTLS13 || b.HTTP2 && !config.CarriesHTTP2(&o) {
 				t.Errorf("backend %+v", b)
 			}
 			if h := b.HealthCheck; h != nil && (h.Interval <= 0 || h.Timeout <= 0 || h.Timeout > h.Interval || h.Rise < 1 || h.Fall < 1 || h.HTTP == nil && h.GRPC == nil && !h.TCP) {
@@ -84,7 +87,7 @@ func FuzzParse(f *testing.F) {
 // environment, so no error may.
 func wellFormed(t *testing.T, err error, secret bool) {
 	t.Helper()
-	errs, ok := err.(Errors)
+	errs, ok := err.(config.Errors)
 	if !ok || len(errs) == 0 {
 		t.Fatalf("the error is a %T: %v", err, err)
 	}
@@ -111,7 +114,7 @@ func noZero(t *testing.T, what string, timeouts any) {
 
 // wellCertified: each entry has one source, and satisfies the assumptions of package
 // tls/acme.
-func wellCertified(t *testing.T, c Certificate) {
+func wellCertified(t *testing.T, c config.Certificate) {
 	t.Helper()
 	sources := 0
 	for _, is := range []bool{c.CertFile != "" && c.KeyFile != "", len(c.SelfSigned) > 0, c.ACME != nil} {
@@ -127,7 +130,7 @@ func wellCertified(t *testing.T, c Certificate) {
 		return
 	}
 	if len(a.Hosts) == 0 && a.OnDemand == nil || a.Directory == "" || a.Storage == "" || len(a.Challenges) == 0 ||
-		(a.DNS != nil) != slices.Equal(a.Challenges, []Challenge{ChallengeDNS01}) {
+		(a.DNS != nil) != slices.Equal(a.Challenges, []config.Challenge{config.ChallengeDNS01}) {
 		t.Errorf("ACME entry %+v", a)
 	}
 	if o := a.OnDemand; o != nil && (o.Ask == "" && len(o.Hosts) == 0 || o.Timeout < time.Second || o.Concurrent < 1) {

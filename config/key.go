@@ -3,8 +3,6 @@ package config
 import (
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // A key is one key of a section. The tables of keys are the only definition of the
@@ -23,15 +21,17 @@ type key struct {
 type value struct {
 	// read decodes n, which has the path p. It marks where the value was written, even if
 	// the value is wrong: a key with a wrong value must not be reported as missing as well.
-	read func(v *draft, n *yaml.Node, p path)
+	read func(v *draft, n *Tree, p path)
 	// print returns the value as a file has it, or nil to leave the key out.
-	print func(s *shower) *yaml.Node
+	print func(s *shower) *Tree
 	// schema describes every valid value. It may allow values that read refuses.
 	schema func() *schema
 	// example is a valid value of a required key. Empty: the key is not required.
 	example string
 	// fallback describes a default that depends on other settings.
 	fallback string
+	// restart: a reload does not change what weir does.
+	restart bool
 }
 
 // required returns the value of a key that each section must have. The example is for the
@@ -44,7 +44,7 @@ func (x value) required(example string) value {
 // shownIf leaves the key out of printed configurations unless ok is true.
 func (x value) shownIf(ok bool) value {
 	if !ok {
-		x.print = func(*shower) *yaml.Node { return nil }
+		x.print = func(*shower) *Tree { return nil }
 	}
 	return x
 }
@@ -52,6 +52,12 @@ func (x value) shownIf(ok bool) value {
 // byDefault describes a default that depends on other settings.
 func (x value) byDefault(fallback string) value {
 	x.fallback = fallback
+	return x
+}
+
+// byRestart marks a key whose change takes effect only after a restart.
+func (x value) byRestart() value {
+	x.restart = true
 	return x
 }
 
@@ -66,22 +72,22 @@ type section struct {
 	short value
 	usual bool
 	// check reports what no key shows alone. there has the keys that the file has.
-	check func(v *draft, there map[string]bool, n *yaml.Node, p path)
+	check func(v *draft, there map[string]bool, n *Tree, p path)
 	// rules are the conditions of check that a schema can express.
 	rules []*schema
 }
 
 // read decodes the section n. at is where errors about the object as a whole point to: the
 // name of the object, or n.
-func (s section) read(v *draft, at, n *yaml.Node, p path) {
+func (s section) read(v *draft, at, n *Tree, p path) {
 	if s.position != nil {
 		*s.position = v.at(at)
 	}
 	if s.object != nil {
 		v.mark(s.object, at, p)
 	}
-	if s.short.read != nil && (n.Kind == yaml.ScalarNode || s.usual && n.Kind != yaml.MappingNode) {
-		if !v.broken[n] {
+	if s.short.read != nil && (n.isScalar() || s.usual && n.Shape != ShapeMapping) {
+		if !n.Broken {
 			s.short.read(v, n, p)
 		}
 		return
@@ -98,26 +104,22 @@ func (s section) read(v *draft, at, n *yaml.Node, p path) {
 }
 
 // print returns the keys that have a value.
-func (s section) print(sh *shower) *yaml.Node {
-	node := &yaml.Node{Kind: yaml.MappingNode}
+func (s section) print(sh *shower) *Tree {
+	node := &Tree{Shape: ShapeMapping}
 	for _, k := range s.keys {
 		if v := k.value.print(sh); v != nil {
-			putKey(node, k.name, v)
+			node.put(k.name, v)
 		}
 	}
 	return node
-}
-
-func putKey(mapping *yaml.Node, key string, value *yaml.Node) {
-	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
 // mapping is the value of a key with a section that always exists. It makes the table of the
 // section only if it is needed.
 func mapping(of func() section) value {
 	return value{
-		read:   func(v *draft, n *yaml.Node, p path) { of().read(v, n, n, p) },
-		print:  func(s *shower) *yaml.Node { return of().print(s) },
+		read:   func(v *draft, n *Tree, p path) { of().read(v, n, n, p) },
+		print:  func(s *shower) *Tree { return of().print(s) },
 		schema: func() *schema { return of().schema() },
 	}
 }
@@ -126,11 +128,11 @@ func mapping(of func() section) value {
 // otherwise *dst is nil. fresh makes an object with the defaults.
 func optional[T any](dst **T, fresh func() *T, of func(*T) section) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			*dst = fresh()
 			of(*dst).read(v, n, n, p)
 		},
-		print: func(s *shower) *yaml.Node {
+		print: func(s *shower) *Tree {
 			if *dst == nil {
 				return nil
 			}
@@ -144,19 +146,19 @@ func optional[T any](dst **T, fresh func() *T, of func(*T) section) value {
 // has no meaning, so they are printed in alphabetical order.
 func named[T any](dst *[]*T, fresh func(name string) *T, nameOf func(*T) string, of func(*T) section) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			v.named(n, p, func(name string, key, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
+			v.named(n, p, func(name string, key, n *Tree, p path) {
 				one := fresh(name)
 				*dst = append(*dst, one)
 				of(one).read(v, key, n, p)
 			})
 		},
-		print: func(s *shower) *yaml.Node {
-			all := &yaml.Node{Kind: yaml.MappingNode}
+		print: func(s *shower) *Tree {
+			all := &Tree{Shape: ShapeMapping}
 			for _, one := range slices.SortedFunc(slices.Values(*dst), func(a, b *T) int { return strings.Compare(nameOf(a), nameOf(b)) }) {
-				putKey(all, nameOf(one), of(one).print(s))
+				all.put(nameOf(one), of(one).print(s))
 			}
-			return unlessEmpty(all)
+			return all.unlessEmpty()
 		},
 		schema: func() *schema { return names(of(fresh("")).schema()) },
 	}
@@ -165,19 +167,19 @@ func named[T any](dst *[]*T, fresh func(name string) *T, nameOf func(*T) string,
 // sections is the value of a key with a list of sections.
 func sections[T any](dst *[]*T, fresh func() *T, of func(*T) section) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			for i, e := range v.elements(n, p) {
 				one := fresh()
 				*dst = append(*dst, one)
 				of(one).read(v, e, e, p.index(i))
 			}
 		},
-		print: func(s *shower) *yaml.Node {
-			all := &yaml.Node{Kind: yaml.SequenceNode}
+		print: func(s *shower) *Tree {
+			all := &Tree{Shape: ShapeList}
 			for _, one := range *dst {
-				all.Content = append(all.Content, of(one).print(s))
+				all.Parts = append(all.Parts, of(one).print(s))
 			}
-			return unlessEmpty(all)
+			return all.unlessEmpty()
 		},
 		schema: func() *schema { return items(of(fresh()).schema()) },
 	}
@@ -187,7 +189,7 @@ func sections[T any](dst *[]*T, fresh func() *T, of func(*T) section) value {
 // the whole list was read.
 func inPlace[T any](dst *[]T, fresh func() T, of func(*T) section) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			elements := v.elements(n, p)
 			all := make([]T, len(elements))
 			*dst = all
@@ -196,12 +198,12 @@ func inPlace[T any](dst *[]T, fresh func() T, of func(*T) section) value {
 				of(&all[i]).read(v, e, e, p.index(i))
 			}
 		},
-		print: func(s *shower) *yaml.Node {
-			all := &yaml.Node{Kind: yaml.SequenceNode}
+		print: func(s *shower) *Tree {
+			all := &Tree{Shape: ShapeList}
 			for i := range *dst {
-				all.Content = append(all.Content, of(&(*dst)[i]).print(s))
+				all.Parts = append(all.Parts, of(&(*dst)[i]).print(s))
 			}
-			return unlessEmpty(all)
+			return all.unlessEmpty()
 		},
 		schema: func() *schema {
 			one := fresh()
@@ -214,9 +216,9 @@ func inPlace[T any](dst *[]T, fresh func() T, of func(*T) section) value {
 // stay zero. one binds a value to an element.
 func list[T comparable](dst *[]T, one func(dst *T) value) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) { readList(v, dst, one, n, p) },
-		print: func(s *shower) *yaml.Node {
-			return unlessEmpty(printList(*dst, one, s))
+		read: func(v *draft, n *Tree, p path) { readList(v, dst, one, n, p) },
+		print: func(s *shower) *Tree {
+			return printList(*dst, one, s).unlessEmpty()
 		},
 		schema: func() *schema {
 			all := items(one(new(T)).schema())
@@ -231,15 +233,15 @@ func list[T comparable](dst *[]T, one func(dst *T) value) value {
 func listOrNone[T comparable](dst *[]T, one func(dst *T) value) value {
 	x := list(dst, one)
 	some, describe := x.read, x.schema
-	x.read = func(v *draft, n *yaml.Node, p path) {
-		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+	x.read = func(v *draft, n *Tree, p path) {
+		if n.Shape == ShapeList && len(n.Parts) == 0 {
 			v.mark(dst, n, p)
 			*dst = []T{}
 			return
 		}
 		some(v, n, p)
 	}
-	x.print = func(s *shower) *yaml.Node {
+	x.print = func(s *shower) *Tree {
 		if *dst == nil {
 			return nil
 		}
@@ -253,7 +255,7 @@ func listOrNone[T comparable](dst *[]T, one func(dst *T) value) value {
 	return x
 }
 
-func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *yaml.Node, p path) {
+func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *Tree, p path) {
 	v.mark(dst, n, p)
 	elements := v.elements(n, p)
 	values := make([]T, len(elements))
@@ -261,7 +263,7 @@ func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *yaml.
 	var zero T
 	for i, e := range elements {
 		v.mark(&values[i], e, p.index(i))
-		if !v.broken[e] {
+		if !e.Broken {
 			one(&values[i]).read(v, e, p.index(i))
 		}
 		if values[i] == zero {
@@ -277,34 +279,21 @@ func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *yaml.
 	*dst = values
 }
 
-func printList[T any](all []T, one func(dst *T) value, s *shower) *yaml.Node {
-	node := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+func printList[T any](all []T, one func(dst *T) value, s *shower) *Tree {
+	node := &Tree{Shape: ShapeList}
 	for i := range all {
-		node.Content = append(node.Content, orEmpty(one(&all[i]).print(s)))
+		node.Parts = append(node.Parts, orEmpty(one(&all[i]).print(s)))
 	}
 	return node
 }
 
 // orEmpty returns n, or an empty text for an element without a value.
-func orEmpty(n *yaml.Node) *yaml.Node {
+func orEmpty(n *Tree) *Tree {
 	if n == nil {
-		return textNode("")
+		return textTree("")
 	}
 	return n
 }
 
-func unlessEmpty(n *yaml.Node) *yaml.Node {
-	if len(n.Content) == 0 {
-		return nil
-	}
-	return n
-}
-
-// textNode returns s as YAML. It doubles each $: otherwise the loader would take it for the
-// beginning of a variable.
-func textNode(s string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ReplaceAll(s, "$", "$$")}
-}
-
-// plainNode returns a number or a boolean as YAML.
-func plainNode(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
+// plainTree returns a number or a boolean.
+func plainTree(shape Shape, text string) *Tree { return &Tree{Shape: shape, Text: text} }

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // described is a part of the schema, as a reader of the printed text sees it.
@@ -20,24 +22,24 @@ type described struct {
 }
 
 // keysOf collects the keys below s, in the form listeners.NAME.address.
-func (s *described) keysOf(t *testing.T, at path, all map[string]*described) {
+func (s *described) keysOf(t *testing.T, at string, all map[string]*described) {
 	for name, one := range s.Properties {
-		key := at.key(name)
-		all[key.pattern] = one
+		key := config.Key(at, name)
+		all[key] = one
 		one.keysOf(t, key, all)
 	}
 	for _, one := range s.AnyOf {
 		one.keysOf(t, at, all)
 	}
 	if s.Items != nil {
-		s.Items.keysOf(t, at.index(0), all)
+		s.Items.keysOf(t, at+"[]", all)
 	}
 	if len(s.AdditionalProperties) > 0 && s.AdditionalProperties[0] == '{' {
 		one := new(described)
 		if err := json.Unmarshal(s.AdditionalProperties, one); err != nil {
 			t.Fatal(err)
 		}
-		one.keysOf(t, at.name("NAME"), all)
+		one.keysOf(t, at+".NAME", all)
 	}
 }
 
@@ -45,11 +47,11 @@ func (s *described) keysOf(t *testing.T, at path, all map[string]*described) {
 func describedKeys(t *testing.T) map[string]*described {
 	t.Helper()
 	var root described
-	if err := json.Unmarshal(Schema(), &root); err != nil {
+	if err := json.Unmarshal(config.Schema(), &root); err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]*described{}
-	root.keysOf(t, path{}, all)
+	root.keysOf(t, "", all)
 	return all
 }
 

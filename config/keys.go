@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -56,8 +54,11 @@ func newRoot() *root {
 type draft struct {
 	*decoder
 	root
-	inUse      InUse // see Reload
-	adminToken bool  // the file has admin.token or admin.token_file, valid or not
+	env        func(string) (string, bool) // the environment; nil: none
+	inUse      InUse
+	adminToken bool // the file has admin.token or admin.token_file, valid or not
+
+	backendsByName map[string]*Backend // see backendNamed
 
 	groups map[hostOn]*group      // TLS settings of routes, by listener and host
 	names  map[string]bool        // of all certificates
@@ -66,7 +67,7 @@ type draft struct {
 }
 
 // decode fills v from the document's root, and sets defaults first.
-func (v *draft) decode(n *yaml.Node) {
+func (v *draft) decode(n *Tree) {
 	v.root = *newRoot()
 	v.root.section().read(v, n, n, path{})
 	if v.health == nil && v.kubernetes == nil && !v.given(&v.drain.LameDuck) {
@@ -78,9 +79,9 @@ func (r *root) section() section {
 	return section{keys: []key{
 		{"node", text(&r.node).byDefault("the host name"), "The name of the machine that weir runs on. If it is given, an endpoint is local if its own node is the same; otherwise endpoints on loopback and on this host's own addresses are local."},
 		{"zone", text(&r.zone).byDefault("none; in a cluster, the label topology.kubernetes.io/zone of the Node"), "The zone of this machine, for backends with prefer_local."},
-		{"user", user(&r.user).byDefault("weir keeps its user"), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID. Only a restart changes it."},
-		{"landlock", truth(&r.landlock), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others. Only a restart changes it."},
-		{"seccomp", truth(&r.seccomp), "On Linux, the kernel refuses weir the system calls that it never makes. Only a restart changes it."},
+		{"user", user(&r.user).byDefault("weir keeps its user").byRestart(), "The user that weir becomes when root starts it: NAME, UID, NAME:GROUP or UID:GID."},
+		{"landlock", truth(&r.landlock).byRestart(), "On Linux 6.2 or later, the kernel lets weir write only below the folders that the configuration names at the start, and a few others."},
+		{"seccomp", truth(&r.seccomp).byRestart(), "On Linux, the kernel refuses weir the system calls that it never makes."},
 		{"listeners", named(&r.listeners, newListener, (*Listener).name, (*Listener).section).required(`"listeners: {web: {address: \":8080\", protocol: http}}"`), "The addresses that weir listens on, by name."},
 		{"proxy_protocol", named(&r.headers, newHeaderPolicy, (*HeaderPolicy).name, (*HeaderPolicy).section), "Policies, by name: which peers may or must send a PROXY header. A listener names one of them in its own proxy_protocol."},
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
@@ -104,9 +105,11 @@ func (r *root) section() section {
 func user(dst *string) value {
 	name := kind[string]{what: "a user", parse: parseUser, format: same[string], pattern: `[^ \t/:]+(:[^ \t/:]+)?`}.at(dst)
 	read := name.read
-	name.read = func(v *draft, n *yaml.Node, p path) {
-		if n.ShortTag() == "!!int" {
-			n.Tag = "!!str"
+	name.read = func(v *draft, n *Tree, p path) {
+		if n.Shape == ShapeInteger {
+			name := *n
+			name.Shape = ShapeText
+			n = &name
 		}
 		read(v, n, p)
 	}
@@ -184,13 +187,13 @@ func (t *ListenerTimeouts) section() section {
 func headerPolicyName(dst *string) value {
 	name := text(dst)
 	read := name.read
-	name.read = func(v *draft, n *yaml.Node, p path) {
-		if v.hidden[n] || n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+	name.read = func(v *draft, n *Tree, p path) {
+		if n.Hidden || n.Shape != ShapeBoolean {
 			read(v, n, p)
 			return
 		}
 		v.mark(dst, n, p)
-		if n.Value == "false" {
+		if n.Text == "false" {
 			v.fail(n, p, "has to be the name of a policy; without one weir reads no PROXY headers, so take the key out")
 			return
 		}
@@ -202,8 +205,8 @@ func headerPolicyName(dst *string) value {
 func listenerProtocol(dst *Protocol) value {
 	known := oneOf(ProtocolHTTP, ProtocolTLS, ProtocolTCP).at(dst)
 	read := known.read
-	known.read = func(v *draft, n *yaml.Node, p path) {
-		if n.Value == "https" && !v.hidden[n] {
+	known.read = func(v *draft, n *Tree, p path) {
+		if n.Text == "https" && !n.Hidden {
 			v.mark(dst, n, p)
 			v.fail(n, p, `"https" is a protocol of backends; for a listener that terminates TLS, or passes it through, write "tls"`)
 			return
@@ -257,7 +260,7 @@ func (d *Drain) section() section {
 func (l *Log) section() section {
 	return section{object: l, keys: []key{
 		{"level", oneOf("debug", "info", "warn", "error").at(&l.Level), "The minimum severity of lines in the log."},
-		{"format", oneOf("auto", "json", "console").at(&l.Format), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
+		{"format", oneOf("auto", "json", "console").at(&l.Format).byRestart(), "The format of the lines. console is text. auto is text if standard error is a terminal, and JSON otherwise."},
 	}}
 }
 
@@ -266,7 +269,7 @@ func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout"} }
 func (a *AccessLog) section() section {
 	redact := list(&a.Redact, parameter.at)
 	read, describe := redact.read, redact.schema
-	redact.read = func(v *draft, n *yaml.Node, p path) {
+	redact.read = func(v *draft, n *Tree, p path) {
 		if read(v, n, p); len(a.Redact) > maxRedact {
 			v.fail(n, p, "has %d names; %d are the most", len(a.Redact), maxRedact)
 		}

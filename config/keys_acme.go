@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // The directories of Let's Encrypt.
@@ -36,7 +34,7 @@ func (a *ACME) section() section {
 		{"dns", optional(&a.DNS, newDNSChallenge, (*DNSChallenge).section).byDefault("none"), "The name server that accepts records for dns-01."},
 		{"on_demand", optional(&a.OnDemand, newOnDemand, (*OnDemand).section).byDefault("none: only hosts"), "Issues a certificate when a client first asks for a name."},
 		{"storage", storage(&a.Storage).byDefault("the top level's storage; without one, $STATE_DIRECTORY, or weir/acme in $XDG_DATA_HOME or ~/.local/share"), "Where accounts, keys and certificates are stored: a directory, or a redis://, rediss:// or secrets:// URL. Replicas that share a storage share one certificate."},
-	}, check: func(v *draft, there map[string]bool, _ *yaml.Node, _ path) {
+	}, check: func(v *draft, there map[string]bool, _ *Tree, _ path) {
 		switch {
 		case *staging && there["directory"]:
 			v.failAt(v.places[staging], "stands for Let's Encrypt's staging directory, and directory names another; keep one")
@@ -93,16 +91,16 @@ func (c *DNSChallenge) section() section {
 func durationOrOff(dst *time.Duration, lo, hi time.Duration) value {
 	some := duration(dst, lo, hi)
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			if n.Value == "off" {
+		read: func(v *draft, n *Tree, p path) {
+			if n.Text == "off" {
 				*dst = -1
 				return
 			}
 			some.read(v, n, p)
 		},
-		print: func(s *shower) *yaml.Node {
+		print: func(s *shower) *Tree {
 			if *dst < 0 {
-				return textNode("off")
+				return textTree("off")
 			}
 			return some.print(s)
 		},
@@ -127,8 +125,8 @@ func (o *OnDemand) section() section {
 		{"hosts", list(&o.Hosts, host.at).byDefault("every name that ask allows"), "Patterns. A name must match one of them; then weir requests ask, if it is set."},
 		{"timeout", duration(&o.Timeout, time.Second, time.Minute), "How long a handshake waits for the certificate. Issuance continues in the background after that."},
 		{"concurrent", number(&o.Concurrent, 1, 1000), "Maximum number of certificates that are issued at the same time."},
-	}, check: func(v *draft, there map[string]bool, n *yaml.Node, p path) {
-		if !there["ask"] && !there["hosts"] && n.Kind == yaml.MappingNode {
+	}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
+		if !there["ask"] && !there["hosts"] && n.Shape == ShapeMapping {
 			v.fail(n, p, "anyone could request certificates for any name; limit the names with ask, with hosts, or with both")
 		}
 	}}
@@ -184,15 +182,15 @@ func webURL(dst *string, example string, check func(*url.URL) error) value {
 		return s, check(u)
 	}}
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			if u, err := url.Parse(n.Value); err == nil && u.User != nil || err != nil && strings.Contains(n.Value, "@") {
+		read: func(v *draft, n *Tree, p path) {
+			if u, err := url.Parse(n.Text); err == nil && u.User != nil || err != nil && strings.Contains(n.Text, "@") {
 				v.mark(dst, n, p)
 				v.fail(n, p, "contains a user name or password, which logs would show; take it out")
 				return
 			}
 			k.read(v, dst, n, p)
 		},
-		print:  func(s *shower) *yaml.Node { return textUnlessEmpty(s.url(*dst)) },
+		print:  func(s *shower) *Tree { return textUnlessEmpty(s.url(*dst)) },
 		schema: func() *schema { return textLike("a URL such as "+example, `[Hh][Tt][Tt][Pp][Ss]?://[^#]+`, nil) },
 	}
 }
@@ -217,20 +215,20 @@ func isLoopbackHost(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// placeholder replaces a secret in output.
-const placeholder = "(hidden)"
+// Placeholder replaces a secret in printed configurations.
+const Placeholder = "(hidden)"
 
 // secret is text that no error shows, wherever the text came from. The errors of parse must
 // not quote the text. pattern matches every text that parse accepts; empty: any text.
 func secret(dst *Secret, parse func(string) (string, error), pattern string) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			s, ok := v.str(dst, n, p)
 			if !ok {
 				return
 			}
-			if s == placeholder {
-				v.fail(n, p, "%s is only shown in place of a secret; write the secret itself, such as ${NAME} for one from the environment", placeholder)
+			if s == Placeholder {
+				v.fail(n, p, "%s is only shown in place of a secret; write the secret itself, such as ${NAME} for one from the environment", Placeholder)
 				return
 			}
 			text, err := parse(s)
@@ -240,14 +238,14 @@ func secret(dst *Secret, parse func(string) (string, error), pattern string) val
 			}
 			*dst = Secret(text)
 		},
-		print: func(s *shower) *yaml.Node {
+		print: func(s *shower) *Tree {
 			if *dst == "" {
 				return nil
 			}
-			return textNode(s.key(*dst))
+			return textTree(s.key(*dst))
 		},
 		schema: func() *schema {
-			return &schema{AllOf: []*schema{textLike("a valid secret", pattern, nil), {Not: &schema{Const: placeholder}}}}
+			return &schema{AllOf: []*schema{textLike("a valid secret", pattern, nil), {Not: &schema{Const: Placeholder}}}}
 		},
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // NewBackend returns a backend with the defaults of the file, and without endpoints.
@@ -58,7 +56,7 @@ func (b *Backend) section() section {
 }
 
 // settle fills in what depends on several keys.
-func (b *Backend) settle(_ *draft, there map[string]bool, _ *yaml.Node, _ path) {
+func (b *Backend) settle(_ *draft, there map[string]bool, _ *Tree, _ path) {
 	b.HTTP2 = b.HTTP2 && b.Protocol == ProtocolHTTPS
 	b.Secure = (b.Protocol == ProtocolGRPC || b.Protocol == ProtocolTCP) && there["tls"]
 	if b.HealthCheck != nil && b.HealthCheck.SendProxy == inherit {
@@ -69,7 +67,7 @@ func (b *Backend) settle(_ *draft, there map[string]bool, _ *yaml.Node, _ path) 
 func backendProtocol(dst *Protocol) value {
 	known := protocolOfBackend.at(dst)
 	read := known.read
-	known.read = func(v *draft, n *yaml.Node, p path) {
+	known.read = func(v *draft, n *Tree, p path) {
 		before := len(v.errs)
 		if read(v, n, p); len(v.errs) != before {
 			*dst = "" // unknown: it must not cause other errors
@@ -92,7 +90,7 @@ const (
 func (b *Backend) endpoints() value {
 	all := inPlace(&b.Endpoints, func() Endpoint { return Endpoint{Weight: 1} }, (*Endpoint).section)
 	read := all.read
-	all.read = func(v *draft, n *yaml.Node, p path) {
+	all.read = func(v *draft, n *Tree, p path) {
 		read(v, n, p)
 		seen := map[string]int{}
 		for i := range b.Endpoints {
@@ -150,7 +148,7 @@ func newHealthCheck() *HealthCheck {
 func (h *HealthCheck) section() section {
 	tcp := mapping(func() section { return section{} })
 	connect := tcp.read
-	tcp.read = func(v *draft, n *yaml.Node, p path) {
+	tcp.read = func(v *draft, n *Tree, p path) {
 		h.TCP = true
 		connect(v, n, p)
 	}
@@ -167,7 +165,7 @@ func (h *HealthCheck) section() section {
 	}}
 }
 
-func (h *HealthCheck) checkKeys(v *draft, there map[string]bool, n *yaml.Node, p path) {
+func (h *HealthCheck) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
 	kinds := 0
 	for _, kind := range []string{"http", "grpc", "tcp"} {
 		if there[kind] {
@@ -175,7 +173,7 @@ func (h *HealthCheck) checkKeys(v *draft, there map[string]bool, n *yaml.Node, p
 		}
 	}
 	switch {
-	case n.Kind != yaml.MappingNode: // already reported
+	case n.Shape != ShapeMapping: // already reported
 	case kinds > 1:
 		v.fail(n, p, "has more than one of http, grpc and tcp; keep one, an http or grpc check opens the connection as well")
 	case kinds == 0:
@@ -228,8 +226,8 @@ func parseGRPCService(s string) (string, error) {
 // status is a status, or a range of them.
 func (h *HTTPCheck) status() value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			s, ok := v.scalar(&h.StatusMin, n, p, `a status or a range such as "200-399"`, "!!str", "!!int")
+		read: func(v *draft, n *Tree, p path) {
+			s, ok := v.scalar(&h.StatusMin, n, p, `a status or a range such as "200-399"`, ShapeText, ShapeInteger)
 			if !ok {
 				return
 			}
@@ -245,7 +243,7 @@ func (h *HTTPCheck) status() value {
 			}
 			h.StatusMin, h.StatusMax = lo, hi
 		},
-		print: func(*shower) *yaml.Node { return textNode(fmt.Sprintf("%d-%d", h.StatusMin, h.StatusMax)) },
+		print: func(*shower) *Tree { return textTree(fmt.Sprintf("%d-%d", h.StatusMin, h.StatusMax)) },
 		schema: func() *schema {
 			return anyOf(textLike("a status such as 204 or 200-399", `[2-5][0-9]{2}(-[2-5][0-9]{2})?`, nil), &schema{Type: "integer", Minimum: 200, Maximum: 599})
 		},
@@ -279,7 +277,7 @@ func (t *BackendTLS) section() section {
 		{"max_version", max, "The newest TLS version that weir offers. HTTP/2 needs 1.2 or later."},
 		{"cipher_suites", suites, "The suites that weir offers for TLS 1.0 to 1.2, by their IANA names."},
 		{"sha1_signatures", sha1, "Accepts endpoints that sign their key exchange only with SHA-1 in TLS 1.2."},
-	}, check: func(v *draft, there map[string]bool, n *yaml.Node, p path) {
+	}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
 		if there["cert"] || there["key"] {
 			v.require(there, n, p, "cert", "tls/weir.crt")
 			v.require(there, n, p, "key", "tls/weir.key")

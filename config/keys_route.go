@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 var (
@@ -32,7 +30,7 @@ func (r *Route) section() section {
 	}}
 }
 
-func (r *Route) checkKeys(v *draft, there map[string]bool, n *yaml.Node, p path) {
+func (r *Route) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
 	if !there["redirect"] {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
 	}

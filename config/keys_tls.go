@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 func (c *Certificate) section() section {
@@ -31,10 +29,10 @@ func (c *Certificate) selfSigned() section {
 }
 
 // checkSources reports entries without exactly one source of certificates.
-func (c *Certificate) checkSources(v *draft, there map[string]bool, n *yaml.Node, p path) {
+func (c *Certificate) checkSources(v *draft, there map[string]bool, n *Tree, p path) {
 	files := there["cert"] || there["key"]
 	switch {
-	case n.Kind != yaml.MappingNode: // already reported
+	case n.Shape != ShapeMapping: // already reported
 	case files && there["self_signed"]:
 		v.fail(n, p, "has both files and self_signed; split it into two entries")
 	case files && there["acme"]:
@@ -70,7 +68,7 @@ func (r *root) ech() section {
 	}
 	keys := list(&files, text)
 	read := keys.read
-	keys.read = func(v *draft, n *yaml.Node, p path) {
+	keys.read = func(v *draft, n *Tree, p path) {
 		read(v, n, p)
 		for i := range files {
 			if at := v.places[&files[i]]; files[i] != "" {
@@ -118,7 +116,7 @@ func (t *TLSPolicy) section() section {
 		{"client_auth", mapping(t.clientAuth).shownIf(t.ClientAuth != ClientAuthNone).byDefault("none"), "Client certificates. Not together with from."},
 		{"sha1_signatures", sha1, "Accepts clients that offer only SHA-1 signatures in TLS 1.2. All other clients use stronger signatures."},
 		{"from", list(&t.From, prefix.at).byDefault("everyone"), "Only these client networks (CIDR) get the policy; all others get default for the same host. Not on default."},
-	}, check: func(v *draft, _ map[string]bool, _ *yaml.Node, _ path) {
+	}, check: func(v *draft, _ map[string]bool, _ *Tree, _ path) {
 		if t.Name == challengePolicy {
 			v.failAt(v.places[t], "is the name of the handshakes of ACME challenges in metrics and logs; give the policy another name")
 		}
@@ -135,11 +133,11 @@ func (t *TLSPolicy) clientAuth() section {
 		{"ca", text(&t.ClientAuthCA), "PEM file of CA certificates that verify client certificates."},
 		{"crl", list(&t.ClientAuthCRL, text), "Files with certificate revocation lists in PEM or DER. If there is one, each CA between a client certificate and ca needs one."},
 		{"forward", listOrNone(&t.ClientAuthForward, field.at).byDefault("[subject, san, fingerprint, certificate]"), "The HTTP headers about a verified certificate that weir sends to backends. The empty list: none."},
-	}, rules: clientAuthRules, check: func(v *draft, there map[string]bool, n *yaml.Node, p path) {
+	}, rules: clientAuthRules, check: func(v *draft, there map[string]bool, n *Tree, p path) {
 		if !v.given(&t.ClientAuthForward) {
 			t.ClientAuthForward = slices.Clone(forwarded)
 		}
-		if !there["ca"] && n.Kind == yaml.MappingNode {
+		if !there["ca"] && n.Shape == ShapeMapping {
 			v.fail(n, p, "ca is missing, and without it no client certificate can be verified; give it, such as tls/clients-ca.crt")
 		}
 	}}
@@ -154,8 +152,8 @@ func versionName(v uint16) string { return versionNames[v-tls.VersionTLS10] }
 // quotes.
 func version(dst *uint16) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			s, ok := v.scalar(dst, n, p, `a TLS version such as "1.2"`, "!!str", "!!float")
+		read: func(v *draft, n *Tree, p path) {
+			s, ok := v.scalar(dst, n, p, `a TLS version such as "1.2"`, ShapeText, ShapeFraction)
 			if !ok {
 				return
 			}
@@ -166,7 +164,7 @@ func version(dst *uint16) value {
 			}
 			*dst = tls.VersionTLS10 + uint16(i)
 		},
-		print: func(*shower) *yaml.Node { return textNode(versionName(*dst)) },
+		print: func(*shower) *Tree { return textTree(versionName(*dst)) },
 		schema: func() *schema {
 			numbers := &schema{}
 			for _, name := range versionNames {

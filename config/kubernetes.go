@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Kubernetes selects the objects of a cluster that weir serves in addition to the file.
@@ -24,7 +22,7 @@ type Kubernetes struct {
 	// that a namespace must have. At most one of both is set. Empty: all namespaces.
 	Namespaces      []string
 	NamespaceLabels []Label
-	// Listeners serve Ingresses; never empty after Load.
+	// Listeners serve Ingresses; never empty after Build.
 	Listeners []string
 	// DefaultCertificate is the Secret for hosts without their own Secret; empty: the
 	// file's first entry.
@@ -168,8 +166,8 @@ func (m *ObjectMetrics) section() section {
 // section accepts "none" as a short form of a mapping without addresses.
 func (b *Publish) section() section {
 	none := value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			if n.Value != "none" {
+		read: func(v *draft, n *Tree, p path) {
+			if n.Text != "none" {
 				v.fail(n, p, "%s is not a way to publish; write none, or one of service, addresses and nodes", v.quoteNode(n))
 			}
 		},
@@ -183,8 +181,8 @@ func (b *Publish) section() section {
 	}}
 }
 
-func checkPublish(v *draft, there map[string]bool, n *yaml.Node, p path) {
-	if delete(there, "keep"); n.Kind == yaml.MappingNode && len(there) != 1 {
+func checkPublish(v *draft, there map[string]bool, n *Tree, p path) {
+	if delete(there, "keep"); n.Shape == ShapeMapping && len(there) != 1 {
 		v.fail(n, p, "has to have exactly one of service, addresses and nodes; an Ingress has one place where clients find it")
 	}
 }

@@ -1,8 +1,10 @@
-package config
+package config_test
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 func TestLenient(t *testing.T) {
@@ -13,10 +15,10 @@ backends:
   a: {endpoints: ["a:1"], lenient: [length_with_chunked, bare_lf, chunked_http10, folded_lines]}
   b: {endpoints: ["a:1"], protocol: https, lenient: [bare_lf]}
 `)
-	if want := []Leniency{LengthWithChunked, BareLF, ChunkedHTTP10, FoldedLines}; !slices.Equal(c.Backends[0].Lenient, want) {
+	if want := []config.Leniency{config.LengthWithChunked, config.BareLF, config.ChunkedHTTP10, config.FoldedLines}; !slices.Equal(c.Backends[0].Lenient, want) {
 		t.Errorf("%q", c.Backends[0].Lenient)
 	}
-	if want := []Leniency{BareLF}; !slices.Equal(c.Backends[1].Lenient, want) {
+	if want := []config.Leniency{config.BareLF}; !slices.Equal(c.Backends[1].Lenient, want) {
 		t.Errorf("%q", c.Backends[1].Lenient)
 	}
 	reloads(t, c)

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"cmp"
@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // small is the beginning of a valid configuration.
@@ -26,9 +29,9 @@ tls_policies:
   new: {min_version: "1.3"}
 `
 
-func mustParse(t *testing.T, text string) *Config {
+func mustParse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	c, err := Parse("weir.yaml", []byte(text), environment)
+	c, err := file.Parse("weir.yaml", []byte(text), environment)
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}
@@ -38,27 +41,27 @@ func mustParse(t *testing.T, text string) *Config {
 
 // The project promises to load this file; its copy here is never edited.
 func TestAcceptance(t *testing.T) {
-	c, err := Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
+	c, err := file.Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Node != "node-a" || !c.NodeExplicit {
 		t.Errorf("node is %q, explicit %v", c.Node, c.NodeExplicit)
 	}
-	routes := map[string]Route{}
+	routes := map[string]config.Route{}
 	for _, r := range c.Routes {
 		routes[r.Name] = r
 	}
-	for name, want := range map[string]Route{
-		"web/app.example.org":           {TLS: TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
-		"websecure/app.example.org/api": {TLS: TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []Path{{Value: "/api"}, {Exact: true, Value: "/status"}}},
-		"websecure/legacy.example.org":  {TLS: TLSTerminate, TLSPolicy: "partners", Backend: "app", Listeners: []string{"websecure"}, Hosts: []string{"legacy.example.org"}},
-		"websecure/vault.example.org":   {TLS: TLSPassthrough, TLSPolicy: "default", Backend: "vault", Listeners: []string{"websecure"}, Hosts: []string{"vault.example.org"}},
-		"git-over-443":                  {TLS: TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"websecure"}, FirstBytes: "ssh"},
-		"ssh":                           {TLS: TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"ssh"}},
+	for name, want := range map[string]config.Route{
+		"web/app.example.org":           {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "app", Listeners: []string{"web", "websecure"}, Hosts: []string{"app.example.org", "*.dev.example.org"}},
+		"websecure/app.example.org/api": {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "api", Listeners: []string{"websecure"}, Hosts: []string{"app.example.org"}, Paths: []config.Path{{Value: "/api"}, {Exact: true, Value: "/status"}}},
+		"websecure/legacy.example.org":  {TLS: config.TLSTerminate, TLSPolicy: "partners", Backend: "app", Listeners: []string{"websecure"}, Hosts: []string{"legacy.example.org"}},
+		"websecure/vault.example.org":   {TLS: config.TLSPassthrough, TLSPolicy: "default", Backend: "vault", Listeners: []string{"websecure"}, Hosts: []string{"vault.example.org"}},
+		"git-over-443":                  {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"websecure"}, FirstBytes: "ssh"},
+		"ssh":                           {TLS: config.TLSTerminate, TLSPolicy: "default", Backend: "gitea-ssh", Listeners: []string{"ssh"}},
 	} {
 		got := routes[name]
-		got.Position, want.Name = Position{}, name
+		got.Position, want.Name = config.Position{}, name
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("route %s is\n%+v, want\n%+v", name, got, want)
 		}
@@ -73,7 +76,7 @@ func TestAcceptance(t *testing.T) {
 	if got := c.Backends[0].Endpoints[1]; got.Weight != 2 || got.Node != "node-b" {
 		t.Errorf("endpoint is %+v", got)
 	}
-	if got, want := c.HeaderPolicies[0].Rules[1], (HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, HeaderOptional}); !reflect.DeepEqual(got, want) {
+	if got, want := c.HeaderPolicies[0].Rules[1], (config.HeaderRule{[]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, config.HeaderOptional}); !reflect.DeepEqual(got, want) {
 		t.Errorf("rule is %+v", got)
 	}
 	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "testdata/acceptance.yaml:25:17: proxy_protocol.edge.rules[1].header: on the tcp listener \"ssh\"") ||
@@ -85,56 +88,56 @@ func TestAcceptance(t *testing.T) {
 // Positions of objects with a name are those of the name.
 func TestPositions(t *testing.T) {
 	c := mustParse(t, small)
-	if got, want := c.Listeners[1].Position, (Position{"weir.yaml", 3, 3}); got != want {
+	if got, want := c.Listeners[1].Position, (config.Position{"weir.yaml", 3, 3}); got != want {
 		t.Errorf("the listener is at %s, want %s", got, want)
 	}
-	if got, want := c.Certificates[0].Position, (Position{"weir.yaml", 7, 16}); got != want {
+	if got, want := c.Certificates[0].Position, (config.Position{"weir.yaml", 7, 16}); got != want {
 		t.Errorf("the certificate is at %s, want %s", got, want)
 	}
 }
 
 // EffectiveBeside has nothing but the objects of a cluster.
 func TestEffectiveBeside(t *testing.T) {
-	file := mustParse(t, small)
-	c := *file
-	c.Certificates = append(slices.Clone(c.Certificates), Certificate{Pair: &Pair{Name: "a/b", Hosts: []string{"c.example"}}})
-	c.Backends = append(slices.Clone(c.Backends), NewBackend("a/web/80"))
-	text := string(c.EffectiveBeside(file))
+	base := mustParse(t, small)
+	c := *base
+	c.Certificates = append(slices.Clone(c.Certificates), config.Certificate{Pair: &config.Pair{Name: "a/b", Hosts: []string{"c.example"}}})
+	c.Backends = append(slices.Clone(c.Backends), config.NewBackend("a/web/80"))
+	text := string(file.EffectiveBeside(&c, base))
 	if !strings.HasPrefix(text, "certificates:\n  - secret: a/b\n    hosts: [c.example]\n    missing: true\nbackends:\n  a/web/80:\n    protocol: http\n") ||
 		strings.Contains(text, "\nadmin:") {
 		t.Errorf("it is\n%s", text)
 	}
-	if text := file.EffectiveBeside(file); text != nil {
+	if text := file.EffectiveBeside(base, base); text != nil {
 		t.Errorf("beside itself it is\n%s", text)
 	}
 }
 
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, "listeners: {web: {address: \":80\", protocol: http}}\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], health_check: {http: {}}}}\n")
-	want := &Config{
+	want := &config.Config{
 		Landlock:    true,
 		Seccomp:     true,
-		Listeners:   []Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: ProtocolHTTP, HTTP2: ListenerHTTP2{MaxStreams: 100}, Timeouts: ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
-		TLSPolicies: []TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: secureSuites()}},
-		Routes:      []Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: TLSTerminate, Backend: "app"}},
-		Backends: []Backend{{
-			Name: "app", Protocol: ProtocolHTTP, Endpoints: []Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: LeastRequests,
-			HealthCheck: &HealthCheck{HTTP: &HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
-			Ejection:    Ejection{5, 10 * time.Second}, Queue: Queue{128, 5 * time.Second}, MaxIdle: 256,
-			TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
-			Timeouts: BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: Retries{3, 0.2},
+		Listeners:   []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
+		TLSPolicies: []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
+		Routes:      []config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
+		Backends: []config.Backend{{
+			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
+			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
+			Ejection:    config.Ejection{5, 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
+			TLS:      config.BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
+			Timeouts: config.BackendTimeouts{5 * time.Second, time.Minute, time.Minute, time.Minute}, Retries: config.Retries{3, 0.2},
 		}},
-		Admin:  Admin{Network: "tcp", Address: "127.0.0.1:8087"},
-		Drain:  Drain{0, 2 * time.Minute},
-		Log:    Log{"info", "auto"},
-		Limits: Limits{0, 16384, 1024, ClientLimits{32, 64}, 0, 64 << 10, 128, 3},
+		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
+		Drain:  config.Drain{0, 2 * time.Minute},
+		Log:    config.Log{"info", "auto"},
+		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{32, 64}, 0, 64 << 10, 128, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
 	}
 	got := *c
-	got.Node, got.Hash, got.source = "", "", want.source
-	got.Listeners[0].Position, got.Routes[0].Position, got.Backends[0].Position, got.Backends[0].Endpoints[0].Position = Position{}, Position{}, Position{}, Position{}
+	got.Node, got.Hash, got.Source = "", "", want.Source
+	got.Listeners[0].Position, got.Routes[0].Position, got.Backends[0].Position, got.Backends[0].Endpoints[0].Position = config.Position{}, config.Position{}, config.Position{}, config.Position{}
 	if !reflect.DeepEqual(&got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", &got, want)
 	}
@@ -149,7 +152,7 @@ backends:
   plain: {endpoints: ["10.0.0.1:80"]}
 `
 	c := mustParse(t, text)
-	for _, c := range []*Config{c, mustParse(t, string(c.Effective()))} {
+	for _, c := range []*config.Config{c, mustParse(t, string(file.Effective(c)))} {
 		near, plain := c.Backends[0], c.Backends[1]
 		if c.Zone != "eu-1a" || !near.PreferLocal || near.RampUp != 30*time.Second || plain.PreferLocal || plain.RampUp != 0 {
 			t.Errorf("zone %q, backends %+v", c.Zone, c.Backends)
@@ -165,13 +168,13 @@ backends:
 }
 
 func TestListenerHTTP2(t *testing.T) {
-	f := func(protocol, text string, want ListenerHTTP2) {
+	f := func(protocol, text string, want config.ListenerHTTP2) {
 		t.Helper()
 		c := mustParse(t, "listeners: {web: {address: \":80\", protocol: "+protocol+text+"}}\ncertificates: [{self_signed: {hosts: [a.example]}}]\nroutes: [{listeners: [web], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"], protocol: http}}\n")
 		if got := c.Listeners[0].HTTP2; got != want {
 			t.Errorf("%s%s: %+v, want %+v", protocol, text, got, want)
 		}
-		again, err := Parse("again", c.Effective(), environment)
+		again, err := file.Parse("again", file.Effective(c), environment)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,14 +182,14 @@ func TestListenerHTTP2(t *testing.T) {
 			t.Errorf("%s%s: %+v from the effective configuration, want %+v", protocol, text, got, want)
 		}
 	}
-	f("tls", "", ListenerHTTP2{true, false, 100})
-	f("tls", ", http2: true", ListenerHTTP2{true, false, 100})
-	f("tls", ", http2: false", ListenerHTTP2{false, false, 100})
-	f("tls", ", http2: {offer: false, max_streams: 1000}", ListenerHTTP2{false, false, 1000})
-	f("tls", ", http2: {max_streams: 1}", ListenerHTTP2{true, false, 1})
-	f("http", "", ListenerHTTP2{false, false, 100})
-	f("http", ", http2: false", ListenerHTTP2{false, false, 100})
-	f("http", ", http2: {prior_knowledge: true}", ListenerHTTP2{false, true, 100})
+	f("tls", "", config.ListenerHTTP2{true, false, 100})
+	f("tls", ", http2: true", config.ListenerHTTP2{true, false, 100})
+	f("tls", ", http2: false", config.ListenerHTTP2{false, false, 100})
+	f("tls", ", http2: {offer: false, max_streams: 1000}", config.ListenerHTTP2{false, false, 1000})
+	f("tls", ", http2: {max_streams: 1}", config.ListenerHTTP2{true, false, 1})
+	f("http", "", config.ListenerHTTP2{false, false, 100})
+	f("http", ", http2: false", config.ListenerHTTP2{false, false, 100})
+	f("http", ", http2: {prior_knowledge: true}", config.ListenerHTTP2{false, true, 100})
 }
 
 // A route without a policy has the policy of its host, for each host and listener
@@ -253,27 +256,6 @@ func TestAccepted(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	f := func(in, want string) {
-		t.Helper()
-		got, _, err := replace(in, environment)
-		if err != nil || got != want {
-			t.Errorf("%q is %q, %v; want %q", in, got, err, want)
-		}
-	}
-	f("", "")
-	f("plain", "plain")
-	f("${PORT}", "9009")
-	f("a${PORT}b${PORT}", "a9009b9009")
-	f("${NOBODY:-x y}", "x y")
-	f("${EMPTY:-x}", "x")
-	f("${EMPTY}", "")
-	f("${NOBODY:-}", "")
-	f("${PORT:-x}", "9009")
-	f("$$", "$")
-	f("$${PORT}", "${PORT}")
-	f("$$${PORT}$$", "$9009$")
-	f("${NOBODY:-$}", "$") // a default is not expanded
-
 	c := mustParse(t, small+"limits: {pending: '${PORT}', head_fields: \"${PORT}\"}\nnode: ${PORT}\n")
 	if c.Limits.Pending != 9009 || c.Limits.HeadFields != 9009 || c.Node != "9009" {
 		t.Errorf("limits %+v, node %q", c.Limits, c.Node)
@@ -297,7 +279,7 @@ func TestHash(t *testing.T) {
 	}
 	dir := t.TempDir()
 	text := small + "access_log: {path: access.log}\n"
-	c, err := Parse(filepath.Join(dir, "weir.yaml"), []byte(text), environment)
+	c, err := file.Parse(filepath.Join(dir, "weir.yaml"), []byte(text), environment)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,14 +292,14 @@ func TestHash(t *testing.T) {
 }
 
 // reloads checks that the effective configuration loads again with the same effect.
-func reloads(t *testing.T, c *Config) {
+func reloads(t *testing.T, c *config.Config) {
 	t.Helper()
-	text := c.render(&shower{reveal: revealAll})
-	again, err := Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
+	text := file.Encode(config.PrintAll(c))
+	again, err := file.Parse("effective.yaml", text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("the effective configuration does not load: %v\n%s", err, text)
 	}
-	if got := again.render(&shower{reveal: revealAll}); string(got) != string(text) {
+	if got := file.Encode(config.PrintAll(again)); string(got) != string(text) {
 		t.Errorf("the effective configuration has another effect:\n%s\nwas\n%s", got, text)
 	}
 	if !reflect.DeepEqual(withoutPositions(c).Routes, withoutPositions(again).Routes) {
@@ -325,11 +307,11 @@ func reloads(t *testing.T, c *Config) {
 	}
 }
 
-func withoutPositions(c *Config) Config {
+func withoutPositions(c *config.Config) config.Config {
 	out := *c
 	out.Routes = slices.Clone(c.Routes)
 	for i := range out.Routes {
-		out.Routes[i].Position = Position{}
+		out.Routes[i].Position = config.Position{}
 	}
 	return out
 }
@@ -357,7 +339,7 @@ backends:
 	} {
 		reloads(t, mustParse(t, text))
 	}
-	if text := string(mustParse(t, small+"node: ${PORT}\n").Effective()); !strings.Contains(text, "node: \"9009\"\n") {
+	if text := string(file.Effective(mustParse(t, small+"node: ${PORT}\n"))); !strings.Contains(text, "node: \"9009\"\n") {
 		t.Errorf("the replaced node is not shown:\n%s", text)
 	}
 }
@@ -374,44 +356,28 @@ func TestUserIsNumber(t *testing.T) {
 }
 
 func TestTrust(t *testing.T) {
-	f := func(listener string, want ...Trust) {
+	f := func(listener string, want ...config.Trust) {
 		t.Helper()
 		l := mustParse(t, strings.Replace(small, "protocol: http", "protocol: http"+listener, 1)).Listeners[0]
-		for _, trust := range []Trust{TrustFor, TrustProto, TrustHost, TrustPort, TrustClientCert, TrustOther} {
+		for _, trust := range []config.Trust{config.TrustFor, config.TrustProto, config.TrustHost, config.TrustPort, config.TrustClientCert, config.TrustOther} {
 			if got := l.Trusts(trust); got != slices.Contains(want, trust) {
 				t.Errorf("%s: %s is trusted: %v", listener, trust, got)
 			}
 		}
-		if l.HearsOfHTTPS() != slices.Contains(want, TrustProto) {
+		if l.HearsOfHTTPS() != slices.Contains(want, config.TrustProto) {
 			t.Errorf("%s: it hears of https: %v", listener, l.HearsOfHTTPS())
 		}
 	}
 	f("")
 	f(", trust: [for, host]")
-	f(", trust_forwarded: [10.0.0.0/8]", TrustFor, TrustProto)
-	f(", trust_forwarded: [10.0.0.0/8], trust: [host, other]", TrustHost, TrustOther)
-}
-
-func TestLoadFailures(t *testing.T) {
-	f := func(path, want string) {
-		t.Helper()
-		if _, err := Load(path, environment); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	f("testdata/none.yaml", "testdata/none.yaml:1:1: cannot read the configuration: no such file or directory")
-	f("testdata", "testdata:1:1: cannot read the configuration: is a directory")
-	large := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f(large, large+":1:1: cannot read the configuration: it is larger than 16 MiB")
+	f(", trust_forwarded: [10.0.0.0/8]", config.TrustFor, config.TrustProto)
+	f(", trust_forwarded: [10.0.0.0/8], trust: [host, other]", config.TrustHost, config.TrustOther)
 }
 
 func TestNearest(t *testing.T) {
 	f := func(s, want string, candidates ...string) {
 		t.Helper()
-		if got := nearest(s, candidates); got != want {
+		if got := config.Nearest(s, candidates); got != want {
 			t.Errorf("nearest to %q is %q, want %q", s, got, want)
 		}
 	}
@@ -419,39 +385,41 @@ func TestNearest(t *testing.T) {
 	f("lsiteners", "listeners", "listeners", "limits")
 	f("wbe", "web", "web")
 	f("app", "", "vault", "api-gateway")
-	f("x", "a", "a") // one letter is always similar
+	f("x", "", "a", "on", "ca") // otherwise every single letter would resemble it
+	f("c", "ca", "ca")
+	f("cx", "ca", "ca")
 	f("", "", "address")
 	f("backend", "backends", "backends", "backs")
 	f("roundrobin", "round_robin", "least_requests", "round_robin", "hash")
 }
 
 func TestKubernetes(t *testing.T) {
-	f := func(section string, want Kubernetes) {
+	f := func(section string, want config.Kubernetes) {
 		t.Helper()
 		c := mustParse(t, small+"  p: {}\nkubernetes: "+section+"\nproxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}\n")
-		c.Kubernetes.Position = Position{}
-		want.HostOwnership = cmp.Or(want.HostOwnership, SharedHosts)
-		if want.Metrics == (ObjectMetrics{}) {
-			want.Metrics = DefaultObjectMetrics
+		c.Kubernetes.Position = config.Position{}
+		want.HostOwnership = cmp.Or(want.HostOwnership, config.SharedHosts)
+		if want.Metrics == (config.ObjectMetrics{}) {
+			want.Metrics = config.DefaultObjectMetrics
 		}
 		if !reflect.DeepEqual(*c.Kubernetes, want) {
 			t.Errorf("%s is\n%+v, want\n%+v", section, *c.Kubernetes, want)
 		}
 		reloads(t, c)
 	}
-	f("{}", Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
+	f("{}", config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
 	f(`{class: nginx, controller: k8s.io/ingress-nginx, namespaces: [a, b], listeners: [secure], default_certificate: a/b.c, https_redirect: false}`,
-		Kubernetes{Class: "nginx", Controller: "k8s.io/ingress-nginx", Namespaces: []string{"a", "b"}, Listeners: []string{"secure"}, DefaultCertificate: ObjectName{"a", "b.c"}})
+		config.Kubernetes{Class: "nginx", Controller: "k8s.io/ingress-nginx", Namespaces: []string{"a", "b"}, Listeners: []string{"secure"}, DefaultCertificate: config.ObjectName{"a", "b.c"}})
 	f(`{kubeconfig: testdata/ca.pem, namespace_labels: [a.example/b=c, d=], prefer_local: true, require_local: [a/b, c/d], tcp: {config_map: a/b, proxy_protocol: lb}, publish: {service: a/b}, lease: c/d}`,
-		Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
-			NamespaceLabels: []Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []ObjectName{{"a", "b"}, {"c", "d"}},
-			TCP: &KubernetesTCP{ObjectName{"a", "b"}, "lb"}, Publish: Publish{Balancer: ObjectName{"a", "b"}}, Lease: ObjectName{"c", "d"}})
-	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org], keep: true}}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
-		Listeners: []string{"web", "secure"}, Publish: Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}, Keep: true}})
-	f(`{publish: none}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
-	f(`{host_ownership: namespace, operator_namespaces: [weir, "*"]}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true,
-		Listeners: []string{"web", "secure"}, HostOwnership: OwnedByNamespace, OperatorNamespaces: []string{"weir", "*"}})
-	f(`{operator_namespaces: []}`, Kubernetes{Controller: DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
+		config.Kubernetes{Kubeconfig: "testdata/ca.pem", Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"},
+			NamespaceLabels: []config.Label{{"a.example/b", "c"}, {"d", ""}}, PreferLocal: true, RequireLocal: []config.ObjectName{{"a", "b"}, {"c", "d"}},
+			TCP: &config.KubernetesTCP{config.ObjectName{"a", "b"}, "lb"}, Publish: config.Publish{Balancer: config.ObjectName{"a", "b"}}, Lease: config.ObjectName{"c", "d"}})
+	f(`{publish: {addresses: [203.0.113.7, "2001:db8::1", lb.example.org], keep: true}}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, Publish: config.Publish{Addresses: []string{"203.0.113.7", "2001:db8::1", "lb.example.org"}, Keep: true}})
+	f(`{publish: none}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}})
+	f(`{host_ownership: namespace, operator_namespaces: [weir, "*"]}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true,
+		Listeners: []string{"web", "secure"}, HostOwnership: config.OwnedByNamespace, OperatorNamespaces: []string{"weir", "*"}})
+	f(`{operator_namespaces: []}`, config.Kubernetes{Controller: config.DefaultController, HTTPSRedirect: true, Listeners: []string{"web", "secure"}, OperatorNamespaces: []string{}})
 }
 
 // weir warns if the file does not set which namespaces may make a node unhealthy, and the

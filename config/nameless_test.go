@@ -1,9 +1,11 @@
-package config
+package config_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config/file"
 )
 
 // unnamed has policies of all kinds, and hosts for them.
@@ -45,7 +47,7 @@ func TestWarningsWithoutSNI(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		again, err := Parse("again", c.Effective(), environment)
+		again, err := file.Parse("again", file.Effective(c), environment)
 		if err != nil || again.Listeners[0].TLSPolicy != c.Listeners[0].TLSPolicy {
 			t.Errorf("%v, %+v from the effective configuration", err, again)
 		}

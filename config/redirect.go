@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"strconv"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const year = 365 * day
@@ -25,8 +23,8 @@ func (r *Route) redirectKey() value {
 
 func redirectStatus(dst *int) value {
 	x := number(dst, 301, 308)
-	x.read = func(v *draft, n *yaml.Node, p path) {
-		s, ok := v.scalar(dst, n, p, "a number", "!!int")
+	x.read = func(v *draft, n *Tree, p path) {
+		s, ok := v.scalar(dst, n, p, "a number", ShapeInteger)
 		if !ok {
 			return
 		}

@@ -1,10 +1,12 @@
-package config
+package config_test
 
 import (
 	"flag"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config/file"
 )
 
 var update = flag.Bool("update", false, "write what the loader says into testdata/rejected.txt; read the difference before committing it")
@@ -26,8 +28,8 @@ func environment(name string) (string, bool) {
 // TestRejected compares the loader with testdata/rejected.txt. Each case has a name, a
 // configuration, and all its errors.
 func TestRejected(t *testing.T) {
-	const file = "testdata/rejected.txt"
-	data, err := os.ReadFile(file)
+	const cases = "testdata/rejected.txt"
+	data, err := os.ReadFile(cases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +38,10 @@ func TestRejected(t *testing.T) {
 		name, rest, _ := strings.Cut(text, "\n")
 		in, want, ok := strings.Cut(rest, "--- errors\n")
 		if !ok {
-			t.Fatalf("%s: case %q has no line of --- errors", file, name)
+			t.Fatalf("%s: case %q has no line of --- errors", cases, name)
 		}
 		got := ""
-		if _, err := Parse("weir.yaml", []byte(in), environment); err != nil {
+		if _, err := file.Parse("weir.yaml", []byte(in), environment); err != nil {
 			got = err.Error() + "\n"
 		}
 		out.WriteString("=== " + name + "\n" + in + "--- errors\n" + got)
@@ -56,7 +58,7 @@ func TestRejected(t *testing.T) {
 		})
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+		if err := os.WriteFile(cases, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

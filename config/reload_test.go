@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"crypto/elliptic"
@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 func TestReloadBearsFilesInUse(t *testing.T) {
@@ -36,10 +39,10 @@ backends: {app: {endpoints: ['a:1']}}
 		}
 		dir.write(bad, []byte("half a"))
 		defer dir.write(bad, before)
-		if _, err := Load(path, environment); err == nil {
+		if _, err := file.Load(path, environment); err == nil {
 			t.Errorf("Load bears a broken %s", bad)
 		}
-		c, err := Reload(path, environment, InUse{Pair: inUse})
+		c, err := file.Reload(path, environment, config.InUse{Pair: inUse})
 		if (err != nil) != (wantError != "") || err != nil && !strings.Contains(err.Error(), wantError) {
 			t.Errorf("with a broken %s: error %v, want %q", bad, err, wantError)
 		}
@@ -53,7 +56,7 @@ backends: {app: {endpoints: ['a:1']}}
 	f("a.key", "", "stays in use")
 	f("a.crt", "", "stays in use")
 	f("b.key", "b.key", "")
-	if _, err := Reload(path, environment, InUse{Pair: inUse}); err != nil {
+	if _, err := file.Reload(path, environment, config.InUse{Pair: inUse}); err != nil {
 		t.Error(err)
 	}
 }
@@ -84,12 +87,16 @@ func TestAccessLogRedact(t *testing.T) {
 		t.Errorf("the names are %q", got)
 	}
 	reloads(t, c)
+	c = mustParse(t, "listeners: {web: {address: ':80', protocol: tcp}}\nroutes: [{listeners: [web], backend: a}]\nbackends: {a: {protocol: tcp, endpoints: ['a:1']}}\naccess_log: {redact: [token, '*', 'filter[*]']}\n")
+	if len(c.Warnings) != 2 || !strings.HasPrefix(c.Warnings[0].Error(), "weir.yaml:4:30: access_log.redact[1]: the star is an ordinary character here") {
+		t.Errorf("of stars the warnings are %v", c.Warnings)
+	}
 	names := make([]string, 65)
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)
 	}
 	for _, list := range []string{strings.Join(names, ", "), "a=b", "'a&b'", "'%74'", "''", strings.Repeat("x", 129), "tökn", "a, A"} {
-		if _, err := Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: ["+list+"]}\n"), environment); err == nil {
+		if _, err := file.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\naccess_log: {redact: ["+list+"]}\n"), environment); err == nil {
 			t.Errorf("redact: [%s] is taken", list)
 		}
 	}

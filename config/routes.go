@@ -34,13 +34,16 @@ func (v *draft) listenerNamed(name string) *Listener {
 	return nil
 }
 
+// backendNamed looks in an index, because each of thousands of routes may have a backend of
+// its own.
 func (v *draft) backendNamed(name string) *Backend {
-	for _, b := range v.backends {
-		if b.Name == name {
-			return b
+	if v.backendsByName == nil {
+		v.backendsByName = make(map[string]*Backend, len(v.backends))
+		for _, b := range v.backends {
+			v.backendsByName[b.Name] = b
 		}
 	}
-	return nil
+	return v.backendsByName[name]
 }
 
 func (v *draft) policyNamed(name string) *TLSPolicy {
@@ -77,7 +80,9 @@ func (v *draft) checkNames(r *Route) {
 	for i := range r.Listeners {
 		checkName(v, &r.Listeners[i], "listener", v.listeners, func(l *Listener) string { return l.Name })
 	}
-	checkName(v, &r.Backend, "backend", v.backends, func(b *Backend) string { return b.Name })
+	if v.backendNamed(r.Backend) == nil {
+		checkName(v, &r.Backend, "backend", v.backends, (*Backend).name)
+	}
 	if r.TLSPolicy != DefaultTLSPolicy {
 		checkName(v, &r.TLSPolicy, "TLS policy", v.policies, func(t *TLSPolicy) string { return t.Name })
 	}
@@ -85,14 +90,14 @@ func (v *draft) checkNames(r *Route) {
 
 // checkName reports an error if no element of all has the name that dst points to.
 func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) string) {
+	if *dst == "" || slices.ContainsFunc(all, func(one T) bool { return name(one) == *dst }) {
+		return
+	}
 	names := make([]string, len(all))
 	for i, one := range all {
 		names[i] = name(one)
 	}
 	at := v.places[dst]
-	if *dst == "" || slices.Contains(names, *dst) {
-		return
-	}
 	right := fmt.Sprintf("there is %s", strings.Join(names, ", "))
 	if len(names) == 0 {
 		right = "none is defined"

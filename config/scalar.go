@@ -4,30 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// scalar marks dst and returns the text of a scalar that has one of the tags. A value
-// from the environment matches every tag: only its text matters.
-func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...string) (string, bool) {
+// scalar marks dst and returns the text of a scalar that has one of the shapes. A value
+// from the environment may have any shape: only its text matters.
+func (d *decoder) scalar(dst any, n *Tree, p path, want string, shapes ...Shape) (string, bool) {
 	d.mark(dst, n, p)
-	if n.Kind == yaml.ScalarNode {
-		if d.hidden[n] {
-			return n.Value, true
-		}
-		for _, t := range tags {
-			if n.Tag == t {
-				return n.Value, true
-			}
-		}
+	if n.isScalar() && (n.Hidden || slices.Contains(shapes, n.Shape)) {
+		return n.Text, true
 	}
-	got := d.kind(n)
-	if n.Kind == yaml.ScalarNode && len(tags) == 1 && tags[0] == "!!str" {
+	got := n.describe()
+	if n.isScalar() && len(shapes) == 1 && shapes[0] == ShapeText {
 		got += "; put it in quotes"
 	}
 	d.fail(n, p, "has to be %s, not %s", want, got)
@@ -35,8 +27,8 @@ func (d *decoder) scalar(dst any, n *yaml.Node, p path, want string, tags ...str
 }
 
 // str decodes text that is not empty and has no control characters.
-func (d *decoder) str(dst any, n *yaml.Node, p path) (string, bool) {
-	s, ok := d.scalar(dst, n, p, "text", "!!str")
+func (d *decoder) str(dst any, n *Tree, p path) (string, bool) {
+	s, ok := d.scalar(dst, n, p, "text", ShapeText)
 	switch {
 	case !ok:
 		return "", false
@@ -53,21 +45,14 @@ func (d *decoder) str(dst any, n *yaml.Node, p path) (string, bool) {
 // text is any text.
 func text(dst *string) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
+		read: func(v *draft, n *Tree, p path) {
 			if s, ok := v.str(dst, n, p); ok {
 				*dst = s
 			}
 		},
-		print:  func(*shower) *yaml.Node { return textUnlessEmpty(*dst) },
+		print:  func(*shower) *Tree { return textUnlessEmpty(*dst) },
 		schema: anyText,
 	}
-}
-
-func textUnlessEmpty(s string) *yaml.Node {
-	if s == "" {
-		return nil
-	}
-	return textNode(s)
 }
 
 // A kind is a kind of text.
@@ -87,19 +72,19 @@ type kind[T any] struct {
 // at returns the value of a key, or of an element of a list, with a text of the kind.
 func (k kind[T]) at(dst *T) value {
 	return value{
-		read:   func(v *draft, n *yaml.Node, p path) { k.read(v, dst, n, p) },
-		print:  func(*shower) *yaml.Node { return textUnlessEmpty(k.format(*dst)) },
+		read:   func(v *draft, n *Tree, p path) { k.read(v, dst, n, p) },
+		print:  func(*shower) *Tree { return textUnlessEmpty(k.format(*dst)) },
 		schema: func() *schema { return textLike(k.what, k.pattern, k.words) },
 	}
 }
 
-func (k kind[T]) read(v *draft, dst *T, n *yaml.Node, p path) {
+func (k kind[T]) read(v *draft, dst *T, n *Tree, p path) {
 	// A number or true may also be wrong when it is quoted; then the error names the
 	// valid values.
-	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!bool") && !v.hidden[n] {
-		if _, err := k.parse(n.Value); err != nil {
+	if (n.Shape == ShapeInteger || n.Shape == ShapeFraction || n.Shape == ShapeBoolean) && !n.Hidden {
+		if _, err := k.parse(n.Text); err != nil {
 			v.mark(dst, n, p)
-			v.fail(n, p, "%q %v", shorten(n.Value), err)
+			v.fail(n, p, "%q %v", shorten(n.Text), err)
 			return
 		}
 	}
@@ -111,7 +96,7 @@ func (k kind[T]) read(v *draft, dst *T, n *yaml.Node, p path) {
 	switch {
 	case err == nil:
 		*dst = value
-	case v.hidden[n]:
+	case n.Hidden:
 		v.fail(n, p, "the value from the environment is not %s", k.what)
 	default:
 		v.fail(n, p, "%q %v", shorten(s), err)
@@ -152,8 +137,8 @@ func notOneOf(s string, words []string) error {
 // number is a whole number from lo to hi.
 func number(dst *int, lo, hi int) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			s, ok := v.scalar(dst, n, p, "a number", "!!int", "!!float")
+		read: func(v *draft, n *Tree, p path) {
+			s, ok := v.scalar(dst, n, p, "a number", ShapeInteger, ShapeFraction)
 			if !ok {
 				return
 			}
@@ -164,7 +149,7 @@ func number(dst *int, lo, hi int) value {
 			}
 			*dst = i
 		},
-		print:  func(*shower) *yaml.Node { return plainNode(strconv.Itoa(*dst)) },
+		print:  func(*shower) *Tree { return plainTree(ShapeInteger, strconv.Itoa(*dst)) },
 		schema: func() *schema { return wholeNumber(lo, hi) },
 	}
 }
@@ -172,8 +157,8 @@ func number(dst *int, lo, hi int) value {
 // share is a number from 0 to 1.
 func share(dst *float64) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			s, ok := v.scalar(dst, n, p, "a number", "!!float", "!!int")
+		read: func(v *draft, n *Tree, p path) {
+			s, ok := v.scalar(dst, n, p, "a number", ShapeFraction, ShapeInteger)
 			if !ok {
 				return
 			}
@@ -184,7 +169,7 @@ func share(dst *float64) value {
 			}
 			*dst = f
 		},
-		print: func(*shower) *yaml.Node { return plainNode(strconv.FormatFloat(*dst, 'g', -1, 64)) },
+		print: func(*shower) *Tree { return plainTree(ShapeFraction, strconv.FormatFloat(*dst, 'g', -1, 64)) },
 		schema: func() *schema {
 			return orVariable(&schema{Type: "number", Minimum: 0, Maximum: 1, bounds: "From 0 to 1."})
 		},
@@ -194,8 +179,8 @@ func share(dst *float64) value {
 // truth is true or false.
 func truth(dst *bool) value {
 	return value{
-		read:   func(v *draft, n *yaml.Node, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = b }) },
-		print:  func(*shower) *yaml.Node { return plainNode(strconv.FormatBool(*dst)) },
+		read:   func(v *draft, n *Tree, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = b }) },
+		print:  func(*shower) *Tree { return plainTree(ShapeBoolean, strconv.FormatBool(*dst)) },
 		schema: func() *schema { return orVariable(&schema{Type: "boolean"}) },
 	}
 }
@@ -203,14 +188,14 @@ func truth(dst *bool) value {
 // negated is true or false; *dst has the opposite.
 func negated(dst *bool) value {
 	x := truth(dst)
-	x.read = func(v *draft, n *yaml.Node, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = !b }) }
-	x.print = func(*shower) *yaml.Node { return plainNode(strconv.FormatBool(!*dst)) }
+	x.read = func(v *draft, n *Tree, p path) { v.readTruth(dst, n, p, func(b bool) { *dst = !b }) }
+	x.print = func(*shower) *Tree { return plainTree(ShapeBoolean, strconv.FormatBool(!*dst)) }
 	return x
 }
 
 // readTruth calls set with a boolean, and marks dst.
-func (d *decoder) readTruth(dst *bool, n *yaml.Node, p path, set func(bool)) {
-	s, ok := d.scalar(dst, n, p, "true or false", "!!bool")
+func (d *decoder) readTruth(dst *bool, n *Tree, p path, set func(bool)) {
+	s, ok := d.scalar(dst, n, p, "true or false", ShapeBoolean)
 	if !ok {
 		return
 	}
@@ -224,14 +209,14 @@ func (d *decoder) readTruth(dst *bool, n *yaml.Node, p path, set func(bool)) {
 // duration is a duration from lo to hi.
 func duration(dst *time.Duration, lo, hi time.Duration) value {
 	return value{
-		read:   func(v *draft, n *yaml.Node, p path) { v.readDuration(dst, lo, hi, n, p) },
-		print:  func(*shower) *yaml.Node { return textNode(short(*dst)) },
+		read:   func(v *draft, n *Tree, p path) { v.readDuration(dst, lo, hi, n, p) },
+		print:  func(*shower) *Tree { return textTree(short(*dst)) },
 		schema: func() *schema { return durationText(lo, hi) },
 	}
 }
 
-func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *yaml.Node, p path) {
-	s, ok := d.scalar(dst, n, p, `a duration such as "5s"`, "!!str", "!!int", "!!float")
+func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *Tree, p path) {
+	s, ok := d.scalar(dst, n, p, `a duration such as "5s"`, ShapeText, ShapeInteger, ShapeFraction)
 	if !ok {
 		return
 	}
@@ -241,14 +226,17 @@ func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *yaml
 	switch {
 	case err == nil && v >= lo && v <= hi && hasUnit:
 		*dst = v
-	case err == nil && hasUnit, errBare == nil && bare <= 0 && (bare < lo || bare > hi):
+	case err == nil && hasUnit, err != nil && wellFormed.MatchString(s), errBare == nil && bare <= 0 && (bare < lo || bare > hi):
 		d.fail(n, p, "%s is out of bounds; write a duration from %s to %s", d.quoteNode(n), short(lo), short(hi))
-	case d.hidden[n]:
+	case n.Hidden:
 		d.fail(n, p, `the value from the environment is not a duration such as "5s"`)
 	default:
 		d.fail(n, p, "%q %s", shorten(s), durationHint(s, lo, hi))
 	}
 }
+
+// wellFormed matches durations in Go's format. Those that Go cannot read are too long for it.
+var wellFormed = regexp.MustCompile("^" + durationPattern + "$")
 
 // longUnits are units that Go's durations do not have, in hours.
 var longUnits = map[string]float64{"w": 7 * 24, "y": 365 * 24}
@@ -304,14 +292,14 @@ var sizeUnits = []struct {
 // size is a number of bytes from lo to hi.
 func size[T int | int64](dst *T, lo, hi int64) value {
 	return value{
-		read: func(v *draft, n *yaml.Node, p path) {
-			s, ok := v.scalar(dst, n, p, `a size such as "64KiB"`, "!!str", "!!int", "!!float")
+		read: func(v *draft, n *Tree, p path) {
+			s, ok := v.scalar(dst, n, p, `a size such as "64KiB"`, ShapeText, ShapeInteger, ShapeFraction)
 			if !ok {
 				return
 			}
 			b, err := parseSize(s)
 			switch {
-			case err != nil && v.hidden[n]:
+			case err != nil && n.Hidden:
 				v.fail(n, p, `the value from the environment is not a size such as "64KiB"`)
 			case err != nil:
 				v.fail(n, p, "%q %s", shorten(s), sizeHint(s, lo, hi))
@@ -321,7 +309,7 @@ func size[T int | int64](dst *T, lo, hi int64) value {
 				*dst = T(b)
 			}
 		},
-		print:  func(*shower) *yaml.Node { return textNode(formatSize(int64(*dst))) },
+		print:  func(*shower) *Tree { return textTree(formatSize(int64(*dst))) },
 		schema: func() *schema { return sizeText(lo, hi) },
 	}
 }
@@ -331,7 +319,7 @@ var errNotSize = errors.New("not a size")
 func parseSize(s string) (int64, error) {
 	digits, unit := digitsOf(s)
 	v, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, errNotSize
 	}
 	for _, u := range sizeUnits {
@@ -355,7 +343,7 @@ func digitsOf(s string) (digits, rest string) {
 // mistake and suggests a value from lo to hi.
 func sizeHint(s string, lo, hi int64) string {
 	digits, unit := digitsOf(s)
-	if _, err := strconv.ParseInt(digits, 10, 64); err != nil {
+	if digits == "" {
 		return `is not a size; write one such as "64KiB" or "10MiB"`
 	}
 	bounds := fmt.Sprintf("write a size from %s to %s", formatSize(lo), formatSize(hi))

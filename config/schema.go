@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Schema returns a JSON Schema (draft 2020-12) of the configuration, for editors. Every
@@ -66,7 +64,8 @@ type schema struct {
 	Then                 *schema             `json:"then,omitempty"`
 	Defs                 map[string]*schema  `json:"$defs,omitempty"`
 
-	bounds string // a sentence with the valid values, for descriptions
+	bounds  string // a sentence with the valid values, for descriptions
+	restart bool   // a key whose change takes effect only after a restart
 }
 
 // properties keep the order of the table: editors show the keys in this order.
@@ -118,10 +117,13 @@ func (k key) schema() *schema {
 	if s.bounds != "" {
 		sentences = append(sentences, s.bounds)
 	}
+	if s.restart = k.value.restart; s.restart {
+		sentences = append(sentences, "Only a restart changes it.")
+	}
 	fallback := k.value.fallback
-	if n := k.value.print(&shower{}); n != nil && n.Kind == yaml.ScalarNode && fallback == "" && k.value.example == "" {
+	if n := k.value.print(&shower{}); n != nil && n.isScalar() && fallback == "" && k.value.example == "" {
 		s.Default = plainValue(n)
-		fallback = n.Value
+		fallback = n.Text
 	}
 	if fallback != "" {
 		sentences = append(sentences, "Default: "+fallback+".")
@@ -131,21 +133,21 @@ func (k key) schema() *schema {
 }
 
 // plainValue returns a printed default as JSON has it.
-func plainValue(n *yaml.Node) any {
+func plainValue(n *Tree) any {
 	switch {
-	case n.Tag == "!!str":
-		return n.Value
-	case n.Value == "true" || n.Value == "false":
-		return n.Value == "true"
+	case n.Shape == ShapeText:
+		return n.Text
+	case n.Text == "true" || n.Text == "false":
+		return n.Text == "true"
 	}
-	return json.Number(n.Value)
+	return json.Number(n.Text)
 }
 
 // variable is the name of the schema of texts with variables of the environment.
 const variable = "variable"
 
-// oneVariable matches ${NAME} and ${NAME:-default}.
-const oneVariable = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`
+// oneVariable matches ${NAME} and ${NAME:-default}. No default contains another variable.
+const oneVariable = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-([^$}]|\$+[^${}])*\$*)?\}`
 
 // orVariable is s, or a text with variables of the environment.
 func orVariable(s *schema) *schema {
@@ -196,8 +198,11 @@ func wholeNumber(lo, hi int) *schema {
 	return orVariable(&schema{Type: "integer", Minimum: lo, Maximum: hi, bounds: fmt.Sprintf("From %d to %d.", lo, hi)})
 }
 
+// durationPattern matches durations in Go's format.
+const durationPattern = `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+
 func durationText(lo, hi time.Duration) *schema {
-	s := textLike("a duration such as 5s", `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`, nil)
+	s := textLike("a duration such as 5s", durationPattern, nil)
 	s.bounds = fmt.Sprintf("A duration (500ms, 5s, 1h30m) from %s to %s.", short(lo), short(hi))
 	return s
 }

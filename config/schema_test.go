@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"bytes"
@@ -11,11 +11,14 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // compiled returns the schema for validation.
 var compiled = sync.OnceValue(func() *jsonschema.Schema {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
 	if err != nil {
 		panic(err)
 	}
@@ -31,7 +34,10 @@ func jsonValue(n *yaml.Node, depth int) (any, error) {
 	if depth > 100 {
 		return nil, fmt.Errorf("line %d: too deep, or an alias in itself", n.Line)
 	}
-	switch n = follow(n); n.Kind {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch n.Kind {
 	case yaml.MappingNode:
 		all := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -88,7 +94,7 @@ func TestSchemaAcceptsEverythingThatLoads(t *testing.T) {
 	n := 0
 	f := func(name string, text []byte) {
 		t.Helper()
-		c, err := Parse(name, text, func(name string) (string, bool) {
+		c, err := file.Parse(name, text, func(name string) (string, bool) {
 			value, ok := map[string]string{"NODE_NAME": "a"}[name]
 			return value, ok
 		})
@@ -97,8 +103,8 @@ func TestSchemaAcceptsEverythingThatLoads(t *testing.T) {
 			return
 		}
 		accepts(t, text)
-		accepts(t, c.Effective())
-		accepts(t, c.render(&shower{reveal: revealAll}))
+		accepts(t, file.Effective(c))
+		accepts(t, file.Encode(config.PrintAll(c)))
 		n++
 	}
 	for _, pattern := range []string{"../examples/*.yaml", "../deploy/debian/*.yaml", "../deploy/kustomize/*/weir.yaml", "../deploy/kustomize/components/*/weir.yaml", "testdata/*.yaml"} {
@@ -204,7 +210,7 @@ func TestRules(t *testing.T) {
 		if text == head+tail {
 			t.Fatalf("%q is not in the configuration", old)
 		}
-		if _, err := Parse("weir.yaml", []byte(text), environment); err == nil {
+		if _, err := file.Parse("weir.yaml", []byte(text), environment); err == nil {
 			t.Errorf("weir accepts %s", new)
 		}
 		if !schemaRefuses(text) {

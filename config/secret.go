@@ -3,12 +3,12 @@ package config
 // Secret is text that String and Effective never show.
 type Secret string
 
-// String returns a placeholder, so that a secret is not logged by mistake.
+// String returns a Placeholder, so that a secret is not logged by mistake.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return placeholder
+	return Placeholder
 }
 
 // GoString hides the secret from %#v.

@@ -6,14 +6,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // storage is a directory or a URL. Only its password is a secret.
 func storage(dst *Secret) value {
 	x := secret(dst, parseStorage, "")
-	x.print = func(s *shower) *yaml.Node { return textUnlessEmpty(s.storage(*dst)) }
+	x.print = func(s *shower) *Tree { return textUnlessEmpty(s.storage(*dst)) }
 	x.schema = func() *schema {
 		folder := anyText()
 		folder.Not = &schema{Pattern: "^~|://"}
@@ -56,8 +54,8 @@ func parseStorage(s string) (string, error) {
 	case u.Hostname() == "" || u.Fragment != "" || strings.Contains(s, "#"):
 		return wrong("is not the URL of a Redis")
 	}
-	if password, _ := u.User.Password(); password == placeholder {
-		return "", errors.New("has " + placeholder + " where a password belongs; write the password itself, such as ${NAME} for one from the environment")
+	if password, _ := u.User.Password(); password == Placeholder {
+		return "", errors.New("has " + Placeholder + " where a password belongs; write the password itself, such as ${NAME} for one from the environment")
 	}
 	if port := u.Port(); port != "" {
 		if v, err := strconv.ParseUint(port, 10, 16); err != nil || v == 0 {
@@ -154,7 +152,7 @@ func (s Secret) withoutPassword() string {
 	if !ok || !secret {
 		return string(s)
 	}
-	return scheme + "://" + name + ":" + placeholder + "@" + rest
+	return scheme + "://" + name + ":" + Placeholder + "@" + rest
 }
 
 // withoutUser returns a storage without the user and password in its URL.

@@ -1,7 +1,7 @@
 package config
 
 // nearest returns the candidate that s was probably meant to be, or "" if none is
-// similar: at most a third of the letters may be wrong.
+// similar: at most a third of the letters may be wrong, but one in any case, and not all.
 func nearest(s string, candidates []string) string {
 	best, limit := "", max(1, len(s)/3)
 	if len(s) > 100 {
@@ -11,7 +11,7 @@ func nearest(s string, candidates []string) string {
 		if c == s {
 			continue
 		}
-		if n := distance(s, c); n <= limit {
+		if n := distance(s, c); n <= limit && n < max(len(s), len(c)) {
 			best, limit = c, n-1
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // tlsOffer has the keys that tls_policies.NAME and backends.NAME.tls share. The same code
@@ -27,9 +25,9 @@ func (t *BackendTLS) offer() tlsOffer {
 // keys returns the values of the keys.
 func (o tlsOffer) keys() (min, max, suites, sha1 value) {
 	some := list(o.suites, suite.at).byDefault("Go's secure suites")
-	some.print = func(*shower) *yaml.Node {
+	some.print = func(*shower) *Tree {
 		names := o.suiteNames()
-		return unlessEmpty(printList(names, text, nil))
+		return printList(names, text, nil).unlessEmpty()
 	}
 	return version(o.min), version(o.max), some, truth(o.sha1)
 }

@@ -1,8 +1,10 @@
-package config
+package config_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // Settings of tunnels whose TLS weir terminates: valid ones, errors, and warnings.
@@ -33,7 +35,7 @@ backends: {app: {endpoints: ['a:1']}, raw: {endpoints: ['a:1'], protocol: tcp, t
 		if b := c.Backends[1]; !b.UsesTLS() || strings.Join(b.TLS.ALPN, " ") != "x mqtt" || c.Backends[2].UsesTLS() {
 			t.Errorf("%+v", c.Backends)
 		}
-		if r := c.Routes[1]; strings.Join(r.ALPN, " ") != "mqtt" || r.TLS != TLSTerminate {
+		if r := c.Routes[1]; strings.Join(r.ALPN, " ") != "mqtt" || r.TLS != config.TLSTerminate {
 			t.Errorf("%+v", r)
 		}
 		reloads(t, c)

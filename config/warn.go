@@ -42,6 +42,7 @@ func (v *draft) warn() {
 		v.warnAt(v.places[&t.SHA1], "this policy applies to all hosts without another, so weir uses SHA-1 signatures with every client that offers nothing better; give the hosts that need SHA-1 a policy of their own")
 	}
 	v.warnAdmin()
+	v.warnRedact()
 	v.warnDiscard()
 	v.warnRequireLocal()
 }
@@ -67,8 +68,12 @@ func (v *draft) warnUnused() {
 			slices.ContainsFunc(v.listeners, func(l *Listener) bool { return l.TLSPolicy == t.Name })
 		unused(t, "policy", used || t.Name == DefaultTLSPolicy)
 	}
+	used := map[string]bool{}
+	for _, r := range v.routes {
+		used[r.Backend] = true
+	}
 	for _, b := range v.backends {
-		unused(b, "backend", slices.ContainsFunc(v.routes, func(r *Route) bool { return r.Backend == b.Name }))
+		unused(b, "backend", used[b.Name])
 	}
 }
 
@@ -124,6 +129,19 @@ func (v *draft) warnRoute(r *Route) {
 	}
 }
 
+// warnRedact warns of stars in the names of query parameters. A parameter may have one in its
+// name, such as filter[*].
+func (v *draft) warnRedact() {
+	if v.accessLog == nil {
+		return
+	}
+	for i, name := range v.accessLog.Redact {
+		if strings.Contains(name, "*") {
+			v.warnAt(v.places[&v.accessLog.Redact[i]], "the star is an ordinary character here, so the values of other parameters stay visible; write each name out")
+		}
+	}
+}
+
 // isOpened reports whether r opens TLS for host.
 func (v *draft) isOpened(r *Route, host string) bool {
 	return slices.ContainsFunc(v.listenersOf(r), func(l *Listener) bool {
@@ -158,16 +176,29 @@ func isLoopback(address string) bool {
 }
 
 // warnRequireLocal warns of a backend in require_local without a health check: the node
-// would stay healthy when all its endpoints fail.
+// would stay healthy when all its endpoints fail. It also warns of a backend that has no
+// endpoint on this node: the node would never be healthy.
 func (v *draft) warnRequireLocal() {
 	if v.health == nil {
 		return
 	}
 	for i := range v.health.RequireLocal {
 		name := &v.health.RequireLocal[i]
-		j := slices.IndexFunc(v.backends, func(b *Backend) bool { return b.Name == *name })
-		if j >= 0 && v.backends[j].HealthCheck == nil {
+		b := v.backendNamed(*name)
+		if b == nil {
+			continue
+		}
+		if v.isNeverLocal(b) {
+			v.warnAt(v.places[name], "no endpoint of backend %q has the node %s, so the health port always answers 503; set the node of the endpoint that is on this node, or take the backend out", *name, v.quote(&v.node, v.node))
+		}
+		if b.HealthCheck == nil {
 			v.warnAt(v.places[name], "backend %q has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check", *name)
 		}
 	}
+}
+
+// isNeverLocal reports whether no endpoint of b can be on this node. If the file names the
+// node, the names of nodes decide this alone, and no address does.
+func (v *draft) isNeverLocal(b *Backend) bool {
+	return v.node != "" && len(b.Endpoints) > 0 && !slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Node == v.node })
 }

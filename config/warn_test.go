@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"slices"
@@ -26,6 +26,25 @@ health: {address: ":8086", require_local: [app]}
 	}
 	f("", `weir.yaml:4:44: health.require_local[0]: backend "app" has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check`)
 	f(", health_check: {tcp: {}}")
+}
+
+// A backend without an endpoint on this node makes the node unhealthy for ever.
+func TestWarningOfRequireLocalElsewhere(t *testing.T) {
+	f := func(node, endpoints string, warned bool) {
+		t.Helper()
+		c := mustParse(t, node+`listeners: {web: {address: ":80", protocol: http}}
+routes: [{listeners: [web], backend: app}]
+health: {address: ":8086", require_local: [app]}
+backends: {app: {health_check: {tcp: {}}, endpoints: `+endpoints+`}}
+`)
+		if is := len(c.Warnings) == 1 && strings.Contains(c.Warnings[0].Message, "no endpoint of backend \"app\" has the node \"a\""); is != warned || !warned && len(c.Warnings) > 0 {
+			t.Errorf("%s%s: the warnings are %v, want one: %v", node, endpoints, c.Warnings, warned)
+		}
+	}
+	f("node: a\n", `["127.0.0.1:1"]`, true) // the file names the node, so addresses do not count
+	f("node: a\n", `[{address: "192.0.2.1:1", node: b}]`, true)
+	f("node: a\n", `["192.0.2.2:1", {address: "192.0.2.1:1", node: a}]`, false)
+	f("", `["192.0.2.2:1"]`, false) // another machine may have this address
 }
 
 func TestWarnings(t *testing.T) {

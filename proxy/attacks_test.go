@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/tls/policy"
 )
 
@@ -243,11 +244,11 @@ func TestHelloInPieces(t *testing.T) {
 
 // With ECH the inner name decides everything, and the outer name nothing.
 func TestECH(t *testing.T) {
-	file, list, err := policy.NewECH("cover.example.org")
+	key, list, err := policy.NewECH("cover.example.org")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBesieged(t, func(c *config.Config) { c.ECHKeys = []config.ECHKey{{File: "ech.pem", PEM: file}} })
+	b := newBesieged(t, func(c *config.Config) { c.ECHKeys = []config.ECHKey{{File: "ech.pem", PEM: key}} })
 	cache := &oneSession{}
 	visit := func(sni, host string, cert *tls.Certificate) (int, error) {
 		t.Helper()
@@ -311,17 +312,17 @@ func (b *besieged) rejected(t *testing.T, list []byte, cache *oneSession) {
 
 // CheckECH refuses a public name with passthrough beside hosts without passthrough.
 func TestCheckECH(t *testing.T) {
-	file, _, err := policy.NewECH("cover.example.org")
+	key, _, err := policy.NewECH("cover.example.org")
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := policy.ParseECH([]config.ECHKey{{File: "ech.pem", PEM: file}})
+	keys, err := policy.ParseECH([]config.ECHKey{{File: "ech.pem", PEM: key}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := func(routes string, want bool) {
 		t.Helper()
-		cfg, err := config.Parse("test", []byte(`
+		cfg, err := file.Parse("test", []byte(`
 listeners: {tls: {address: "127.0.0.1:1", protocol: tls}, web: {address: "127.0.0.1:2", protocol: http}, tls2: {address: "127.0.0.1:3", protocol: tls}}
 certificates: [{self_signed: {hosts: [a]}}]
 backends: {app: {endpoints: ["127.0.0.1:9"]}, raw: {protocol: tcp, endpoints: ["127.0.0.1:9"]}}

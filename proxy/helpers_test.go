@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -177,7 +178,7 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 	for i := range 9 { // any valid address will do: the rig has its own sockets
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))
 	}
-	cfg, err := config.Parse("test", []byte(strings.NewReplacer(pairs...).Replace(text)), os.LookupEnv)
+	cfg, err := file.Parse("test", []byte(strings.NewReplacer(pairs...).Replace(text)), os.LookupEnv)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
@@ -98,7 +98,7 @@ func routed(t *testing.T, rule, paths, host, request string) string {
 		byBackend[fmt.Sprintf("default/s%d:80", i)] = p
 	}
 	b.WriteString("]}}]}}")
-	file, err := config.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\n"), func(string) (string, bool) { return "", false })
+	file, err := file.Parse("weir.yaml", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\n"), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
@@ -16,7 +17,7 @@ import (
 // tableOf builds the table of a configuration, without real backends.
 func tableOf(t testing.TB, text string) *Table {
 	t.Helper()
-	cfg, err := config.Parse("test", []byte(text), nil)
+	cfg, err := file.Parse("test", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

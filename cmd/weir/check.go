@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -66,7 +67,7 @@ func check(c *cobra.Command, path string, objects bool) error {
 // loadToCheck is node.Load, but returns the warnings even if there are errors.
 func loadToCheck(path string) (*config.Config, config.Errors, error) {
 	if path != "" {
-		return config.Check(path, os.LookupEnv)
+		return file.Check(path, os.LookupEnv)
 	}
 	cfg, err := node.Load(path)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -35,13 +36,13 @@ func checkCluster(c *cobra.Command, file *config.Config) error {
 }
 
 // checkObjects reads the objects of the cluster once, and prints their configuration.
-func checkObjects(c *cobra.Command, file *config.Config, list listing) error {
-	ch, err := readObjects(file, list)
+func checkObjects(c *cobra.Command, cfg *config.Config, list listing) error {
+	ch, err := readObjects(cfg, list)
 	if err != nil {
 		return err
 	}
-	cfg := ch.Routing.Merge(file, ch.Endpoints)
-	c.OutOrStdout().Write(cfg.EffectiveBeside(file))
+	merged := ch.Routing.Merge(cfg, ch.Endpoints)
+	c.OutOrStdout().Write(file.EffectiveBeside(merged, cfg))
 	for _, e := range ch.Routing.Events {
 		fmt.Fprintf(c.ErrOrStderr(), "%s %s: warning: %s\n", e.Object.Kind, nameOf(e), e.Message)
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fake "k8s.io/client-go/tools/cache/testing"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 )
 
@@ -57,7 +57,7 @@ func listed(t *testing.T, manifests string) listing {
 }
 
 func TestCheckObjects(t *testing.T) {
-	file, err := config.Parse("test", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\nnode: node-a\n"), os.LookupEnv)
+	cfg, err := file.Parse("test", []byte("listeners: {web: {address: ':80', protocol: http}}\nkubernetes: {class: weir}\nnode: node-a\n"), os.LookupEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestCheckObjects(t *testing.T) {
 	var out, warnings strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(&warnings)
-	if err := checkObjects(cmd, file, listed(t, clusterObjects)); err != nil {
+	if err := checkObjects(cmd, cfg, listed(t, clusterObjects)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"- name: default/shop/shop.example/", "address: 192.0.2.1:8080", "# cluster: 2 Ingresses, 2 routes, 2 backends, 1 warning\n"} {
@@ -76,7 +76,7 @@ func TestCheckObjects(t *testing.T) {
 	if !strings.HasPrefix(warnings.String(), "Ingress default/broken: warning: The backend of path / of broken.example") {
 		t.Errorf("warnings are %s", warnings.String())
 	}
-	without := *file
+	without := *cfg
 	without.Kubernetes = nil
 	if err := checkCluster(cmd, &without); err == nil {
 		t.Error("a configuration without a cluster is checked beside one")

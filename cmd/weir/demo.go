@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproxy/weir/cmd/weir/node"
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
@@ -98,7 +98,7 @@ func demo(out io.Writer) error {
 	if err := demoConfig.Execute(&text, places); err != nil {
 		return err
 	}
-	cfg, err := config.Parse("demo", text.Bytes(), os.LookupEnv)
+	cfg, err := file.Parse("demo", text.Bytes(), os.LookupEnv)
 	if err != nil {
 		return fmt.Errorf("the demo's configuration is wrong: %w", err)
 	}

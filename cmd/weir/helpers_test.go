@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproxy/weir/cmd/weir/node"
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
@@ -49,7 +50,7 @@ func (r *running) address(name string) string {
 // load applies a configuration.
 func (r *running) load(text string) {
 	r.t.Helper()
-	cfg, err := config.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)), os.LookupEnv)
+	cfg, err := file.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)), os.LookupEnv)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/event"
@@ -216,7 +217,7 @@ proxy_protocol: {lb: {rules: [{from: [10.0.0.0/8], header: require}]}}
 // by object. It converts the Ingresses of each class separately: no controller serves two
 // classes, and both may have the same hosts.
 func wrongs(m *kube.Manifests) map[string][]string {
-	file, err := config.Parse("lint", []byte(lintConfig), os.LookupEnv)
+	cfg, err := file.Parse("lint", []byte(lintConfig), os.LookupEnv)
 	if err != nil { // a test loads lintConfig
 		panic(err)
 	}
@@ -227,8 +228,8 @@ func wrongs(m *kube.Manifests) map[string][]string {
 			all[key] = append(all[key], message)
 		}
 	}
-	converter := kube.Converter{File: file}
-	for _, ingresses := range byClass(m.Ingresses, file.Kubernetes.Class) {
+	converter := kube.Converter{File: cfg}
+	for _, ingresses := range byClass(m.Ingresses, cfg.Kubernetes.Class) {
 		objects := m.Objects
 		objects.Classes, objects.Ingresses = nil, ingresses
 		if len(ingresses) == 0 {

@@ -23,6 +23,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube/claim"
 )
 
@@ -107,7 +108,7 @@ func convert(t *testing.T, in string) string {
 
 func mustParse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	c, err := config.Parse("weir.yaml", []byte(text), func(string) (string, bool) { return "", false })
+	c, err := file.Parse("weir.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}

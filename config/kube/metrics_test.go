@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // series returns the series of reg with whole numbers as values, without times.
@@ -97,8 +98,8 @@ func TestMetrics(t *testing.T) {
 func TestPending(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
-		file := mustParse(t, text)
-		r := Pending(file)
+		base := mustParse(t, text)
+		r := Pending(base)
 		var got []string
 		for _, route := range r.Routes {
 			got = append(got, route.Name+" "+route.TLSPolicy)
@@ -109,8 +110,8 @@ func TestPending(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s has %q, want %q", text, got, want)
 		}
-		if c := r.Merge(file, nil); len(c.Routes) != len(file.Routes)+len(want) || len(c.Backends) != len(file.Backends)+1 {
-			t.Errorf("merged there is %s", c.Effective())
+		if c := r.Merge(base, nil); len(c.Routes) != len(base.Routes)+len(want) || len(c.Backends) != len(base.Backends)+1 {
+			t.Errorf("merged there is %s", file.Effective(c))
 		}
 	}
 	const listeners = "listeners: {web: {address: ':80', protocol: http}, websecure: {address: ':443', protocol: tls}}\nkubernetes: {}\ncertificates: [{self_signed: {hosts: [a.example]}}]\n"

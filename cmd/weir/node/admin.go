@@ -14,6 +14,8 @@ import (
 	"github.com/weirproxy/weir/health"
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/backend"
+
+	"github.com/weirproxy/weir/config/file"
 )
 
 // admin is the handler of the admin port. An operator sees the state of weir there, starts a
@@ -141,6 +143,6 @@ func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {
 	e := s.effect.Load()
 	w.Header().Set("Content-Type", "application/yaml")
 	w.Header().Set("X-Config-Hash", e.file.Hash)
-	w.Write(e.file.Effective())
+	w.Write(file.Effective(e.file))
 	w.Write(s.effectiveObjects(e))
 }

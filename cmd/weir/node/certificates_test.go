@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/storage"
@@ -378,7 +378,7 @@ func TestLateStorageHangs(t *testing.T) {
 
 // A policy cannot have the name that challenges use in place of a policy.
 func TestNoPolicyIsCalledAsChallengesAre(t *testing.T) {
-	_, err := config.Parse("test", fmt.Appendf(nil, `
+	_, err := file.Parse("test", fmt.Appendf(nil, `
 listeners: {secure: {address: ':443', protocol: tls}}
 certificates: [{self_signed: {hosts: [a.example.org]}}]
 routes: [{listeners: [secure], tls_policy: %[1]s, backend: app}]

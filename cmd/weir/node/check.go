@@ -10,13 +10,13 @@ import (
 )
 
 // Check checks the parts of a configuration that package config cannot check: ECH keys, the
-// TLS policies beside each other, and the user on this machine. Without an error it returns
-// warnings, each without a position.
+// TLS policies beside each other, and the user and the addresses of this machine. Without
+// an error it returns warnings, each without a position.
 func Check(cfg *config.Config) (warnings []string, err error) {
 	if _, err := checkTLS(cfg); err != nil {
 		return nil, err
 	}
-	return warnUser(cfg), nil
+	return append(warnUser(cfg), warnLocal(cfg, addressesOfMachine())...), nil
 }
 
 // checkTLS checks the parts that package config cannot check, because it uses no crypto.

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // patience is the timeout of each wait in a test.
@@ -83,7 +83,7 @@ func (r *running) try(text string) error {
 	if !strings.Contains(text, "admin:") {
 		text += "\nadmin: {address: off}\n"
 	}
-	cfg, err := config.Parse("test", []byte(text), os.LookupEnv)
+	cfg, err := file.Parse("test", []byte(text), os.LookupEnv)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -54,7 +55,7 @@ func FuzzObjectsTakeEffect(f *testing.F) {
 	f.Cleanup(s.close)
 	s.backends.Close()
 	s.backends = backend.NewSet(backend.Options{Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("nobody is asked") }})
-	file, err := config.Parse("test", []byte(besideObjects), os.LookupEnv)
+	file, err := file.Parse("test", []byte(besideObjects), os.LookupEnv)
 	if err != nil {
 		f.Fatal(err)
 	}

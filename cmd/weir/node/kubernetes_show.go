@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -70,7 +71,7 @@ func (s *server) effectiveObjects(e *inEffect) []byte {
 			cfg.Backends[i].Endpoints = b.Settings().Endpoints
 		}
 	}
-	return commented("The configuration generated from the cluster, besides the above:", cfg.EffectiveBeside(e.file))
+	return commented("The configuration generated from the cluster, besides the above:", file.EffectiveBeside(&cfg, e.file))
 }
 
 func commented(title string, text []byte) []byte {

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -97,7 +97,7 @@ func TestEndpointsChangeAlone(t *testing.T) {
 			}
 		}
 	}
-	if _, err := config.Parse("effective", []byte(c.page("/config")), os.LookupEnv); err != nil {
+	if _, err := file.Parse("effective", []byte(c.page("/config")), os.LookupEnv); err != nil {
 		t.Errorf("the effective configuration does not load: %v", err)
 	}
 }
@@ -473,7 +473,7 @@ func TestWithoutFile(t *testing.T) {
 			t.Errorf("it warns of %v, and its operators are those of %v", cfg.Warnings, cfg.Kubernetes)
 		}
 		if len(cfg.Listeners) != 2 || cfg.Health == nil || cfg.Kubernetes == nil || cfg.Admin.Address == "" || name != "" && (cfg.Node != name || !cfg.NodeExplicit) {
-			t.Errorf("it is %s", cfg.Effective())
+			t.Errorf("it is %s", file.Effective(cfg))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/config/kube/api"
 )
 
@@ -30,7 +31,7 @@ func withoutFile(namespace string, env func(string) (string, bool)) (*config.Con
 	if name, ok := env("NODE_NAME"); ok && name != "" {
 		text += "node: ${NODE_NAME}\n"
 	}
-	return config.Parse(BuiltIn, []byte(text), env)
+	return file.Parse(BuiltIn, []byte(text), env)
 }
 
 // Load returns the configuration in the file at path; "-" is standard input. Without a path
@@ -39,5 +40,5 @@ func Load(path string) (*config.Config, error) {
 	if path == "" {
 		return withoutFile(api.OwnNamespace(), os.LookupEnv)
 	}
-	return config.Load(path, os.LookupEnv)
+	return file.Load(path, os.LookupEnv)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 // A node ends with and without a configuration in effect, also while a request runs.
@@ -14,7 +15,7 @@ func TestNodeEnds(t *testing.T) {
 	}
 	app := newApp(t, "app")
 	r := &running{t: t, words: []string{"@web", unusedAddress(t)}}
-	cfg, err := config.Parse("test", []byte("listeners: {web: {address: '"+r.address("web")+"', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\n"+
+	cfg, err := file.Parse("test", []byte("listeners: {web: {address: '"+r.address("web")+"', protocol: http}}\nroutes: [{listeners: [web], backend: app}]\n"+
 		"backends: {app: {endpoints: ['"+app.address+"']}}\nadmin: {address: off}\nlog: {level: error}\n"), os.LookupEnv)
 	if err != nil {
 		t.Fatal(err)

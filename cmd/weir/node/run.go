@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/pressure"
 )
 
@@ -141,26 +142,25 @@ func (s *server) reload(because string) error {
 func (s *server) loadAndApply() error {
 	s.loading.Lock() // otherwise an older file could take effect after a newer one
 	defer s.loading.Unlock()
-	var read config.Contents // the watch notices changes after this point
-	if file := s.fileInEffect(); file != nil {
-		read = config.ContentsOf(file.Files())
+	var read file.Contents // the watch notices changes after this point
+	if former := s.fileInEffect(); former != nil {
+		read = file.ContentsOf(former.Files())
 	}
 	s.reloadCertificates()
 	if s.path == "" || s.path == "-" {
 		return errors.New("the configuration came from standard input, so weir cannot read it again; it has read the certificate files again")
 	}
-	cfg, err := config.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse})
+	cfg, err := file.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse})
 	if err != nil {
 		return err
 	}
 	for _, w := range cfg.Warnings {
 		s.log.Warn(w.Error())
 	}
-	if old := s.configInEffect(); old != nil && old.Log.Format != cfg.Log.Format {
-		s.log.Warn("a changed log.format takes effect only after a restart")
-	}
-	if old := s.configInEffect(); old != nil && (old.User != cfg.User || old.Landlock != cfg.Landlock || old.Seccomp != cfg.Seccomp) {
-		s.log.Warn("a changed user, landlock or seccomp takes effect only after a restart")
+	if old := s.configInEffect(); old != nil {
+		for _, key := range config.ChangedByRestart(old, cfg) {
+			s.log.Warn("a changed " + key + " takes effect only after a restart")
+		}
 	}
 	if err := s.confined.permits(cfg); err != nil {
 		return err
@@ -169,16 +169,16 @@ func (s *server) loadAndApply() error {
 }
 
 // start first watches the files of a configuration that was just loaded, and then puts it
-// into effect. In the other order, changes in between would go unnoticed. config.NewWatch
+// into effect. In the other order, changes in between would go unnoticed. file.NewWatch
 // explains read.
-func (s *server) start(cfg *config.Config, read config.Contents) error {
+func (s *server) start(cfg *config.Config, read file.Contents) error {
 	s.watch(cfg, read)
 	return s.apply(cfg)
 }
 
 // watch watches the file, and the certificates and keys that cfg names. It replaces the
 // previous watch.
-func (s *server) watch(cfg *config.Config, read config.Contents) {
+func (s *server) watch(cfg *config.Config, read file.Contents) {
 	if s.path == "" {
 		return
 	}
@@ -187,7 +187,7 @@ func (s *server) watch(cfg *config.Config, read config.Contents) {
 	if s.unwatched {
 		return
 	}
-	w, err := config.NewWatch(s.path, cfg, read)
+	w, err := file.NewWatch(s.path, cfg, read)
 	if s.stopWatch != nil {
 		s.stopWatch()
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 )
 
 const web = `
@@ -52,7 +53,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		"backend":  strings.Replace(changed, "backends: {", "backends: {tls: {protocol: https, tls: {ca: "+missing+"}, endpoints: ['127.0.0.1:1']}, ", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := config.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)+adminOff(text)), os.LookupEnv)
+			cfg, err := file.Parse("test", []byte(strings.NewReplacer(r.words...).Replace(text)+adminOff(text)), os.LookupEnv)
 			if err != nil {
 				return // it does not load, which is also correct
 			}
@@ -216,7 +217,7 @@ func TestChangesInQuickSuccession(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		if cfg, err = config.Load(r.path, os.LookupEnv); err != nil {
+		if cfg, err = file.Load(r.path, os.LookupEnv); err != nil {
 			t.Fatal(err)
 		}
 		hashes[cfg.Hash] = true

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
@@ -37,7 +37,7 @@ routes: [{listeners: [%s, %s], backend: app}]
 backends: {app: {endpoints: ["%s"]}}
 admin: {address: "off"}
 `, first, firstAddress, second, secondAddress, first, second, endpoint.Listener.Addr())
-		cfg, err := config.Parse("test", []byte(text), os.LookupEnv)
+		cfg, err := file.Parse("test", []byte(text), os.LookupEnv)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weirproxy/weir/config"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 //
 // If the caller used files before NewWatch, read has their contents from before that use.
 // The watch also notices a file that has changed since then.
-func NewWatch(path string, c *Config, read Contents) (*Watch, error) {
+func NewWatch(path string, c *config.Config, read Contents) (*Watch, error) {
 	files := c.Files()
 	if path != standardInput {
 		files = append(files, path)
@@ -41,7 +43,7 @@ func NewWatch(path string, c *Config, read Contents) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the configuration %s: %w; reload it with SIGHUP, or raise fs.inotify.max_user_instances and max_user_watches", path, err)
 	}
-	if sum, known := w.sums[path]; known && sum != c.source {
+	if sum, known := w.sums[path]; known && sum != c.Source {
 		w.news = true
 	}
 	for file, sum := range read {

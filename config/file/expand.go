@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ const maxAliased = 100_000
 // expander walks the tree once before decoding. It replaces variables of the environment,
 // and makes sure that aliases do not form a loop.
 type expander struct {
-	*decoder
+	*reader
 	open    map[*yaml.Node]bool // the mappings and lists that contain the current node
 	done    map[*yaml.Node]bool
 	aliased int
@@ -74,7 +74,7 @@ func (x *expander) scalar(n *yaml.Node) {
 
 // replace replaces ${NAME} and ${NAME:-default} by values of the environment, and $$ by
 // $. replaced is true if the text contains a variable, even if its default was used.
-// Errors contain no value.
+// config.Errors contain no value.
 func replace(s string, env func(string) (string, bool)) (text string, replaced bool, err error) {
 	var b strings.Builder
 	for {
@@ -109,6 +109,9 @@ func lookup(inside string, env func(string) (string, bool)) (string, error) {
 	name, fallback, hasFallback := strings.Cut(inside, ":-")
 	if !isEnvName(name) {
 		return "", fmt.Errorf("${%s} names nothing in the environment; write ${NAME} or ${NAME:-default}, NAME of letters, digits and _", inside)
+	}
+	if hasFallback && strings.Contains(fallback, "${") {
+		return "", fmt.Errorf("the default of ${%s} contains another variable, and weir replaces no variables in defaults; write the default out, or set %s in the environment and take the default out", name, name)
 	}
 	value, ok := env(name)
 	switch {

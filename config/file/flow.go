@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // The YAML parser reports the line where it gave up. That is often far below the bracket that
@@ -35,7 +37,7 @@ var (
 
 // unclosed finds a bracket that is not closed, in a document that is not valid YAML. It
 // returns its position and an error text with the missing bracket.
-func unclosed(data []byte, at Position) (Position, string, bool) {
+func unclosed(data []byte, at config.Position) (config.Position, string, bool) {
 	var f flow
 	text := -1 // the indentation of the key of a block of text
 	for n, line := range strings.Split(string(data), "\n") {
@@ -133,7 +135,7 @@ func (f *flow) closers() (all string) {
 }
 
 // missing returns the error that the last bracket is not closed, with what to write and where.
-func (f *flow) missing(at Position, closers, where string) (Position, string, bool) {
+func (f *flow) missing(at config.Position, closers, where string) (config.Position, string, bool) {
 	b := f.open[len(f.open)-1]
 	at.Line, at.Column = b.line, b.column
 	return at, fmt.Sprintf("the %c that begins here is not closed; write %s %s", b.closer-2, closers, where), true

@@ -1,33 +1,25 @@
 package config
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// Effective returns the configuration in effect as YAML: defaults are filled in, and
-// variables of the environment are replaced. It names key files but does not show their
-// content. "(hidden)" replaces secrets; the first line then says so. Without secrets,
-// weir can load the text again. Effective omits the default of node.
-func (c *Config) Effective() []byte {
+// Print returns the configuration in effect in the form of a document: with the defaults and
+// with the values of the environment, and without the default of node. It names key files
+// but does not have their content. "(hidden)" replaces secrets; hid reports whether it does.
+func (c *Config) Print() (all *Tree, hid bool) {
 	s := shower{}
-	text := c.render(&s)
-	if s.hid {
-		text = append([]byte("# "+placeholder+" replaces secrets; put the secrets back before you load this file.\n"), text...)
-	}
-	return text
+	all = c.print(&s)
+	return all, s.hid
 }
 
-// EffectiveBeside returns what c has in addition to the file that it was merged with: the
-// configuration made from a cluster's objects, in the format of a file. It is not part of
-// any file.
-func (c *Config) EffectiveBeside(file *Config) []byte {
+// PrintBeside returns what c has in addition to the file that it was merged with: the
+// configuration made from a cluster's objects, in the form of a document. nil: nothing. It
+// is not part of any file.
+func (c *Config) PrintBeside(file *Config) *Tree {
 	var pairs []Certificate
 	for _, cert := range c.Certificates {
 		if cert.Pair != nil {
@@ -40,19 +32,16 @@ func (c *Config) EffectiveBeside(file *Config) []byte {
 	more.certificates = pointers(pairs)
 	more.routes = c.joined(c.Routes[len(file.Routes):])
 	more.backends = pointers(c.Backends[len(file.Backends):])
-	all := &yaml.Node{Kind: yaml.MappingNode}
+	all := &Tree{Shape: ShapeMapping}
 	for _, k := range more.section().keys {
 		if !slices.Contains(besideKeys, k.name) {
 			continue
 		}
 		if n := k.value.print(&shower{}); n != nil {
-			putKey(all, k.name, n)
+			all.put(k.name, n)
 		}
 	}
-	if len(all.Content) == 0 {
-		return nil
-	}
-	return encode(all)
+	return all.unlessEmpty()
 }
 
 // besideKeys are the keys of the top level under which objects of a cluster appear.
@@ -103,8 +92,8 @@ func (s *shower) url(text string) string {
 	return text
 }
 
-// render returns the configuration as YAML; s decides how it writes secrets.
-func (c *Config) render(s *shower) []byte { return encode(c.root().section().print(s)) }
+// print returns the configuration; s decides how it writes secrets.
+func (c *Config) print(s *shower) *Tree { return c.root().section().print(s) }
 
 // root returns the configuration in the form of a file.
 func (c *Config) root() *root {
@@ -122,16 +111,6 @@ func (c *Config) root() *root {
 	return r
 }
 
-func encode(n *yaml.Node) []byte {
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(n); err != nil { // a tree of scalars always encodes
-		panic(fmt.Sprintf("encoding the effective configuration: %v", err))
-	}
-	return b.Bytes()
-}
-
 func pointers[T any](all []T) (out []*T) {
 	for i := range all {
 		out = append(out, &all[i])
@@ -144,7 +123,7 @@ func pointers[T any](all []T) (out []*T) {
 // file paths as they were written, so that it does not depend on the folder, and before it
 // adds defaults that come from the machine or from files.
 func (c *Config) hash() string {
-	sum := sha256.Sum256(c.render(&shower{reveal: revealNothing}))
+	sum := sha256.Sum256(c.print(&shower{reveal: revealNothing}).appendTo(nil))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproxy/weir/config"
 )
 
 // put replaces a file in one step, with a rename.
@@ -143,7 +145,7 @@ func TestWatchEnds(t *testing.T) {
 	cancel()
 	f := func(what, path string) {
 		t.Helper()
-		w, err := NewWatch(path, &Config{}, nil)
+		w, err := NewWatch(path, &config.Config{}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			return
@@ -152,7 +154,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	f("standard input", "-")
 	f("a file that is not there yet", filepath.Join(t.TempDir(), "weir.yaml"))
-	_, err := NewWatch(filepath.Join(t.TempDir(), "none", "weir.yaml"), &Config{}, nil)
+	_, err := NewWatch(filepath.Join(t.TempDir(), "none", "weir.yaml"), &config.Config{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "cannot watch the configuration") || !strings.Contains(err.Error(), "SIGHUP") {
 		t.Errorf("a folder that is not there: %v", err)
 	}
@@ -168,7 +170,7 @@ func TestWatchNoticesWhatChangedBeforeIt(t *testing.T) {
 	put(t, pair, "first")
 	c, err := Load(file, os.LookupEnv)
 	must(t, err)
-	c.Certificates = []Certificate{{CertFile: pair, KeyFile: pair}}
+	c.Certificates = []config.Certificate{{CertFile: pair, KeyFile: pair}}
 	read := ContentsOf([]string{pair, pair + ".not"})
 	f := func(what string, want bool) {
 		t.Helper()

@@ -1,0 +1,42 @@
+package config
+
+// What the tests in package config_test use of the internals. They are in a package of their
+// own because they read configurations with package file, which imports this one.
+
+const (
+	LetsEncryptStaging = letsEncryptStaging
+	MaxPEM             = maxPEM
+)
+
+var (
+	OIDDelta        = oidDelta
+	OIDDistribution = oidDistribution
+	OIDEntryIssuer  = oidEntryIssuer
+	ParseSize       = parseSize
+	Nearest         = nearest
+	SecureSuites    = secureSuites
+)
+
+// PrintAll prints a configuration with its secrets.
+func PrintAll(c *Config) *Tree { return c.print(&shower{reveal: revealAll}) }
+
+// CarriesHTTP2 reports whether the versions and suites of t can carry HTTP/2.
+func CarriesHTTP2(t *BackendTLS) bool { return t.offer().carriesHTTP2() }
+
+// KnownKeys returns the keys that weir looks for while it reads a document, in the form
+// listeners.NAME.address, and the errors.
+func KnownKeys(doc Document) (keys []string, errs Errors) {
+	d := newDecoder(doc)
+	d.known = map[string][]string{}
+	v := draft{decoder: d}
+	v.decode(doc.Root)
+	for section, names := range d.known {
+		for _, name := range names {
+			keys = append(keys, Key(section, name))
+		}
+	}
+	return keys, d.errs
+}
+
+// Key is the key with this name in a section, in the form listeners.NAME.address.
+func Key(section, name string) string { return path{section, section}.key(name).pattern }

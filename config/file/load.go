@@ -1,0 +1,87 @@
+// Package file reads weir's configuration from a file in YAML, writes it as YAML, and watches
+// the files that it consists of. Package config knows the keys, and what they mean. A file may
+// contain variables of the environment, and aliases. docs/configuration.md describes the format.
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Standard input is named "-" on the command line and in errors.
+const standardInput = "-"
+
+// maxFile limits a configuration file in bytes, so that a wrong path cannot use up the
+// memory.
+const maxFile = 16 << 20
+
+// Load reads and validates the configuration file at path; "-" is standard input. env
+// looks up a name in the environment, as os.LookupEnv does. The error is a config.Errors
+// with all errors of the file.
+func Load(path string, env func(string) (string, bool)) (*config.Config, error) {
+	return Reload(path, env, config.InUse{})
+}
+
+// Reload is Load for a process that already serves. A file that is in use and that weir
+// cannot use now is only a warning. So an unrelated broken file does not block a valid
+// change of the configuration.
+func Reload(path string, env func(string) (string, bool), inUse config.InUse) (*config.Config, error) {
+	c, _, err := load(path, env, inUse)
+	return c, err
+}
+
+// Check is Load, but returns the warnings even if there are errors.
+func Check(path string, env func(string) (string, bool)) (*config.Config, config.Errors, error) {
+	return load(path, env, config.InUse{})
+}
+
+func load(path string, env func(string) (string, bool), inUse config.InUse) (*config.Config, config.Errors, error) {
+	data, err := readAll(path)
+	if err != nil {
+		var p *fs.PathError // the position has its path
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return nil, nil, config.Errors{{Position: config.Position{File: path, Line: 1, Column: 1}, Message: fmt.Sprintf("cannot read the configuration: %v", err)}}
+	}
+	return parse(path, data, env, inUse)
+}
+
+func readAll(path string) ([]byte, error) {
+	in := os.Stdin
+	if path != standardInput {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		return nil, errors.New("it is larger than 16 MiB")
+	}
+	return data, err
+}
+
+// Parse validates the configuration in data. Errors contain name as the name of the file,
+// and relative file paths in the configuration start at name's folder. The error is a
+// config.Errors.
+func Parse(name string, data []byte, env func(string) (string, bool)) (*config.Config, error) {
+	c, _, err := parse(name, data, env, config.InUse{})
+	return c, err
+}
+
+// parse returns the warnings even if there are errors.
+func parse(name string, data []byte, env func(string) (string, bool), inUse config.InUse) (*config.Config, config.Errors, error) {
+	doc, err := Read(name, data, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	return config.Build(doc, env, inUse)
+}

@@ -1,0 +1,150 @@
+package file
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// A reader makes a document of a text in YAML, and collects the errors.
+type reader struct {
+	file string
+	env  func(string) (string, bool)
+	errs config.Errors
+
+	// hidden are the scalars that came from the environment: never printed. broken are
+	// the scalars whose variables could not be replaced: reported, not decoded.
+	hidden, broken map[*yaml.Node]bool
+	// trees has the values that aliases refer to.
+	trees map[*yaml.Node]*config.Tree
+}
+
+// Read makes a document of the YAML in data, and replaces the variables of the environment.
+// Errors contain name as the name of the file. The error is a config.Errors, and means that
+// data is not YAML; errors of single values are in the document.
+func Read(name string, data []byte, env func(string) (string, bool)) (config.Document, error) {
+	r := &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
+	root := r.document(data)
+	if root == nil {
+		return config.Document{}, r.errs.Sorted()
+	}
+	return config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}, nil
+}
+
+func (r *reader) at(n *yaml.Node) config.Position {
+	return config.Position{File: r.file, Line: n.Line, Column: n.Column}
+}
+
+func (r *reader) errorAt(at config.Position, format string, args ...any) {
+	r.errs = append(r.errs, config.Error{Position: at, Message: fmt.Sprintf(format, args...)})
+}
+
+// noSettings is the error of a file that is empty or has only comments. The example in it is
+// a complete file.
+const noSettings = `the file has no settings, so weir has nothing to serve; write a listener, a route and a backend, such as ` + smallest
+
+const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes: [{listeners: [web], backend: app}], backends: {app: {endpoints: ["127.0.0.1:9000"]}}}`
+
+// document parses data, which must be one YAML document, and prepares it for decoding. It
+// returns nil after an error.
+func (r *reader) document(data []byte) *config.Tree {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	switch err := dec.Decode(&doc); {
+	case err == io.EOF || err == nil && isNull(doc.Content[0]):
+		r.errorAt(config.Position{File: r.file, Line: 1, Column: 1}, "%s", noSettings)
+		return nil
+	case err != nil:
+		r.syntax(data, err)
+		return nil
+	}
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		r.errorAt(r.at(&second), "a second YAML document begins here; one file is one configuration, so remove the ---")
+		return nil
+	case err != io.EOF:
+		r.syntax(data, err)
+		return nil
+	}
+	root := doc.Content[0]
+	x := expander{reader: r, open: map[*yaml.Node]bool{}, done: map[*yaml.Node]bool{}}
+	if !x.expand(root, false) {
+		return nil
+	}
+	return r.tree(root)
+}
+
+// tree converts n, whose aliases form no loop. The trees of an alias and of its value are the
+// same.
+func (r *reader) tree(n *yaml.Node) *config.Tree {
+	switch n.Kind {
+	case yaml.AliasNode:
+		return r.tree(n.Alias)
+	case yaml.ScalarNode:
+		t := &config.Tree{Text: n.Value, Line: n.Line, Column: n.Column, Hidden: r.hidden[n], Broken: r.broken[n]}
+		t.Shape, t.Other = shapeOf(n.Tag)
+		return t
+	}
+	if t := r.trees[n]; t != nil {
+		return t
+	}
+	t := &config.Tree{Shape: config.ShapeMapping, Line: n.Line, Column: n.Column, Parts: make([]*config.Tree, len(n.Content))}
+	if n.Kind == yaml.SequenceNode {
+		t.Shape = config.ShapeList
+	}
+	for i, part := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			t.Parts[i] = keyTree(part)
+		} else {
+			t.Parts[i] = r.tree(part)
+		}
+	}
+	if n.Anchor != "" {
+		r.trees[n] = t
+	}
+	return t
+}
+
+// keyTree converts a key of a mapping. Any scalar is a valid key.
+func keyTree(n *yaml.Node) *config.Tree {
+	t := &config.Tree{Shape: config.ShapeText, Text: n.Value, Line: n.Line, Column: n.Column}
+	switch {
+	case n.Tag == "!!merge":
+		t.Refused = "merge keys (<<) are not supported; repeat the keys, or use an alias for the whole value"
+	case n.Kind == yaml.MappingNode:
+		t.Refused = "a key has to be plain text, not a mapping"
+	case n.Kind == yaml.SequenceNode:
+		t.Refused = "a key has to be plain text, not a list"
+	case n.Kind == yaml.AliasNode:
+		t.Refused = "a key has to be plain text, not an alias"
+	}
+	return t
+}
+
+// shapes are the shapes of scalars, by their tags in YAML.
+var shapes = map[string]config.Shape{
+	"!!str": config.ShapeText, "!!int": config.ShapeInteger, "!!float": config.ShapeFraction,
+	"!!bool": config.ShapeBoolean, "!!null": config.ShapeNothing,
+}
+
+// shapeOf returns the shape of a scalar with a tag. other names all that have none of their own.
+func shapeOf(tag string) (shape config.Shape, other string) {
+	if shape, known := shapes[tag]; known {
+		return shape, ""
+	}
+	if tag == "!!timestamp" {
+		return config.ShapeOther, "a date"
+	}
+	const longest = 100
+	if len(tag) > longest {
+		tag = tag[:longest] + "..."
+	}
+	return config.ShapeOther, "a value tagged " + tag
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
