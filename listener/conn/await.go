@@ -129,7 +129,7 @@ func (c *Conn) rests() bool {
 
 // awaitPolled is Await in the poller.
 func (c *Conn) awaitPolled(step func() bool) error {
-	c.drained, c.step = false, step
+	c.unread, c.step = leftUnknown, step
 	if c.onReady == nil {
 		c.onReady = c.ready // once: a method value is an allocation
 	}
@@ -175,7 +175,7 @@ func (c *Conn) ready(fd uintptr) bool {
 	c.running = stepNonBlocking
 	defer c.stepEnded()
 	done := c.step()
-	c.drained = false // the next call means that the poller has news
+	c.unread = leftUnknown // the next call means that the poller has news
 	if c.reads != c.readsAtArm && c.settled.Load() {
 		c.settled.Store(false)
 	}
@@ -201,7 +201,7 @@ func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 }
 
 func (c *Conn) stepBare(step func() bool) (done bool) {
-	c.running, c.drained = stepNonBlocking, false
+	c.running, c.unread = stepNonBlocking, leftUnknown
 	done = step()
 	c.running = noStep
 	return done

@@ -75,7 +75,7 @@ type Conn struct {
 	step    func() bool           // of the running Await
 	onReady func(fd uintptr) bool // c.ready, bound once
 	sawEnd  bool                  // Read has returned io.EOF
-	drained bool                  // the last read emptied the socket, and no event has arrived since
+	unread  leftover              // of the socket, as far as it is known inside Await
 	quiet   bool                  // the running Await ends if no bytes arrive
 	mayRest func() bool           // of the running AwaitOrRest
 	watched bool                  // the lot reports the end of the stream, see watchEnd
@@ -235,7 +235,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return c.readNow(p)
 	}
 	if !c.polled.Load() {
-		c.drained = false
+		c.unread = leftUnknown
 		n, err := c.readNow(p)
 		if err != ErrWouldBlock {
 			return n, err
@@ -265,7 +265,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // readNow is Read inside Await.
 func (c *Conn) readNow(p []byte) (int, error) {
-	if c.drained {
+	if c.unread != leftUnknown {
 		return 0, ErrWouldBlock
 	}
 	if len(p) == 0 {
@@ -274,12 +274,14 @@ func (c *Conn) readNow(p []byte) (int, error) {
 	n, err := readFD(c.fd, p)
 	switch {
 	case n > 0:
-		c.drained = n < len(p)
+		if n < len(p) {
+			c.unread = leftNoBytes
+		}
 		c.reads++
 		c.BytesRead += int64(n)
 		return n, nil
 	case err == syscall.EAGAIN:
-		c.drained = true
+		c.unread = leftNothing
 		return 0, ErrWouldBlock
 	case err != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
@@ -291,9 +293,25 @@ func (c *Conn) readNow(p []byte) (int, error) {
 // SawEnd reports whether Read has reached the end of the stream. Only the owner calls it.
 func (c *Conn) SawEnd() bool { return c.sawEnd }
 
-// LookAgain makes the next Read inside Await ask the kernel, even if the last read
-// emptied the socket. It shows whether an idle connection is still open.
-func (c *Conn) LookAgain() { c.drained = false }
+// leftover is what a socket still holds after a read inside Await. An event resets it.
+type leftover uint8
+
+const (
+	leftUnknown leftover = iota // maybe bytes: only another read can tell
+	leftNoBytes                 // a short read took all bytes; the end of the stream may be there
+	leftNothing                 // the kernel returned EAGAIN
+)
+
+// LookAgain makes the next Read inside Await ask the kernel, even if a short read took all
+// bytes: the end of the stream may have come with them. It returns false, and changes
+// nothing, if the kernel has already returned that nothing is left.
+func (c *Conn) LookAgain() bool {
+	if c.unread == leftNothing {
+		return false
+	}
+	c.unread = leftUnknown
+	return true
+}
 
 // Write writes all of p. It waits at most WriteTimeout without progress.
 func (c *Conn) Write(p []byte) (int, error) {

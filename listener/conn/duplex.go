@@ -73,7 +73,7 @@ func (c *Conn) AwaitWrite(step func(fd uintptr) bool) error {
 
 // readDuplex is readNow for a duplex connection.
 func (c *Conn) readDuplex(p []byte) (int, error) {
-	if c.drained {
+	if c.unread != leftUnknown {
 		return 0, ErrWouldBlock
 	}
 	if len(p) == 0 {
@@ -84,10 +84,12 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	case n > 0:
 		c.reads++
 		c.BytesRead += int64(n)
-		c.drained = !more // if only a reset is left, the wait finds it after Linger
+		if !more { // if only a reset is left, the wait finds it after Linger
+			c.unread = leftNoBytes
+		}
 		return n, nil
 	case err == syscall.EAGAIN:
-		c.drained = true
+		c.unread = leftNothing
 		return 0, ErrWouldBlock
 	case err == nil && resetUnseen(c.fd) && !c.shut.Load():
 		err = syscall.ECONNRESET
