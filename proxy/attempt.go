@@ -148,6 +148,9 @@ func (a *attempt) relayReady() bool {
 				return a.over(o)
 			}
 		case conn.ErrWouldBlock:
+			if a.link.HTTP.Answered() && a.link.LookAgain() {
+				continue // the end may have arrived together with the last bytes
+			}
 			a.link.Release() // while weir waits for a slow response, the connection holds no buffer
 			return false
 		default:

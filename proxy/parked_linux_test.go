@@ -340,8 +340,8 @@ func TestParkedBehindALongExchange(t *testing.T) {
 	id := c.request(true, "/")
 	s := patient(e.accept())
 	s.head()
-	eventually(t, "the wait for bytes has heard that the connection may not be parked", func() error {
-		if !r.only().Settled() {
+	eventually(t, "the wait for bytes was told that it may not be parked", func() error {
+		if !r.only().RestDenied() {
 			return fmt.Errorf("it has not")
 		}
 		return nil

@@ -26,7 +26,7 @@ const Linger = time.Second
 // another connection, and Write.
 func (c *Conn) Await(step func() bool) error {
 	c.forbidInStep("Await")
-	if !c.polled.Load() {
+	if c.bare() {
 		if done, err := c.awaitBare(step); done || err != nil {
 			return c.readError(err)
 		}
@@ -51,11 +51,11 @@ const (
 
 // stepEnded is deferred for each step. After a panic in a step the owner can still close the
 // connection.
-func (c *Conn) stepEnded() { c.running = noStep }
+func (c *Conn) stepEnded() { c.in.running = noStep }
 
 // forbidInStep panics if a step of Await runs.
 func (c *Conn) forbidInStep(method string) {
-	if c.running != noStep {
+	if c.in.running != noStep {
 		misused(method)
 	}
 }
@@ -67,6 +67,15 @@ func misused(method string) {
 	panic("conn: a step of Await called " + method + " of the same connection")
 }
 
+// goal says which silence ends a wait.
+type goal uint8
+
+const (
+	goalStep  goal = iota // Await: none
+	goalQuiet             // AwaitBusy: Linger without bytes
+	goalRest              // AwaitOrRest: Linger without bytes, if mayRest then returns true
+)
+
 // AwaitOrRest is Await, but it ends with ErrQuiet if no bytes came for Linger and mayRest
 // then returns true: the connection may be parked. If mayRest returns false, AwaitOrRest
 // asks again after the next bytes, or after Stir.
@@ -74,93 +83,71 @@ func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
 	if !c.CanPark() {
 		return c.Await(step)
 	}
-	c.mayRest = mayRest
+	c.in.goal, c.in.mayRest = goalRest, mayRest
 	err := c.Await(step)
-	c.mayRest = nil
-	if c.settled.Load() || c.stirred.Load() {
-		c.settle()
-	}
+	c.in.goal, c.in.mayRest = goalStep, nil
+	c.endStirring()
 	return err
 }
 
-// Lingers returns how often a wait in the poller has looked again although the poller had
-// no news: after Linger, and after Stir. Only the owner calls it.
-func (c *Conn) Lingers() int { return int(c.lingers) }
-
-// settle resets the flags that a wait and Stir share.
-func (c *Conn) settle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settled.Store(false)
-	if c.stirred.Swap(false) {
-		c.readArmed, c.soon = time.Time{}, false // Stir has changed the deadline of the poller
-	}
-}
-
-// Stir makes a running AwaitOrRest call mayRest again if mayRest has returned false. Any
-// goroutine may call it.
-func (c *Conn) Stir() {
-	if !c.settled.Load() {
+// endStirring ends the time in which Stir has an effect.
+func (c *Conn) endStirring() {
+	if !c.restDenied.Load() && !c.has(signalStir) {
 		return
 	}
-	c.mu.Lock()
+	c.mu.Lock() // a Stir that has begun may still change the signal and the poller's deadline
 	defer c.mu.Unlock()
-	if c.settled.Swap(false) && c.polled.Load() {
-		c.stirred.Store(true)
-		c.sock.SetReadDeadline(longAgo)
+	c.restDenied.Store(false)
+	if c.lower(signalStir) {
+		c.disarmed()
 	}
 }
 
-// Settled reports whether mayRest has returned false to a running AwaitOrRest, which now
-// waits for bytes or Stir.
-func (c *Conn) Settled() bool { return c.settled.Load() }
-
-// rests reports whether a wait ends because the connection is quiet and may rest.
-func (c *Conn) rests() bool {
-	if c.reads != c.readsAtArm {
-		return false // bytes came
+// mayEnd reports whether a wait ends because no bytes came for Linger.
+func (c *Conn) mayEnd() bool {
+	switch {
+	case c.in.reads != c.in.readsAtArm: // bytes came
+		return false
+	case c.in.goal == goalRest:
+		c.restDenied.Store(true) // before mayRest: a caller that changes the answer later then stirs this wait
+		return c.in.mayRest()
 	}
-	if c.mayRest == nil {
-		return c.quiet
-	}
-	c.settled.Store(true) // before mayRest: a caller that changes the answer later then stirs this wait
-	return c.mayRest()
+	return c.in.goal == goalQuiet
 }
 
 // awaitPolled is Await in the poller.
 func (c *Conn) awaitPolled(step func() bool) error {
-	c.drained, c.step = false, step
-	if c.onReady == nil {
-		c.onReady = c.ready // once: a method value is an allocation
+	c.in.unread, c.in.step = leftUnknown, step
+	if c.in.onReady == nil {
+		c.in.onReady = c.ready // once: a method value is an allocation
 	}
 	c.rearm(time.Time{})
 	err := c.wait()
-	c.step = nil // step holds memory of this owner: release it
+	c.in.step = nil // step holds memory of this owner: release it
 	return err
 }
 
 func (c *Conn) wait() error {
 	for {
-		err := c.raw.Read(c.onReady)
+		err := c.raw.Read(c.in.onReady)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if c.interrupted.Load() && !c.cut.Load() {
+		if c.has(signalInterrupt) && !c.WasCut() {
 			return ErrInterrupted
 		}
 		now := time.Now()
-		if c.cut.Load() || !c.readWant.IsZero() && !now.Before(c.readWant) {
+		if c.WasCut() || !c.in.want.IsZero() && !now.Before(c.in.want) {
 			return err
 		}
-		if c.endNews() {
-			c.endSeen = true // the next read returns the end
+		if c.lower(signalEnd) {
+			c.in.knowsEnd = true // the next read returns the end
 			c.rearm(now)
 			continue
 		}
-		c.lingers++
-		c.stirred.Store(false)
-		if c.rests() {
-			c.readArmed, c.soon = time.Time{}, false // it has passed; the next wait must arm a new one
+		c.lower(signalStir)
+		if c.mayEnd() {
+			c.disarmed()
 			return ErrQuiet
 		}
 		c.rearm(now)
@@ -169,17 +156,17 @@ func (c *Conn) wait() error {
 
 // ready runs a step of Await, within RawConn.Read.
 func (c *Conn) ready(fd uintptr) bool {
-	if !c.duplex { // duplex: fd is known, and another goroutine writes to it
+	if c.sharing == alone { // else: fd is known, and another goroutine writes to it
 		c.fd = int(fd)
 	}
-	c.running = stepNonBlocking
+	c.in.running = stepNonBlocking
 	defer c.stepEnded()
-	done := c.step()
-	c.drained = false // the next call means that the poller has news
-	if c.reads != c.readsAtArm && c.settled.Load() {
-		c.settled.Store(false)
+	done := c.in.step()
+	c.in.unread = leftUnknown // the next call means that the poller has news
+	if c.in.reads != c.in.readsAtArm && c.restDenied.Load() {
+		c.restDenied.Store(false)
 	}
-	if !done && !c.soon && c.reads != c.readsAtArm {
+	if !done && !c.in.soon && c.in.reads != c.in.readsAtArm {
 		c.rearm(time.Now()) // the wait continues, and the end may already be there
 	}
 	return done
@@ -191,7 +178,7 @@ func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 	defer c.stepEnded() // here, because stepBare is inlined without it: that saves stack
 	for waits := 0; ; waits++ {
 		done := c.stepBare(step)
-		if done || waits > 0 || lot() == nil {
+		if done || waits > 0 || c.lot() == nil {
 			return done, nil
 		}
 		if err := c.sleep(); err != nil {
@@ -201,15 +188,15 @@ func (c *Conn) awaitBare(step func() bool) (done bool, err error) {
 }
 
 func (c *Conn) stepBare(step func() bool) (done bool) {
-	c.running, c.drained = stepNonBlocking, false
+	c.in.running, c.in.unread = stepNonBlocking, leftUnknown
 	done = step()
-	c.running = noStep
+	c.in.running = noStep
 	return done
 }
 
 // awaitBlocking is Await for a connection without a descriptor. Its reads wait.
 func (c *Conn) awaitBlocking(step func() bool) {
-	c.running = stepBlocking
+	c.in.running = stepBlocking
 	defer c.stepEnded()
 	for !step() {
 	}
@@ -220,31 +207,34 @@ func (c *Conn) awaitBlocking(step func() bool) {
 // needs the time.
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
-		early := !c.readArmed.IsZero() && (c.readWant.IsZero() || !c.readWant.Before(c.readArmed))
-		if early && (c.soon || c.mayRest == nil && c.reads == c.readsAtArm) {
+		early := !c.in.armed.IsZero() && (c.in.want.IsZero() || !c.in.want.Before(c.in.armed))
+		if early && (c.in.soon || c.in.goal != goalRest && c.in.reads == c.in.readsAtArm) {
 			return
 		}
 		now = time.Now()
-		c.readsAtArm = c.reads - 1
+		c.in.readsAtArm = c.in.reads - 1
 	}
-	at := c.readWant
-	if busy := c.reads != c.readsAtArm; busy {
+	at := c.in.want
+	if busy := c.in.reads != c.in.readsAtArm; busy {
 		if soon := now.Add(Linger); at.IsZero() || soon.Before(at) {
 			at = soon
 		}
 	}
-	c.readsAtArm = c.reads
+	c.in.readsAtArm = c.in.reads
 	c.arm(at)
-	c.soon = !at.IsZero() && at.Sub(now) <= Linger
+	c.in.soon = !at.IsZero() && at.Sub(now) <= Linger
 }
 
 func (c *Conn) arm(at time.Time) {
-	if !c.polled.Load() {
+	if c.bare() {
 		return
 	}
-	c.readArmed, c.soon = at, false
+	c.in.armed, c.in.soon = at, false
 	c.sock.SetReadDeadline(at)
-	if c.cut.Load() || c.interrupted.Load() || c.stirred.Load() || c.endNews() {
+	if c.signals.Load() != 0 {
 		c.sock.SetReadDeadline(longAgo)
 	}
 }
+
+// disarmed notes that the deadline of the poller has passed, so that the next wait sets it.
+func (c *Conn) disarmed() { c.in.armed, c.in.soon = time.Time{}, false }

@@ -72,9 +72,14 @@ func testAwaitReads(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 		if _, err := c.Read(buf); err != ErrWouldBlock {
 			t.Errorf("after a short read: %v", err)
 		}
-		c.LookAgain()
+		if !c.LookAgain() {
+			t.Error("the end of the stream may be there, and LookAgain returns false")
+		}
 		if _, err := c.Read(buf); err != ErrWouldBlock {
 			t.Errorf("looked again: %v", err)
+		}
+		if c.LookAgain() {
+			t.Error("the kernel has just returned that nothing is left, and LookAgain returns true")
 		}
 		io.WriteString(other, "more")
 		return false

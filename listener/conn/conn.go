@@ -55,56 +55,61 @@ type Conn struct {
 	// BytesRead belongs to the reading goroutine, BytesWritten to the writing one.
 	BytesRead, BytesWritten int64
 
-	// While polled is false, the connection is bare: it consists of fd alone, and sock
-	// and raw are nil. It has not had to wait in the runtime's poller since accept, or
-	// since Shed.
-	polled   atomic.Bool
+	mode     atomic.Uint32 // see mode, and enter
+	signals  atomic.Uint32 // see signal
+	state    atomic.Uint32 // see State
 	prefixes atomic.Uint32 // see Identify; 0 before it is called
-	sock     socket
-	raw      syscall.RawConn // nil: no descriptor (net.Pipe in tests)
 
+	system  system          // nil: the real one
+	sock    socket          // nil: bare
+	raw     syscall.RawConn // nil: bare, or no descriptor (net.Pipe in tests)
+	fd      int             // the descriptor; valid in a step of Await, and while bare or shared
+	sharing sharing
+	inLot   bool // the lot's epoll set contains fd
 	tcp     bool
-	duplex  bool     // a second goroutine writes, see SetDuplex
-	timed   bool     // while duplex: WriteTimeout counts
-	inLot   bool     // the lot's epoll set contains fd
-	running stepKind // the kind of the step that runs now
-	fd      int      // the descriptor; valid in a step of Await, and while bare or duplex
-	peeked  []byte
 
-	// State of the reading side inside Await.
-	step    func() bool           // of the running Await
-	onReady func(fd uintptr) bool // c.ready, bound once
-	sawEnd  bool                  // Read has returned io.EOF
-	drained bool                  // the last read emptied the socket, and no event has arrived since
-	quiet   bool                  // the running Await ends if no bytes arrive
-	mayRest func() bool           // of the running AwaitOrRest
-	watched bool                  // the lot reports the end of the stream, see watchEnd
-	endSeen bool                  // the lot has reported the end, and the reader knows it
-	waits   uint8                 // how often the bare connection had to wait since calm
-	lingers uint32                // see Lingers
-	calm    time.Duration         // when the count in waits began, as time since Accepted
-
-	readWant, readArmed time.Time
-	soon                bool // readArmed was at most Linger ahead when it was armed
-	readsAtArm, reads   uint32
 	closed, established bool
 
-	state       atomic.Uint32
-	cut         atomic.Bool
-	interrupted atomic.Bool
-	shut        atomic.Bool   // weir has sent its end of stream, while duplex
-	settled     atomic.Bool   // mayRest returned false, and no bytes have arrived since
-	stirred     atomic.Bool   // the running wait must ask mayRest again
-	ended       atomic.Bool   // the lot has reported the end, while watched
-	quietSince  quietMark     // see since.go
-	parked      atomic.Uint64 // the park.Token of the last wait in the lot, or 0
-	watch       atomic.Uint64 // the park.Token of the watch for the end, or 0
+	quietSince quietMark     // see since.go
+	restDenied atomic.Bool   // mayRest returned false, and no bytes have arrived since
+	parked     atomic.Uint64 // the park.Token of the last wait in the lot, or 0
+	watch      atomic.Uint64 // the park.Token of the watch for the end, or 0
 
 	mu   sync.Mutex
-	link Linked // guarded by mu, like a change of sock, because of Cut
+	link Linked // guarded by mu, like a change of mode, because of Cut
 
-	receiver *receiver // of the reading side while duplex; nil: not needed yet
-	sender   *sender   // of the writing side
+	in  readSide
+	out writeSide
+}
+
+// readSide is the state of the reading side. Only the reading goroutine uses it.
+type readSide struct {
+	peeked []byte // Read returns these bytes first
+
+	step     func() bool           // of the running Await
+	onReady  func(fd uintptr) bool // c.ready, bound once
+	mayRest  func() bool           // of the running AwaitOrRest
+	receiver *receiver             // while shared; nil: not needed yet
+
+	want, armed       time.Time // the read deadline; the deadline of the poller
+	reads, readsAtArm uint32    // how often bytes were read: now, and when the poller was armed
+	soon              bool      // armed was at most Linger ahead when it was set
+
+	running  stepKind // the kind of the step that runs now
+	goal     goal     // of the running wait
+	unread   leftover // what the socket still holds, as far as it is known inside Await
+	sawEnd   bool     // Read has returned io.EOF
+	watched  bool     // the lot reports the end of the stream, see watchEnd
+	knowsEnd bool     // a wait has taken signalEnd
+
+	waits uint8         // how often the bare connection had to wait since calm
+	calm  time.Duration // when the count in waits began, as time since Accepted
+}
+
+// writeSide is the state of the writing side.
+type writeSide struct {
+	sender *sender     // nil: no Write has had to wait yet while shared
+	shut   atomic.Bool // weir has sent its end of stream; reset when sharing begins
 }
 
 // noHeader is the Header of connections without a PROXY header.
@@ -147,7 +152,7 @@ type socket interface {
 // socket.
 func New(nc net.Conn) *Conn {
 	c := &Conn{sock: nc, Accepted: time.Now(), Origin: Origin{Header: &noHeader}}
-	c.polled.Store(true)
+	c.enter(modePolled)
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
@@ -183,7 +188,7 @@ func (c *Conn) IsTCP() bool { return c.tcp }
 // descriptor, it returns errors.ErrUnsupported.
 func (c *Conn) Control(f func(fd uintptr)) error {
 	switch {
-	case !c.polled.Load():
+	case c.bare():
 		f(uintptr(c.fd))
 		return nil
 	case c.raw == nil:
@@ -192,50 +197,24 @@ func (c *Conn) Control(f func(fd uintptr)) error {
 	return c.raw.Control(f)
 }
 
-// Interrupt ends the Read or Await of another goroutine with ErrInterrupted. Later calls
-// return ErrInterrupted too, until Resume. The caller uses it to take over the reading
-// side. If the connection is parked, Interrupt wakes its Waiter.
-func (c *Conn) Interrupt() {
-	c.interrupted.Store(true)
-	c.interruptWait()
-	c.unpark()
-}
-
-// interruptWait ends a wait in the poller. The reader then looks for the reason.
-func (c *Conn) interruptWait() {
-	c.mu.Lock() // else a Shed could take the socket away
-	defer c.mu.Unlock()
-	if c.polled.Load() {
-		c.sock.SetReadDeadline(longAgo)
-	}
-}
-
-// Resume undoes Interrupt. After it the reading side has one owner again.
-func (c *Conn) Resume() {
-	c.interrupted.Store(false)
-	c.arm(c.readWant)
-}
-
-var longAgo = time.Unix(1, 0)
-
 // Read returns peeked bytes first. Inside Await it returns ErrWouldBlock instead of
 // waiting. Outside Await it waits until the read deadline.
 func (c *Conn) Read(p []byte) (int, error) {
-	if len(c.peeked) > 0 {
-		n := copy(p, c.peeked)
-		if c.peeked = c.peeked[n:]; len(c.peeked) == 0 {
-			c.peeked = nil
+	if len(c.in.peeked) > 0 {
+		n := copy(p, c.in.peeked)
+		if c.in.peeked = c.in.peeked[n:]; len(c.in.peeked) == 0 {
+			c.in.peeked = nil
 		}
 		return n, nil
 	}
-	if c.running == stepNonBlocking {
-		if c.duplex {
+	if c.in.running == stepNonBlocking {
+		if c.sharing != alone {
 			return c.readDuplex(p)
 		}
 		return c.readNow(p)
 	}
-	if !c.polled.Load() {
-		c.drained = false
+	if c.bare() {
+		c.in.unread = leftUnknown
 		n, err := c.readNow(p)
 		if err != ErrWouldBlock {
 			return n, err
@@ -245,64 +224,94 @@ func (c *Conn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.sock.Read(p)
 		if n > 0 {
-			c.reads++
+			c.in.reads++
 			c.BytesRead += int64(n)
 			return n, nil
 		}
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.cut.Load() {
-			c.sawEnd = err == io.EOF
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.WasCut() {
+			c.in.sawEnd = err == io.EOF
 			return n, c.readError(err)
 		}
-		if c.interrupted.Load() {
+		if c.has(signalInterrupt) {
 			return n, ErrInterrupted
 		}
-		if c.readArmed.Equal(c.readWant) || !c.readWant.IsZero() && !time.Now().Before(c.readWant) {
+		if c.in.armed.Equal(c.in.want) || !c.in.want.IsZero() && !time.Now().Before(c.in.want) {
 			return n, err
 		}
-		c.arm(c.readWant)
+		c.arm(c.in.want)
 	}
 }
 
 // readNow is Read inside Await.
 func (c *Conn) readNow(p []byte) (int, error) {
-	if c.drained {
+	if c.in.unread != leftUnknown {
 		return 0, ErrWouldBlock
 	}
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := readFD(c.fd, p)
+	var n int
+	var err error
+	if c.system == nil {
+		n, err = readFD(c.fd, p)
+	} else {
+		n, err = c.system.read(c.fd, p)
+	}
 	switch {
 	case n > 0:
-		c.drained = n < len(p)
-		c.reads++
+		if n < len(p) {
+			c.in.unread = leftNoBytes
+		}
+		c.in.reads++
 		c.BytesRead += int64(n)
 		return n, nil
 	case err == syscall.EAGAIN:
-		c.drained = true
+		c.in.unread = leftNothing
 		return 0, ErrWouldBlock
 	case err != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
 	}
-	c.sawEnd = true
+	c.in.sawEnd = true
 	return 0, io.EOF
 }
 
 // SawEnd reports whether Read has reached the end of the stream. Only the owner calls it.
-func (c *Conn) SawEnd() bool { return c.sawEnd }
+func (c *Conn) SawEnd() bool { return c.in.sawEnd }
 
-// LookAgain makes the next Read inside Await ask the kernel, even if the last read
-// emptied the socket. It shows whether an idle connection is still open.
-func (c *Conn) LookAgain() { c.drained = false }
+// leftover is what a socket still holds after a read inside Await. An event resets it.
+type leftover uint8
+
+const (
+	leftUnknown leftover = iota // maybe bytes: only another read can tell
+	leftNoBytes                 // a short read took all bytes; the end of the stream may be there
+	leftNothing                 // the kernel returned EAGAIN
+)
+
+// LookAgain makes the next Read inside Await ask the kernel, even if a short read took all
+// bytes: the end of the stream may have come with them. It returns false, and changes
+// nothing, if the kernel has already returned that nothing is left.
+func (c *Conn) LookAgain() bool {
+	if c.in.unread == leftNothing {
+		return false
+	}
+	c.in.unread = leftUnknown
+	return true
+}
 
 // Write writes all of p. It waits at most WriteTimeout without progress.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.duplex {
+	if c.sharing != alone {
 		return c.writeDuplex(p)
 	}
 	done := 0
-	if c.running == stepNonBlocking || !c.polled.Load() {
-		n, err := writeFD(c.fd, p)
+	if c.in.running == stepNonBlocking || c.bare() {
+		var n int
+		var err error
+		if c.system == nil {
+			n, err = writeFD(c.fd, p)
+		} else {
+			n, err = c.system.write(c.fd, p)
+		}
 		if n > 0 {
 			c.BytesWritten += int64(n)
 			done = n
@@ -327,7 +336,7 @@ func (c *Conn) armWrite() {
 		d = defaultWriteTimeout
 	}
 	c.sock.SetWriteDeadline(time.Now().Add(d))
-	if c.cut.Load() {
+	if c.WasCut() {
 		c.sock.SetWriteDeadline(longAgo)
 	}
 }
@@ -336,19 +345,19 @@ func (c *Conn) armWrite() {
 // future is cheap: the poller keeps its old timer, and a wait that this timer ends too
 // early continues. The zero time means no deadline.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	c.readWant = t
-	if !t.IsZero() && (c.readArmed.IsZero() || t.Before(c.readArmed)) {
+	c.in.want = t
+	if !t.IsZero() && (c.in.armed.IsZero() || t.Before(c.in.armed)) {
 		c.arm(t)
 	}
 	return nil
 }
 
 // ReadDeadline returns the last deadline that SetReadDeadline set.
-func (c *Conn) ReadDeadline() time.Time { return c.readWant }
+func (c *Conn) ReadDeadline() time.Time { return c.in.want }
 
 // SetWriteDeadline exists for net.Conn. Use WriteTimeout to limit writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if c.duplex || !c.polled.Load() {
+	if c.sharing != alone || c.bare() {
 		return nil
 	}
 	return c.sock.SetWriteDeadline(t)
@@ -357,27 +366,22 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // SetDeadline exists for net.Conn. It limits only reads.
 func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// JoinPoller registers the connection with the runtime's poller. The owner calls it
-// before a second goroutine begins to write or read, because either goroutine might be
-// the first that has to wait.
-func (c *Conn) JoinPoller() { c.poll() }
-
 // Peek returns at least n bytes that the next Read will return again. It waits for them
 // until the read deadline. With an error it returns the bytes that it has. It panics in a
 // step of Await.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.forbidInStep("Peek")
-	for len(c.peeked) < n {
-		buf := make([]byte, max(n, 512)+len(c.peeked))
-		have := copy(buf, c.peeked)
-		c.peeked = nil
+	for len(c.in.peeked) < n {
+		buf := make([]byte, max(n, 512)+len(c.in.peeked))
+		have := copy(buf, c.in.peeked)
+		c.in.peeked = nil
 		m, err := c.Read(buf[have:])
-		c.peeked = buf[:have+m]
+		c.in.peeked = buf[:have+m]
 		if err != nil {
-			return c.peeked, err
+			return c.in.peeked, err
 		}
 	}
-	return c.peeked, nil
+	return c.in.peeked, nil
 }
 
 // Unread puts b before the bytes that the next Read returns. The Conn owns b from now on.
@@ -385,19 +389,19 @@ func (c *Conn) Unread(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	if len(c.peeked) > 0 {
-		b = append(b[:len(b):len(b)], c.peeked...)
+	if len(c.in.peeked) > 0 {
+		b = append(b[:len(b):len(b)], c.in.peeked...)
 	}
-	c.peeked = b
+	c.in.peeked = b
 }
 
 // HasPeeked reports whether there are bytes that were read ahead.
-func (c *Conn) HasPeeked() bool { return len(c.peeked) > 0 }
+func (c *Conn) HasPeeked() bool { return len(c.in.peeked) > 0 }
 
 // TakePeeked returns the bytes that were read ahead, and forgets them.
 func (c *Conn) TakePeeked() []byte {
-	b := c.peeked
-	c.peeked = nil
+	b := c.in.peeked
+	c.in.peeked = nil
 	return b
 }
 
@@ -414,7 +418,7 @@ func (c *Conn) Established() {
 }
 
 func (c *Conn) readError(err error) error {
-	if err != nil && c.cut.Load() {
+	if err != nil && c.WasCut() {
 		return ErrCut
 	}
 	return err

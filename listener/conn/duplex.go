@@ -24,34 +24,34 @@ import (
 // SetDuplex(false) after it has ended. Reads outside Await work as before.
 func (c *Conn) SetDuplex(on bool) {
 	if !on {
-		c.duplex, c.timed, c.receiver, c.sender = false, false, nil, nil
+		c.sharing, c.in.receiver, c.out.sender = alone, nil, nil
 		return
 	}
-	c.share()
+	c.share(duplex)
 }
 
 // Split prepares the connection for exchanges that run at the same time. It works like
 // SetDuplex(true), but WriteTimeout applies: it starts again whenever the other end takes
 // bytes.
 func (c *Conn) Split() {
-	c.timed = true
 	c.poll()
-	c.share()
+	c.share(split)
 }
 
-func (c *Conn) share() {
-	c.duplex = true
-	c.shut.Store(false)
-	c.ended.Store(false)
-	c.endSeen = false
-	if !c.polled.Load() {
+// share begins the time in which a second goroutine writes.
+func (c *Conn) share(how sharing) {
+	c.sharing = how
+	c.out.shut.Store(false)
+	c.lower(signalEnd)
+	c.in.knowsEnd = false
+	if c.bare() {
 		return // fd is known
 	}
 	if c.raw != nil {
 		c.raw.Control(func(fd uintptr) { c.fd = int(fd) })
 	}
 	c.sock.SetWriteDeadline(time.Time{})
-	if c.cut.Load() {
+	if c.WasCut() {
 		c.sock.SetWriteDeadline(longAgo)
 	}
 }
@@ -73,7 +73,7 @@ func (c *Conn) AwaitWrite(step func(fd uintptr) bool) error {
 
 // readDuplex is readNow for a duplex connection.
 func (c *Conn) readDuplex(p []byte) (int, error) {
-	if c.drained {
+	if c.in.unread != leftUnknown {
 		return 0, ErrWouldBlock
 	}
 	if len(p) == 0 {
@@ -82,20 +82,22 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 	n, more, err := c.receive(p)
 	switch {
 	case n > 0:
-		c.reads++
+		c.in.reads++
 		c.BytesRead += int64(n)
-		c.drained = !more // if only a reset is left, the wait finds it after Linger
+		if !more { // if only a reset is left, the wait finds it after Linger
+			c.in.unread = leftNoBytes
+		}
 		return n, nil
 	case err == syscall.EAGAIN:
-		c.drained = true
+		c.in.unread = leftNothing
 		return 0, ErrWouldBlock
-	case err == nil && resetUnseen(c.fd) && !c.shut.Load():
+	case err == nil && resetUnseen(c.fd) && !c.out.shut.Load():
 		err = syscall.ECONNRESET
 	}
 	if err != nil {
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
 	}
-	c.sawEnd = true
+	c.in.sawEnd = true
 	return 0, io.EOF
 }
 
@@ -105,37 +107,41 @@ func (c *Conn) readDuplex(p []byte) (int, error) {
 //   - The lot reports the end of a watched connection.
 //   - The receiver of any other connection asks the kernel itself.
 func (c *Conn) receive(p []byte) (n int, more bool, err error) {
-	if c.watched || !c.polled.Load() {
+	switch {
+	case c.system != nil:
+		n, err = c.system.read(c.fd, p)
+	case c.in.watched || c.bare():
 		n, err = readFD(c.fd, p)
-		return n, n == len(p) || c.ended.Load(), err
+	default:
+		if c.in.receiver == nil {
+			c.in.receiver = new(receiver)
+		}
+		return c.in.receiver.receive(c.fd, p)
 	}
-	if c.receiver == nil {
-		c.receiver = new(receiver)
-	}
-	return c.receiver.receive(c.fd, p)
+	return n, n == len(p) || c.in.knowsEnd || c.has(signalEnd), err
 }
 
 // sender is the state of the writing side when it has to wait for room.
 type sender struct {
 	out  []byte // the bytes that the running Write has not yet written
 	err  error
-	step func(fd uintptr) bool // s.write, bound once
+	step func(fd uintptr) bool // bound once
 }
 
 func (c *Conn) writeDuplex(p []byte) (int, error) {
-	if c.polled.Load() && c.raw == nil {
-		if c.timed {
+	if c.Polled() && c.raw == nil {
+		if c.sharing == split {
 			c.armWrite()
 		}
 		n, err := c.sock.Write(p)
 		c.BytesWritten += int64(n)
 		return n, c.readError(err)
 	}
-	n, err := writeAll(c.fd, p)
+	n, err := c.writeAll(c.fd, p)
 	if err == syscall.EAGAIN {
 		c.BytesWritten += int64(n)
-		rest, err := c.writeWaiting(p[n:])
-		return n + rest, err
+		more, err := c.writeWaiting(p[n:])
+		return n + more, err
 	}
 	c.BytesWritten += int64(n)
 	return n, c.writeError(err)
@@ -144,11 +150,11 @@ func (c *Conn) writeDuplex(p []byte) (int, error) {
 // writeWaiting writes when there is room.
 func (c *Conn) writeWaiting(p []byte) (int, error) {
 	c.join()
-	s := c.sender
+	s := c.out.sender
 	if s == nil {
 		s = new(sender)
-		s.step = s.write
-		c.sender = s
+		s.step = func(fd uintptr) bool { return c.writeRoom(s, int(fd)) }
+		c.out.sender = s
 	}
 	s.out, s.err = p, nil
 	err := c.awaitRoom(s)
@@ -163,21 +169,23 @@ func (c *Conn) writeWaiting(p []byte) (int, error) {
 
 // awaitRoom writes the remaining bytes when there is room.
 func (c *Conn) awaitRoom(s *sender) error {
-	if !c.timed {
+	if c.sharing != split {
 		return c.raw.Write(s.step)
 	}
 	for {
 		left := len(s.out)
 		c.armWrite()
 		err := c.raw.Write(s.step)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || len(s.out) == left || c.cut.Load() {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || len(s.out) == left || c.WasCut() {
 			return err
 		}
 	}
 }
 
-func (s *sender) write(fd uintptr) bool {
-	n, err := writeAll(int(fd), s.out)
+// writeRoom writes as much of the remaining bytes as there is room for. It returns true when
+// the write is over.
+func (c *Conn) writeRoom(s *sender, fd int) bool {
+	n, err := c.writeAll(fd, s.out)
 	s.out, s.err = s.out[n:], err
 	return err != syscall.EAGAIN
 }
@@ -190,9 +198,14 @@ func (c *Conn) writeError(err error) error {
 }
 
 // writeAll writes all of p, or stops at an error, which may be EAGAIN.
-func writeAll(fd int, p []byte) (n int, err error) {
+func (c *Conn) writeAll(fd int, p []byte) (n int, err error) {
 	for n < len(p) {
-		m, err := writeFD(fd, p[n:])
+		var m int
+		if c.system == nil {
+			m, err = writeFD(fd, p[n:])
+		} else {
+			m, err = c.system.write(fd, p[n:])
+		}
 		if n += m; err != nil {
 			return n, err
 		}

@@ -8,8 +8,8 @@ import (
 
 // CloseWrite ends the sending direction. The receiving direction stays open.
 func (c *Conn) CloseWrite() error {
-	c.shut.Store(true)
-	if c.polled.Load() {
+	c.out.shut.Store(true)
+	if c.Polled() {
 		if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
 			return h.CloseWrite()
 		}
@@ -28,10 +28,10 @@ func (c *Conn) Close() error {
 	c.forbidInStep("Close")
 	c.closed = true
 	var err error
-	if c.polled.Load() {
+	if c.Polled() {
 		err = c.sock.Close()
 	} else {
-		err = closeFD(c.fd)
+		err = c.closeFD()
 		c.fd = -1
 	}
 	if c.OnClose != nil {
@@ -98,41 +98,5 @@ func (c *Conn) Abort() {
 		c.Control(func(fd uintptr) {
 			syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
 		})
-	}
-}
-
-// Cut ends every wait of the connection, and of the linked one, with ErrCut. Any
-// goroutine may call it. The owner notices the cut and closes the connection.
-func (c *Conn) Cut() {
-	c.cut.Store(true)
-	c.mu.Lock()
-	defer c.mu.Unlock() // held for Cut of link: after Link(nil) the other may have a new owner
-	if c.polled.Load() {
-		c.sock.SetDeadline(longAgo)
-	}
-	c.unpark()
-	if c.link != nil && !c.link.WasCut() {
-		c.link.Cut()
-	}
-}
-
-// WasCut reports whether Cut was called.
-func (c *Conn) WasCut() bool { return c.cut.Load() }
-
-// Linked is an object that Cut of a connection also ends: another connection, or a part
-// of one.
-type Linked interface {
-	Cut()
-	WasCut() bool
-}
-
-// Link makes Cut also end the waits of other; nil undoes it. The owner of both
-// connections calls it.
-func (c *Conn) Link(other Linked) {
-	c.mu.Lock()
-	c.link = other
-	c.mu.Unlock()
-	if other != nil && c.cut.Load() {
-		other.Cut()
 	}
 }

@@ -29,13 +29,28 @@ func (s sleeper) Wake(why park.Reason) { s <- why }
 
 var sleepers = sync.Pool{New: func() any { return make(sleeper, 1) }}
 
+// takeSleeper takes a sleeper from the pool. The channels of a played system belong to one
+// test, and do not come from there.
+func (c *Conn) takeSleeper() sleeper {
+	if c.system != nil {
+		return make(sleeper, 1)
+	}
+	return sleepers.Get().(sleeper)
+}
+
+func (c *Conn) giveSleeper(s sleeper) {
+	if c.system == nil {
+		sleepers.Put(s)
+	}
+}
+
 // sleep waits in the lot until there is something to read, or until the read deadline.
 // The goroutine stays. With mayRest, sleep waits at most for Linger.
 func (c *Conn) sleep() error {
-	s := sleepers.Get().(sleeper)
-	defer sleepers.Put(s)
-	until := c.readWant
-	if c.mayRest != nil {
+	s := c.takeSleeper()
+	defer c.giveSleeper(s)
+	until := c.in.want
+	if c.in.goal == goalRest {
 		if soon := time.Now().Add(Linger); until.IsZero() || soon.Before(until) {
 			until = soon
 		}
@@ -45,14 +60,14 @@ func (c *Conn) sleep() error {
 	}
 	why := <-s
 	switch {
-	case c.cut.Load():
+	case c.WasCut():
 		return ErrCut
-	case why == park.Late && !until.Equal(c.readWant) && (c.readWant.IsZero() || time.Now().Before(c.readWant)):
-		if c.mayRest() {
+	case why == park.Late && !until.Equal(c.in.want) && (c.in.want.IsZero() || time.Now().Before(c.in.want)):
+		if c.in.mayRest() {
 			return ErrQuiet
 		}
 		return nil // the poller is better for a longer wait
-	case why == park.Late, !c.readWant.IsZero() && !time.Now().Before(c.readWant):
+	case why == park.Late, !c.in.want.IsZero() && !time.Now().Before(c.in.want):
 		return os.ErrDeadlineExceeded // even if bytes came before the lot noticed the deadline
 	}
 	return nil
@@ -72,7 +87,7 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 	if !c.CanPark() {
 		return false
 	}
-	if c.polled.Load() && !c.duplex {
+	if c.Polled() && c.sharing == alone {
 		if c.Control(func(fd uintptr) { c.fd = int(fd) }) != nil {
 			return false
 		}
@@ -86,7 +101,7 @@ func (c *Conn) Park(w park.Waiter, deadline time.Time) bool {
 // request, and the kernel resets a connection that weir closes while bytes are unread.
 func (c *Conn) Woken(why park.Reason) error {
 	switch {
-	case c.cut.Load():
+	case c.WasCut():
 		return ErrCut
 	case why == park.Late && !c.hasUnread():
 		return os.ErrDeadlineExceeded
@@ -96,6 +111,9 @@ func (c *Conn) Woken(why park.Reason) error {
 
 // hasUnread reports whether the socket has received bytes that were not read.
 func (c *Conn) hasUnread() (yes bool) {
+	if c.system != nil {
+		return c.system.hasUnread(c.fd)
+	}
 	c.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
@@ -107,18 +125,18 @@ func (c *Conn) hasUnread() (yes bool) {
 // CanPark reports whether Park can work: the connection has a descriptor, and the system
 // has a lot.
 func (c *Conn) CanPark() bool {
-	return lot() != nil && (!c.polled.Load() || c.raw != nil)
+	return c.lot() != nil && (c.bare() || c.raw != nil)
 }
 
 // parkFD is Park for a connection whose fd is known.
 func (c *Conn) parkFD(w park.Waiter, deadline time.Time) bool {
 	again := c.inLot
 	c.inLot = true
-	if err := lot().Park(c.fd, again, w, deadline, &c.parked); err != nil {
+	if err := c.lot().Park(c.fd, again, w, deadline, &c.parked); err != nil {
 		c.inLot = again
 		return false
 	}
-	if c.cut.Load() || c.interrupted.Load() { // Cut or Interrupt came before the token was stored
+	if c.WasCut() || c.has(signalInterrupt) { // Cut or Interrupt came before the token was stored
 		c.unpark()
 	}
 	return true
@@ -127,7 +145,7 @@ func (c *Conn) parkFD(w park.Waiter, deadline time.Time) bool {
 // unpark ends the wait in the lot. Any goroutine may call it.
 func (c *Conn) unpark() {
 	if t := c.parked.Load(); t != 0 {
-		lot().End(park.Token(t))
+		c.lot().End(park.Token(t))
 	}
 }
 
@@ -138,7 +156,7 @@ func (c *Conn) Parked() bool {
 	if t == 0 {
 		return false
 	}
-	w := lot().Waiter(park.Token(t))
+	w := c.lot().Waiter(park.Token(t))
 	_, asleep := w.(sleeper)
 	return w != nil && !asleep
 }
@@ -147,20 +165,7 @@ func (c *Conn) Parked() bool {
 // false, the wait has already ended, and the Waiter owns the connection.
 func (c *Conn) Unpark() bool {
 	t := c.parked.Load()
-	return t != 0 && lot().Cancel(park.Token(t))
-}
-
-// poll registers a bare connection with the runtime's poller, before its owner has to
-// wait there for the first time.
-func (c *Conn) poll() {
-	if c.polled.Load() {
-		return
-	}
-	c.leaveLot()
-	c.join()
-	if !c.readWant.IsZero() {
-		c.arm(c.readWant)
-	}
+	return t != 0 && c.lot().Cancel(park.Token(t))
 }
 
 // leaveLot removes a connection from the lot before it waits in the poller: a socket in
@@ -168,58 +173,8 @@ func (c *Conn) poll() {
 func (c *Conn) leaveLot() {
 	if c.inLot {
 		c.inLot = false
-		lot().Forget(c.fd)
+		c.lot().Forget(c.fd)
 	}
-}
-
-// join is poll for either side of a duplex connection.
-func (c *Conn) join() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.polled.Load() {
-		return
-	}
-	f := os.NewFile(uintptr(c.fd), "socket")
-	c.sock = f
-	c.raw, _ = f.SyscallConn()
-	c.polled.Store(true)
-	switch { // Cut and Interrupt could not set a deadline before sock existed
-	case c.cut.Load():
-		f.SetDeadline(longAgo)
-	case c.interrupted.Load():
-		f.SetReadDeadline(longAgo)
-	}
-}
-
-// Polled reports whether the runtime's poller knows the connection.
-func (c *Conn) Polled() bool { return c.polled.Load() }
-
-// Shed makes a connection bare again. It frees the state that the runtime keeps for the
-// connection, which needs as much memory as all the rest of a parked connection. The
-// descriptor gets another number. Only the owner may call Shed, while no goroutine reads,
-// writes or waits. If Shed cannot get a descriptor, it changes nothing.
-func (c *Conn) Shed() {
-	c.forbidInStep("Shed")
-	if !c.polled.Load() || c.raw == nil {
-		return
-	}
-	fd := -1
-	c.raw.Control(func(old uintptr) {
-		if fd = duplicate(int(old)); fd >= 0 && c.inLot {
-			lot().Forget(int(old)) // closing old does not remove it: the socket stays open
-		}
-	})
-	if fd < 0 {
-		return
-	}
-	c.mu.Lock()
-	sock := c.sock
-	c.sock, c.raw, c.fd = nil, nil, fd
-	c.polled.Store(false)
-	c.mu.Unlock()
-	sock.Close()
-	c.inLot, c.readArmed, c.soon = false, time.Time{}, false
-	c.onReady, c.receiver, c.sender = nil, nil, nil
 }
 
 // ErrQuiet is the error of AwaitOrRest and AwaitBusy if no bytes came for a while.
@@ -232,9 +187,9 @@ var ErrQuiet = errors.New("the connection is quiet")
 func (c *Conn) AwaitBusy(step func() bool) error {
 	c.forbidInStep("AwaitBusy")
 	defer c.stepEnded()
-	if !c.polled.Load() {
+	if c.bare() {
 		switch {
-		case c.cut.Load():
+		case c.WasCut():
 			return ErrCut
 		case c.stepBare(step):
 			return nil
@@ -244,9 +199,9 @@ func (c *Conn) AwaitBusy(step func() bool) error {
 	}
 	c.join()
 	c.watchEnd()
-	c.quiet = true
+	c.in.goal = goalQuiet
 	err := c.awaitPolled(step)
-	c.quiet = false
+	c.in.goal = goalStep
 	c.unwatch()
 	return c.readError(err)
 }
@@ -257,16 +212,16 @@ func (c *Conn) AwaitBusy(step func() bool) error {
 // costs nothing until the end.
 func (c *Conn) watchEnd() {
 	again := c.inLot
-	c.inLot, c.watched = true, true
-	if lot().Watch(c.fd, again, (*ending)(c), &c.watch) != nil {
-		c.inLot, c.watched = again, false // then the receiver asks the kernel
+	c.inLot, c.in.watched = true, true
+	if c.lot().Watch(c.fd, again, (*ending)(c), &c.watch) != nil {
+		c.inLot, c.in.watched = again, false // then the receiver asks the kernel
 	}
 }
 
 func (c *Conn) unwatch() {
-	if c.watched {
-		c.watched = false
-		lot().Cancel(park.Token(c.watch.Load()))
+	if c.in.watched {
+		c.in.watched = false
+		c.lot().Cancel(park.Token(c.watch.Load()))
 	}
 }
 
@@ -279,16 +234,10 @@ func (e *ending) Wake(why park.Reason) {
 		return
 	}
 	c := (*Conn)(e)
-	c.ended.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.polled.Load() {
-		c.sock.SetReadDeadline(longAgo)
-	}
+	c.raise(signalEnd)
 }
-
-// endNews reports whether the stream has ended and the reader does not know it yet.
-func (c *Conn) endNews() bool { return c.ended.Load() && !c.endSeen }
 
 // calmWaits is how often within Linger a connection waits in the lot. A busier connection
 // costs less in the poller, where a wait needs no system call and no new goroutine. But
@@ -298,9 +247,9 @@ const calmWaits = 4
 // restless counts a wait of a bare connection, and reports whether there are too many.
 func (c *Conn) restless() bool {
 	now := time.Since(c.Accepted)
-	if now-c.calm > Linger {
-		c.calm, c.waits = now, 0
+	if now-c.in.calm > Linger {
+		c.in.calm, c.in.waits = now, 0
 	}
-	c.waits++
-	return c.waits > calmWaits
+	c.in.waits++
+	return c.in.waits > calmWaits
 }

@@ -117,7 +117,7 @@ func TestStir(t *testing.T) {
 	go func() { ended <- c.AwaitOrRest(r.step, func() bool { return <-answers }) }()
 	answers <- false
 	for _, answer := range []bool{false, false, false, true} {
-		for asked := false; !asked; { // one Stir may come before the wait has settled
+		for asked := false; !asked; { // one Stir may come before mayRest was asked
 			c.Stir()
 			select {
 			case answers <- answer:
@@ -148,7 +148,7 @@ func TestStirStorm(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				c.settled.Store(true) // as if mayRest had just returned false
+				c.restDenied.Store(true) // as if mayRest had just returned false
 				c.Stir()
 			}
 		}

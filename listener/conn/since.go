@@ -47,10 +47,10 @@ func (c *Conn) QuietFor(now time.Time) (time.Duration, bool) {
 // arrived (see Woken). On systems without a lot, EndIdle calls Cut. Any goroutine may
 // call it.
 func (c *Conn) EndIdle() bool {
-	if lot() == nil {
+	if c.lot() == nil {
 		c.Cut()
 		return true
 	}
 	t := c.parked.Load()
-	return t != 0 && lot().Expire(park.Token(t))
+	return t != 0 && c.lot().Expire(park.Token(t))
 }

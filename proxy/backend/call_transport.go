@@ -26,8 +26,8 @@ func (t *trunk) session() *Session {
 	return s
 }
 
-// LookAgain has nothing to look for: a call gets every event of its stream.
-func (w *callTransport) LookAgain() {}
+// LookAgain returns false: a call gets every event of its stream.
+func (w *callTransport) LookAgain() bool { return false }
 
 // Release has nothing to release: a call only holds bytes that were not read.
 func (w *callTransport) Release() {}

@@ -69,8 +69,8 @@ type transport interface {
 	// SetWriteTimeout limits the time until the endpoint takes bytes.
 	SetWriteTimeout(d time.Duration)
 	// LookAgain makes the next read within Await check whether the response has ended
-	// before its time.
-	LookAgain()
+	// before its time. It returns false if that is already known.
+	LookAgain() bool
 	// Cut ends every wait with conn.ErrCut. Any goroutine may call it until Close or Keep.
 	Cut()
 	// WasCut reports whether Cut was called.

@@ -1,0 +1,110 @@
+package conn
+
+import "time"
+
+// signal is what another goroutine tells the reading side of a connection. A signal is set
+// first, and then the wait of the reading side is ended, so that it sees the signal. Signals
+// are bits of one word, which a wait reads as a whole before it begins (see arm).
+//
+//	signal           set by      what the wait does            cleared by
+//	signalCut        Cut         ends with ErrCut              never
+//	signalInterrupt  Interrupt   ends with ErrInterrupted      Resume
+//	signalStir       Stir        asks mayRest again            the wait, before it asks
+//	signalEnd        ending.Wake runs the step, which reads    the wait, before the step;
+//	                             the end of the stream         share
+type signal uint32
+
+const (
+	signalCut       signal = 1 << iota // weir aborts the connection
+	signalInterrupt                    // another goroutine takes over the reading side
+	signalStir                         // the answer of mayRest may have changed
+	signalEnd                          // the lot has reported the end of the stream
+)
+
+// has reports whether s is set.
+func (c *Conn) has(s signal) bool { return signal(c.signals.Load())&s != 0 }
+
+// lower clears s, and reports whether it was set.
+func (c *Conn) lower(s signal) bool {
+	return c.has(s) && signal(c.signals.And(uint32(^s)))&s != 0
+}
+
+// raise sets s, and ends a wait of the reading side in the poller. The caller holds mu,
+// because otherwise a Shed could take the socket away.
+func (c *Conn) raise(s signal) {
+	c.signals.Or(uint32(s))
+	if c.Polled() {
+		c.sock.SetReadDeadline(longAgo)
+	}
+}
+
+var longAgo = time.Unix(1, 0)
+
+// Interrupt ends the Read or Await of another goroutine with ErrInterrupted. Later calls
+// return ErrInterrupted too, until Resume. The caller uses it to take over the reading
+// side. If the connection is parked, Interrupt wakes its Waiter.
+func (c *Conn) Interrupt() {
+	c.mu.Lock()
+	c.raise(signalInterrupt)
+	c.mu.Unlock()
+	c.unpark()
+}
+
+// Resume undoes Interrupt. After it the reading side has one owner again.
+func (c *Conn) Resume() {
+	c.lower(signalInterrupt)
+	c.arm(c.in.want)
+}
+
+// Stir makes a running AwaitOrRest call mayRest again if mayRest has returned false. Any
+// goroutine may call it.
+func (c *Conn) Stir() {
+	if !c.restDenied.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.restDenied.Swap(false) {
+		c.raise(signalStir)
+	}
+}
+
+// RestDenied reports whether mayRest has returned false to a running AwaitOrRest, which now
+// waits for bytes or Stir.
+func (c *Conn) RestDenied() bool { return c.restDenied.Load() }
+
+// Cut ends every wait of the connection, and of the linked one, with ErrCut. Any
+// goroutine may call it. The owner notices the cut and closes the connection.
+func (c *Conn) Cut() {
+	c.signals.Or(uint32(signalCut))
+	c.mu.Lock()
+	defer c.mu.Unlock() // held for Cut of link: after Link(nil) the other may have a new owner
+	if c.Polled() {
+		c.sock.SetDeadline(longAgo) // the wait of the writing side ends as well
+	}
+	c.unpark()
+	if c.link != nil && !c.link.WasCut() {
+		c.link.Cut()
+	}
+}
+
+// WasCut reports whether Cut was called.
+func (c *Conn) WasCut() bool { return c.has(signalCut) }
+
+// Linked is an object that Cut of a connection also ends: another connection, or a part
+// of one.
+type Linked interface {
+	Cut()
+	WasCut() bool
+}
+
+// Link makes Cut also end the waits of other; nil undoes it. The owner of both
+// connections calls it.
+func (c *Conn) Link(other Linked) {
+	c.mu.Lock()
+	c.link = other
+	c.mu.Unlock()
+	if other != nil && c.WasCut() {
+		other.Cut()
+	}
+}
