@@ -272,16 +272,19 @@ func (s *server) prepare(p *plan) (err error) {
 		return err
 	}
 	s.backends.SetOwn(s.sockets.Addresses()) // before backends get endpoints that may lead to these sockets
-	update := s.backends.UpdateResolved
+	planBackends := s.backends.Plan
 	if p.again {
-		update = s.backends.UpdateObjects
+		planBackends = s.backends.PlanObjects
 	}
-	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}, p.answers)
+	backends, err := planBackends(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}, p.answers)
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
-	return err
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
+	if err != nil {
+		return err
+	}
+	return backends.Commit()
 }
 
 // readFile reads the files that a configuration names, and prepares everything that is
