@@ -206,7 +206,7 @@ func (c *cluster) try(file *config.Config, a *ahead) error {
 // the objects changed, after it began to plan.
 func (c *cluster) tryAside(file *config.Config, a *ahead) error {
 	p := a.plan(file)
-	p.objects = c.newObjects(c.look(file))
+	p.objects = c.newObjects(c.convert(file))
 	if err := c.s.prepare(p); err != nil {
 		return err
 	}
@@ -226,14 +226,14 @@ func (c *cluster) tryAside(file *config.Config, a *ahead) error {
 	})
 }
 
-// errOnlyLooked ends a Try without an effect.
-var errOnlyLooked = errors.New("only the objects were wanted")
+// errOnlyConverted ends a Try without an effect.
+var errOnlyConverted = errors.New("only the objects were wanted")
 
-// look returns the objects that the Source knows, under another file.
-func (c *cluster) look(file *config.Config) (now kube.Change) {
+// convert returns the objects that the Source knows, under another file.
+func (c *cluster) convert(file *config.Config) (now kube.Change) {
 	c.source.Try(file, func(ch kube.Change) error {
 		now = ch
-		return errOnlyLooked
+		return errOnlyConverted
 	})
 	return now
 }
