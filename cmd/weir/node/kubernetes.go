@@ -36,7 +36,8 @@ const (
 	clusterPatience = 10 * time.Second
 	// retryObjects is the time until weir tries again to put objects into effect.
 	retryObjects = 10 * time.Second
-	// leavePatience limits how long weir waits for a cluster that it no longer serves.
+	// leavePatience limits how long this replica may take to leave a cluster that weir no
+	// longer serves.
 	leavePatience = 5 * time.Second
 )
 
@@ -154,11 +155,11 @@ func (s *server) applyBeside(file *config.Config, a *ahead) error {
 		err = next.try(file, a)
 	}
 	if err != nil {
-		next.leave()
+		next.close()
 		return err
 	}
 	if c != nil {
-		c.leave()
+		c.close()
 	}
 	return nil
 }
@@ -467,8 +468,8 @@ func (p *plan) withoutListener(name string, err error) {
 	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
 }
 
-// leave ends everything of a cluster that weir no longer serves.
-func (c *cluster) leave() {
+// close ends everything of a cluster that weir no longer serves.
+func (c *cluster) close() {
 	c.end()
 	c.giveUp()
 	if c.s.current() == nil { // weir serves no other cluster

@@ -87,7 +87,7 @@ func (s *server) applyAhead(file *config.Config, a *ahead) error {
 		return err
 	}
 	if before != nil {
-		before.leave()
+		before.close()
 	}
 	return nil
 }

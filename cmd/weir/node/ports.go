@@ -156,7 +156,7 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	crowd := crowd{max: maxPortConnections}
 	reserve := conn.NewReserve(ln, portReserve, crowd.endOne)
 	defer reserve.Close()
-	crowd.left = reserve.Refill
+	crowd.ended = reserve.Refill
 	server.Handler = hurried(reserve, server.Handler)
 	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
 	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed

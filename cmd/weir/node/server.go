@@ -320,7 +320,7 @@ func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 func (s *server) close() {
 	s.stop()
 	if c := s.current(); c != nil {
-		c.leave()
+		c.close()
 	}
 	s.closePorts()
 	s.acme.Close()
