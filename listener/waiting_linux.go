@@ -52,11 +52,71 @@ func accepting(f func(local, peer netip.AddrPort) bool) bool {
 // handshaking returns true if a client of the listening socket at an address has begun a
 // handshake that is not complete. known is false if the kernel does not report it.
 func handshaking(at netip.AddrPort) (begun, known bool) {
-	known = eachConnection(func(c tableLine) bool {
-		begun = c.state == synReceived && owns(at, c.local)
-		return !begun
-	})
+	all, known := handshakes.get()
+	for local := range all {
+		begun = begun || owns(at, local)
+	}
 	return begun, known
+}
+
+// handshakes is what all closing listeners read.
+var handshakes = newTableReads(func() (all addresses, known bool) {
+	all = addresses{}
+	known = eachConnection(func(c tableLine) bool {
+		if c.state == synReceived {
+			all[c.local] = struct{}{}
+		}
+		return true
+	})
+	return all, known
+})
+
+// addresses are the local addresses of connections.
+type addresses map[netip.AddrPort]struct{}
+
+// tableReads lets many goroutines read the kernel's tables at the price of one. The kernel
+// takes tens of milliseconds to write a table, however few connections there are. A
+// goroutine never gets what was read before it asked.
+type tableReads struct {
+	read func() (addresses, bool)
+	turn chan struct{} // holds a token while somebody reads
+
+	mu   sync.Mutex
+	next *tableRead // has not begun; nil: nobody waits for it
+}
+
+// tableRead is one reading of the tables. Its results are set when done is closed.
+type tableRead struct {
+	done  chan struct{}
+	all   addresses
+	known bool
+}
+
+func newTableReads(read func() (addresses, bool)) *tableReads {
+	return &tableReads{read: read, turn: make(chan struct{}, 1)}
+}
+
+// get returns the result of the next reading. The first goroutine that asks reads for all
+// that ask before the reading begins. The caller must not change the result.
+func (t *tableReads) get() (addresses, bool) {
+	t.mu.Lock()
+	one, first := t.next, t.next == nil
+	if first {
+		one = &tableRead{done: make(chan struct{})}
+		t.next = one
+	}
+	t.mu.Unlock()
+	if first {
+		t.turn <- struct{}{}
+		t.mu.Lock()
+		t.next = nil
+		t.mu.Unlock()
+		one.all, one.known = t.read()
+		<-t.turn
+		close(one.done)
+	}
+	<-one.done
+	return one.all, one.known
 }
 
 // tableLine is a line of /proc/net/tcp.

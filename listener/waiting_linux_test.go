@@ -4,8 +4,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -78,6 +80,45 @@ func TestWaiting(t *testing.T) {
 	limits.Set(config.Limits{})
 	f("all are one network, which has its share", "127.0.0.4/32", false)
 	f("all are one network, which is entitled", "0.0.0.0/0", true)
+}
+
+// Listeners that close at the same time share what they read of the kernel's tables. None gets
+// what was read before it asked.
+func TestTableReadsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := netip.MustParseAddrPort("127.0.0.1:443")
+		var reads int
+		may := make(chan struct{})
+		l := newTableReads(func() (addresses, bool) {
+			reads++
+			now := addresses{}
+			if reads > 1 {
+				now[at] = struct{}{}
+			}
+			<-may
+			return now, true
+		})
+		var asking sync.WaitGroup
+		ask := func(want int) {
+			asking.Go(func() {
+				if all, known := l.get(); len(all) != want || !known {
+					t.Errorf("%v, %t; want %d addresses", all, known, want)
+				}
+			})
+			synctest.Wait()
+		}
+		ask(0)
+		for range 99 {
+			ask(1) // the first reading is under way
+		}
+		close(may)
+		asking.Wait()
+		if reads != 2 {
+			t.Errorf("%d readings for 100 listeners", reads)
+		}
+		ask(1)
+		asking.Wait()
+	})
 }
 
 // weir can read the kernel's tables when no descriptor is left, which is when it needs

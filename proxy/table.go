@@ -24,6 +24,7 @@ type Route struct {
 	name    string
 	backend *backend.Backend // nil: the route only redirects
 	config  *config.Route
+	tunnel  bool // the backend is for raw connections
 	metrics *routeMetrics
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
@@ -69,7 +70,8 @@ type Parts struct {
 	ECH      []tls.EncryptedClientHelloKey // policy.ParseECH makes them
 }
 
-// NewTable builds the table of a valid configuration.
+// NewTable builds the table of a valid configuration. The backends need not be in effect
+// yet.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
@@ -77,8 +79,12 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		e := newEdge(&cfg.Listeners[i], parts.Policies)
 		t.edges[e.name], unfinished[e.name] = e, &unfinishedEdge{edge: e, byName: make(map[string]*unfinishedHost)}
 	}
+	protocols := make(map[string]config.Protocol, len(cfg.Backends))
+	for i := range cfg.Backends {
+		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
+	}
 	for i := range cfg.Routes {
-		r, err := newRoute(&cfg.Routes[i], parts)
+		r, err := newRoute(&cfg.Routes[i], parts, protocols)
 		if err != nil {
 			return nil, err
 		}
@@ -116,12 +122,13 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
 	}
 }
 
-func newRoute(r *config.Route, parts Parts) (*Route, error) {
+func newRoute(r *config.Route, parts Parts, protocols map[string]config.Protocol) (*Route, error) {
 	b := parts.Backends[r.Backend]
 	if b == nil && !r.OnlyRedirects() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
-	return &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
+	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
+		metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
 }
 
 // unfinishedEdge is an edge while routes are added to it.
@@ -175,7 +182,7 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 		h.passthrough, e.passthrough = r, true
 		return
 	}
-	if r.isTunnel() {
+	if r.tunnel {
 		h.tunnel, e.tunnels = r, true
 		return
 	}
@@ -249,9 +256,4 @@ func (e *edge) opened() *host {
 		return nil
 	}
 	return e.any
-}
-
-// isTunnel returns true if the backend is for raw connections.
-func (r *Route) isTunnel() bool {
-	return r.backend != nil && r.backend.Settings().Protocol == config.ProtocolTCP
 }

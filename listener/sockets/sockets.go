@@ -38,8 +38,12 @@ func (w Want) address() address { return address{w.Network, w.Address} }
 type address struct{ network, text string }
 
 // Set is the listening sockets of this process. The zero value is ready to use. Many
-// goroutines may use a Set, but only one Plan may be under way.
+// goroutines may use a Set. Several plans may be under way; after the Commit of one of them
+// the others can only be abandoned.
 type Set struct {
+	// Listen opens a socket; nil: the kernel does. Set it before the first Plan.
+	Listen func(network, address string) (net.Listener, error)
+
 	mu       sync.Mutex
 	open     map[*Socket]bool   // all that are not closed: in effect, planned, or about to be closed by their owners
 	inEffect map[string]*Socket // by owner
@@ -103,7 +107,11 @@ func (p *Plan) openFor(w Want, leaving map[address]*Socket) (*Socket, error) {
 			return socket, nil
 		}
 	}
-	ln, err := bind(w.Network, w.Address)
+	open := p.set.Listen
+	if open == nil {
+		open = bind
+	}
+	ln, err := open(w.Network, w.Address)
 	if own := p.set.onPort(w); err != nil && own != "" && errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload cannot go from one to the other; restart weir, or use another port",
 			w.Address, syscall.EADDRINUSE, own)
@@ -139,6 +147,9 @@ func (p *Plan) Opened(owner string) *Socket { return p.opened[owner] }
 // Err returns the reason why an owner gets no socket. It names the address, and what to
 // change.
 func (p *Plan) Err(owner string) error { return p.errs[owner] }
+
+// Complete returns true if every owner gets its socket.
+func (p *Plan) Complete() bool { return len(p.errs) == 0 }
 
 // Commit puts the plan into effect. The owners that no longer have their socket have to
 // close it. A socket that moved is shared from now on: its previous owner leaves the accept

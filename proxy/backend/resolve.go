@@ -121,7 +121,7 @@ func (b *Backend) members() []member {
 
 // planNames keeps the names that stay. It starts the look-ups of new names, and passes them
 // the answers that exist.
-func (b *Backend) planNames(p *plan, answers *Answers) {
+func (b *Backend) planNames(p *change, answers *Answers) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.names = make(map[string]*name)

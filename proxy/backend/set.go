@@ -1,14 +1,11 @@
 package backend
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net/netip"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -93,7 +90,7 @@ type Set struct {
 	opts     Options
 	backends atomic.Pointer[map[string]*Backend]
 
-	mu     sync.Mutex // one Update at a time
+	mu     sync.Mutex // one change at a time
 	closed bool
 	zone   string          // from SetZone
 	life   context.Context // ends with Close; look-ups end with it
@@ -162,65 +159,22 @@ func (s *Set) LocalReady(name string) int {
 // changed; the error names every invalid backend. Update resolves new names, and waits for
 // them for up to FilePatience.
 func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
-	return s.UpdateResolved(backends, node, s.Resolve(backends, FilePatience, nil))
-}
-
-// UpdateResolved is Update with the result of Resolve. It does not wait for name servers. A
-// name without an answer gets its addresses later.
-func (s *Set) UpdateResolved(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
-	return s.update(backends, node, answers, newDialSettings)
-}
-
-// UpdateObjects is UpdateResolved after changes in a cluster: it does not read the files of
-// backends again if their TLS settings are unchanged.
-func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
-	old := *s.backends.Load()
-	return s.update(backends, node, answers, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
-		t := cfg.TLS
-		if b := old[cfg.Name]; before != nil && b != nil && reflect.DeepEqual(b.Settings().TLS, t) && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
-			return before.withHosts(cfg)
-		}
-		return newDialSettings(cfg, before)
-	})
-}
-
-// dialling makes the dial settings of a backend.
-type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
-
-func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling) (map[string]*Backend, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("updating the backends: the set is closed")
+	p, err := s.Plan(backends, node, s.Resolve(backends, FilePatience, nil))
+	if err == nil {
+		err = p.Commit()
 	}
-	old := *s.backends.Load()
-	plans, err := s.plan(backends, old, answers, dial)
 	if err != nil {
 		return nil, err
 	}
-	awaitAnswered(plans)
-
-	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
-	next := make(map[string]*Backend, len(plans))
-	for _, p := range plans {
-		p.b.install(p, where)
-		next[p.cfg.Name] = p.b
-	}
-	s.backends.Store(&next)
-	for name, b := range old {
-		if next[name] == nil {
-			b.remove()
-		}
-	}
-	return next, nil
+	return p.Backends(), nil
 }
 
 // UpdateEndpoints gives one backend other endpoints. It changes nothing else.
 //   - Endpoints whose address stays keep their state and connections.
 //   - Removed endpoints get no new exchanges. Running exchanges end as usual, and weir
 //     drains the tunnels.
-//   - A concurrent Update happens completely before or after it. The caller ensures that
-//     this Update does not bring older endpoints.
+//   - A concurrent Commit of a Plan happens completely before or after it. The caller
+//     ensures that the Plan does not bring older endpoints (see Plan.SetEndpoints).
 //   - UpdateEndpoints does not wait for new names. If no other endpoint is left, the old
 //     endpoints serve until the names are answered.
 //
@@ -234,7 +188,7 @@ func (s *Set) UpdateEndpoints(name string, endpoints []config.Endpoint) error {
 	}
 	cfg := *b.Settings() // the settings of the last install
 	cfg.Endpoints = endpoints
-	p := &plan{b: b, cfg: &cfg}
+	p := &change{b: b, cfg: &cfg}
 	err := checkAddresses(&cfg)
 	if err == nil {
 		p.dial, err = b.dialSettings().withHosts(&cfg)
@@ -257,57 +211,8 @@ func (s *Set) SetZone(zone string) {
 	}
 }
 
-// plan is the change that Update will make to one backend. All steps that can fail are done.
-type plan struct {
-	b     *Backend
-	cfg   *config.Backend
-	dial  *dialSettings
-	names map[string]*name
-	fresh []*name // new names whose first look-up has ended
-}
-
-func (s *Set) plan(backends []config.Backend, old map[string]*Backend, answers *Answers, dial dialling) ([]*plan, error) {
-	plans := make([]*plan, 0, len(backends))
-	var problems []error
-	for i := range backends {
-		cfg := backends[i] // a copy: the caller keeps the original
-		p := &plan{b: old[cfg.Name], cfg: &cfg}
-		var before *dialSettings
-		if p.b != nil {
-			before = p.b.dialSettings()
-		} else {
-			p.b = newBackend(cfg.Name, &s.opts)
-		}
-		err := checkAddresses(&cfg)
-		if err == nil {
-			p.dial, err = dial(&cfg, before)
-		}
-		if err != nil {
-			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
-		}
-		plans = append(plans, p)
-	}
-	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
-	}
-	for _, p := range plans {
-		p.b.planNames(p, answers)
-	}
-	return plans, nil
-}
-
-// awaitAnswered waits until the existing answers have reached their backends. It does not
-// wait for name servers.
-func awaitAnswered(plans []*plan) {
-	for _, p := range plans {
-		for _, n := range p.fresh {
-			<-n.first
-		}
-	}
-}
-
-// install applies a plan.
-func (b *Backend) install(p *plan, where locality) {
+// install applies a change.
+func (b *Backend) install(p *change, where locality) {
 	b.mu.Lock()
 	defer b.unlock()
 	for address, n := range b.names {
@@ -329,9 +234,9 @@ func (b *Backend) install(p *plan, where locality) {
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
 
-// keeps reports whether a plan leaves every endpoint as it is. When the objects of a cluster
+// keeps reports whether a change leaves every endpoint as it is. When the objects of a cluster
 // change, that is so for nearly all backends. The caller holds b.mu.
-func (b *Backend) keeps(p *plan, where *locality) bool {
+func (b *Backend) keeps(p *change, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
 		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
 		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))

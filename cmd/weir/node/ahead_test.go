@@ -1,11 +1,20 @@
 package node
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -75,27 +84,7 @@ func TestSlowFilesDelayNoEndpoints(t *testing.T) {
 		asked, answer := make(chan struct{}), make(chan struct{})
 		begun := sync.OnceFunc(func() { close(asked) })
 		slow = func() { begun(); <-answer }
-		ended := make(chan error, 1)
-		go func() { ended <- reload() }()
-		release := sync.OnceFunc(func() { close(answer) })
-		defer release()
-		select {
-		case <-asked:
-		case err := <-ended:
-			t.Fatalf("%s: no file was read: %v", what, err)
-		}
-		c.put(pods(address))
-		c.untilEndpoints(address + ":8080")
-		select {
-		case err := <-ended:
-			t.Errorf("%s: the reload did not wait for the files: %v", what, err)
-		default:
-		}
-		release()
-		if err := <-ended; err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		c.untilEndpoints(address + ":8080") // the reload did not restore the older endpoints
+		c.duringReload(what, address, reload, asked, sync.OnceFunc(func() { close(answer) }))
 	}
 	f("new files", "192.0.2.2", func() error { return c.try(both) })
 	if got := c.servedAs("tls", "b.example.org"); got != "b1" {
@@ -111,6 +100,229 @@ func TestSlowFilesDelayNoEndpoints(t *testing.T) {
 	if got := c.servedAs("tls", "b.example.org"); got != "b2" {
 		t.Errorf("served is %s", got)
 	}
+}
+
+// duringReload changes an endpoint of the cluster while a reload waits. asked is closed when
+// the reload waits, and release ends the wait.
+func (c *clustered) duringReload(what, address string, reload func() error, asked <-chan struct{}, release func()) {
+	c.t.Helper()
+	defer release()
+	ended := make(chan error, 1)
+	go func() { ended <- reload() }()
+	select {
+	case <-asked:
+	case err := <-ended:
+		c.t.Fatalf("%s: the reload did not wait: %v", what, err)
+	}
+	c.put(pods(address))
+	c.untilEndpoints(address + ":8080")
+	select {
+	case err := <-ended:
+		c.t.Errorf("%s: the reload did not wait: %v", what, err)
+	default:
+	}
+	release()
+	if err := <-ended; err != nil {
+		c.t.Errorf("%s: %v", what, err)
+	}
+	c.untilEndpoints(address + ":8080") // the reload did not restore the older endpoints
+}
+
+// slowSockets makes a server whose sockets open only after free is closed, once slow is set.
+// asked is closed when the first one is to be opened.
+func slowSockets(c *clustered) (slow *atomic.Bool, asked chan struct{}, free func()) {
+	slow, asked = new(atomic.Bool), make(chan struct{})
+	may := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(asked) })
+	c.sockets.Listen = func(network, address string) (net.Listener, error) {
+		if slow.Load() {
+			begun()
+			<-may
+		}
+		return net.Listen(network, address)
+	}
+	free = sync.OnceFunc(func() { close(may) })
+	c.t.Cleanup(free) // before the server ends
+	return slow, asked, free
+}
+
+// A reload whose sockets take long to open delays no endpoints of the cluster.
+func TestSlowSocketsDelayNoEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web", "metrics")
+	slow, asked, free := slowSockets(c)
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	slow.Store(true)
+	c.duringReload("a socket", "192.0.2.2", func() error { return c.try(beside + "metrics: {address: '@metrics'}\n") }, asked, free)
+	if c.refused("metrics") {
+		t.Error("the new port is closed")
+	}
+}
+
+// The same with an access log that takes long to open: a named pipe without a reader.
+func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web")
+	c.load(beside)
+	c.untilEndpoints("192.0.2.1:8080")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		eventually(t, "the pipe is being opened", func() error {
+			stacks := make([]byte, 1<<20)
+			if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "node.openLogFile") {
+				return errors.New("no goroutine opens a log")
+			}
+			return nil
+		})
+	}()
+	var reader *os.File
+	release := sync.OnceFunc(func() { reader, _ = os.Open(pipe) })
+	defer func() { reader.Close() }()
+	c.duringReload("an access log", "192.0.2.2", func() error { return c.try(beside + "access_log: {path: " + pipe + "}\n") }, asked, release)
+	c.now("none.example", "/", 404)
+	if line, err := bufio.NewReader(reader).ReadString('\n'); err != nil || !strings.Contains(line, "none.example") {
+		t.Errorf("the log has %q, %v", line, err)
+	}
+}
+
+// A plan that other changes overtake is made again, so all are in effect. That is so even if
+// the objects are the same as before in the end.
+func TestOvertakenReload(t *testing.T) {
+	f := func(name, host string, changes ...string) {
+		t.Run(name, func(t *testing.T) {
+			c := newClustered(t, shop, "web", "metrics")
+			slow, asked, free := slowSockets(c)
+			c.load(beside)
+			c.until("shop.example", "/", 503)
+			slow.Store(true)
+			ended := make(chan error, 1)
+			go func() { ended <- c.try(beside + "metrics: {address: '@metrics'}\n") }()
+			<-asked
+			for _, objects := range changes {
+				c.put(objects)
+				c.until(hostOf[objects], "/", 503)
+			}
+			free()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			c.now(host, "/", 503)
+			if c.refused("metrics") {
+				t.Error("the new port is closed")
+			}
+			c.load(beside)
+			if !c.refused("metrics") {
+				t.Error("a socket of the overtaken plan is open")
+			}
+		})
+	}
+	f("other objects", "moved.example", moved)
+	f("the same objects", "shop.example", moved, shop)
+}
+
+var hostOf = map[string]string{shop: "shop.example", moved: "moved.example"}
+
+// moved is shop with another host.
+var moved = strings.ReplaceAll(shop, "shop.example", "moved.example")
+
+// weir ends only after the sockets of a plan under way are closed, and the plan does not take
+// effect.
+func TestEndDuringReload(t *testing.T) {
+	c := newClustered(t, shop, "web", "metrics")
+	slow, asked, free := slowSockets(c)
+	c.load(beside)
+	slow.Store(true)
+	reloaded, ended := make(chan error, 1), make(chan error, 1)
+	go func() { reloaded <- c.try(beside + "metrics: {address: '@metrics'}\n") }()
+	<-asked
+	go func() { ended <- c.end(0) }()
+	eventually(t, "the listener is closed", func() error {
+		if open := c.sockets.Addresses(); len(open) > 0 {
+			return fmt.Errorf("%v are open", open)
+		}
+		return nil
+	})
+	for range 50 { // it has nothing else to wait for
+		if c.logged("all ports are closed, and another process can bind them") > 0 {
+			t.Error("a plan still opens sockets")
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	free()
+	if err := <-reloaded; err != errEnded {
+		t.Errorf("the reload: %v", err)
+	}
+	c.untilEnded(ended)
+	if !c.refused("metrics") {
+		t.Error("a socket of the plan is open")
+	}
+}
+
+// A thousand reloads, of which every third fails, lose no update of endpoints and no
+// descriptor, while routes change as well.
+func TestReloadsBesideEndpoints(t *testing.T) {
+	c := newClustered(t, shop+"---\n"+pods("192.0.2.1"), "web", "one", "two", "three", "taken")
+	taken, err := net.Listen("tcp", c.address("taken"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	with := func(port, log string) string {
+		return beside + "metrics: {address: '@" + port + "'}\naccess_log: {path: " + dir + "/" + log + "}\n"
+	}
+	texts := []string{with("one", "a"), with("two", "b"), strings.Replace(with("three", "c"), "listeners: {", "listeners: {more: {address: '@taken', protocol: http}, ", 1)}
+	c.load(texts[0])
+	c.untilEndpoints("192.0.2.1:8080")
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector would close what is lost
+	before := openFiles(t)
+	var loads sync.WaitGroup
+	loads.Go(func() {
+		for i := range 1000 {
+			if err := c.try(texts[i%3]); (err != nil) != (i%3 == 2) {
+				t.Errorf("reload %d: %v", i, err)
+			}
+		}
+	})
+	done := make(chan struct{})
+	go func() { loads.Wait(); close(done) }()
+	updates := 1
+	for over := false; !over; updates++ {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		address := fmt.Sprintf("192.0.%d.%d", 2+updates/250, 1+updates%250)
+		c.put(pods(address))
+		if updates%10 == 0 {
+			c.put([]string{shop, moved}[updates/10%2])
+		}
+		c.untilEndpoints(address + ":8080")
+	}
+	t.Logf("%d updates", updates)
+	c.load(texts[0])
+	eventually(t, "all files of the reloads are closed", func() error {
+		if now := openFiles(t); now > before+20 { // ports reserve some
+			return fmt.Errorf("%d are open, %d before", now, before)
+		}
+		return nil
+	})
+}
+
+// openFiles counts the descriptors of this process; 0 if the system does not tell.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return len(all)
 }
 
 // A change of objects keeps the certificates of authorities, which the file alone names.

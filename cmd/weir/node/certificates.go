@@ -80,8 +80,9 @@ func (s *server) adoptCertificates(p *plan) {
 func (s *server) reloadCertificates() {
 	changes, err := s.certs.ReadAgain()
 	lists, errLists := s.crls.Reload()
-	s.change.Lock() // otherwise an older plan could restore the old certificates
+	s.change.Lock()
 	replaced := changes.Commit()
+	s.changes++ // otherwise an older plan could restore the old certificates
 	s.change.Unlock()
 	for _, file := range lists {
 		s.log.Info("a revocation list file changed and is in use", zap.String("crl", file))

@@ -14,8 +14,8 @@ const maxPortConnections = 256
 // idle longest, or the oldest one if none is idle. So clients with idle connections cannot
 // block Prometheus.
 type crowd struct {
-	max  int
-	left func() // called when a connection has ended, if set
+	max   int
+	ended func() // called when a connection has ended, if set
 
 	mu    sync.Mutex
 	all   list.List // of net.Conn, the oldest first
@@ -54,8 +54,8 @@ func (c *crowd) changed(nc net.Conn, state http.ConnState) {
 	if surplus != nil {
 		surplus.Close()
 	}
-	if state == http.StateClosed && c.left != nil {
-		c.left()
+	if state == http.StateClosed && c.ended != nil {
+		c.ended()
 	}
 }
 

@@ -45,8 +45,8 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	}
 	s.change.Lock()
 	s.ended = true
-	s.closeSockets()
 	s.change.Unlock()
+	s.closeSockets()
 	s.log.Info("all ports are closed, and another process can bind them")
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
 	defer cancel()
@@ -75,9 +75,12 @@ func (s *server) shutdown(now <-chan struct{}) error {
 }
 
 // closeSockets closes the listeners and the health, metrics and admin ports at the same
-// time: a process that takes over needs all of them.
+// time: a process that takes over needs all of them. It also waits for the sockets of plans,
+// and of removed listeners. No plan may take effect any more.
 func (s *server) closeSockets() {
 	var closing sync.WaitGroup
+	closing.Go(s.plans.Wait)
+	closing.Go(s.awaitClosing)
 	for _, l := range s.listeners {
 		closing.Go(func() { l.Close() })
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,8 @@ const (
 	clusterPatience = 10 * time.Second
 	// retryObjects is the time until weir tries again to put objects into effect.
 	retryObjects = 10 * time.Second
-	// leavePatience limits how long weir waits for a cluster that it no longer serves.
+	// leavePatience limits how long this replica may take to leave a cluster that weir no
+	// longer serves.
 	leavePatience = 5 * time.Second
 )
 
@@ -153,11 +155,11 @@ func (s *server) applyBeside(file *config.Config, a *ahead) error {
 		err = next.try(file, a)
 	}
 	if err != nil {
-		next.leave()
+		next.close()
 		return err
 	}
 	if c != nil {
-		c.leave()
+		c.close()
 	}
 	return nil
 }
@@ -175,33 +177,86 @@ func (c *cluster) await() error {
 	}
 }
 
-// try puts file into effect with the objects that the Source knows.
+// plansAside is how often try plans without the Source's lock. If the objects change each
+// time, it then plans under this lock.
+const plansAside = 3
+
+// try puts file into effect with the objects that the Source knows. It plans without the
+// Source's lock, because changes of endpoints need this lock. Then it commits under it,
+// with the newest endpoints, so that no change of the objects overtakes another.
 func (c *cluster) try(file *config.Config, a *ahead) error {
-	return c.source.Try(file, func(ch kube.Change) error {
-		o := c.newObjects(ch)
-		if err := c.put(file, o, a); err != nil {
+	for range plansAside {
+		if err := c.tryAside(file, a); err != errOvertaken {
 			return err
 		}
-		c.objects = o
+	}
+	return c.source.Try(file, func(ch kube.Change) error {
+		p := a.plan(file)
+		p.objects = c.newObjects(ch)
+		if err := c.s.put(p); err != nil {
+			return err
+		}
+		c.took(p.objects)
 		c.takeNode(ch.Node)
 		c.tellKnown()
 		return nil
 	})
 }
 
-// put puts objects into effect together with file. If a is nil, file is already in effect.
-func (c *cluster) put(file *config.Config, o *objects, a *ahead) error {
-	p := &plan{file: file, again: true}
-	if a != nil {
-		p = a.plan(file)
-	}
-	p.cfg, p.objects = o.routing.Merge(file, o.endpoints), o
-	p.answers = c.s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
-	if err := c.s.put(p); err != nil {
+// tryAside is one attempt of try. It returns errOvertaken if other routes took effect, or
+// the objects changed, after it began to plan.
+func (c *cluster) tryAside(file *config.Config, a *ahead) error {
+	p := a.plan(file)
+	p.objects = c.newObjects(c.convert(file))
+	if err := c.s.prepare(p); err != nil {
 		return err
 	}
+	return c.source.Try(file, func(ch kube.Change) error {
+		if !p.objects.are(ch) {
+			c.s.abandon(p)
+			return errOvertaken
+		}
+		p.renew(ch.Endpoints)
+		if err := c.s.commit(p); err != nil {
+			return err
+		}
+		c.took(p.objects)
+		c.takeNode(ch.Node)
+		c.tellKnown()
+		return nil
+	})
+}
+
+// errOnlyConverted ends a Try without an effect.
+var errOnlyConverted = errors.New("only the objects were wanted")
+
+// convert returns the objects that the Source knows, under another file.
+func (c *cluster) convert(file *config.Config) (now kube.Change) {
+	c.source.Try(file, func(ch kube.Change) error {
+		now = ch
+		return errOnlyConverted
+	})
+	return now
+}
+
+// are reports whether o is what the Source knows now, apart from the endpoints.
+func (o *objects) are(now kube.Change) bool {
+	return o.known() == (now.Endpoints != nil) && reflect.DeepEqual(o.routing, now.Routing)
+}
+
+// took notes that objects have taken effect.
+func (c *cluster) took(o *objects) {
 	c.tellUnbound(o)
 	c.tellFaults(o.routing.Events)
+	c.objects = o
+}
+
+// put puts objects into effect together with the file that is already in effect.
+func (c *cluster) put(o *objects) error {
+	if err := c.s.put(&plan{file: c.s.fileInEffect(), again: true, objects: o}); err != nil {
+		return err
+	}
+	c.took(o)
 	return nil
 }
 
@@ -219,7 +274,7 @@ func (c *cluster) changed(ch kube.Change) {
 	switch {
 	case ch.Routing != nil:
 		c.objects = c.newObjects(ch)
-		if err := c.put(c.s.fileInEffect(), c.objects, nil); err != nil {
+		if err := c.put(c.objects); err != nil {
 			c.failed(err)
 			return
 		}
@@ -311,15 +366,12 @@ func (c *cluster) tryAgain() {
 	if c.s.current() != c {
 		return
 	}
-	file := c.s.fileInEffect()
-	c.source.Try(file, func(ch kube.Change) error {
+	c.source.Try(c.s.fileInEffect(), func(ch kube.Change) error {
 		c.retrying = false
-		o := c.newObjects(ch)
-		if err := c.put(file, o, nil); err != nil {
+		if err := c.put(c.newObjects(ch)); err != nil {
 			c.failed(err)
 			return err
 		}
-		c.objects = o
 		c.tellKnown()
 		return nil
 	})
@@ -416,8 +468,8 @@ func (p *plan) withoutListener(name string, err error) {
 	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
 }
 
-// leave ends everything of a cluster that weir no longer serves.
-func (c *cluster) leave() {
+// close ends everything of a cluster that weir no longer serves.
+func (c *cluster) close() {
 	c.end()
 	c.giveUp()
 	if c.s.current() == nil { // weir serves no other cluster

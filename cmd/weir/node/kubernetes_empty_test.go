@@ -77,7 +77,7 @@ func TestShortGapIsNoEvent(t *testing.T) {
 	c.untilEndpoints("192.0.2.1:8080")
 	before, _ := c.times()
 	c.put(pods())
-	eventually(t, "it is looked at", func() error {
+	eventually(t, "weir has noticed it", func() error {
 		if n, _ := c.times(); n == before {
 			return errors.New("not yet")
 		}

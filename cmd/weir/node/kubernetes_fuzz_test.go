@@ -92,13 +92,14 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	if err := s.planCertificates(p); err != nil {
 		return err
 	}
-	backends, err := s.backends.UpdateObjects(p.cfg.Backends, backend.NodeInfo{}, nil)
+	backends, err := s.backends.PlanObjects(p.cfg.Backends, backend.NodeInfo{}, nil)
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics})
-	if err == nil {
-		s.proxy.Swap(p.table) // otherwise the metrics of every earlier route would be kept
+	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics})
+	if err != nil {
+		return err
 	}
-	return err
+	s.proxy.Swap(p.table) // otherwise the metrics of every earlier route would be kept
+	return backends.Commit()
 }

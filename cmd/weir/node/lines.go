@@ -140,28 +140,27 @@ func (s *server) wantedAccessLog(cfg *config.Config) *config.AccessLog {
 	}
 }
 
-// openAccessLog opens the access log of the plan. If the path is the same, the plan uses
-// the open file.
-func (s *server) openAccessLog(p *plan) (err error) {
-	want, old := s.wantedAccessLog(p.cfg), s.lines.Load()
+// openAccessLog opens the access log that a file asks for; nil: none. If the path is the
+// same as in effect, the open file is used.
+func (s *server) openAccessLog(file *config.Config) (*accessLog, error) {
+	want, old := s.wantedAccessLog(file), s.lines.Load()
 	if want == nil {
-		return nil
+		return nil, nil
 	}
 	if old != nil && old.of.Path == want.Path {
-		if p.lines = old; !slices.Equal(old.of.Redact, want.Redact) {
-			p.lines = &accessLog{Logger: old.Logger, file: old.file, redact: proxy.NewRedaction(want.Redact), of: *want}
+		if slices.Equal(old.of.Redact, want.Redact) {
+			return old, nil
 		}
-		return nil
+		return &accessLog{Logger: old.Logger, file: old.file, redact: proxy.NewRedaction(want.Redact), of: *want}, nil
 	}
 	f, err := openLogFile(want.Path, s.log, s.metrics.droppedLines)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", EncodeTime: zapcore.RFC3339NanoTimeEncoder, LineEnding: zapcore.DefaultLineEnding})
-	p.lines = &accessLog{Logger: zap.New(zapcore.NewCore(encoder, f, zapcore.InfoLevel)), file: f,
-		redact: proxy.NewRedaction(want.Redact), of: *want}
-	return nil
+	return &accessLog{Logger: zap.New(zapcore.NewCore(encoder, f, zapcore.InfoLevel)), file: f,
+		redact: proxy.NewRedaction(want.Redact), of: *want}, nil
 }
 
 // closeUnless closes the file unless the other log uses the same one.

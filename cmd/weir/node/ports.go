@@ -54,8 +54,9 @@ func (u unbound) Error() string {
 // Unwrap returns the errors of all addresses.
 func (u unbound) Unwrap() []error { return u }
 
-// adoptPorts starts new ports and ends removed ports.
-func (s *server) adoptPorts(p *plan) {
+// adoptPorts starts new ports and stops removed ports. It returns functions that wait until
+// these are closed.
+func (s *server) adoptPorts(p *plan) (closing []func()) {
 	if h := p.cfg.Health; h != nil {
 		s.health.SetFrom(h.From)
 	}
@@ -66,13 +67,14 @@ func (s *server) adoptPorts(p *plan) {
 		}
 		if old != nil {
 			old.stop()
-			<-old.done // the next configuration may use the address again
+			closing = append(closing, func() { <-old.done })
 			delete(s.ports, w.name)
 		}
 		if socket != nil {
 			s.ports[w.name] = s.startPort(w, socket)
 		}
 	}
+	return closing
 }
 
 func (s *server) startPort(w wantedPort, ln net.Listener) *runningPort {
@@ -154,7 +156,7 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	crowd := crowd{max: maxPortConnections}
 	reserve := conn.NewReserve(ln, portReserve, crowd.endOne)
 	defer reserve.Close()
-	crowd.left = reserve.Refill
+	crowd.ended = reserve.Refill
 	server.Handler = hurried(reserve, server.Handler)
 	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
 	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed

@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +23,6 @@ import (
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/http1"
-	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -83,8 +80,11 @@ type server struct {
 	waits    context.Context // for reloads that wait for a cluster or a storage; ends when shutdown begins
 	endWaits context.CancelFunc
 
-	change    sync.Mutex // held while a configuration is applied
-	ended     bool       // no configuration is applied any more
+	plans     sync.WaitGroup  // the plans that may hold sockets
+	change    sync.Mutex      // held while a plan or an update of endpoints takes effect; no I/O happens under it
+	ended     bool            // no configuration is applied any more
+	changes   uint64          // counts what took effect, so that a plan notices that it was overtaken
+	closing   *sync.WaitGroup // the removed listeners and ports that are not closed yet; nil: none
 	effect    atomic.Pointer[inEffect]
 	ofFile    ofFile      // made from the file's configuration alone
 	sockets   sockets.Set // of listeners and ports
@@ -158,220 +158,9 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	return s
 }
 
-// plan is a configuration that is ready to take effect: all steps that can fail are done.
-type plan struct {
-	file, cfg *config.Config // cfg is file with the objects of the cluster
-	objects   *objects       // of the cluster; nil: none
-	again     bool           // file is already in effect, and weir does not process it again
-	answers   *backend.Answers
-	files     *certs.Files // of file; nil if again
-	lines     *accessLog
-	ofFile
-	certificates *certs.Plan
-	headers      map[string]*listener.Policy
-	sockets      *sockets.Plan // nil until prepare opens them
-	table        *proxy.Table
-}
-
-// ofFile is the part of a plan that depends on the file alone.
-type ofFile struct {
-	ech      []tls.EncryptedClientHelloKey
-	policies map[string]*policy.Policy
-	crls     *policy.CRLPlan
-	access   *access    // rules of the admin port
-	managed  *acme.Plan // certificates from authorities
-}
-
-// ahead is the part of a plan that is made before the other parts, without the lock
-// change. It needs only the file, and it waits for the file system, for name servers and for
-// the storage of ticket keys. Changes of a cluster's endpoints can take effect meanwhile.
-type ahead struct {
-	ofFile
-	files   *certs.Files
-	answers *backend.Answers
-}
-
-// apply puts the configuration of a file into effect, together with the objects of the
-// cluster that the file names. On an error nothing has changed. If other goroutines may
-// apply files, the caller holds loading.
-func (s *server) apply(file *config.Config) error {
-	a, err := s.readFile(file)
-	if err != nil {
-		return err
-	}
-	shared := s.shareAhead(file)
-	a.answers = s.backends.Resolve(file.Backends, backend.FilePatience, nil)
-	if err := s.applyAhead(file, a); err != nil {
-		return err
-	}
-	if !shared {
-		s.syncTickets()
-	}
-	return nil
-}
-
-func (s *server) applyAhead(file *config.Config, a *ahead) error {
-	if file.Kubernetes != nil {
-		return s.applyBeside(file, a)
-	}
-	before := s.current()
-	if err := s.put(a.plan(file)); err != nil {
-		return err
-	}
-	if before != nil {
-		before.leave()
-	}
-	return nil
-}
-
-// plan returns a plan without objects; the caller may add them.
-func (a *ahead) plan(file *config.Config) *plan {
-	return &plan{file: file, cfg: file, answers: a.answers, files: a.files, ofFile: a.ofFile}
-}
-
-// errEnded means that weir applies no configuration any more, or no objects of this
-// cluster.
-var errEnded = errors.New("weir is shutting down, or already serves other objects")
-
-// put puts a plan into effect; p.cfg must be complete. On an error nothing has changed.
-func (s *server) put(p *plan) error {
-	s.change.Lock()
-	defer s.change.Unlock()
-	if s.ended || p.again && p.objects.of != s.cluster {
-		return errEnded
-	}
-	if err := s.prepare(p); err != nil {
-		p.abandon(s)
-		s.backends.SetOwn(s.sockets.Addresses())
-		return err
-	}
-	if !p.again {
-		s.shareTickets(p.cfg)
-	}
-	s.adopt(p)
-	return nil
-}
-
-// prepare does the steps that can fail. The backends come last, because their change
-// cannot be undone.
-func (s *server) prepare(p *plan) (err error) {
-	if p.again {
-		p.ofFile = s.ofFile
-	}
-	if err := s.planCertificates(p); err != nil {
-		return err
-	}
-	p.headers = make(map[string]*listener.Policy)
-	for _, c := range p.cfg.HeaderPolicies {
-		p.headers[c.Name] = listener.NewPolicy(c)
-	}
-	if err := s.openAccessLog(p); err != nil {
-		return err
-	}
-	if err := s.openSockets(p); err != nil {
-		return err
-	}
-	s.backends.SetOwn(s.sockets.Addresses()) // before backends get endpoints that may lead to these sockets
-	update := s.backends.UpdateResolved
-	if p.again {
-		update = s.backends.UpdateObjects
-	}
-	backends, err := update(p.cfg.Backends, backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}, p.answers)
-	if err != nil {
-		return err
-	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
-	return err
-}
-
-// readFile reads the files that a configuration names, and prepares everything that is
-// made of them. It waits for the file system, and changes nothing.
-func (s *server) readFile(file *config.Config) (*ahead, error) {
-	of, err := s.prepareTLS(file)
-	if err != nil {
-		return nil, err
-	}
-	a := &ahead{ofFile: of}
-	if err := s.readCertificates(a, file); err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
-// prepareTLS makes the TLS policies of a file and the access rules of its admin port.
-func (s *server) prepareTLS(file *config.Config) (of ofFile, err error) {
-	if of.access, err = newAccess(file.Admin, s.access.Load()); err != nil {
-		return of, err
-	}
-	if of.ech, err = checkTLS(file); err != nil {
-		return of, err
-	}
-	if of.crls, err = s.crls.Plan(file.TLSPolicies); err != nil {
-		return of, err
-	}
-	of.policies = make(map[string]*policy.Policy)
-	for _, c := range file.TLSPolicies {
-		if of.policies[c.Name], err = policy.New(c, s.certs.Get, s.tickets.Attach); err != nil {
-			return of, err
-		}
-		of.policies[c.Name].RetryECH(of.ech)
-		of.policies[c.Name].Revoke(of.crls, c.ClientAuthCRL)
-	}
-	return of, nil
-}
-
-// openSockets opens the sockets that are not in effect yet. The error names all addresses
-// that weir cannot listen on.
-func (s *server) openSockets(p *plan) error {
-	p.sockets = s.sockets.Plan(s.wantedSockets(p))
-	var errs unbound
-	for _, l := range p.cfg.Listeners {
-		err := p.sockets.Err(ownerName(l.Name))
-		switch {
-		case err == nil:
-		case p.objects.has(l.Name): // this affects no other listener
-			p.withoutListener(l.Name, err)
-		default:
-			errs = append(errs, fmt.Errorf("%s.address: %w", ownerName(l.Name), err))
-		}
-	}
-	for _, w := range s.wantedPorts(p) {
-		if err := p.sockets.Err(w.name); err != nil {
-			errs = append(errs, fmt.Errorf("%s.address: %w", w.name, err))
-		}
-	}
-	if len(errs) > 0 {
-		return errs
-	}
-	return nil
-}
-
-// wantedSockets returns the sockets of all listeners and ports of a plan.
-func (s *server) wantedSockets(p *plan) (wants []sockets.Want) {
-	for _, l := range p.cfg.Listeners {
-		wants = append(wants, sockets.Want{Owner: ownerName(l.Name), Network: l.Network, Address: l.Address})
-	}
-	for _, w := range s.wantedPorts(p) {
-		if w.address != "" {
-			wants = append(wants, sockets.Want{Owner: w.name, Network: w.network, Address: w.address})
-		}
-	}
-	return wants
-}
-
-// ownerName returns the key of a listener in the configuration, by which it owns its socket.
-func ownerName(listener string) string { return "listeners." + listener }
-
-// abandon closes the sockets and files that prepare opened.
-func (p *plan) abandon(s *server) {
-	if p.sockets != nil {
-		p.sockets.Abandon()
-	}
-	p.lines.closeUnless(s.lines.Load())
-}
-
-// adopt makes the plan the configuration in effect. No step of adopt can fail.
+// adopt makes the plan the configuration in effect. No step of adopt can fail, or waits.
 func (s *server) adopt(p *plan) {
+	s.changes++
 	s.adoptCertificates(p)
 	setLevel(s.level, p.cfg.Log)
 	defer s.lines.Swap(p.lines).closeUnless(p.lines)
@@ -397,9 +186,7 @@ func (s *server) adopt(p *plan) {
 	s.limitMemory()
 	s.adoptObjects(p)
 	p.sockets.Commit()
-	s.adoptListeners(p)
-	s.adoptPorts(p)
-	s.backends.SetOwn(s.sockets.Addresses())
+	s.closeBehind(slices.Concat(s.adoptListeners(p), s.adoptPorts(p)))
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
@@ -421,9 +208,9 @@ func requireLocal(cfg *config.Config) []string {
 	return cfg.Health.RequireLocal
 }
 
-// adoptListeners starts new listeners, updates those that stay, and closes removed
-// listeners. It closes old listeners after the new ones have started.
-func (s *server) adoptListeners(p *plan) {
+// adoptListeners starts new listeners, and updates those that stay. It returns functions
+// that close the removed ones.
+func (s *server) adoptListeners(p *plan) (closing []func()) {
 	keep := make(map[string]*listener.Listener)
 	for _, l := range p.cfg.Listeners {
 		name := l.Name
@@ -443,16 +230,45 @@ func (s *server) adoptListeners(p *plan) {
 		s.log.Info("listening", zap.String("listener", name), zap.String("protocol", string(l.Protocol)), zap.Stringer("address", started.Addr()))
 		go s.serveListener(started)
 	}
-	// The next configuration may use the address again, so wait until it is free.
-	var closing sync.WaitGroup
 	for name, old := range s.listeners {
-		closing.Go(func() { old.Close() })
+		closing = append(closing, func() { old.Close() })
 		if keep[name] == nil {
 			s.lm.Forget(name)
 		}
 	}
-	closing.Wait()
 	s.listeners = keep
+	return closing
+}
+
+// closeBehind closes removed listeners and ports while the configuration is in effect: they
+// first empty their accept queues. Then endpoints may have their addresses. s.change is held.
+func (s *server) closeBehind(closing []func()) {
+	if len(closing) == 0 {
+		return
+	}
+	before, all := s.closing, new(sync.WaitGroup)
+	for _, f := range closing {
+		all.Go(f)
+	}
+	s.closing = new(sync.WaitGroup)
+	s.closing.Go(func() {
+		all.Wait()
+		s.noteOwn()
+		if before != nil {
+			before.Wait()
+		}
+	})
+}
+
+// awaitClosing waits until all removed listeners and ports are closed, so that their
+// addresses are free.
+func (s *server) awaitClosing() {
+	s.change.Lock()
+	closing := s.closing
+	s.change.Unlock()
+	if closing != nil {
+		closing.Wait()
+	}
 }
 
 func (s *server) serveListener(l *listener.Listener) {
@@ -504,7 +320,7 @@ func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 func (s *server) close() {
 	s.stop()
 	if c := s.current(); c != nil {
-		c.leave()
+		c.close()
 	}
 	s.closePorts()
 	s.acme.Close()

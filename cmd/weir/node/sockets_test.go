@@ -74,7 +74,7 @@ admin: {address: "off"}
 	// The table before the current one serves connections of a removed listener; older
 	// tables do not. So each reload waits until the connections from before the last
 	// reload are served.
-	settle := func() {
+	awaitServed := func() {
 		for i := range served {
 			before := served[i].Load()
 			eventually(t, "two requests are answered", func() error {
@@ -87,11 +87,11 @@ admin: {address: "off"}
 	}
 	for range 5 {
 		apply("two", a, "one", b) // swapped
-		settle()
+		awaitServed()
 		apply("three", a, "one", b) // renamed
-		settle()
+		awaitServed()
 		apply("one", a, "two", b)
-		settle()
+		awaitServed()
 	}
 	close(stop)
 	clients.Wait()

@@ -1,0 +1,102 @@
+package backend
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+)
+
+func (w *world) plan(backends ...config.Backend) *Plan {
+	w.t.Helper()
+	p, err := w.set.Plan(backends, NodeInfo{Name: "node-a"}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// A plan changes nothing before Commit, and then brings the backends that it promised.
+func TestPlanChangesNothing(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.update(settings("app", "10.0.0.1:80"), settings("old", "10.0.0.2:80"))
+	app := w.set.Backend("app")
+	w.plan(settings("app", "10.0.0.8:80")) // it is dropped
+	p := w.plan(settings("app", "10.0.0.9:80"), settings("new", "10.0.0.3:80"))
+	wantReady(t, app, "10.0.0.1:80")
+	if w.set.Backend("new") != nil || w.set.Backend("old") == nil {
+		t.Error("the plan is in effect before Commit")
+	}
+	fresh := p.Backends()["new"]
+	if p.Backends()["app"] != app || fresh == nil || len(p.Backends()) != 2 {
+		t.Errorf("the plan has %v", p.Backends())
+	}
+	if err := p.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	wantReady(t, app, "10.0.0.9:80")
+	wantReady(t, fresh, "10.0.0.3:80")
+	if w.set.Backend("new") != fresh || w.set.Backend("old") != nil {
+		t.Error("the plan is not in effect after Commit")
+	}
+}
+
+// An update of endpoints between Plan and Commit is in effect after Commit, whether the
+// connections to the backend change or not.
+func TestEndpointsBesideAPlan(t *testing.T) {
+	f := func(name string, change func(*config.Backend)) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			before := settings("app", "10.0.0.1:80")
+			before.Protocol, before.TLS.InsecureSkipVerify = config.ProtocolHTTPS, true
+			w.update(before)
+			after := before
+			change(&after)
+			p := w.plan(after)
+			newer := []config.Endpoint{{Address: "10.0.0.2:80", Weight: 1}}
+			if err := w.set.UpdateEndpoints("app", newer); err != nil {
+				t.Fatal(err)
+			}
+			kept := w.set.Backend("app").dialSettings()
+			p.SetEndpoints(map[string][]config.Endpoint{"app": newer, "other": nil})
+			if err := p.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			wantReady(t, w.set.Backend("app"), "10.0.0.2:80")
+			d := w.set.Backend("app").dialSettings()
+			if !d.knows(newer) {
+				t.Error("the new endpoint has no TLS configuration")
+			}
+			if changed := after.MaxIdle != before.MaxIdle; !changed && d != kept {
+				t.Error("connections are made in another way, though nothing changed")
+			}
+		})
+	}
+	f("equal", func(*config.Backend) {})
+	f("changed", func(c *config.Backend) { c.MaxIdle++ })
+}
+
+// A plan that cannot take effect changes nothing.
+func TestOvertakenPlan(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.update(settings("app", "10.0.0.1:80"))
+	f := func(what, want string, spoil func(*Plan)) {
+		t.Helper()
+		p := w.plan(settings("app", "10.0.0.9:80"), settings("new", "10.0.0.3:80"))
+		spoil(p)
+		if err := p.Commit(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %s", what, err, want)
+		}
+		wantReady(t, w.set.Backend("app"), "10.0.0.1:80")
+		if w.set.Backend("new") != nil {
+			t.Errorf("%s: it is in effect", what)
+		}
+	}
+	f("another plan", "other backends took effect", func(*Plan) { w.update(settings("app", "10.0.0.1:80")) })
+	f("an invalid endpoint", `backend "app": endpoint "x"`, func(p *Plan) {
+		p.SetEndpoints(map[string][]config.Endpoint{"app": {{Address: "x"}}})
+	})
+	if _, err := w.set.Update([]config.Backend{settings("app", "10.0.0.1:80")}, NodeInfo{Name: "node-a"}); err != nil {
+		t.Error(err)
+	}
+}
