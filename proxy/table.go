@@ -121,7 +121,8 @@ func newRoute(r *config.Route, parts Parts) (*Route, error) {
 	if b == nil && !r.OnlyRedirects() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
-	return &Route{name: r.Name, backend: b, config: r, metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
+	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
+	return &Route{name: r.Name, backend: b, config: r, metrics: metrics, filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
 }
 
 // unfinishedEdge is an edge while routes are added to it.
