@@ -387,7 +387,11 @@ type Route struct {
 	Name      string
 	Position  Position
 	Namespace string // namespace of the object from which the route was made; empty: none
-	Listeners []string
+	Ingress   string // name of that object if it is an Ingress; otherwise empty
+	// IngressHost is the host in the Ingress, or "*" for every host; empty without an
+	// Ingress. It differs from Hosts if a more specific host inherited the route.
+	IngressHost string
+	Listeners   []string
 	// Hosts are lower case, without port and trailing dot; "*." stands for exactly one
 	// leftmost label. Empty: every host.
 	Hosts []string

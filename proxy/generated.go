@@ -56,9 +56,9 @@ func (s *routeSeries) addReason(reason string) prometheus.Counter {
 		known = *list
 	}
 	if len(known) >= mostReasons {
-		return s.m.generated.WithLabelValues(s.labels.route, s.labels.backend, "other")
+		return s.m.generated.WithLabelValues(s.labels.with(s.labels.backend, "other")...)
 	}
-	c := s.m.generated.WithLabelValues(s.labels.route, s.labels.backend, reason)
+	c := s.m.generated.WithLabelValues(s.labels.with(s.labels.backend, reason)...)
 	if !slices.ContainsFunc(known, func(k reasonCounter) bool { return k.reason == reason }) {
 		list := append(slices.Clone(known), reasonCounter{reason, c})
 		s.own.byReason.Store(&list)
@@ -70,8 +70,8 @@ func (s *routeSeries) addReason(reason string) prometheus.Counter {
 func (s *routeSeries) dropGenerated() {
 	if list := s.own.byReason.Load(); list != nil {
 		for _, c := range *list {
-			s.m.generated.DeleteLabelValues(s.labels.route, s.labels.backend, c.reason)
+			s.m.generated.DeleteLabelValues(s.labels.with(s.labels.backend, c.reason)...)
 		}
-		s.m.generated.DeleteLabelValues(s.labels.route, s.labels.backend, "other")
+		s.m.generated.DeleteLabelValues(s.labels.with(s.labels.backend, "other")...)
 	}
 }

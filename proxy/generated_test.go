@@ -31,8 +31,8 @@ func TestGeneratedResponsesAreCounted(t *testing.T) {
 	text := exposed(t, reg)
 	for _, want := range []string{
 		`weir_http_generated_responses_total{no_endpoint_ready} 2`,
-		`weir_http_generated_responses_total{no_endpoint_ready tenant/other} 4`,
-		`weir_http_generated_responses_total{redirect tenant/other} 2`,
+		`weir_http_generated_responses_total{tenant no_endpoint_ready tenant/other} 4`,
+		`weir_http_generated_responses_total{tenant redirect tenant/other} 2`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +29,7 @@ type Metrics struct {
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
 	names     map[string]*routeMetrics // by the name of the route
-	reasons   map[string][]string      // the reasons why tunnels of a route ended, by label
+	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
 	limit     int                      // number of routes of one namespace that may have series of their own
 	opened    map[string]int           // number of such routes, by namespace
@@ -39,19 +38,34 @@ type Metrics struct {
 	folded    *prometheus.GaugeVec
 }
 
-// routeKey is a route and its backend. They are the labels of series.
-type routeKey struct{ route, backend string }
+// routeLabels are the labels that each series of a route has. Only route is set for a route of
+// the file: Prometheus does not distinguish an empty label from a missing one.
+type routeLabels struct{ route, namespace, ingress, host string }
+
+// with returns the values of the labels, and more values after them.
+func (l *routeLabels) with(more ...string) []string {
+	return append(append(make([]string, 0, 6), l.route, l.namespace, l.ingress, l.host), more...)
+}
+
+// routeKey is a route and its backend.
+type routeKey struct {
+	routeLabels
+	backend string
+}
+
+// isLimited reports whether tenants of a cluster choose the number of such routes. Another kind
+// of their objects belongs here. The ports of kubernetes.tcp are the operator's.
+func (k *routeKey) isLimited() bool { return k.ingress != "" }
 
 // routeMetrics are the metrics of one route. The route's first exchange or tunnel creates its
 // series, because there may be many routes, and tenants of a cluster choose their number.
 type routeMetrics struct {
-	key       routeKey
-	namespace string // of the object from which the route was made; empty: none
-	m         *Metrics
-	series    atomic.Pointer[routeSeries] // nil: weir has counted nothing yet
-	own       bool                        // only this route uses series; guarded by m.mu
-	folded    bool                        // series is shared with other routes of the namespace; guarded by m.mu
-	retired   bool                        // the route was removed; guarded by m.mu
+	key     routeKey
+	m       *Metrics
+	series  atomic.Pointer[routeSeries] // nil: weir has counted nothing yet
+	own     bool                        // only this route uses series; guarded by m.mu
+	folded  bool                        // series is shared with other routes of the namespace; guarded by m.mu
+	retired bool                        // the route was removed; guarded by m.mu
 }
 
 // routeSeries has the time series of one route, or of several routes that share them.
@@ -81,17 +95,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_requests_total",
 			Help: "HTTP requests by route, backend and status code. Route and backend are empty if no route matched. The code is 499 if the client closed the connection before the response."},
-			[]string{"route", "backend", "code"}),
+			[]string{"route", "namespace", "ingress", "host", "backend", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_duration_seconds",
 			Help:    "Time from the request head to the end of the response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
-			[]string{"route", "backend"}),
+			[]string{"route", "namespace", "ingress", "host", "backend"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_bytes_total",
-			Help: "Bytes from clients (in) and to clients (out) by route: bytes on the wire for HTTP, delivered bytes for tunnels."}, []string{"route", "direction"}),
+			Help: "Bytes from clients (in) and to clients (out) by route: bytes on the wire for HTTP, delivered bytes for tunnels."}, []string{"route", "namespace", "ingress", "host", "direction"}),
 		tunnels: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_tunnels_open",
-			Help: "Open tunnels by route, upgraded connections included."}, []string{"route"}),
+			Help: "Open tunnels by route, upgraded connections included."}, []string{"route", "namespace", "ingress", "host"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tunnels_ended_total",
-			Help: "Tunnels that ended, and connections for which no tunnel could be established, by route and reason."}, []string{"route", "reason"}),
+			Help: "Tunnels that ended, and connections for which no tunnel could be established, by route and reason."}, []string{"route", "namespace", "ingress", "host", "reason"}),
 		http2: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http2_errors_total",
 			Help: "HTTP/2 connections and streams that weir ended because of a client error, by listener, scope and reason."}, []string{"listener", "scope", "reason"}),
 		slow: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_slow_clients_total",
@@ -99,14 +113,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_refused_total",
 			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
-			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "backend", "reason"}),
+			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), reasons: make(map[string][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
+		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
 	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.folded)
-	m.none = m.route("", "", "")
+	m.none = m.route(routeKey{})
 	return m
 }
 
@@ -122,13 +136,12 @@ func (m *Metrics) SetLimit(routes int) {
 // hundreds, and there are many routes.
 type hundred [100]atomic.Pointer[prometheus.Counter]
 
-func (m *Metrics) route(route, backend, namespace string) *routeMetrics {
+func (m *Metrics) route(key routeKey) *routeMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := routeKey{route, backend}
 	r := m.routes[key]
 	if r == nil {
-		r = &routeMetrics{key: key, namespace: namespace, m: m}
+		r = &routeMetrics{key: key, m: m}
 		m.routes[key] = r
 	}
 	return r
@@ -155,34 +168,36 @@ func (r *routeMetrics) open() *routeSeries {
 	switch {
 	case r.retired: // the last exchange of a removed route must not create its series again
 		s = m.detached(r.key)
-	case r.namespace == "":
+	case !r.key.isLimited():
 		s, r.own = m.newSeries(r.key), true
-	case m.opened[r.namespace] < m.limit && m.openedAll < mostObjectRoutes:
+	case m.opened[r.key.namespace] < m.limit && m.openedAll < mostObjectRoutes:
 		s, r.own = m.newSeries(r.key), true
-		m.opened[r.namespace]++
+		m.opened[r.key.namespace]++
 		m.openedAll++
 	default:
-		if s = m.others[r.namespace]; s == nil {
-			s = m.newSeries(routeKey{route: r.namespace + other})
-			m.others[r.namespace] = s
+		if s = m.others[r.key.namespace]; s == nil {
+			s = m.newSeries(routeKey{routeLabels: othersOf(r.key.namespace)})
+			m.others[r.key.namespace] = s
 		}
 		r.folded = true
-		m.folded.WithLabelValues(r.namespace).Inc()
+		m.folded.WithLabelValues(r.key.namespace).Inc()
 	}
 	r.series.Store(s)
 	return s
 }
 
-// other is the end of the label that the other routes of a namespace share. Names of routes
-// from objects have more slashes.
-const other = "/other"
+// othersOf are the labels that the other routes of a namespace share. Names of routes from
+// objects have more slashes.
+func othersOf(namespace string) routeLabels {
+	return routeLabels{route: namespace + "/other", namespace: namespace}
+}
 
 func (m *Metrics) newSeries(labels routeKey) *routeSeries {
 	return &routeSeries{labels: labels, m: m,
-		duration: m.duration.WithLabelValues(labels.route, labels.backend),
-		in:       m.bytes.WithLabelValues(labels.route, "in"),
-		out:      m.bytes.WithLabelValues(labels.route, "out"),
-		tunnels:  m.tunnels.WithLabelValues(labels.route),
+		duration: m.duration.WithLabelValues(labels.with(labels.backend)...),
+		in:       m.bytes.WithLabelValues(labels.with("in")...),
+		out:      m.bytes.WithLabelValues(labels.with("out")...),
+		tunnels:  m.tunnels.WithLabelValues(labels.with()...),
 	}
 }
 
@@ -205,7 +220,7 @@ func (m *Metrics) retain(t *Table) {
 		e.each(func(r *Route) {
 			keep[r.metrics.key] = true
 			names[r.name] = r.metrics
-			namespaces[r.metrics.namespace] = true
+			namespaces[r.metrics.key.namespace] = true
 		})
 	}
 	m.mu.Lock()
@@ -235,21 +250,21 @@ func (m *Metrics) retain(t *Table) {
 			m.drop(s)
 		}
 	}
-	for label, reasons := range m.reasons {
-		if m.shows(label) {
+	for labels, reasons := range m.reasons {
+		if m.shows(labels) {
 			continue
 		}
 		for _, reason := range reasons {
-			m.ended.DeleteLabelValues(label, reason)
+			m.ended.DeleteLabelValues(labels.with(reason)...)
 		}
-		delete(m.reasons, label)
+		delete(m.reasons, labels)
 	}
 }
 
-// shows returns true if a label belongs to one or more existing routes. The caller holds m.mu.
-func (m *Metrics) shows(label string) bool {
-	namespace, shared := strings.CutSuffix(label, other)
-	return m.names[label] != nil || shared && m.others[namespace] != nil
+// shows returns true if the labels belong to one or more existing routes. The caller holds m.mu.
+func (m *Metrics) shows(labels routeLabels) bool {
+	r := m.names[labels.route]
+	return r != nil && r.key.routeLabels == labels || labels == othersOf(labels.namespace) && m.others[labels.namespace] != nil
 }
 
 // retire removes the series of a route, or removes the route from the series that it shares. The
@@ -258,15 +273,15 @@ func (m *Metrics) retire(r *routeMetrics) {
 	r.retired = true
 	switch {
 	case r.folded:
-		m.folded.WithLabelValues(r.namespace).Dec()
+		m.folded.WithLabelValues(r.key.namespace).Dec()
 	case r.own:
 		m.drop(r.series.Load())
-		if r.namespace == "" {
+		if !r.key.isLimited() {
 			return
 		}
 		m.openedAll--
-		if m.opened[r.namespace]--; m.opened[r.namespace] == 0 {
-			delete(m.opened, r.namespace)
+		if m.opened[r.key.namespace]--; m.opened[r.key.namespace] == 0 {
+			delete(m.opened, r.key.namespace)
 		}
 	}
 }
@@ -276,13 +291,13 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
 	s.dropGenerated()
 	for _, code := range s.texts {
-		m.requests.DeleteLabelValues(s.labels.route, s.labels.backend, code)
+		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}
-	m.duration.DeleteLabelValues(s.labels.route, s.labels.backend)
-	if m.names[s.labels.route] == nil { // otherwise the route continues with another backend
-		m.bytes.DeleteLabelValues(s.labels.route, "in")
-		m.bytes.DeleteLabelValues(s.labels.route, "out")
-		m.tunnels.DeleteLabelValues(s.labels.route)
+	m.duration.DeleteLabelValues(s.labels.with(s.labels.backend)...)
+	if !m.shows(s.labels.routeLabels) { // otherwise the route continues with another backend
+		m.bytes.DeleteLabelValues(s.labels.with("in")...)
+		m.bytes.DeleteLabelValues(s.labels.with("out")...)
+		m.tunnels.DeleteLabelValues(s.labels.with()...)
 	}
 }
 
@@ -312,11 +327,11 @@ func (m *Metrics) tunnelEnded(route, reason string) {
 	if r == nil {
 		return // the route was removed, and its series with it
 	}
-	label := r.open().labels.route
-	if !slices.Contains(m.reasons[label], reason) {
-		m.reasons[label] = append(m.reasons[label], reason)
+	labels := r.open().labels.routeLabels
+	if !slices.Contains(m.reasons[labels], reason) {
+		m.reasons[labels] = append(m.reasons[labels], reason)
 	}
-	m.ended.WithLabelValues(label, reason).Inc()
+	m.ended.WithLabelValues(labels.with(reason)...).Inc()
 }
 
 // http2Error counts a connection or stream that weir ended because of an error of its client.
@@ -381,7 +396,7 @@ func (s *routeSeries) addCode(code int) prometheus.Counter {
 	}
 	c := unseen()
 	if !s.gone { // the last exchange of a removed route must not create its series again
-		c = s.m.requests.WithLabelValues(s.labels.route, s.labels.backend, text)
+		c = s.m.requests.WithLabelValues(s.labels.with(s.labels.backend, text)...)
 		if !slices.Contains(s.texts, text) {
 			s.texts = append(s.texts, text)
 		}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,14 +17,27 @@ import (
 // objectTable makes a table with this many routes of each namespace.
 func objectTable(t *testing.T, m *Metrics, routes map[string]int) *Table {
 	t.Helper()
-	set := backend.NewSet(backend.Options{})
-	t.Cleanup(set.Close)
-	cfg := &config.Config{Listeners: []config.Listener{{Name: "web", Protocol: config.ProtocolHTTP}}, Backends: []config.Backend{config.NewBackend("app")}}
+	var all []config.Route
 	for namespace, n := range routes {
 		for i := range n {
-			cfg.Routes = append(cfg.Routes, config.Route{Name: fmt.Sprintf("%s/ingress/host/%d", namespace, i), Namespace: namespace,
-				Listeners: []string{"web"}, Hosts: []string{fmt.Sprintf("h%d.%s.example", i, namespace)}, Backend: "app"})
+			r := config.Route{Name: fmt.Sprintf("%s/ingress/host/%d", namespace, i), Hosts: []string{fmt.Sprintf("h%d.%s.example", i, namespace)}}
+			if namespace != "" {
+				r.Namespace, r.Ingress, r.IngressHost = namespace, "ingress", r.Hosts[0]
+			}
+			all = append(all, r)
 		}
+	}
+	return tableWith(t, m, all)
+}
+
+// tableWith makes a table with these routes, on the listener web and with the backend app.
+func tableWith(t *testing.T, m *Metrics, routes []config.Route) *Table {
+	t.Helper()
+	set := backend.NewSet(backend.Options{})
+	t.Cleanup(set.Close)
+	cfg := &config.Config{Listeners: []config.Listener{{Name: "web", Protocol: config.ProtocolHTTP}}, Backends: []config.Backend{config.NewBackend("app")}, Routes: routes}
+	for i := range routes {
+		routes[i].Listeners, routes[i].Backend = []string{"web"}, "app"
 	}
 	backends, err := set.Update(cfg.Backends, backend.NodeInfo{Name: "n"})
 	if err != nil {
@@ -93,8 +107,8 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 			t.Errorf("no %s", line)
 		}
 	}
-	want(`weir_http_requests_total{200 tenant/other} 11980`)
-	want(`weir_tunnels_ended_total{eof tenant/other} 11980`)
+	want(`weir_http_requests_total{200 tenant tenant/other} 11980`)
+	want(`weir_tunnels_ended_total{tenant eof tenant/other} 11980`)
 	want(`weir_metrics_folded_routes{tenant} 5990`)
 
 	// When a route is removed, its series disappear, and another route can have series of
@@ -112,6 +126,87 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 	}
 	if len(m.opened) != 1 || m.openedAll != 1 || len(m.others) != 0 || len(m.routes) != 2 {
 		t.Errorf("kept: %v, %d, %d, %d", m.opened, m.openedAll, len(m.others), len(m.routes))
+	}
+}
+
+// labelsOf returns the label sets that the series of a route have, by metric, without labels
+// that differ between series of one metric. Empty labels are left out, as in Prometheus.
+func labelsOf(t *testing.T, reg *prometheus.Registry, route string) map[string][]string {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["route"] != route {
+				continue
+			}
+			var set []string
+			for _, name := range []string{"namespace", "ingress", "host"} {
+				if labels[name] != "" {
+					set = append(set, name+"="+labels[name])
+				}
+			}
+			if text := strings.Join(set, " "); !slices.Contains(found[f.GetName()], text) {
+				found[f.GetName()] = append(found[f.GetName()], text)
+			}
+		}
+	}
+	return found
+}
+
+// Each series of an Ingress's route has the namespace, the name and the host of the Ingress. The
+// host is not that of a request, nor that of a more specific host which inherited the route. A
+// route of the file has only its name, even if that is the name of another route.
+func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	m.SetLimit(2)
+	p := &Proxy{Metrics: m}
+	of := func(ingress, pattern string, hosts ...string) config.Route {
+		return config.Route{Name: "shop/" + ingress + "/" + pattern + "/", Namespace: "shop", Ingress: ingress, IngressHost: pattern, Hosts: hosts}
+	}
+	use := func(routes ...config.Route) {
+		table := tableWith(t, m, routes)
+		p.Swap(table)
+		table.edges["web"].each(func(r *Route) {
+			r.metrics.exchange(200, time.Millisecond, 1, 1)
+			r.metrics.get().generated("redirect").Inc()
+			m.tunnelEnded(r.name, "eof")
+		})
+	}
+	want := func(route string, labels ...string) {
+		t.Helper()
+		got := labelsOf(t, reg, route)
+		for _, name := range []string{"weir_http_requests_total", "weir_http_request_duration_seconds", "weir_bytes_total",
+			"weir_tunnels_open", "weir_tunnels_ended_total", "weir_http_generated_responses_total"} {
+			if !slices.Equal(got[name], labels) {
+				t.Errorf("%s of route %s has the labels %q, want %q", name, route, got[name], labels)
+			}
+		}
+	}
+	use(of("web", "*.shop.example", "*.shop.example"), of("web", "*.shop.example", "a.shop.example"), of("all", "*"),
+		config.Route{Name: "file", Hosts: []string{"b.example"}}, config.Route{Name: "shop/other", Hosts: []string{"c.example"}})
+	want("shop/web/*.shop.example/", "namespace=shop ingress=web host=*.shop.example")
+	want("shop/all/*/", "namespace=shop ingress=all host=*")
+	want("file", "")
+	want("shop/other", "")
+
+	use(of("web", "*.shop.example", "*.shop.example"), of("more", "d.example", "d.example"), of("most", "e.example", "e.example"),
+		config.Route{Name: "shop/all/*/", Hosts: []string{"f.example"}})
+	want("shop/other", "namespace=shop")
+	want("shop/all/*/", "") // the series of the Ingress are gone
+	use(config.Route{Name: "file"})
+	want("shop/other")
+	want("shop/all/*/")
+	if len(m.reasons) != 1 {
+		t.Errorf("reasons are kept for %v", m.reasons)
 	}
 }
 
@@ -153,7 +248,7 @@ func TestCodesAreBounded(t *testing.T) {
 // The first exchange allocates, and later ones do not.
 func TestSeriesAreFoundWithoutAllocating(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	r := m.route("r", "b", "tenant")
+	r := m.route(routeKey{routeLabels{"r", "tenant", "ingress", "host"}, "b"})
 	r.exchange(200, time.Millisecond, 1, 1)
 	if n := testing.AllocsPerRun(100, func() { r.exchange(200, time.Millisecond, 1, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)

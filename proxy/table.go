@@ -127,8 +127,9 @@ func newRoute(r *config.Route, parts Parts, protocols map[string]config.Protocol
 	if b == nil && !r.OnlyRedirects() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
+	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: parts.Metrics.route(r.Name, r.Backend, r.Namespace), filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
+		metrics: metrics, filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
 }
 
 // unfinishedEdge is an edge while routes are added to it.

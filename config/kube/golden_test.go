@@ -280,6 +280,22 @@ func endpointsOf(b *Backend, m *Manifests) []config.Endpoint {
 	return Endpoints(b, s, of)
 }
 
+// checkObject checks that a route names the object from which it was made, as its own name does.
+func checkObject(t testing.TB, file *config.Config, r *config.Route) {
+	t.Helper()
+	of := []string{r.Namespace, r.Ingress, r.IngressHost}
+	if slices.ContainsFunc(file.Routes, func(other config.Route) bool { return other.Name == r.Name }) {
+		return
+	}
+	isPort := strings.Count(r.Name, "/") == 2 && r.IngressHost == "" // NAMESPACE/CONFIGMAP/PORT
+	if isPort {
+		of = of[:1]
+	}
+	if !strings.HasPrefix(r.Name+"/", strings.Join(of, "/")+"/") {
+		t.Errorf("route %s names its object %q", r.Name, of)
+	}
+}
+
 // checkRouting checks properties that every Routing must have.
 func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	t.Helper()
@@ -317,6 +333,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
+		checkObject(t, file, &route)
 		for _, l := range route.Listeners {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,9 @@ import (
 // route makes the routes of a granted claim, on each listener where the file allows it.
 func (v *conversion) route(c *claim.Claim) {
 	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Backend: v.backend(c), Closure: c.Closure()}
+	if c.Owner.Kind == ingressKind {
+		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
+	}
 	if c.Host != "" {
 		r.Hosts = []string{c.Host}
 	}

@@ -207,6 +207,40 @@ certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:1400
 	}
 }
 
+// TestManyAddressesAreWithdrawn: the last replica removes the addresses of many Ingresses
+// before it ends, although no connection makes its drain last.
+func TestManyAddressesAreWithdrawn(t *testing.T) {
+	const many = 300
+	s := newStage(t)
+	var items []string
+	for i := range many {
+		items = append(items, ingress(fmt.Sprintf("i%d", i), fmt.Sprintf("i%d.example", i), "/", "a", ""))
+	}
+	s.apply(deployment("a", 1), strings.Join(items, "\n---\n"))
+	published := func() (n int) {
+		for _, o := range s.objects("apis/networking.k8s.io/v1/ingresses") {
+			n += len(o.Status.LoadBalancer.Ingress)
+		}
+		return n
+	}
+	w := s.newWeir("node-a", publishing("{addresses: [192.0.2.7]}")+"drain: {lame_duck: 0s, timeout: 60s}\n").launch().ready()
+	began := time.Now()
+	for published() < many && time.Since(began) < many*100*time.Millisecond+patience {
+		time.Sleep(500 * time.Millisecond)
+	}
+	if n := published(); n != many {
+		t.Fatalf("%d of %d Ingresses have an address", n, many)
+	}
+	began = time.Now()
+	if status := w.terminate(); status != 0 {
+		t.Errorf("weir ended with status %d", status)
+	}
+	t.Logf("the withdrawal took %v", time.Since(began))
+	if n := published(); n != 0 {
+		t.Errorf("%d of %d Ingresses still have an address", n, many)
+	}
+}
+
 // TestWritingGoesOn: after an outage of the API server statuses and events are
 // written as before, also that on an object of no namespace.
 func TestWritingGoesOn(t *testing.T) {

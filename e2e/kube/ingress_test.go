@@ -132,7 +132,7 @@ func TestBadObjects(t *testing.T) {
 		_, text, _ := w.page(8087, "/metrics")
 		t.Errorf("of six faulty Ingresses, and of changes, there is\n%s", text)
 	}
-	if w.metric("weir_http_requests_total", "route", s.name+"/good/good.example/") == 0 {
+	if w.metric("weir_http_requests_total", "route", s.name+"/good/good.example/", "namespace", s.name, "ingress", "good", "host", "good.example") == 0 {
 		t.Error("no requests are counted for " + s.name + "/good/good.example/")
 	}
 }

@@ -27,7 +27,8 @@ var errCutNow = errors.New("active requests or tunnels aborted by the second sig
 
 // shutdown drains and then stops weir. The health port answers 503 at once; weir still
 // serves for lame_duck. Then all sockets close, so that another process can bind them, and
-// open requests and tunnels may run until timeout. now ends both waits.
+// open requests and tunnels may run until timeout. The last writes to a cluster begin at once,
+// and may also run until timeout. now ends all waits.
 func (s *server) shutdown(now <-chan struct{}) error {
 	cfg := s.configInEffect()
 	s.tracker.SetDraining()
@@ -50,14 +51,16 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	s.log.Info("all ports are closed, and another process can bind them")
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain.Timeout)
 	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
 	go func() {
 		select {
 		case <-now:
 			cancel()
 			if cluster != nil {
-				cluster.stopLeaving()
+				cluster.stopLeaving(errSecondSignal)
 			}
-		case <-ctx.Done():
+		case <-over:
 		}
 	}()
 	go s.tellRemaining(ctx, cfg.Drain.Timeout)
@@ -66,8 +69,9 @@ func (s *server) shutdown(now <-chan struct{}) error {
 	if ctx.Err() == context.Canceled {
 		err = errCutNow
 	}
+	ends, _ := ctx.Deadline()
 	cancel()
-	s.close()
+	s.closeBy(ends)
 	if cut > 0 {
 		return fmt.Errorf("%d %w", cut, err)
 	}

@@ -36,9 +36,20 @@ const (
 	clusterPatience = 10 * time.Second
 	// retryObjects is the time until weir tries again to put objects into effect.
 	retryObjects = 10 * time.Second
-	// leavePatience limits how long this replica may take to leave a cluster that weir no
-	// longer serves.
+	// leavePatience limits how long weir waits for a cluster that it no longer serves. After
+	// a drain, it limits the time without a successful write.
 	leavePatience = 5 * time.Second
+	// lastWrites is the time for the last writes after a drain that took all of its time. A
+	// control then has a second more for its report.
+	lastWrites = leavePatience - time.Second
+)
+
+// These errors explain why addresses are left in the status of Ingresses.
+var (
+	errSecondSignal = errors.New("a second signal ended weir at once")
+	errDrainOver    = errors.New("the time of the drain is over: raise drain.timeout, and terminationGracePeriodSeconds with it")
+	errNotServed    = fmt.Errorf("weir waits only %v for a cluster that it no longer serves", leavePatience)
+	errNoWrites     = fmt.Errorf("no write to the cluster succeeded in the last %v", lastWrites)
 )
 
 // cluster is a cluster whose objects weir serves, or is about to serve.
@@ -56,7 +67,8 @@ type cluster struct {
 	trouble  troubles
 
 	once        sync.Once // of giveUp
-	stopLeaving func()
+	stopLeaving context.CancelCauseFunc
+	wrote       chan struct{} // has an element if a write has succeeded since giveUp
 	gone        chan struct{}
 
 	// Used only under the Source's lock.
@@ -109,7 +121,7 @@ func (s *server) newCluster(file *config.Config) (*cluster, error) {
 	if err != nil {
 		return fail(err)
 	}
-	c := &cluster{s: s, known: make(chan struct{}), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
+	c := &cluster{s: s, known: make(chan struct{}), wrote: make(chan struct{}, 1), gone: make(chan struct{}), trouble: troubles{log: s.log}, unbound: map[string]string{}}
 	c.source, err = kube.NewSource(kube.Options{File: file, List: list, Changed: c.changed, Trouble: c.troubled, Answered: c.trouble.over, Panicked: s.objectsPanicked})
 	if err != nil {
 		return fail(err)
@@ -469,16 +481,52 @@ func (p *plan) withoutListener(name string, err error) {
 }
 
 // close ends everything of a cluster that weir no longer serves.
-func (c *cluster) close() {
+func (c *cluster) close() { c.closeBy(time.Now(), errNotServed) }
+
+// closeBy is close with more time for the last writes to the cluster: at least lastWrites,
+// and until ends if some write succeeds in each leavePatience. why is the reason if the
+// writes do not end in that time.
+func (c *cluster) closeBy(ends time.Time, why error) {
 	c.end()
 	c.giveUp()
 	if c.s.current() == nil { // weir serves no other cluster
 		c.s.node.SetLeaving(nil)
 		c.s.backends.SetZone("")
 	}
-	timeout := time.AfterFunc(leavePatience, c.stopLeaving)
-	defer timeout.Stop()
+	c.stopLeaving(c.awaitGone(ends, why))
 	<-c.gone
+}
+
+// awaitGone waits until the work in the cluster is done, or the time for it is over. It
+// returns the reason why the work must end: why, or errNoWrites.
+func (c *cluster) awaitGone(ends time.Time, why error) error {
+	if earliest := time.Now().Add(lastWrites); ends.Before(earliest) {
+		ends = earliest
+	}
+	timer := time.NewTimer(min(leavePatience, time.Until(ends)))
+	defer timer.Stop()
+	for last := (time.Time{}); ; {
+		select {
+		case <-c.gone:
+			return nil
+		case <-c.wrote:
+			last = time.Now()
+			timer.Reset(min(leavePatience, time.Until(ends)))
+		case <-timer.C:
+			if time.Since(last) < leavePatience {
+				return why
+			}
+			return errNoWrites
+		}
+	}
+}
+
+// noteWrite tells awaitGone of a write.
+func (c *cluster) noteWrite() {
+	select {
+	case c.wrote <- struct{}{}:
+	default:
+	}
 }
 
 // giveUp starts to end the work of this replica in the cluster, and to give up its
@@ -489,13 +537,13 @@ func (c *cluster) giveUp() {
 		control := c.control
 		c.control = nil
 		c.s.change.Unlock()
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancelCause(context.Background())
 		c.stopLeaving = cancel
 		go func() {
 			defer close(c.gone)
-			defer cancel()
+			defer cancel(nil)
 			if control != nil {
-				control.Leave(ctx)
+				control.Leave(ctx, c.noteWrite)
 			}
 		}()
 	})

@@ -29,8 +29,10 @@ type control interface {
 	// and calls it for each change of routes, in order. It must not wait.
 	InEffect(file *config.Config, r *kube.Routing)
 	// Leave gives up the Leases of this replica, because it drains or no longer serves
-	// the cluster. It returns when ctx ends at the latest; no method is called after it.
-	Leave(ctx context.Context)
+	// the cluster. It calls wrote after each removed address. It returns at most a second
+	// after ctx has ended, whose cause it reports if it could not write everything. No
+	// method is called after it.
+	Leave(ctx context.Context, wrote func())
 }
 
 // newControl starts the control of the cluster that file names. It returns nil if weir
@@ -86,16 +88,16 @@ func (r *replica) handOver(file *config.Config, routing *kube.Routing) {
 	}
 	before := r.writer
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveLease)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), leaveLease, fmt.Errorf("weir gives its former Lease up after %v", leaveLease))
 		defer cancel()
 		before.HandOver(ctx, kept)
 	}()
 }
 
 // Leave implements control.
-func (r *replica) Leave(ctx context.Context) {
+func (r *replica) Leave(ctx context.Context, wrote func()) {
 	if r.writer != nil {
-		r.writer.Leave(ctx)
+		r.writer.Leave(ctx, wrote)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestLeaseIsChanged(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r.Leave(ctx)
+	r.Leave(ctx, func() {})
 	if left := objects.Objects("leases"); len(left) != 0 {
 		t.Errorf("%v is left", left)
 	}

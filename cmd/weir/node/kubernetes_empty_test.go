@@ -101,8 +101,8 @@ func TestClosedPathsSayWhy(t *testing.T) {
 	c.until("blog.example", "/v1", 503)
 	metrics := c.page("/metrics")
 	for _, want := range []string{
-		`weir_http_generated_responses_total{backend="default/refused",reason="closed_by_annotation",route="default/shop/shop.example/"}`,
-		`weir_http_generated_responses_total{backend="default/refused",reason="closed_path",route="default/blog/blog.example/v"}`,
+		`weir_http_generated_responses_total{backend="default/refused",host="shop.example",ingress="shop",namespace="default",reason="closed_by_annotation",route="default/shop/shop.example/"}`,
+		`weir_http_generated_responses_total{backend="default/refused",host="blog.example",ingress="blog",namespace="default",reason="closed_path",route="default/blog/blog.example/v"}`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s", want)

@@ -199,13 +199,21 @@ func (c *Control) deny(what, namespace string, err error) bool {
 }
 
 // Leave gives up both Leases of this replica. The last replica removes the published
-// addresses first. Leave returns when ctx ends at the latest.
-func (c *Control) Leave(ctx context.Context) { c.HandOver(ctx, nil) }
+// addresses first, and calls withdrawn after each Ingress. Leave returns when ctx ends, or
+// leaveGrace later. The cause of ctx explains why addresses are left.
+func (c *Control) Leave(ctx context.Context, withdrawn func()) { c.end(ctx, nil, withdrawn) }
 
 // HandOver is Leave when another Control takes over the Ingresses in kept: they keep
 // their addresses. The other Control would not write the addresses again soon,
 // because it has seen them as they must be.
 func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
+	c.end(ctx, kept, func() {})
+}
+
+// leaveGrace is the time in which Leave reports which addresses are left, after ctx has ended.
+const leaveGrace = 2 * lastAnswers
+
+func (c *Control) end(ctx context.Context, kept []config.ObjectName, withdrawn func()) {
 	c.mu.Lock()
 	started := c.started && !c.left
 	c.left = true
@@ -220,45 +228,20 @@ func (c *Control) HandOver(ctx context.Context, kept []config.ObjectName) {
 		c.present.stop() // it drops its Lease
 		w, known := c.want()
 		if known && w.Publish.Any() && !w.Publish.Keep {
-			c.outcome("remove published addresses", "", c.withdrawAsLast(ctx, kept))
+			c.outcome("remove published addresses", "", c.withdrawAsLast(ctx, kept, withdrawn))
 		}
 		c.leases.Drop(ctx, c.bid()) // a Lease that is not dropped expires
 	}()
 	select {
 	case <-done:
+		return
 	case <-ctx.Done():
 	}
-}
-
-// withdrawAsLast removes the addresses from all Ingresses except kept, if there is no other replica.
-func (c *Control) withdrawAsLast(ctx context.Context, kept []config.ObjectName) error {
-	others, err := c.leases.Alive(ctx, c.replicas())
-	if err != nil || len(others) > 0 {
-		return err
+	select {
+	case <-done:
+	case <-time.After(leaveGrace):
 	}
-	// The leader is leaving as well. It either believed that other replicas stay, or
-	// removes the addresses itself.
-	for deadline := time.Now().Add(leavePatience); time.Now().Before(deadline); {
-		mine, err := c.leases.Take(ctx, c.bid())
-		if err != nil {
-			return err
-		}
-		if mine {
-			return c.withdraw(ctx, kept)
-		}
-		if !pause(ctx, leavePause, nil) {
-			break
-		}
-	}
-	return nil
 }
-
-// A replica that shuts down waits up to leavePatience for the Lease while another replica
-// that shuts down holds it. It tries again after each leavePause.
-const (
-	leavePatience = 5 * time.Second
-	leavePause    = 200 * time.Millisecond
-)
 
 // background is a goroutine that can be stopped.
 type background struct {

@@ -64,7 +64,7 @@ func (r *replica) leave() {
 	r.leaves.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		r.Leave(ctx)
+		r.Leave(ctx, func() {})
 	})
 }
 

@@ -1,13 +1,10 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -135,6 +132,21 @@ func shown(i *networkingv1.Ingress) (all []string) {
 func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string, version string) error {
 	limited, cancel := whole(ctx)
 	defer cancel()
+	err := c.patchStatus(limited, i, addresses, version)
+	if apierrors.IsNotFound(err) || version != "" && apierrors.IsConflict(err) {
+		return nil // the Ingress is gone or has changed; the next check sees the rest
+	}
+	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
+	if err != nil {
+		err = api.Failure("patch", "ingresses/status "+i.Name, i.Namespace, err)
+	}
+	c.outcome("write statuses", i.Namespace, err)
+	c.deny("statuses", i.Namespace, err)
+	return err
+}
+
+// patchStatus is the request of writeStatus. Its error is that of the API server.
+func (c *Control) patchStatus(ctx context.Context, i *networkingv1.Ingress, addresses []string, version string) error {
 	var balancers []networkingv1.IngressLoadBalancerIngress // nil removes the field
 	for _, a := range addresses {
 		if ip, err := netip.ParseAddr(a); err == nil {
@@ -152,63 +164,6 @@ func (c *Control) writeStatus(ctx context.Context, i *networkingv1.Ingress, addr
 	if err != nil {
 		return err
 	}
-	err = c.opts.Client.Networking.Patch(types.MergePatchType).Namespace(i.Namespace).Resource("ingresses").Name(i.Name).SubResource("status").
-		Param("fieldManager", c.manager).Body(patch).Do(limited).Error()
-	if apierrors.IsNotFound(err) || version != "" && apierrors.IsConflict(err) {
-		return nil // the Ingress is gone or has changed; the next check sees the rest
-	}
-	c.opts.Metrics.statuses.WithLabelValues(result(err)).Inc()
-	if err != nil {
-		err = api.Failure("patch", "ingresses/status "+i.Name, i.Namespace, err)
-	}
-	c.outcome("write statuses", i.Namespace, err)
-	c.deny("statuses", i.Namespace, err)
-	return err
-}
-
-// atOnce is the number of parallel writes of a replica that ends, which has little time.
-const atOnce = 8
-
-// withdraw removes the addresses from all Ingresses that have them from weir, except kept.
-func (c *Control) withdraw(ctx context.Context, kept []config.ObjectName) error {
-	left := make(chan *networkingv1.Ingress)
-	errs := make([]error, atOnce)
-	var running sync.WaitGroup
-	for n := range atOnce {
-		running.Go(func() {
-			for i := range left {
-				if ctx.Err() == nil && c.mayTry("statuses", i.Namespace) {
-					errs[n] = cmp.Or(errs[n], c.writeStatus(ctx, i, nil, ""))
-				}
-			}
-		})
-	}
-	for _, i := range c.toWithdraw(kept) {
-		left <- i
-	}
-	close(left)
-	running.Wait()
-	if ctx.Err() != nil {
-		return errors.New("there was no time to remove the addresses from the status of all Ingresses; the next weir will remove the rest")
-	}
-	return cmp.Or(errs...)
-}
-
-// toWithdraw are the Ingresses whose addresses weir wrote. Of those that were written
-// under a former Lease, it returns only the ones that weir still serves: another
-// installation may hold that Lease by now.
-func (c *Control) toWithdraw(kept []config.ObjectName) (all []*networkingv1.Ingress) {
-	w, _ := c.want()
-	ours, stay := setOf(w.Ingresses), setOf(kept)
-	before := make([]string, 0, len(c.opts.Formerly))
-	for _, lease := range c.opts.Formerly {
-		before = append(before, managerOf(lease))
-	}
-	for _, i := range c.opts.Ingresses() {
-		name := nameOf(i)
-		if (wroteLast(i, c.manager) || ours[name] && wroteLast(i, before...)) && !stay[name] && len(shown(i)) > 0 {
-			all = append(all, i)
-		}
-	}
-	return all
+	return c.opts.Client.Networking.Patch(types.MergePatchType).Namespace(i.Namespace).Resource("ingresses").Name(i.Name).SubResource("status").
+		Param("fieldManager", c.manager).Body(patch).Do(ctx).Error()
 }

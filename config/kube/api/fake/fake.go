@@ -42,6 +42,7 @@ type API struct {
 	version int
 	objects map[string]Object // by path
 	refuse  func(Request) int
+	before  func(Request)
 	asked   map[Request]int
 }
 
@@ -83,6 +84,14 @@ func (c *API) Refuse(f func(Request) int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = f
+}
+
+// Before sets a function that is called before each request is served. It may wait; other
+// requests do not wait for it. nil: there is none.
+func (c *API) Before(f func(Request)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = f
 }
 
 // Asked returns how often a verb and resource were requested in all namespaces, refused
@@ -184,13 +193,19 @@ func (c *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(part) > 2 {
 		sub = part[2]
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	verb := map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
 	if verb == "get" && name == "" {
 		verb = "list"
 	}
 	asked := Request{verb, strings.TrimSuffix(part[0]+"/"+sub, "/"), namespace}
+	c.mu.Lock()
+	before := c.before
+	c.mu.Unlock()
+	if before != nil {
+		before(asked)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.asked[asked]++
 	if c.refuse != nil {
 		code := c.refuse(asked)
@@ -200,7 +215,7 @@ func (c *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if code != 0 {
-			fail(w, code, map[int]string{403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}[code])
+			fail(w, code, map[int]string{403: "Forbidden", 409: "Conflict", 500: "InternalError", 503: "ServiceUnavailable"}[code])
 			return
 		}
 	}
