@@ -198,7 +198,7 @@ func (o *Options) ramp() time.Duration {
 	return time.Duration(float64(o.Connections) / float64(o.ConnectRate) * float64(time.Second))
 }
 
-// length is how long new requests begin.
+// length is the time in which new requests begin.
 func (o *Options) length() time.Duration { return o.ramp() + o.Duration }
 
 // interval is the interval of the time series: by default a second, or longer, so that
