@@ -24,7 +24,8 @@ const (
 
 var protocols = []string{HTTP1, HTTP2, GRPC, WebSocket, Raw}
 
-// The values of Options.Message: what a WebSocket sends, and which answer it expects.
+// The values of Options.Message: the messages that a WebSocket sends, and the answer that
+// it expects.
 const (
 	MessagePing = "ping"
 	MessageEcho = "echo"
