@@ -26,8 +26,8 @@ type file struct {
 	*ast.File
 }
 
-// source is every Go file of the module. They are parsed rather than asked for
-// with `go list`, which leaves out the files of other systems.
+// source is every Go file of the module. The test parses the files itself, because `go
+// list` omits the files of other systems.
 var source = sync.OnceValues(func() ([]file, error) {
 	var files []file
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {

@@ -96,7 +96,7 @@ type wire interface {
 	// Accepts reports whether the client can receive a response. It refuses a 101 that
 	// the request did not ask for, and a response that the client would read as a 101.
 	Accepts(req *message.Request, res *message.Response) bool
-	// Gone reports whether the client has left and does not wait for the response.
+	// Gone reports whether the client is gone and does not wait for the response.
 	Gone() bool
 	// Link makes a cut of the client's connection or stream end the waits of other, too; nil
 	// removes the link.

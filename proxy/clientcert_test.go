@@ -66,7 +66,8 @@ func told(chain []*x509.Certificate) []string {
 	}
 }
 
-// ofCertificate are the HTTP headers that a backend might believe to be about a certificate.
+// ofCertificate are the HTTP headers that a backend might read as information about a
+// certificate.
 func ofCertificate(head string) (lines []string) {
 	for _, line := range strings.Split(head, "\r\n") {
 		name, _, _ := strings.Cut(strings.ToLower(line), ":")

@@ -132,8 +132,8 @@ func (m *Metrics) SetLimit(routes int) {
 	m.limit = routes
 }
 
-// hundred are the counters of the codes with one first digit. Most routes use only few of these
-// hundreds, and there are many routes.
+// hundred has the counters of the status codes that begin with the same digit. Most routes use
+// only few of these hundreds, and there are many routes.
 type hundred [100]atomic.Pointer[prometheus.Counter]
 
 func (m *Metrics) route(key routeKey) *routeMetrics {

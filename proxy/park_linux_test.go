@@ -41,7 +41,7 @@ func TestParkedTunnel(t *testing.T) {
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	c := r.dial("tcp")
 	s := e.accept()
-	for range 20 { // so busy that it leaves the lot
+	for range 20 { // so busy that it waits in the poller and not in the lot
 		c.write("question")
 		s.wantRead("question")
 		s.write("answer")

@@ -78,7 +78,7 @@ func (r *rig) wantOpen(n int) error {
 	return nil
 }
 
-// After a rest, weir still knows the identity that a certificate proved.
+// A connection that was parked keeps the identity that a certificate proved.
 func TestParkedClientsCertificate(t *testing.T) {
 	r := newCertRig(t, "", everyField)
 	cert, chain := r.ca.issue()

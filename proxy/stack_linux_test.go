@@ -35,7 +35,7 @@ func TestExchangeFitsTheFirstStack(t *testing.T) {
 
 	keepStacks(t)
 	const tries = 20
-	for range tries { // now and then an exchange takes a longer path; what every exchange needs shows in all of them
+	for range tries { // some exchanges take a longer path; the stack that every exchange needs shows in all tries
 		if !movesStack(t, r, s) {
 			return
 		}

@@ -180,7 +180,7 @@ func (o *openTunnel) Panicked(value any, stack []byte) {
 }
 
 // tunnelUpgraded runs the tunnel that an exchange became after a 101 response. From then on,
-// the tunnel owns the connection. It needs nothing else of the session.
+// the tunnel owns the connection. The tunnel needs nothing else of the session.
 func (s *http1Session) tunnelUpgraded() {
 	s.ended = true
 	s.conn.SetState(conn.Tunnel)

@@ -24,7 +24,8 @@ const (
 
 var protocols = []string{HTTP1, HTTP2, GRPC, WebSocket, Raw}
 
-// The values of Options.Message: what a WebSocket sends, and which answer it expects.
+// The values of Options.Message: the messages that a WebSocket sends, and the answer that
+// it expects.
 const (
 	MessagePing = "ping"
 	MessageEcho = "echo"
@@ -198,7 +199,7 @@ func (o *Options) ramp() time.Duration {
 	return time.Duration(float64(o.Connections) / float64(o.ConnectRate) * float64(time.Second))
 }
 
-// length is how long new requests begin.
+// length is the time in which new requests begin.
 func (o *Options) length() time.Duration { return o.ramp() + o.Duration }
 
 // interval is the interval of the time series: by default a second, or longer, so that

@@ -19,7 +19,7 @@ type Progress struct {
 	drawn   int       // lines on the terminal
 }
 
-// plainEvery is the interval of lines without a terminal.
+// plainEvery is the interval between lines if the output is not a terminal.
 const plainEvery = 5 * time.Second
 
 // NewProgress shows the run of o on out, a terminal with this number of columns; 0: out

@@ -17,7 +17,8 @@ type checkHTTP1 struct {
 	backend string
 }
 
-// cuttable is what a checkHTTP1 needs of its connection: a checkSocket or an old.
+// cuttable has the methods that a checkHTTP1 needs of its connection, which is a
+// checkSocket or an old.
 type cuttable interface {
 	io.ReadWriteCloser
 	Cut()

@@ -117,7 +117,8 @@ type Refusal struct {
 	Backend string
 	Address string // ip:port
 	Host    string // the name that resolves to Address; empty: the object contains the address
-	// Own means that weir itself listens there. Otherwise the address is special (see Why).
+	// Own reports whether weir itself listens on the address. Otherwise the address is
+	// special (see Why).
 	Own bool
 }
 

@@ -259,8 +259,8 @@ func (b *Backend) admit(n *name, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// metadata are the metadata services of clouds whose address is not link-local: of Amazon,
-// Google, Alibaba, Azure and Oracle. They give a machine its secrets.
+// metadata are addresses of the metadata services of Amazon, Google, Alibaba, Azure and
+// Oracle, except link-local ones. These services give a machine its secrets.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"),
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192")}
 

@@ -93,7 +93,7 @@ type transport interface {
 	// (http2.Unprocessed), so that weir may send a request with a body again.
 	CanRefuse() bool
 	// EndsByLength reports whether a request with a Content-Length ends with the last byte
-	// of its body. Otherwise its end is a part of its own.
+	// of its body. Otherwise it ends with a frame or a chunk that has no bytes.
 	EndsByLength() bool
 
 	// TunnelEnd makes the session the end of a tunnel. The close of the end closes the

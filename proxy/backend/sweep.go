@@ -72,8 +72,8 @@ func (s *Session) endsSoon(ticks uint32) bool {
 	return announced > 0 && ticks-s.own.idleSince >= max(1, announced-1) // up to a second longer idle than the ticks count
 }
 
-// ends are the idle times, in seconds, of the connections that the endpoint had closed
-// when one sweep looked.
+// ends are the idle times, in seconds, of the connections that one sweep found closed by
+// the endpoint.
 type ends struct{ n, least, most uint32 }
 
 func (s *ends) add(seconds uint32) {

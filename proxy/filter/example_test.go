@@ -2,7 +2,7 @@ package filter
 
 import "github.com/weirproxy/weir/proxy/message"
 
-// robots tells search engines whether they may index what a route serves (robots of a route).
+// robots tells search engines whether they may index the pages of a route (robots of a route).
 type robots string
 
 var robotsName = []byte("X-Robots-Tag")

@@ -36,9 +36,9 @@ func (c *Client) Init(rw io.ReadWriter, limits Limits) {
 func (c *Client) ChargeTo(a *memory.Account) { c.in.account, c.out.account = a, a }
 
 // Usable reports whether an idle connection is usable: it is alive, and has nothing to read.
-// weir would take bytes that the endpoint sent without a request (such as a 408) for the
-// response to the next request. Call it within conn.Await, so that the read does not wait.
-// wouldBlock is the error of such a read if no bytes are there.
+// weir would read bytes that the endpoint sent without a request (such as a 408) as the
+// response to the next request. Call Usable within conn.Await, so that the read does not
+// wait. wouldBlock is the error of such a read if no bytes are there.
 func (c *Client) Usable(wouldBlock error) bool {
 	return c.in.empty() && c.in.fill(0) == wouldBlock && c.in.empty()
 }

@@ -44,7 +44,7 @@ type fault struct {
 	word    string // the value of the setting
 }
 
-// faults contains the refusals of responses that a setting turns off.
+// faults has the reasons to refuse a response that a setting can turn off.
 var faults = []fault{
 	advise(errBareLF, BareLF, "bare_lf"),
 	advise(errOldEncoding, ChunkedHTTP10, "chunked_http10"),

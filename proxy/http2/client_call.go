@@ -515,7 +515,7 @@ func (x *Call) SendEnd() error {
 	return err
 }
 
-// Err returns how a tunnel's stream ended before its time; nil: it did not. After Cut it
+// Err returns why a tunnel's stream ended prematurely; nil: it did not. After Cut it
 // returns conn.ErrCut.
 func (x *Call) Err() error {
 	x.trunk.mu.Lock()

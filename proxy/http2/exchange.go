@@ -65,7 +65,7 @@ func (e *OverError) Unwrap() error {
 	return nil
 }
 
-// Ended returns why the exchange was over before its time; nil: it was not.
+// Ended returns why the exchange ended prematurely; nil: it did not.
 func (x *Exchange) Ended() error {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()

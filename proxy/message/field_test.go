@@ -87,7 +87,7 @@ func TestLookup(t *testing.T) {
 	f("Cf-Connecting-IP", ClientAddress)
 	f("Cf-Connecting", Other)
 	f("X\rForwarded\rFor", Misspelt) // such bytes cannot arrive in a name
-	f("X\x4dForwarded-For", Other)   // case is ignored for letters only, not for the bit
+	f("X\x4dForwarded-For", Other)   // only letters are equal in both cases; other bytes with the same difference are not
 	f("X-Real\x49IP", Other)
 	f("\x18-real-ip", Other)
 	f(strings.Repeat("x", 1000), Other)

@@ -2,9 +2,10 @@ package route
 
 import "github.com/weirproxy/weir/proxy/message"
 
-// longestSpelling returns the first match for any path that an endpoint may take for the path:
-// with escapes decoded, slashes merged, and letters in another case. A longer text always goes
-// before a shorter one, so the last match on the way down is the first one in the order.
+// longestSpelling returns the first match for any spelling of the path that an endpoint may
+// treat as the same path: with escapes decoded, slashes merged, and letters in another case. A
+// longer text always goes before a shorter one, so the last match on the way down is the first
+// one in the order.
 func (x *index[T]) longestSpelling(path []byte, r *Request) (best *entry[T]) {
 	c := x.cursor()
 	last := byte(0)

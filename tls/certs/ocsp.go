@@ -38,7 +38,7 @@ const (
 	ocspAtOnce    = 4
 	ocspRound     = time.Minute    // interval of the checks for due certificates
 	ocspLeastLife = time.Minute    // minimum time from one response to the next request
-	ocspNoEnd     = 12 * time.Hour // life of a response without an end
+	ocspNoEnd     = 12 * time.Hour // how long weir uses a response that has no end
 	ocspMostPause = time.Hour      // maximum pause after consecutive failures
 	ocspSkew      = 5 * time.Minute
 	maxOCSP       = 1 << 20

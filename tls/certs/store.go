@@ -457,7 +457,7 @@ func (c choice) with(more []*candidate) choice {
 }
 
 // choose returns the first certificate whose key the client supports, or else the last
-// one, which it need not check. It returns nil while there is no certificate.
+// one, without a check. It returns nil while there is no certificate.
 func (c choice) choose(h *tls.ClientHelloInfo) (best *tls.Certificate, err error) {
 	for i, one := range c {
 		cert, err := one.get()

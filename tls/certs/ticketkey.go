@@ -65,8 +65,8 @@ func (k ticketKey) since() time.Time {
 
 func (k ticketKey) expired(now time.Time) bool { return !now.Before(k.since().Add(ticketLife)) }
 
-// premature reports that a key is from so far in the future that no correct clock made
-// it.
+// premature reports whether the time of a key is so far in the future that the clock of
+// its replica must be wrong.
 func (k ticketKey) premature(now time.Time) bool {
 	return k.since().After(now.Add(ticketLead + ticketSkew))
 }

@@ -10,9 +10,9 @@ import (
 	"weak"
 )
 
-// How often Tickets checks whether a new key is due, and which keys other replicas made.
-// The actual time varies by a quarter, so that replicas do not all use the storage at the
-// same time.
+// ticketInterval is the interval at which Tickets checks whether a new key is due, and
+// reads the keys of other replicas. The actual time varies by a quarter, so that replicas
+// do not all use the storage at the same time.
 const ticketInterval = time.Minute
 
 // Tickets holds the session ticket keys, by scope. A session of one scope never resumes

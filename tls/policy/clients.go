@@ -62,8 +62,8 @@ func NewClients() *Clients {
 
 // Handshake is one handshake, after its end.
 type Handshake struct {
-	// Listener, Host (as in the routes) and Policy are what the handshake was for. Host
-	// and Policy are empty if not known.
+	// Listener, Host (as in the routes) and Policy belong to the handshake. Host and
+	// Policy are empty if not known.
 	Listener, Host, Policy string
 	// Client is the client's address; the zero value is a Unix socket.
 	Client netip.Addr

@@ -1,7 +1,7 @@
-// Package storage keeps what replicas share: ACME accounts, keys and certificates,
-// challenges, session ticket keys. Open opens a directory, a Redis or the Secrets of a
-// cluster as a Storage. A new kind of storage needs its own file in this package and a
-// case in open, and must pass the same conformance tests.
+// Package storage stores the data that replicas share: ACME accounts, keys and
+// certificates, challenges, session ticket keys. Open opens a directory, a Redis or the
+// Secrets of a cluster as a Storage. A new kind of storage needs its own file in this
+// package and a case in open, and must pass the same conformance tests.
 package storage
 
 import (

@@ -186,9 +186,9 @@ func Accepts(req *message.Request, res *message.Response) bool {
 	return key == nil || !message.EqualFold(req.Bytes(req.Upgrade), "websocket") || string(res.GetName(webSocketAccept)) == acceptKey(key)
 }
 
-// response makes the next response on s from the collected fields. It returns why they
-// are no response, or "". The acceptance of an extended CONNECT becomes the equivalent
-// 101 of HTTP/1.1.
+// response makes the next response on s from the collected fields. If they are no valid
+// response, it returns the reason, or else "". The acceptance of an extended CONNECT
+// becomes the equivalent 101 of HTTP/1.1.
 func (d *head) response(res *message.Response, s *Stream, end bool) (malformed string) {
 	if d.malformed != "" {
 		return d.malformed

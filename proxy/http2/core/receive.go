@@ -116,8 +116,8 @@ func (c *Connection) pingAcked(payload string) {
 	}
 }
 
-// Ping asks the peer for a sign of life: PingAcked. While a Ping is not answered, another
-// one does nothing.
+// Ping sends a PING to learn whether the peer is alive. PingAcked follows when the peer
+// answers. While a Ping is not answered, another one does nothing.
 func (c *Connection) Ping() {
 	if !c.pinging {
 		c.pinging = true
@@ -125,8 +125,8 @@ func (c *Connection) Ping() {
 	}
 }
 
-// ForgetPing makes the next Ping ask again, although the last one was not answered. It is
-// for a driver to which other frames were a sign of life.
+// ForgetPing makes the next Ping ask again, although the last one was not answered. A
+// driver calls it if other frames have shown that the peer is alive.
 func (c *Connection) ForgetPing() { c.pinging = false }
 
 func (c *Connection) appendPing(payload string) {
