@@ -318,7 +318,7 @@ func TestCutBeforeHeader(t *testing.T) {
 func TestHeaderOverTCP(t *testing.T) {
 	checkLeaks(t)
 	ln := openSocket(t, "tcp", "127.0.0.1:0")
-	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: 300 * time.Millisecond, Rules: []config.HeaderRule{
+	policy := NewPolicy(config.HeaderPolicy{Name: "edge", HeaderTimeout: time.Second, Rules: []config.HeaderRule{
 		{From: prefixes("127.0.0.0/8", "::1/128"), Mode: config.HeaderRequire}}})
 	w := serve(t, ln, config.Limits{}, Settings{Policy: policy, Handle: echo})
 	for _, h := range []string{headerV1, headerV2} {

@@ -278,7 +278,7 @@ func TestSendProxyToHTTP2(t *testing.T) {
 func TestHTTP2EndpointWaits(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, func(c *config.Config) {
-		c.Backends[0].Timeouts.ResponseHead = 50 * time.Millisecond
+		c.Backends[0].Timeouts.ResponseHead = 500 * time.Millisecond // the last response comes within it
 		c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond
 	}, "@app", e.address)
 	c := r.dial("web")

@@ -340,7 +340,7 @@ func TestNotTLS(t *testing.T) {
 func TestSilentClients(t *testing.T) {
 	soon := func(c *config.Config) {
 		for i := range c.Listeners {
-			c.Listeners[i].Timeouts.Handshake = 100 * time.Millisecond
+			c.Listeners[i].Timeouts.Handshake = 500 * time.Millisecond // the bytes of the test come within it
 		}
 	}
 	r, _, _, _ := newEdgeTLS(t, soon)

@@ -113,7 +113,7 @@ func TestAnomalies(t *testing.T) {
 		c.(*net.TCPConn).SetLinger(0)
 	}, plain)
 	f("hang", Timeout, "waiting for a response", func(c net.Conn) { io.Copy(io.Discard, c) }, func(o *Options) { o.Timeout = 500 * time.Millisecond })
-	f("hang in the handshake", Timeout, "handshake", func(c net.Conn) { io.Copy(io.Discard, c) }, func(o *Options) { o.TLS, o.Timeout = true, 50*time.Millisecond })
+	f("hang in the handshake", Timeout, "handshake", func(c net.Conn) { io.Copy(io.Discard, c) }, func(o *Options) { o.TLS, o.Timeout = true, 500*time.Millisecond })
 	f("short body", ShortBody, "5 bytes of 10", func(c net.Conn) {
 		http.ReadRequest(newReader(c))
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort")

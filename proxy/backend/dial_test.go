@@ -348,10 +348,10 @@ func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(net.Conn) { <-silent })
 	t.Cleanup(func() { close(silent) }) // runs before the cleanup of the server
 	cfg := secure(settings("app", address), config.BackendTLS{})
-	cfg.Timeouts.Connect = 50 * time.Millisecond
+	cfg.Timeouts.Connect = 500 * time.Millisecond // the connection is there before
 	_, err := dialOnce(t, cfg, nil)
 	if !errors.Is(err, context.DeadlineExceeded) ||
-		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 50ms (backends.app.timeouts.connect)` {
+		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 500ms (backends.app.timeouts.connect)` {
 		t.Errorf("error %v", err)
 	}
 }

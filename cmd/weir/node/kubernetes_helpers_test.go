@@ -76,6 +76,13 @@ func (c *clustered) Leave(context.Context, func()) {
 	c.left++
 }
 
+// lastTold returns the routes of which control was told last.
+func (c *clustered) lastTold() *kube.Routing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[len(c.told)-1]
+}
+
 func (c *clustered) times() (told, left int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

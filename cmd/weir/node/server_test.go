@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -369,8 +370,11 @@ func TestShutdown(t *testing.T) {
 func TestLameDuck(t *testing.T) {
 	r, _ := newWeb(t, strings.Replace(web, "lame_duck: 0s", "lame_duck: 1h", 1)+"health: {address: '@health'}\n", "health")
 	r.want("web", 200, "app")
-	done := make(chan error)
-	go func() { done <- r.end(500 * time.Millisecond) }()
+	now, done := make(chan struct{}), make(chan error, 1)
+	end := sync.OnceFunc(func() { close(now) })
+	defer end()
+	r.ended = true
+	go func() { done <- r.shutdown(now) }()
 	eventually(t, "the verdict changes", func() error {
 		c := r.dial("health")
 		defer c.Close()
@@ -384,6 +388,7 @@ func TestLameDuck(t *testing.T) {
 		t.Errorf("%q, close: %t", body, resp.Close)
 	}
 	c.Close()
+	end()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
