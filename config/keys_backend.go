@@ -118,7 +118,7 @@ func (e *Endpoint) section() section {
 	}}
 }
 
-var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|.+:" + portPattern}
+var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|" + withPort}
 
 // inherit means the backend's send_proxy, which is known when the whole backend is decoded.
 const inherit = -1

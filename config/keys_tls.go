@@ -170,7 +170,8 @@ func version(dst *uint16) value {
 			for _, name := range versionNames {
 				numbers.Enum = append(numbers.Enum, json.Number(name))
 			}
-			return anyOf(textLike("", "", versionNames), numbers)
+			// Two negations: an editor would suggest the number 1.0 as 1, which is no version.
+			return anyOf(textLike("", "", versionNames), &schema{Not: &schema{Not: numbers}})
 		},
 	}
 }
