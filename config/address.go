@@ -24,17 +24,24 @@ func listenAddress(network, address *string) value {
 		},
 		print: func(*shower) *Tree { return textUnlessEmpty(asWritten(*network, *address)) },
 		schema: func() *schema {
-			return textLike(`an address such as ":443"`, socketPattern+"|("+ipv4Pattern+`|\[[0-9A-Fa-f:.]+(%[^\]]+)?\])?:`+portPattern, nil)
+			return textLike(`an address such as ":443"`, socketPattern+"|("+ipv4Pattern+"|"+bracketed+")?:"+portPattern, nil)
 		},
 	}
 }
 
-// Patterns of ports, of the addresses of Unix sockets, and of IPv4 addresses.
+// Patterns of ports, of the addresses of Unix sockets, and of IP addresses. Those of IPv6 are
+// by the place of the double colon. An IPv6 address in brackets may have a zone.
 const (
 	portPattern   = `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
 	socketPattern = `unix:/.{0,102}` // no path is longer than maxSocketPath
 	ipv4Pattern   = octet + `(\.` + octet + `){3}`
 	octet         = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+	hexGroup      = `[0-9A-Fa-f]{1,4}`
+	ipv6Pattern   = "((" + hexGroup + ":){7}" + hexGroup + "|(" + hexGroup + ":){1,7}:|(" + hexGroup + ":){1,6}:" + hexGroup +
+		"|(" + hexGroup + ":){1,5}(:" + hexGroup + "){1,2}|(" + hexGroup + ":){1,4}(:" + hexGroup + "){1,3}" +
+		"|(" + hexGroup + ":){1,3}(:" + hexGroup + "){1,4}|(" + hexGroup + ":){1,2}(:" + hexGroup + "){1,5}" +
+		"|" + hexGroup + ":(:" + hexGroup + "){1,6}|:(:" + hexGroup + "){1,7}|::|(" + hexGroup + ":|:){2,7}" + ipv4Pattern + ")"
+	bracketed = `\[(` + ipv4Pattern + "|" + ipv6Pattern + `(%[^\]]+)?)\]`
 )
 
 // asWritten returns an address as the file has it.
@@ -167,16 +174,17 @@ func parseHost(s string) (string, error) {
 // hostPattern matches every text that parseHost accepts, namePattern those without a star.
 const (
 	hostPattern = `\*\.` + nameOnly + "|" + namePattern
-	namePattern = nameOnly + `|\[*[0-9A-Fa-f.:]+\]*`
+	namePattern = nameOnly + `|\[*(` + ipv4Pattern + "|" + ipv6Pattern + `)\]*`
 	nameOnly    = partOfName + `(\.` + partOfName + `)*\.?`
-	partOfName  = `[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
+	partOfName  = `[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?`
+	withPort    = "(" + nameOnly + "|" + bracketed + `|\[` + nameOnly + `\]):` + portPattern
 )
 
 // host is a host name, a wildcard or an IP address.
 var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}
 
 // hostField is a value of the Host header.
-var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: `[^ /*]+`}
+var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: namePattern + "|" + withPort}
 
 // isLabel also accepts underscores: they are in use, although host names must not have
 // them.

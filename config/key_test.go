@@ -84,3 +84,22 @@ func TestKeysAreDescribed(t *testing.T) {
 		}
 	}
 }
+
+// An editor shows the description alone, so it has the conditions that the page has.
+func TestDescriptionsHaveTheConditions(t *testing.T) {
+	all := describedKeys(t)
+	for key, condition := range map[string]string{
+		"admin":                                 "on without this section",
+		"backends.NAME.tls.sha1_signatures":     "Only if the versions include TLS 1.2",
+		"health.from":                           "closes the connection if another network sends one",
+		"kubernetes.tcp.proxy_protocol":         "every peer must send a PROXY header",
+		"listeners.NAME.timeouts.body_min_rate": "Not for gRPC",
+		"routes[].alpn":                         "refuses clients that offer only other protocols",
+		"tls_policies.NAME.from":                "Not together with client_auth",
+		"tls_policies.NAME.sha1_signatures":     "every policy with client_auth needs",
+	} {
+		if one := all[key]; one == nil || !strings.Contains(one.Description, condition) {
+			t.Errorf("the description of %s does not say %q: %+v", key, condition, one)
+		}
+	}
+}

@@ -120,10 +120,5 @@ func (v *draft) kindsFor(host string) (kinds []string) {
 	case v.kubernetes != nil || len(all) == 0 || len(all) < len(v.certificates) || v.isOnDemand(host):
 		return both
 	}
-	for _, c := range all { // weir shows the first certificate
-		if slices.Equal(c.names, all[0].names) {
-			kinds = append(kinds, c.kinds...)
-		}
-	}
-	return kinds
+	return v.firstKinds() // weir shows the first certificate
 }

@@ -90,7 +90,7 @@ func (r *root) section() section {
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
-		{"admin", mapping(r.admin.section), "The port for status, metrics and operations."},
+		{"admin", mapping(r.admin.section), "The port for status, metrics and operations. It is on without this section, on loopback; address: off turns it off."},
 		{"metrics", optional(&r.metrics, func() *Metrics { return &Metrics{} }, (*Metrics).section).byDefault("no metrics port"), "A port that serves GET /metrics for Prometheus and nothing else."},
 		{"drain", mapping(r.drain.section), "How weir shuts down."},
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
@@ -176,7 +176,7 @@ func (t *ListenerTimeouts) section() section {
 		{"handshake", duration(&t.Handshake, time.Second, 5*time.Minute), "From the end of the PROXY header to the end of the TLS handshake. Also how long weir waits for the first bytes, if they decide the route."},
 		{"request_head", duration(&t.RequestHead, time.Second, 10*time.Minute), "From the first byte of a request head to its end. For the first request of a connection it starts at the end of the handshake."},
 		{"body_idle", duration(&t.BodyIdle, time.Second, day), "How long weir waits for more of a request body, or for the client to read each write of a response."},
-		{"body_min_rate", size(&t.BodyMinRate, 0, 1<<20), "Minimum upload rate of a request body, in bytes per second, measured over body_idle. 0B means no minimum rate."},
+		{"body_min_rate", size(&t.BodyMinRate, 0, 1<<20), "Minimum upload rate of a request body, in bytes per second, measured over body_idle. 0B means no minimum rate. Not for gRPC calls."},
 		{"keep_alive", duration(&t.KeepAlive, time.Second, day), "How long an idle connection may wait for the next request. Set it longer than the idle timeout of the load balancer in front."},
 		{"tunnel_idle", duration(&t.TunnelIdle, time.Second, 30*day), "weir ends a tunnel that carried no bytes in either direction for this long."},
 	}}
@@ -240,7 +240,7 @@ func (h *Health) section() section {
 	return section{object: h, position: &h.Position, keys: []key{
 		{"address", listenAddress(&h.Network, &h.Address).required(`":8086"`), "The address for health checks."},
 		{"require_local", list(&h.RequireLocal, text), "Backends that need a ready endpoint on this node; without one, the health port answers 503. They need a health_check."},
-		{"from", list(&h.From, prefix.at).byDefault("anyone"), "The networks (CIDR) that may send a PROXY header to this port. The PROXY header is optional."},
+		{"from", list(&h.From, prefix.at).byDefault("anyone"), "The networks (CIDR) that may send a PROXY header to this port. The PROXY header is optional; weir closes the connection if another network sends one."},
 	}}
 }
 

@@ -133,7 +133,7 @@ func (o *OnDemand) section() section {
 }
 
 var (
-	nameServer = kind[string]{what: "a name server such as 192.0.2.53:53", parse: parseNameServer, format: same[string], pattern: ".+:" + portPattern}
+	nameServer = kind[string]{what: "a name server such as 192.0.2.53:53", parse: parseNameServer, format: same[string], pattern: withPort}
 	keyName    = kind[string]{what: "the name of a key", parse: parseKeyName, format: same[string], pattern: `[A-Za-z0-9_.-]+`}
 	email      = kind[string]{what: "an e-mail address", parse: parseEmail, format: same[string], pattern: `[!-~]+@[!-~]+`}
 )
@@ -245,7 +245,9 @@ func secret(dst *Secret, parse func(string) (string, error), pattern string) val
 			return textTree(s.key(*dst))
 		},
 		schema: func() *schema {
-			return &schema{AllOf: []*schema{textLike("a valid secret", pattern, nil), {Not: &schema{Const: Placeholder}}}}
+			s := textLike("a valid secret", pattern, nil)
+			s.Not = &schema{Const: Placeholder}
+			return s
 		},
 	}
 }

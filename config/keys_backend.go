@@ -118,7 +118,7 @@ func (e *Endpoint) section() section {
 	}}
 }
 
-var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|.+:" + portPattern}
+var endpointAddress = kind[string]{what: `an endpoint such as "10.0.0.1:8080"`, parse: parseEndpoint, format: same[string], pattern: socketPattern + "|" + withPort}
 
 // inherit means the backend's send_proxy, which is known when the whole backend is decoded.
 const inherit = -1
@@ -276,7 +276,7 @@ func (t *BackendTLS) section() section {
 		{"min_version", min, "The oldest TLS version that weir offers to the endpoint."},
 		{"max_version", max, "The newest TLS version that weir offers. HTTP/2 needs 1.2 or later."},
 		{"cipher_suites", suites, "The suites that weir offers for TLS 1.0 to 1.2, by their IANA names."},
-		{"sha1_signatures", sha1, "Accepts endpoints that sign their key exchange only with SHA-1 in TLS 1.2."},
+		{"sha1_signatures", sha1, "Accepts endpoints that sign their key exchange only with SHA-1 in TLS 1.2. Only if the versions include TLS 1.2. While a backend has this key, weir accepts such signatures from all backends in TLS 1.2, and every policy with client_auth needs min_version 1.3 or sha1_signatures itself."},
 	}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
 		if there["cert"] || there["key"] {
 			v.require(there, n, p, "cert", "tls/weir.crt")

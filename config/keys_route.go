@@ -19,7 +19,7 @@ func (r *Route) section() section {
 		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path."},
 		{"tls_policy", text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default"), "The policy under tls_policies for these hosts."},
 		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
-		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough."},
+		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
 		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
 		{"backend", text(&r.Backend), "The name of the backend. Required, unless there is a redirect. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
 		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},

@@ -114,8 +114,8 @@ func (t *TLSPolicy) section() section {
 		{"cipher_suites", suites, "Suites for TLS 1.0 to 1.2, by their IANA names. Go does not let programs choose suites for TLS 1.3."},
 		{"curves", list(&t.Curves, curve.at).byDefault("Go's choice"), "Key exchange groups. The three with MLKEM are for TLS 1.3 only."},
 		{"client_auth", mapping(t.clientAuth).shownIf(t.ClientAuth != ClientAuthNone).byDefault("none"), "Client certificates. Not together with from."},
-		{"sha1_signatures", sha1, "Accepts clients that offer only SHA-1 signatures in TLS 1.2. All other clients use stronger signatures."},
-		{"from", list(&t.From, prefix.at).byDefault("everyone"), "Only these client networks (CIDR) get the policy; all others get default for the same host. Not on default."},
+		{"sha1_signatures", sha1, "Accepts clients that offer only SHA-1 signatures in TLS 1.2. All other clients use stronger signatures. Only if the policy includes TLS 1.2. While a policy has this key, every policy with client_auth needs min_version 1.3 or sha1_signatures itself, and weir's own TLS 1.2 connections accept SHA-1 as the last choice."},
+		{"from", list(&t.From, prefix.at).byDefault("everyone"), "Only these client networks (CIDR) get the policy; all others get default for the same host. Not together with client_auth, and not on default."},
 	}, check: func(v *draft, _ map[string]bool, _ *Tree, _ path) {
 		if t.Name == challengePolicy {
 			v.failAt(v.places[t], "is the name of the handshakes of ACME challenges in metrics and logs; give the policy another name")
@@ -170,7 +170,8 @@ func version(dst *uint16) value {
 			for _, name := range versionNames {
 				numbers.Enum = append(numbers.Enum, json.Number(name))
 			}
-			return anyOf(textLike("", "", versionNames), numbers)
+			// Two negations: an editor would suggest the number 1.0 as 1, which is no version.
+			return anyOf(textLike("", "", versionNames), &schema{Not: &schema{Not: numbers}})
 		},
 	}
 }

@@ -150,7 +150,7 @@ func (k *Kubernetes) section() section {
 func (t *KubernetesTCP) section() section {
 	return section{object: t, keys: []key{
 		{"config_map", objectName.at(&t.ConfigMap).required("ingress-nginx/tcp-services"), "The ConfigMap, as namespace/name. Its keys are ports, and its values namespace/service:port, as ingress-nginx reads them."},
-		{"proxy_protocol", headerPolicyName(&t.HeaderPolicy).byDefault("the policy of the listeners that serve Ingresses"), "A policy under proxy_protocol for ports with PROXY."},
+		{"proxy_protocol", headerPolicyName(&t.HeaderPolicy).byDefault("the policy of the listeners that serve Ingresses"), "A policy under proxy_protocol for ports with PROXY. Without a policy every peer must send a PROXY header on these ports, and anyone who can connect can claim any address."},
 	}}
 }
 

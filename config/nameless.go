@@ -67,3 +67,41 @@ func (v *draft) warnUnreachable(l *Listener, g *group, policy string) {
 			"If all clients of these hosts send SNI, confirm it by setting listeners.%s.tls_policy to the policy that clients without SNI have now", l.Name, have, to, l.Name)
 	}
 }
+
+// warnNamelessKeys warns if old clients without SNI get a certificate that most of them
+// cannot use: they know no ECDSA.
+func (v *draft) warnNamelessKeys(l *Listener) {
+	if l.Protocol != ProtocolTLS || v.unread || v.kubernetes != nil {
+		return // a cluster may have another certificate for these clients
+	}
+	policy, mode := v.groups[hostOn{l.Name, ""}].effective()
+	if policy == DefaultTLSPolicy && l.TLSPolicy != "" {
+		policy = l.TLSPolicy
+	}
+	t := v.policyNamed(policy)
+	if mode == TLSPassthrough || t == nil || t.MinVersion >= tls.VersionTLS12 {
+		return
+	}
+	if !slices.ContainsFunc(t.CipherSuites, func(id uint16) bool { return suiteKind(id) == "rsa" }) {
+		return // no client with RSA alone is wanted
+	}
+	if kinds := v.firstKinds(); len(kinds) > 0 && !slices.Contains(kinds, "rsa") {
+		v.warnAt(v.places[&t.MinVersion], "clients without SNI have this policy on listener %q and get the first certificate, which has an ECDSA key, and most clients with TLS 1.0 or 1.1 need an RSA key; "+
+			"write an entry with an RSA key and the same names below the first certificate", l.Name)
+	}
+}
+
+// firstKinds returns the kinds of keys of the certificates for clients without SNI; none if
+// the names of a certificate are not known.
+func (v *draft) firstKinds() (kinds []string) {
+	all := v.keyed()
+	if len(all) == 0 || len(all) < len(v.certificates) {
+		return nil
+	}
+	for _, c := range all {
+		if slices.Equal(c.names, all[0].names) {
+			kinds = append(kinds, c.kinds...)
+		}
+	}
+	return kinds
+}

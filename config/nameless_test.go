@@ -1,9 +1,11 @@
 package config_test
 
 import (
+	"crypto/elliptic"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/config/file"
 )
@@ -90,4 +92,34 @@ func TestListenersPolicyIsUsed(t *testing.T) {
 			t.Error(w)
 		}
 	}
+}
+
+// Most old clients without SNI need an RSA key, and get the first certificate.
+func TestOldNamelessClientsNeedRSA(t *testing.T) {
+	dir := folder{t, t.TempDir()}
+	dir.certificate("a", elliptic.P256(), time.Now().Add(60*day), "a.example")
+	f := func(certificates, listener, route string, warned bool) {
+		t.Helper()
+		c, errs := dir.parse("listeners: {web: {address: ':443', protocol: tls" + listener + "}}\ncertificates: [" + certificates + "]\n" +
+			"tls_policies: {old: {min_version: '1.0'}}\nbackends: {app: {endpoints: ['a:1']}}\nroutes: [{listeners: [web], " + route + "backend: app}]\n")
+		if errs != "" {
+			t.Fatal(errs)
+		}
+		got := ""
+		for _, w := range c.Warnings {
+			if strings.Contains(w.Message, "need an RSA key") {
+				got += w.Error()
+			}
+		}
+		if (got != "") != warned {
+			t.Errorf("%s%s%s: %q of the warnings %v", certificates, listener, route, got, c.Warnings)
+		}
+	}
+	const pair, rsa = "{cert: a.crt, key: a.key}", "{acme: {hosts: [a.example], key_type: rsa2048}}"
+	f(pair, ", tls_policy: old", "hosts: [a.example], tls_policy: old, ", true)
+	f(pair, "", "tls_policy: old, ", true)
+	f(pair, "", "hosts: [a.example], ", false)       // no old clients
+	f(pair+", "+rsa, "", "tls_policy: old, ", false) // the twin of the first
+	f("{self_signed: {hosts: [a.example]}}", "", "tls_policy: old, ", false)
+	f("{acme: {hosts: [a.example]}}, {acme: {hosts: [b.example], key_type: rsa2048}}", "", "tls_policy: old, ", true) // not the first
 }

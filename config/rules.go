@@ -36,13 +36,18 @@ func together(a, b string) *schema {
 	return &schema{DependentRequired: map[string][]string{a: {b}, b: {a}}}
 }
 
-// with matches a mapping whose key, if it is there, matches s.
-func with(key string, s *schema) *schema { return &schema{Properties: properties{{key, s}}} }
+// with matches a mapping whose key, if it is there, matches s. The table of keys suggests the
+// key. An editor that took s for a suggestion too would write a wrong value.
+func with(key string, s *schema) *schema {
+	condition := *s
+	condition.DoNotSuggest = true
+	return &schema{Properties: properties{{key, &condition}}}
+}
 
 // whose matches a mapping that has the key, with a value that matches s.
 func whose(key string, s *schema) *schema {
-	all := has(key)
-	all.Properties = properties{{key, s}}
+	all := with(key, s)
+	all.Type, all.Required = "object", []string{key}
 	return all
 }
 

@@ -236,7 +236,7 @@ func (d *decoder) readDuration(dst *time.Duration, lo, hi time.Duration, n *Tree
 }
 
 // wellFormed matches durations in Go's format. Those that Go cannot read are too long for it.
-var wellFormed = regexp.MustCompile("^" + durationPattern + "$")
+var wellFormed = regexp.MustCompile("^[+-]?(" + durationPattern + ")$")
 
 // longUnits are units that Go's durations do not have, in hours.
 var longUnits = map[string]float64{"w": 7 * 24, "y": 365 * 24}
@@ -379,7 +379,7 @@ func formatSize(v int64) string {
 
 // prefix is a network in CIDR notation.
 var prefix = kind[netip.Prefix]{what: "a CIDR such as 10.0.0.0/8", parse: parsePrefix, format: netip.Prefix.String,
-	pattern: `[0-9A-Fa-f.:]+/[0-9]{1,3}`}
+	pattern: ipv4Pattern + "/(3[0-2]|[12]?[0-9])|" + ipv6Pattern + "/(12[0-8]|1[01][0-9]|[1-9]?[0-9])"}
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)

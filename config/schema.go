@@ -43,6 +43,7 @@ type schema struct {
 	Const                any                 `json:"const,omitempty"`
 	Pattern              string              `json:"pattern,omitempty"`
 	PatternErrorMessage  string              `json:"patternErrorMessage,omitempty"` // of editors, beside the standard
+	DoNotSuggest         bool                `json:"doNotSuggest,omitempty"`        // the same
 	Minimum              any                 `json:"minimum,omitempty"`
 	Maximum              any                 `json:"maximum,omitempty"`
 	MinItems             int                 `json:"minItems,omitempty"`
@@ -198,11 +199,13 @@ func wholeNumber(lo, hi int) *schema {
 	return orVariable(&schema{Type: "integer", Minimum: lo, Maximum: hi, bounds: fmt.Sprintf("From %d to %d.", lo, hi)})
 }
 
-// durationPattern matches durations in Go's format.
-const durationPattern = `[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+`
+// durationPattern matches durations in Go's format, without a sign.
+const durationPattern = `(([0-9]+\.?[0-9]*|\.[0-9]+)` + durationUnit + ")+"
+
+const durationUnit = "(ns|us|µs|μs|ms|s|m|h)"
 
 func durationText(lo, hi time.Duration) *schema {
-	s := textLike("a duration such as 5s", durationPattern, nil)
+	s := textLike("a duration such as 5s", `\+?`+durationPattern+"|-([0.]+"+durationUnit+")+", nil) // no key is below zero
 	s.bounds = fmt.Sprintf("A duration (500ms, 5s, 1h30m) from %s to %s.", short(lo), short(hi))
 	return s
 }

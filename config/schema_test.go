@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,13 +135,14 @@ var beyond = map[string][]string{
 		"key that is a list", "tabs that indent, where the parser says something else", "a port that YAML does not read", "an IPv6 address that YAML does not read",
 		"a wildcard that YAML does not read", "a variable that YAML does not read", "indentation",
 	},
-	"JSON has neither repeated keys nor several documents": {"two documents", "key twice", "name twice"},
-	"JSON has no dates and no tags, so these are texts":    {"text is a date", "custom tag"},
+	"JSON has neither repeated keys nor several documents":                     {"two documents", "key twice", "name twice"},
+	"JSON has no dates and no tags, so these are texts":                        {"text is a date", "custom tag"},
+	"JSON has one number for 1, which weir refuses, and 1.0, which it accepts": {"a TLS version without its dot"},
 	"the values come from the environment": {
 		"environment: unset", "environment: value is never printed", "an admin port off loopback whose token is missing in the environment", "storage of another kind",
 	},
 	"a pattern cannot compute: bits outside a mask, bounds of durations with several units, one duration above another": {
-		"an error behind an alias is one for each use", "timeouts out of bounds", "header_timeout under a second", "drain", "health_check: timeout over interval",
+		"an error behind an alias is one for each use", "header_timeout under a second", "drain", "health_check: timeout over interval",
 	},
 	"a schema cannot look up a name, or compare values, in another section": {
 		"address: taken", "address: every address and one", "address: socket taken", "address: taken by the health port and admin", "address: the default of admin", "metrics where a listener is",
@@ -241,6 +243,13 @@ func TestRules(t *testing.T) {
 	f("certificates: [", "certificates: [{acme: {staging: true, directory: 'https://a.example/'}}, ")
 	f("certificates: [", "certificates: [{acme: {hosts: [a.example.org], challenges: [http-01], dns: {rfc2136: {server: 'a:53', key_name: a, key: aGk=}}}}, ")
 	f("hosts: [a.example]}", "hosts: [a.example]}, ocsp: false")
+	f(app, "app: {timeouts: {connect: -1s}, ")
+	f(app, "app: {ramp_up: -500ms, ")
+	f("endpoints: ['a:1']}, raw", "endpoints: ['a b:1']}, raw")
+	f(route, "hosts: ['[a.example'], "+route)
+	f(http, "trust_forwarded: [10.0.0.0/33], "+http)
+	f(http, "trust_forwarded: [300.0.0.0/8], "+http)
+	f(http, "trust_forwarded: ['1::2::3/64'], "+http)
 	f("routes: [", "admin: {address: ':8087'}\nroutes: [")
 	for _, policy := range []string{"max_version: '1.1'", "max_version: '1.0', min_version: '1.1'", "max_version: 1.2, min_version: 1.3", "min_version: '1.3', cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]",
 		"min_version: '1.3', sha1_signatures: true", "min_version: '1.0', max_version: '1.1', sha1_signatures: true", "min_version: '1.0', cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]",
@@ -249,4 +258,41 @@ func TestRules(t *testing.T) {
 	}
 	f("routes: [", "tls_policies: {default: {from: [10.0.0.0/8]}}\nroutes: [")
 	f("routes: [", "tls_policies: {acme-tls-alpn-01: {}}\nroutes: [")
+}
+
+// Editors complete a key from every schema that has it under "properties". Those of the rules
+// are conditions and no descriptions, so no editor may take them: it wrote "http2: http2".
+func TestRulesAreNotSuggested(t *testing.T) {
+	var root any
+	if err := json.Unmarshal(config.Schema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	conditions := 0
+	var f func(v any, at string)
+	f = func(v any, at string) {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				f(one, at)
+			}
+		case map[string]any:
+			properties, _ := v["properties"].(map[string]any)
+			for key, one := range properties {
+				one := one.(map[string]any)
+				switch {
+				case one["doNotSuggest"] == true:
+					conditions++
+				case one["description"] == nil:
+					t.Errorf("%s.%s has neither a description nor doNotSuggest", at, key)
+				}
+			}
+			for key, one := range v {
+				f(one, at+"."+key)
+			}
+		}
+	}
+	f(root, "")
+	if conditions < 20 {
+		t.Errorf("only %d conditions were found", conditions)
+	}
 }

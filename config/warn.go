@@ -15,6 +15,7 @@ func (v *draft) warn() {
 	for _, l := range v.listeners {
 		v.warnListener(l)
 		v.warnNameless(l)
+		v.warnNamelessKeys(l)
 	}
 	for _, b := range v.backends {
 		if v.given(&b.Queue) && b.MaxConnections == 0 {
