@@ -355,17 +355,6 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 // ReadDeadline returns the last deadline that SetReadDeadline set.
 func (c *Conn) ReadDeadline() time.Time { return c.in.want }
 
-// SetWriteDeadline exists for net.Conn. Use WriteTimeout to limit writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if c.sharing != alone || c.bare() {
-		return nil
-	}
-	return c.sock.SetWriteDeadline(t)
-}
-
-// SetDeadline exists for net.Conn. It limits only reads.
-func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
-
 // Peek returns at least n bytes that the next Read will return again. It waits for them
 // until the read deadline. With an error it returns the bytes that it has. It panics in a
 // step of Await.
