@@ -71,7 +71,7 @@ type Conn struct {
 	closed, established bool
 
 	quietSince quietMark     // see since.go
-	restDenied atomic.Bool   // mayRest returned false, and no bytes have arrived since
+	parkDenied atomic.Bool   // mayPark returned false, and no bytes have arrived since
 	parked     atomic.Uint64 // the park.Token of the last wait in the lot, or 0
 	watch      atomic.Uint64 // the park.Token of the watch for the end, or 0
 
@@ -88,7 +88,7 @@ type readSide struct {
 
 	step     func() bool           // of the running Await
 	onReady  func(fd uintptr) bool // c.ready, bound once
-	mayRest  func() bool           // of the running AwaitOrRest
+	mayPark  func() bool           // of the running AwaitOrPark
 	receiver *receiver             // while shared; nil: not needed yet
 
 	want, armed       time.Time // the read deadline; the deadline of the poller
