@@ -188,7 +188,7 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	defer close(l.done) // Serve returns at once from now on
-	l.leaveQueue()
+	l.finishQueue()
 	return l.ln.Close()
 }
 
@@ -225,7 +225,7 @@ func (l *Listener) acceptAll() error {
 			wait = 0
 			l.accepted(c, judge)
 		case l.isClosing():
-			l.leaveQueue()
+			l.finishQueue()
 			return nil
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed):
 			return fmt.Errorf("listener %s: its socket was closed by other code: %w", l.name, err)
@@ -294,9 +294,9 @@ func (l *Listener) tellTrouble(err error) {
 // uses a longer time.
 var queueTime = 3 * time.Second
 
-// leaveQueue serves the connections in the accept queue of a closing listener, or leaves them to the other owner
+// finishQueue serves the connections in the accept queue of a closing listener, or leaves them to the other owner
 // of a shared socket.
-func (l *Listener) leaveQueue() {
+func (l *Listener) finishQueue() {
 	if l.socket != nil && !l.socket.Shared() {
 		l.emptyQueue()
 	}
@@ -306,10 +306,10 @@ func (l *Listener) leaveQueue() {
 // machine. It waits for handshakes that have begun, so that closing the socket resets no client.
 func (l *Listener) emptyQueue() {
 	until := time.Now().Add(queueTime)
-	settle := l.socket.RefuseNew()
-	endless := settle == 0 // connections may arrive as fast as weir accepts them
+	handshakes := l.socket.RefuseNew()
+	endless := handshakes == 0 // connections may arrive as fast as weir accepts them
 	var wait backoff
-	for l.somebodyComes(until, settle) && !(endless && time.Now().After(until)) {
+	for l.somebodyComes(until, handshakes) && !(endless && time.Now().After(until)) {
 		l.mu.Lock()                                       // Close sets the deadline that ended this Accept
 		l.socket.SetDeadline(time.Now().Add(time.Second)) // a connection waits, unless the client has just closed it
 		l.mu.Unlock()
@@ -329,18 +329,18 @@ func (l *Listener) emptyQueue() {
 
 // somebodyComes waits until a connection is in the accept queue. It returns false if none
 // will come: no handshake has begun, or none was completed before until. If the kernel does
-// not report handshakes, it waits for settle.
-func (l *Listener) somebodyComes(until time.Time, settle time.Duration) bool {
+// not report handshakes, it waits for the time handshakes.
+func (l *Listener) somebodyComes(until time.Time, handshakes time.Duration) bool {
 	at, err := netip.ParseAddrPort(l.ln.Addr().String())
-	if err != nil || settle == 0 { // handshakes begin all the time, or there is no time to wait
-		return l.socket.Waits(settle)
+	if err != nil || handshakes == 0 { // handshakes begin all the time, or there is no time to wait
+		return l.socket.Waits(handshakes)
 	}
-	none := false // result of the last look; the kernel lists no handshake whose first packet it still processes
-	for look := time.Duration(0); !l.socket.Waits(look); look = handshakeLook {
+	none := false // result of the last check; the kernel lists no handshake whose first packet it still processes
+	for wait := time.Duration(0); !l.socket.Waits(wait); wait = handshakeInterval {
 		begun, known := handshaking(at)
 		switch {
 		case !known:
-			return l.socket.Waits(settle)
+			return l.socket.Waits(handshakes)
 		case !begun && none: // handshakes completed before this are in the queue
 			return l.socket.Waits(0)
 		case time.Now().After(until):
@@ -351,8 +351,8 @@ func (l *Listener) somebodyComes(until time.Time, settle time.Duration) bool {
 	return true
 }
 
-// handshakeLook is how often the listener looks for incomplete handshakes.
-const handshakeLook = 20 * time.Millisecond
+// handshakeInterval is how often the listener checks for incomplete handshakes.
+const handshakeInterval = 20 * time.Millisecond
 
 // accepted counts a new connection and starts its goroutine, or closes the connection if
 // a limit is reached. judge: see gate.pass.

@@ -252,13 +252,13 @@ func (r *reading) outcome(mode config.HeaderMode) outcome {
 	default:
 		o.result = resultTruncated
 	}
-	r.settle(o, mode)
+	r.finish(o, mode)
 	return o
 }
 
-// settle makes the first byte after the PROXY header the next byte of the connection. It
+// finish makes the first byte after the PROXY header the next byte of the connection. It
 // sets c.Header for discarded and local headers; admit sets it for accepted ones.
-func (r *reading) settle(o outcome, mode config.HeaderMode) {
+func (r *reading) finish(o outcome, mode config.HeaderMode) {
 	if o.result.refused() || o.result == resultCut {
 		return
 	}

@@ -137,14 +137,14 @@ func (s *http1Session) isNotHTTP1(r *message.Refusal) {
 	}
 }
 
-// run waits for requests within conn.AwaitOrRest. There it serves the requests whose whole
+// run waits for requests within conn.AwaitOrPark. There it serves the requests whose whole
 // body has arrived with the head. Other requests may have to wait for the client while they
 // are served, which works only outside. run returns true when the connection is parked. err
 // is the error with which a wait has ended, or nil.
 func (s *http1Session) run(err error) (parked bool) {
 	for !s.ended {
 		if err == nil {
-			err = s.conn.AwaitOrRest(s.step, s.mayPark)
+			err = s.conn.AwaitOrPark(s.step, s.mayPark)
 		}
 		if err == conn.ErrQuiet {
 			if s.park() {

@@ -98,7 +98,7 @@ func (s *http2Session) drive(err error) {
 func (s *http2Session) run(err error) (parked bool, _ error) {
 	for ; ; err = nil {
 		if err == nil {
-			err = s.conn.AwaitOrRest(s.step, s.mayPark)
+			err = s.conn.AwaitOrPark(s.step, s.mayPark)
 		}
 		if err == nil {
 			err = s.err
@@ -152,7 +152,7 @@ func (s *http2Session) park() bool {
 		if s.tls != nil {
 			conn.ReleaseTLS(s.tls)
 		}
-		s.conn.Shed()
+		s.conn.Unpoll()
 		return s.conn.Park(s, s.conn.ReadDeadline())
 	})
 }

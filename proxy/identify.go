@@ -164,7 +164,7 @@ func (h *handshake) choose(hi *tls.ClientHelloInfo) (*policy.Policy, error) {
 // terminate does the handshake, and serves the decrypted connection.
 func (p *Proxy) terminate(c *conn.Conn, t *Table, e *edge) {
 	h := &handshake{proxy: p, conn: c, edge: e}
-	tc := tls.Server(c, policy.Server(h.choose, t.ech))
+	tc := tls.Server(c.NetConn(), policy.Server(h.choose, t.ech))
 	err := tc.Handshake()
 	if err != nil {
 		err = e.explain(tc, h.reason(err))

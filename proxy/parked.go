@@ -48,7 +48,7 @@ func (s *http1Session) park() bool {
 	if s.tls != nil {
 		conn.ReleaseTLS(s.tls)
 	}
-	s.conn.Shed()
+	s.conn.Unpoll()
 	return s.conn.Park(r, s.conn.ReadDeadline())
 }
 

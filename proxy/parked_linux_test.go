@@ -341,7 +341,7 @@ func TestParkedBehindALongExchange(t *testing.T) {
 	s := patient(e.accept())
 	s.head()
 	eventually(t, "the wait for bytes was told that it may not be parked", func() error {
-		if !r.only().RestDenied() {
+		if !r.only().ParkDenied() {
 			return fmt.Errorf("it has not")
 		}
 		return nil

@@ -21,7 +21,7 @@ const Linger = time.Second
 // between a read and the wait, so no read has to run into EAGAIN first.
 //
 // A step must not call a method of the same connection that ends its wait or waits itself:
-// Await, AwaitOrRest, AwaitBusy, Peek, Close, CloseAfterReply, Park and Shed panic. Close, for
+// Await, AwaitOrPark, AwaitBusy, Peek, Close, CloseAfterReply, Park and Unpoll panic. Close, for
 // example, would wait for the RawConn.Read that the step is in. A step may use the Await of
 // another connection, and Write.
 func (c *Conn) Await(step func() bool) error {
@@ -32,13 +32,29 @@ func (c *Conn) Await(step func() bool) error {
 		}
 		c.poll()
 	}
-	c.leaveLot()
+	c.quitLot()
 	if c.raw == nil {
 		c.awaitBlocking(step)
 		return nil
 	}
 	return c.readError(c.awaitPolled(step))
 }
+
+// The reading side is outside Await, in a step, or in a wait between two steps:
+//
+//	          Await, AwaitOrPark, AwaitBusy
+//	+---------+ ------------------------> +---------+
+//	| outside |                           |  step   | Read returns ErrWouldBlock
+//	+---------+ <------------------------ +---------+
+//	     ^          it returns true         |     ^
+//	     |                  it returns false|     | event, signalEnd, Linger, signalStir
+//	     |                                  v     |
+//	     |                                +---------+ bare: in the lot (sleep)
+//	     +------------------------------- |  wait   | polled: in the poller (wait)
+//	       deadline, signalCut,           +---------+
+//	       signalInterrupt, ErrQuiet
+//
+// A connection without a descriptor has no wait: its steps wait in Read.
 
 // stepKind says whether a step of Await runs, and of which kind it is.
 type stepKind uint8
@@ -73,31 +89,31 @@ type goal uint8
 const (
 	goalStep  goal = iota // Await: none
 	goalQuiet             // AwaitBusy: Linger without bytes
-	goalRest              // AwaitOrRest: Linger without bytes, if mayRest then returns true
+	goalPark              // AwaitOrPark: Linger without bytes, if mayPark then returns true
 )
 
-// AwaitOrRest is Await, but it ends with ErrQuiet if no bytes came for Linger and mayRest
-// then returns true: the connection may be parked. If mayRest returns false, AwaitOrRest
+// AwaitOrPark is Await, but it ends with ErrQuiet if no bytes came for Linger and mayPark
+// then returns true: the connection may be parked. If mayPark returns false, AwaitOrPark
 // asks again after the next bytes, or after Stir.
-func (c *Conn) AwaitOrRest(step, mayRest func() bool) error {
+func (c *Conn) AwaitOrPark(step, mayPark func() bool) error {
 	if !c.CanPark() {
 		return c.Await(step)
 	}
-	c.in.goal, c.in.mayRest = goalRest, mayRest
+	c.in.goal, c.in.mayPark = goalPark, mayPark
 	err := c.Await(step)
-	c.in.goal, c.in.mayRest = goalStep, nil
+	c.in.goal, c.in.mayPark = goalStep, nil
 	c.endStirring()
 	return err
 }
 
 // endStirring ends the time in which Stir has an effect.
 func (c *Conn) endStirring() {
-	if !c.restDenied.Load() && !c.has(signalStir) {
+	if !c.parkDenied.Load() && !c.has(signalStir) {
 		return
 	}
 	c.mu.Lock() // a Stir that has begun may still change the signal and the poller's deadline
 	defer c.mu.Unlock()
-	c.restDenied.Store(false)
+	c.parkDenied.Store(false)
 	if c.lower(signalStir) {
 		c.disarmed()
 	}
@@ -108,9 +124,9 @@ func (c *Conn) mayEnd() bool {
 	switch {
 	case c.in.reads != c.in.readsAtArm: // bytes came
 		return false
-	case c.in.goal == goalRest:
-		c.restDenied.Store(true) // before mayRest: a caller that changes the answer later then stirs this wait
-		return c.in.mayRest()
+	case c.in.goal == goalPark:
+		c.parkDenied.Store(true) // before mayPark: a caller that changes the answer later then stirs this wait
+		return c.in.mayPark()
 	}
 	return c.in.goal == goalQuiet
 }
@@ -163,8 +179,8 @@ func (c *Conn) ready(fd uintptr) bool {
 	defer c.stepEnded()
 	done := c.in.step()
 	c.in.unread = leftUnknown // the next call means that the poller has news
-	if c.in.reads != c.in.readsAtArm && c.restDenied.Load() {
-		c.restDenied.Store(false)
+	if c.in.reads != c.in.readsAtArm && c.parkDenied.Load() {
+		c.parkDenied.Store(false)
 	}
 	if !done && !c.in.soon && c.in.reads != c.in.readsAtArm {
 		c.rearm(time.Now()) // the wait continues, and the end may already be there
@@ -208,7 +224,7 @@ func (c *Conn) awaitBlocking(step func() bool) {
 func (c *Conn) rearm(now time.Time) {
 	if now.IsZero() {
 		early := !c.in.armed.IsZero() && (c.in.want.IsZero() || !c.in.want.Before(c.in.armed))
-		if early && (c.in.soon || c.in.goal != goalRest && c.in.reads == c.in.readsAtArm) {
+		if early && (c.in.soon || c.in.goal != goalPark && c.in.reads == c.in.readsAtArm) {
 			return
 		}
 		now = time.Now()

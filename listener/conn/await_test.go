@@ -274,7 +274,7 @@ func TestMisuseInAStep(t *testing.T) {
 		"Close":           func(c *Conn) { c.Close() },
 		"CloseAfterReply": func(c *Conn) { c.CloseAfterReply(time.Second) },
 		"Park":            func(c *Conn) { c.Park(make(sleeper, 1), time.Time{}) },
-		"Shed":            func(c *Conn) { c.Shed() },
+		"Unpoll":          func(c *Conn) { c.Unpoll() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, c *Conn, other net.Conn) {
@@ -292,14 +292,14 @@ func TestMisuseInAStep(t *testing.T) {
 			})
 		})
 	}
-	t.Run("AwaitOrRest", func(t *testing.T) {
+	t.Run("AwaitOrPark", func(t *testing.T) {
 		both(t, func(t *testing.T, c *Conn, other net.Conn) {
 			defer func() {
 				if got := recover(); got != "conn: a step of Await called Await of the same connection" {
 					t.Errorf("it panicked with %v", got)
 				}
 			}()
-			c.AwaitOrRest(func() bool { c.AwaitOrRest(step, step); return true }, step)
+			c.AwaitOrPark(func() bool { c.AwaitOrPark(step, step); return true }, step)
 		})
 	})
 }

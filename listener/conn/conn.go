@@ -71,7 +71,7 @@ type Conn struct {
 	closed, established bool
 
 	quietSince quietMark     // see since.go
-	restDenied atomic.Bool   // mayRest returned false, and no bytes have arrived since
+	parkDenied atomic.Bool   // mayPark returned false, and no bytes have arrived since
 	parked     atomic.Uint64 // the park.Token of the last wait in the lot, or 0
 	watch      atomic.Uint64 // the park.Token of the watch for the end, or 0
 
@@ -88,7 +88,7 @@ type readSide struct {
 
 	step     func() bool           // of the running Await
 	onReady  func(fd uintptr) bool // c.ready, bound once
-	mayRest  func() bool           // of the running AwaitOrRest
+	mayPark  func() bool           // of the running AwaitOrPark
 	receiver *receiver             // while shared; nil: not needed yet
 
 	want, armed       time.Time // the read deadline; the deadline of the poller
@@ -354,17 +354,6 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 
 // ReadDeadline returns the last deadline that SetReadDeadline set.
 func (c *Conn) ReadDeadline() time.Time { return c.in.want }
-
-// SetWriteDeadline exists for net.Conn. Use WriteTimeout to limit writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if c.sharing != alone || c.bare() {
-		return nil
-	}
-	return c.sock.SetWriteDeadline(t)
-}
-
-// SetDeadline exists for net.Conn. It limits only reads.
-func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // Peek returns at least n bytes that the next Read will return again. It waits for them
 // until the read deadline. With an error it returns the bytes that it has. It panics in a

@@ -45,12 +45,12 @@ func (c *Conn) giveSleeper(s sleeper) {
 }
 
 // sleep waits in the lot until there is something to read, or until the read deadline.
-// The goroutine stays. With mayRest, sleep waits at most for Linger.
+// The goroutine stays. With mayPark, sleep waits at most for Linger.
 func (c *Conn) sleep() error {
 	s := c.takeSleeper()
 	defer c.giveSleeper(s)
 	until := c.in.want
-	if c.in.goal == goalRest {
+	if c.in.goal == goalPark {
 		if soon := time.Now().Add(Linger); until.IsZero() || soon.Before(until) {
 			until = soon
 		}
@@ -63,7 +63,7 @@ func (c *Conn) sleep() error {
 	case c.WasCut():
 		return ErrCut
 	case why == park.Late && !until.Equal(c.in.want) && (c.in.want.IsZero() || time.Now().Before(c.in.want)):
-		if c.in.mayRest() {
+		if c.in.mayPark() {
 			return ErrQuiet
 		}
 		return nil // the poller is better for a longer wait
@@ -168,16 +168,16 @@ func (c *Conn) Unpark() bool {
 	return t != 0 && c.lot().Cancel(park.Token(t))
 }
 
-// leaveLot removes a connection from the lot before it waits in the poller: a socket in
+// quitLot removes a connection from the lot before it waits in the poller: a socket in
 // both sets costs more than in one.
-func (c *Conn) leaveLot() {
+func (c *Conn) quitLot() {
 	if c.inLot {
 		c.inLot = false
 		c.lot().Forget(c.fd)
 	}
 }
 
-// ErrQuiet is the error of AwaitOrRest and AwaitBusy if no bytes came for a while.
+// ErrQuiet is the error of AwaitOrPark and AwaitBusy if no bytes came for a while.
 var ErrQuiet = errors.New("the connection is quiet")
 
 // AwaitBusy is Await, but it ends with ErrQuiet as soon as the connection may be parked.
@@ -193,7 +193,7 @@ func (c *Conn) AwaitBusy(step func() bool) error {
 			return ErrCut
 		case c.stepBare(step):
 			return nil
-		case !c.restless():
+		case !c.busy():
 			return ErrQuiet
 		}
 	}
@@ -244,8 +244,8 @@ func (e *ending) Wake(why park.Reason) {
 // joining the poller costs as much as several waits in the lot.
 const calmWaits = 4
 
-// restless counts a wait of a bare connection, and reports whether there are too many.
-func (c *Conn) restless() bool {
+// busy counts a wait of a bare connection, and reports whether there are too many.
+func (c *Conn) busy() bool {
 	now := time.Since(c.Accepted)
 	if now-c.in.calm > Linger {
 		c.in.calm, c.in.waits = now, 0

@@ -41,12 +41,12 @@ func parkConn(t *testing.T, c *Conn, deadline time.Time) parker {
 	return p
 }
 
-// shed is a pair whose connection was in the poller and has left it.
-func shed(t *testing.T) (*Conn, *net.TCPConn) {
+// unpolled is a pair whose connection was in the poller and has left it.
+func unpolled(t *testing.T) (*Conn, *net.TCPConn) {
 	c, other := pair(t)
 	go io.WriteString(other, "x")
 	wantError(t, c.Await(func() bool { _, err := c.Read(make([]byte, 1)); return err == nil }), nil)
-	c.Shed()
+	c.Unpoll()
 	if c.Polled() {
 		t.Fatal("the poller still knows it")
 	}
@@ -55,7 +55,7 @@ func shed(t *testing.T) (*Conn, *net.TCPConn) {
 
 // eachState runs f with a connection in every state in which it can be parked.
 func eachState(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
-	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "shed": shed} {
+	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "unpolled": unpolled} {
 		for _, duplex := range []bool{false, true} {
 			if duplex {
 				name += ", duplex"
@@ -135,7 +135,7 @@ func TestParkedConnectionGoesOn(t *testing.T) {
 			io.WriteString(c, "pong")
 			wantRead(t, other, "pong")
 			if i%3 == 2 {
-				c.Shed()
+				c.Unpoll()
 			}
 		}
 		other.CloseWrite()
@@ -176,9 +176,9 @@ func TestNothingToPark(t *testing.T) {
 	if c.CanPark() || c.Park(make(parker, 1), time.Time{}) {
 		t.Error("a connection without a descriptor was parked")
 	}
-	c.Shed() // does nothing
+	c.Unpoll() // does nothing
 	if !c.Polled() {
-		t.Error("it was shed")
+		t.Error("it was unpolled")
 	}
 }
 
@@ -191,12 +191,12 @@ func sockets(t *testing.T) (n int) {
 	return len(names)
 }
 
-func TestShedKeepsNothing(t *testing.T) {
+func TestUnpollKeepsNothing(t *testing.T) {
 	c, other := pair(t)
 	c.CanPark() // the first caller opens the lot, which has descriptors of its own
 	before := sockets(t)
 	for range 3 {
-		c.Shed()
+		c.Unpoll()
 		if n := sockets(t); n != before {
 			t.Errorf("%d descriptors, %d before", n, before)
 		}
@@ -223,7 +223,7 @@ func wantEnd(t *testing.T, r io.Reader) {
 }
 
 // Cut may come at any moment of the owner's work.
-func TestCutWhileShedding(t *testing.T) {
+func TestCutWhileUnpolling(t *testing.T) {
 	for range 200 {
 		c, _ := pair(t)
 		c.SetReadDeadline(time.Time{})
@@ -232,7 +232,7 @@ func TestCutWhileShedding(t *testing.T) {
 		cut.Go(c.Cut)
 		p := make(parker, 1)
 		for {
-			c.Shed()
+			c.Unpoll()
 			if !c.Park(p, time.Time{}) {
 				t.Fatal("it cannot be parked")
 			}
@@ -254,7 +254,7 @@ func TestAwaitBusy(t *testing.T) {
 		c, other := pair(t)
 		c.SetReadDeadline(time.Time{})
 		c.SetDuplex(true)
-		c.Shed()
+		c.Unpoll()
 		buf := make([]byte, 10)
 		wouldBlock := func() bool {
 			for {
@@ -328,7 +328,7 @@ func TestWriteThatWaitsWhileParked(t *testing.T) {
 }
 
 // If there is no spare descriptor, a connection stays in the poller and works.
-func TestShedWithoutDescriptors(t *testing.T) {
+func TestUnpollWithoutDescriptors(t *testing.T) {
 	c, other := pair(t)
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
@@ -338,12 +338,12 @@ func TestShedWithoutDescriptors(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	c.Shed()
+	c.Unpoll()
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
 	if !c.Polled() {
-		t.Error("it was shed")
+		t.Error("it was unpolled")
 	}
 	io.WriteString(other, "x")
 	wantRead(t, c, "x")

@@ -143,14 +143,14 @@ func TestMachineReadsOnce(t *testing.T) {
 	})
 }
 
-// AwaitOrRest ends Linger after the last bytes. It asks mayRest once, and once more for each
+// AwaitOrPark ends Linger after the last bytes. It asks mayPark once, and once more for each
 // Stir, and again after bytes.
-func TestMachineRests(t *testing.T) {
+func TestMachineMayPark(t *testing.T) {
 	eachPlayed(t, func(t *testing.T, c *Conn, s *played) {
 		begun := begin()
 		after(Linger/2, func() { s.arrive("x", false) })
 		r := collector{c: c}
-		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrQuiet)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), ErrQuiet)
 		if took := time.Since(begun.begun); took < Linger/2+Linger || took > Linger/2+2*Linger {
 			t.Errorf("it rested %v after the last bytes", took-Linger/2)
 		}
@@ -162,14 +162,14 @@ func TestMachineRests(t *testing.T) {
 		after(2*Linger, c.Stir)
 		after(3*Linger, func() { s.arrive("y", false) })
 		after(6*Linger, c.Stir)
-		wantError(t, c.AwaitOrRest(r.step, func() bool {
+		wantError(t, c.AwaitOrPark(r.step, func() bool {
 			asked = append(asked, time.Since(begun.begun))
 			return answers[len(asked)-1]
 		}), ErrQuiet)
 		if got, want := fmt.Sprint(asked), fmt.Sprint([]time.Duration{Linger, 2 * Linger, 4 * Linger, 6 * Linger}); got != want {
 			t.Errorf("asked after %s, want %s", got, want)
 		}
-		if c.RestDenied() || c.has(signalStir) {
+		if c.ParkDenied() || c.has(signalStir) {
 			t.Error("the answer outlives its wait")
 		}
 		c.Stir() // no goroutine waits
@@ -207,7 +207,7 @@ func TestMachineBusy(t *testing.T) {
 		busy(Linger, true)
 		after(Linger/2, func() { s.arrive("x", false) })
 		busy(2*Linger, true) // bytes do not move the deadline of the poller
-		c.Shed()
+		c.Unpoll()
 		busy(0, false)
 		c.Close()
 		s.wantClosed(t)
@@ -361,7 +361,7 @@ func walk(t *testing.T, random *rand.Rand) {
 		case kind == 1 && duplex:
 			err = c.AwaitBusy(r.all)
 		case kind == 2:
-			err = c.AwaitOrRest(r.all, func() bool { return random.IntN(2) == 0 })
+			err = c.AwaitOrPark(r.all, func() bool { return random.IntN(2) == 0 })
 		default:
 			p := make(playedWaiter, 1)
 			if !c.Park(p, time.Now().Add(moment())) {
@@ -369,7 +369,7 @@ func walk(t *testing.T, random *rand.Rand) {
 			}
 			<-p
 			if random.IntN(2) == 0 {
-				c.Shed()
+				c.Unpoll()
 			}
 		}
 		if err != nil && err != ErrQuiet {

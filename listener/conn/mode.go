@@ -10,34 +10,35 @@ import "os"
 //	+------+ -------------------------> +--------+
 //	| bare |                            | polled |
 //	+------+ <------------------------- +--------+
-//	   |  ^             Shed               |  ^
+//	   |  ^            Unpoll              |  ^
+//	   |  |                                |  |
 //	   |  | Wake, Unpark                   |  | Wake, Unpark
 //	   v  | Park                           v  | Park
 //	bare, parked                       polled, parked
 //
 // Parked is no mode: a connection of either mode can be parked, and keeps its mode. One that
-// is parked for long is bare, because Shed frees the memory of a polled one. In a tunnel, one
+// is parked for long is bare, because Unpoll frees the memory of a polled one. In a tunnel, one
 // direction may be parked while the other waits in the poller to write. The lot decides
 // whether a connection is parked, because it may wake the connection at any time.
 //
 // A connection without a descriptor (net.Pipe in tests) is always polled, and never parked.
 //
-// Close ends a connection of either mode. Shed requires that no goroutine reads, writes or
+// Close ends a connection of either mode. Unpoll requires that no goroutine reads, writes or
 // waits. Both goroutines of a duplex connection may call join, even at the same time, and
 // while the reading side is parked. Cut, Interrupt and Stir may come at any time. So mode is
-// atomic, and join and Shed change it together with sock while they hold mu.
+// atomic, and join and Unpoll change it together with sock while they hold mu.
 type mode uint32
 
 const (
 	// modeBare: the connection consists of fd alone; sock and raw are nil. It has not had to
-	// wait in the runtime's poller since accept, or since Shed. It waits in the lot.
+	// wait in the runtime's poller since accept, or since Unpoll. It waits in the lot.
 	modeBare mode = iota
 	// modePolled: sock and raw are the socket in the runtime's poller. fd is valid in a step
 	// of Await, and while a second goroutine writes.
 	modePolled
 )
 
-// enter makes m the mode. Only New, join and Shed call it.
+// enter makes m the mode. Only New, join and Unpoll call it.
 func (c *Conn) enter(m mode) { c.mode.Store(uint32(m)) }
 
 func (c *Conn) bare() bool { return mode(c.mode.Load()) == modeBare }
@@ -56,7 +57,7 @@ func (c *Conn) poll() {
 	if c.Polled() {
 		return
 	}
-	c.leaveLot()
+	c.quitLot()
 	c.join()
 	if !c.in.want.IsZero() {
 		c.arm(c.in.want)
@@ -86,12 +87,12 @@ func (c *Conn) join() {
 	}
 }
 
-// Shed makes a polled connection bare. It frees the state that the runtime keeps for the
+// Unpoll makes a polled connection bare. It frees the state that the runtime keeps for the
 // connection, which needs as much memory as all the rest of a parked connection. The
-// descriptor gets another number. Only the owner may call Shed, while no goroutine reads,
-// writes or waits. If Shed cannot get a descriptor, it changes nothing.
-func (c *Conn) Shed() {
-	c.forbidInStep("Shed")
+// descriptor gets another number. Only the owner may call Unpoll, while no goroutine reads,
+// writes or waits. If Unpoll cannot get a descriptor, it changes nothing.
+func (c *Conn) Unpoll() {
+	c.forbidInStep("Unpoll")
 	if c.bare() || c.raw == nil {
 		return
 	}

@@ -46,17 +46,17 @@ func playPolled() (*Conn, *played) {
 	return c, s
 }
 
-// playShed is play for a connection that was polled.
-func playShed() (*Conn, *played) {
+// playUnpolled is play for a connection that was polled.
+func playUnpolled() (*Conn, *played) {
 	c, s := playPolled()
-	c.Shed()
+	c.Unpoll()
 	return c, s
 }
 
 // eachPlayed runs f in a bubble, with a played connection in every state in which a wait can
 // begin.
 func eachPlayed(t *testing.T, f func(*testing.T, *Conn, *played)) {
-	for name, play := range map[string]func() (*Conn, *played){"bare": play, "polled": playPolled, "shed": playShed} {
+	for name, play := range map[string]func() (*Conn, *played){"bare": play, "polled": playPolled, "unpolled": playUnpolled} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := play()

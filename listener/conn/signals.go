@@ -9,7 +9,7 @@ import "time"
 //	signal           set by      what the wait does            cleared by
 //	signalCut        Cut         ends with ErrCut              never
 //	signalInterrupt  Interrupt   ends with ErrInterrupted      Resume
-//	signalStir       Stir        asks mayRest again            the wait, before it asks
+//	signalStir       Stir        asks mayPark again            the wait, before it asks
 //	signalEnd        ending.Wake runs the step, which reads    the wait, before the step;
 //	                             the end of the stream         share
 type signal uint32
@@ -17,7 +17,7 @@ type signal uint32
 const (
 	signalCut       signal = 1 << iota // weir aborts the connection
 	signalInterrupt                    // another goroutine takes over the reading side
-	signalStir                         // the answer of mayRest may have changed
+	signalStir                         // the answer of mayPark may have changed
 	signalEnd                          // the lot has reported the end of the stream
 )
 
@@ -30,7 +30,7 @@ func (c *Conn) lower(s signal) bool {
 }
 
 // raise sets s, and ends a wait of the reading side in the poller. The caller holds mu,
-// because otherwise a Shed could take the socket away.
+// because otherwise a Unpoll could take the socket away.
 func (c *Conn) raise(s signal) {
 	c.signals.Or(uint32(s))
 	if c.Polled() {
@@ -56,22 +56,22 @@ func (c *Conn) Resume() {
 	c.arm(c.in.want)
 }
 
-// Stir makes a running AwaitOrRest call mayRest again if mayRest has returned false. Any
+// Stir makes a running AwaitOrPark call mayPark again if mayPark has returned false. Any
 // goroutine may call it.
 func (c *Conn) Stir() {
-	if !c.restDenied.Load() {
+	if !c.parkDenied.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.restDenied.Swap(false) {
+	if c.parkDenied.Swap(false) {
 		c.raise(signalStir)
 	}
 }
 
-// RestDenied reports whether mayRest has returned false to a running AwaitOrRest, which now
+// ParkDenied reports whether mayPark has returned false to a running AwaitOrPark, which now
 // waits for bytes or Stir.
-func (c *Conn) RestDenied() bool { return c.restDenied.Load() }
+func (c *Conn) ParkDenied() bool { return c.parkDenied.Load() }
 
 // Cut ends every wait of the connection, and of the linked one, with ErrCut. Any
 // goroutine may call it. The owner notices the cut and closes the connection.

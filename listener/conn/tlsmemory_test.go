@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func tlsPair(t *testing.T, version uint16) (server, client *tls.Conn, wire net.C
 	}
 	certificate := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	c, other := pair(t)
-	server = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert, MaxVersion: version})
+	server = tls.Server(c.NetConn(), &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert, MaxVersion: version})
 	client = tls.Client(other, &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, MaxVersion: version})
 	done := make(chan error, 1)
 	go func() { done <- server.Handshake() }()
@@ -104,7 +105,7 @@ func TestReleaseTLS(t *testing.T) {
 func TestReleaseTLSWithinARecord(t *testing.T) {
 	server, client, wire := tlsPair(t, tls.VersionTLS13)
 	record := capture(t, client, "half and half")
-	inner := server.NetConn().(*Conn)
+	inner := (*Conn)(server.NetConn().(*netConn))
 	read := func() (string, error) {
 		b := make([]byte, 100)
 		var n int
@@ -160,3 +161,23 @@ type recorder struct {
 func (r *recorder) Write(p []byte) (int, error)      { return r.Buffer.Write(p) }
 func (r *recorder) Read(p []byte) (int, error)       { return r.Buffer.Read(p) }
 func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
+
+// A Conn has no write deadline. crypto/tls sets one for its close_notify, and leaves behind one
+// that has passed; writes go on.
+func TestNetConnHasNoWriteDeadline(t *testing.T) {
+	both(t, func(t *testing.T, c *Conn, other net.Conn) {
+		if _, is := any(c).(net.Conn); is {
+			t.Error("a Conn is a net.Conn, and does not keep its contract")
+		}
+		nc := c.NetConn()
+		nc.SetWriteDeadline(time.Now().Add(-time.Hour))
+		go io.WriteString(nc, "late")
+		wantRead(t, other, "late")
+		nc.SetDeadline(time.Now().Add(-time.Hour))
+		_, err := nc.Read(make([]byte, 1))
+		wantError(t, err, os.ErrDeadlineExceeded)
+		if nc.RemoteAddr().String() != c.RemoteAddr().String() || nc.LocalAddr().String() != c.LocalAddr().String() {
+			t.Errorf("the addresses are %s and %s", nc.RemoteAddr(), nc.LocalAddr())
+		}
+	})
+}

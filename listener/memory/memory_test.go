@@ -230,7 +230,7 @@ func TestNewClientsBesideClosingConnections(t *testing.T) {
 			c := newClient(1)
 			c.stays = true
 			c.fill(16<<10, 4*mib)
-			time.Sleep(2 * lookInterval)
+			time.Sleep(2 * checkInterval)
 		}
 		synctest.Wait()
 		if used := p.Used(); used < forFair(64*mib)-mib {

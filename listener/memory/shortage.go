@@ -12,8 +12,8 @@ const (
 	// tidyInterval is the shortest time between two collections of unused grains from all
 	// accounts.
 	tidyInterval = 10 * time.Millisecond
-	// lookInterval is the time between two checks during a shortage.
-	lookInterval = 20 * time.Millisecond
+	// checkInterval is the time between two checks during a shortage.
+	checkInterval = 20 * time.Millisecond
 	// few is the memory that a few exchanges take, in bytes. weir cuts a connection that
 	// holds no more only if its network holds more than others.
 	few = 4 * Exchange
@@ -59,7 +59,7 @@ func (p *Process) endLargest(refused, ended int64) {
 	e := Event{Begins: true, Limit: p.Limit()}
 	e.Network, e.Holds, e.Used = p.largest()
 	p.tell(e)
-	tick := time.NewTicker(lookInterval)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for needed := began; ; {
 		short := p.endSome()

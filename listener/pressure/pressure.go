@@ -2,7 +2,7 @@
 // them once a second, which costs nothing per connection. When a resource nears its
 // limit, weir closes the connections that have been idle for longest. When no idle
 // connection is left that it may close, weir accepts no connection for a moment. Running
-// exchanges and tunnels continue. When the process has become quiet, it returns unused
+// exchanges and tunnels continue. When the process has become idle, it returns unused
 // memory to the system.
 package pressure
 
@@ -104,10 +104,10 @@ type Options struct {
 	Resources   []Resource
 	Connections Connections
 	Gate        Gate
-	// Leave begins to end the HTTP/2 connections for which its argument returns true, so
+	// GoAway begins to end the HTTP/2 connections for which its argument returns true, so
 	// that no exchange is lost.
-	Leave func(func(*conn.Conn) bool)
-	// CutTunnels cuts the quiet tunnels within the HTTP/2 connections for which its
+	GoAway func(func(*conn.Conn) bool)
+	// CutTunnels cuts the idle tunnels within the HTTP/2 connections for which its
 	// argument returns true. It cuts nothing else of these connections.
 	CutTunnels func(func(*conn.Conn) bool)
 	// EndIdle ends the connection of an idle client, unless it is no longer idle:
@@ -207,7 +207,7 @@ func (w *Watch) Run(ctx context.Context) {
 		case <-w.shares.news:
 		case <-w.o.Gate.Crowded():
 			select {
-			case <-time.After(time.Until(began.Add(max(soonest, w.rest())))):
+			case <-time.After(time.Until(began.Add(max(soonest, w.gap())))):
 			case <-ctx.Done():
 				return
 			}
@@ -223,12 +223,12 @@ func (w *Watch) next(began time.Time) time.Duration {
 			d = shedInterval
 		}
 	}
-	return max(time.Millisecond, d-time.Since(began), w.rest())
+	return max(time.Millisecond, d-time.Since(began), w.gap())
 }
 
-// rest returns the pause after a walk over all connections, so that walks use a tenth of
+// gap returns the time after a walk over all connections, so that walks use a tenth of
 // the time. On a busy machine a walk may take long; the pause is limited for that case.
-func (w *Watch) rest() time.Duration { return min(10*w.walk, interval/2) }
+func (w *Watch) gap() time.Duration { return min(10*w.walk, interval/2) }
 
 // look reads every resource once, and acts. Each closed connection frees every
 // resource. So if several resources are short, look closes the largest number of connections

@@ -27,7 +27,7 @@ type house struct {
 	stale   bool
 	slow    bool // notified connections do not close
 	conns   []*conn.Conn
-	told    []*conn.Conn // notified by Leave
+	told    []*conn.Conn // notified by GoAway
 	bereft  []*conn.Conn // notified by CutTunnels
 	http2   map[*conn.Conn]bool
 	most    int64
@@ -57,7 +57,7 @@ func (h *house) read() Reading {
 	return r
 }
 
-// open counts the connections that were not ended. Connections that were told to leave
+// open counts the connections that were not ended. Connections that were told to go away
 // may still be open.
 func (h *house) open() int { return len(h.those()) }
 
@@ -154,7 +154,7 @@ func (h *house) notify(e Event) {
 	h.events = append(h.events, fmt.Sprint(e.Step, " ", what))
 }
 
-// add makes a connection in a state. It has been quiet for age; negative: not recorded.
+// add makes a connection in a state. It has been idle for age; negative: not recorded.
 func (h *house) add(s conn.State, age time.Duration) *conn.Conn {
 	ours, theirs := net.Pipe()
 	h.t.Cleanup(func() { ours.Close(); theirs.Close() })
@@ -180,7 +180,7 @@ func (h *house) start(shed, calm float64) {
 	h.reg, h.crowded, h.http2 = prometheus.NewRegistry(), make(chan struct{}), map[*conn.Conn]bool{}
 	w := New(Options{Resources: []Resource{{Name: "things", Read: h.read, Shed: shed, Calm: calm, Bounds: true}},
 		Waiting: h.waiting, Exchanges: h.exchanges,
-		Connections: h, Gate: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft),
+		Connections: h, Gate: h, GoAway: h.over2(&h.told), CutTunnels: h.over2(&h.bereft),
 		EndIdle: func(c *conn.Conn) bool { c.Cut(); return true }, Notify: h.notify, Metrics: NewMetrics(h.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -315,7 +315,7 @@ func TestShed(t *testing.T) {
 	})
 }
 
-// weir tells HTTP/2 connections to leave, once, and does not cut them. While they leave,
+// weir tells HTTP/2 connections to go away, once, and does not cut them. While they do,
 // it closes no other connections in their place.
 func TestShedTellsHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -460,20 +460,20 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 		h.add(conn.Tunnel, time.Hour)
 	}
 	full := &gauge{last: Reading{Used: 1, Full: 1, Each: 1}}
-	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
+	w := &Watch{o: Options{Connections: h, GoAway: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
 	now := time.Now()
-	for _, after := range []time.Duration{0, leaveTime / 2} {
+	for _, after := range []time.Duration{0, goAwayTime / 2} {
 		if ended := w.shed(full, 10, now.Add(after)); ended.Tunnels != 0 {
 			t.Errorf("after %v %d tunnels are ended", after, ended.Tunnels)
 		}
 	}
 	for _, c := range h.conns[:20] { // they get requests all the time
-		c.Quiet(now.Add(leaveTime))
+		c.Quiet(now.Add(goAwayTime))
 	}
-	if ended := w.shed(full, 10, now.Add(leaveTime)); ended.Tunnels != 5 {
+	if ended := w.shed(full, 10, now.Add(goAwayTime)); ended.Tunnels != 5 {
 		t.Errorf("after that %d are", ended.Tunnels)
 	}
-	if ended := w.shed(full, 10, now.Add(leaveTime+interval)); ended.Tunnels != 0 {
+	if ended := w.shed(full, 10, now.Add(goAwayTime+interval)); ended.Tunnels != 0 {
 		t.Errorf("and %d more at once", ended.Tunnels)
 	}
 }
@@ -485,7 +485,7 @@ func TestShedsTunnelsOverHTTP2(t *testing.T) {
 	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)
 	h.http2[young], h.http2[oldest] = true, true
 	full := &gauge{last: Reading{Used: 1, Full: 1, Each: 1}}
-	w := &Watch{o: Options{Connections: h, Leave: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
+	w := &Watch{o: Options{Connections: h, GoAway: h.over2(&h.told), CutTunnels: h.over2(&h.bereft), EndIdle: func(*conn.Conn) bool { return false }}}
 	if ended := w.shed(full, 4, time.Now()); ended.Tunnels != 2 {
 		t.Errorf("%d are ended", ended.Tunnels)
 	}

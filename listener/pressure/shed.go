@@ -23,7 +23,7 @@ const (
 var least = [numKinds]time.Duration{client: time.Second, tunnel: 10 * time.Second}
 
 // idle returns the kind of c, and how long it has been idle. known is false if the owner
-// did not record this, as for an HTTP/2 client that was told to leave.
+// did not record this, as for an HTTP/2 client that was told to go away.
 func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 	switch c.State() {
 	case conn.Idle:
@@ -41,7 +41,7 @@ func idle(c *conn.Conn, now time.Time) (k kind, age time.Duration, known bool) {
 type survey struct {
 	ages  [numKinds][]time.Duration
 	large [numKinds][]time.Duration // of networks that hold more than their share
-	going int                       // clients that weir told to leave, or cut, and that are still open
+	going int                       // clients that weir told to go away, or cut, and that are still open
 	young int                       // clients that have just become idle
 }
 
@@ -100,7 +100,7 @@ func (w *Watch) shed(g *gauge, n int, now time.Time) (ended Ended) {
 	if urgent := g.last.room() == 0; !urgent || w.urgent.IsZero() {
 		w.urgent = now
 	}
-	if now.Sub(w.urgent) >= leaveTime {
+	if now.Sub(w.urgent) >= goAwayTime {
 		w.urgent, v.going, v.young = now, 0, 0
 	}
 	n -= v.going
@@ -133,8 +133,8 @@ func (w *Watch) endOldest(k kind, ages []time.Duration, m int, of map[conn.Netwo
 	return w.end(k, ages[len(ages)-m], m, of, now)
 }
 
-// leaveTime is about the longest time that an HTTP/2 client needs to leave.
-const leaveTime = 4 * time.Second
+// goAwayTime is about the longest time that an HTTP/2 client needs to go away.
+const goAwayTime = 4 * time.Second
 
 // A connection that ends needs a goroutine, and with TLS also memory. Therefore not all
 // connections end at once: there is a pause after each batch.
@@ -151,11 +151,11 @@ func (w *Watch) end(k kind, limit time.Duration, n int, of map[conn.Network]int6
 		return n > 0 && got == k && known && age >= limit && !c.WasCut() && (of == nil || of[c.Network()] > 0)
 	}
 	if k == client {
-		w.o.Leave(func(c *conn.Conn) bool {
+		w.o.GoAway(func(c *conn.Conn) bool {
 			if !is(c) {
 				return false
 			}
-			c.Unquiet() // it leaves, and must not be told or cut again
+			c.Unquiet() // it goes away, and must not be told or cut again
 			ended.HTTP2++
 			n--
 			return true

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// trim returns memory to the system when the process has become quiet. The runtime itself
+// trim returns memory to the system when the process has become idle. The runtime itself
 // collects garbage only when there is as much garbage as memory in use, and keeps the
 // room for this garbage. That is right for a busy process. But a process whose many
 // connections have become idle would keep twice the memory that they need, for as long as

@@ -8,7 +8,7 @@ import (
 	"weak"
 )
 
-// Memory is returned when there is enough of it and the process is quiet. It is returned
+// Memory is returned when there is enough of it and the process is idle. It is returned
 // again only when there is enough again.
 func TestTrim(t *testing.T) {
 	const mib, live = 1 << 20, 88 << 20 // 24 MiB are worth a collection
@@ -43,7 +43,7 @@ func TestTrim(t *testing.T) {
 	f(0, false)
 }
 
-// After a burst of work the pools hold many objects. A quiet process does not keep them.
+// After a burst of work the pools hold many objects. An idle process does not keep them.
 func TestTrimEmptiesPools(t *testing.T) {
 	type session [4 << 10]byte
 	var pool sync.Pool

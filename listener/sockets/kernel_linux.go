@@ -37,8 +37,8 @@ func setKeepAlive(network, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// settleTime is the wait for the last packets of handshakes that have begun.
-const settleTime = 100 * time.Millisecond
+// handshakeTime is the wait for the last packets of handshakes that have begun.
+const handshakeTime = 100 * time.Millisecond
 
 // dropSYN is a socket filter (classic BPF) that drops segments with SYN and without ACK,
 // and passes all others. The filter of a TCP socket gets the packet from the TCP header
@@ -66,7 +66,7 @@ func refuseNew(socket syscall.Conn) time.Duration {
 	if failed != nil || err != nil {
 		return 0
 	}
-	return settleTime
+	return handshakeTime
 }
 
 // ignoreSYN drops the SYN of new connections. The client sends it again after a second,

@@ -60,7 +60,7 @@ func TestNewHandshakesAreRefused(t *testing.T) {
 			if !ln.Waits(0) {
 				t.Error("who was there is not")
 			}
-			if c, err := net.DialTimeout("tcp", ln.Addr().String(), settleTime); err == nil {
+			if c, err := net.DialTimeout("tcp", ln.Addr().String(), handshakeTime); err == nil {
 				c.Close()
 				t.Error("a new connection was begun")
 			}

@@ -3,7 +3,7 @@
 //
 // A configuration takes effect in two steps. Set.Plan opens the sockets that are missing,
 // and disturbs nothing that is in effect. Then the caller calls Plan.Commit, or
-// Plan.Abandon. An owner that stays at its address keeps its socket. If an owner leaves an
+// Plan.Abandon. An owner that stays at its address keeps its socket. If an owner gives up an
 // address and another owner wants it, the socket moves with its accept queue. All other
 // sockets are new.
 //
@@ -61,12 +61,12 @@ type Plan struct {
 // Plan opens the sockets that are wanted and not in effect. Plan.Err has the errors.
 func (s *Set) Plan(wants []Want) *Plan {
 	p := &Plan{set: s, all: map[string]*Socket{}, opened: map[string]*Socket{}, moved: map[*Socket]*Socket{}, errs: map[string]error{}}
-	leaving := p.keep(wants)
+	free := p.keep(wants)
 	for _, w := range wants {
 		if p.all[w.Owner] != nil {
 			continue
 		}
-		socket, err := p.openFor(w, leaving)
+		socket, err := p.openFor(w, free)
 		if err != nil {
 			p.errs[w.Owner] = err
 			continue
@@ -78,7 +78,7 @@ func (s *Set) Plan(wants []Want) *Plan {
 
 // keep finds the owners that stay at their address. It returns the other sockets in
 // effect.
-func (p *Plan) keep(wants []Want) (leaving map[address]*Socket) {
+func (p *Plan) keep(wants []Want) (free map[address]*Socket) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	for _, w := range wants {
@@ -86,20 +86,20 @@ func (p *Plan) keep(wants []Want) (leaving map[address]*Socket) {
 			p.all[w.Owner] = socket
 		}
 	}
-	leaving = make(map[address]*Socket)
+	free = make(map[address]*Socket)
 	for owner, socket := range p.set.inEffect {
 		if p.all[owner] == nil {
-			leaving[socket.at] = socket
+			free[socket.at] = socket
 		}
 	}
-	return leaving
+	return free
 }
 
-// openFor duplicates the socket that another owner leaves, or else opens a new one. Until
+// openFor duplicates the socket that another owner gives up, or else opens a new one. Until
 // Commit, a duplicate is shared: if it is closed, nothing has happened.
-func (p *Plan) openFor(w Want, leaving map[address]*Socket) (*Socket, error) {
-	if old := leaving[w.address()]; old != nil {
-		delete(leaving, w.address()) // a socket moves to one owner
+func (p *Plan) openFor(w Want, free map[address]*Socket) (*Socket, error) {
+	if old := free[w.address()]; old != nil {
+		delete(free, w.address()) // a socket moves to one owner
 		if ln, err := old.duplicate(); err == nil {
 			socket := p.set.add(ln, old.at)
 			socket.shared.Store(true)
@@ -152,7 +152,7 @@ func (p *Plan) Err(owner string) error { return p.errs[owner] }
 func (p *Plan) Complete() bool { return len(p.errs) == 0 }
 
 // Commit puts the plan into effect. The owners that no longer have their socket have to
-// close it. A socket that moved is shared from now on: its previous owner leaves the accept
+// close it. A socket that moved is shared from now on: its previous owner gives the accept
 // queue to the new one.
 func (p *Plan) Commit() {
 	p.set.mu.Lock()

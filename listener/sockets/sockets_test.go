@@ -133,7 +133,7 @@ func onEach(t *testing.T, f func(*world)) {
 	}
 }
 
-// Each owner of a configuration keeps its socket, gets one that another owner leaves, gets
+// Each owner of a configuration keeps its socket, gets one that another owner gives up, gets
 // a new one, or gets an error.
 func TestPlan(t *testing.T) {
 	f := func(before, after, want string) {

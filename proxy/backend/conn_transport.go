@@ -37,7 +37,7 @@ func newSession(e *Endpoint, c *conn.Conn, d *dialSettings) *Session {
 // HandshakeContext, which closes the connection: only its owner may close a Conn.
 func (w *connTransport) handshake(ctx context.Context, cfg *tls.Config) error {
 	stop := context.AfterFunc(ctx, w.Cut)
-	w.tls = tls.Client(w.Conn, cfg)
+	w.tls = tls.Client(w.NetConn(), cfg)
 	w.rw = w.tls
 	err := w.tls.Handshake()
 	if !stop() {

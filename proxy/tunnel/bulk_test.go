@@ -27,7 +27,7 @@ type duplexer interface {
 // secure makes a TLS session between who and an end of the tunnel.
 func secure(t testing.TB, end *ConnEnd, who net.Conn, version uint16) *tls.Conn {
 	t.Helper()
-	server := tls.Server(end.Conn, &tls.Config{Certificates: []tls.Certificate{certificate()}, MaxVersion: version})
+	server := tls.Server(end.Conn.NetConn(), &tls.Config{Certificates: []tls.Certificate{certificate()}, MaxVersion: version})
 	client := tls.Client(who, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
 	done := make(chan error, 1)
 	go func() { done <- server.Handshake() }()

@@ -69,7 +69,7 @@ func (e *ConnEnd) polled() bool { return e.Conn.Polled() }
 
 func (e *ConnEnd) unpoll() {
 	if e.parks() {
-		e.Conn.Shed()
+		e.Conn.Unpoll()
 	}
 }
 

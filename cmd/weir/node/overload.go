@@ -19,7 +19,7 @@ func (s *server) watchResources(m *pressure.Memory) {
 	m.Changed = func(m *pressure.Memory) { s.tellMemory("the cgroup's memory limit has changed", m) }
 	w := pressure.New(pressure.Options{
 		Resources:   []pressure.Resource{m.Resource(), pressure.Descriptors(s.descriptors, s.inFlight)},
-		Connections: s.tracker, Gate: s.limits, Leave: s.proxy.GoAway, CutTunnels: s.proxy.CutTunnels,
+		Connections: s.tracker, Gate: s.limits, GoAway: s.proxy.GoAway, CutTunnels: s.proxy.CutTunnels,
 		Exchanges: s.proxy.Exchanges, Waiting: s.limits.Waiting,
 		EndIdle: (*conn.Conn).EndIdle, Notify: s.resourceEvent, Metrics: pressure.NewMetrics(s.registry),
 	})

@@ -35,7 +35,7 @@ func (r *reader) step() bool {
 
 // eachBeginning runs f with a connection in every state in which a wait can begin.
 func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
-	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "shed": shed} {
+	for name, make := range map[string]func(*testing.T) (*Conn, *net.TCPConn){"polled": pair, "bare": bare, "unpolled": unpolled} {
 		t.Run(name, func(t *testing.T) {
 			c, other := make(t)
 			f(t, c, other)
@@ -45,22 +45,22 @@ func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 
 // A wait ends with ErrQuiet after Linger without bytes, and not earlier. The waiter that
 // is parked next finds the bytes that arrive after that.
-func TestAwaitOrRest(t *testing.T) {
+func TestAwaitOrPark(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		io.WriteString(other, "abc")
 		r := reader{c: c}
 		begun := time.Now()
 		c.SetReadDeadline(begun.Add(patience * 2))
-		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrQuiet)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), ErrQuiet)
 		if string(r.got) != "abc" || time.Since(begun) < Linger {
 			t.Errorf("it rests with %q behind it, after %v", r.got, time.Since(begun))
 		}
-		c.Shed()
+		c.Unpoll()
 		p := parkConn(t, c, c.ReadDeadline())
 		io.WriteString(other, "def.")
 		p.want(t, park.Ready)
 		wantError(t, c.Woken(park.Ready), nil)
-		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), nil)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), nil)
 		if string(r.got) != "abcdef" {
 			t.Errorf("got %q", r.got)
 		}
@@ -88,25 +88,25 @@ func TestWokenLate(t *testing.T) {
 	})
 }
 
-// The read deadline comes first if it is nearer than Linger, or if mayRest returns false.
-func TestAwaitOrRestDeadline(t *testing.T) {
+// The read deadline comes first if it is nearer than Linger, or if mayPark returns false.
+func TestAwaitOrParkDeadline(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		r := reader{c: c}
 		c.SetReadDeadline(time.Now().Add(Linger / 4))
-		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), os.ErrDeadlineExceeded)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), os.ErrDeadlineExceeded)
 		c.SetReadDeadline(time.Now().Add(Linger + Linger/2))
 		asked := 0
-		wantError(t, c.AwaitOrRest(r.step, func() bool { asked++; return false }), os.ErrDeadlineExceeded)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { asked++; return false }), os.ErrDeadlineExceeded)
 		if asked != 1 {
 			t.Errorf("asked %d times", asked)
 		}
 		c.Cut()
-		wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), ErrCut)
+		wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), ErrCut)
 	})
 }
 
-// If mayRest has returned false, Stir makes the wait ask again, from any goroutine and at
-// any moment. If mayRest returns false again, the wait continues.
+// If mayPark has returned false, Stir makes the wait ask again, from any goroutine and at
+// any moment. If mayPark returns false again, the wait continues.
 func TestStir(t *testing.T) {
 	c, other := pair(t)
 	c.Split()
@@ -114,10 +114,10 @@ func TestStir(t *testing.T) {
 	r := reader{c: c}
 	answers := make(chan bool)
 	ended := make(chan error)
-	go func() { ended <- c.AwaitOrRest(r.step, func() bool { return <-answers }) }()
+	go func() { ended <- c.AwaitOrPark(r.step, func() bool { return <-answers }) }()
 	answers <- false
 	for _, answer := range []bool{false, false, false, true} {
-		for asked := false; !asked; { // one Stir may come before mayRest was asked
+		for asked := false; !asked; { // one Stir may come before mayPark was asked
 			c.Stir()
 			select {
 			case answers <- answer:
@@ -130,7 +130,7 @@ func TestStir(t *testing.T) {
 
 	c.Stir() // no goroutine waits
 	io.WriteString(other, "x.")
-	wantError(t, c.AwaitOrRest(r.step, func() bool { return true }), nil)
+	wantError(t, c.AwaitOrPark(r.step, func() bool { return true }), nil)
 	if string(r.got) != "x" {
 		t.Errorf("got %q", r.got)
 	}
@@ -148,7 +148,7 @@ func TestStirStorm(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				c.restDenied.Store(true) // as if mayRest had just returned false
+				c.parkDenied.Store(true) // as if mayPark had just returned false
 				c.Stir()
 			}
 		}
@@ -163,7 +163,7 @@ func TestStirStorm(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(patience))
 		r := reader{c: c}
 		for {
-			err := c.AwaitOrRest(r.step, func() bool { return true })
+			err := c.AwaitOrPark(r.step, func() bool { return true })
 			if errors.Is(err, ErrQuiet) {
 				continue
 			}
