@@ -1,6 +1,8 @@
 package sockets
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -35,6 +37,55 @@ func setKeepAlive(network, _ string, raw syscall.RawConn) error {
 		return controlErr
 	}
 	return err
+}
+
+// bindBeside opens a TCP socket beside own sockets that overlap with it. All of them allow
+// it for this moment only: otherwise another process of the same user could take
+// connections later, and a second weir would not notice that the port is taken.
+func bindBeside(network, address string, own []*Socket) (net.Listener, error) {
+	defer func() {
+		for _, socket := range own {
+			allowReuse(socket, false)
+		}
+	}()
+	for _, socket := range own {
+		if err := allowReuse(socket, true); err != nil {
+			return nil, err
+		}
+	}
+	lc := listenConfig()
+	lc.SetMultipathTCP(false)
+	lc.Control = func(network, address string, raw syscall.RawConn) error {
+		return errors.Join(setKeepAlive(network, address, raw), setReuse(raw, true))
+	}
+	ln, err := lc.Listen(context.Background(), network, address)
+	if err != nil {
+		return nil, bindError(network, address, err)
+	}
+	if err := allowReuse(ln.(*net.TCPListener), false); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// allowReuse sets whether another socket may listen on the port, if it allows it as well.
+func allowReuse(socket syscall.Conn, on bool) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return setReuse(raw, on)
+}
+
+func setReuse(raw syscall.RawConn, on bool) error {
+	value := 0
+	if on {
+		value = 1
+	}
+	var err error
+	failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, value) })
+	return errors.Join(failed, os.NewSyscallError("setsockopt", err))
 }
 
 // handshakeTime is the wait for the last packets of handshakes that have begun.

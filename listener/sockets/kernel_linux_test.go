@@ -46,6 +46,43 @@ func TestKeepAliveIsInherited(t *testing.T) {
 	f(unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP) // not MPTCP
 }
 
+// A socket for all addresses opens beside one for a single address that its owner leaves.
+// The single one gets the connections to its address until it is closed, so an abandoned
+// plan changes nothing. Afterwards nobody else can listen on the port.
+func TestWiden(t *testing.T) {
+	w := newWorld(t, "tcp")
+	w.commit(w.plan("web:a"))
+	_, port, _ := net.SplitHostPort(w.address("a"))
+	w.names["all"] = ":" + port
+	old := w.owners["web"]
+	for _, commit := range []bool{false, true} {
+		p := w.plan("web:all")
+		if err := p.Err("web"); err != nil {
+			t.Fatal(err)
+		}
+		wantAccepted(t, old, w.dial("a"))
+		if _, err := bind("tcp", ":"+port); err == nil {
+			t.Error("another process may listen beside weir")
+		}
+		if !commit {
+			p.Abandon()
+			wantAccepted(t, old, w.dial("a"))
+			continue
+		}
+		queued := w.dial("a") // is in the old socket's queue
+		p.Commit()
+		old.RefuseNew()
+		wantAccepted(t, old, queued)
+		w.commit(p) // closes the old socket
+		wantAccepted(t, w.owners["web"], w.dial("a"))
+	}
+	w.names["other"] = "127.0.0.2:" + port
+	wantAccepted(t, w.owners["web"], w.dial("other"))
+	if _, err := bind("tcp", "127.0.0.1:"+port); err == nil {
+		t.Error("another process may listen beside weir")
+	}
+}
+
 // New handshakes stop before the listener empties the queue, with a packet filter and
 // without one.
 func TestNewHandshakesAreRefused(t *testing.T) {

@@ -3,6 +3,7 @@
 package sockets
 
 import (
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -16,3 +17,6 @@ func listenConfig() net.ListenConfig {
 
 // refuseNew does nothing: no system but Linux lets weir prevent new handshakes.
 func refuseNew(syscall.Conn) time.Duration { return 0 }
+
+// bindBeside is for Linux, where the kernel prefers the socket with the single address.
+func bindBeside(string, string, []*Socket) (net.Listener, error) { return nil, errors.ErrUnsupported }

@@ -23,6 +23,9 @@ type Socket struct {
 	// shared means that another Socket has the same accept queue and socket file, and
 	// decides about them.
 	shared atomic.Bool
+	// replaced means that a socket for all addresses gets the connections to this one's
+	// address after Close.
+	replaced atomic.Bool
 
 	mu       sync.Mutex
 	fd       descriptor // ln, or the file of TakeFile
@@ -83,6 +86,22 @@ func (s *Socket) TakeFile() (*os.File, error) {
 // Shared returns true if another Socket takes care of the accept queue and of the socket
 // file: the owner closes this one without serving the queue.
 func (s *Socket) Shared() bool { return s.shared.Load() }
+
+// emptyTime limits AwaitEmpty.
+const emptyTime = 3 * time.Second
+
+// AwaitEmpty waits until the owner has accepted the last connections, if another socket gets
+// the later ones: Close would reset those in the queue. Owners that do not empty their queue
+// call it before they stop to accept.
+func (s *Socket) AwaitEmpty() {
+	if !s.replaced.Load() || s.Shared() {
+		return
+	}
+	within := s.RefuseNew()
+	for until := time.Now().Add(emptyTime); within > 0 && s.Waits(within) && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Close closes the socket. Unless it is shared, Close first removes its socket file.
 func (s *Socket) Close() error {

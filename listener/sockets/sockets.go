@@ -5,13 +5,15 @@
 // and disturbs nothing that is in effect. Then the caller calls Plan.Commit, or
 // Plan.Abandon. An owner that stays at its address keeps its socket. If an owner gives up an
 // address and another owner wants it, the socket moves with its accept queue. All other
-// sockets are new.
+// sockets are new. On Linux a new one may be for all addresses of the machine while owners
+// leave single addresses of its port.
 //
 // Every owner closes its own socket, because it has to serve the connections in the accept
 // queue first.
 package sockets
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -112,9 +114,10 @@ func (p *Plan) openFor(w Want, free map[address]*Socket) (*Socket, error) {
 		open = bind
 	}
 	ln, err := open(w.Network, w.Address)
-	if own := p.set.onPort(w); err != nil && own != "" && errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload cannot go from one to the other; restart weir, or use another port",
-			w.Address, syscall.EADDRINUSE, own)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if own := p.set.onPort(w); len(own) > 0 {
+			ln, err = widen(w, own, free)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -122,22 +125,53 @@ func (p *Plan) openFor(w Want, free map[address]*Socket) (*Socket, error) {
 	return p.set.add(ln, w.address()), nil
 }
 
-// onPort returns the address of an own TCP socket on the port that w asks for; "": there is
-// none. The kernel lets no socket listen on one address of the machine while another one
-// listens on all of them.
-func (s *Set) onPort(w Want) string {
+// widen opens a socket for all addresses of the machine, beside own sockets for single ones
+// that their owners give up. Until these are closed, the kernel gives them the connections to
+// their addresses. So no client is refused, whether the plan is committed or abandoned. The
+// other way round, the new socket would get the connections before Commit, and Abandon
+// would reset them.
+func widen(w Want, own []*Socket, free map[address]*Socket) (net.Listener, error) {
+	host, _, _ := net.SplitHostPort(w.Address)
+	at, err := netip.ParseAddr(host)
+	all := host == "" || err == nil && at.IsUnspecified()
+	for _, socket := range own {
+		all = all && free[socket.at] == socket
+	}
+	err = errors.ErrUnsupported
+	if all {
+		var ln net.Listener
+		if ln, err = bindBeside(w.Network, w.Address, own); err == nil {
+			for _, socket := range own {
+				socket.replaced.Store(true)
+				delete(free, socket.at) // it moves to no owner
+			}
+			return ln, nil
+		}
+	}
+	if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EADDRINUSE) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload cannot go from one to the other; restart weir, or use another port",
+		w.Address, syscall.EADDRINUSE, own[0].at.text)
+}
+
+// onPort returns the own TCP sockets on the port that w asks for. The kernel lets no socket
+// listen on one address of the machine while another one listens on all of them, unless
+// both allow it.
+func (s *Set) onPort(w Want) (own []*Socket) {
 	_, port, err := net.SplitHostPort(w.Address)
 	if err != nil || w.Network == "unix" {
-		return ""
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for socket := range s.open {
-		if _, own, err := net.SplitHostPort(socket.at.text); err == nil && own == port && socket.at.network == w.Network {
-			return socket.at.text
+		if _, at, err := net.SplitHostPort(socket.at.text); err == nil && at == port && socket.at.network == w.Network {
+			own = append(own, socket)
 		}
 	}
-	return ""
+	slices.SortFunc(own, func(a, b *Socket) int { return cmp.Compare(a.at.text, b.at.text) })
+	return own
 }
 
 // Opened returns the socket that an owner gets. It is nil if the owner keeps the socket

@@ -205,32 +205,46 @@ func (w *world) fate(p *Plan, owner string) string {
 	return "new"
 }
 
-// A plan that is abandoned closes what it opened. All that is in effect goes on, and the
-// next plan finds it.
-// The error for an address that overlaps with an own one does not blame another process.
+// The error for an address that overlaps with an own one does not blame another process. No
+// plan goes from all addresses to one: it would take connections before Commit. And no plan
+// allows two owners to overlap, which weir could not start with.
 func TestOverlap(t *testing.T) {
-	checkLeaks(t)
-	loopback, err := freeport.Sockets.Take("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
+	f := func(name, before string, after ...Want) {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			loopback, err := freeport.Sockets.Take("127.0.0.1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			port := strings.TrimPrefix(loopback, "127.0.0.1")
+			var set Set
+			first := set.Plan([]Want{{"admin", "tcp", before + port}})
+			if err := first.Err("admin"); err != nil {
+				t.Fatal(err)
+			}
+			first.Commit()
+			defer first.Opened("admin").Close()
+			for i := range after {
+				after[i].Address += port
+			}
+			second := set.Plan(after)
+			defer second.Abandon()
+			last := after[len(after)-1]
+			want := "cannot bind " + last.Address + ": address already in use; weir itself listens on " + before + port +
+				", and a reload cannot go from one to the other; restart weir, or use another port"
+			if err := second.Err(last.Owner); err == nil || err.Error() != want {
+				t.Errorf("the error is %v, want %s", err, want)
+			}
+		})
 	}
-	port := strings.TrimPrefix(loopback, "127.0.0.1:")
-	var set Set
-	first := set.Plan([]Want{{"admin", "tcp", loopback}})
-	if err := first.Err("admin"); err != nil {
-		t.Fatal(err)
-	}
-	first.Commit()
-	defer first.Opened("admin").Close()
-	second := set.Plan([]Want{{"admin", "tcp", ":" + port}})
-	defer second.Abandon()
-	want := "cannot bind :" + port + ": address already in use; weir itself listens on 127.0.0.1:" + port +
-		", and a reload cannot go from one to the other; restart weir, or use another port"
-	if err := second.Err("admin"); err == nil || err.Error() != want {
-		t.Errorf("the error is %v, want %s", err, want)
-	}
+	f("to one address", "", Want{"admin", "tcp", "127.0.0.1"})
+	f("beside one that stays", "127.0.0.1", Want{"admin", "tcp", "127.0.0.1"}, Want{"web", "tcp", ""})
+	f("beside one that moves", "127.0.0.1", Want{"web", "tcp", "127.0.0.1"}, Want{"admin", "tcp", ""})
+	f("beside one that would move", "127.0.0.1", Want{"admin", "tcp", ""}, Want{"web", "tcp", "127.0.0.1"})
 }
 
+// A plan that is abandoned closes what it opened. All that is in effect goes on, and the
+// next plan finds it.
 func TestAbandon(t *testing.T) {
 	onEach(t, func(w *world) {
 		w.commit(w.plan("web:a api:b"))

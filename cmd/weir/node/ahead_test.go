@@ -169,16 +169,7 @@ func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := make(chan struct{})
-	go func() {
-		defer close(asked)
-		eventually(t, "the pipe is being opened", func() error {
-			stacks := make([]byte, 1<<20)
-			if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "node.openLogFile") {
-				return errors.New("no goroutine opens a log")
-			}
-			return nil
-		})
-	}()
+	go func() { defer close(asked); untilLogOpens(t) }()
 	var reader *os.File
 	release := sync.OnceFunc(func() { reader, _ = os.Open(pipe) })
 	defer func() { reader.Close() }()
@@ -186,6 +177,47 @@ func TestSlowAccessLogDelaysNoEndpoints(t *testing.T) {
 	c.now("none.example", "/", 404)
 	if line, err := bufio.NewReader(reader).ReadString('\n'); err != nil || !strings.Contains(line, "none.example") {
 		t.Errorf("the log has %q, %v", line, err)
+	}
+}
+
+// untilLogOpens waits until a goroutine opens the file of an access log.
+func untilLogOpens(t *testing.T) {
+	eventually(t, "a log is being opened", func() error {
+		stacks := make([]byte, 1<<20)
+		if !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "node.(*logFile).Reopen") {
+			return errors.New("no goroutine opens one")
+		}
+		return nil
+	})
+}
+
+// Requests are served and logged while the access log takes long to open again.
+func TestReopeningDelaysNoLines(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	r := newRunning(t, "listeners: {web: {address: '@web', protocol: http}}\naccess_log: {path: "+path+"}\ndrain: {timeout: 2s}\n", "web")
+	if err := errors.Join(os.Rename(path, path+".1"), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.reopenLogs() }()
+	untilLogOpens(t)
+	r.dial("web").ask("/first")
+	eventually(t, "the line is in the old file", func() error {
+		if old, err := os.ReadFile(path + ".1"); err != nil || !strings.Contains(string(old), "/first") {
+			return fmt.Errorf("it has %q, %v", old, err)
+		}
+		return nil
+	})
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	<-done
+	r.dial("web").ask("/second")
+	if line, err := bufio.NewReader(reader).ReadString('\n'); err != nil || !strings.Contains(line, "/second") {
+		t.Errorf("the new file has %q, %v", line, err)
 	}
 }
 

@@ -20,10 +20,12 @@ import (
 // logFile is the file of a log. Log rotation may move the file away; Reopen then creates a
 // new one. A line that cannot be written is dropped and counted.
 type logFile struct {
-	mu   sync.Mutex
-	name string   // as the configuration has it
-	path string   // empty: the file is a standard stream
-	file *os.File // nil after close
+	name string // as the configuration has it
+	path string // empty: the file is a standard stream
+
+	mu     sync.Mutex
+	file   *os.File
+	closed bool
 
 	log     *zap.Logger
 	dropped prometheus.Counter
@@ -46,16 +48,20 @@ func openLogFile(name string, log *zap.Logger, dropped prometheus.Counter) (*log
 	return l, l.Reopen()
 }
 
-// Reopen opens the path again. On an error the old file stays in use.
+// Reopen opens the path again. On an error the old file stays in use. Lines go to the old
+// file until the new one is open, which may take long.
 func (l *logFile) Reopen() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.path == "" {
 		return nil
 	}
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 	if err != nil {
 		return fmt.Errorf("cannot open the access log (access_log.path): %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return f.Close()
 	}
 	if l.file != nil {
 		l.file.Close()
@@ -115,6 +121,7 @@ func (l *logFile) Sync() error { return nil }
 func (l *logFile) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.path != "" {
 		l.file.Close()
 	}

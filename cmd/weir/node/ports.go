@@ -13,12 +13,14 @@ import (
 
 	"github.com/weirproxy/weir/listener"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/sockets"
 )
 
 // runningPort is the health, admin or metrics port.
 type runningPort struct {
-	stop context.CancelFunc
-	done chan struct{} // closed when the port has ended
+	socket *sockets.Socket
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the port has ended
 }
 
 // wantedPort is a port of a configuration; without an address there is none.
@@ -54,8 +56,7 @@ func (u unbound) Error() string {
 // Unwrap returns the errors of all addresses.
 func (u unbound) Unwrap() []error { return u }
 
-// adoptPorts starts new ports and stops removed ports. It returns functions that wait until
-// these are closed.
+// adoptPorts starts new ports. It returns functions that close the removed ones.
 func (s *server) adoptPorts(p *plan) (closing []func()) {
 	if h := p.cfg.Health; h != nil {
 		s.health.SetFrom(h.From)
@@ -66,8 +67,7 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 			continue // it stays
 		}
 		if old != nil {
-			old.stop()
-			closing = append(closing, func() { <-old.done })
+			closing = append(closing, old.close)
 			delete(s.ports, w.name)
 		}
 		if socket != nil {
@@ -77,11 +77,18 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 	return closing
 }
 
-func (s *server) startPort(w wantedPort, ln net.Listener) *runningPort {
+// close closes a port whose socket may have been replaced.
+func (p *runningPort) close() {
+	p.socket.AwaitEmpty()
+	p.stop()
+	<-p.done
+}
+
+func (s *server) startPort(w wantedPort, ln *sockets.Socket) *runningPort {
 	// The context does not depend on s.ctx: closePorts ends a port, together with the
 	// listeners.
 	ctx, stop := context.WithCancel(context.Background())
-	port := &runningPort{stop: stop, done: make(chan struct{})}
+	port := &runningPort{socket: ln, stop: stop, done: make(chan struct{})}
 	s.log.Info("listening", zap.String("port", w.name), zap.Stringer("address", ln.Addr()))
 	go func() {
 		defer close(port.done)
