@@ -52,11 +52,7 @@ func (p path) index(i int) path {
 
 func (d *decoder) at(n *Tree) Position { return Position{d.file, n.Line, n.Column} }
 
-func (d *decoder) errorAt(at Position, format string, args ...any) {
-	d.errs = append(d.errs, Error{at, fmt.Sprintf(format, args...)})
-}
-
-// fail reports an error at node n, whose path is p.
+// fail reports an error at n, whose path is p.
 func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
 	d.failAt(place{Position: d.at(n), path: p}, format, args...)
 }
