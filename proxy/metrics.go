@@ -198,15 +198,15 @@ func unseen() prometheus.Counter {
 
 // retain drops the series of routes that t does not have.
 func (m *Metrics) retain(t *Table) {
-	keep := map[routeKey]bool{{}: true}
-	names := map[string]*routeMetrics{"": m.none}
+	keep := make(map[routeKey]bool, len(t.routes)+1)
+	keep[routeKey{}] = true
+	names := make(map[string]*routeMetrics, len(t.named)+1)
+	names[""] = m.none
 	namespaces := map[string]bool{}
-	for _, e := range t.edges {
-		e.each(func(r *Route) {
-			keep[r.metrics.key] = true
-			names[r.name] = r.metrics
-			namespaces[r.metrics.namespace] = true
-		})
+	for _, r := range t.routes {
+		keep[r.metrics.key] = true
+		names[r.name] = r.metrics
+		namespaces[r.metrics.namespace] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,24 +283,6 @@ func (m *Metrics) drop(s *routeSeries) {
 		m.bytes.DeleteLabelValues(s.labels.route, "in")
 		m.bytes.DeleteLabelValues(s.labels.route, "out")
 		m.tunnels.DeleteLabelValues(s.labels.route)
-	}
-}
-
-// each calls f with every route of the listener, some more than once.
-func (e *edge) each(f func(*Route)) {
-	single := func(routes ...*Route) {
-		for _, r := range routes {
-			if r != nil {
-				f(r)
-			}
-		}
-	}
-	single(e.raw, e.ssh)
-	for _, h := range e.all() {
-		single(h.passthrough, h.tunnel)
-		for r := range h.paths.All() {
-			f(r)
-		}
 	}
 }
 

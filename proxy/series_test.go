@@ -71,7 +71,7 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 		t.Errorf("%d series before the first request", all)
 	}
 	use := func() {
-		table.edges["web"].each(func(r *Route) {
+		table.each(func(r *Route) {
 			r.metrics.exchange(200, time.Millisecond, 1, 1)
 			m.tunnelEnded(r.name, "eof")
 		})
@@ -123,7 +123,7 @@ func TestSeriesOfGoneRoutesStayAway(t *testing.T) {
 	table := objectTable(t, m, map[string]int{"tenant": 1})
 	p.Swap(table)
 	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
-	table.edges["web"].each(func(r *Route) {
+	table.each(func(r *Route) {
 		r.metrics.exchange(200, time.Millisecond, 1, 1)
 		r.metrics.get().tunnels.Inc()
 		m.tunnelEnded(r.name, "eof")
@@ -140,7 +140,7 @@ func TestCodesAreBounded(t *testing.T) {
 	p := &Proxy{Metrics: m}
 	table := objectTable(t, m, map[string]int{"tenant": 1})
 	p.Swap(table)
-	table.edges["web"].each(func(r *Route) {
+	table.each(func(r *Route) {
 		for code := range 700 {
 			r.metrics.exchange(code, time.Millisecond, 0, 0)
 		}

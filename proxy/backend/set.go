@@ -99,6 +99,8 @@ type Set struct {
 	life   context.Context // ends with Close; look-ups end with it
 	stop   context.CancelFunc
 	done   chan struct{}
+
+	planned int // the backends that the last update touched, for tests
 }
 
 // NewSet makes an empty set and starts its clock.
@@ -168,11 +170,12 @@ func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Back
 // UpdateResolved is Update with the result of Resolve. It does not wait for name servers. A
 // name without an answer gets its addresses later.
 func (s *Set) UpdateResolved(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
-	return s.update(backends, node, answers, newDialSettings)
+	return s.update(backends, node, answers, newDialSettings, false)
 }
 
-// UpdateObjects is UpdateResolved after changes in a cluster: it does not read the files of
-// backends again if their TLS settings are unchanged.
+// UpdateObjects is UpdateResolved after changes in a cluster: it does not touch backends that
+// are unchanged, and does not read the files of backends again if their TLS settings are
+// unchanged.
 func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo, answers *Answers) (map[string]*Backend, error) {
 	old := *s.backends.Load()
 	return s.update(backends, node, answers, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
@@ -181,27 +184,38 @@ func (s *Set) UpdateObjects(backends []config.Backend, node NodeInfo, answers *A
 			return before.withHosts(cfg)
 		}
 		return newDialSettings(cfg, before)
-	})
+	}, true)
 }
 
 // dialling makes the dial settings of a backend.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling) (map[string]*Backend, error) {
+func (s *Set) update(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling, skip bool) (map[string]*Backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, fmt.Errorf("updating the backends: the set is closed")
 	}
 	old := *s.backends.Load()
-	plans, err := s.plan(backends, old, answers, dial)
+	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
+	next := make(map[string]*Backend, len(backends))
+	changed := backends
+	if skip {
+		changed = nil
+		for i := range backends {
+			if b := old[backends[i].Name]; b != nil && b.has(&backends[i], &where) {
+				next[b.name] = b
+			} else {
+				changed = append(changed, backends[i])
+			}
+		}
+	}
+	plans, err := s.plan(changed, old, answers, dial)
 	if err != nil {
 		return nil, err
 	}
+	s.planned = len(plans)
 	awaitAnswered(plans)
-
-	where := locality{node: node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(node.Zone, s.zone)}
-	next := make(map[string]*Backend, len(plans))
 	for _, p := range plans {
 		p.b.install(p, where)
 		next[p.cfg.Name] = p.b
@@ -329,11 +343,23 @@ func (b *Backend) install(p *plan, where locality) {
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
 
+// has reports whether the backend was installed with these settings.
+func (b *Backend) has(cfg *config.Backend, where *locality) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cfg.Equal(cfg) && b.locality.equal(where)
+}
+
+// equal reports whether endpoints have the same place, seen from both.
+func (l *locality) equal(o *locality) bool {
+	return l.node == o.node && l.zone == o.zone && slices.Equal(l.addrs, o.addrs)
+}
+
 // keeps reports whether a plan leaves every endpoint as it is. When the objects of a cluster
 // change, that is so for nearly all backends. The caller holds b.mu.
 func (b *Backend) keeps(p *plan, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
-		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
+		b.locality.equal(where) &&
 		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 

@@ -280,7 +280,11 @@ func (s *server) prepare(p *plan) (err error) {
 	if err != nil {
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
+	parts := proxy.Parts{Backends: backends, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
+	if p.again { // the policies are the same
+		parts.Before = s.proxy.Table()
+	}
+	p.table, err = proxy.NewTable(p.cfg, parts)
 	return err
 }
 
