@@ -156,21 +156,34 @@ func compareNames(a, b config.ObjectName) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
+// joined returns the elements of both lists. If one list is empty, the result is the other
+// list: nobody changes either.
+func joined[T any](a, b []T) []T {
+	switch {
+	case len(a) == 0:
+		return slices.Clip(b)
+	case len(b) == 0:
+		return slices.Clip(a)
+	}
+	return slices.Concat(a, b)
+}
+
 // Merge returns the file's configuration with r added to it. endpoints are the
 // endpoints of r's backends, by name. The file takes precedence.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
 	c := *file
-	c.Listeners = slices.Concat(file.Listeners, r.Listeners)
-	c.HeaderPolicies = slices.Concat(file.HeaderPolicies, r.HeaderPolicies)
-	c.Routes = slices.Concat(file.Routes, r.Routes)
-	c.Certificates = slices.Concat(file.Certificates, r.Certificates)
+	c.Listeners = joined(file.Listeners, r.Listeners)
+	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
+	c.Routes = joined(file.Routes, r.Routes)
+	c.Certificates = joined(file.Certificates, r.Certificates)
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
-	c.Backends = slices.Clone(file.Backends)
-	for _, b := range r.Backends {
-		b.Endpoints = endpoints[b.Name]
-		c.Backends = append(c.Backends, b.Backend)
+	c.Backends = make([]config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
+	copy(c.Backends, file.Backends)
+	for i := range r.Backends {
+		c.Backends = append(c.Backends, r.Backends[i].Backend)
+		c.Backends[len(c.Backends)-1].Endpoints = endpoints[r.Backends[i].Name]
 	}
 	if file.Health != nil {
 		h := *file.Health
