@@ -309,7 +309,8 @@ func (n *next) finish(v *conversion) *conversionResult {
 		n.routing = n.join(v)
 	}
 	n.register()
-	return &n.conversionResult
+	r := n.conversionResult // a copy: n has the result before, which would stay in memory
+	return &r
 }
 
 // register finds the part of each Ingress. It changes the map of the last result, which
@@ -380,7 +381,8 @@ func (n *next) join(v *conversion) *Routing {
 	r.Events = n.joinEvents()
 	v.out = r
 	n.serve(v)
-	return &v.out
+	r = v.out
+	return &r
 }
 
 func (n *next) joinRoutes() []config.Route {

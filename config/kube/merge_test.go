@@ -5,10 +5,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -64,6 +66,29 @@ func TestOnlyTheGroupIsConverted(t *testing.T) {
 		m.Ingresses[30] = m.Ingresses[30].DeepCopy()
 		m.Ingresses[30].Spec.IngressClassName = new("other")
 	})
+}
+
+// A Converter keeps the last result, and none before it.
+func TestOldResultsAreFreed(t *testing.T) {
+	m := large(t, 20)
+	c := Converter{File: mustParse(t, plainConfig)}
+	change := func() weak.Pointer[Routing] {
+		m.Ingresses[7] = m.Ingresses[7].DeepCopy()
+		m.Ingresses[7].Spec.Rules[0].HTTP.Paths[0].Path += "x"
+		return weak.Make(c.Convert(&m.Objects))
+	}
+	old := []weak.Pointer[Routing]{change(), change(), change()}
+	last := change()
+	runtime.GC()
+	for i, r := range old {
+		if r.Value() != nil {
+			t.Errorf("result %d is still in memory", i)
+		}
+	}
+	if last.Value() == nil {
+		t.Error("the last result is not kept")
+	}
+	runtime.KeepAlive(&c)
 }
 
 // After each of many random changes, the result is that of a conversion from scratch, and
