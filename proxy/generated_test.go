@@ -20,7 +20,7 @@ func TestGeneratedResponsesAreCounted(t *testing.T) {
 	answer := func(reason string) {
 		x := &exchange{clientSide: clientSide{proxy: p}}
 		x.generate(reason)
-		table.edges["web"].each(func(r *Route) {
+		table.each(func(r *Route) {
 			x.route = r
 			x.generate(reason)
 		})

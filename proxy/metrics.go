@@ -213,15 +213,15 @@ func unseen() prometheus.Counter {
 
 // retain drops the series of routes that t does not have.
 func (m *Metrics) retain(t *Table) {
-	keep := map[routeKey]bool{{}: true}
-	names := map[string]*routeMetrics{"": m.none}
+	keep := make(map[routeKey]bool, len(t.routes)+1)
+	keep[routeKey{}] = true
+	names := make(map[string]*routeMetrics, len(t.named)+1)
+	names[""] = m.none
 	namespaces := map[string]bool{}
-	for _, e := range t.edges {
-		e.each(func(r *Route) {
-			keep[r.metrics.key] = true
-			names[r.name] = r.metrics
-			namespaces[r.metrics.key.namespace] = true
-		})
+	for _, r := range t.routes {
+		keep[r.metrics.key] = true
+		names[r.name] = r.metrics
+		namespaces[r.metrics.key.namespace] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,24 +298,6 @@ func (m *Metrics) drop(s *routeSeries) {
 		m.bytes.DeleteLabelValues(s.labels.with("in")...)
 		m.bytes.DeleteLabelValues(s.labels.with("out")...)
 		m.tunnels.DeleteLabelValues(s.labels.with()...)
-	}
-}
-
-// each calls f with every route of the listener, some more than once.
-func (e *edge) each(f func(*Route)) {
-	single := func(routes ...*Route) {
-		for _, r := range routes {
-			if r != nil {
-				f(r)
-			}
-		}
-	}
-	single(e.raw, e.ssh)
-	for _, h := range e.all() {
-		single(h.passthrough, h.tunnel)
-		for r := range h.paths.All() {
-			f(r)
-		}
 	}
 }
 

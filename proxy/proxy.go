@@ -105,6 +105,9 @@ func (p *Proxy) departing(next *Table) *map[string]departed {
 	return &all
 }
 
+// Table returns the current table; nil: there is none.
+func (p *Proxy) Table() *Table { return p.table.Load() }
+
 // SetLimits sets the limits for the message heads of new connections.
 func (p *Proxy) SetLimits(l http1.Limits) { p.limits.Store(&l) }
 

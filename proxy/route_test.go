@@ -358,16 +358,16 @@ func TestSpellingGoesBeforeClosed(t *testing.T) {
 // hostWith builds a host with these paths. The name of each route is its path.
 func hostWith(t *testing.T, paths ...config.Path) *host {
 	t.Helper()
-	h := &unfinishedHost{host: &host{}}
+	h := &host{}
 	for _, p := range paths {
-		h.match(pathOf(p), &Route{name: p.String()})
+		h.routes = append(h.routes, &Route{name: p.String(), config: &config.Route{Paths: []config.Path{p}}})
 	}
-	compiled, err := route.Compile(h.matches)
+	compiled, err := route.Compile(h.matches(&edge{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.paths = compiled
-	return h.host
+	return h
 }
 
 // routed returns the name of the route for a path, or "".

@@ -85,7 +85,7 @@ func TestRoutesOfObjectsHaveFewSeries(t *testing.T) {
 		t.Errorf("%d series before the first request", all)
 	}
 	use := func() {
-		table.edges["web"].each(func(r *Route) {
+		table.each(func(r *Route) {
 			r.metrics.exchange(200, time.Millisecond, 1, 1)
 			m.tunnelEnded(r.name, "eof")
 		})
@@ -175,11 +175,11 @@ func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 	use := func(routes ...config.Route) {
 		table := tableWith(t, m, routes)
 		p.Swap(table)
-		table.edges["web"].each(func(r *Route) {
+		for _, r := range table.routes {
 			r.metrics.exchange(200, time.Millisecond, 1, 1)
 			r.metrics.get().generated("redirect").Inc()
 			m.tunnelEnded(r.name, "eof")
-		})
+		}
 	}
 	want := func(route string, labels ...string) {
 		t.Helper()
@@ -218,7 +218,7 @@ func TestSeriesOfGoneRoutesStayAway(t *testing.T) {
 	table := objectTable(t, m, map[string]int{"tenant": 1})
 	p.Swap(table)
 	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
-	table.edges["web"].each(func(r *Route) {
+	table.each(func(r *Route) {
 		r.metrics.exchange(200, time.Millisecond, 1, 1)
 		r.metrics.get().tunnels.Inc()
 		m.tunnelEnded(r.name, "eof")
@@ -235,7 +235,7 @@ func TestCodesAreBounded(t *testing.T) {
 	p := &Proxy{Metrics: m}
 	table := objectTable(t, m, map[string]int{"tenant": 1})
 	p.Swap(table)
-	table.edges["web"].each(func(r *Route) {
+	table.each(func(r *Route) {
 		for code := range 700 {
 			r.metrics.exchange(code, time.Millisecond, 0, 0)
 		}

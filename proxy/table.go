@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -15,8 +16,11 @@ import (
 // builds a new table, and Proxy.Swap puts it in place.
 type Table struct {
 	edges  map[string]*edge
-	routes map[routeOn]bool // the existing routes
+	routes []*Route            // in the order of the configuration
+	named  map[string][]*Route // the same by name
 	ech    []tls.EncryptedClientHelloKey
+
+	compiled int // the hosts that NewTable compiled, for tests
 }
 
 // Route is the compiled form of a route of the configuration.
@@ -60,6 +64,7 @@ type host struct {
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
 	paths       *route.Paths[*Route]
+	routes      []*Route // from which the host was made
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -68,26 +73,30 @@ type Parts struct {
 	Policies map[string]*policy.Policy
 	Metrics  *Metrics
 	ECH      []tls.EncryptedClientHelloKey // policy.ParseECH makes them
+	// Before is the table in effect, if it was built with the same Policies and Metrics.
+	// NewTable uses the routes and hosts of it that have not changed. nil: none.
+	Before *Table
 }
 
 // NewTable builds the table of a valid configuration. The backends need not be in effect
 // yet.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make(map[routeOn]bool), ech: parts.ECH}
+	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), named: make(map[string][]*Route, len(cfg.Routes)), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
 	for i := range cfg.Listeners {
 		e := newEdge(&cfg.Listeners[i], parts.Policies)
-		t.edges[e.name], unfinished[e.name] = e, &unfinishedEdge{edge: e, byName: make(map[string]*unfinishedHost)}
+		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
 	protocols := make(map[string]config.Protocol, len(cfg.Backends))
 	for i := range cfg.Backends {
 		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
 	}
 	for i := range cfg.Routes {
-		r, err := newRoute(&cfg.Routes[i], parts, protocols)
+		r, err := parts.route(&cfg.Routes[i], protocols)
 		if err != nil {
 			return nil, err
 		}
+		t.routes, t.named[r.name] = append(t.routes, r), append(t.named[r.name], r)
 		for _, name := range r.config.Listeners {
 			e := unfinished[name]
 			if e == nil {
@@ -96,7 +105,6 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 			if err := e.add(r, parts.Policies); err != nil {
 				return nil, err
 			}
-			t.routes[routeOn{name, r.name}] = true
 		}
 	}
 	for i := range cfg.Listeners {
@@ -104,6 +112,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		if err := unfinished[l.Name].finish(); err != nil {
 			return nil, err
 		}
+		t.compiled += unfinished[l.Name].compiled
 		if l.TLSPolicy != "" && parts.Policies[l.TLSPolicy] == nil {
 			return nil, fmt.Errorf("building the table: listener %s names the TLS policy %s, which does not exist", l.Name, l.TLSPolicy)
 		}
@@ -114,6 +123,11 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	return t, nil
 }
 
+// has returns true if the table has the route on the listener.
+func (t *Table) has(on routeOn) bool {
+	return slices.ContainsFunc(t.named[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
+}
+
 func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
 	return &edge{
 		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
@@ -122,11 +136,21 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
 	}
 }
 
-func newRoute(r *config.Route, parts Parts, protocols map[string]config.Protocol) (*Route, error) {
+// route returns the compiled form of a route: that of the table before if it is the same.
+func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol) (*Route, error) {
 	b := parts.Backends[r.Backend]
+	if parts.Before != nil {
+		for _, known := range parts.Before.named[r.Name] {
+			if known.backend == b && known.tunnel == (protocols[r.Backend] == config.ProtocolTCP && b != nil) && known.config.Equal(r) {
+				return known, nil
+			}
+		}
+	}
 	if b == nil && !r.OnlyRedirects() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
+	own := *r // a table must not keep all routes of older configurations
+	r = &own
 	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
 		metrics: metrics, filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
@@ -135,12 +159,28 @@ func newRoute(r *config.Route, parts Parts, protocols map[string]config.Protocol
 // unfinishedEdge is an edge while routes are added to it.
 type unfinishedEdge struct {
 	*edge
-	byName map[string]*unfinishedHost // anyHost for routes without hosts
+	before   *edge                      // of the table before; nil: none
+	byName   map[string]*unfinishedHost // anyHost for routes without hosts
+	compiled int                        // hosts
 }
 
+// unfinished returns an edge without routes. t, which may be nil, is the table before.
+func (t *Table) unfinished(e *edge) *unfinishedEdge {
+	u := &unfinishedEdge{edge: e}
+	if t != nil {
+		u.before = t.edges[e.name]
+	}
+	most := 0
+	if u.before != nil && u.before.hosts != nil {
+		most = u.before.hosts.Len() + 1
+	}
+	u.byName = make(map[string]*unfinishedHost, most)
+	return u
+}
+
+// unfinishedHost is a host while routes are added to it.
 type unfinishedHost struct {
-	*host
-	matches []route.Entry[*Route]
+	host
 }
 
 func (e *unfinishedEdge) add(r *Route, policies map[string]*policy.Policy) error {
@@ -171,7 +211,7 @@ const anyHost = "*"
 func (e *unfinishedEdge) host(name string) *unfinishedHost {
 	h := e.byName[name]
 	if h == nil {
-		h = &unfinishedHost{host: &host{name: name}}
+		h = &unfinishedHost{host{name: name}}
 		e.byName[name] = h
 	}
 	return h
@@ -179,6 +219,7 @@ func (e *unfinishedEdge) host(name string) *unfinishedHost {
 
 func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 	h.policy = p
+	h.routes = append(h.routes, r)
 	if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS {
 		h.passthrough, e.passthrough = r, true
 		return
@@ -188,16 +229,25 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 		return
 	}
 	e.http = true
-	if len(r.config.Paths) == 0 {
-		h.match(route.Path{Text: "/"}, r)
-	}
-	for _, p := range r.config.Paths {
-		h.match(pathOf(p), r)
-	}
 }
 
-func (h *unfinishedHost) match(p route.Path, r *Route) {
-	h.matches = append(h.matches, route.Entry[*Route]{Match: route.Match{Path: p}, Route: r})
+// matches returns the matches of the host's routes for requests.
+func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
+	add := func(p route.Path, r *Route) {
+		all = append(all, route.Entry[*Route]{Match: route.Match{Path: p}, Route: r})
+	}
+	for _, r := range h.routes {
+		if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS || r.tunnel {
+			continue
+		}
+		if len(r.config.Paths) == 0 {
+			add(route.Path{Text: "/"}, r)
+		}
+		for _, p := range r.config.Paths {
+			add(pathOf(p), r)
+		}
+	}
+	return all
 }
 
 // pathOf returns a path of the configuration in the terms of package route. A closed path is
@@ -213,23 +263,49 @@ func pathOf(p config.Path) route.Path {
 	return route.Path{Kind: kind, Text: p.Value, AnySpelling: p.Closed}
 }
 
-// finish compiles the matches of the routes that were added.
+// finish compiles the hosts. It uses the hosts of the edge before whose routes and policy are
+// the same.
 func (e *unfinishedEdge) finish() error {
-	named := make(map[string]*host)
-	for name, h := range e.byName {
-		paths, err := route.Compile(h.matches)
+	named := make(map[string]*host, len(e.byName))
+	for name, u := range e.byName {
+		h, err := e.compile(&u.host)
 		if err != nil {
 			return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)
 		}
-		h.paths = paths
 		if name == anyHost {
-			e.any = h.host
+			e.any = h
 		} else {
-			named[name] = h.host
+			named[name] = h
 		}
 	}
 	e.hosts = route.NewHosts(named)
 	return nil
+}
+
+// compile returns a host with its compiled paths.
+func (e *unfinishedEdge) compile(u *host) (*host, error) {
+	if known := e.before.host(u.name); known != nil && known.policy == u.policy && slices.Equal(known.routes, u.routes) && e.before.protocol == e.protocol {
+		return known, nil
+	}
+	e.compiled++
+	paths, err := route.Compile(u.matches(e.edge))
+	if err != nil {
+		return nil, err
+	}
+	h := *u
+	h.routes, h.paths = slices.Clip(h.routes), paths
+	return &h, nil
+}
+
+// host returns the host with the name of a route; nil: there is none. e may be nil.
+func (e *edge) host(name string) *host {
+	switch {
+	case e == nil:
+		return nil
+	case name == anyHost:
+		return e.any
+	}
+	return e.hosts.Named(name)
 }
 
 // isRaw returns true if the host's connections are tunnels, so that it has no requests.

@@ -126,7 +126,7 @@ func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route,
 	o.proxy, o.endpointEnd, o.endpoint, o.metrics = p, endpoint, to, r.metrics
 	o.untrack = to.Track(client.Linked())
 	p.tunnels.add(o)
-	if p.Orphaned != nil && !p.table.Load().routes[o.on()] {
+	if p.Orphaned != nil && !p.table.Load().has(o.on()) {
 		p.Orphaned(client.Linked()) // a reload removed the route while weir connected to the endpoint
 	}
 	o.series = r.metrics.get()
@@ -255,7 +255,7 @@ func (t *tunnels) orphans(table *Table) (orphans []conn.Linked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for o := t.first; o != nil; o = o.next {
-		if !table.routes[o.on()] {
+		if !table.has(o.on()) {
 			orphans = append(orphans, o.client.Linked())
 		}
 	}

@@ -68,7 +68,7 @@ func guardsOf(kind string, name config.ObjectName, names []string) *claim.Guards
 
 // serviceGuards returns the guards of a Service; nil: it has none, or does not exist.
 func (v *conversion) serviceGuards(name config.ObjectName) *claim.Guards {
-	s := v.services[name]
+	s := v.service(name)
 	if s == nil || len(s.Annotations) == 0 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (v *conversion) serviceGuards(name config.ObjectName) *claim.Guards {
 
 // tellService reports the unsupported annotations of a Service that a claim uses.
 func (v *conversion) tellService(name config.ObjectName) {
-	if s := v.services[name]; s != nil && len(s.Annotations) > 0 {
+	if s := v.service(name); s != nil && len(s.Annotations) > 0 {
 		guards, others := annotation.Unsupported(s)
 		v.tellUnsupported(reference("v1", "Service", &s.ObjectMeta), guards, others)
 	}

@@ -69,16 +69,18 @@ func (v *conversion) serviceBackend(c *claim.Claim) string {
 	}
 	v.letSpeak(&b, c)
 	if v.keep(b); err == nil {
-		v.uses(c.Owner, b.Name)
+		v.use(c.Owner, b.Name, c.Implicit)
 	}
 	return b.Name
 }
 
-// uses records that an object sends requests to the backend of a Service.
-func (v *conversion) uses(o *claim.Owner, backend string) {
+// use records that an object sends requests to the backend of a Service. implicit is that of
+// the claim.
+func (v *conversion) use(o *claim.Owner, backend string, implicit bool) {
 	b, user := v.backends[backend], o.Reference()
 	if !slices.Contains(b.Users, user) && len(b.Users) < maxUsers {
 		b.Users = append(b.Users, user)
+		v.uses[backend] = append(v.uses[backend], useOrder{implicit, o.Created})
 	}
 }
 
@@ -126,7 +128,7 @@ func reasonOf(err error) event.Reason {
 // backend has no endpoints until the Service is corrected. The error names the Service and
 // its fault.
 func (v *conversion) serving(source config.ObjectName, port claim.Port) (Backend, error) {
-	s := v.services[source]
+	s := v.service(source)
 	found, err := portOf(s, port)
 	switch {
 	case s == nil:
@@ -269,8 +271,7 @@ func (v *conversion) truth(s *corev1.Service, annotation string) (says, ok bool)
 // requireLocal lists the backends that need a ready endpoint on this node: one for
 // each Service, so that each Service counts once. A Service that the configuration
 // names, and that no route uses, counts by its first port.
-func (v *conversion) requireLocal() {
-	used := v.used()
+func (v *conversion) requireLocal(used map[config.ObjectName]string) {
 	wanted := map[string]bool{}
 	for _, name := range v.settings.RequireLocal {
 		if v.isNeverLocal(name) {
@@ -288,7 +289,7 @@ func (v *conversion) requireLocal() {
 		if !namespaces(name.Namespace) {
 			continue
 		}
-		if says, ok := v.truth(v.services[name], AnnotationRequireLocal); ok && says && v.mayDecide(name) && !v.isNeverLocal(name) {
+		if says, ok := v.truth(v.service(name), AnnotationRequireLocal); ok && says && v.mayDecide(name) && !v.isNeverLocal(name) {
 			wanted[backend] = true
 		}
 	}
@@ -304,7 +305,7 @@ func (v *conversion) mayDecide(name config.ObjectName) bool {
 	if v.settings.IsOperator(name.Namespace) {
 		return true
 	}
-	v.event(reference("v1", "Service", &v.services[name].ObjectMeta), event.ReasonOperator,
+	v.event(reference("v1", "Service", &v.service(name).ObjectMeta), event.ReasonOperator,
 		"The annotation %s has no effect, because kubernetes.operator_namespaces in weir's configuration does not list the namespace %s; the annotation would make the health port of nodes without a ready endpoint of this Service answer 503. Remove it, or let the operator of weir add the Service to kubernetes.require_local.",
 		AnnotationRequireLocal, name.Namespace)
 	return false
@@ -313,7 +314,7 @@ func (v *conversion) mayDecide(name config.ObjectName) bool {
 // isNeverLocal reports whether a Service that must have a ready endpoint on this node is
 // an ExternalName. It has no endpoint on any node, so no node would be healthy again.
 func (v *conversion) isNeverLocal(name config.ObjectName) bool {
-	s := v.services[name]
+	s := v.service(name)
 	if s == nil || !isExternal(s) {
 		return false
 	}
@@ -322,25 +323,32 @@ func (v *conversion) isNeverLocal(name config.ObjectName) bool {
 	return true
 }
 
-// used is one backend of each Service that a route uses, always the same one. A
-// Service or port that does not exist has no endpoint on any node, so it is not used.
-func (v *conversion) used() map[config.ObjectName]string {
-	used := map[config.ObjectName]string{}
+// used adds one backend of each Service that a route uses and that may be required on this
+// node, always the same one. A Service or port that does not exist has no endpoint on any
+// node, so it is not used.
+func (v *conversion) used(used map[config.ObjectName]string) {
 	for _, b := range v.backends {
-		if _, err := portOf(v.services[b.Source], b.Port); err != nil {
+		s := v.service(b.Source)
+		if _, err := portOf(s, b.Port); err != nil {
 			continue
 		}
-		if old := used[b.Source]; old == "" || b.Name < old {
-			used[b.Source] = b.Name
+		if _, annotated := s.Annotations[AnnotationRequireLocal]; annotated || slices.Contains(v.settings.RequireLocal, b.Source) {
+			addUsed(used, b.Source, b.Name)
 		}
 	}
-	return used
+}
+
+// addUsed adds a backend of a Service, unless another one goes before it.
+func addUsed(used map[config.ObjectName]string, of config.ObjectName, backend string) {
+	if old := used[of]; old == "" || backend < old {
+		used[of] = backend
+	}
 }
 
 // firstPort is a backend of the Service's first TCP port.
 func (v *conversion) firstPort(name config.ObjectName) string {
 	var port claim.Port
-	if s := v.services[name]; s != nil {
+	if s := v.service(name); s != nil {
 		for _, p := range s.Spec.Ports {
 			if isTCP(&p) {
 				port.Number = p.Port

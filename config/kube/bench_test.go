@@ -38,9 +38,19 @@ func large(tb testing.TB, n int) *Manifests {
 	return m
 }
 
-// BenchmarkConvert converts 10,000 Ingresses without a change.
-func BenchmarkConvert(b *testing.B) {
-	convertOften(b, large(b, 10_000))
+// BenchmarkConvert changes one of 10,000 Ingresses.
+func BenchmarkConvert(b *testing.B) { convertOften(b, large(b, 10_000)) }
+
+// BenchmarkConvertAll converts 10,000 Ingresses, as after a reload.
+func BenchmarkConvertAll(b *testing.B) {
+	m := large(b, 10_000)
+	c := Converter{File: mustParse(b, plainConfig)}
+	c.Convert(&m.Objects)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.last = nil
+		c.Convert(&m.Objects)
+	}
 }
 
 // BenchmarkEndpoints measures one change of a Service with ten Pods. The number of other
@@ -82,11 +92,15 @@ func manySolvers(tb testing.TB, n int) *Manifests {
 func BenchmarkConvertHosts(b *testing.B)   { convertOften(b, manyHosts(b, 5_000)) }
 func BenchmarkConvertSolvers(b *testing.B) { convertOften(b, manySolvers(b, 7_000)) }
 
+// convertOften changes one Ingress after the other.
 func convertOften(b *testing.B, m *Manifests) {
 	c := Converter{File: mustParse(b, plainConfig)}
 	c.Convert(&m.Objects)
 	b.ReportAllocs()
-	for b.Loop() {
+	for i := 0; b.Loop(); i++ {
+		o := m.Ingresses[i%len(m.Ingresses)].DeepCopy()
+		o.Spec.Rules[0].HTTP.Paths[0].Path = fmt.Sprint("/", i)
+		m.Ingresses[i%len(m.Ingresses)] = o
 		c.Convert(&m.Objects)
 	}
 }
@@ -98,6 +112,7 @@ func TestConversionGrows(t *testing.T) {
 		bytes := func(n int) uint64 {
 			m, c := f(t, n), Converter{File: mustParse(t, plainConfig)}
 			c.Convert(&m.Objects)
+			c.last = nil
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			c.Convert(&m.Objects)

@@ -35,12 +35,10 @@ const (
 func (v *conversion) look(s *corev1.Secret) pair {
 	p, known := v.pairs[s]
 	if !known {
-		if p, known = v.known[s]; !known {
-			leaf, err := checkPair(s)
-			if p.err = err; err == nil {
-				p.names = namesOf(leaf)
-				p.covers = coverageOf(p.names)
-			}
+		leaf, err := checkPair(s)
+		if p.err = err; err == nil {
+			p.names = namesOf(leaf)
+			p.covers = coverageOf(p.names)
 		}
 		v.pairs[s] = p
 	}
@@ -83,10 +81,10 @@ func certificatesOf(o *networkingv1.Ingress) []claim.Certificate {
 	return all
 }
 
-// certificates gives each host the Secret of the oldest object whose Secret is valid
-// for the host. Hosts without a usable Secret get the default certificate, or none.
-func (v *conversion) certificates() {
-	v.defaultCertificate()
+// award gives each host the Secret of the oldest object whose Secret is valid for the host.
+// It returns the hosts of each Secret, in order. Hosts without a usable Secret have an empty
+// name: they get the default certificate, or none.
+func (v *conversion) award() map[config.ObjectName][]string {
 	offers := map[string][]claim.Offer{}
 	for _, o := range v.decision.Owners {
 		if len(o.Certificates) == 0 {
@@ -100,9 +98,9 @@ func (v *conversion) certificates() {
 			v.offer(o, &o.Certificates[n], routed, offers)
 		}
 	}
-	configured, served := v.configured(), map[config.ObjectName][]string{}
+	served := map[config.ObjectName][]string{}
 	for _, host := range slices.Sorted(maps.Keys(offers)) {
-		if setting := configured[host]; setting != "" {
+		if setting := v.configured[host]; setting != "" {
 			v.refuse(host, setting, offers[host])
 			continue
 		}
@@ -110,15 +108,13 @@ func (v *conversion) certificates() {
 			served[secret] = append(served[secret], host)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(served), compareNames) {
-		v.serve(name, served[name])
-	}
+	return served
 }
 
 // serve assigns the Secret to the hosts, or the default certificate if the Secret is
 // not usable.
 func (v *conversion) serve(name config.ObjectName, hosts []string) {
-	s := v.secrets[name]
+	s := v.secret(name)
 	can := s != nil && v.look(s).err == nil
 	if !can && v.out.Default != nil {
 		p := v.out.Default.Pair
@@ -152,10 +148,10 @@ func (v *conversion) onDemand(host string) bool {
 	})
 }
 
-// configured maps the hosts for which the configuration has a certificate to the
+// findConfigured maps the hosts for which the configuration has a certificate to the
 // setting: the hosts that the file lists explicitly, and the wildcards of the
 // default certificate, which is also valid for other names.
-func (v *conversion) configured() map[string]string {
+func (v *conversion) findConfigured() map[string]string {
 	by := map[string]string{}
 	if v.out.Default != nil {
 		for _, host := range v.out.Default.Pair.Hosts {
@@ -195,9 +191,9 @@ func (v *conversion) offer(by *claim.Owner, c *claim.Certificate, routed map[str
 	usable := false
 	if c.Secret.Name == "" {
 		if v.out.Default != nil {
-			names, usable = v.look(v.secrets[v.settings.DefaultCertificate]).covers, true
+			names, usable = v.look(v.secret(v.settings.DefaultCertificate)).covers, true
 		}
-	} else if s := v.secrets[o.Secret]; s == nil {
+	} else if s := v.secret(o.Secret); s == nil {
 		v.on(by, event.ReasonCertificate, "The Secret %s does not exist. Until it does, %s.", o.Secret, v.withoutSecret())
 	} else if p := v.look(s); p.err != nil {
 		v.on(by, event.ReasonCertificate, "The Secret %s %v. Until then, %s.", o.Secret, p.err, v.withoutSecret())
@@ -306,7 +302,7 @@ func (v *conversion) defaultCertificate() {
 		return
 	}
 	at := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: name.Namespace, Name: name.Name}
-	s := v.secrets[name]
+	s := v.secret(name)
 	if s == nil {
 		v.event(at, event.ReasonCertificate, "kubernetes.default_certificate in weir's configuration names this Secret, which does not exist; create it, or change the setting.")
 		return

@@ -8,23 +8,22 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
-	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
 // oldClass is the annotation for the class from before spec.ingressClassName.
 const oldClass = "kubernetes.io/ingress.class"
 
-// readIngresses reads the Ingresses that weir serves.
-func (v *conversion) readIngresses() (owners []*claim.Owner) {
+// ours are the Ingresses that weir serves.
+func (v *conversion) ours() (all []*networkingv1.Ingress) {
 	v.aboutClasses()
 	namespaces := v.namespaces()
 	for _, i := range v.o.Ingresses {
 		if namespaces(i.Namespace) && v.isOurs(i) && !v.leaveOut(i) {
-			owners = append(owners, v.read(i))
+			all = append(all, i)
 		}
 	}
-	return owners
+	return all
 }
 
 // namespaces returns a function that reports whether weir serves a namespace.

@@ -172,6 +172,15 @@ func sourceOf(o any) config.ObjectName {
 	return config.ObjectName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 }
 
+// nameOf is the name of a Service; empty: there is none.
+func nameOf(o any) config.ObjectName {
+	s, ok := o.(*corev1.Service)
+	if !ok {
+		return config.ObjectName{}
+	}
+	return config.ObjectName{Namespace: s.Namespace, Name: s.Name}
+}
+
 // slim removes large fields that weir does not use, to save memory.
 func slim(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
@@ -230,7 +239,13 @@ func (s *Source) seen(kind Kind, old, now any) {
 			}
 			d.services[sourceOf(old)], d.services[sourceOf(now)] = true, true
 			d.quick.touch()
-		default: // a change of a Service also updates its endpoints
+		case Services: // this also changes its endpoints
+			if d.objects == nil {
+				d.objects = map[config.ObjectName]bool{}
+			}
+			d.objects[nameOf(old)], d.objects[nameOf(now)] = true, true
+			d.routes.touch()
+		default:
 			d.routes.touch()
 		}
 	})

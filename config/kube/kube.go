@@ -65,32 +65,14 @@ type Backend struct {
 	Users          []corev1.ObjectReference // objects that send requests to it, the oldest first; at most maxUsers
 }
 
-// Converter converts Objects into a Routing. Only one goroutine may use it.
-type Converter struct {
-	// File is the configuration of the file, with the section kubernetes. It takes
-	// precedence over all objects.
-	File *config.Config
-
-	pairs map[*corev1.Secret]pair // of the last conversion
-}
-
-// Convert converts o into a Routing.
-func (c *Converter) Convert(o *Objects) *Routing {
-	v := newConversion(c.File, o)
-	v.known, v.pairs = c.pairs, map[*corev1.Secret]pair{}
-	v.decide()
-	v.uncover()
-	v.tcp()
-	v.requireLocal()
-	v.certificates()
-	c.pairs = v.pairs
-	return v.finish()
-}
-
-// decide reads all claims, decides about them, and makes the routes of those that are
-// granted.
-func (v *conversion) decide() {
-	v.decision = claim.Decide(v.readIngresses(), claim.Options{
+// decide reads the claims of Ingresses, decides about them, and makes the routes of those that
+// are granted.
+func (v *conversion) decide(all []*networkingv1.Ingress) {
+	owners := make([]*claim.Owner, 0, len(all))
+	for _, i := range all {
+		owners = append(owners, v.read(i))
+	}
+	v.decision = claim.Decide(owners, claim.Options{
 		HostOwnership: v.settings.HostOwnership == config.OwnedByNamespace, Events: v.events})
 	for _, c := range v.decision.Granted {
 		v.route(c)
@@ -98,7 +80,8 @@ func (v *conversion) decide() {
 	v.decision.TellRefusals()
 }
 
-// conversion is the state of one Convert.
+// conversion is the state of one Convert: of a group of Ingresses, or of what all groups
+// share.
 type conversion struct {
 	file     *config.Config
 	settings *config.Kubernetes
@@ -111,27 +94,29 @@ type conversion struct {
 	secrets  map[config.ObjectName]*corev1.Secret
 	classes  map[string]*networkingv1.IngressClass
 
+	configured map[string]string // the setting for the certificate of a host, if the configuration has one
+
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
 	guards   map[config.ObjectName]*claim.Guards // of Services with annotations, computed on demand
 	decision *claim.Decision                     // about all claims
 
-	shut     map[claim.Match]bool // the paths that are closed so far
-	routes   []config.Route       // so far
-	backends map[string]*Backend  // so far
+	shut     map[claim.Match]bool  // the paths that are closed so far
+	routes   []config.Route        // so far
+	backends map[string]*Backend   // so far
+	uses     map[string][]useOrder // of the Users of backends
 	events   event.Set
-	known    map[*corev1.Secret]pair // checked by an earlier conversion
-	pairs    map[*corev1.Secret]pair // checked by this one
+	pairs    map[*corev1.Secret]pair // checked so far, by this or an earlier conversion
+	looked   *lookups                // nil: not recorded
 	out      Routing
 }
 
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		services: map[config.ObjectName]*corev1.Service{}, secrets: map[config.ObjectName]*corev1.Secret{},
 		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, shut: map[claim.Match]bool{},
-		backends: map[string]*Backend{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
+		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {
 		l := &file.Listeners[i]
@@ -143,6 +128,8 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 			v.secure = append(v.secure, l)
 		}
 	}
+	v.services = make(map[config.ObjectName]*corev1.Service, len(o.Services))
+	v.secrets = make(map[config.ObjectName]*corev1.Secret, len(o.Secrets))
 	for _, s := range o.Services {
 		v.services[config.ObjectName{Namespace: s.Namespace, Name: s.Name}] = s
 	}
@@ -153,25 +140,6 @@ func newConversion(file *config.Config, o *Objects) *conversion {
 		v.classes[c.Name] = c
 	}
 	return v
-}
-
-// finish sorts the result.
-func (v *conversion) finish() *Routing {
-	r := &v.out
-	r.Routes = v.routes
-	slices.SortStableFunc(r.Routes, func(a, b config.Route) int { return strings.Compare(a.Name, b.Name) })
-	for _, b := range v.backends {
-		r.Backends = append(r.Backends, *b)
-	}
-	slices.SortFunc(r.Backends, func(a, b Backend) int { return strings.Compare(a.Name, b.Name) })
-	for _, o := range v.decision.Owners {
-		if o.Kind == ingressKind {
-			r.Ingresses = append(r.Ingresses, o.Name)
-		}
-	}
-	slices.SortFunc(r.Ingresses, compareNames)
-	r.Events = v.events.Sorted()
-	return r
 }
 
 // event records an error of the object, once.
@@ -188,21 +156,34 @@ func compareNames(a, b config.ObjectName) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
+// joined returns the elements of both lists. If one list is empty, the result is the other
+// list: nobody changes either.
+func joined[T any](a, b []T) []T {
+	switch {
+	case len(a) == 0:
+		return slices.Clip(b)
+	case len(b) == 0:
+		return slices.Clip(a)
+	}
+	return slices.Concat(a, b)
+}
+
 // Merge returns the file's configuration with r added to it. endpoints are the
 // endpoints of r's backends, by name. The file takes precedence.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
 	c := *file
-	c.Listeners = slices.Concat(file.Listeners, r.Listeners)
-	c.HeaderPolicies = slices.Concat(file.HeaderPolicies, r.HeaderPolicies)
-	c.Routes = slices.Concat(file.Routes, r.Routes)
-	c.Certificates = slices.Concat(file.Certificates, r.Certificates)
+	c.Listeners = joined(file.Listeners, r.Listeners)
+	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
+	c.Routes = joined(file.Routes, r.Routes)
+	c.Certificates = joined(file.Certificates, r.Certificates)
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
-	c.Backends = slices.Clone(file.Backends)
-	for _, b := range r.Backends {
-		b.Endpoints = endpoints[b.Name]
-		c.Backends = append(c.Backends, b.Backend)
+	c.Backends = make([]config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
+	copy(c.Backends, file.Backends)
+	for i := range r.Backends {
+		c.Backends = append(c.Backends, r.Backends[i].Backend)
+		c.Backends[len(c.Backends)-1].Endpoints = endpoints[r.Backends[i].Name]
 	}
 	if file.Health != nil {
 		h := *file.Health

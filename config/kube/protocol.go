@@ -51,7 +51,7 @@ func (b *Backend) speak(s speech) {
 // the appProtocol of the port. If the two differ, the object gets a backend of its own.
 func (v *conversion) letSpeak(b *Backend, c *claim.Claim) {
 	own := appProtocols[""]
-	if found, err := portOf(v.services[b.Source], b.Port); err == nil {
+	if found, err := portOf(v.service(b.Source), b.Port); err == nil {
 		known := false
 		if own, known = appProtocols[strings.ToLower(found.protocol)]; !known {
 			own = appProtocols[""]

@@ -2,10 +2,12 @@ package kube
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"reflect"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,23 +79,23 @@ type Source struct {
 	notBefore time.Time     // no conversion before this time
 	wake      chan struct{} // has room for one
 
-	work sync.Mutex // held during a conversion and the call of Changed; guards the fields below
+	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
+	converter Converter
 	known
 	node Node
 }
 
-// known is the result of the last conversion, and its file.
+// known is the result of the last conversion.
 type known struct {
-	converter Converter
 	routing   *Routing
-	bySource  map[config.ObjectName][]*Backend
-	endpoints map[string][]config.Endpoint // of routing's backends
+	endpoints map[string][]config.Endpoint // of routing's backends; replaced by each conversion
 }
 
 // dirt is the changes that were seen, and are not converted yet.
 type dirt struct {
-	routes   span // objects that routes depend on
-	quick    span // node, or services
+	routes   span                       // objects that routes depend on
+	objects  map[config.ObjectName]bool // of routes: the Services that changed themselves
+	quick    span                       // node, or services
 	node     bool
 	services map[config.ObjectName]bool // by their endpoints
 }
@@ -140,11 +142,11 @@ func (s *Source) Fits(file *config.Config) bool {
 func (s *Source) Try(file *config.Config, use func(Change) error) error {
 	s.work.Lock()
 	defer s.work.Unlock()
-	before := s.known
+	before, fileBefore := s.known, s.converter.File
 	s.converter.File = file
 	c := Change{Since: time.Now()}
 	if s.synced.Load() {
-		s.convert(&c)
+		s.convert(&c, nil)
 	}
 	if s.routing != nil {
 		node := s.node
@@ -153,7 +155,7 @@ func (s *Source) Try(file *config.Config, use func(Change) error) error {
 		c.Routing = Pending(file)
 	}
 	if err := use(c); err != nil {
-		s.known = before
+		s.known, s.converter.File = before, fileBefore
 		return err
 	}
 	if s.routing != nil {
@@ -260,11 +262,11 @@ func (s *Source) take(all bool) (d dirt) {
 	defer s.mu.Unlock()
 	d, s.dirty = s.dirty, dirt{}
 	if !all && !d.routes.last.IsZero() {
-		s.dirty.routes = d.routes
+		s.dirty.routes, s.dirty.objects = d.routes, d.objects
 		if time.Now().Before(s.routesDue()) {
-			d.routes = span{}
+			d.routes, d.objects = span{}, nil
 		} else {
-			s.dirty.routes = span{}
+			s.dirty.routes, s.dirty.objects = span{}, nil
 		}
 	}
 	return d
@@ -293,7 +295,7 @@ func (s *Source) flush(first bool) {
 	c := Change{Since: d.since()}
 	switch {
 	case !d.routes.last.IsZero():
-		s.convert(&c)
+		s.convert(&c, func(b *Backend) bool { return first || d.services[b.Source] || d.objects[b.Source] })
 	case len(d.services) > 0:
 		s.update(&c, d.services)
 	}
@@ -314,45 +316,47 @@ func (s *Source) flush(first bool) {
 	}
 }
 
-// convert converts all objects again.
-func (s *Source) convert(c *Change) {
+// convert converts the objects, and finds the endpoints of new backends and of those for which
+// changed is true; nil: of all backends.
+func (s *Source) convert(c *Change, changed func(*Backend) bool) {
 	begun := time.Now()
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
 	if routing == nil { // no conversion has succeeded so far
 		return
 	}
-	if !reflect.DeepEqual(routing, s.routing) {
+	if routing != s.routing {
 		s.routing, c.Routing = routing, routing
-		s.bySource = map[config.ObjectName][]*Backend{}
-		for i := range routing.Backends {
-			b := &routing.Backends[i]
-			s.bySource[b.Source] = append(s.bySource[b.Source], b)
-		}
 	}
 	old := s.endpoints
-	s.endpoints = map[string][]config.Endpoint{}
-	changed := map[string][]config.Endpoint{}
-	for i := range s.routing.Backends {
-		b := &s.routing.Backends[i]
-		s.endpoints[b.Name] = s.endpointsOf(b, old[b.Name])
-		if !slices.Equal(s.endpoints[b.Name], old[b.Name]) {
-			changed[b.Name] = s.endpoints[b.Name]
+	s.endpoints = make(map[string][]config.Endpoint, len(routing.Backends))
+	different := map[string][]config.Endpoint{}
+	for i := range routing.Backends {
+		b := &routing.Backends[i]
+		now, known := old[b.Name] // the name has the Service and the port
+		if !known || changed == nil || changed(b) {
+			now = s.endpointsOf(b, now)
+			if !slices.Equal(now, old[b.Name]) {
+				different[b.Name] = now
+			} else {
+				now = old[b.Name] // the same slice
+			}
 		}
+		s.endpoints[b.Name] = now
 	}
 	s.rest(time.Since(begun))
 	switch {
 	case c.Routing != nil:
 		c.Endpoints = maps.Clone(s.endpoints) // a copy, because the receiver may keep it and the Source changes its own map
-	case len(changed) > 0:
-		c.Endpoints = changed
+	case len(different) > 0:
+		c.Endpoints = different
 	}
 }
 
 // update computes the endpoints of some Services again.
 func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 	for name := range services {
-		for _, b := range s.bySource[name] {
+		for b := range s.routing.of(name) {
 			now := s.endpointsOf(b, s.endpoints[b.Name])
 			if slices.Equal(now, s.endpoints[b.Name]) {
 				continue
@@ -361,6 +365,23 @@ func (s *Source) update(c *Change, services map[config.ObjectName]bool) {
 				c.Endpoints = map[string][]config.Endpoint{}
 			}
 			s.endpoints[b.Name], c.Endpoints[b.Name] = now, now
+		}
+	}
+}
+
+// of returns the backends of a Service; r may be nil. The names of backends begin with the
+// Service, and r has them in order.
+func (r *Routing) of(service config.ObjectName) iter.Seq[*Backend] {
+	return func(yield func(*Backend) bool) {
+		if r == nil || service == (config.ObjectName{}) {
+			return
+		}
+		prefix := service.String()
+		i, _ := slices.BinarySearchFunc(r.Backends, prefix, func(b Backend, name string) int { return strings.Compare(b.Name, name) })
+		for ; i < len(r.Backends) && strings.HasPrefix(r.Backends[i].Name, prefix); i++ {
+			if r.Backends[i].Source == service && !yield(&r.Backends[i]) {
+				return
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/weirproxy/weir/config"
 )
@@ -19,6 +20,7 @@ type Plan struct {
 	changes  []*change
 	node     NodeInfo
 	answers  *Answers
+	objects  bool  // only objects of a cluster have changed
 	unusable error // of SetEndpoints
 }
 
@@ -37,13 +39,14 @@ type change struct {
 // without an answer gets its addresses later. The error names every invalid backend. The
 // caller must not change the configuration afterwards.
 func (s *Set) Plan(backends []config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
-	return s.plan(backends, node, answers, newDialSettings)
+	return s.plan(&Plan{node: node, answers: answers}, backends, newDialSettings)
 }
 
-// PlanObjects is Plan after changes in a cluster: it does not read the files of backends
-// again if their TLS settings are unchanged.
+// PlanObjects is Plan after changes in a cluster: it does not touch backends that are
+// unchanged, and does not read the files of backends again if their TLS settings are
+// unchanged.
 func (s *Set) PlanObjects(backends []config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
-	return s.plan(backends, node, answers, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
+	return s.plan(&Plan{node: node, answers: answers, objects: true}, backends, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 		t := cfg.TLS
 		if b := s.Backend(cfg.Name); before != nil && b != nil && reflect.DeepEqual(b.Settings().TLS, t) && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
 			return before.withHosts(cfg)
@@ -55,9 +58,10 @@ func (s *Set) PlanObjects(backends []config.Backend, node NodeInfo, answers *Ans
 // dialling makes the dial settings of a backend.
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
-func (s *Set) plan(backends []config.Backend, node NodeInfo, answers *Answers, dial dialling) (*Plan, error) {
-	p := &Plan{set: s, old: s.backends.Load(), next: make(map[string]*Backend, len(backends)),
-		changes: make([]*change, 0, len(backends)), node: node, answers: answers}
+// plan adds the backends to a new Plan.
+func (s *Set) plan(p *Plan, backends []config.Backend, dial dialling) (*Plan, error) {
+	p.set, p.old = s, s.backends.Load()
+	p.next, p.changes = make(map[string]*Backend, len(backends)), make([]*change, 0, len(backends))
 	var problems []error
 	for i := range backends {
 		cfg := backends[i] // a copy: the caller keeps the original
@@ -67,11 +71,7 @@ func (s *Set) plan(backends []config.Backend, node NodeInfo, answers *Answers, d
 		} else {
 			c.b = newBackend(cfg.Name, &s.opts)
 		}
-		err := checkAddresses(&cfg)
-		if err == nil {
-			c.dial, err = dial(&cfg, c.seen)
-		}
-		if err != nil {
+		if err := c.prepare(dial, p.objects); err != nil {
 			problems = append(problems, fmt.Errorf("backend %q: %w", cfg.Name, err))
 		}
 		p.next[cfg.Name] = c.b
@@ -81,6 +81,20 @@ func (s *Set) plan(backends []config.Backend, node NodeInfo, answers *Answers, d
 		return nil, errors.Join(problems...)
 	}
 	return p, nil
+}
+
+// prepare makes the dial settings. After a change of objects, a backend with equal settings
+// keeps those that it has.
+func (c *change) prepare(dial dialling, objects bool) (err error) {
+	if objects && c.seen != nil && c.b.Settings().Equal(c.cfg) {
+		c.dial = c.seen
+		return nil
+	}
+	if err := checkAddresses(c.cfg); err != nil {
+		return err
+	}
+	c.dial, err = dial(c.cfg, c.seen)
+	return err
 }
 
 // Backends returns the backends of the plan by name. New ones have no endpoints before
@@ -111,6 +125,10 @@ func (p *Plan) Commit() error {
 	s := p.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	where := locality{node: p.node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(p.node.Zone, s.zone)}
+	if p.objects {
+		p.changes = slices.DeleteFunc(p.changes, func(c *change) bool { return c.b.has(c.cfg, &where) })
+	}
 	if err := p.complete(); err != nil {
 		return fmt.Errorf("updating the backends: %w", err)
 	}
@@ -118,7 +136,6 @@ func (p *Plan) Commit() error {
 		c.b.planNames(c, p.answers)
 	}
 	awaitAnswered(p.changes)
-	where := locality{node: p.node, addrs: s.opts.InterfaceAddrs(), zone: cmp.Or(p.node.Zone, s.zone)}
 	for _, c := range p.changes {
 		c.b.install(c, where)
 	}

@@ -234,11 +234,23 @@ func (b *Backend) install(p *change, where locality) {
 	b.queue.setLimit(p.cfg.MaxConnections)
 }
 
+// has reports whether the backend was installed with these settings.
+func (b *Backend) has(cfg *config.Backend, where *locality) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cfg != nil && b.cfg.Equal(cfg) && b.locality.equal(where)
+}
+
+// equal reports whether endpoints have the same place, seen from both.
+func (l *locality) equal(o *locality) bool {
+	return l.node == o.node && l.zone == o.zone && slices.Equal(l.addrs, o.addrs)
+}
+
 // keeps reports whether a change leaves every endpoint as it is. When the objects of a cluster
 // change, that is so for nearly all backends. The caller holds b.mu.
 func (b *Backend) keeps(p *change, where *locality) bool {
 	return b.cfg != nil && b.dial == p.dial && slices.Equal(b.cfg.Endpoints, p.cfg.Endpoints) && maps.Equal(b.names, p.names) &&
-		b.locality.node == where.node && b.locality.zone == where.zone && slices.Equal(b.locality.addrs, where.addrs) &&
+		b.locality.equal(where) &&
 		(b.cfg.HealthCheck == nil) == (p.cfg.HealthCheck == nil) && (p.cfg.HealthCheck == nil || sameCheck(b.cfg.HealthCheck, p.cfg.HealthCheck))
 }
 

@@ -525,3 +525,51 @@ func exchange(t *testing.T, b *Backend) {
 	e.Keep(s)
 	e.Release()
 }
+
+// A change of one of many backends of a cluster touches that backend alone. A change of the
+// node touches all.
+func TestUnchangedObjectsAreNotTouched(t *testing.T) {
+	s := NewSet(Options{InterfaceAddrs: func() []netip.Addr { return nil }})
+	t.Cleanup(s.Close)
+	backends := []config.Backend{}
+	for i := range 100 {
+		b := config.NewBackend(fmt.Sprint("b", i))
+		b.Endpoints = []config.Endpoint{{Address: "10.0.0.1:80", Weight: 1}}
+		backends = append(backends, b)
+	}
+	node := NodeInfo{}
+	f := func(what string, want int) {
+		t.Helper()
+		p, err := s.PlanObjects(backends, node, nil)
+		if err == nil {
+			err = p.Commit()
+		}
+		if err != nil || len(p.Backends()) != len(backends) {
+			t.Fatalf("%s: there are %d backends, %v", what, len(p.Backends()), err)
+		}
+		if n := len(p.changes); n != want {
+			t.Errorf("%s: %d backends were touched, not %d", what, n, want)
+		}
+		for _, b := range backends {
+			if got := s.Backend(b.Name).Settings(); !got.Equal(&b) {
+				t.Errorf("%s: %s has %+v, not %+v", what, b.Name, got, b)
+			}
+		}
+	}
+	f("the start", 100)
+	f("nothing", 0)
+	backends[7].PreferLocal = true
+	f("a setting", 1)
+	backends[8].Endpoints = []config.Endpoint{{Address: "10.0.0.2:80", Weight: 1}}
+	f("an endpoint", 1)
+	if err := s.UpdateEndpoints("b9", nil); err != nil {
+		t.Fatal(err)
+	}
+	f("endpoints that changed alone", 1)
+	backends = backends[:50]
+	f("fewer", 0)
+	node.Name = "node-b"
+	f("the node", 50)
+	s.SetZone("z")
+	f("the zone", 0)
+}

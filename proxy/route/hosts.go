@@ -23,7 +23,7 @@ type Hosts[T any] struct {
 // the beginning stands for exactly one label, "**." for one label or more. NewHosts keeps the
 // map.
 func NewHosts[T any](byName map[string]T) *Hosts[T] {
-	h := &Hosts[T]{exact: map[string]T{}, oneLabel: map[string]T{}, anyDepth: map[string]T{}, byName: byName}
+	h := &Hosts[T]{exact: make(map[string]T, len(byName)), oneLabel: map[string]T{}, anyDepth: map[string]T{}, byName: byName}
 	for name, host := range byName {
 		if suffix, ok := strings.CutPrefix(name, "**."); ok {
 			h.anyDepth[suffix] = host
@@ -38,6 +38,12 @@ func NewHosts[T any](byName map[string]T) *Hosts[T] {
 	}
 	return h
 }
+
+// Len returns the number of hosts.
+func (h *Hosts[T]) Len() int { return len(h.byName) }
+
+// Named returns the host with exactly this name; the zero value: there is none.
+func (h *Hosts[T]) Named(name string) T { return h.byName[name] }
 
 // All returns all hosts by name, in no order.
 func (h *Hosts[T]) All() iter.Seq2[string, T] {

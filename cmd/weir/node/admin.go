@@ -144,5 +144,5 @@ func (s *server) showConfig(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	w.Header().Set("X-Config-Hash", e.file.Hash)
 	w.Write(file.Effective(e.file))
-	w.Write(s.effectiveObjects(e))
+	s.writeObjects(w, e) // an error means that the client is gone
 }

@@ -24,7 +24,7 @@ const patience = 10 * time.Second
 // running is a server with a configuration in effect.
 type running struct {
 	*server
-	t     *testing.T
+	t     testing.TB
 	words []string // the addresses that replace @words in configurations
 	lines *observer.ObservedLogs
 	ended bool
@@ -42,7 +42,7 @@ func newRunning(t *testing.T, text string, names ...string) *running {
 }
 
 // makeRunning makes a server without a configuration.
-func makeRunning(t *testing.T, names ...string) *running {
+func makeRunning(t testing.TB, names ...string) *running {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	core, lines := observer.New(zap.DebugLevel)
@@ -106,7 +106,7 @@ func (r *running) end(after time.Duration) error {
 	return r.shutdown(now)
 }
 
-func eventually(t *testing.T, what string, check func() error) {
+func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
@@ -124,7 +124,7 @@ func eventually(t *testing.T, what string, check func() error) {
 // client is a connection of a test.
 type client struct {
 	net.Conn
-	t *testing.T
+	t testing.TB
 	r *bufio.Reader
 }
 

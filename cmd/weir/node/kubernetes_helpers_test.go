@@ -43,7 +43,7 @@ type clustered struct {
 }
 
 // newClustered makes a server without a configuration, and a cluster with manifests.
-func newClustered(t *testing.T, manifests string, names ...string) *clustered {
+func newClustered(t testing.TB, manifests string, names ...string) *clustered {
 	t.Helper()
 	silence.Do(func() { klog.SetLogger(logr.Discard()) }) // as Connect does
 	c := &clustered{running: makeRunning(t, names...), held: map[kube.Kind]*fake.FakeControllerSource{}}

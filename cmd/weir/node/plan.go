@@ -208,7 +208,11 @@ func (s *server) makeParts(p *plan) (err error) {
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
 		return err
 	}
-	p.table, err = proxy.NewTable(p.cfg, proxy.Parts{Backends: p.backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech})
+	parts := proxy.Parts{Backends: p.backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
+	if p.again { // the policies are the same
+		parts.Before = s.proxy.Table()
+	}
+	p.table, err = proxy.NewTable(p.cfg, parts)
 	return err
 }
 

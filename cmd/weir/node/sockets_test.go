@@ -167,7 +167,7 @@ func TestReloadOpensFailedSockets(t *testing.T) {
 }
 
 // unusedAddress returns an address on which no process listens.
-func unusedAddress(t *testing.T) string {
+func unusedAddress(t testing.TB) string {
 	t.Helper()
 	address, err := freeport.Node.Take("127.0.0.1")
 	if err != nil {
