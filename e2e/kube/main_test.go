@@ -226,8 +226,9 @@ func (p *process) said(n int) string {
 }
 
 // patience is the timeout of each wait in a test. It is generous: only a broken weir
-// makes a test wait so long.
-const patience = 30 * time.Second
+// makes a test wait so long. After an outage of the API server, client-go may wait a minute
+// before it asks again.
+const patience = 90 * time.Second
 
 // soon tries f until it succeeds.
 func soon(f func() error) (err error) {
