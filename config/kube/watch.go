@@ -29,9 +29,12 @@ const (
 	// requests still go to Pods that are gone.
 	quickDebounce    = 10 * time.Millisecond
 	maxQuickDebounce = 50 * time.Millisecond
-	// pause is the time between two conversions, as a multiple of the time that the first
-	// conversion took. So conversions use at most a fifth of a core.
-	pause = 4
+	// share is how many times as long as they take conversions count. So they use at most a
+	// fifth of a core in the long run.
+	share = 5
+	// burst is how far ahead of time conversions may be, so that a few changes in a row are
+	// served at once: two seconds of conversions.
+	burst = share * 2 * time.Second
 	// endPatience is how long Run waits for its goroutines after its context has ended.
 	endPatience = time.Second
 )
@@ -76,7 +79,7 @@ type Source struct {
 
 	mu        sync.Mutex
 	dirty     dirt
-	notBefore time.Time     // no conversion before this time
+	paidUntil time.Time     // when the conversions so far will have used a fifth of the time
 	wake      chan struct{} // has room for one
 
 	work      sync.Mutex // held during a conversion and the call of Changed; guards the fields below
@@ -238,8 +241,8 @@ func (s *Source) due() (at time.Time, any bool) {
 // routesDue is when the next conversion may begin. s.mu is held.
 func (s *Source) routesDue() time.Time {
 	at := s.dirty.routes.due(debounce, maxDebounce)
-	if at.Before(s.notBefore) {
-		return s.notBefore
+	if allowed := s.paidUntil.Add(-burst); at.Before(allowed) {
+		return allowed
 	}
 	return at
 }
@@ -280,11 +283,14 @@ func (d *dirt) since() time.Time {
 	return d.routes.first
 }
 
-// rest prevents conversions for a while; the last one took this time.
-func (s *Source) rest(took time.Duration) {
+// spent notes a conversion that began at this time and has ended now.
+func (s *Source) spent(begun time.Time) {
 	s.mu.Lock()
-	s.notBefore = time.Now().Add(pause * took)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.paidUntil.Before(begun) {
+		s.paidUntil = begun
+	}
+	s.paidUntil = s.paidUntil.Add(share * time.Since(begun))
 }
 
 // flush converts everything that changed, and reports the result.
@@ -310,8 +316,10 @@ func (s *Source) flush(first bool) {
 	if first {
 		s.synced.Store(true)
 	}
+	if !d.routes.last.IsZero() {
+		s.spent(begun) // includes the time to put the routes into effect
+	}
 	if c.Routing != nil {
-		s.rest(time.Since(begun)) // includes the time to put the routes into effect
 		s.show()
 	}
 }
@@ -319,7 +327,6 @@ func (s *Source) flush(first bool) {
 // convert converts the objects, and finds the endpoints of new backends and of those for which
 // changed is true; nil: of all backends.
 func (s *Source) convert(c *Change, changed func(*Backend) bool) {
-	begun := time.Now()
 	routing := s.routing
 	s.safely(func() { routing = s.converter.Convert(s.objects()) })
 	if routing == nil { // no conversion has succeeded so far
@@ -344,7 +351,6 @@ func (s *Source) convert(c *Change, changed func(*Backend) bool) {
 		}
 		s.endpoints[b.Name] = now
 	}
-	s.rest(time.Since(begun))
 	switch {
 	case c.Routing != nil:
 		c.Endpoints = maps.Clone(s.endpoints) // a copy, because the receiver may keep it and the Source changes its own map

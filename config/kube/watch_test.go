@@ -460,3 +460,42 @@ func TestConnect(t *testing.T) {
 	f(config.Kubernetes{Kubeconfig: "testdata/nothing"}, "cannot use kubernetes.kubeconfig")
 	f(config.Kubernetes{Kubeconfig: "testdata/kubeconfig.yaml"}, "")
 }
+
+// Some conversions in a row wait only for more changes. In the long run, conversions use a
+// fifth of the time.
+func TestConversionsUseAFifth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Source{wake: make(chan struct{}, 1)}
+		start := time.Now()
+		waits := func() time.Duration {
+			s.dirty.routes = span{}
+			s.dirty.routes.touch()
+			return max(0, time.Until(s.routesDue())-debounce)
+		}
+		convert := func() {
+			time.Sleep(time.Until(s.routesDue()))
+			begun := time.Now()
+			time.Sleep(500 * time.Millisecond)
+			s.spent(begun)
+		}
+		for i := range 5 {
+			if d := waits(); d != 0 {
+				t.Errorf("conversion %d waits for %v", i, d)
+			}
+			convert()
+		}
+		for waits(); time.Since(start) < 10*time.Minute; waits() {
+			convert()
+		}
+		if busy := s.paidUntil.Sub(start) / share; busy > 123*time.Second || busy < 120*time.Second {
+			t.Errorf("conversions took %v of ten minutes", busy)
+		}
+		if d := waits(); d == 0 || d > 2500*time.Millisecond {
+			t.Errorf("one of many conversions waits for %v", d)
+		}
+		time.Sleep(time.Minute)
+		if d := waits(); d != 0 {
+			t.Errorf("after a minute, a conversion waits for %v", d)
+		}
+	})
+}
