@@ -105,15 +105,15 @@ func (c *conditions) holdHeaders(r *Request) bool {
 	return true
 }
 
-// holdHeader reports whether one of the headers of the name fulfils the condition. Headers that
+// holdHeader reports whether the first header of the name fulfils the condition. Headers that
 // weir does not forward, because Connection names them, do not count.
 func (c *condition) holdHeader(req *message.Request) bool {
 	if c.id != message.Other && !req.HasAny(message.SetOf(c.id)) {
 		return false
 	}
 	for i := range req.Fields {
-		if !req.Fields[i].Dropped && message.EqualFold(req.Name(i), c.name) && c.accepts(req.Value(i)) {
-			return true
+		if !req.Fields[i].Dropped && message.EqualFold(req.Name(i), c.name) {
+			return c.accepts(req.Value(i))
 		}
 	}
 	return false

@@ -55,7 +55,7 @@ func orderOf(m *Match) []int {
 	} else if p.Text == "/" && p.Kind != Exact {
 		order[0] = 2
 	}
-	return append(order, -min(1, len(m.Methods)), -len(m.Headers)-len(m.Cookies), -len(m.Query), -min(1, len(m.Clients)))
+	return append(order, -min(1, len(m.Methods)), -len(m.Headers), -len(m.Query), -len(m.Cookies), -min(1, len(m.Clients)))
 }
 
 func accepts(m *Match, r *Request) bool {
@@ -67,7 +67,7 @@ func accepts(m *Match, r *Request) bool {
 		matches = acceptsText(&leveled, level(path))
 	}
 	return matches && (len(m.Methods) == 0 || slices.Contains(m.Methods, string(r.Head.Bytes(r.Head.Method)))) &&
-		acceptsHeaders(m.Headers, r.Head) && acceptsFirst(m.Cookies, cookiesOf(r.Head)) && acceptsFirst(m.Query, queryOf(r.Head)) &&
+		acceptsFirst(lowerNames(m.Headers), headersOf(r.Head)) && acceptsFirst(m.Cookies, cookiesOf(r.Head)) && acceptsFirst(m.Query, queryOf(r.Head)) &&
 		(len(m.Clients) == 0 || slices.ContainsFunc(m.Clients, func(n netip.Prefix) bool { return n.Contains(r.Client.Unmap()) }))
 }
 
@@ -116,17 +116,18 @@ func acceptsValue(c Condition, value string) bool {
 	return value == c.Value
 }
 
-func acceptsHeaders(all []Condition, req *message.Request) bool {
-	for _, c := range all {
-		holds := false
-		for i := range req.Fields {
-			holds = holds || strings.EqualFold(string(req.Name(i)), c.Name) && acceptsValue(c, string(req.Value(i)))
-		}
-		if !holds {
-			return false
-		}
+func headersOf(req *message.Request) (pairs []pair) {
+	for i := range req.Fields {
+		pairs = append(pairs, pair{strings.ToLower(string(req.Name(i))), string(req.Value(i))})
 	}
-	return true
+	return pairs
+}
+
+func lowerNames(all []Condition) (lower []Condition) {
+	for _, c := range all {
+		lower = append(lower, Condition{strings.ToLower(c.Name), c.Kind, c.Value})
+	}
+	return lower
 }
 
 type pair struct{ name, value string }

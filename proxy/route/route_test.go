@@ -67,12 +67,18 @@ func TestPrecedence(t *testing.T) {
 		"/a/b M=GET H:x=1",
 		"/a/b M=GET Q:q=1 Q:r=2",
 		"/a/b M=GET",
-		"/a/b H:x=1 C:c=*",
+		"/a/b H:x=1 H:y=2",
 		"/a/b H:x=1 Q:q=1 N=192.0.2.0/24",
 		"/a/b H:x=1 Q:q=1",
-		"/a/b C:c=1",
+		"/a/b H:x=1 C:c=*",
+		"/a/b H:x=1",
 		"/a/b Q:q=1 Q:r=~[0-9]",
+		"/a/b Q:q=1 C:c=1",
+		"/a/b Q:q=1 N=192.0.2.0/24",
 		"/a/b Q:q=1",
+		"/a/b C:c=1 C:d=2",
+		"/a/b C:c=1 N=192.0.2.0/24",
+		"/a/b C:c=1",
 		"/a/b N=192.0.2.0/24",
 		"/a/b",
 		"!/A/B",
@@ -87,7 +93,7 @@ func TestPrecedence(t *testing.T) {
 		"/ M=GET",
 		"/",
 	}
-	request := requestOf("GET /a/b?q=1&r=2 from 192.0.2.1\nX: 1\nCookie: c=1")
+	request := requestOf("GET /a/b?q=1&r=2 from 192.0.2.1\nX: 1\nY: 2\nCookie: c=1; d=2")
 	entries, err := entriesOf(lines(all...))
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +205,8 @@ func TestConditions(t *testing.T) {
 	f("H:X-Canary=always", "GET /\nX-Canary: Always", false)
 	f("H:X-Canary=always", "GET /\nX-Canary: always, x", false)
 	f("H:X-Canary=always", "GET /", false)
-	f("H:X-Canary=always", "GET /\nX-Canary: never\nX-Canary: always", true) // one of several
+	f("H:X-Canary=always", "GET /\nX-Canary: never\nX-Canary: always", false) // the first one counts
+	f("H:X-Canary=always", "GET /\nX-Canary: always\nx-canary: never", true)
 	f("H:X-Canary=*", "GET /\nX-Canary:", true)
 	f("H:X-Canary=*", "GET /\nX-Canaries: 1", false)
 	f("H:X-V=~[0-9]+", "GET /\nX-V: 12", true)
