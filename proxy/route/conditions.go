@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/weirproxy/weir/proxy/expression"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -67,7 +68,7 @@ func compileAll(all []Condition, what string, valid func(name string) bool) (com
 			return nil, fmt.Errorf("compiling the condition for the %s %q: this is not the name of a %s", what, one.Name, what)
 		}
 		if one.Kind == Like {
-			if c.like, _, err = compileExpression(one.Value, wholeValue); err != nil {
+			if c.like, _, err = expression.Compile(one.Value, expression.Whole); err != nil {
 				return nil, fmt.Errorf("compiling the condition for the %s %q: %w", what, one.Name, err)
 			}
 		}

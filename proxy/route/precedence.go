@@ -36,15 +36,15 @@ func precedence(a, b *Match) int {
 
 // The classes of paths, in their order.
 const (
-	plain = iota
-	expression
+	plain   = iota
+	regular // an expression
 	everything
 )
 
 func (p *Path) class() int {
 	switch {
 	case p.Kind == Expression:
-		return expression
+		return regular
 	case p.Kind != Exact && p.Text == "/":
 		return everything
 	}

@@ -325,30 +325,6 @@ func TestRandomHosts(t *testing.T) {
 	}
 }
 
-// A regular expression never compiles to more instructions than the estimate.
-func FuzzExpressions(f *testing.F) {
-	f.Add("/v[0-9]+/items(/|$)", "/v1/items", false)
-	f.Add("(?i)abc|abd|(x{2,5}y*){3}", "ABC", true)
-	f.Add(`/a\Qb`, "/ab", false)
-	f.Fuzz(func(t *testing.T, text, path string, fold bool) {
-		at := start
-		if fold {
-			at = startFolded
-		}
-		compiled, beginning, err := compileExpression(text, at)
-		if err != nil {
-			return
-		}
-		if most := checkInstructions(t, text, fold); most > maxInstructions {
-			t.Errorf("%q compiles to %d instructions", text, most)
-		}
-		ascii := !strings.ContainsFunc(path, func(r rune) bool { return r > 0x7e })
-		if ascii && compiled.MatchString(path) && !strings.HasPrefix(lowered(path), beginning) {
-			t.Errorf("%q matches %q, which does not begin with %q", text, path, beginning)
-		}
-	})
-}
-
 func ExampleCompile() {
 	paths, err := Compile([]Entry[string]{
 		{Match{Path: Path{Text: "/"}}, "app"},

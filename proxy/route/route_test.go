@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/proxy/expression"
 )
 
 // lines returns the words as lines.
@@ -290,7 +292,7 @@ func TestCompileRefuses(t *testing.T) {
 	f(Match{Path: Path{Text: "/(", Kind: Expression}}, `compiling the path "/(": the regular expression "/(" is invalid: missing closing )`)
 	f(Match{Path: Path{Text: "/)|(", Kind: Expression}}, "unexpected )")
 	f(Match{Path: Path{Text: `/(?=a)`, Kind: Expression}}, "RE2")
-	f(Match{Path: Path{Text: "/" + strings.Repeat("a", maxExpression), Kind: Expression}}, "longer than 1024 bytes")
+	f(Match{Path: Path{Text: "/" + strings.Repeat("a", expression.MaxText), Kind: Expression}}, "longer than 1024 bytes")
 	f(Match{Path: Path{Text: "/(abcdefgh){200}", Kind: Expression}}, "1000 instructions")
 	f(Match{Path: Path{Text: "/((a{9}){10}){9}", Kind: Expression}}, "1000 instructions")
 	slash := Path{Text: "/"}
