@@ -175,6 +175,47 @@ const (
 // host is a host name, a wildcard or an IP address.
 var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}
 
+// routeHost is a host of a route. "**." stands for one label or more.
+var routeHost = kind[string]{what: "a host", parse: parseRouteHost, format: same[string], pattern: `\*\*?\.` + nameOnly + "|" + namePattern}
+
+func parseRouteHost(s string) (string, error) {
+	rest, deep := strings.CutPrefix(s, "**.")
+	if !deep {
+		return parseHost(s)
+	}
+	name, err := parseHost(rest)
+	if _, isIP := netip.ParseAddr(name); err == nil && (strings.HasPrefix(name, "*") || isIP == nil) {
+		err = fmt.Errorf("has two stars before something else than a name; write one such as %q", "**.example.org")
+	}
+	if err != nil {
+		return "", err
+	}
+	return "**." + name, nil
+}
+
+// LessSpecific returns the hosts of routes that cover a host, beginning with the most specific
+// one; "" is every host. They do not include the host itself.
+func LessSpecific(host string) (all []string) {
+	rest, deep := strings.CutPrefix(host, "**.")
+	if !deep {
+		var one, more bool
+		if rest, one = strings.CutPrefix(host, "*."); !one {
+			if _, rest, more = strings.Cut(host, "."); !more {
+				return []string{""}
+			}
+			all = append(all, "*."+rest)
+		}
+		all = append(all, "**."+rest)
+	}
+	for {
+		_, above, more := strings.Cut(rest, ".")
+		if !more {
+			return append(all, "")
+		}
+		all, rest = append(all, "**."+above), above
+	}
+}
+
 // hostField is a value of the Host header.
 var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: `[^ /*]+`}
 

@@ -360,7 +360,7 @@ func hostWith(t *testing.T, paths ...config.Path) *host {
 	t.Helper()
 	h := &unfinishedHost{host: &host{}}
 	for _, p := range paths {
-		h.match(pathOf(p), &Route{name: p.String()})
+		h.match(route.Match{Path: pathOf(p)}, &Route{name: p.String()})
 	}
 	compiled, err := route.Compile(h.matches)
 	if err != nil {

@@ -187,16 +187,36 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 		return
 	}
 	e.http = true
+	m := matchOf(r.config.Match)
 	if len(r.config.Paths) == 0 {
-		h.match(route.Path{Text: "/"}, r)
+		m.Path = route.Path{Text: "/"}
+		h.match(m, r)
 	}
 	for _, p := range r.config.Paths {
-		h.match(pathOf(p), r)
+		m.Path = pathOf(p)
+		h.match(m, r)
 	}
 }
 
-func (h *unfinishedHost) match(p route.Path, r *Route) {
-	h.matches = append(h.matches, route.Entry[*Route]{Match: route.Match{Path: p}, Route: r})
+func (h *unfinishedHost) match(m route.Match, r *Route) {
+	h.matches = append(h.matches, route.Entry[*Route]{Match: m, Route: r})
+}
+
+// matchOf returns the conditions of a route in the terms of package route, without a path.
+func matchOf(m *config.Match) route.Match {
+	if m == nil {
+		return route.Match{}
+	}
+	return route.Match{Methods: m.Methods, Headers: conditionsOf(m.Headers), Query: conditionsOf(m.Query),
+		Cookies: conditionsOf(m.Cookies), Clients: m.Clients}
+}
+
+func conditionsOf(all []config.Condition) (out []route.Condition) {
+	kinds := [...]route.ValueKind{config.ConditionEqual: route.Equal, config.ConditionLike: route.Like, config.ConditionPresent: route.Present}
+	for _, c := range all {
+		out = append(out, route.Condition{Name: c.Name, Kind: kinds[c.Kind], Value: c.Value})
+	}
+	return out
 }
 
 // pathOf returns a path of the configuration in the terms of package route. A closed path is
@@ -204,6 +224,8 @@ func (h *unfinishedHost) match(p route.Path, r *Route) {
 func pathOf(p config.Path) route.Path {
 	kind := route.Prefix
 	switch {
+	case p.Expression:
+		kind = route.Expression
 	case p.Exact:
 		kind = route.Exact
 	case p.Begins:
