@@ -45,8 +45,8 @@ func TestDocumentedPrecedence(t *testing.T) {
 	}
 }
 
-// routedFor returns the name of the route of a request to the listener web, or "none". with has
-// HTTP headers and a client address in the form of the documentation.
+// routedFor returns the name of the route of a request to the listener web, "none", or the reason
+// of another refusal. with has HTTP headers and a client address in the form of the documentation.
 func (t *Table) routedFor(method, host, target, with string) string {
 	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: t.edges["web"]}}
 	req := new(message.Request)
@@ -60,8 +60,48 @@ func (t *Table) routedFor(method, host, target, with string) string {
 			req.AddField(name, value)
 		}
 	}
-	if r, _ := s.routeOf(req); r != nil {
+	r, refusal := s.routeOf(req)
+	switch {
+	case r != nil:
 		return r.name
+	case refusal != refuseNoRoute:
+		return refusal.Reason
 	}
 	return "none"
+}
+
+// A guarded path covers every spelling that an endpoint may read as the same path.
+func TestGuardedPaths(t *testing.T) {
+	table := tableOf(t, `
+listeners: {web: {address: "127.0.0.1:1", protocol: http}}
+routes:
+  - {name: plain, listeners: [web], backend: b}
+  - {name: upload, listeners: [web], paths: [/upload], max_body: 1KiB, backend: b}
+  - {name: larger, listeners: [web], paths: [/upload/large], max_body: 1MiB, backend: b}
+  - {name: free, listeners: [web], paths: [/upload/free, /UPLOAD/meant], backend: b}
+  - {name: posted, listeners: [web], paths: [/post], match: {methods: [POST]}, max_body: 1KiB, backend: b}
+  - {name: numbered, listeners: [web], paths: ["~/n[0-9]+/"], max_body: 1KiB, backend: b}
+  - {name: unguarded, listeners: [web], hosts: [open.test], backend: b}
+backends: {b: {endpoints: ["127.0.0.1:3"]}}
+`)
+	f := func(method, host, path, want string) {
+		t.Helper()
+		if got := table.routedFor(method, host, path, ""); got != want {
+			t.Errorf("%s %s%s goes to %s, want %s", method, host, path, got, want)
+		}
+	}
+	f("GET", "a.test", "/upload/x", "upload")
+	f("GET", "a.test", "/uploads", "plain")
+	for _, path := range []string{"/Upload", "//upload", "/%75pload/x", "/upload;a=b", "/upload;a=b/x", "/upload%2fx", "/Upload/Large;a/x"} {
+		f("GET", "a.test", path, "guarded_path")
+		f("GET", "open.test", path, "unguarded")
+	}
+	f("GET", "a.test", "/upload/large", "larger")
+	f("GET", "a.test", "/upload/Large", "upload") // the chosen route has the smaller limit
+	f("GET", "a.test", "/Upload/Free", "plain")   // no spelling leads to a guarded route
+	f("GET", "a.test", "/UPLOAD/meant", "free")
+	f("GET", "a.test", "/POST", "plain")
+	f("POST", "a.test", "/POST", "guarded_path")
+	f("GET", "a.test", "/N1/x", "guarded_path")
+	f("GET", "a.test", "//n1/x", "guarded_path")
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -60,6 +61,7 @@ type host struct {
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
 	paths       *route.Paths[*Route]
+	respelled   *route.Respelled[*Route] // nil: no route of the host has a guard
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -243,6 +245,11 @@ func (e *unfinishedEdge) finish() error {
 			return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)
 		}
 		h.paths = paths
+		if slices.ContainsFunc(h.matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
+			if h.respelled, err = route.CompileRespelled(h.matches); err != nil {
+				return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)
+			}
+		}
 		if name == anyHost {
 			e.any = h.host
 		} else {
