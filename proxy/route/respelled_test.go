@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,7 @@ func TestRespelled(t *testing.T) {
 	f("GET /mixed%20X/y", "/Mixed%20x")
 	f("GET /mixed x", "/Mixed%20x")
 	f("GET /V1/Items", "~/v[0-9]+/[a-z]+$")
+	f("GET //v1/items", "/", "~/v[0-9]+/[a-z]+$")
 	f("GET //v1/item%73", "/", "~/v[0-9]+/[a-z]+$")
 	f("GET /v1/items;a", "/", "~/v[0-9]+/[a-z]+$")
 	f("GET /CART", "/")
@@ -59,6 +61,17 @@ func TestRespelled(t *testing.T) {
 	f("GET /Admin2", "/Admin2") // each spelling has a route of its own
 	f("GET /admin2", "/admin2")
 	f("GET *", "/")
+}
+
+// The leveled form of a path is that of the reference, apart from its case.
+func TestLeveled(t *testing.T) {
+	r := random{rand.New(rand.NewPCG(5, 6))}
+	for range 5000 {
+		path := r.path()
+		if got, want := lowered(string(appendLeveled(nil, []byte(path), false))), level(path); got != want {
+			t.Errorf("%s is leveled to %s, want %s", path, got, want)
+		}
+	}
 }
 
 func TestRespelledAllocatesNothing(t *testing.T) {
