@@ -196,11 +196,12 @@ func parseRouteHost(s string) (string, error) {
 // LessSpecific returns the hosts of routes that cover a host, beginning with the most specific
 // one; "" is every host. They do not include the host itself.
 func LessSpecific(host string) (all []string) {
-	rest, deep := strings.CutPrefix(host, "**.")
-	if !deep {
-		var one, more bool
-		if rest, one = strings.CutPrefix(host, "*."); !one {
-			if _, rest, more = strings.Cut(host, "."); !more {
+	rest, isDeep := strings.CutPrefix(host, "**.")
+	if !isDeep {
+		name, isWildcard := strings.CutPrefix(host, "*.")
+		if rest = name; !isWildcard {
+			var hasParent bool
+			if _, rest, hasParent = strings.Cut(name, "."); !hasParent {
 				return []string{""}
 			}
 			all = append(all, "*."+rest)
@@ -208,11 +209,11 @@ func LessSpecific(host string) (all []string) {
 		all = append(all, "**."+rest)
 	}
 	for {
-		_, above, more := strings.Cut(rest, ".")
-		if !more {
+		var hasParent bool
+		if _, rest, hasParent = strings.Cut(rest, "."); !hasParent {
 			return append(all, "")
 		}
-		all, rest = append(all, "**."+above), above
+		all = append(all, "**."+rest)
 	}
 }
 

@@ -74,8 +74,8 @@ func (x *expander) scalar(n *yaml.Node) {
 
 // replace replaces ${NAME} and ${NAME:-default} by values of the environment, and $$ by
 // $. Any other $ stands for itself, as in an expression that ends in $, except before a letter:
-// $NAME is probably a mistake. replaced is true if the text contains a variable, even if its default was used.
-// config.Errors contain no value.
+// $NAME is probably a mistake. replaced is true if the text contains a variable, even if its
+// default was used. config.Errors contain no value.
 func replace(s string, env func(string) (string, bool)) (text string, replaced bool, err error) {
 	var b strings.Builder
 	for {
