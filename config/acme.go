@@ -120,7 +120,8 @@ func (v *draft) routeHosts() {
 		}
 		for _, host := range v.hostsOf(r) {
 			oneByOne := a.OnDemand != nil && strings.HasPrefix(host, "*.") // weir gets the certificates of the names below it on demand
-			if seen[host] || oneByOne || !v.isOpened(r, host) || v.isCertified(host) {
+			manyLabels := strings.HasPrefix(host, "**.")                   // no certificate covers them
+			if seen[host] || oneByOne || manyLabels || !v.isOpened(r, host) || v.isCertified(host) {
 				continue
 			}
 			seen[host] = true

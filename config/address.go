@@ -183,6 +183,48 @@ const (
 // host is a host name, a wildcard or an IP address.
 var host = kind[string]{what: "a host", parse: parseHost, format: same[string], pattern: hostPattern}
 
+// routeHost is a host of a route. "**." stands for one label or more.
+var routeHost = kind[string]{what: "a host", parse: parseRouteHost, format: same[string], pattern: `\*\*?\.` + nameOnly + "|" + namePattern}
+
+func parseRouteHost(s string) (string, error) {
+	rest, deep := strings.CutPrefix(s, "**.")
+	if !deep {
+		return parseHost(s)
+	}
+	name, err := parseHost(rest)
+	if _, isIP := netip.ParseAddr(name); err == nil && (strings.HasPrefix(name, "*") || isIP == nil) {
+		err = fmt.Errorf("has two stars before something else than a name; write one such as %q", "**.example.org")
+	}
+	if err != nil {
+		return "", err
+	}
+	return "**." + name, nil
+}
+
+// LessSpecific returns the hosts of routes that cover a host, beginning with the most specific
+// one; "" is every host. They do not include the host itself.
+func LessSpecific(host string) (all []string) {
+	rest, isDeep := strings.CutPrefix(host, "**.")
+	if !isDeep {
+		name, isWildcard := strings.CutPrefix(host, "*.")
+		if rest = name; !isWildcard {
+			var hasParent bool
+			if _, rest, hasParent = strings.Cut(name, "."); !hasParent {
+				return []string{""}
+			}
+			all = append(all, "*."+rest)
+		}
+		all = append(all, "**."+rest)
+	}
+	for {
+		var hasParent bool
+		if _, rest, hasParent = strings.Cut(rest, "."); !hasParent {
+			return append(all, "")
+		}
+		all = append(all, "**."+rest)
+	}
+}
+
 // hostField is a value of the Host header.
 var hostField = kind[string]{what: "a host", parse: parseHostField, format: same[string], pattern: namePattern + "|" + withPort}
 

@@ -1,7 +1,7 @@
 // Package config holds weir's configuration as plain immutable values: types, the tables of
 // keys, defaults, and a strict Build that reports every error at once with its position.
-// Package config/file reads files. proxy/message is the only package of weir that this one
-// imports. docs/configuration.md specifies the configuration and names every key.
+// Package config/file reads files. Of weir this package imports only proxy/message and
+// proxy/expression. docs/configuration.md specifies the configuration and names every key.
 package config
 
 import (
@@ -368,16 +368,47 @@ const (
 	TLSPassthrough TLSMode = "passthrough"
 )
 
-// Path is a pattern of a route: an exact path, or a prefix that ends at a segment border.
+// Path is a pattern of a route: an exact path, a prefix that ends at a segment border, or an
+// expression.
 type Path struct {
 	Exact bool
+	// Expression: Value is a regular expression (RE2), which has to match the beginning of
+	// the path. Only paths of the file have it.
+	Expression bool
 	// Closed marks a path that weir closes for all clients. It matches all paths that an
 	// endpoint may treat as the same: with escapes, with doubled slashes, and in any
 	// case. Begins matches every path that begins with the text, also within a segment.
 	// Only paths from Kubernetes objects have Closed or Begins, never paths of the file.
 	Closed, Begins bool
-	Value          string // begins with a slash
+	Value          string // begins with a slash, unless it is an expression
 }
+
+// Match is the conditions of a route besides its hosts and paths. A request must fulfil all
+// of them. An empty field is no condition.
+type Match struct {
+	Methods []string // one of them
+	// Headers, Query and Cookies are in the order of their names. Of several HTTP headers,
+	// query parameters or cookies of the name, the first one counts.
+	Headers, Query, Cookies []Condition
+	Clients                 []netip.Prefix // the client address is in one of them
+}
+
+// Condition is a condition for an HTTP header, a query parameter or a cookie.
+type Condition struct {
+	Name  string // of an HTTP header: as in the file
+	Kind  ConditionKind
+	Value string // empty with ConditionPresent
+}
+
+// ConditionKind is how the value of a condition is compared.
+type ConditionKind uint8
+
+// The kinds of conditions.
+const (
+	ConditionEqual   ConditionKind = iota // the whole value is equal; case matters
+	ConditionLike                         // a regular expression (RE2) matches the whole value
+	ConditionPresent                      // there is a value; it may be empty
+)
 
 // Route sends matching requests or connections to a backend.
 type Route struct {
@@ -393,10 +424,11 @@ type Route struct {
 	IngressHost string
 	Listeners   []string
 	// Hosts are lower case, without port and trailing dot; "*." stands for exactly one
-	// leftmost label. Empty: every host.
+	// leftmost label, "**." for one or more. Empty: every host.
 	Hosts []string
 	// Paths; empty: every path.
 	Paths []Path
+	Match *Match // nil: no further conditions
 	// TLSPolicy and TLS are resolved: a route that sets none inherits the value that
 	// other routes on the same listener set for its host, else the default.
 	TLSPolicy string

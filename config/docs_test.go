@@ -28,7 +28,7 @@ certificates:
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
 routes:
-- {listeners: [web], backend: app}
+- {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:
   app:

@@ -8,9 +8,18 @@ func (r *Route) Equal(o *Route) bool {
 	return r.Name == o.Name && r.Position == o.Position && r.Namespace == o.Namespace &&
 		r.Ingress == o.Ingress && r.IngressHost == o.IngressHost &&
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
+		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
 		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
+}
+
+func (m *Match) equal(o *Match) bool {
+	if m == nil || o == nil {
+		return m == o
+	}
+	return slices.Equal(m.Methods, o.Methods) && slices.Equal(m.Headers, o.Headers) && slices.Equal(m.Query, o.Query) &&
+		slices.Equal(m.Cookies, o.Cookies) && slices.Equal(m.Clients, o.Clients)
 }
 
 // Equal reports whether two backends have the same settings and endpoints.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 )
@@ -46,6 +47,10 @@ func filled[T any](t *testing.T) *T {
 }
 
 func fill(t *testing.T, v reflect.Value) {
+	if v.Type() == reflect.TypeFor[netip.Prefix]() {
+		v.Set(reflect.ValueOf(netip.MustParsePrefix("192.0.2.0/24")))
+		return
+	}
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString("x")
@@ -75,23 +80,25 @@ func fill(t *testing.T, v reflect.Value) {
 // changeOne sets the field with this number to zero, and returns its name; empty: there are
 // fewer fields.
 func changeOne(v reflect.Value, n *int, name string) string {
-	if v.Kind() != reflect.Struct {
+	network := v.Type() == reflect.TypeFor[netip.Prefix]()
+	if v.Kind() != reflect.Struct || network {
 		if *n == 0 {
 			v.SetZero()
 			return name
 		}
 		*n--
 	}
-	switch v.Kind() {
-	case reflect.Struct:
+	switch kind := v.Kind(); {
+	case network:
+	case kind == reflect.Struct:
 		for i := range v.NumField() {
 			if found := changeOne(v.Field(i), n, name+"."+v.Type().Field(i).Name); found != "" {
 				return found
 			}
 		}
-	case reflect.Pointer:
+	case kind == reflect.Pointer:
 		return changeOne(v.Elem(), n, name)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		return changeOne(v.Index(0), n, name+"[0]")
 	}
 	return ""

@@ -60,6 +60,11 @@ func hashAs(c Config, path string) string {
 	if path == "Config.Listeners[].HTTP2.Offer" || strings.HasPrefix(path, "Config.Routes[].TLS") {
 		l.Protocol, r.FirstBytes = ProtocolTLS, ""
 	}
+	if path == "Config.Routes[].Paths[].Exact" {
+		p := r.Paths[0]
+		p.Expression = false
+		r.Paths = []Path{p}
+	}
 	c.Listeners, c.Routes = []Listener{l}, []Route{r}
 	return c.hash()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // hostOn is a host on a listener; the host "" is every host.
@@ -94,6 +93,9 @@ func (v *draft) checkPassthrough(r *Route) {
 			if v.given(&r.Paths) {
 				v.failAt(v.places[&r.Paths], "%s passes TLS for this host through, so weir sees no paths; take paths out", lineOf(g.modeBy))
 			}
+			if v.given(&r.Match) {
+				v.failAt(v.places[&r.Match], "%s passes TLS for this host through, so weir sees no requests; take match out", lineOf(g.modeBy))
+			}
 			if v.given(&r.MaxBody) {
 				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", lineOf(g.modeBy))
 			}
@@ -175,18 +177,18 @@ func (v *draft) asksForCertificates(g *group) string {
 	return t.Name
 }
 
-// find looks up a host in the order of a request: the host itself, its wildcard, every
+// find looks up a host in the order of a request: the host itself, its wildcards, every
 // host.
 func find[T any](all map[hostOn]*T, listener, host string) *T {
 	if t := all[hostOn{listener, host}]; t != nil {
 		return t
 	}
-	if _, rest, ok := strings.Cut(host, "."); ok && !strings.HasPrefix(host, "*.") {
-		if t := all[hostOn{listener, "*." + rest}]; t != nil {
+	for _, above := range LessSpecific(host) {
+		if t := all[hostOn{listener, above}]; t != nil {
 			return t
 		}
 	}
-	return all[hostOn{listener, ""}]
+	return nil
 }
 
 // split splits r into routes whose hosts all have one TLS policy and mode. http and tcp

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weirproxy/weir/proxy/expression"
 )
 
 var (
@@ -15,8 +17,9 @@ func (r *Route) section() section {
 	return section{object: r, position: &r.Position, check: r.checkKeys, rules: routeRules, keys: []key{
 		{"name", text(&r.Name).byDefault("listener/host/path"), "The name of the route in metrics and logs."},
 		{"listeners", list(&r.Listeners, text).required("[web]"), "The listeners that use the route."},
-		{"hosts", list(&r.Hosts, host.at).byDefault("every host"), "The hosts that the route matches. \"*.example.org\" matches exactly one more label."},
-		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path."},
+		{"hosts", list(&r.Hosts, routeHost.at).byDefault("every host"), "The hosts that the route matches. \"*.example.org\" matches exactly one more label, \"**.example.org\" one or more."},
+		{"paths", list(&r.Paths, pathKind.at).byDefault("every path"), "Path prefixes that end at a segment border (/api matches /api and /api/x, but not /apis), or = and an exact path, or ~ and an expression (RE2) for the beginning of the path."},
+		{"match", r.matchKey().byDefault("no conditions"), "Conditions that a request must fulfil, besides host and path. If it does not, the next less specific path gets it."},
 		{"tls_policy", text(&r.TLSPolicy).shownIf(r.TLS != TLSPassthrough).byDefault("the policy of the host's other routes on the listener, else default"), "The policy under tls_policies for these hosts."},
 		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
 		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
@@ -44,7 +47,22 @@ func (r *Route) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
 const maxCombinations = 100_000
 
 // pathKind is a path of a route.
-var pathKind = kind[Path]{what: "a path that begins with a slash", parse: parsePath, format: Path.String, pattern: `=?/[!"%->@-\[\]-~]*`}
+var pathKind = kind[Path]{what: "a path that begins with a slash", parse: parseRoutePath, format: Path.String, pattern: `=?/[!"$->@-\[\]-~]*|~.+`}
+
+// parseRoutePath reads a path of the file, which may be an expression.
+func parseRoutePath(s string) (Path, error) {
+	text, isExpression := strings.CutPrefix(s, "~")
+	if !isExpression {
+		return parsePath(s)
+	}
+	if text == "" {
+		return Path{}, fmt.Errorf(`has no expression behind "~"; write one such as "~/v[0-9]+/"`)
+	}
+	if _, _, err := expression.Compile(text, expression.Start); err != nil {
+		return Path{}, fmt.Errorf("cannot be compared: %w", err)
+	}
+	return Path{Expression: true, Value: text}, nil
+}
 
 // parsePath refuses paths that can never match: weir answers 400 to dot segments and
 // backslashes, and a request target contains neither spaces nor bytes beyond ASCII.
@@ -71,6 +89,8 @@ func parsePath(s string) (Path, error) {
 
 func (p Path) String() string {
 	switch {
+	case p.Expression:
+		return "~" + p.Value
 	case p.Exact:
 		return "=" + p.Value
 	case p.Begins:

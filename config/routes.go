@@ -119,6 +119,7 @@ func (v *draft) checkShape(r *Route) {
 		why := "weir compares first_bytes before it reads TLS or a request; take this out, or split this into two routes"
 		refuse(&r.Hosts, why)
 		refuse(&r.Paths, why)
+		refuse(&r.Match, why)
 		refuse(&r.TLS, why)
 		refuse(&r.TLSPolicy, why)
 		refuse(&r.MaxBody, "first_bytes routes carry tunnels, which have no request bodies; take this out")
@@ -130,6 +131,7 @@ func (v *draft) checkShape(r *Route) {
 			why := fmt.Sprintf("listener %q is tcp, and weir does not read its connections; take this out, or the listener", l.Name)
 			refuse(&r.Hosts, why)
 			refuse(&r.Paths, why)
+			refuse(&r.Match, why)
 			refuse(&r.FirstBytes, why)
 			refuse(&r.MaxBody, why)
 		}
@@ -151,11 +153,12 @@ func (v *draft) checkDuplicates() {
 	type match struct {
 		hostOn
 		path       Path
+		conditions string
 		firstBytes string
 	}
 	first := map[match]*Route{}
 	for _, r := range v.routes {
-		paths := r.Paths
+		paths, conditions := r.Paths, r.Match.canonical()
 		if !v.given(&r.Paths) {
 			paths = []Path{{Value: "/"}} // a route without paths matches every path
 		}
@@ -164,7 +167,7 @@ func (v *draft) checkDuplicates() {
 				continue // checkTCPListeners reports a better error
 			}
 			for _, m := range matches(v.hostsOf(r), paths, r.FirstBytes != "") {
-				key := match{hostOn{l.Name, m.host}, m.path, r.FirstBytes}
+				key := match{hostOn{l.Name, m.host}, m.path, conditions, r.FirstBytes}
 				if other := first[key]; other != nil && other != r {
 					v.failAt(v.places[r], "%s already matches the same on listener %q (%s); change one of them", lineOf(other), l.Name, v.describe(r, m))
 					break
@@ -203,6 +206,9 @@ func (v *draft) describe(r *Route, m hostPath) string {
 	if r.FirstBytes != "" {
 		return "first_bytes: " + r.FirstBytes
 	}
+	if r.Match != nil {
+		path += ", the same conditions"
+	}
 	return v.describeHost(r, m.host) + ", " + path
 }
 
@@ -237,15 +243,16 @@ func (v *draft) nameRoutes() {
 			continue
 		}
 		r.Name = v.defaultName(r)
-		// Two equal default names come from equal matches, which were already reported.
-		if other := named[r.Name]; other != nil && v.given(&other.Name) {
+		// If the conditions are equal too, the matches are equal, which was already reported.
+		if other := named[r.Name]; other != nil && (v.given(&other.Name) || other.Match.canonical() != r.Match.canonical()) {
 			v.failAt(v.places[r], "%s has the name that this one has by default; give one of them another name", lineOf(other))
 		}
 		named[r.Name] = r
 	}
 }
 
-// defaultName is listener/host/path, with the first listener, host and path.
+// defaultName is listener/host/path, with the first listener, host and path, and the names of
+// the conditions.
 func (v *draft) defaultName(r *Route) string {
 	name := r.Listeners[0]
 	switch l := v.listenerNamed(name); {
@@ -258,13 +265,14 @@ func (v *draft) defaultName(r *Route) string {
 	default:
 		name += "/*"
 	}
-	if len(r.Paths) == 0 {
-		return name
+	switch {
+	case len(r.Paths) == 0:
+	case r.Paths[0].Exact || r.Paths[0].Expression:
+		name += "/" + r.Paths[0].String()
+	default:
+		name += r.Paths[0].String()
 	}
-	if r.Paths[0].Exact {
-		return name + "/" + r.Paths[0].String()
-	}
-	return name + r.Paths[0].String()
+	return name + r.Match.label()
 }
 
 // checkBackend reports a backend whose protocol does not fit the route.

@@ -77,10 +77,12 @@ var listenerRules = []*schema{
 
 var routeRules = []*schema{
 	hasAny("backend", "redirect"),
-	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts")),
-	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts")),
+	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts")),
+	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts")),
 	when(lacks("backend"), lacks("max_body", "max_lifetime", "tunnel_idle")),
 }
+
+var matchRules = []*schema{hasAny("methods", "headers", "query", "cookies", "clients")}
 
 var hstsRules = []*schema{
 	when(is("preload", true), has("include_subdomains"), mayBe("include_subdomains", true)),

@@ -18,7 +18,7 @@ func Schema() []byte {
 	s.Defs = map[string]*schema{variable: {
 		Comment: "${NAME} or ${NAME:-default}, a value from the environment. $$ is a $.",
 		Type:    "string",
-		Pattern: `^[^$]*((\$\$|` + oneVariable + `)[^$]*)+$`,
+		Pattern: `^([^$]|` + plainDollar + `)*((\$\$|` + oneVariable + `)([^$]|` + plainDollar + `)*)+\$?$`,
 	}}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -150,6 +150,9 @@ const variable = "variable"
 // oneVariable matches ${NAME} and ${NAME:-default}. No default contains another variable.
 const oneVariable = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-([^$}]|\$+[^${}])*\$*)?\}`
 
+// plainDollar matches a $ that stands for itself, and the character behind it.
+const plainDollar = `\$[^$A-Za-z_{]`
+
 // orVariable is s, or a text with variables of the environment.
 func orVariable(s *schema) *schema {
 	all := anyOf(s, &schema{Ref: "#/$defs/" + variable})
@@ -174,9 +177,9 @@ func anyOf(several ...*schema) *schema {
 }
 
 // anyText allows text that is not empty, without control characters, in which each $
-// begins a variable or is doubled.
+// begins a variable, is doubled, or is not before a letter.
 func anyText() *schema {
-	return &schema{Type: "string", Pattern: `^([^$\x00-\x1F\x7F]|\$\$|` + oneVariable + `)+$`}
+	return &schema{Type: "string", Pattern: `^(([^$\x00-\x1F\x7F]|\$\$|\$[^$A-Za-z_{\x00-\x1F\x7F]|` + oneVariable + `)+\$?|\$)$`}
 }
 
 // textLike allows texts that match the pattern as a whole, or the words. what names the valid

@@ -150,11 +150,12 @@ var beyond = map[string][]string{
 		"tls listener without certificates", "tls listener without certificates and routes", "kubernetes without a listener for it",
 		"client_auth and plain HTTP, same host", "client_auth and plain HTTP, every host", "client_auth and plain HTTP, wildcard below", "client_auth and plain HTTP, wildcard above",
 		"client_auth and plain HTTP, in one route", "client certificates and a redirect of another path",
-		"same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
+		"same conditions twice", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
 		"passthrough inherited", "passthrough on http", "passthrough on http and tls", "passthrough to an http backend", "tls_policy without tls listener", "first_bytes to an http backend", "first_bytes on tcp",
 		"two routes on tcp", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
 		"acme hosts twice", "acme hosts of routes twice", "acme hosts of routes that need dns", "acme without any host", "suites for another kind of key than the certificate of an authority has",
 	},
+	"a pattern cannot check expressions, and it ignores no case": {"an expression that is wrong", "a method in lower case", "the header Host in a match"},
 	"a schema cannot look at files": {
 		"certificate files that are not there", "certificate that is a folder", "client_auth with a ca that is not there", "client_auth of default", "tls files", "acme with a broken certificate file beside it",
 		"an access log in a folder that is missing", "an access log in a folder of the environment that is missing", "an access log below a file",
@@ -235,6 +236,14 @@ func TestRules(t *testing.T) {
 	f(raw, "raw: {tls: {cert: a}, ")
 	f(route, "first_bytes: ssh, hosts: [a.example], "+route)
 	f(route, "tls: passthrough, paths: [/], "+route)
+	f(route, "tls: passthrough, match: {methods: [GET]}, "+route)
+	f(route, "first_bytes: ssh, match: {methods: [GET]}, "+route)
+	for _, match := range []string{"{}", "[GET]", "{method: [GET]}", "{methods: []}", "{methods: [A B]}", "{headers: {}}", "{headers: {X Y: a}}", "{cookies: {a;b: c}}", "{query: {'': a}}", "{query: {a: 1}}", "{clients: [192.0.2.1]}"} {
+		f(route, "match: "+match+", "+route)
+	}
+	f(route, "paths: ['~'], "+route)
+	f(route, "hosts: ['***.a'], "+route)
+	f(route, "hosts: ['**'], "+route)
 	f(route, "redirect: {port: 8443}, max_body: 1MiB}")
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)

@@ -38,7 +38,7 @@ func (v *draft) checkOpenedTunnel(r *Route) {
 				continue
 			}
 			opened = true
-			if other := v.groups[hostOn{l.Name, h}].http; other != nil && v.given(&other.Paths) { // otherwise checkDuplicates reports it
+			if other := v.groups[hostOn{l.Name, h}].http; other != nil && (v.given(&other.Paths) || v.given(&other.Match)) { // otherwise checkDuplicates reports it
 				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but %s carries HTTP for the same host on listener %q (%s); give one of the two another host or listener`,
 					r.Backend, lineOf(other), l.Name, v.describeHost(r, h))
 				return
@@ -51,7 +51,7 @@ func (v *draft) checkOpenedTunnel(r *Route) {
 		}
 		return
 	}
-	for _, dst := range []any{&r.Paths, &r.MaxBody, &r.HSTS} {
+	for _, dst := range []any{&r.Paths, &r.Match, &r.MaxBody, &r.HSTS} {
 		if v.given(dst) {
 			v.failAt(v.places[dst], `backend %q has "protocol: tcp", so weir forwards the decrypted bytes without reading them, and sees no requests; take this out, or use a backend that speaks http, https, h2c or grpc`, r.Backend)
 		}

@@ -7,7 +7,7 @@ package config
 // trailing dot, IPv6 addresses without brackets.
 func ParseHost(s string) (string, error) { return parseHost(s) }
 
-// ParsePath reads a prefix, or "=" and an exact path. It refuses paths that can never
+// ParsePath reads a prefix, or "=" and an exact path, and no expression. It refuses paths that can never
 // match.
 func ParsePath(s string) (Path, error) { return parsePath(s) }
 

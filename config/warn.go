@@ -119,7 +119,7 @@ func (v *draft) warnListener(l *Listener) {
 func (v *draft) warnRoute(r *Route) {
 	v.warnTLSWithinTLS(r)
 	for i, p := range r.Paths {
-		if strings.Contains(p.Value, "*") {
+		if strings.Contains(p.Value, "*") && !p.Expression {
 			v.warnAt(v.places[&r.Paths[i]], "the star is an ordinary character here; a prefix matches everything below it without a star")
 		}
 	}

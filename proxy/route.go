@@ -10,6 +10,9 @@ import (
 
 var (
 	refuseNoRoute = &message.Refusal{Status: 404, Reason: "no_route", Detail: "no route matches the host and path"}
+	// Endpoints treat paths of different spelling as the same. Such a path must not avoid the
+	// guards of the route that has it in another spelling.
+	refuseGuardedPath = &message.Refusal{Status: 400, Reason: "guarded_path", Detail: "another spelling of this path is restricted; write the path as it is in links"}
 	// A connection is made for one TLS policy. A request for a host with another policy needs
 	// another connection (RFC 9110, section 15.5.20).
 	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
@@ -77,8 +80,16 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 		x.ended, x.outlived = true, true // each further request would be refused
 		return nil, refuseRevoked
 	}
-	if r, found := h.paths.Find(&route.Request{Head: req, Client: x.client.Addr()}); found {
-		return r, nil
+	q := route.Request{Head: req, Client: x.client.Addr()}
+	r, found := h.paths.Find(&q)
+	switch {
+	case !found:
+		return nil, refuseNoRoute
+	case h.respelled != nil && h.respelled.Any(&q, r.isLessGuarded):
+		return nil, refuseGuardedPath
 	}
-	return nil, refuseNoRoute
+	return r, nil
 }
+
+// isLessGuarded reports whether r forwards requests that a guard of the other route refuses.
+func (r *Route) isLessGuarded(than *Route) bool { return r.config.LessGuarded(than.config) }

@@ -64,7 +64,8 @@ type host struct {
 	passthrough *Route
 	tunnel      *Route // the route for the decrypted bytes, if the host is a tunnel; nil: it is not
 	paths       *route.Paths[*Route]
-	routes      []*Route // from which the host was made
+	routes      []*Route                 // from which the host was made
+	respelled   *route.Respelled[*Route] // nil: no route of the host has a guard
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -233,21 +234,38 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 
 // matches returns the matches of the host's routes for requests.
 func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
-	add := func(p route.Path, r *Route) {
-		all = append(all, route.Entry[*Route]{Match: route.Match{Path: p}, Route: r})
-	}
 	for _, r := range h.routes {
 		if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS || r.tunnel {
 			continue
 		}
+		m := matchOf(r.config.Match)
 		if len(r.config.Paths) == 0 {
-			add(route.Path{Text: "/"}, r)
+			m.Path = route.Path{Text: "/"}
+			all = append(all, route.Entry[*Route]{Match: m, Route: r})
 		}
 		for _, p := range r.config.Paths {
-			add(pathOf(p), r)
+			m.Path = pathOf(p)
+			all = append(all, route.Entry[*Route]{Match: m, Route: r})
 		}
 	}
 	return all
+}
+
+// matchOf returns the conditions of a route in the terms of package route, without a path.
+func matchOf(m *config.Match) route.Match {
+	if m == nil {
+		return route.Match{}
+	}
+	return route.Match{Methods: m.Methods, Headers: conditionsOf(m.Headers), Query: conditionsOf(m.Query),
+		Cookies: conditionsOf(m.Cookies), Clients: m.Clients}
+}
+
+func conditionsOf(all []config.Condition) (out []route.Condition) {
+	kinds := [...]route.ValueKind{config.ConditionEqual: route.Equal, config.ConditionLike: route.Like, config.ConditionPresent: route.Present}
+	for _, c := range all {
+		out = append(out, route.Condition{Name: c.Name, Kind: kinds[c.Kind], Value: c.Value})
+	}
+	return out
 }
 
 // pathOf returns a path of the configuration in the terms of package route. A closed path is
@@ -255,6 +273,8 @@ func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
 func pathOf(p config.Path) route.Path {
 	kind := route.Prefix
 	switch {
+	case p.Expression:
+		kind = route.Expression
 	case p.Exact:
 		kind = route.Exact
 	case p.Begins:
@@ -288,13 +308,17 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 		return known, nil
 	}
 	e.compiled++
-	paths, err := route.Compile(u.matches(e.edge))
-	if err != nil {
+	h := *u
+	h.routes = slices.Clip(h.routes)
+	matches := u.matches(e.edge)
+	var err error
+	if h.paths, err = route.Compile(matches); err != nil {
 		return nil, err
 	}
-	h := *u
-	h.routes, h.paths = slices.Clip(h.routes), paths
-	return &h, nil
+	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
+		h.respelled, err = route.CompileRespelled(matches)
+	}
+	return &h, err
 }
 
 // host returns the host with the name of a route; nil: there is none. e may be nil.

@@ -73,8 +73,9 @@ func (x *expander) scalar(n *yaml.Node) {
 }
 
 // replace replaces ${NAME} and ${NAME:-default} by values of the environment, and $$ by
-// $. replaced is true if the text contains a variable, even if its default was used.
-// config.Errors contain no value.
+// $. Any other $ stands for itself, as in an expression that ends in $, except before a letter:
+// $NAME is probably a mistake. replaced is true if the text contains a variable, even if its
+// default was used. config.Errors contain no value.
 func replace(s string, env func(string) (string, bool)) (text string, replaced bool, err error) {
 	var b strings.Builder
 	for {
@@ -88,8 +89,13 @@ func replace(s string, env func(string) (string, bool)) (text string, replaced b
 			s = rest
 			continue
 		}
-		if !strings.HasPrefix(after, "{") {
-			return "", false, fmt.Errorf("a single $ means nothing; write ${NAME} for a value of the environment, or $$ for a $")
+		if isPlain := !strings.HasPrefix(after, "{") && !isEnvName(after[:min(1, len(after))]); isPlain {
+			b.WriteByte('$')
+			s = after
+			continue
+		}
+		if after[0] != '{' {
+			return "", false, fmt.Errorf("a single $ before a letter means nothing; write ${NAME} for a value of the environment, or $$ for a $")
 		}
 		inside, rest, closed := strings.Cut(after[1:], "}")
 		if !closed {

@@ -26,5 +26,10 @@ func TestReplace(t *testing.T) {
 	f("$$", "$")
 	f("$${PORT}", "${PORT}")
 	f("$$${PORT}$$", "$9009$")
+	f("~/a(/|$)", "~/a(/|$)")
+	f("$1/$2$", "$1/$2$")
+	f("$", "$")
+	f("$$$", "$$")
+	f("$ ${PORT}$", "$ 9009$")
 	f("${NOBODY:-$}", "$") // a default is not expanded
 }

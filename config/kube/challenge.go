@@ -89,7 +89,7 @@ func (v *conversion) above() map[hostOn][]covered {
 			continue
 		}
 		for _, host := range hostsOf(r.Route) {
-			if host != "" && !strings.HasPrefix(host, "*.") {
+			if host != "" && !strings.HasPrefix(host, "*") {
 				continue
 			}
 			for _, l := range r.Listeners {
@@ -105,8 +105,11 @@ func (v *conversion) uncoverOn(listener, host, above string, hidden map[hostOn][
 	if v.seen.hosts[hostOn{listener, host}] {
 		return // the file itself has routes for the host
 	}
-	if w := claim.WildcardOf(host); v.seen.hosts[hostOn{listener, w}] {
-		above = w
+	for _, w := range config.LessSpecific(host) {
+		if w == above || v.seen.hosts[hostOn{listener, w}] {
+			above = w
+			break
+		}
 	}
 	t, _ := v.tlsOn(listener, host)
 	owner := v.decision.HostOwner(host)

@@ -50,6 +50,9 @@ func look(file *config.Config) seen {
 				if secure[l] {
 					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.Backend]}
 				}
+				if r.Match != nil {
+					continue // requests that fail its conditions are free for objects
+				}
 				for _, p := range pathsOf(r) {
 					s.routes[matchOn{l, claim.Match{Host: host, Path: p}}] = r.Name
 					if p == everyPath && !r.OnlyRedirects() {
@@ -91,13 +94,13 @@ func pathsOf(r *config.Route) []config.Path {
 var everyPath = config.Path{Value: "/"}
 
 // on is how the file treats the TLS of the host on the listener: by the host itself,
-// its wildcard, or routes without hosts. So no object can change the policy that the
+// its wildcards, or routes without hosts. So no object can change the policy that the
 // file sets for a host.
 func (s seen) on(listener, host string) (t hostTLS, itself bool) {
 	if t, ok := s.tls[hostOn{listener, host}]; ok {
 		return t, true
 	}
-	for _, above := range []string{claim.WildcardOf(host), ""} {
+	for _, above := range config.LessSpecific(host) {
 		if t, ok := s.tls[hostOn{listener, above}]; ok {
 			return t, false
 		}

@@ -352,7 +352,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 					policies[on] = does
 				}
 				for _, p := range pathsOf(&route) {
-					if route.FirstBytes != "" {
+					if route.FirstBytes != "" || route.Match != nil {
 						continue
 					}
 					c := matchOn{l, claim.Match{Host: h, Path: p}}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/proxy/expression"
 )
 
 // Compile compiles the matches of a host. Of matches that are equal in every other respect, the
@@ -24,7 +26,7 @@ func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
 		switch path.class() {
 		case everything:
 			p.everything = append(p.everything, e)
-		case expression:
+		case regular:
 			expressions.add(beginning, e)
 		default:
 			plainPaths.add(path.Text, e)
@@ -63,11 +65,11 @@ func newEntry[T any](of *Entry[T], position uint32) (e entry[T], beginning strin
 	case p.AnySpelling:
 		return e, "", errSpeltExpression
 	}
-	at := start
+	at := expression.Start
 	if p.FoldCase {
-		at = startFolded
+		at = expression.StartFolded
 	}
-	e.expression, beginning, err = compileExpression(p.Text, at)
+	e.expression, beginning, err = expression.Compile(p.Text, at)
 	return e, beginning, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/weirproxy/weir/proxy/expression"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -67,7 +68,7 @@ func compileAll(all []Condition, what string, valid func(name string) bool) (com
 			return nil, fmt.Errorf("compiling the condition for the %s %q: this is not the name of a %s", what, one.Name, what)
 		}
 		if one.Kind == Like {
-			if c.like, _, err = compileExpression(one.Value, wholeValue); err != nil {
+			if c.like, _, err = expression.Compile(one.Value, expression.Whole); err != nil {
 				return nil, fmt.Errorf("compiling the condition for the %s %q: %w", what, one.Name, err)
 			}
 		}
@@ -105,15 +106,15 @@ func (c *conditions) holdHeaders(r *Request) bool {
 	return true
 }
 
-// holdHeader reports whether one of the headers of the name fulfils the condition. Headers that
+// holdHeader reports whether the first header of the name fulfils the condition. Headers that
 // weir does not forward, because Connection names them, do not count.
 func (c *condition) holdHeader(req *message.Request) bool {
 	if c.id != message.Other && !req.HasAny(message.SetOf(c.id)) {
 		return false
 	}
 	for i := range req.Fields {
-		if !req.Fields[i].Dropped && message.EqualFold(req.Name(i), c.name) && c.accepts(req.Value(i)) {
-			return true
+		if !req.Fields[i].Dropped && message.EqualFold(req.Name(i), c.name) {
+			return c.accepts(req.Value(i))
 		}
 	}
 	return false

@@ -13,8 +13,9 @@ import (
 //  3. an exact path before a prefix;
 //  4. a match of one spelling before AnySpelling, and Prefix before Begins;
 //  5. of expressions of equal length the later one in the order of bytes, as in ingress-nginx;
-//  6. a match with methods, then the one with more headers (cookies are headers), then the one
-//     with more query parameters, as in the Gateway API, then one with client networks.
+//  6. a match with methods, then the one with more headers, then the one with more query
+//     parameters, as in the Gateway API, then the one with more cookies, then one with client
+//     networks.
 //
 // Otherwise the caller's order decides. A longer path is compared first, although the Gateway API
 // says that an exact path goes first: a prefix that matches is never longer than the exact path,
@@ -26,23 +27,24 @@ func precedence(a, b *Match) int {
 		b.Path.rank()-a.Path.rank(),
 		compareExpressions(&a.Path, &b.Path),
 		min(len(b.Methods), 1)-min(len(a.Methods), 1),
-		len(b.Headers)+len(b.Cookies)-len(a.Headers)-len(a.Cookies),
+		len(b.Headers)-len(a.Headers),
 		len(b.Query)-len(a.Query),
+		len(b.Cookies)-len(a.Cookies),
 		min(len(b.Clients), 1)-min(len(a.Clients), 1),
 	)
 }
 
 // The classes of paths, in their order.
 const (
-	plain = iota
-	expression
+	plain   = iota
+	regular // an expression
 	everything
 )
 
 func (p *Path) class() int {
 	switch {
 	case p.Kind == Expression:
-		return expression
+		return regular
 	case p.Kind != Exact && p.Text == "/":
 		return everything
 	}

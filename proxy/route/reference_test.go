@@ -55,7 +55,7 @@ func orderOf(m *Match) []int {
 	} else if p.Text == "/" && p.Kind != Exact {
 		order[0] = 2
 	}
-	return append(order, -min(1, len(m.Methods)), -len(m.Headers)-len(m.Cookies), -len(m.Query), -min(1, len(m.Clients)))
+	return append(order, -min(1, len(m.Methods)), -len(m.Headers), -len(m.Query), -len(m.Cookies), -min(1, len(m.Clients)))
 }
 
 func accepts(m *Match, r *Request) bool {
@@ -67,7 +67,7 @@ func accepts(m *Match, r *Request) bool {
 		matches = acceptsText(&leveled, level(path))
 	}
 	return matches && (len(m.Methods) == 0 || slices.Contains(m.Methods, string(r.Head.Bytes(r.Head.Method)))) &&
-		acceptsHeaders(m.Headers, r.Head) && acceptsFirst(m.Cookies, cookiesOf(r.Head)) && acceptsFirst(m.Query, queryOf(r.Head)) &&
+		acceptsFirst(lowerNames(m.Headers), headersOf(r.Head)) && acceptsFirst(m.Cookies, cookiesOf(r.Head)) && acceptsFirst(m.Query, queryOf(r.Head)) &&
 		(len(m.Clients) == 0 || slices.ContainsFunc(m.Clients, func(n netip.Prefix) bool { return n.Contains(r.Client.Unmap()) }))
 }
 
@@ -116,17 +116,18 @@ func acceptsValue(c Condition, value string) bool {
 	return value == c.Value
 }
 
-func acceptsHeaders(all []Condition, req *message.Request) bool {
-	for _, c := range all {
-		holds := false
-		for i := range req.Fields {
-			holds = holds || strings.EqualFold(string(req.Name(i)), c.Name) && acceptsValue(c, string(req.Value(i)))
-		}
-		if !holds {
-			return false
-		}
+func headersOf(req *message.Request) (pairs []pair) {
+	for i := range req.Fields {
+		pairs = append(pairs, pair{strings.ToLower(string(req.Name(i))), string(req.Value(i))})
 	}
-	return true
+	return pairs
+}
+
+func lowerNames(all []Condition) (lower []Condition) {
+	for _, c := range all {
+		lower = append(lower, Condition{strings.ToLower(c.Name), c.Kind, c.Value})
+	}
+	return lower
 }
 
 type pair struct{ name, value string }
@@ -322,30 +323,6 @@ func TestRandomHosts(t *testing.T) {
 		}
 		compareHosts(t, names, name())
 	}
-}
-
-// A regular expression never compiles to more instructions than the estimate.
-func FuzzExpressions(f *testing.F) {
-	f.Add("/v[0-9]+/items(/|$)", "/v1/items", false)
-	f.Add("(?i)abc|abd|(x{2,5}y*){3}", "ABC", true)
-	f.Add(`/a\Qb`, "/ab", false)
-	f.Fuzz(func(t *testing.T, text, path string, fold bool) {
-		at := start
-		if fold {
-			at = startFolded
-		}
-		compiled, beginning, err := compileExpression(text, at)
-		if err != nil {
-			return
-		}
-		if most := checkInstructions(t, text, fold); most > maxInstructions {
-			t.Errorf("%q compiles to %d instructions", text, most)
-		}
-		ascii := !strings.ContainsFunc(path, func(r rune) bool { return r > 0x7e })
-		if ascii && compiled.MatchString(path) && !strings.HasPrefix(lowered(path), beginning) {
-			t.Errorf("%q matches %q, which does not begin with %q", text, path, beginning)
-		}
-	})
 }
 
 func ExampleCompile() {

@@ -56,9 +56,8 @@ type Match struct {
 	Clients []netip.Prefix // one of them contains the client address
 }
 
-// Condition is a condition for a header, a cookie or a query parameter. If a request has several
-// headers of the name, one of them must fulfil the condition. Of several cookies or parameters
-// of the name, the first one counts.
+// Condition is a condition for a header, a cookie or a query parameter. Of several headers,
+// cookies or parameters of the name, the first one counts.
 type Condition struct {
 	Name  string
 	Kind  ValueKind

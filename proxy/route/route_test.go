@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/proxy/expression"
 )
 
 // lines returns the words as lines.
@@ -67,12 +69,18 @@ func TestPrecedence(t *testing.T) {
 		"/a/b M=GET H:x=1",
 		"/a/b M=GET Q:q=1 Q:r=2",
 		"/a/b M=GET",
-		"/a/b H:x=1 C:c=*",
+		"/a/b H:x=1 H:y=2",
 		"/a/b H:x=1 Q:q=1 N=192.0.2.0/24",
 		"/a/b H:x=1 Q:q=1",
-		"/a/b C:c=1",
+		"/a/b H:x=1 C:c=*",
+		"/a/b H:x=1",
 		"/a/b Q:q=1 Q:r=~[0-9]",
+		"/a/b Q:q=1 C:c=1",
+		"/a/b Q:q=1 N=192.0.2.0/24",
 		"/a/b Q:q=1",
+		"/a/b C:c=1 C:d=2",
+		"/a/b C:c=1 N=192.0.2.0/24",
+		"/a/b C:c=1",
 		"/a/b N=192.0.2.0/24",
 		"/a/b",
 		"!/A/B",
@@ -87,7 +95,7 @@ func TestPrecedence(t *testing.T) {
 		"/ M=GET",
 		"/",
 	}
-	request := requestOf("GET /a/b?q=1&r=2 from 192.0.2.1\nX: 1\nCookie: c=1")
+	request := requestOf("GET /a/b?q=1&r=2 from 192.0.2.1\nX: 1\nY: 2\nCookie: c=1; d=2")
 	entries, err := entriesOf(lines(all...))
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +207,8 @@ func TestConditions(t *testing.T) {
 	f("H:X-Canary=always", "GET /\nX-Canary: Always", false)
 	f("H:X-Canary=always", "GET /\nX-Canary: always, x", false)
 	f("H:X-Canary=always", "GET /", false)
-	f("H:X-Canary=always", "GET /\nX-Canary: never\nX-Canary: always", true) // one of several
+	f("H:X-Canary=always", "GET /\nX-Canary: never\nX-Canary: always", false) // the first one counts
+	f("H:X-Canary=always", "GET /\nX-Canary: always\nx-canary: never", true)
 	f("H:X-Canary=*", "GET /\nX-Canary:", true)
 	f("H:X-Canary=*", "GET /\nX-Canaries: 1", false)
 	f("H:X-V=~[0-9]+", "GET /\nX-V: 12", true)
@@ -283,7 +292,7 @@ func TestCompileRefuses(t *testing.T) {
 	f(Match{Path: Path{Text: "/(", Kind: Expression}}, `compiling the path "/(": the regular expression "/(" is invalid: missing closing )`)
 	f(Match{Path: Path{Text: "/)|(", Kind: Expression}}, "unexpected )")
 	f(Match{Path: Path{Text: `/(?=a)`, Kind: Expression}}, "RE2")
-	f(Match{Path: Path{Text: "/" + strings.Repeat("a", maxExpression), Kind: Expression}}, "longer than 1024 bytes")
+	f(Match{Path: Path{Text: "/" + strings.Repeat("a", expression.MaxText), Kind: Expression}}, "longer than 1024 bytes")
 	f(Match{Path: Path{Text: "/(abcdefgh){200}", Kind: Expression}}, "1000 instructions")
 	f(Match{Path: Path{Text: "/((a{9}){10}){9}", Kind: Expression}}, "1000 instructions")
 	slash := Path{Text: "/"}

@@ -1,4 +1,6 @@
-package route
+// Package expression compiles the regular expressions (RE2) of routes, within limits. It is apart
+// from proxy/route so that the configuration is checked by the same rules.
+package expression
 
 import (
 	"errors"
@@ -11,32 +13,32 @@ import (
 // The limits of a regular expression. The time of a comparison grows with the size of the
 // expression, and tenants of a cluster may write expressions.
 const (
-	maxExpression   = 1024 // bytes of text
+	MaxText         = 1024 // bytes of text
 	maxInstructions = 1000 // of the compiled expression
 )
 
-// Where an expression has to match.
-type anchor uint8
+// Anchor is where an expression has to match.
+type Anchor uint8
 
 const (
-	wholeValue anchor = iota
-	start
-	startFolded // in any case
+	Whole       Anchor = iota // it matches the whole value
+	Start                     // it matches the beginning of the value
+	StartFolded               // the same, in any case
 )
 
 var (
-	errLongExpression  = fmt.Errorf("the regular expression is longer than %d bytes; split it", maxExpression)
+	errLongExpression  = fmt.Errorf("the regular expression is longer than %d bytes; split it", MaxText)
 	errLargeExpression = fmt.Errorf("the regular expression may compile to more than %d instructions; use smaller counts in braces, or split it", maxInstructions)
 )
 
-// compileExpression compiles a regular expression (RE2). beginning is the text, in lower case,
-// with which each match begins in some case.
-func compileExpression(text string, at anchor) (compiled *regexp.Regexp, beginning string, err error) {
-	if len(text) > maxExpression {
+// Compile compiles a regular expression (RE2). beginning is the text, in lower case, with which
+// each match begins in some case. The error quotes text.
+func Compile(text string, at Anchor) (compiled *regexp.Regexp, beginning string, err error) {
+	if len(text) > MaxText {
 		return nil, "", errLongExpression
 	}
 	flags := syntax.Perl
-	if at == startFolded {
+	if at == StartFolded {
 		flags |= syntax.FoldCase
 	}
 	parsed, err := syntax.Parse(text, flags)
@@ -50,7 +52,7 @@ func compileExpression(text string, at anchor) (compiled *regexp.Regexp, beginni
 	}
 	// The parsed form is complete in itself: an open \Q in text cannot quote the parenthesis.
 	anchored := `\A(?:` + parsed.String() + ")"
-	if at == wholeValue {
+	if at == Whole {
 		anchored += `\z`
 	}
 	if compiled, err = regexp.Compile(anchored); err != nil {

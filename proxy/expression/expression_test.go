@@ -1,4 +1,4 @@
-package route
+package expression
 
 import (
 	"regexp/syntax"
@@ -40,8 +40,8 @@ func TestInstructions(t *testing.T) {
 func TestBeginnings(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()
-		for _, at := range []anchor{start, startFolded} {
-			if _, got, err := compileExpression(text, at); err != nil || got != want {
+		for _, at := range []Anchor{Start, StartFolded} {
+			if _, got, err := Compile(text, at); err != nil || got != want {
 				t.Errorf("%q begins with %q, not %q (%v)", text, got, want, err)
 			}
 		}
@@ -61,25 +61,26 @@ func TestBeginnings(t *testing.T) {
 	f("/sK", "/sk")
 }
 
-// A host with many expressions is as fast as a host with one, if their paths begin differently: only the
-// expressions that may match are compared.
-func TestExpressionsAreIndexed(t *testing.T) {
-	var table []string
-	for i := range 1000 {
-		table = append(table, "~*/p"+strings.Repeat("x", i%10)+string(rune('a'+i%26))+"/[0-9]+")
-	}
-	p := compiled(t, lines(append(table, "~/q/[0-9]+")...))
-	asked := 0
-	c := p.expressions.cursor()
-	for _, b := range []byte("/q/1") {
-		if !c.step(b) {
-			break
+// A regular expression never compiles to more instructions than the estimate.
+func FuzzExpressions(f *testing.F) {
+	f.Add("/v[0-9]+/items(/|$)", "/v1/items", false)
+	f.Add("(?i)abc|abd|(x{2,5}y*){3}", "ABC", true)
+	f.Add(`/a\Qb`, "/ab", false)
+	f.Fuzz(func(t *testing.T, text, path string, fold bool) {
+		at := Start
+		if fold {
+			at = StartFolded
 		}
-		if n := c.text(); n != nil {
-			asked += int(n.to - n.from)
+		compiled, beginning, err := Compile(text, at)
+		if err != nil {
+			return
 		}
-	}
-	if asked != 1 {
-		t.Errorf("%d expressions are compared", asked)
-	}
+		if most := checkInstructions(t, text, fold); most > maxInstructions {
+			t.Errorf("%q compiles to %d instructions", text, most)
+		}
+		ascii := !strings.ContainsFunc(path, func(r rune) bool { return r > 0x7e })
+		if ascii && compiled.MatchString(path) && !strings.HasPrefix(strings.ToLower(path), beginning) {
+			t.Errorf("%q matches %q, which does not begin with %q", text, path, beginning)
+		}
+	})
 }

@@ -1,0 +1,25 @@
+package config
+
+import "testing"
+
+func TestLessGuarded(t *testing.T) {
+	f := func(r, than Route, want bool) {
+		t.Helper()
+		if got := r.LessGuarded(&than); got != want {
+			t.Errorf("%+v is less guarded than %+v: %t", r, than, got)
+		}
+	}
+	open, small, large := Route{Backend: "a"}, Route{Backend: "a", MaxBody: 1}, Route{Backend: "a", MaxBody: 2}
+	f(open, open, false)
+	f(open, small, true)
+	f(large, small, true)
+	f(small, small, false)
+	f(small, large, false)
+	f(small, open, false)
+	f(Route{Redirect: &Redirect{}}, small, false)
+	f(Route{Backend: "a", Redirect: &Redirect{}}, small, true)
+	f(Route{Closure: &Closure{}}, small, false)
+	if open.Guarded() || !small.Guarded() {
+		t.Error("max_body is a guard")
+	}
+}

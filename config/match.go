@@ -1,0 +1,178 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirproxy/weir/proxy/expression"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// matchKey is a mapping of conditions.
+func (r *Route) matchKey() value {
+	return optional(&r.Match, func() *Match { return &Match{} }, func(m *Match) section {
+		return section{object: &r.Match, check: m.checkKeys, rules: matchRules, keys: m.keys()}
+	})
+}
+
+func (m *Match) keys() []key {
+	return []key{
+		{"methods", list(&m.Methods, method.at), "The request has one of these methods. Case matters."},
+		{"headers", headerConditions(&m.Headers), "The first HTTP header of each name has the value. The case of names does not matter. \"*\" means that the header is there, \"~\" begins an expression (RE2) for the whole value, and any other text has to be equal."},
+		{"query", conditions(&m.Query, "a query parameter", ""), "The first query parameter of each name has the value, after decoding. Values have the syntax of headers."},
+		{"cookies", conditions(&m.Cookies, "a cookie", token), "The first cookie of each name has the value. Values have the syntax of headers."},
+		{"clients", list(&m.Clients, prefix.at), "The client address is in one of these networks."},
+	}
+}
+
+func (m *Match) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
+	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
+		v.fail(n, p, "has no conditions; give one, such as {methods: [POST]}, or take the key out")
+	}
+}
+
+// canonical returns a text that is equal for matches with equal conditions. m may be nil.
+func (m *Match) canonical() string {
+	if m == nil {
+		return ""
+	}
+	c := Match{Methods: slices.Sorted(slices.Values(m.Methods)), Query: m.Query, Cookies: m.Cookies,
+		Clients: slices.SortedFunc(slices.Values(m.Clients), netip.Prefix.Compare)}
+	for _, h := range m.Headers {
+		c.Headers = append(c.Headers, Condition{strings.ToLower(h.Name), h.Kind, h.Value})
+	}
+	return string(section{keys: c.keys()}.print(&shower{}).appendTo(nil))
+}
+
+// label names the conditions in a default name, without their values. m may be nil.
+func (m *Match) label() string {
+	if m == nil {
+		return ""
+	}
+	parts := slices.Clone(m.Methods)
+	for _, all := range [][]Condition{m.Headers, m.Query, m.Cookies} {
+		for _, c := range all {
+			parts = append(parts, c.Name)
+		}
+	}
+	if len(m.Clients) > 0 {
+		parts = append(parts, "clients")
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+// token is a pattern of the names that RFC 9110 allows for methods, headers and cookies.
+const token = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+
+// method is a method of HTTP.
+var method = kind[string]{what: "a method such as GET", format: same[string], pattern: token, parse: func(s string) (string, error) {
+	upper := strings.ToUpper(s)
+	switch {
+	case !message.ValidToken([]byte(s)):
+		return "", fmt.Errorf("is not a method; write one such as GET")
+	case s != upper && slices.Contains(usualMethods, upper):
+		return "", fmt.Errorf("is in lower case, and the case of methods matters; write %s", upper)
+	}
+	return s, nil
+}}
+
+var usualMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+
+// conditionValue is the value of a condition. The name stays empty.
+var conditionValue = kind[Condition]{what: `a value, "*" or "~" and an expression`, parse: parseCondition, format: Condition.text}
+
+func parseCondition(s string) (c Condition, err error) {
+	text, isExpression := strings.CutPrefix(s, "~")
+	switch {
+	case s == "*":
+		return Condition{Kind: ConditionPresent}, nil
+	case !isExpression:
+		return Condition{Value: s}, nil
+	}
+	if _, _, err = expression.Compile(text, expression.Whole); err != nil {
+		return c, fmt.Errorf("cannot be compared: %w", err)
+	}
+	return Condition{Kind: ConditionLike, Value: text}, nil
+}
+
+// text returns the value as a file has it.
+func (c Condition) text() string {
+	switch {
+	case c.Kind == ConditionPresent:
+		return "*"
+	case c.Kind == ConditionLike:
+		return "~" + c.Value
+	}
+	return c.Value
+}
+
+// headerConditions are conditions for HTTP headers. The case of names does not matter.
+func headerConditions(dst *[]Condition) value {
+	x := conditions(dst, "an HTTP header", token)
+	all := x.read
+	x.read = func(v *draft, n *Tree, p path) {
+		all(v, n, p)
+		for i, c := range *dst {
+			same := func(other Condition) bool { return strings.EqualFold(other.Name, c.Name) }
+			switch {
+			case strings.EqualFold(c.Name, "Host"):
+				v.fail(n, p, "Host is compared by the key hosts of a route; take it out here")
+			case slices.ContainsFunc((*dst)[:i], same):
+				v.fail(n, p, "has the HTTP header %s twice, in different case; keep one", c.Name)
+			}
+		}
+	}
+	return x
+}
+
+// conditions is the value of a key with a mapping of names to values that a request must
+// have. what names one of them. pattern matches all valid names; empty: any text is valid.
+// The order has no meaning, so the names are in alphabetical order.
+func conditions(dst *[]Condition, what, pattern string) value {
+	return value{
+		read:  func(v *draft, n *Tree, p path) { v.readConditions(dst, what, pattern, n, p) },
+		print: func(s *shower) *Tree { return printConditions(*dst).unlessEmpty() },
+		schema: func() *schema {
+			all := &schema{Type: "object", MinProperties: 1, AdditionalProperties: conditionValue.at(new(Condition)).schema()}
+			all.PropertyNames = &schema{Pattern: "."}
+			if pattern != "" {
+				all.PropertyNames = &schema{Pattern: "^" + pattern + "$"}
+			}
+			return all
+		},
+	}
+}
+
+func (v *draft) readConditions(dst *[]Condition, what, pattern string, n *Tree, p path) {
+	v.mark(dst, n, p)
+	if n.Shape == ShapeMapping && len(n.Parts) == 0 {
+		v.fail(n, p, "is empty; give it an entry, or take the key out")
+	}
+	v.mapping(n, p, func(name, value *Tree) {
+		at := p.name(name.Text)
+		switch {
+		case name.Text == "" || pattern != "" && !message.ValidToken([]byte(name.Text)):
+			v.fail(name, p, "%q is not the name of %s; write the name without spaces and colons", shorten(name.Text), what)
+		case isNull(value):
+			v.fail(name, at, `has no value; write "*" for any value`)
+		case !value.Broken:
+			c := new(Condition)
+			conditionValue.read(v, c, value, at)
+			if *c != (Condition{}) {
+				c.Name = name.Text
+				*dst = append(*dst, *c)
+			}
+		}
+	})
+	slices.SortFunc(*dst, func(a, b Condition) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func printConditions(all []Condition) *Tree {
+	n := &Tree{Shape: ShapeMapping}
+	for _, c := range all {
+		n.put(c.Name, textTree(c.text()))
+	}
+	return n
+}

@@ -1,0 +1,87 @@
+package route
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// respelled returns the lines of text whose routes a spelling of the request's path has.
+func respelled(t testing.TB, text, request string) (all []string) {
+	t.Helper()
+	entries, err := entriesOf(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := CompileRespelled(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Any(requestOf(request), func(i int) bool {
+		if line := strings.Split(text, "\n")[i]; !slices.Contains(all, line) {
+			all = append(all, line)
+		}
+		return false
+	})
+	return all
+}
+
+func TestRespelled(t *testing.T) {
+	table := lines("/", "/admin", "=/status", "/Mixed%20x", "/admin/public", "~/v[0-9]+/[a-z]+$", "/cart M=POST", "/a;b", "/Admin2", "/admin2")
+	f := func(request string, want ...string) {
+		t.Helper()
+		if got := respelled(t, table, request); !slices.Equal(got, want) {
+			t.Errorf("%s has the routes %q, want %q", request, got, want)
+		}
+	}
+	for _, path := range []string{"/admin", "/admin/x", "//admin", "/ADMIN", "/%61dmin", "/%41dmin//x", "/admin%2fx", "%2fadmin", "/admin;/x"} {
+		if got := respelled(t, table, "GET "+path); !slices.Contains(got, "/admin") {
+			t.Errorf("%s has the routes %q", path, got)
+		}
+	}
+	f("GET /x", "/")
+	f("GET /administrator", "/")
+	f("GET /Admin;x=1", "/", "/admin")
+	f("GET /admin;x=1/y", "/", "/admin")
+	f("GET /x;y/../admin", "/")
+	f("GET /admin%3bx", "/", "/admin")
+	f("GET /ADMIN/Public/x", "/admin/public") // the most specific one, as endpoints do
+	f("GET /Status", "=/status")
+	f("GET /status/", "/")
+	f("GET /mixed%20X/y", "/Mixed%20x")
+	f("GET /mixed x", "/Mixed%20x")
+	f("GET /V1/Items", "~/v[0-9]+/[a-z]+$")
+	f("GET //v1/items", "/", "~/v[0-9]+/[a-z]+$")
+	f("GET //v1/item%73", "/", "~/v[0-9]+/[a-z]+$")
+	f("GET /v1/items;a", "/", "~/v[0-9]+/[a-z]+$")
+	f("GET /CART", "/")
+	f("POST /CART", "/cart M=POST")
+	f("GET /A;B", "/a;b", "/")
+	f("GET /Admin2", "/Admin2") // each spelling has a route of its own
+	f("GET /admin2", "/admin2")
+	f("GET *", "/")
+}
+
+// The leveled form of a path is that of the reference, apart from its case.
+func TestLeveled(t *testing.T) {
+	r := random{rand.New(rand.NewPCG(5, 6))}
+	for range 5000 {
+		path := r.path()
+		if got, want := lowered(string(appendLeveled(nil, []byte(path), false))), level(path); got != want {
+			t.Errorf("%s is leveled to %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestRespelledAllocatesNothing(t *testing.T) {
+	entries, _ := entriesOf(lines("/", "/admin", "~/v[0-9]+"))
+	s, err := CompileRespelled(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := requestOf("GET /x/Admin")
+	if n := testing.AllocsPerRun(100, func() { s.Any(r, func(int) bool { return false }) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
