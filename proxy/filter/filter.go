@@ -35,6 +35,10 @@ type Exchange interface {
 	// sender of that header.
 	Secure() bool
 
+	// RequestID returns the value of the request's only X-Request-Id, valid until the request
+	// changes. The first call drops an id that weir does not trust, and makes a new one.
+	RequestID() []byte
+
 	// Refuse answers the request with a refusal.
 	Refuse(r *message.Refusal)
 	// Begin begins another response of weir, of type text/plain. The filter may add HTTP

@@ -20,6 +20,7 @@ type exchange struct {
 	res                     message.Response
 	trusts                  Trust
 	terminated, secure, end bool
+	identified              bool
 	length                  int64
 	answer                  string
 }
@@ -40,6 +41,13 @@ func (x *exchange) Client() netip.AddrPort    { return netip.AddrPort{} }
 func (x *exchange) Trusts() Trust             { return x.trusts }
 func (x *exchange) Terminated() bool          { return x.terminated }
 func (x *exchange) Secure() bool              { return x.secure }
+func (x *exchange) RequestID() []byte {
+	if !x.identified {
+		x.identified = true
+		new(Forwarding).Identify(x)
+	}
+	return x.req.Get(message.XRequestID)
+}
 func (x *exchange) Refuse(r *message.Refusal) { x.answer = fmt.Sprint(r.Status, " ", r.Reason) }
 func (x *exchange) Begin(status int, reason string) *message.Response {
 	x.answer = fmt.Sprint(status, " ", reason)
