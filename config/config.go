@@ -403,9 +403,11 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string    // empty: weir redirects all requests
-	Redirect   *Redirect // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS       *HSTS     // nil: weir adds no HTTP header for it
+	Backend    string       // empty: weir redirects all requests
+	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS       *HSTS        // nil: weir adds no HTTP header for it
+	Request    *HeaderEdits // of requests, for the endpoint; nil: none
+	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

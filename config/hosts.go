@@ -97,6 +97,11 @@ func (v *draft) checkPassthrough(r *Route) {
 			if v.given(&r.MaxBody) {
 				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", lineOf(g.modeBy))
 			}
+			for _, dst := range r.requestKeys() {
+				if v.given(dst) {
+					v.failAt(v.places[dst], "%s passes TLS for this host through, so weir sees no requests; take this out", lineOf(g.modeBy))
+				}
+			}
 			if v.given(&r.TLSPolicy) {
 				v.failAt(v.places[&r.TLSPolicy], "%s passes TLS for this host through, so the backend chooses its TLS settings; take this out", lineOf(g.modeBy))
 			}

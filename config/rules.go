@@ -72,10 +72,12 @@ var listenerRules = []*schema{
 
 var routeRules = []*schema{
 	hasAny("backend", "redirect"),
-	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts")),
-	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts")),
-	when(lacks("backend"), lacks("max_body", "max_lifetime", "tunnel_idle")),
+	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "response")),
+	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts", "request", "response")),
+	when(lacks("backend"), lacks("max_body", "max_lifetime", "tunnel_idle", "request")),
 }
+
+var editsRules = []*schema{hasAny("set", "add", "remove")}
 
 var hstsRules = []*schema{
 	when(is("preload", true), has("include_subdomains"), mayBe("include_subdomains", true)),

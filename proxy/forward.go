@@ -112,7 +112,10 @@ func (x *exchange) guardBody(n int64) error {
 	return nil
 }
 
-func (x *exchange) bodyEnded() { x.edge.forwarding.DropListed(&x.req.Trailers) }
+func (x *exchange) bodyEnded() {
+	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.route.filters.EditTrailers(&x.req.Trailers)
+}
 
 // As the destination of its attempts, an exchange passes the response to the client.
 

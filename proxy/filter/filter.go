@@ -1,6 +1,6 @@
 // Package filter has what a route or a listener does to requests and responses in addition to
 // forwarding them. Each feature is one file. A filter implements only the interfaces that it
-// needs: Answerer, BodyGuard, RequestEditor, ResponseEditor.
+// needs: Answerer, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
 package filter
 
 import (
@@ -69,6 +69,11 @@ type RequestEditor interface {
 	EditRequest(x Exchange)
 }
 
+// TrailerEditor changes the trailers of requests before an endpoint gets them.
+type TrailerEditor interface {
+	EditTrailers(trailers *message.Head)
+}
+
 // ResponseEditor changes the HTTP headers of every final response: the endpoint's, and weir's
 // own ones.
 type ResponseEditor interface {
@@ -81,6 +86,7 @@ type Chain struct {
 	answerers []Answerer
 	bodies    []BodyGuard
 	requests  []RequestEditor
+	trailers  []TrailerEditor
 	responses []ResponseEditor
 }
 
@@ -93,6 +99,12 @@ func Compile(r *config.Route) *Chain {
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
+	}
+	if r.Request != nil {
+		c.add(newRequestEdits(r.Request))
+	}
+	if r.Response != nil {
+		c.add(newResponseEdits(r.Response))
 	}
 	if r.HSTS != nil {
 		c.add(newHSTS(r.HSTS))
@@ -113,6 +125,9 @@ func (c *Chain) add(f any) {
 	}
 	if e, is := f.(RequestEditor); is {
 		c.requests = append(c.requests, e)
+	}
+	if e, is := f.(TrailerEditor); is {
+		c.trailers = append(c.trailers, e)
 	}
 	if e, is := f.(ResponseEditor); is {
 		c.responses = append(c.responses, e)
@@ -153,6 +168,16 @@ func (c *Chain) EditRequest(x Exchange) {
 	}
 	for _, f := range c.requests {
 		f.EditRequest(x)
+	}
+}
+
+// EditTrailers lets the filters change the trailers of the request.
+func (c *Chain) EditTrailers(trailers *message.Head) {
+	if c == nil {
+		return
+	}
+	for _, f := range c.trailers {
+		f.EditTrailers(trailers)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 type exchange struct {
 	req                     message.Request
 	res                     message.Response
+	client                  netip.AddrPort
 	trusts                  Trust
 	terminated, secure, end bool
 	identified              bool
@@ -37,7 +38,7 @@ func (x *exchange) Request() *message.Request { return &x.req }
 func (x *exchange) Host() string              { return "app.example.org" }
 func (x *exchange) KnownLength() int64        { return x.length }
 func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
-func (x *exchange) Client() netip.AddrPort    { return netip.AddrPort{} }
+func (x *exchange) Client() netip.AddrPort    { return x.client }
 func (x *exchange) Trusts() Trust             { return x.trusts }
 func (x *exchange) Terminated() bool          { return x.terminated }
 func (x *exchange) Secure() bool              { return x.secure }

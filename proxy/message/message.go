@@ -114,9 +114,15 @@ func (h *Head) AddField(name, value string) {
 // Append adds a field. write appends the value to its argument and returns the result.
 func (h *Head) Append(id ID, write func([]byte) []byte) {
 	name := h.StoreString(id.String())
+	h.add(Field{name: name, value: h.Build(write), ID: id})
+}
+
+// Build stores bytes in the arena. write appends the bytes to its argument and returns the
+// result. It must not change the head.
+func (h *Head) Build(write func([]byte) []byte) Span {
 	start := len(h.arena)
 	h.arena = write(h.arena)
-	h.add(Field{name: name, value: Span{uint32(start), uint32(len(h.arena))}, ID: id})
+	return Span{uint32(start), uint32(len(h.arena))}
 }
 
 // SetValue replaces the value of field i.

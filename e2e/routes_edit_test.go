@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// changes has one route for each kind of change.
+const changes = `
+listeners:
+  web: {address: '@web', protocol: http, http2: {prior_knowledge: true}}
+  websecure: {address: '@websecure', protocol: tls}
+certificates: [{self_signed: {hosts: [edit.shop.test]}}]
+routes:
+  - name: edited
+    listeners: [web, websecure]
+    hosts: [edit.shop.test]
+    paths: [/headers]
+    request:
+      set: {X-Tenant: blue, X-Client: "{client}", X-Url: "{scheme}://{host}{uri}"}
+      add: {X-Via: weir}
+      remove: [X-Debug, "X-Internal-*"]
+    response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}, add: {Vary: Accept}, remove: [Server, X-Powered-By]}
+    backend: echo
+  - {name: refused, listeners: [web], hosts: [edit.shop.test], paths: [/headers/small], max_body: 1B, response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}}, backend: echo}
+backends: {echo: {endpoints: ['@echo']}}
+`
+
+// startChanges starts weir with changes in front of a backend that answers with what it saw.
+func startChanges(t *testing.T) *weir {
+	t.Helper()
+	t.Parallel()
+	w := newWeir(t)
+	w.address["echo"] = newWebBackend(t, "echo").address
+	return w.start(changes)
+}
+
+// edited sends a request for edit.shop.test to the listener web.
+func edited(t *testing.T, w *weir, method, target string, lines ...string) (*http.Response, []byte) {
+	t.Helper()
+	c := dial(t, w.at("web"))
+	defer c.Close()
+	resp, body, err := ask(c, bufio.NewReader(c), method, "Edit.Shop.test", target, lines...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, body
+}
+
+func TestRouteChangesHeaders(t *testing.T) {
+	w := startChanges(t)
+	sent := []string{"X-Tenant: red", "x_tenant: red", "X-Via: client", "X-Debug: 1", "X-Internal-User: root", "X_Internal_User: root", "X-Kept: 1"}
+	args := []string{"--connect-to", "::" + w.at("websecure")}
+	for _, line := range sent {
+		args = append(args, "-H", line)
+	}
+	for protocol, got := range map[string]seen{
+		"HTTP/1.1": curlSeen(t, append([]string{"-H", "Host: edit.shop.test", "http://" + w.at("web") + "/headers?a=b"}, args[2:]...)...),
+		"HTTP/2":   curlSeen(t, append(args, "--http2", "https://edit.shop.test/headers?a=b")...),
+	} {
+		h := got.Header
+		scheme := "http"
+		if protocol == "HTTP/2" {
+			scheme = "https"
+		}
+		for name, want := range map[string]string{"X-Tenant": "blue", "X-Client": "127.0.0.1", "X-Url": scheme + "://edit.shop.test/headers?a=b", "X-Via": "client weir", "X-Kept": "1",
+			"X-Debug": "", "X-Internal-User": "", "X_internal_user": "", "X_tenant": "", "X-Real-Ip": "127.0.0.1"} {
+			if got := strings.Join(h[name], " "); got != want {
+				t.Errorf("%s: %s is %q, not %q", protocol, name, got, want)
+			}
+		}
+	}
+	id := func(resp *http.Response) string {
+		t.Helper()
+		if resp.Header.Get("X-Frame-Options") != "DENY" || len(resp.Header["X-Request-Id"]) != 1 {
+			t.Errorf("the headers are %v", resp.Header)
+		}
+		return resp.Header.Get("X-Request-Id")
+	}
+	resp, body := edited(t, w, "GET", "/headers", "X-Request-Id: forged")
+	if got := id(resp); len(got) != 32 || !strings.Contains(string(body), got) || resp.Header.Get("Vary") != "Accept" || resp.Header.Get("Server") != "" {
+		t.Errorf("the answer to %s has %v", body, resp.Header)
+	}
+	// weir's own answers have the same headers, and the id of the log.
+	resp, _ = edited(t, w, "POST", "/headers/small", "X-Request-Id: forged", "Content-Length: 2")
+	if got := id(resp); resp.StatusCode != 413 || len(got) != 32 {
+		t.Errorf("%s, with the id %q", resp.Status, got)
+	} else {
+		w.logged("the refused request", func(e entry) bool { return e.text("route") == "refused" && e.text("request_id") == got })
+	}
+}
