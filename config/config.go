@@ -403,7 +403,8 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string       // empty: weir redirects all requests
+	Backend    string       // empty: weir answers all requests, see Answers
+	Respond    *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS       *HSTS        // nil: weir adds no HTTP header for it
 	Request    *HeaderEdits // of requests, for the endpoint; nil: none
@@ -428,6 +429,9 @@ type Closure struct {
 
 // OnlyRedirects reports whether no request of the route reaches a backend.
 func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
+
+// Answers reports whether weir answers all requests of the route, without a backend.
+func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil || r.Respond != nil) }
 
 // Redirect answers a request with a redirect to the same URL over https.
 type Redirect struct {

@@ -134,11 +134,11 @@ func (v *draft) headerValue(key, n *Tree, p path, name kind[string], first map[s
 
 // checkEdits reports changes of requests that no endpoint gets.
 func (v *draft) checkEdits(r *Route) {
-	if v.given(&r.Request) && r.OnlyRedirects() {
+	if v.given(&r.Request) && r.Answers() {
 		v.failAt(v.places[&r.Request], "no endpoint gets the requests of this route, so there is nothing to change; take this out")
 	}
 }
 
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
-func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Response} }
+func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Response, &r.Respond} }

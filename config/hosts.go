@@ -72,7 +72,7 @@ func (v *draft) join(r *Route, on hostOn) {
 	switch b := v.backendNamed(r.Backend); {
 	case b != nil && b.Protocol == ProtocolTCP:
 		g.tunnel = cmp.Or(g.tunnel, r)
-	case b != nil && b.Protocol != "", r.OnlyRedirects():
+	case b != nil && b.Protocol != "", r.Answers():
 		g.http = cmp.Or(g.http, r)
 	}
 }

@@ -71,6 +71,7 @@ func (v *draft) checkRoutes() {
 		v.checkRedirect(r)
 		v.checkHSTS(r)
 		v.checkEdits(r)
+		v.checkRespond(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

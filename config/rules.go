@@ -71,10 +71,11 @@ var listenerRules = []*schema{
 }
 
 var routeRules = []*schema{
-	hasAny("backend", "redirect"),
-	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "response")),
-	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts", "request", "response")),
-	when(lacks("backend"), lacks("max_body", "max_lifetime", "tunnel_idle", "request")),
+	hasAny("backend", "redirect", "respond"),
+	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request")),
+	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "response", "respond")),
+	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts", "request", "response", "respond")),
+	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request")),
 }
 
 var editsRules = []*schema{hasAny("set", "add", "remove")}

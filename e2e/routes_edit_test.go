@@ -25,6 +25,8 @@ routes:
     response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}, add: {Vary: Accept}, remove: [Server, X-Powered-By]}
     backend: echo
   - {name: refused, listeners: [web], hosts: [edit.shop.test], paths: [/headers/small], max_body: 1B, response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}}, backend: echo}
+  - {name: closed, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/closed], respond: {status: 503, body: "back soon\n", type: text/plain, headers: {Retry-After: "120"}}}
+  - {name: nothing, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/nothing], respond: {status: 204}}
 backends: {echo: {endpoints: ['@echo']}}
 `
 
@@ -89,5 +91,31 @@ func TestRouteChangesHeaders(t *testing.T) {
 		t.Errorf("%s, with the id %q", resp.Status, got)
 	} else {
 		w.logged("the refused request", func(e entry) bool { return e.text("route") == "refused" && e.text("request_id") == got })
+	}
+}
+
+func TestRouteResponds(t *testing.T) {
+	w := startChanges(t)
+	for _, method := range []string{"GET", "POST", "HEAD"} {
+		resp, body := edited(t, w, method, "/closed/a")
+		want := "back soon\n"
+		if method == "HEAD" {
+			want = ""
+		}
+		if h := resp.Header; resp.StatusCode != 503 || string(body) != want || h.Get("Content-Length") != "10" || h.Get("Content-Type") != "text/plain" || h.Get("Retry-After") != "120" {
+			t.Errorf("%s: %s %v %q", method, resp.Status, h, body)
+		}
+	}
+	w.logged("the answer", func(e entry) bool { return e.text("route") == "closed" && e.text("reason") == "respond" })
+	resp, _ := edited(t, w, "GET", "/nothing")
+	if h := resp.Header; resp.StatusCode != 204 || len(h["Content-Length"])+len(h["Content-Type"]) != 0 {
+		t.Errorf("%s with %v", resp.Status, h)
+	}
+	args := []string{"--http2", "--include", "--connect-to", "::" + w.at("websecure")}
+	if got := string(curl(t, append(args, "https://edit.shop.test/closed")...)); !strings.HasPrefix(got, "HTTP/2 503") || !strings.HasSuffix(got, "\r\n\r\nback soon\n") || !strings.Contains(got, "retry-after: 120\r\n") {
+		t.Errorf("%s", got)
+	}
+	if got := string(curl(t, append(args, "https://edit.shop.test/nothing")...)); !strings.HasPrefix(got, "HTTP/2 204") || strings.Contains(got, "content-") {
+		t.Errorf("%s", got)
 	}
 }

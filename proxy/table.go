@@ -22,7 +22,7 @@ type Table struct {
 // Route is the compiled form of a route of the configuration.
 type Route struct {
 	name    string
-	backend *backend.Backend // nil: the route only redirects
+	backend *backend.Backend // nil: weir answers all requests of the route
 	config  *config.Route
 	tunnel  bool // the backend is for raw connections
 	metrics *routeMetrics
@@ -124,7 +124,7 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
 
 func newRoute(r *config.Route, parts Parts, protocols map[string]config.Protocol) (*Route, error) {
 	b := parts.Backends[r.Backend]
-	if b == nil && !r.OnlyRedirects() {
+	if b == nil && !r.Answers() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,

@@ -100,6 +100,9 @@ func Compile(r *config.Route) *Chain {
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
 	}
+	if r.Respond != nil {
+		c.add(newRespond(r.Respond))
+	}
 	if r.Request != nil {
 		c.add(newRequestEdits(r.Request))
 	}
