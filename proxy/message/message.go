@@ -191,9 +191,11 @@ const Unknown int64 = -1
 type Request struct {
 	Head
 	Method Span
-	// Target is the target that weir sends to the endpoint, byte for byte: path and query, or
-	// "*".
+	// Target is the target that the client sent: path and query, or "*". weir routes and logs
+	// by it, and sends it to the endpoint byte for byte, unless there is a Rewritten.
 	Target Span
+	// Rewritten is the target for the endpoint if the route changes it; empty: Target.
+	Rewritten Span
 	// Path is the part of Target before the query.
 	Path Span
 	// Host is the host and port of the Host header, as the client sent it; without the header,
@@ -227,6 +229,14 @@ func (r *Request) Reset() {
 	head.Reset()
 	trailers.Reset()
 	*r = Request{Head: head, Trailers: trailers, Minor: 1}
+}
+
+// EndpointTarget returns the target for the endpoint.
+func (r *Request) EndpointTarget() []byte {
+	if r.Rewritten.Len() > 0 {
+		return r.Bytes(r.Rewritten)
+	}
+	return r.Bytes(r.Target)
 }
 
 // HasBody reports whether a body follows the head.
