@@ -408,6 +408,7 @@ type Route struct {
 	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS       *HSTS        // nil: weir adds no HTTP header for it
 	Request    *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64

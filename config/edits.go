@@ -45,6 +45,8 @@ func checkSomeEdits(v *draft, there map[string]bool, n *Tree, p path) {
 // refuseRequestEdit returns why a route cannot change the request header with this id.
 func refuseRequestEdit(id message.ID) string {
 	switch {
+	case id == message.Host:
+		return "is changed by rewrite; write rewrite: {host: ...}"
 	case id.Class() == message.Framing:
 		return "describes the connection or the framing of the request, and weir writes it itself; take it out"
 	case id.Class() == message.Written:
@@ -134,11 +136,14 @@ func (v *draft) headerValue(key, n *Tree, p path, name kind[string], first map[s
 
 // checkEdits reports changes of requests that no endpoint gets.
 func (v *draft) checkEdits(r *Route) {
-	if v.given(&r.Request) && r.Answers() {
-		v.failAt(v.places[&r.Request], "no endpoint gets the requests of this route, so there is nothing to change; take this out")
+	for _, dst := range []any{&r.Request, &r.Rewrite} {
+		if !v.given(dst) || !r.Answers() {
+			continue
+		}
+		v.failAt(v.places[dst], "no endpoint gets the requests of this route, so there is nothing to change; take this out")
 	}
 }
 
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
-func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Response, &r.Respond} }
+func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Rewrite, &r.Response, &r.Respond} }

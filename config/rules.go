@@ -72,11 +72,13 @@ var listenerRules = []*schema{
 
 var routeRules = []*schema{
 	hasAny("backend", "redirect", "respond"),
-	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request")),
-	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "response", "respond")),
-	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts", "request", "response", "respond")),
-	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request")),
+	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(has("first_bytes"), lacks("hosts", "paths", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(is("tls", "passthrough"), lacks("paths", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
 }
+
+var rewriteRules = []*schema{hasAny("prefix", "path", "host"), apart("prefix", "path")}
 
 var editsRules = []*schema{hasAny("set", "add", "remove")}
 

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/e2e/freeport"
 )
 
 // changes has one route for each kind of change.
@@ -25,9 +27,14 @@ routes:
     response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}, add: {Vary: Accept}, remove: [Server, X-Powered-By]}
     backend: echo
   - {name: refused, listeners: [web], hosts: [edit.shop.test], paths: [/headers/small], max_body: 1B, response: {set: {X-Frame-Options: DENY, X-Request-Id: "{request_id}"}}, backend: echo}
+  - {name: prefix, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/old], rewrite: {prefix: /new}, backend: echo}
+  - {name: whole, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/any], rewrite: {path: /fixed}, backend: echo}
+  - {name: rehost, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/host], rewrite: {host: internal.test}, backend: echo}
+  - {name: stripped, listeners: [web], hosts: [edit.shop.test], paths: [/strip], rewrite: {prefix: /}, backend: echo}
+  - {name: h2c, listeners: [web], hosts: [edit.shop.test], paths: [/h2c], rewrite: {prefix: /new, host: internal.test}, backend: h2c}
   - {name: closed, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/closed], respond: {status: 503, body: "back soon\n", type: text/plain, headers: {Retry-After: "120"}}}
   - {name: nothing, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/nothing], respond: {status: 204}}
-backends: {echo: {endpoints: ['@echo']}}
+backends: {echo: {endpoints: ['@echo']}, h2c: {protocol: h2c, endpoints: ['@h2c']}}
 `
 
 // startChanges starts weir with changes in front of a backend that answers with what it saw.
@@ -35,8 +42,24 @@ func startChanges(t *testing.T) *weir {
 	t.Helper()
 	t.Parallel()
 	w := newWeir(t)
-	w.address["echo"] = newWebBackend(t, "echo").address
+	w.address["echo"], w.address["h2c"] = newWebBackend(t, "echo").address, newH2CBackend(t).address
 	return w.start(changes)
+}
+
+// newH2CBackend is newWebBackend for HTTP/2 without TLS.
+func newH2CBackend(t *testing.T) *webBackend {
+	t.Helper()
+	b := &webBackend{name: "h2c", address: freePort(t)}
+	l, err := freeport.Listen(b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	b.server = &http.Server{Handler: b, Protocols: &protocols}
+	go b.server.Serve(l)
+	t.Cleanup(func() { b.server.Close() })
+	return b
 }
 
 // edited sends a request for edit.shop.test to the listener web.
@@ -117,5 +140,34 @@ func TestRouteResponds(t *testing.T) {
 	}
 	if got := string(curl(t, append(args, "https://edit.shop.test/nothing")...)); !strings.HasPrefix(got, "HTTP/2 204") || strings.Contains(got, "content-") {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestRouteRewrites(t *testing.T) {
+	w := startChanges(t)
+	f := func(target, uri, host string) {
+		t.Helper()
+		c := dial(t, w.at("web"))
+		defer c.Close()
+		got, err := askSeen(c, "Edit.Shop.test", target)
+		if err != nil || got.URI != uri || got.Host != host || got.Header.Get("X-Forwarded-Host") != "Edit.Shop.test" {
+			t.Errorf("%s becomes %s of %s with %v: %v", target, got.URI, got.Host, got.Header, err)
+		}
+		w.logged("what the client sent", func(e entry) bool { return e.text("target") == target && e.text("host") == "Edit.Shop.test" })
+	}
+	f("/old/a?b", "/new/a?b", "Edit.Shop.test")
+	f("/old", "/new", "Edit.Shop.test")
+	f("/any/a?b=c", "/fixed?b=c", "Edit.Shop.test")
+	f("/host/a", "/host/a", "internal.test")
+	f("/strip/a", "/a", "Edit.Shop.test")
+	f("/strip?a", "/?a", "Edit.Shop.test")
+	f("/h2c/a?b", "/new/a?b", "internal.test")
+	if resp, body := edited(t, w, "GET", "/strip//evil.example/"); resp.StatusCode != 400 {
+		t.Errorf("%s: %s", resp.Status, body)
+	}
+	w.logged("the refusal", func(e entry) bool { return e.text("reason") == "rewrite" })
+	got := curlSeen(t, "--http2", "--connect-to", "::"+w.at("websecure"), "https://edit.shop.test/old/a?b")
+	if got.URI != "/new/a?b" || got.Header.Get("X-Forwarded-Host") != "edit.shop.test" {
+		t.Errorf("over HTTP/2: %+v", got)
 	}
 }

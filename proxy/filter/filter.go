@@ -106,6 +106,9 @@ func Compile(r *config.Route) *Chain {
 	if r.Request != nil {
 		c.add(newRequestEdits(r.Request))
 	}
+	if r.Rewrite != nil {
+		c.add(newRewrite(r))
+	}
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
 	}

@@ -55,13 +55,30 @@ func (t *template) store(h *message.Head, x Exchange) message.Span {
 
 func (t *template) append(b []byte, x Exchange) []byte {
 	for i := range t.parts {
-		if p := &t.parts[i]; p.value != nil {
-			b = p.value(b, x)
-		} else {
-			b = append(b, p.text...)
+		b = t.parts[i].append(b, x)
+	}
+	return b
+}
+
+// appendPath is append for a path. Where two parts meet it writes one slash instead of two, also
+// if a value between them is empty.
+func (t *template) appendPath(b []byte, x Exchange) []byte {
+	begin := len(b)
+	for i := range t.parts {
+		at := len(b)
+		b = t.parts[i].append(b, x)
+		if at > begin && at < len(b) && b[at-1] == '/' && b[at] == '/' {
+			b = append(b[:at], b[at+1:]...)
 		}
 	}
 	return b
+}
+
+func (p *templatePart) append(b []byte, x Exchange) []byte {
+	if p.value != nil {
+		return p.value(b, x)
+	}
+	return append(b, p.text...)
 }
 
 // schemeOf returns the scheme that the client used, perhaps to a load balancer.
