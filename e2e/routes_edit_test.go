@@ -32,6 +32,8 @@ routes:
   - {name: rehost, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/host], rewrite: {host: internal.test}, backend: echo}
   - {name: stripped, listeners: [web], hosts: [edit.shop.test], paths: [/strip], rewrite: {prefix: /}, backend: echo}
   - {name: h2c, listeners: [web], hosts: [edit.shop.test], paths: [/h2c], rewrite: {prefix: /new, host: internal.test}, backend: h2c}
+  - {name: moved, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/moved], redirect: {to: "https://www.shop.test/here{uri}", status: 301}}
+  - {name: swapped, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/swap], redirect: {host: other.test, prefix: /swapped, scheme: https, port: 8443, status: 302}}
   - {name: closed, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/closed], respond: {status: 503, body: "back soon\n", type: text/plain, headers: {Retry-After: "120"}}}
   - {name: nothing, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/nothing], respond: {status: 204}}
 backends: {echo: {endpoints: ['@echo']}, h2c: {protocol: h2c, endpoints: ['@h2c']}}
@@ -170,4 +172,19 @@ func TestRouteRewrites(t *testing.T) {
 	if got.URI != "/new/a?b" || got.Header.Get("X-Forwarded-Host") != "edit.shop.test" {
 		t.Errorf("over HTTP/2: %+v", got)
 	}
+}
+
+func TestRouteRedirects(t *testing.T) {
+	w := startChanges(t)
+	f := func(target string, status int, location string) {
+		t.Helper()
+		if resp, _ := edited(t, w, "GET", target); resp.StatusCode != status || resp.Header.Get("Location") != location {
+			t.Errorf("%s is answered with %s to %s", target, resp.Status, resp.Header.Get("Location"))
+		}
+	}
+	f("/moved/a?b", 301, "https://www.shop.test/here/moved/a?b")
+	f("/moved", 301, "https://www.shop.test/here/moved")
+	f("/swap/a?b", 302, "https://other.test:8443/swapped/a?b")
+	f("/swap", 302, "https://other.test:8443/swapped")
+	w.logged("the redirect", func(e entry) bool { return e.text("route") == "swapped" && e.text("reason") == "redirect" })
 }

@@ -94,7 +94,11 @@ type Chain struct {
 // nil if the route has none.
 func Compile(r *config.Route) *Chain {
 	var c Chain
-	if r.Redirect != nil {
+	switch {
+	case r.Redirect == nil:
+	case r.Redirect.Moves():
+		c.add(newMove(r))
+	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
 	}
 	if r.MaxBody > 0 {

@@ -52,6 +52,9 @@ func (w *rewrite) Answer(x Exchange) bool {
 }
 
 func (w *rewrite) appendPath(b []byte, x Exchange) []byte {
+	if w.prefix == nil && len(w.path.parts) == 0 {
+		return append(b, x.Request().Bytes(x.Request().Path)...)
+	}
 	if w.prefix == nil {
 		return w.path.appendPath(b, x)
 	}

@@ -141,5 +141,3 @@ func FuzzRewrite(f *testing.F) {
 		}
 	})
 }
-
-var twoSlashes = []byte("//")
