@@ -362,6 +362,7 @@ var unavoidable = map[string]string{
 	"proxy/http1.Server":           "one of the two roles of the codec, RFC 9110's word",
 	"proxy/http2/core.Server":      "the same",
 	"proxy/message.Target":         "the request target of RFC 9112",
+	"proxy/message.EndpointTarget": "the same",
 	"proxy/message.SetTarget":      "the same",
 	"proxy/message.ValidTarget":    "the same",
 	"proxy/message.ErrTarget":      "the same",

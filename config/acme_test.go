@@ -245,8 +245,11 @@ routes:
 	var got []string
 	for _, r := range c.Routes {
 		s := r.Name + " " + r.Backend
-		if r.Redirect != nil {
-			s += fmt.Sprintf(" %+v", *r.Redirect)
+		if d := r.Redirect; d != nil {
+			s += fmt.Sprintf(" {Port:%d Status:%d}", d.Port, d.Status)
+			if d.Scheme != "" || d.Moves() {
+				t.Errorf("%s moves: %+v", r.Name, d)
+			}
 		}
 		if r.HSTS != nil {
 			s += fmt.Sprintf(" %+v", *r.HSTS)

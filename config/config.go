@@ -439,9 +439,13 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string    // empty: weir redirects all requests
-	Redirect   *Redirect // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS       *HSTS     // nil: weir adds no HTTP header for it
+	Backend    string       // empty: weir answers all requests, see Answers
+	Respond    *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS       *HSTS        // nil: weir adds no HTTP header for it
+	Request    *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite    *Rewrite     // nil: none
+	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -463,11 +467,25 @@ type Closure struct {
 // OnlyRedirects reports whether no request of the route reaches a backend.
 func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
 
-// Redirect answers a request with a redirect to the same URL over https.
+// Answers reports whether weir answers all requests of the route, without a backend.
+func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil || r.Respond != nil) }
+
+// Redirect answers a request with a redirect: to the same URL over https, or, if it Moves, to
+// another URL.
 type Redirect struct {
-	Port   int // weir omits 443 from the URL
+	To     Template // the whole new URL; empty: the fields below
+	Scheme string   // http or https; empty: the request's, or https if it does not move
+	Host   string   // without port; empty: the request's
+	Prefix string   // as Rewrite.Prefix; empty: the path stays
+	Path   Template // as Rewrite.Path; empty: the path stays
+	// Port is the port of the new URL. weir omits the default port of the scheme. 0: the
+	// request's, or the default port of Scheme.
+	Port   int
 	Status int // 301, 302, 307 or 308
 }
+
+// Moves reports whether the redirect leads to another URL than that of the request over https.
+func (d *Redirect) Moves() bool { return d.To != "" || d.Host != "" || d.Prefix != "" || d.Path != "" }
 
 // HSTS is the content of Strict-Transport-Security in responses over TLS (RFC 6797).
 type HSTS struct {

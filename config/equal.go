@@ -10,7 +10,8 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
-		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) &&
+		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
+		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 
@@ -20,6 +21,20 @@ func (m *Match) equal(o *Match) bool {
 	}
 	return slices.Equal(m.Methods, o.Methods) && slices.Equal(m.Headers, o.Headers) && slices.Equal(m.Query, o.Query) &&
 		slices.Equal(m.Cookies, o.Cookies) && slices.Equal(m.Clients, o.Clients)
+}
+
+func (e *HeaderEdits) equal(o *HeaderEdits) bool {
+	if e == nil || o == nil {
+		return e == o
+	}
+	return slices.Equal(e.Remove, o.Remove) && slices.Equal(e.Set, o.Set) && slices.Equal(e.Add, o.Add)
+}
+
+func (f *Respond) equal(o *Respond) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return f.Status == o.Status && f.Body == o.Body && f.Type == o.Type && slices.Equal(f.Headers, o.Headers)
 }
 
 // Equal reports whether two backends have the same settings and endpoints.

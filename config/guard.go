@@ -6,7 +6,7 @@ func (r *Route) Guarded() bool { return r.MaxBody != 0 }
 // LessGuarded reports whether r forwards requests that a guard of another route refuses. The
 // guards of the other route then do not protect its endpoints from requests that reach them by r.
 func (r *Route) LessGuarded(than *Route) bool {
-	if r.Closure != nil || r.OnlyRedirects() {
+	if r.Closure != nil || r.Answers() {
 		return false // r forwards nothing
 	}
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody)

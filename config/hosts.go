@@ -71,7 +71,7 @@ func (v *draft) join(r *Route, on hostOn) {
 	switch b := v.backendNamed(r.Backend); {
 	case b != nil && b.Protocol == ProtocolTCP:
 		g.tunnel = cmp.Or(g.tunnel, r)
-	case b != nil && b.Protocol != "", r.OnlyRedirects():
+	case b != nil && b.Protocol != "", r.Answers():
 		g.http = cmp.Or(g.http, r)
 	}
 }
@@ -98,6 +98,11 @@ func (v *draft) checkPassthrough(r *Route) {
 			}
 			if v.given(&r.MaxBody) {
 				v.failAt(v.places[&r.MaxBody], "%s passes TLS for this host through, so weir sees no request bodies; take this out", lineOf(g.modeBy))
+			}
+			for _, dst := range r.requestKeys() {
+				if v.given(dst) {
+					v.failAt(v.places[dst], "%s passes TLS for this host through, so weir sees no requests; take this out", lineOf(g.modeBy))
+				}
 			}
 			if v.given(&r.TLSPolicy) {
 				v.failAt(v.places[&r.TLSPolicy], "%s passes TLS for this host through, so the backend chooses its TLS settings; take this out", lineOf(g.modeBy))

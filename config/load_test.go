@@ -335,6 +335,7 @@ backends:
 `,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
+		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",
 	} {
 		reloads(t, mustParse(t, text))

@@ -2,7 +2,9 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -11,15 +13,100 @@ const year = 365 * day
 // redirectKey is "https", or a mapping.
 func (r *Route) redirectKey() value {
 	return optional(&r.Redirect, func() *Redirect { return &Redirect{Port: 443, Status: 308} }, func(d *Redirect) section {
-		scheme := "https" // redirects have no other scheme
-		https := oneOf("https").at(&scheme)
-		return section{object: &r.Redirect, short: https, keys: []key{
-			{"scheme", https, "The scheme of the new URL; https is the only value."},
-			{"port", number(&d.Port, 1, 65535), "The port of the new URL; weir leaves 443 out."},
+		return section{object: &r.Redirect, short: oneOf("https").at(new(string)), check: d.check, rules: redirectRules, keys: []key{
+			{"to", newURL.at(&d.To), "The whole new URL, with variables such as {uri}. Not together with the other keys, except status."},
+			{"scheme", d.schemeValue().byDefault("https; with host, prefix or path, the request's"), "The scheme of the new URL."},
+			{"host", redirectHost.at(&d.Host).byDefault("the request's"), "The host of the new URL, without port."},
+			{"port", number(&d.Port, 1, 65535).shownIf(d.Port != 0).byDefault("443; with host, prefix or path, the request's, or the default of scheme"), "The port of the new URL. weir leaves the default port of the scheme out."},
+			{"prefix", newPath.at(&d.Prefix).byDefault("the path stays"), "Replaces the part of the path that the route matched, as in rewrite."},
+			{"path", pathTemplate.at(&d.Path).byDefault("the path stays"), "Replaces the whole path, as in rewrite. The query stays."},
 			{"status", redirectStatus(&d.Status), "The status of the redirect. Permanent: 308 keeps the method, 301 works with very old clients. Temporary: 307 keeps the method, 302 is the old form."},
 		}}
 	})
 }
+
+var redirectScheme = oneOf("http", "https")
+
+// schemeValue prints https for redirects that do not move.
+func (d *Redirect) schemeValue() value {
+	x := redirectScheme.at(&d.Scheme)
+	x.print = func(*shower) *Tree {
+		if d.Scheme == "" && !d.Moves() {
+			return textTree("https")
+		}
+		return textUnlessEmpty(d.Scheme)
+	}
+	return x
+}
+
+// check reports keys that contradict each other, and removes defaults of the other form.
+func (d *Redirect) check(v *draft, there map[string]bool, n *Tree, p path) {
+	moves := false
+	for _, k := range []string{"to", "host", "prefix", "path"} {
+		moves = moves || there[k]
+	}
+	if !moves {
+		if d.Scheme == "http" {
+			v.failAt(v.places[&d.Scheme], "without to, host, prefix or path the redirect leads to the request's own URL by https; write https, or one of these keys")
+		}
+		d.Scheme = ""
+		return
+	}
+	if !there["port"] {
+		d.Port = 0
+	}
+	for _, k := range []string{"scheme", "host", "port", "prefix", "path"} {
+		if there["to"] && there[k] {
+			v.fail(n, p, "to is the whole new URL; write %s there, or take to out", k)
+			return
+		}
+	}
+	if there["prefix"] && there["path"] {
+		v.fail(n, p, "prefix replaces a part of the path, and path the whole path; take one of them out")
+	}
+}
+
+// redirectHost is a host without port.
+var redirectHost = kind[string]{what: "a host without port", format: same[string], pattern: hostField.pattern,
+	parse: func(s string) (string, error) {
+		if strings.LastIndexByte(s, ':') > strings.LastIndexByte(s, ']') {
+			return "", fmt.Errorf("has a port; write it under port")
+		}
+		return parseHostField(s)
+	}}
+
+// newURL is a whole URL with variables. Its host is fixed, or the host of the request, so that
+// clients cannot choose it.
+var newURL = kind[Template]{what: `a URL such as "https://www.example.org{uri}"`, format: same[Template], pattern: `(https?|\{scheme\})://[^ /].*`,
+	parse: func(s string) (Template, error) {
+		if _, err := parseTemplate(s); err != nil {
+			return "", err
+		}
+		scheme, rest, whole := strings.Cut(s, "://")
+		if !whole || scheme != "http" && scheme != "https" && scheme != "{scheme}" {
+			return "", fmt.Errorf(`is not a whole URL; write one such as "https://www.example.org{uri}"`)
+		}
+		end := len(rest)
+		for _, after := range []string{"/", "?", "{uri}", "{path}"} {
+			if i := strings.Index(rest, after); i >= 0 {
+				end = min(end, i)
+			}
+		}
+		host, path := strings.Replace(rest[:end], "{host}", "host", 1), rest[end:]
+		if _, err := parseHostField(host); err != nil || strings.ContainsAny(host, "{}?#") {
+			return "", fmt.Errorf("has no valid host; write a host or {host}, and then a path, {uri} or {path}")
+		}
+		path, _, _ = strings.Cut(path, "?")
+		if path != "" && path[0] == '/' {
+			if err := checkNewPath(path); err != nil {
+				return "", err
+			}
+		}
+		if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > 0x7e || r == '#' || r == '\\' }) {
+			return "", fmt.Errorf("has spaces, a fragment, a backslash or letters beyond ASCII; percent-encode them")
+		}
+		return Template(s), nil
+	}}
 
 func redirectStatus(dst *int) value {
 	x := number(dst, 301, 308)
@@ -62,6 +149,10 @@ func (v *draft) checkRedirect(r *Route) {
 		}
 	}
 	at := v.places[&r.Redirect]
+	if r.Redirect.Moves() && v.given(&r.Backend) {
+		v.failAt(at, "the redirect answers all requests (to, host, prefix or path), so none reaches a backend; take redirect or backend out")
+		return
+	}
 	for _, l := range v.listenersOf(r) {
 		for _, h := range v.hostsOf(r) {
 			if tunnel := v.isTunnel(r, l, h); tunnel != "" {
@@ -73,7 +164,7 @@ func (v *draft) checkRedirect(r *Route) {
 			v.failAt(at, "a route with redirect and backend needs http listeners with trust_forwarded (and proto in trust) or proxy_protocol, from which weir learns that a client used https; listener %q has neither, so keep only redirect or only backend", l.Name)
 			return
 		}
-		if l.Protocol != ProtocolTLS {
+		if l.Protocol != ProtocolTLS || r.Redirect.Moves() {
 			continue
 		}
 		if l.Network == "unix" {

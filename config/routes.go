@@ -70,6 +70,8 @@ func (v *draft) checkRoutes() {
 		v.checkOpenedTunnel(r)
 		v.checkRedirect(r)
 		v.checkHSTS(r)
+		v.checkEdits(r)
+		v.checkRespond(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()
@@ -123,6 +125,9 @@ func (v *draft) checkShape(r *Route) {
 		refuse(&r.TLS, why)
 		refuse(&r.TLSPolicy, why)
 		refuse(&r.MaxBody, "first_bytes routes carry tunnels, which have no request bodies; take this out")
+		for _, dst := range r.requestKeys() {
+			refuse(dst, "first_bytes routes carry tunnels, which have no requests; take this out")
+		}
 	}
 	hasTLS := false
 	for _, l := range v.listenersOf(r) {
@@ -134,6 +139,9 @@ func (v *draft) checkShape(r *Route) {
 			refuse(&r.Match, why)
 			refuse(&r.FirstBytes, why)
 			refuse(&r.MaxBody, why)
+			for _, dst := range r.requestKeys() {
+				refuse(dst, why)
+			}
 		}
 	}
 	if known := v.listenersOf(r); !hasTLS && len(known) > 0 && len(known) == len(r.Listeners) && r.FirstBytes == "" {

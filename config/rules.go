@@ -76,11 +76,20 @@ var listenerRules = []*schema{
 }
 
 var routeRules = []*schema{
-	hasAny("backend", "redirect"),
-	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts")),
-	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts")),
-	when(lacks("backend"), lacks("max_body", "max_lifetime", "tunnel_idle")),
+	hasAny("backend", "redirect", "respond"),
+	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend")),
+	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
 }
+
+var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),
+	when(lacks("host", "prefix", "path"), isNot("scheme", "http"))}
+
+var rewriteRules = []*schema{hasAny("prefix", "path", "host"), apart("prefix", "path")}
+
+var editsRules = []*schema{hasAny("set", "add", "remove")}
 
 var matchRules = []*schema{hasAny("methods", "headers", "query", "cookies", "clients")}
 

@@ -27,7 +27,7 @@ func newInquiry(r *rig, b *backend.Backend, path string) *inquiry {
 	q := new(inquiry)
 	q.req.Method, q.req.Path, q.req.Minor, q.req.Idempotent = q.req.StoreString("GET"), q.req.StoreString(path), 1, true
 	q.req.Target, q.req.Host = q.req.Path, q.req.StoreString("inquiry")
-	setHost(&q.req, []byte("inquiry"))
+	q.req.SetHost([]byte("inquiry"))
 	a := &q.attempts
 	a.backend, a.proxy, a.req, a.res = b, r.proxy, &q.req, &q.res
 	a.requester, a.to, a.body = q, q, q

@@ -34,14 +34,15 @@ type progress struct {
 	route    *Route
 	attempts attempts // of the route's backend; zero: weir answered without it
 
-	orphaned bool // a reload removed the listener, or changed its protocol
-	outlived bool // a reload changed the host that its connection was made for, or revoked its certificate
-	answered bool // the response's head is in the output for the client
-	upgraded bool
-	status   int
-	reason   string        // of a response that weir generated, or of a failure
-	err      error         // the cause of the reason
-	waited   time.Duration // until the response's head
+	orphaned   bool // a reload removed the listener, or changed its protocol
+	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
+	answered   bool // the response's head is in the output for the client
+	identified bool // the request has its X-Request-Id, see RequestID
+	upgraded   bool
+	status     int
+	reason     string        // of a response that weir generated, or of a failure
+	err        error         // the cause of the reason
+	waited     time.Duration // until the response's head
 }
 
 // reset begins a new exchange; the request has been read already.

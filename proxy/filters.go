@@ -47,6 +47,15 @@ func (x *exchange) Trusts() filter.Trust {
 // Terminated reports whether weir terminates the client's TLS.
 func (x *exchange) Terminated() bool { return x.security.Terminated() }
 
+// RequestID returns the request's X-Request-Id, and makes one if there is none yet.
+func (x *exchange) RequestID() []byte {
+	if !x.identified {
+		x.identified = true
+		x.edge.forwarding.Identify(x)
+	}
+	return x.req.Get(message.XRequestID)
+}
+
 // Refuse answers the request with a refusal.
 func (x *exchange) Refuse(r *message.Refusal) { x.reply(r) }
 

@@ -46,21 +46,13 @@ func (x *exchange) rewrite(hostOverride string) {
 	req := &x.req
 	x.edge.forwarding.EditRequest(x)
 	x.clientCert.EditRequest(x)
-	x.route.filters.EditRequest(x)
-	addVisit(req)
 	if hostOverride != "" {
-		setHost(req, []byte(hostOverride))
+		req.SetHost([]byte(hostOverride))
 	} else if req.Find(message.Host) < 0 {
-		setHost(req, req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
+		req.SetHost(req.Bytes(req.Host)) // HTTP/1.0, or the host of the target
 	}
-}
-
-func setHost(req *message.Request, host []byte) {
-	if i := req.Find(message.Host); i >= 0 {
-		req.SetValue(i, host)
-		return
-	}
-	req.Add(message.Host, host)
+	x.route.filters.EditRequest(x) // a host of the route replaces that of the backend
+	addVisit(req)
 }
 
 // prepare sets up the attempts for the client of x.
@@ -112,7 +104,10 @@ func (x *exchange) guardBody(n int64) error {
 	return nil
 }
 
-func (x *exchange) bodyEnded() { x.edge.forwarding.DropListed(&x.req.Trailers) }
+func (x *exchange) bodyEnded() {
+	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.route.filters.EditTrailers(&x.req.Trailers)
+}
 
 // As the destination of its attempts, an exchange passes the response to the client.
 

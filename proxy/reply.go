@@ -35,7 +35,9 @@ func (x *exchange) beginReply(status int, reason string) {
 
 func (x *exchange) endReply(body string) {
 	res := &x.res
-	res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
+	if !message.BodyForbidden(res.Status) { // RFC 9110, section 8.6
+		res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
+	}
 	res.Length = int64(len(body))
 	x.answered = true
 	x.writeHead(res)

@@ -26,7 +26,7 @@ type Table struct {
 // Route is the compiled form of a route of the configuration.
 type Route struct {
 	name    string
-	backend *backend.Backend // nil: the route only redirects
+	backend *backend.Backend // nil: weir answers all requests of the route
 	config  *config.Route
 	tunnel  bool // the backend is for raw connections
 	metrics *routeMetrics
@@ -147,7 +147,7 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 			}
 		}
 	}
-	if b == nil && !r.OnlyRedirects() {
+	if b == nil && !r.Answers() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
 	own := *r // a table must not keep all routes of older configurations

@@ -1,6 +1,6 @@
 // Package filter has what a route or a listener does to requests and responses in addition to
 // forwarding them. Each feature is one file. A filter implements only the interfaces that it
-// needs: Answerer, BodyGuard, RequestEditor, ResponseEditor.
+// needs: Answerer, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
 package filter
 
 import (
@@ -35,6 +35,10 @@ type Exchange interface {
 	// sender of that header.
 	Secure() bool
 
+	// RequestID returns the value of the request's only X-Request-Id, valid until the request
+	// changes. The first call drops an id that weir does not trust, and makes a new one.
+	RequestID() []byte
+
 	// Refuse answers the request with a refusal.
 	Refuse(r *message.Refusal)
 	// Begin begins another response of weir, of type text/plain. The filter may add HTTP
@@ -65,6 +69,11 @@ type RequestEditor interface {
 	EditRequest(x Exchange)
 }
 
+// TrailerEditor changes the trailers of requests before an endpoint gets them.
+type TrailerEditor interface {
+	EditTrailers(trailers *message.Head)
+}
+
 // ResponseEditor changes the HTTP headers of every final response: the endpoint's, and weir's
 // own ones.
 type ResponseEditor interface {
@@ -77,6 +86,7 @@ type Chain struct {
 	answerers []Answerer
 	bodies    []BodyGuard
 	requests  []RequestEditor
+	trailers  []TrailerEditor
 	responses []ResponseEditor
 }
 
@@ -84,11 +94,27 @@ type Chain struct {
 // nil if the route has none.
 func Compile(r *config.Route) *Chain {
 	var c Chain
-	if r.Redirect != nil {
+	switch {
+	case r.Redirect == nil:
+	case r.Redirect.Moves():
+		c.add(newMove(r))
+	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
+	}
+	if r.Respond != nil {
+		c.add(newRespond(r.Respond))
+	}
+	if r.Request != nil {
+		c.add(newRequestEdits(r.Request))
+	}
+	if r.Rewrite != nil {
+		c.add(newRewrite(r))
+	}
+	if r.Response != nil {
+		c.add(newResponseEdits(r.Response))
 	}
 	if r.HSTS != nil {
 		c.add(newHSTS(r.HSTS))
@@ -109,6 +135,9 @@ func (c *Chain) add(f any) {
 	}
 	if e, is := f.(RequestEditor); is {
 		c.requests = append(c.requests, e)
+	}
+	if e, is := f.(TrailerEditor); is {
+		c.trailers = append(c.trailers, e)
 	}
 	if e, is := f.(ResponseEditor); is {
 		c.responses = append(c.responses, e)
@@ -149,6 +178,16 @@ func (c *Chain) EditRequest(x Exchange) {
 	}
 	for _, f := range c.requests {
 		f.EditRequest(x)
+	}
+}
+
+// EditTrailers lets the filters change the trailers of the request.
+func (c *Chain) EditTrailers(trailers *message.Head) {
+	if c == nil {
+		return
+	}
+	for _, f := range c.trailers {
+		f.EditTrailers(trailers)
 	}
 }
 

@@ -18,8 +18,10 @@ import (
 type exchange struct {
 	req                     message.Request
 	res                     message.Response
+	client                  netip.AddrPort
 	trusts                  Trust
 	terminated, secure, end bool
+	identified              bool
 	length                  int64
 	answer                  string
 }
@@ -36,10 +38,17 @@ func (x *exchange) Request() *message.Request { return &x.req }
 func (x *exchange) Host() string              { return "app.example.org" }
 func (x *exchange) KnownLength() int64        { return x.length }
 func (x *exchange) Origin() *conn.Origin      { return new(conn.Origin) }
-func (x *exchange) Client() netip.AddrPort    { return netip.AddrPort{} }
+func (x *exchange) Client() netip.AddrPort    { return x.client }
 func (x *exchange) Trusts() Trust             { return x.trusts }
 func (x *exchange) Terminated() bool          { return x.terminated }
 func (x *exchange) Secure() bool              { return x.secure }
+func (x *exchange) RequestID() []byte {
+	if !x.identified {
+		x.identified = true
+		new(Forwarding).Identify(x)
+	}
+	return x.req.Get(message.XRequestID)
+}
 func (x *exchange) Refuse(r *message.Refusal) { x.answer = fmt.Sprint(r.Status, " ", r.Reason) }
 func (x *exchange) Begin(status int, reason string) *message.Response {
 	x.answer = fmt.Sprint(status, " ", reason)

@@ -35,6 +35,18 @@ func (f *Forwarding) EditRequest(x Exchange) {
 	}
 	f.dropUntrusted(r.req, r.trusts)
 	r.add()
+	x.RequestID()
+}
+
+// Identify gives the request exactly one X-Request-Id: the id of a trusted sender, or a new one.
+func (f *Forwarding) Identify(x Exchange) {
+	r := forwarded{req: x.Request(), trusts: x.Trusts()}
+	if r.single(message.XRequestID) >= 0 {
+		return
+	}
+	r.req.Drop(message.XRequestID)
+	id := RequestID()
+	r.req.Add(message.XRequestID, id[:])
 }
 
 // forwarded is a request that gets the headers about its client.
@@ -61,10 +73,6 @@ func (r *forwarded) add() {
 	req.Add(message.XForwardedScheme, []byte(scheme))
 	req.Add(message.XScheme, []byte(scheme))
 	r.addForwarded()
-	if r.single(message.XRequestID) < 0 {
-		id := RequestID()
-		req.Add(message.XRequestID, id[:])
-	}
 }
 
 // single returns the field of that id that a trusted sender wrote, or -1. If several

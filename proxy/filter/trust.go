@@ -126,6 +126,9 @@ func (f *Forwarding) dropUntrusted(req *message.Request, trusts Trust) {
 	if req.HasAny(needTrust) {
 		for i := range req.Fields {
 			h := &req.Fields[i]
+			if h.ID == message.XRequestID {
+				continue // see Identify: this exchange may have its id already
+			}
 			if n := needs[h.ID]; n != 0 && n&trusts == 0 && !f.keeps(req, i) {
 				h.Dropped = true
 			}

@@ -48,7 +48,7 @@ func (c *Client) WriteHead(req *message.Request) {
 	c.infos, c.sent, c.finished = 0, false, false
 	b := append(c.out.room(), req.Bytes(req.Method)...)
 	b = append(b, ' ')
-	b = append(b, req.Bytes(req.Target)...)
+	b = append(b, req.EndpointTarget()...)
 	b = append(b, " HTTP/1.1\r\n"...)
 	b = appendFields(b, &req.Head)
 	c.out.chunked = req.Length == message.Unknown

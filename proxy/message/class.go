@@ -68,6 +68,12 @@ func (n *Names) Has(name []byte) bool {
 // See Lookup.
 func (n *Names) HasAlike(name []byte) bool { return n.find(name, alike) }
 
+// BeginsAlike returns true if name begins with prefix, a text in lower case, or with a text that
+// looks the same to a program behind a server. See HasAlike.
+func BeginsAlike(name []byte, prefix string) bool {
+	return len(name) >= len(prefix) && alike(name[:len(prefix)], prefix)
+}
+
 func (n *Names) find(name []byte, same func([]byte, string) bool) bool {
 	if n == nil || len(name) >= len(n.byLength) {
 		return false

@@ -51,6 +51,11 @@ func TestNames(t *testing.T) {
 	f("", false, false)
 	f("X-Users", false, false)
 	f(strings.Repeat("x", 1000), false, false)
+	for name, begins := range map[string]bool{"X-Internal-A": true, "x_internal.a": true, "X-INTERNAL-": true, "X-Internal": false, "X-InternalA": false, "": false} {
+		if BeginsAlike([]byte(name), "x-internal-") != begins {
+			t.Errorf("%q begins with x-internal-: not %t", name, begins)
+		}
+	}
 	if none := NewNames(nil); none.Has([]byte("a")) || none.HasAlike([]byte("")) {
 		t.Error("an empty set has something")
 	}

@@ -91,6 +91,33 @@ func (r *Request) SetTarget(target Span) error {
 	return nil
 }
 
+// Rewrite sets the target for the endpoint to bytes in r's arena: a path with or without a
+// query. They pass the same check as the target of a client. The path does not begin with two
+// slashes: an endpoint might read a host there.
+func (r *Request) Rewrite(target Span) error {
+	t := r.Bytes(target)
+	if !ValidTarget(t) {
+		return ErrTargetBytes
+	}
+	path, _, _ := bytes.Cut(t, []byte{'?'})
+	if len(path) == 0 || path[0] != '/' || bytes.HasPrefix(path, twoSlashes) || AmbiguousPath(path) {
+		return ErrPath
+	}
+	r.Rewritten = target
+	return nil
+}
+
+var twoSlashes = []byte("//")
+
+// SetHost sets the Host header for the endpoint. r.Host remains the host of the client.
+func (r *Request) SetHost(host []byte) {
+	if i := r.Find(Host); i >= 0 {
+		r.SetValue(i, host)
+		return
+	}
+	r.Add(Host, host)
+}
+
 // ReadHost sets r's host to the Host field. If the target has a host, too, both must be
 // the same. needed: a request without the field is refused.
 func (r *Request) ReadHost(needed bool) error {

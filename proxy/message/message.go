@@ -114,9 +114,15 @@ func (h *Head) AddField(name, value string) {
 // Append adds a field. write appends the value to its argument and returns the result.
 func (h *Head) Append(id ID, write func([]byte) []byte) {
 	name := h.StoreString(id.String())
+	h.add(Field{name: name, value: h.Build(write), ID: id})
+}
+
+// Build stores bytes in the arena. write appends the bytes to its argument and returns the
+// result. It must not change the head.
+func (h *Head) Build(write func([]byte) []byte) Span {
 	start := len(h.arena)
 	h.arena = write(h.arena)
-	h.add(Field{name: name, value: Span{uint32(start), uint32(len(h.arena))}, ID: id})
+	return Span{uint32(start), uint32(len(h.arena))}
 }
 
 // SetValue replaces the value of field i.
@@ -185,9 +191,11 @@ const Unknown int64 = -1
 type Request struct {
 	Head
 	Method Span
-	// Target is the target that weir sends to the endpoint, byte for byte: path and query, or
-	// "*".
+	// Target is the target that the client sent: path and query, or "*". weir routes and logs
+	// by it, and sends it to the endpoint byte for byte, unless there is a Rewritten.
 	Target Span
+	// Rewritten is the target for the endpoint if the route changes it; empty: Target.
+	Rewritten Span
 	// Path is the part of Target before the query.
 	Path Span
 	// Host is the host and port of the Host header, as the client sent it; without the header,
@@ -221,6 +229,14 @@ func (r *Request) Reset() {
 	head.Reset()
 	trailers.Reset()
 	*r = Request{Head: head, Trailers: trailers, Minor: 1}
+}
+
+// EndpointTarget returns the target for the endpoint.
+func (r *Request) EndpointTarget() []byte {
+	if r.Rewritten.Len() > 0 {
+		return r.Bytes(r.Rewritten)
+	}
+	return r.Bytes(r.Target)
 }
 
 // HasBody reports whether a body follows the head.

@@ -164,3 +164,30 @@ func TestRefusalIsAnError(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A route may give the endpoint another target. It passes the same check as a client's, and the
+// request keeps its own.
+func TestRewrite(t *testing.T) {
+	var r Request
+	f := func(target string, ok bool) {
+		t.Helper()
+		r.Reset()
+		r.SetMethod(r.StoreString("GET"))
+		if err := r.SetTarget(r.StoreString("/theirs?a")); err != nil || string(r.EndpointTarget()) != "/theirs?a" {
+			t.Fatalf("%v, and the endpoint gets %q", err, r.EndpointTarget())
+		}
+		want := "/theirs?a"
+		if ok {
+			want = target
+		}
+		if err := r.Rewrite(r.StoreString(target)); (err == nil) != ok || string(r.EndpointTarget()) != want || string(r.Bytes(r.Target)) != "/theirs?a" {
+			t.Errorf("%q: %v, and the endpoint gets %q", target, err, r.EndpointTarget())
+		}
+	}
+	f("/", true)
+	f("/a//b?c", true)
+	f("/a?//b/../c", true)
+	for _, bad := range []string{"", "a", "*", "?a", "//a", "//", "/../a", "/a/%2e%2e", "/a\\b", "/%5c", "/%00", "/%", "/a b", "/a\r\nX: y", "/a\x00", "/ä", "/a#b", "http://a/"} {
+		f(bad, false)
+	}
+}

@@ -244,7 +244,7 @@ func (c *Connection) appendRequest(b []byte, req *message.Request) []byte {
 		host = req.Bytes(req.Host)
 	}
 	b = appendIndexedName(b, indexAuthority, host)
-	b = appendPath(b, req.Bytes(req.Target))
+	b = appendPath(b, req.EndpointTarget())
 	b = appendFields(b, &req.Head, except)
 	if req.AcceptsTrailers {
 		b = appendField(b, []byte("te"), []byte("trailers"))
@@ -256,7 +256,7 @@ func (c *Connection) appendRequest(b []byte, req *message.Request) []byte {
 // it (RFC 9113, section 6.5.2), or more, never less.
 func listSize(req *message.Request) int64 {
 	const each = 32
-	n := int64(4*each+len(":method:scheme:path:authorityhttps")) + int64(req.Method.Len()+req.Target.Len()+req.Host.Len())
+	n := int64(4*each+len(":method:scheme:path:authorityhttps")) + int64(req.Method.Len()+len(req.EndpointTarget())+req.Host.Len())
 	for i := range req.Fields {
 		if !req.Fields[i].Dropped {
 			n += int64(each + len(req.Name(i)) + len(req.Value(i)))

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// HeaderEdits are changes of the HTTP headers of a request or a response. weir first removes
+// headers, then sets headers, and then adds headers.
+type HeaderEdits struct {
+	// Remove has names. A name that ends in a star means every header that begins with the
+	// text before the star.
+	Remove []string
+	Set    []HeaderValue // replace all headers with these names; in alphabetical order
+	Add    []HeaderValue // stand beside the headers with these names; in alphabetical order
+}
+
+// HeaderValue is an HTTP header that a route writes.
+type HeaderValue struct {
+	Name  string
+	Value Template
+}
+
+// editsKey is the value of a key with changes of HTTP headers. refuse returns why a header with
+// this id cannot be changed, or "".
+func editsKey(dst **HeaderEdits, refuse func(message.ID) string) value {
+	return optional(dst, func() *HeaderEdits { return &HeaderEdits{} }, func(e *HeaderEdits) section {
+		return section{object: dst, rules: editsRules, check: checkSomeEdits, keys: []key{
+			{"remove", list(&e.Remove, removedHeader(refuse).at), "Names of HTTP headers that weir removes first. A name may end in a star: X-Internal-* stands for all headers that begin with X-Internal-."},
+			{"set", headerValues(&e.Set, headerName(refuse)), "HTTP headers that weir sets then. Each replaces all headers of its name. Values may have variables such as {client}."},
+			{"add", headerValues(&e.Add, headerName(refuse)), "HTTP headers that weir adds last, beside those of the same name. Values may have variables such as {client}."},
+		}}
+	})
+}
+
+func checkSomeEdits(v *draft, there map[string]bool, n *Tree, p path) {
+	if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
+		v.fail(n, p, "is empty; give it set, add or remove, or take the key out")
+	}
+}
+
+// refuseRequestEdit returns why a route cannot change the request header with this id.
+func refuseRequestEdit(id message.ID) string {
+	switch {
+	case id == message.Host:
+		return "is changed by rewrite; write rewrite: {host: ...}"
+	case id.Class() == message.Framing:
+		return "describes the connection or the framing of the request, and weir writes it itself; take it out"
+	case id.Class() == message.Written:
+		return "is written by weir, so that endpoints can rely on it; take it out"
+	case id.Class() == message.Refused:
+		return "is never forwarded to an endpoint; take it out"
+	}
+	return ""
+}
+
+// refuseResponseEdit returns why a route cannot change the response header with this id.
+func refuseResponseEdit(id message.ID) string {
+	if id.Class() == message.Framing {
+		return "describes the connection or the framing of the response, and weir writes it itself; take it out"
+	}
+	return ""
+}
+
+// removedHeader is the name of an HTTP header, or the beginning of names and a star. The star
+// stands for no header that refuse refuses.
+func removedHeader(refuse func(message.ID) string) kind[string] {
+	name := headerName(refuse)
+	parse := name.parse
+	name.parse = func(s string) (string, error) {
+		begins, star := strings.CutSuffix(s, "*")
+		switch {
+		case !star:
+			return parse(s)
+		case begins == "":
+			return "", fmt.Errorf("would remove every header; write the beginning of the names before the star, such as X-Internal-*")
+		case strings.Contains(begins, "*") || !message.ValidToken([]byte(begins)) || len(s) > maxHeaderName:
+			return "", fmt.Errorf("is not the beginning of the name of an HTTP header and a star, such as X-Internal-*")
+		}
+		return s, nil
+	}
+	name.what, name.pattern = "the name of an HTTP header, perhaps with a star at its end", name.pattern+`|`+name.pattern+`\*`
+	return name
+}
+
+// headerValues is the value of a key with a mapping of names of HTTP headers to their values. The
+// order of the names has no meaning, so they are kept in alphabetical order.
+func headerValues(dst *[]HeaderValue, name kind[string]) value {
+	return value{
+		read: func(v *draft, n *Tree, p path) {
+			v.mark(dst, n, p)
+			first := map[string]int{}
+			v.mapping(n, p, func(key, value *Tree) {
+				if one, ok := v.headerValue(key, value, p, name, first); ok {
+					*dst = append(*dst, one)
+				}
+			})
+			if n.Shape == ShapeMapping && len(n.Parts) == 0 {
+				v.fail(n, p, "is empty; give it an entry, or take the key out")
+			}
+			slices.SortFunc(*dst, func(a, b HeaderValue) int { return strings.Compare(a.Name, b.Name) })
+		},
+		print: func(*shower) *Tree {
+			all := &Tree{Shape: ShapeMapping}
+			for _, one := range *dst {
+				all.put(one.Name, textTree(string(one.Value)))
+			}
+			return all.unlessEmpty()
+		},
+		schema: func() *schema {
+			return &schema{Type: "object", MinProperties: 1, PropertyNames: &schema{Pattern: "^(" + name.pattern + ")$"},
+				AdditionalProperties: headerTemplate.at(new(Template)).schema()}
+		},
+	}
+}
+
+// headerValue reads one header. first has the lines of the names before it, in lower case.
+func (v *draft) headerValue(key, n *Tree, p path, name kind[string], first map[string]int) (one HeaderValue, ok bool) {
+	var err error
+	if one.Name, err = name.parse(key.Text); err != nil {
+		v.fail(key, p, "%q %v", shorten(key.Text), err)
+		return one, false
+	}
+	lower := strings.ToLower(one.Name)
+	if line, twice := first[lower]; twice {
+		v.fail(key, p, "%q is given twice, first on line %d; the case of letters does not matter; keep one", one.Name, line)
+		return one, false
+	}
+	first[lower] = key.Line
+	v.set(headerTemplate.at(&one.Value), key, n, p.key(one.Name))
+	return one, one.Value != ""
+}
+
+// checkEdits reports changes of requests that no endpoint gets.
+func (v *draft) checkEdits(r *Route) {
+	for _, dst := range []any{&r.Request, &r.Rewrite} {
+		if !v.given(dst) || !r.Answers() {
+			continue
+		}
+		v.failAt(v.places[dst], "no endpoint gets the requests of this route, so there is nothing to change; take this out")
+	}
+}
+
+// requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
+// of them.
+func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Rewrite, &r.Response, &r.Respond} }

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Template is a text with variables in braces, such as "{scheme}://{host}". Two opening braces
+// are one literal brace.
+type Template string
+
+// Variable is the name of a value of a request, as a Template has it in braces.
+type Variable string
+
+// The variables.
+const (
+	VariableClient    Variable = "client"     // the client's address, without the port
+	VariableScheme    Variable = "scheme"     // http or https
+	VariableHost      Variable = "host"       // in lower case, without the port
+	VariableURI       Variable = "uri"        // path and query, as the client sent them
+	VariablePath      Variable = "path"       // without the query
+	VariableQuery     Variable = "query"      // without the question mark
+	VariableMethod    Variable = "method"     // GET
+	VariableRequestID Variable = "request_id" // the value of X-Request-Id
+)
+
+var variables = []Variable{VariableClient, VariableScheme, VariableHost, VariableURI, VariablePath, VariableQuery, VariableMethod, VariableRequestID}
+
+// TemplatePart is a variable, or else literal text.
+type TemplatePart struct {
+	Text     string
+	Variable Variable // empty: Text counts
+}
+
+// Parts returns the parts of t in order. t has been read from a file, so it is valid.
+func (t Template) Parts() []TemplatePart {
+	parts, _ := parseTemplate(string(t))
+	return parts
+}
+
+// parseTemplate splits a text into its literal parts and its variables.
+func parseTemplate(s string) (parts []TemplatePart, err error) {
+	literal := ""
+	end := func() {
+		if literal != "" {
+			parts = append(parts, TemplatePart{Text: literal})
+		}
+		literal = ""
+	}
+	for {
+		before, after, found := strings.Cut(s, "{")
+		literal += before
+		if !found {
+			end()
+			return parts, nil
+		}
+		if rest, double := strings.CutPrefix(after, "{"); double {
+			literal, s = literal+"{", rest
+			continue
+		}
+		name, rest, closed := strings.Cut(after, "}")
+		if !closed {
+			return nil, fmt.Errorf(`has a "{" without its "}"; write a variable such as {host}, or {{ for a brace`)
+		}
+		if !slices.Contains(variables, Variable(name)) {
+			return nil, unknownVariable(name)
+		}
+		end()
+		parts, s = append(parts, TemplatePart{Variable: Variable(name)}), rest
+	}
+}
+
+func unknownVariable(name string) error {
+	words := make([]string, len(variables))
+	for i, v := range variables {
+		words[i] = string(v)
+	}
+	if near := nearest(name, words); near != "" {
+		return fmt.Errorf("has the variable {%s}, which weir does not know; did you mean {%s}?", shorten(name), near)
+	}
+	return fmt.Errorf("has the variable {%s}, which weir does not know; write one of {%s}, or {{ for a brace", shorten(name), strings.Join(words, "}, {"))
+}
+
+// templatePattern matches every valid template, but also texts with spaces at their ends.
+var templatePattern = func() string {
+	names := make([]string, len(variables))
+	for i, v := range variables {
+		names[i] = string(v)
+	}
+	return `([^{\x00-\x1F\x7F]|\{\{|\{(` + strings.Join(names, "|") + `)\})+`
+}()
+
+// headerTemplate is the value of an HTTP header. HTTP has no values that begin or end with a
+// space (RFC 9110, section 5.5).
+var headerTemplate = kind[Template]{what: "the value of an HTTP header, with variables such as {host}", format: same[Template], pattern: templatePattern,
+	parse: func(s string) (Template, error) {
+		if strings.TrimSpace(s) != s {
+			return "", fmt.Errorf("begins or ends with a space, which HTTP headers lose; take it out")
+		}
+		_, err := parseTemplate(s)
+		return Template(s), err
+	}}

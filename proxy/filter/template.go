@@ -1,0 +1,108 @@
+package filter
+
+import (
+	"bytes"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// template is a compiled config.Template. The values of its variables come from a request that
+// its codec has checked, or from weir itself: none of them has a control character.
+type template struct {
+	parts      []templatePart
+	identifies bool // one of the parts is the request's id
+}
+
+// templatePart is literal text, or the value of a variable.
+type templatePart struct {
+	text  string
+	value func(b []byte, x Exchange) []byte // appends the value; nil: text counts
+}
+
+// variables append the values.
+var variables = map[config.Variable]func(b []byte, x Exchange) []byte{
+	config.VariableClient: func(b []byte, x Exchange) []byte { return appendAddr(b, x.Client().Addr()) },
+	config.VariableScheme: func(b []byte, x Exchange) []byte { return append(b, schemeOf(x)...) },
+	config.VariableHost:   appendHost,
+	config.VariableURI:    func(b []byte, x Exchange) []byte { return append(b, x.Request().Bytes(x.Request().Target)...) },
+	config.VariablePath:   func(b []byte, x Exchange) []byte { return append(b, x.Request().Bytes(x.Request().Path)...) },
+	config.VariableQuery: func(b []byte, x Exchange) []byte {
+		return append(b, bytes.TrimPrefix(queryOf(x.Request()), question)...)
+	},
+	config.VariableMethod:    func(b []byte, x Exchange) []byte { return append(b, x.Request().Bytes(x.Request().Method)...) },
+	config.VariableRequestID: func(b []byte, x Exchange) []byte { return append(b, x.RequestID()...) },
+}
+
+var question = []byte{'?'}
+
+// newTemplate compiles a template of the configuration.
+func newTemplate(text config.Template) (t template) {
+	for _, p := range text.Parts() {
+		t.parts = append(t.parts, templatePart{p.Text, variables[p.Variable]})
+		t.identifies = t.identifies || p.Variable == config.VariableRequestID
+	}
+	return t
+}
+
+// store stores the text for a request in h, which may be the head of the request itself.
+func (t *template) store(h *message.Head, x Exchange) message.Span {
+	if t.identifies {
+		x.RequestID() // it may change the request, which must not happen within Build
+	}
+	return h.Build(func(b []byte) []byte { return t.append(b, x) })
+}
+
+func (t *template) append(b []byte, x Exchange) []byte {
+	for i := range t.parts {
+		b = t.parts[i].append(b, x)
+	}
+	return b
+}
+
+// appendPath is append for a path. Where two parts meet it writes one slash instead of two, also
+// if a value between them is empty.
+func (t *template) appendPath(b []byte, x Exchange) []byte {
+	begin := len(b)
+	for i := range t.parts {
+		at := len(b)
+		b = t.parts[i].append(b, x)
+		if at > begin && at < len(b) && b[at-1] == '/' && b[at] == '/' {
+			b = append(b[:at], b[at+1:]...)
+		}
+	}
+	return b
+}
+
+func (p *templatePart) append(b []byte, x Exchange) []byte {
+	if p.value != nil {
+		return p.value(b, x)
+	}
+	return append(b, p.text...)
+}
+
+// schemeOf returns the scheme that the client used, perhaps to a load balancer.
+func schemeOf(x Exchange) string {
+	if cameByHTTPS(x) {
+		return "https"
+	}
+	return "http"
+}
+
+// appendHost appends the host of the request in lower case, without port and trailing dot. Unlike
+// Exchange.Host it keeps the brackets of an IPv6 address, because the text may be a URL.
+func appendHost(b []byte, x Exchange) []byte {
+	host := hostOf(x.Request().Bytes(x.Request().Host))
+	for _, c := range bytes.TrimSuffix(host, dot) {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+var dot = []byte{'.'}
+
+// queryOf returns the query of the request with its question mark; empty: it has none.
+func queryOf(req *message.Request) []byte { return req.Bytes(req.Target)[req.Path.Len():] }
