@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -63,9 +64,15 @@ func checkNewPath(s string) error {
 // notInPaths are variables whose values contain a query.
 var notInPaths = []Variable{VariableURI, VariableQuery}
 
+// groupNumber matches what other proxies fill in with a group of an expression.
+var groupNumber = regexp.MustCompile(`\$\{?[0-9]`)
+
 // pathTemplate is a path with variables. weir also checks each result.
 var pathTemplate = kind[Template]{what: "a path with variables such as {path}", format: same[Template], pattern: `[/{][!"%->@-\[\]-~]*`,
 	parse: func(s string) (Template, error) {
+		if group := groupNumber.FindString(s); group != "" {
+			return "", fmt.Errorf("has %s, and weir does not fill in groups of an expression yet; take it out", group)
+		}
 		parts, err := parseTemplate(s)
 		if err != nil {
 			return "", err
