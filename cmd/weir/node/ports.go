@@ -99,8 +99,11 @@ func (s *server) startPort(w wantedPort, ln *sockets.Socket) *runningPort {
 	return port
 }
 
+// answerPatience limits how long a request may run after its port was closed.
+const answerPatience = 10 * time.Second
+
 // closePorts closes the ports. Other processes can bind them at once; a response in
-// progress may take one more second.
+// progress may take answerPatience longer.
 func (s *server) closePorts() {
 	for _, port := range s.ports {
 		port.stop()
@@ -168,8 +171,9 @@ func (s *server) servePort(ctx context.Context, name string, ln net.Listener, gu
 	server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = 5*time.Second, 10*time.Second, time.Minute
 	server.MaxHeaderBytes, server.ErrorLog, server.ConnState = 16<<10, s.portLog(name), crowd.changed
 	stop := context.AfterFunc(ctx, func() {
-		// A client that moved the port by its request to reload still gets an answer.
-		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
+		// A client that moved the port by its request to reload still gets an answer. A reload
+		// waits until removed listeners have emptied their queues, which may take seconds.
+		bounded, cancel := context.WithTimeout(context.Background(), answerPatience)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {
 			server.Close()
