@@ -37,7 +37,7 @@ routes: [{listeners: [web], backend: app}]
 health: {address: ":8086", require_local: [app]}
 backends: {app: {health_check: {tcp: {}}, endpoints: `+endpoints+`}}
 `)
-		if is := len(c.Warnings) == 1 && strings.Contains(c.Warnings[0].Message, "no endpoint of backend \"app\" has the node \"a\""); is != warned || !warned && len(c.Warnings) > 0 {
+		if is := len(c.Warnings) == 1 && strings.Contains(c.Warnings[0].Message, "no endpoint of backend \"app\" is on this node (node: \"a\")"); is != warned || !warned && len(c.Warnings) > 0 {
 			t.Errorf("%s%s: the warnings are %v, want one: %v", node, endpoints, c.Warnings, warned)
 		}
 	}
