@@ -192,7 +192,7 @@ func (v *draft) warnRequireLocal() {
 		if v.isNeverLocal(b) {
 			v.warnAt(v.places[name], "no endpoint of backend %q is on this node (node: %s), so the health port always answers 503; set the node of the endpoint that is on this node, or take the backend out", *name, v.quote(&v.node, v.node))
 		}
-		if b.HealthCheck == nil {
+		if b.HealthCheck == nil && !v.isNeverLocal(b) {
 			v.warnAt(v.places[name], "backend %q has no health_check, so its endpoints count as ready even if they fail, and the health port keeps answering 200; give the backend a health_check", *name)
 		}
 	}

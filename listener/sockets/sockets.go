@@ -151,7 +151,7 @@ func widen(w Want, own []*Socket, free map[address]*Socket) (net.Listener, error
 	if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EADDRINUSE) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload cannot go from one to the other; restart weir, or use another port",
+	return nil, fmt.Errorf("cannot bind %s: %w; weir itself listens on %s, and a reload can only go from single addresses to all of them; restart weir, or use another port",
 		w.Address, syscall.EADDRINUSE, own[0].at.text)
 }
 

@@ -231,7 +231,7 @@ func TestOverlap(t *testing.T) {
 			defer second.Abandon()
 			last := after[len(after)-1]
 			want := "cannot bind " + last.Address + ": address already in use; weir itself listens on " + before + port +
-				", and a reload cannot go from one to the other; restart weir, or use another port"
+				", and a reload can only go from single addresses to all of them; restart weir, or use another port"
 			if err := second.Err(last.Owner); err == nil || err.Error() != want {
 				t.Errorf("the error is %v, want %s", err, want)
 			}
