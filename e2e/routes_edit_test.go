@@ -39,7 +39,7 @@ routes:
 backends: {echo: {endpoints: ['@echo']}, h2c: {protocol: h2c, endpoints: ['@h2c']}}
 `
 
-// startChanges starts weir with changes in front of a backend that answers with what it saw.
+// startChanges starts weir with routes that change requests. The backend answers with the request that it received.
 func startChanges(t *testing.T) *weir {
 	t.Helper()
 	t.Parallel()

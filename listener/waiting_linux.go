@@ -76,7 +76,7 @@ type addresses map[netip.AddrPort]struct{}
 
 // tableReads lets many goroutines read the kernel's tables at the price of one. The kernel
 // takes tens of milliseconds to write a table, however few connections there are. A
-// goroutine never gets what was read before it asked.
+// goroutine gets only a table whose read began after the goroutine asked.
 type tableReads struct {
 	read func() (addresses, bool)
 	turn chan struct{} // holds a token while somebody reads

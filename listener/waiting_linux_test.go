@@ -82,8 +82,8 @@ func TestWaiting(t *testing.T) {
 	f("all are one network, which is entitled", "0.0.0.0/0", true)
 }
 
-// Listeners that close at the same time share what they read of the kernel's tables. None gets
-// what was read before it asked.
+// Listeners that close at the same time share one read of the kernel's tables. The read begins
+// after all of them have asked.
 func TestTableReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := netip.MustParseAddrPort("127.0.0.1:443")

@@ -1,6 +1,6 @@
 // Package file reads weir's configuration from a file in YAML, writes it as YAML, and watches
-// the files that it consists of. Package config knows the keys, and what they mean. A file may
-// contain variables of the environment, and aliases. docs/configuration.md describes the format.
+// this file and the files that it names. Package config knows the keys and their meaning. A file
+// may contain variables of the environment, and aliases. docs/configuration.md describes the format.
 package file
 
 import (

@@ -157,7 +157,7 @@ func compareNames(a, b config.ObjectName) int {
 }
 
 // joined returns the elements of both lists. If one list is empty, the result is the other
-// list: nobody changes either.
+// list itself. Neither may be changed afterwards.
 func joined[T any](a, b []T) []T {
 	switch {
 	case len(a) == 0:

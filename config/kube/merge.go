@@ -127,7 +127,7 @@ func (c *Converter) groups(v *conversion) [][]*networkingv1.Ingress {
 	return groups(ours, c.traitsOf, v.settings.HostOwnership == config.OwnedByNamespace)
 }
 
-// forget forgets what was kept of objects that are gone.
+// forget drops the results of objects that are gone.
 func (c *Converter) forget(o *Objects) {
 	if c.last != nil && c.last.file != c.File {
 		c.last = nil
@@ -313,8 +313,8 @@ func (n *next) finish(v *conversion) *conversionResult {
 	return &r
 }
 
-// register finds the part of each Ingress. It changes the map of the last result, which
-// nobody uses again.
+// register finds the part of each Ingress. It changes the map of the last result in place,
+// because the last result is not used again.
 func (n *next) register() {
 	n.of = n.before.of
 	if n.of == nil {

@@ -126,7 +126,7 @@ func TestMachineWatchesForTheEnd(t *testing.T) {
 	})
 }
 
-// A read that takes all bytes is not followed by one that runs into EAGAIN.
+// After a read has returned all bytes, no second read fails with EAGAIN.
 func TestMachineReadsOnce(t *testing.T) {
 	eachPlayed(t, func(t *testing.T, c *Conn, s *played) {
 		c.JoinPoller()

@@ -43,7 +43,7 @@ func TestRequestEdits(t *testing.T) {
 	f(config.HeaderEdits{Set: set("X-Tenant", "blue")}, nil, "X-Tenant: blue")
 	f(config.HeaderEdits{Set: set("X-Tenant", "blue")}, []string{"x-tenant", "red", "X_Tenant", "red", "A", "b"}, "A: b", "X-Tenant: blue")
 	f(config.HeaderEdits{Add: set("X-Via", "weir")}, []string{"X-Via", "a"}, "X-Via: a", "X-Via: weir")
-	// The order is remove, set, add: what is removed may be set again, and what is set stays beside what is added.
+	// The order is remove, set, add. So a route may set a header that it removes, and add a second one of that name.
 	f(config.HeaderEdits{Remove: []string{"A", "B*"}, Set: set("A", "{method}"), Add: append(set("A", "2"), set("B", "{path}")...)},
 		[]string{"A", "0", "B", "0"}, "A: GET", "A: 2", "B: /a")
 	// A star stands for no header that weir writes, nor for framing.

@@ -82,7 +82,7 @@ func FuzzMove(f *testing.F) {
 		x := newExchange("GET", "/")
 		x.req.Host = x.req.StoreString(host)
 		if x.req.SetTarget(x.req.StoreString(target)) != nil || !message.ValidHost([]byte(host)) {
-			t.Skip() // a codec refuses the request
+			return // a codec refuses the request
 		}
 		if movedTo(t, routes[int(which)%len(routes)], x); strings.HasPrefix(x.answer, "400") {
 			return

@@ -126,7 +126,7 @@ func FuzzRewrite(f *testing.F) {
 		x := newExchange("GET", "/")
 		x.req.Host = x.req.StoreString(host)
 		if x.req.SetTarget(x.req.StoreString(target)) != nil || !message.ValidHost([]byte(host)) {
-			t.Skip() // a codec refuses the request
+			return // a codec refuses the request
 		}
 		if chains[int(which)%len(chains)].Answer(x) {
 			return

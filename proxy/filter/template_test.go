@@ -75,7 +75,7 @@ func FuzzTemplate(f *testing.F) {
 		x.trusts = TrustSender
 		x.req.Host = x.req.StoreString(host)
 		if x.req.SetTarget(x.req.StoreString(target)) != nil || !message.ValidHost([]byte(host)) || !message.ValidValue([]byte(id)) {
-			t.Skip() // a codec refuses the request
+			return // a codec refuses the request
 		}
 		x.req.AddField("X-Request-Id", id)
 		x.client, _ = netip.ParseAddrPort(client)

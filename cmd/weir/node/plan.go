@@ -108,7 +108,8 @@ func (s *server) readFile(file *config.Config) (*ahead, error) {
 	if err := s.readCertificates(a, file); err != nil {
 		return nil, err
 	}
-	if a.lines, err = s.openAccessLog(file); err != nil { // last: nothing else has to be closed
+	// The log is opened last, because no later error then has to close it.
+	if a.lines, err = s.openAccessLog(file); err != nil {
 		return nil, err
 	}
 	return a, nil

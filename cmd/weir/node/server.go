@@ -319,8 +319,8 @@ func (s *server) retire(tunnels []conn.Linked, after time.Duration) {
 // close stops all remaining parts. The caller has ended all connections.
 func (s *server) close() { s.closeBy(time.Now()) }
 
-// closeBy is close for a server whose drain may last until ends: until then weir writes to
-// the cluster what it must write last.
+// closeBy is close with a time limit: until ends, weir removes the published addresses from
+// the cluster.
 func (s *server) closeBy(ends time.Time) {
 	s.stop()
 	if c := s.current(); c != nil {
