@@ -217,7 +217,7 @@ func TestEventReasonsAreDocumented(t *testing.T) {
 func reasons(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for _, f := range goFiles(t) {
-		if !slices.Contains([]string{"listener", "proxy", "proxy/http1", "proxy/tunnel", "tls/policy"}, f.folder) {
+		if !slices.Contains([]string{"listener", "proxy", "proxy/filter", "proxy/http1", "proxy/tunnel", "tls/policy"}, f.folder) {
 			continue
 		}
 		note := func(e ast.Expr) {

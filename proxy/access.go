@@ -36,6 +36,7 @@ type Record struct {
 	ResponseHead   time.Duration // until the endpoint's response head arrived
 	Received, Sent int64         // bytes from and to the client: on the wire for http, delivered for tunnels
 	Request        *message.Request
+	User           string // who was authenticated by the route; empty: nobody
 	Version        string // of HTTP: "1.0", "1.1" or "2"
 	Status         int
 	Reason         string // why weir generated the response, or how a tunnel ended
@@ -54,7 +55,7 @@ func (r *Record) route(to *Route) {
 func (x *exchange) newRecord(now time.Time) Record {
 	r := Record{Kind: "http", Listener: x.edge.name, Origin: x.origin, Client: x.client, Security: x.security,
 		Started: x.started, Duration: now.Sub(x.started), Connect: x.attempts.connect, ResponseHead: x.waited,
-		Attempts: x.attempts.made, Request: &x.req, Status: x.status, Reason: x.reason, Err: x.err}
+		Attempts: x.attempts.made, Request: &x.req, User: x.user, Status: x.status, Reason: x.reason, Err: x.err}
 	r.Received, r.Sent = x.wire.Transferred()
 	if r.Version = x.wire.Version(); x.req.Minor == 0 {
 		r.Version = "1.0"
@@ -134,6 +135,7 @@ func (r *Record) Fields() []zap.Field {
 		text("request_id", string(q.Get(message.XRequestID)))
 		text("traceparent", string(q.GetName("traceparent")))
 	}
+	text("user", r.User)
 	if r.Status != 0 {
 		f = append(f, zap.Int("status", r.Status))
 	}

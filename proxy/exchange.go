@@ -41,6 +41,7 @@ type progress struct {
 	upgraded   bool
 	status     int
 	reason     string        // of a response that weir generated, or of a failure
+	user       string        // the authenticated user; empty: none
 	err        error         // the cause of the reason
 	waited     time.Duration // until the response's head
 }

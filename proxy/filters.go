@@ -68,5 +68,17 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 // Send sends the response that Begin began.
 func (x *exchange) Send(body string) { x.endReply(body) }
 
+// SetUser sets the user's name in the access log.
+func (x *exchange) SetUser(name string) { x.user = name }
+
+// CountGuard counts a request by the route, the guard and the reason of the response.
+func (x *exchange) CountGuard(guard string, refused bool) {
+	decided := "allowed"
+	if refused {
+		decided = x.reason
+	}
+	x.route.metrics.get().guard(guard, decided).Inc()
+}
+
 // Close makes this exchange the last one of its connection.
 func (x *exchange) Close() { x.ended = true }

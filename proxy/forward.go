@@ -99,6 +99,7 @@ func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.
 
 func (x *exchange) guardBody(n int64) error {
 	if r := x.route.filters.GuardBody(n); r != nil {
+		x.route.metrics.get().guard("max_body", r.Reason).Inc()
 		return r
 	}
 	return nil

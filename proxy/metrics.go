@@ -24,6 +24,7 @@ type Metrics struct {
 	slow      *prometheus.CounterVec
 	refusals  *prometheus.CounterVec
 	generated *prometheus.CounterVec
+	guards    *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -77,8 +78,9 @@ type routeSeries struct {
 	duration prometheus.Observer
 	in, out  prometheus.Counter
 	tunnels  prometheus.Gauge
-	own      generated
-	gone     bool // no scrape shows them any more; guarded by m.mu
+	replies  counters // that weir generated
+	guards   counters // of the requests that guards allowed and refused
+	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
 // The limits of series that do not depend on the configuration.
@@ -114,12 +116,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
+		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
+			Help: "Requests that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
 		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -289,7 +293,8 @@ func (m *Metrics) retire(r *routeMetrics) {
 // drop removes series. The caller holds m.mu.
 func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
-	s.dropGenerated()
+	s.replies.drop(s, s.m.generated)
+	s.guards.drop(s, s.m.guards)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

@@ -336,7 +336,7 @@ func TestHSTS(t *testing.T) {
 
 func TestHSTSAllocatesNothing(t *testing.T) {
 	s := &exchange{clientSide: clientSide{security: newSecurity(new(tls.Conn), "", nil)}}
-	s.route = &Route{filters: filter.Compile(&config.Route{HSTS: new(config.HSTS)})}
+	s.route = &Route{filters: filter.Compile(&config.Route{HSTS: new(config.HSTS)}, nil)}
 	n := testing.AllocsPerRun(100, func() {
 		s.res.Reset()
 		s.res.AddField("strict-transport-security", "max-age=1")

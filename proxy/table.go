@@ -73,6 +73,7 @@ type Parts struct {
 	Backends map[string]*backend.Backend
 	Policies map[string]*policy.Policy
 	Metrics  *Metrics
+	Shared   *filter.SharedPlan            // nil: no route names shared state
 	ECH      []tls.EncryptedClientHelloKey // policy.ParseECH makes them
 	// Before is the table in effect, if it was built with the same Policies and Metrics.
 	// NewTable uses the routes and hosts of it that have not changed. nil: none.
@@ -154,7 +155,7 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 	r = &own
 	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: metrics, filters: filter.Compile(r), closed: newClosed(r.Closure)}, nil
+		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}, nil
 }
 
 // unfinishedEdge is an edge while routes are added to it.

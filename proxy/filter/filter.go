@@ -49,12 +49,26 @@ type Exchange interface {
 	// Close makes this exchange the last one of an HTTP/1.1 connection. Call it before the
 	// response begins.
 	Close()
+
+	// SetUser sets the name of the authenticated user, for the access log.
+	SetUser(name string)
+	// CountGuard counts a request that a guard has allowed or refused. If it was refused, the
+	// response has been sent.
+	CountGuard(guard string, refused bool)
 }
 
 // Answerer may answer a request, so that no endpoint gets it.
 type Answerer interface {
 	// Answer returns true if it has answered the request.
 	Answer(x Exchange) bool
+}
+
+// Guard is an Answerer that answers only the requests that it refuses. Metrics count what it
+// allows and refuses.
+type Guard interface {
+	Answerer
+	// GuardName returns the key of the guard in a route, such as rate_limit.
+	GuardName() string
 }
 
 // BodyGuard may refuse a request because of its body, while the body arrives.
@@ -83,16 +97,23 @@ type ResponseEditor interface {
 // Chain is the filters of a route, in their order of effect. A nil Chain has none. It is
 // immutable after Compile.
 type Chain struct {
-	answerers []Answerer
+	answerers []answerer
 	bodies    []BodyGuard
 	requests  []RequestEditor
 	trailers  []TrailerEditor
 	responses []ResponseEditor
 }
 
+// answerer is an Answerer and, if it is a Guard, its name.
+type answerer struct {
+	Answerer
+	guard string // empty: it is no guard
+}
+
 // Compile makes the filters of a route. Their order here is their order of effect. It returns
-// nil if the route has none.
-func Compile(r *config.Route) *Chain {
+// nil if the route has none. shared has the objects that the route's settings name; it may be
+// nil for routes that name none.
+func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
 	switch {
 	case r.Redirect == nil:
@@ -128,7 +149,11 @@ func Compile(r *config.Route) *Chain {
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
 	if a, is := f.(Answerer); is {
-		c.answerers = append(c.answerers, a)
+		entry := answerer{Answerer: a}
+		if g, is := f.(Guard); is {
+			entry.guard = g.GuardName()
+		}
+		c.answerers = append(c.answerers, entry)
 	}
 	if b, is := f.(BodyGuard); is {
 		c.bodies = append(c.bodies, b)
@@ -149,8 +174,13 @@ func (c *Chain) Answer(x Exchange) bool {
 	if c == nil {
 		return false
 	}
-	for _, f := range c.answerers {
-		if f.Answer(x) {
+	for i := range c.answerers {
+		f := &c.answerers[i]
+		answered := f.Answer(x)
+		if f.guard != "" {
+			x.CountGuard(f.guard, answered)
+		}
+		if answered {
 			return true
 		}
 	}

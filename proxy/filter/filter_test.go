@@ -24,6 +24,8 @@ type exchange struct {
 	identified              bool
 	length                  int64
 	answer                  string
+	user                    string
+	counted                 []string // by CountGuard
 }
 
 func newExchange(method, path string) *exchange {
@@ -54,12 +56,16 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 	x.answer = fmt.Sprint(status, " ", reason)
 	return &x.res
 }
-func (x *exchange) Send(body string) { x.answer += " " + strings.TrimSpace(body) }
-func (x *exchange) Close()           { x.end = true }
+func (x *exchange) Send(body string)    { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) Close()              { x.end = true }
+func (x *exchange) SetUser(name string) { x.user = name }
+func (x *exchange) CountGuard(guard string, refused bool) {
+	x.counted = append(x.counted, fmt.Sprint(guard, " ", refused))
+}
 
 // A route without features has no chain, and a nil chain does nothing.
 func TestNoFilters(t *testing.T) {
-	c := Compile(new(config.Route))
+	c := Compile(new(config.Route), nil)
 	x := newExchange("GET", "/")
 	x.length = 1 << 40
 	if c != nil || c.Answer(x) || c.GuardBody(1<<40) != nil {
@@ -67,6 +73,9 @@ func TestNoFilters(t *testing.T) {
 	}
 	c.EditRequest(x)
 	c.EditResponse(x, &x.res)
+	if len(x.counted) > 0 {
+		t.Errorf("guards are counted: %q", x.counted)
+	}
 	if len(x.req.Fields)+len(x.res.Fields) != 0 {
 		t.Error("a nil chain has added headers")
 	}
@@ -75,7 +84,7 @@ func TestNoFilters(t *testing.T) {
 // The order of effect does not depend on the order in the file: the redirect comes before the
 // limit of the body, because a client that is told to use https has not sent its request yet.
 func TestOrderOfEffect(t *testing.T) {
-	c := Compile(&config.Route{Name: "r", Backend: "b", MaxBody: 10, Redirect: &config.Redirect{Status: 308, Port: 443}, HSTS: &config.HSTS{MaxAge: time.Hour}})
+	c := Compile(&config.Route{Name: "r", Backend: "b", MaxBody: 10, Redirect: &config.Redirect{Status: 308, Port: 443}, HSTS: &config.HSTS{MaxAge: time.Hour}}, nil)
 	f := func(x *exchange, want string) {
 		t.Helper()
 		if answered := c.Answer(x); answered != (want != "") || x.answer != want {
@@ -120,5 +129,17 @@ func TestExample(t *testing.T) {
 	}
 	if !strings.Contains(string(page), "```go\n"+string(example)+"```\n") {
 		t.Error("docs/architecture.md shows another example than example_test.go")
+	}
+}
+
+// What a guard allows and refuses is counted under its key.
+func TestGuardsAreCounted(t *testing.T) {
+	c := Compile(&config.Route{Backend: "b", MaxBody: 10}, nil)
+	x := newExchange("POST", "/")
+	c.Answer(x)
+	x.length = 11
+	c.Answer(x)
+	if got := fmt.Sprint(x.counted); got != "[max_body false max_body true]" {
+		t.Errorf("counted %s", got)
 	}
 }

@@ -30,7 +30,7 @@ func TestRequestEdits(t *testing.T) {
 		t.Helper()
 		x := newExchange("GET", "/a")
 		addLines(&x.req.Head, came...)
-		c := Compile(&config.Route{Backend: "b", Request: &edits})
+		c := Compile(&config.Route{Backend: "b", Request: &edits}, nil)
 		if c.EditRequest(x); !slices.Equal(lines(&x.req.Head), want) {
 			t.Errorf("%+v makes\n%q\nnot\n%q", edits, lines(&x.req.Head), want)
 		}
@@ -52,7 +52,7 @@ func TestRequestEdits(t *testing.T) {
 
 	var trailers message.Head
 	addLines(&trailers, "X-Internal-A", "1", "X-Tenant", "2", "X-Sum", "3")
-	Compile(&config.Route{Backend: "b", Request: &config.HeaderEdits{Remove: []string{"X-Internal-*"}, Set: set("X-Tenant", "blue")}}).EditTrailers(&trailers)
+	Compile(&config.Route{Backend: "b", Request: &config.HeaderEdits{Remove: []string{"X-Internal-*"}, Set: set("X-Tenant", "blue")}}, nil).EditTrailers(&trailers)
 	if got := lines(&trailers); !slices.Equal(got, []string{"X-Sum: 3"}) {
 		t.Errorf("the trailers are %q", got)
 	}
@@ -63,7 +63,7 @@ func TestResponseEdits(t *testing.T) {
 		t.Helper()
 		x := newExchange("GET", "/a")
 		addLines(&x.res.Head, came...)
-		c := Compile(&config.Route{Backend: "b", Response: &edits, HSTS: &config.HSTS{}})
+		c := Compile(&config.Route{Backend: "b", Response: &edits, HSTS: &config.HSTS{}}, nil)
 		if c.EditResponse(x, &x.res); !slices.Equal(lines(&x.res.Head), want) {
 			t.Errorf("%+v makes\n%q\nnot\n%q", edits, lines(&x.res.Head), want)
 		}
@@ -80,7 +80,7 @@ func TestResponseEdits(t *testing.T) {
 func TestEditsAllocateNothing(t *testing.T) {
 	set := []config.HeaderValue{{Name: "X-Tenant", Value: "blue"}, {Name: "X-Url", Value: "{scheme}://{host}{uri}"}, {Name: "X-Client", Value: "{client}"}, {Name: "X-Id", Value: "{request_id}{method}{path}{query}"}}
 	edits := &config.HeaderEdits{Remove: []string{"X-Debug", "X-Internal-*"}, Set: set, Add: []config.HeaderValue{{Name: "X-Via", Value: "weir"}}}
-	c := Compile(&config.Route{Backend: "b", Request: edits, Response: edits})
+	c := Compile(&config.Route{Backend: "b", Request: edits, Response: edits}, nil)
 	x := newExchange("GET", "/a")
 	x.client = netip.MustParseAddrPort("192.0.2.1:5000")
 	n := testing.AllocsPerRun(100, func() {

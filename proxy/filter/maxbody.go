@@ -12,6 +12,9 @@ type maxBody int64
 var refuseBody = &message.Refusal{Status: http.StatusRequestEntityTooLarge, Reason: "body_too_large",
 	Detail: "the request's body is larger than max_body of its route"}
 
+// GuardName returns the key of a route that limits bodies.
+func (m maxBody) GuardName() string { return "max_body" }
+
 // Answer refuses a request whose body is known to be too large.
 func (m maxBody) Answer(x Exchange) bool {
 	if x.KnownLength() <= int64(m) {

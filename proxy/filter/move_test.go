@@ -13,7 +13,7 @@ import (
 // movedTo returns the answer, and the Location if there is one.
 func movedTo(t testing.TB, r *config.Route, x *exchange) string {
 	t.Helper()
-	if !Compile(r).Answer(x) {
+	if !Compile(r, nil).Answer(x) {
 		t.Fatalf("%+v does not answer", r.Redirect)
 	}
 	return strings.TrimSpace(strings.TrimSuffix(x.answer, "redirect this has moved")) + " " + string(x.res.GetName("location"))

@@ -12,7 +12,7 @@ func TestRespond(t *testing.T) {
 		t.Helper()
 		x := newExchange("GET", "/a")
 		addLines(&x.res.Head, "Content-Type", "text/plain; charset=utf-8", "X-Content-Type-Options", "nosniff") // as Begin does
-		if !Compile(&config.Route{Respond: &c}).Answer(x) || x.answer != answer || !slices.Equal(lines(&x.res.Head), want) {
+		if !Compile(&config.Route{Respond: &c}, nil).Answer(x) || x.answer != answer || !slices.Equal(lines(&x.res.Head), want) {
 			t.Errorf("%+v answers %q with %q", c, x.answer, lines(&x.res.Head))
 		}
 	}

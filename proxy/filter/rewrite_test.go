@@ -16,7 +16,7 @@ func rewritten(t testing.TB, r *config.Route, target string) string {
 	if err := x.req.SetTarget(x.req.StoreString(target)); err != nil {
 		t.Fatal(err)
 	}
-	c := Compile(r)
+	c := Compile(r, nil)
 	if c.Answer(x) {
 		return x.answer
 	}
@@ -68,19 +68,19 @@ func TestRewrites(t *testing.T) {
 
 func TestRewritesOfOtherTargets(t *testing.T) {
 	x := newExchange("OPTIONS", "*")
-	c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Prefix: "/new"}})
+	c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Prefix: "/new"}}, nil)
 	if c.Answer(x) || string(x.req.EndpointTarget()) != "*" {
 		t.Errorf("%q, %q", x.answer, x.req.EndpointTarget())
 	}
 	x = newExchange("GET", "/a") // HTTP/1.0 needs no host
 	x.req.Host = x.req.StoreString("")
-	if c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Path: "/x/{host}{path}"}}); c.Answer(x) || string(x.req.EndpointTarget()) != "/x/a" {
+	if c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Path: "/x/{host}{path}"}}, nil); c.Answer(x) || string(x.req.EndpointTarget()) != "/x/a" {
 		t.Errorf("%q, %q", x.answer, x.req.EndpointTarget())
 	}
 	// A host may be such that a path with it is not safe.
 	x = newExchange("GET", "/a")
 	x.req.Host = x.req.StoreString("..")
-	if c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Path: "/{host}{path}"}}); !c.Answer(x) {
+	if c := Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Path: "/{host}{path}"}}, nil); !c.Answer(x) {
 		t.Errorf("the target is %q", x.req.EndpointTarget())
 	}
 }
@@ -88,7 +88,7 @@ func TestRewritesOfOtherTargets(t *testing.T) {
 func TestRewriteSetsTheHost(t *testing.T) {
 	x := newExchange("GET", "/a")
 	x.req.AddField("Host", "App.example.org")
-	Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Host: "c.example"}}).EditRequest(x)
+	Compile(&config.Route{Backend: "b", Rewrite: &config.Rewrite{Host: "c.example"}}, nil).EditRequest(x)
 	if got := lines(&x.req.Head); len(got) != 1 || got[0] != "Host: c.example" || string(x.req.Bytes(x.req.Host)) != "App.example.org:80" {
 		t.Errorf("the headers are %q, and the client's host is %q", got, x.req.Bytes(x.req.Host))
 	}
@@ -96,7 +96,7 @@ func TestRewriteSetsTheHost(t *testing.T) {
 
 func TestRewriteAllocatesNothing(t *testing.T) {
 	for _, w := range []config.Rewrite{{Prefix: "/new", Host: "a"}, {Path: "/x/{host}{path}", Host: "a"}} {
-		c := Compile(&config.Route{Backend: "b", Paths: paths("/a"), Rewrite: &w})
+		c := Compile(&config.Route{Backend: "b", Paths: paths("/a"), Rewrite: &w}, nil)
 		x := newExchange("GET", "/a")
 		n := testing.AllocsPerRun(100, func() {
 			x.req.Reset()
@@ -120,7 +120,7 @@ func FuzzRewrite(f *testing.F) {
 	f.Add("/old/%2e%2e/%5c", "", uint8(3))
 	chains := []*Chain{}
 	for _, w := range []config.Rewrite{{Prefix: "/new"}, {Prefix: "/"}, {Path: "/x/{host}{path}"}, {Path: "{path}.{method}"}} {
-		chains = append(chains, Compile(&config.Route{Backend: "b", Paths: paths("/old", "/old/older/"), Rewrite: &w}), Compile(&config.Route{Backend: "b", Rewrite: &w}))
+		chains = append(chains, Compile(&config.Route{Backend: "b", Paths: paths("/old", "/old/older/"), Rewrite: &w}, nil), Compile(&config.Route{Backend: "b", Rewrite: &w}, nil))
 	}
 	f.Fuzz(func(t *testing.T, target, host string, which uint8) {
 		x := newExchange("GET", "/")

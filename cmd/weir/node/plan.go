@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/tls/acme"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
@@ -35,6 +36,7 @@ type plan struct {
 	headers      map[string]*listener.Policy
 	sockets      *sockets.Plan
 	backends     *backend.Plan
+	filters      *filter.SharedPlan
 	table        *proxy.Table
 }
 
@@ -209,7 +211,10 @@ func (s *server) makeParts(p *plan) (err error) {
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
 		return err
 	}
-	parts := proxy.Parts{Backends: p.backends.Backends(), Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
+	if p.filters, err = s.filters.Plan(p.cfg); err != nil {
+		return err
+	}
+	parts := proxy.Parts{Backends: p.backends.Backends(), Shared: p.filters, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
 	if p.again { // the policies are the same
 		parts.Before = s.proxy.Table()
 	}
@@ -310,6 +315,7 @@ func (s *server) takeEffect(p *plan) error {
 	if err := p.backends.Commit(); err != nil {
 		return err
 	}
+	p.filters.Commit()
 	if p.again {
 		p.lines = s.lines.Load()
 	} else {

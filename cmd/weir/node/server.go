@@ -22,6 +22,7 @@ import (
 	"github.com/weirproxy/weir/listener/sockets"
 	"github.com/weirproxy/weir/proxy"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
@@ -41,6 +42,7 @@ type server struct {
 	handshakes *policy.Metrics
 	proxy      *proxy.Proxy
 	backends   *backend.Set
+	filters    filter.Shared
 	shown      *backend.Metrics
 	expiries   *certs.Metrics
 	checks     *health.Checker

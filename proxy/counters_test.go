@@ -47,12 +47,39 @@ func TestGeneratedResponsesAreCounted(t *testing.T) {
 	for i := range 100 {
 		answer(fmt.Sprintf("reason_%d", i))
 	}
-	if n := strings.Count(exposed(t, reg), "weir_http_generated_responses_total{"); n != 3*(mostReasons+1) {
-		t.Errorf("%d series, want %d", n, 3*(mostReasons+1))
+	if n := strings.Count(exposed(t, reg), "weir_http_generated_responses_total{"); n != 3*(mostCounters+1) {
+		t.Errorf("%d series, want %d", n, 3*(mostCounters+1))
 	}
 	p.Swap(objectTable(t, m, map[string]int{"shop": 1}))
 	answer("late")
-	if text := exposed(t, reg); strings.Contains(text, "tenant") || strings.Count(text, "weir_http_generated_responses_total{") != mostReasons+1 {
+	if text := exposed(t, reg); strings.Contains(text, "tenant") || strings.Count(text, "weir_http_generated_responses_total{") != mostCounters+1 {
 		t.Errorf("series of routes that are gone:\n%s", text)
+	}
+}
+
+// The decisions of guards are counted by guard and result.
+func TestGuardsAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	p := &Proxy{Metrics: m}
+	table := objectTable(t, m, map[string]int{"shop": 1})
+	p.Swap(table)
+	table.each(func(r *Route) {
+		x := &exchange{clientSide: clientSide{proxy: p}}
+		x.route = r
+		x.CountGuard("max_body", false)
+		x.CountGuard("max_body", false)
+		x.reason = "body_too_large"
+		x.CountGuard("max_body", true)
+	})
+	text := exposed(t, reg)
+	for _, want := range []string{"allowed", "body_too_large"} {
+		if !strings.Contains(text, "weir_guard_requests_total{") || !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	p.Swap(objectTable(t, m, map[string]int{"other": 1}))
+	if text := exposed(t, reg); strings.Contains(text, "weir_guard_requests_total{") {
+		t.Errorf("series of a route that is gone:\n%s", text)
 	}
 }
