@@ -136,7 +136,18 @@ func grpcClient(t *testing.T, w *weir, listener string) pb.TestServiceClient {
 	if listener == "secure" {
 		transport = credentials.NewTLS(anyCertificate("app.example.org"))
 	}
-	c, err := grpc.NewClient(w.at(listener), grpc.WithTransportCredentials(transport), grpc.WithAuthority("app.example.org"),
+	return grpcClientOf(t, w.at(listener), "app.example.org", transport)
+}
+
+// grpcClientFor is a client of a host over TLS that takes any certificate.
+func grpcClientFor(t *testing.T, address, host string) pb.TestServiceClient {
+	t.Helper()
+	return grpcClientOf(t, address, host, credentials.NewTLS(anyCertificate(host)))
+}
+
+func grpcClientOf(t *testing.T, address, host string, transport credentials.TransportCredentials) pb.TestServiceClient {
+	t.Helper()
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(transport), grpc.WithAuthority(host),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
 	if err != nil {
 		t.Fatal(err)
