@@ -512,8 +512,17 @@ type Drain struct {
 	Timeout  time.Duration // then open connections have this time to finish
 }
 
-// ClientLimits define the client networks.
+// ClientLimits define the client networks, and limit the connections of each.
 type ClientLimits struct {
+	// Connections limits the open connections of a client network; 0: no limit.
+	Connections int
+	// Rate limits the new connections of a client network; zero: no limit.
+	Rate ConnectionRate
+	// Burst is how many new connections Rate admits at once from rest; 0: as many as
+	// Rate.Number.
+	Burst int
+	// Except are networks whose connections are not counted.
+	Except []netip.Prefix
 	// PrefixIPv4 (0 to 32) and PrefixIPv6 (0 to 128) are the prefix lengths of client
 	// networks. 0: all clients of the family are one network.
 	PrefixIPv4, PrefixIPv6 int
@@ -528,7 +537,7 @@ type Limits struct {
 	// total and per client network.
 	Pending          int
 	PendingPerSource int
-	// Clients defines the client networks.
+	// Clients defines the client networks, and limits the connections of each.
 	Clients ClientLimits
 	// Memory limits the memory that client connections make weir hold, in bytes; 0: a share
 	// of the available memory.

@@ -56,7 +56,7 @@ metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
 access_log: {path: stdout}
-limits: {pending: 1, clients: {prefix: {ipv4: 24}}}
+limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
 kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}}
 `
 

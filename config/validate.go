@@ -18,6 +18,7 @@ func (v *draft) validate() {
 		v.checkHTTP2(l)
 		v.checkNameless(l)
 	}
+	v.checkClientLimits()
 	for _, h := range v.headers {
 		v.checkRules(h)
 	}
