@@ -31,6 +31,7 @@ routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
 - {listeners: [web], respond: {status: 200}}
+- {listeners: [web], hosts: [w.example], backends: [{name: app}]}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:
   app:
