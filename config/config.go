@@ -439,14 +439,17 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string       // empty: weir answers all requests, see Answers
-	Respond    *Respond     // nil: none; with it there is no Backend and no Redirect
-	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS       *HSTS        // nil: weir adds no HTTP header for it
-	Request    *HeaderEdits // of requests, for the endpoint; nil: none
-	Rewrite    *Rewrite     // nil: none
-	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
-	Clients    *Clients     // nil: every client
+	Backend    string // empty: Backends, or weir answers all requests, see Answers
+	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
+	// weight above 0.
+	Backends []WeightedBackend
+	Respond  *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS     *HSTS        // nil: weir adds no HTTP header for it
+	Request  *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite  *Rewrite     // nil: none
+	Response *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients  *Clients     // nil: every client
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -466,10 +469,12 @@ type Closure struct {
 }
 
 // OnlyRedirects reports whether no request of the route reaches a backend.
-func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
+func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.FirstBackend() == "" }
 
 // Answers reports whether weir answers all requests of the route, without a backend.
-func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil || r.Respond != nil) }
+func (r *Route) Answers() bool {
+	return r.FirstBackend() == "" && (r.Redirect != nil || r.Respond != nil)
+}
 
 // Redirect answers a request with a redirect: to the same URL over https, or, if it Moves, to
 // another URL.

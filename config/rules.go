@@ -76,13 +76,14 @@ var listenerRules = []*schema{
 }
 
 var routeRules = []*schema{
-	hasAny("backend", "redirect", "respond"),
-	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend")),
-	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	hasAny("backend", "backends", "redirect", "respond"),
+	apart("backend", "backends"),
+	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
+	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
-	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(lacks("backend", "respond"), lacks("clients")),
+	when(lacks("backend", "backends", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(lacks("backend", "backends", "respond"), lacks("clients")),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

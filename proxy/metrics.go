@@ -226,6 +226,11 @@ func (m *Metrics) retain(t *Table) {
 		keep[r.metrics.key] = true
 		names[r.name] = r.metrics
 		namespaces[r.metrics.key.namespace] = true
+		if r.weighted != nil {
+			for _, d := range r.weighted.routes {
+				keep[d.metrics.key] = true
+			}
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,6 +22,7 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 // tunnelTo is tunnel for a client whose TLS is known. tc is the TLS connection that weir
 // terminates, or nil.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
+	r = r.destination()
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
 	link, endpoint, err := p.connect(c, r, &rec)
