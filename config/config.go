@@ -38,7 +38,8 @@ type Config struct {
 	ECHKeys        []ECHKey    // the section ech
 	Routes         []Route
 	Backends       []Backend
-	Health         *Health // nil: no health port
+	derived        []Backend // see Derive
+	Health         *Health   // nil: no health port
 	Admin          Admin
 	Metrics        *Metrics // nil: no metrics port
 	Drain          Drain
