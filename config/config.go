@@ -36,6 +36,7 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
+	Auth           []Auth
 	Routes         []Route
 	Backends       []Backend
 	Health         *Health // nil: no health port
@@ -446,6 +447,7 @@ type Route struct {
 	Request    *HeaderEdits // of requests, for the endpoint; nil: none
 	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
+	Auth       string       // the name of an Auth; empty: weir authenticates nobody
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

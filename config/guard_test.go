@@ -19,7 +19,13 @@ func TestLessGuarded(t *testing.T) {
 	f(Route{Redirect: &Redirect{}}, small, false)
 	f(Route{Backend: "a", Redirect: &Redirect{}}, small, true)
 	f(Route{Closure: &Closure{}}, small, false)
-	if open.Guarded() || !small.Guarded() {
+	staff, guests := Route{Backend: "a", Auth: "staff"}, Route{Backend: "a", Auth: "guests"}
+	f(open, staff, true)
+	f(guests, staff, true)
+	f(staff, staff, false)
+	f(staff, open, false)
+	f(staff, small, true)
+	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}
 }
