@@ -36,6 +36,7 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
+	Auth           []Auth
 	Routes         []Route
 	Backends       []Backend
 	derived        []Backend // see Derive
@@ -451,6 +452,7 @@ type Route struct {
 	Rewrite  *Rewrite     // nil: none
 	Response *HeaderEdits // of all final responses, weir's own included; nil: none
 	Clients  *Clients     // nil: every client
+	Auth     string       // the name of an Auth; empty: weir authenticates nobody
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

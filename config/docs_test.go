@@ -27,6 +27,10 @@ certificates:
     on_demand: {ask: "https://a.example/"}
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
+auth:
+  a: {basic: {file: users, realm: a}}
+  b: {forward: {url: "http://a/"}}
+  c: {jwt: {issuer: a, audience: [a], keys: keys}}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}

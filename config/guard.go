@@ -1,13 +1,16 @@
 package config
 
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
-func (r *Route) Guarded() bool { return r.MaxBody != 0 || r.Clients != nil }
+func (r *Route) Guarded() bool { return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" }
 
 // LessGuarded reports whether r forwards requests that a guard of another route refuses. The
 // guards of the other route then do not protect its endpoints from requests that reach them by r.
 func (r *Route) LessGuarded(than *Route) bool {
 	if r.Closure != nil || r.Answers() {
 		return false // r forwards nothing
+	}
+	if than.Auth != "" && r.Auth != than.Auth {
+		return true // even if r has another one: its users are others
 	}
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
 		!r.Clients.covers(than.Clients)

@@ -29,7 +29,13 @@ func TestLessGuarded(t *testing.T) {
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}
-	if open.Guarded() || !small.Guarded() {
+	staff, guests := Route{Backend: "a", Auth: "staff"}, Route{Backend: "a", Auth: "guests"}
+	f(open, staff, true)
+	f(guests, staff, true)
+	f(staff, staff, false)
+	f(staff, open, false)
+	f(staff, small, true)
+	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}
 }

@@ -109,6 +109,7 @@ func (x *exchange) guardBody(n int64) error {
 
 func (x *exchange) bodyEnded() {
 	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.edge.forwarding.DropAsserted(&x.req.Trailers)
 	x.route.filters.EditTrailers(&x.req.Trailers)
 }
 

@@ -88,8 +88,9 @@ type Parts struct {
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), named: make(map[string][]*Route, len(cfg.Routes)), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
+	asserted := cfg.AssertedHeaders()
 	for i := range cfg.Listeners {
-		e := newEdge(&cfg.Listeners[i], parts.Policies)
+		e := newEdge(&cfg.Listeners[i], parts.Policies, asserted)
 		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
 	protocols := make(map[string]config.Protocol, len(cfg.Backends))
@@ -133,9 +134,9 @@ func (t *Table) has(on routeOn) bool {
 	return slices.ContainsFunc(t.named[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
 }
 
-func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
+func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
-		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
+		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 		fallback: policies[config.DefaultTLSPolicy],
 	}

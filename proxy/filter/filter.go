@@ -52,6 +52,13 @@ type Exchange interface {
 
 	// SetUser sets the name of the authenticated user, for the access log.
 	SetUser(name string)
+	// SetIdentity sets who sent the request, for the endpoint. Identity returns it; nil: nobody
+	// has authenticated the sender.
+	SetIdentity(id *Identity)
+	Identity() *Identity
+	// GuardFailed answers the request with a refusal because a guard could not decide, for
+	// example because a server did not answer. It counts and logs the failure. err is the cause.
+	GuardFailed(guard string, r *message.Refusal, err error)
 	// CountGuard counts a request that a guard has allowed or refused. If it was refused, the
 	// response has been sent.
 	CountGuard(guard string, refused bool)
@@ -133,6 +140,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if r.Clients != nil {
 		c.add(newClients(r.Clients, false))
+	}
+	if r.Auth != "" {
+		c.add(&auth{shared.auth[r.Auth].entry})
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
