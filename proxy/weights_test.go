@@ -119,13 +119,11 @@ func TestWeightedBackendWithoutEndpoint(t *testing.T) {
 	for range 8 {
 		c := r.dial("web")
 		c.write(get)
-		line := entry{}
 		select {
 		case s := <-e.conns:
 			serveOnce(s, ok("")).Close()
-			line = r.record()
-			line.want(t, "backend", "echo", "status", 200)
-		case line = <-r.records:
+			r.record().want(t, "backend", "echo", "status", 200)
+		case line := <-r.records:
 			lost++
 			line.want(t, "backend", "next", "status", 503, "reason", "no_endpoint_ready")
 		}
