@@ -94,7 +94,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
 	}
 	for i := range cfg.Routes {
-		r, err := parts.route(&cfg.Routes[i], protocols)
+		r, err := parts.route(cfg.Routes[i], protocols)
 		if err != nil {
 			return nil, err
 		}
@@ -151,8 +151,6 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 	if b == nil && !r.Answers() {
 		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
 	}
-	own := *r // a table must not keep all routes of older configurations
-	r = &own
 	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
 		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}, nil
