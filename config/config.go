@@ -12,6 +12,11 @@ import (
 
 // Config is one whole, validated configuration. Nothing changes it after Build returns it,
 // so goroutines may share it without a lock.
+//
+// Each Route and Backend exists once: configurations, tables and backends share it by its
+// pointer. Nobody changes a Route or Backend, or anything that it refers to, after it was
+// added to a Config. Whoever needs another one makes a copy and changes the copy. Pointers
+// of several configurations may differ although the routes are Equal.
 type Config struct {
 	// Node is the name of the machine weir runs on. It is never empty.
 	Node string
@@ -37,10 +42,10 @@ type Config struct {
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
 	Auth           []Auth
-	Routes         []Route
-	Backends       []Backend
-	derived        []Backend // see Derive
-	Health         *Health   // nil: no health port
+	Routes         []*Route   // see Config
+	Backends       []*Backend // see Config
+	derived        []*Backend // see Derive
+	Health         *Health    // nil: no health port
 	Admin          Admin
 	Metrics        *Metrics // nil: no metrics port
 	Drain          Drain

@@ -9,10 +9,10 @@ import (
 
 // Derive adds a backend for weir's own requests to a URL of another setting. The rendered
 // configuration and its hash do not contain it: they contain the other setting.
-func (c *Config) Derive(b Backend) { c.derived = append(c.derived, b) }
+func (c *Config) Derive(b Backend) { c.derived = append(c.derived, &b) }
 
 // AllBackends returns the backends of the configuration, and the derived ones.
-func (c *Config) AllBackends() []Backend {
+func (c *Config) AllBackends() []*Backend {
 	if len(c.derived) == 0 {
 		return c.Backends
 	}

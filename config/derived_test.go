@@ -44,7 +44,7 @@ func TestBackendOfURL(t *testing.T) {
 }
 
 func TestAllBackends(t *testing.T) {
-	c := &Config{Backends: []Backend{NewBackend("app")}}
+	c := &Config{Backends: []*Backend{new(NewBackend("app"))}}
 	if all := c.AllBackends(); len(all) != 1 {
 		t.Errorf("%d backends", len(all))
 	}

@@ -48,7 +48,7 @@ func TestAcceptance(t *testing.T) {
 	if c.Node != "node-a" || !c.NodeExplicit {
 		t.Errorf("node is %q, explicit %v", c.Node, c.NodeExplicit)
 	}
-	routes := map[string]config.Route{}
+	routes := map[string]*config.Route{}
 	for _, r := range c.Routes {
 		routes[r.Name] = r
 	}
@@ -62,7 +62,7 @@ func TestAcceptance(t *testing.T) {
 	} {
 		got := routes[name]
 		got.Position, want.Name = config.Position{}, name
-		if !reflect.DeepEqual(got, want) {
+		if !reflect.DeepEqual(*got, want) {
 			t.Errorf("route %s is\n%+v, want\n%+v", name, got, want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestEffectiveBeside(t *testing.T) {
 	base := mustParse(t, small)
 	c := *base
 	c.Certificates = append(slices.Clone(c.Certificates), config.Certificate{Pair: &config.Pair{Name: "a/b", Hosts: []string{"c.example"}}})
-	c.Backends = append(slices.Clone(c.Backends), config.NewBackend("a/web/80"))
+	c.Backends = append(slices.Clone(c.Backends), new(config.NewBackend("a/web/80")))
 	text := string(file.EffectiveBeside(&c, base))
 	if !strings.HasPrefix(text, "certificates:\n  - secret: a/b\n    hosts: [c.example]\n    missing: true\nbackends:\n  a/web/80:\n    protocol: http\n") ||
 		strings.Contains(text, "\nadmin:") {
@@ -119,8 +119,8 @@ func TestDefaults(t *testing.T) {
 		Seccomp:     true,
 		Listeners:   []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies: []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
-		Routes:      []config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
-		Backends: []config.Backend{{
+		Routes:      []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
+		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
 			Ejection:    config.Ejection{5, 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
@@ -310,8 +310,10 @@ func reloads(t *testing.T, c *config.Config) {
 func withoutPositions(c *config.Config) config.Config {
 	out := *c
 	out.Routes = slices.Clone(c.Routes)
-	for i := range out.Routes {
-		out.Routes[i].Position = config.Position{}
+	for i, r := range out.Routes {
+		own := *r
+		own.Position = config.Position{}
+		out.Routes[i] = &own
 	}
 	return out
 }

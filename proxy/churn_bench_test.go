@@ -35,10 +35,10 @@ func manyRoutes(b *testing.B, port int) *rig {
 	r := newRig(b, plain, func(c *config.Config) {
 		for i := range churnRoutes {
 			name := fmt.Sprintf("shop/app-%d:80", i)
-			route, to := c.Routes[0], config.NewBackend(name)
+			route, to := *c.Routes[0], config.NewBackend(name)
 			route.Name, route.Hosts, route.Backend = name, []string{fmt.Sprintf("app-%d.example", i)}, name
 			to.PreferLocal, to.RampUp, to.Endpoints = true, 10*time.Second, churned(0, port)
-			c.Routes, c.Backends = append(c.Routes, route), append(c.Backends, to)
+			c.Routes, c.Backends = append(c.Routes, &route), append(c.Backends, &to)
 		}
 	}, "@app", "127.0.0.1:1")
 	r.proxy.SetLog(nil)

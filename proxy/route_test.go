@@ -133,9 +133,9 @@ func TestTablesRefuseWhatDoesNotExist(t *testing.T) {
 		}
 	}
 	b := map[string]*backend.Backend{"b": nil}
-	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b"}}}, b)
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b"}}}, b)
 	b["b"] = new(backend.Backend)
-	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
 }
 
 func BenchmarkLookup(b *testing.B) {

@@ -98,7 +98,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
 	}
 	for i := range cfg.Routes {
-		r, err := parts.route(&cfg.Routes[i], protocols)
+		r, err := parts.route(cfg.Routes[i], protocols)
 		if err != nil {
 			return nil, err
 		}
@@ -161,8 +161,6 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
 		}
 	}
-	own := *r // a table must not keep all routes of older configurations
-	r = &own
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: tunnel,
 		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}
 	if len(r.Backends) > 0 {

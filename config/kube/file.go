@@ -40,7 +40,7 @@ func look(file *config.Config) seen {
 	}
 	tcp := tcpBackends(file)
 	for i := range file.Routes {
-		r := &file.Routes[i]
+		r := file.Routes[i]
 		if r.FirstBytes != "" {
 			continue
 		}
@@ -69,7 +69,7 @@ func look(file *config.Config) seen {
 func tcpBackends(file *config.Config) map[string]bool {
 	tcp := map[string]bool{}
 	for i := range file.Backends {
-		if b := &file.Backends[i]; b.Protocol == config.ProtocolTCP {
+		if b := file.Backends[i]; b.Protocol == config.ProtocolTCP {
 			tcp[b.Name] = true
 		}
 	}

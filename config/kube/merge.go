@@ -53,8 +53,8 @@ type part struct {
 	secrets   []lookedUp[*corev1.Secret]
 
 	names    []config.ObjectName // of the Ingresses
-	routes   []config.Route
-	backends []Backend
+	routes   []*config.Route
+	backends []*Backend
 	uses     [][]useOrder // of the Users of each backend
 	served   map[config.ObjectName]servedSecret
 	used     map[config.ObjectName]string // see conversion.used
@@ -276,9 +276,9 @@ func (v *conversion) fork() *conversion {
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
 	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, served: map[config.ObjectName]servedSecret{}, events: v.events}
-	slices.SortStableFunc(p.routes, func(a, b config.Route) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(p.routes, func(a, b *config.Route) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(v.backends)) {
-		p.backends, p.uses = append(p.backends, *v.backends[name]), append(p.uses, v.uses[name])
+		p.backends, p.uses = append(p.backends, v.backends[name]), append(p.uses, v.uses[name])
 	}
 	return p
 }
@@ -385,15 +385,15 @@ func (n *next) join(v *conversion) *Routing {
 	return &r
 }
 
-func (n *next) joinRoutes() []config.Route {
-	all := make([]config.Route, 0, len(n.routes)+len(n.shared.routes))
+func (n *next) joinRoutes() []*config.Route {
+	all := make([]*config.Route, 0, len(n.routes)+len(n.shared.routes))
 	last := n.shared.routes
 	for _, i := range n.routes {
-		r := &i.part.routes[i.at]
+		r := i.part.routes[i.at]
 		for len(last) > 0 && last[0].Name < r.Name {
 			all, last = append(all, last[0]), last[1:]
 		}
-		all = append(all, *r)
+		all = append(all, r)
 	}
 	if all = append(all, last...); len(all) == 0 {
 		return nil
@@ -402,7 +402,7 @@ func (n *next) joinRoutes() []config.Route {
 }
 
 // joinBackends also joins the users of backends that several groups use.
-func (n *next) joinBackends() (all []Backend) {
+func (n *next) joinBackends() (all []*Backend) {
 	items := slices.Grow([]item(nil), len(n.backends)+len(n.shared.backends))
 	items = append(items, n.backends...)
 	for at := range n.shared.backends {
@@ -425,11 +425,12 @@ func (n *next) joinBackends() (all []Backend) {
 }
 
 // joinUsers joins backends with the same name.
-func joinUsers(items []item) Backend {
-	b := items[0].part.backends[items[0].at]
+func joinUsers(items []item) *Backend {
+	first := items[0].part.backends[items[0].at]
 	if len(items) == 1 {
-		return b
+		return first
 	}
+	b := *first
 	type user struct {
 		useOrder
 		corev1.ObjectReference
@@ -449,7 +450,7 @@ func joinUsers(items []item) Backend {
 			b.Users = append(b.Users, u.ObjectReference)
 		}
 	}
-	return b
+	return &b
 }
 
 // joinEvents takes the events of the last Routing again if they are the same.

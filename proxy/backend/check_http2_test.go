@@ -49,7 +49,7 @@ func watch(t *testing.T, cfg config.Backend) *verdicts {
 	checker := weirhealth.NewChecker()
 	set := NewSet(Options{StartCheck: func(c *Check) func() { return checker.Start(c, c.Settings, c.WasReady) }})
 	t.Cleanup(func() { set.Close(); checker.Close() })
-	if _, err := set.Update([]config.Backend{cfg}, NodeInfo{}); err != nil {
+	if _, err := set.Update(listOf(cfg), NodeInfo{}); err != nil {
 		t.Fatal(err)
 	}
 	return &verdicts{t, set}

@@ -480,7 +480,7 @@ func TestNothingLeaks(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		}})
 		_, port, _ := net.SplitHostPort(address)
-		if _, err := s.Update([]config.Backend{settings("app", "app.internal:"+port)}, NodeInfo{}); err != nil {
+		if _, err := s.Update(listOf(settings("app", "app.internal:"+port)), NodeInfo{}); err != nil {
 			t.Fatal(err)
 		}
 		e := acquire(t, s.Backend("app"))

@@ -219,7 +219,7 @@ func BenchmarkAcquire(b *testing.B) {
 				defer s.Close()
 				cfg := weighted(settings("app", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), weights...)
 				cfg.Balance = balance
-				all, err := s.Update([]config.Backend{cfg}, NodeInfo{})
+				all, err := s.Update(listOf(cfg), NodeInfo{})
 				if err != nil {
 					b.Fatal(err)
 				}

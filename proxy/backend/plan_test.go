@@ -9,7 +9,7 @@ import (
 
 func (w *world) plan(backends ...config.Backend) *Plan {
 	w.t.Helper()
-	p, err := w.set.Plan(backends, NodeInfo{Name: "node-a"}, nil)
+	p, err := w.set.Plan(listOf(backends...), NodeInfo{Name: "node-a"}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,7 +96,28 @@ func TestOvertakenPlan(t *testing.T) {
 	f("an invalid endpoint", `backend "app": endpoint "x"`, func(p *Plan) {
 		p.SetEndpoints(map[string][]config.Endpoint{"app": {{Address: "x"}}})
 	})
-	if _, err := w.set.Update([]config.Backend{settings("app", "10.0.0.1:80")}, NodeInfo{Name: "node-a"}); err != nil {
+	if _, err := w.set.Update(listOf(settings("app", "10.0.0.1:80")), NodeInfo{Name: "node-a"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A backend shares its settings with the configuration. Endpoints that come later change a copy.
+func TestSettingsAreShared(t *testing.T) {
+	w := newWorld(t, Options{})
+	all := listOf(settings("app", "10.0.0.1:80"), settings("api", "10.0.0.2:80"))
+	node := NodeInfo{Name: "node-a"}
+	p, err := w.set.Plan(all, node, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.SetEndpoints(map[string][]config.Endpoint{"api": settings("", "10.0.0.3:80").Endpoints})
+	if err := p.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if w.set.Backend("app").Settings() != all[0] {
+		t.Error("the settings are a copy")
+	}
+	if all[1].Endpoints[0].Address != "10.0.0.2:80" || w.set.Backend("api").Settings().Endpoints[0].Address != "10.0.0.3:80" {
+		t.Error("later endpoints changed the configuration, or were ignored")
 	}
 }

@@ -39,7 +39,7 @@ var here = NodeInfo{Name: "node-a", Explicit: true, Zone: "zone-1"}
 
 func (w *world) updateHere(backends ...config.Backend) *Backend {
 	w.t.Helper()
-	if _, err := w.set.Update(backends, here); err != nil {
+	if _, err := w.set.Update(listOf(backends...), here); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.set.Backend(backends[0].Name)
@@ -277,7 +277,7 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	nowhere.Zone = ""
 	update := func(node NodeInfo) *Backend {
 		t.Helper()
-		all, err := w.set.Update([]config.Backend{placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")}, node)
+		all, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,12 +348,12 @@ func TestReloadOfTheSameKeepsAll(t *testing.T) {
 	if now := e.dial.Load(); now.connect != all[1].Timeouts.Connect || !now.takes(d) || w.set.Backend("secure").Settings().Ejection.Failures != 77 {
 		t.Errorf("a change has no effect: %+v", now)
 	}
-	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+	if _, err := w.set.Update(listOf(all...), NodeInfo{Name: "node-b"}); err != nil {
 		t.Fatal(err)
 	}
 	all[0].Endpoints = slices.Clone(all[0].Endpoints)
 	all[0].Endpoints[1].Node = "node-b"
-	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+	if _, err := w.set.Update(listOf(all...), NodeInfo{Name: "node-b"}); err != nil {
 		t.Fatal(err)
 	}
 	w.check("10.0.0.2:80").SetReady(true, "")

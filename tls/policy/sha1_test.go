@@ -254,7 +254,7 @@ func TestCheckSHA1(t *testing.T) {
 	mtls := func(min, max uint16, sha1 bool) config.TLSPolicy {
 		return config.TLSPolicy{Name: "partners", MinVersion: min, MaxVersion: max, ClientAuth: config.ClientAuthRequest, SHA1: sha1}
 	}
-	var backends []config.Backend
+	var backends []*config.Backend
 	f := func(want bool, policies ...config.TLSPolicy) {
 		t.Helper()
 		if err := CheckSHA1(policies, backends); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "TLS policy partners") {
@@ -271,7 +271,7 @@ func TestCheckSHA1(t *testing.T) {
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
 	old := config.NewBackend("old")
 	old.TLS.SHA1 = true
-	backends = append(backends, config.NewBackend("app"), old)
+	backends = append(backends, new(config.NewBackend("app")), &old)
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, false)) // the backend does not use TLS
 	if WantsSHA1(nil, backends) {
 		t.Error("a backend without TLS wants SHA-1")

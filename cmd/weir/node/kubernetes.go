@@ -457,7 +457,7 @@ func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 	}
 	told := map[event.Event]bool{} // several backends may have the same Service
 	for i := range o.routing.Backends {
-		b := &o.routing.Backends[i]
+		b := o.routing.Backends[i]
 		list := why[b.Name]
 		if more := len(list) - maxRefusalsTold; more > 0 {
 			list = append(slices.Clone(list[:maxRefusalsTold]), fmt.Sprintf("%d more", more))
@@ -477,7 +477,7 @@ func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 func (p *plan) withoutListener(name string, err error) {
 	p.objects.unbound[name] = err
 	p.cfg.Listeners = slices.DeleteFunc(slices.Clone(p.cfg.Listeners), func(l config.Listener) bool { return l.Name == name })
-	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
+	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r *config.Route) bool { return slices.Contains(r.Listeners, name) })
 }
 
 // close ends everything of a cluster that weir no longer serves.
