@@ -28,10 +28,12 @@ func (r *Route) section() section {
 		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
 		{"respond", r.respondKey().byDefault("none"), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
 		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"cors", r.corsKey().byDefault("endpoints decide"), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
 		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
 		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
 		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
+		{"access_log", negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true"), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
 		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},
 	}}
