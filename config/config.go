@@ -453,6 +453,7 @@ type Route struct {
 	Respond  *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS     *HSTS        // nil: weir adds no HTTP header for it
+	CORS     *CORS        // nil: weir leaves the CORS protocol to endpoints
 	Request  *HeaderEdits // of requests, for the endpoint; nil: none
 	Rewrite  *Rewrite     // nil: none
 	Response *HeaderEdits // of all final responses, weir's own included; nil: none
@@ -465,6 +466,9 @@ type Route struct {
 	MaxLifetime time.Duration
 	// TunnelIdle overrides the TunnelIdle of the listener; 0: no override.
 	TunnelIdle time.Duration
+	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
+	// their result.
+	Unlogged bool
 	// Closure is the reason why the route answers every request with 503; nil: the route
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure

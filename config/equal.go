@@ -14,6 +14,8 @@ func (r *Route) Equal(o *Route) bool {
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
 		r.Auth == o.Auth &&
+		r.CORS.equal(o.CORS) &&
+		r.Unlogged == o.Unlogged &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 
@@ -30,6 +32,14 @@ func (e *HeaderEdits) equal(o *HeaderEdits) bool {
 		return e == o
 	}
 	return slices.Equal(e.Remove, o.Remove) && slices.Equal(e.Set, o.Set) && slices.Equal(e.Add, o.Add)
+}
+
+func (c *CORS) equal(o *CORS) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
+		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge
 }
 
 func (f *Respond) equal(o *Respond) bool {

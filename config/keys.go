@@ -266,7 +266,7 @@ func (l *Log) section() section {
 	}}
 }
 
-func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout"} }
+func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout", Sample: 1} }
 
 func (a *AccessLog) section() section {
 	redact := list(&a.Redact, parameter.at)
@@ -283,8 +283,26 @@ func (a *AccessLog) section() section {
 	}
 	return section{object: a, keys: []key{
 		{"path", text(&a.Path), "The destination of the lines: stdout, stderr, off, or a file in an existing folder. SIGHUP opens the file again. off: no access log."},
+		{"sample", a.sample(), "The share of good requests that have a line. A request is good if its status is below 400 and it has no reason. Everything else always has a line."},
 		{"redact", redact, "Names of query parameters whose values weir writes as ***, in target and referer."},
 	}}
+}
+
+// sample is a share that is not 0: path turns the access log off.
+func (a *AccessLog) sample() value {
+	x := share(&a.Sample)
+	read, describe := x.read, x.schema
+	x.schema = func() *schema {
+		s := describe()
+		s.Not = &schema{Const: 0}
+		return s
+	}
+	x.read = func(v *draft, n *Tree, p path) {
+		if read(v, n, p); a.Sample == 0 {
+			v.fail(n, p, "0 would leave no line for good requests, but for all others; write a share such as 0.01, or path: off for no access log")
+		}
+	}
+	return x
 }
 
 // Limits of access_log.redact.

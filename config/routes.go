@@ -74,6 +74,7 @@ func (v *draft) checkRoutes() {
 		v.checkRespond(r)
 		v.checkGuards(r)
 		v.checkAuth(r)
+		v.checkGroups(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

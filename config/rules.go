@@ -85,6 +85,7 @@ var forRequests = []string{
 	"rewrite",
 	"response",
 	"hsts",
+	"cors",
 }
 
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.

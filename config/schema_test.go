@@ -150,7 +150,7 @@ var beyond = map[string][]string{
 		"tls listener without certificates", "tls listener without certificates and routes", "kubernetes without a listener for it",
 		"client_auth and plain HTTP, same host", "client_auth and plain HTTP, every host", "client_auth and plain HTTP, wildcard below", "client_auth and plain HTTP, wildcard above",
 		"client_auth and plain HTTP, in one route", "client certificates and a redirect of another path",
-		"same conditions twice", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
+		"same conditions twice", "groups of an expression in a new path", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
 		"passthrough inherited", "passthrough on http", "passthrough on http and tls", "passthrough to an http backend", "tls_policy without tls listener", "first_bytes to an http backend", "first_bytes on tcp",
 		"two routes on tcp", "weighted backends that do not fit", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
 		"acme hosts twice", "acme hosts of routes twice", "acme hosts of routes that need dns", "acme without any host", "suites for another kind of key than the certificate of an authority has",

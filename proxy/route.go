@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/netip"
 
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/policy"
@@ -17,6 +18,9 @@ var (
 	// another connection (RFC 9110, section 15.5.20).
 	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
 )
+
+// The route of the preflight itself has cors, but must not answer for another route.
+var refusePreflight = &message.Refusal{Status: 403, Reason: "cors_other_route", Detail: "the route of the request that this preflight asks for does not allow requests from other origins (cors)"}
 
 // refuseRevoked asks the client for a new connection, whose handshake will fail.
 var refuseRevoked = &message.Refusal{Status: 421, Reason: "revoked", Detail: "the client certificate was revoked after the connection was opened"}
@@ -81,14 +85,34 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 		return nil, refuseRevoked
 	}
 	q := route.Request{Head: req, Client: x.client.Addr()}
+	if h.cors {
+		if r := h.preflightRoute(q); r != nil {
+			return r, nil
+		}
+	}
 	r, found := h.paths.Find(&q)
 	switch {
 	case !found:
 		return nil, refuseNoRoute
 	case h.respelled != nil && h.respelled.Any(&q, r.isLessGuarded):
 		return nil, refuseGuardedPath
+	case h.cors && r.config.CORS != nil && len(filter.Preflight(req)) > 0:
+		return nil, refusePreflight
 	}
 	return r, nil
+}
+
+// preflightRoute returns the route that the request after a preflight would have, if that route
+// answers preflights; otherwise nil. No endpoint gets the preflight, so it needs no look at other
+// spellings of its path.
+func (h *host) preflightRoute(q route.Request) *Route {
+	if q.Preflight = filter.Preflight(q.Head); len(q.Preflight) == 0 {
+		return nil
+	}
+	if r, found := h.paths.Find(&q); found && r.config.CORS != nil {
+		return r
+	}
+	return nil
 }
 
 // isLessGuarded reports whether r forwards requests that a guard of the other route refuses.

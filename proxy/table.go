@@ -69,6 +69,7 @@ type host struct {
 	paths       *route.Paths[*Route]
 	routes      []*Route                 // from which the host was made
 	respelled   *route.Respelled[*Route] // nil: no route of the host has a guard
+	cors        bool                     // some route of the host answers preflights
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -355,6 +356,7 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
 		h.respelled, err = route.CompileRespelled(matches)
 	}
+	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
 	return &h, err
 }
 

@@ -128,6 +128,7 @@ type openTunnel struct {
 	raw     *tunnel.ConnEnd // the client's end: its connection became the tunnel at once
 	upgrade *Record         // the record of the exchange that became the tunnel
 
+	unlogged   bool        // the route has no access log
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
 }
 
@@ -135,6 +136,7 @@ type openTunnel struct {
 func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint) {
 	client := o.client
 	o.proxy, o.endpointEnd, o.endpoint, o.metrics = p, endpoint, to, r.metrics
+	o.unlogged = r.config.Unlogged
 	o.untrack = to.Track(client.Linked())
 	p.tunnels.add(o)
 	if p.Orphaned != nil && !p.table.Load().has(o.on()) {
@@ -172,7 +174,7 @@ func (o *openTunnel) log(r tunnel.Result) {
 		key := o.metrics.key
 		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.raw.Conn.Origin, Route: key.route, Backend: key.backend,
 			Security: newSecurity(o.raw.TLS, o.sni, o.policy),
-			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
+			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect, unlogged: o.unlogged}
 	}
 	rec.Duration = time.Since(o.started)
 	rec.Received, rec.Sent = r.Sent, r.Received // seen from the client: into weir, out of weir

@@ -131,6 +131,9 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
+	if r.CORS != nil {
+		c.add(preflights{})
+	}
 	switch {
 	case r.Redirect == nil:
 	case r.Redirect.Moves():
@@ -158,6 +161,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
+	}
+	if r.CORS != nil {
+		c.add(newCORS(r.CORS))
 	}
 	if r.HSTS != nil {
 		c.add(newHSTS(r.HSTS))

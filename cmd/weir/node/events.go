@@ -15,7 +15,7 @@ import (
 // stranger cannot fill the disk.
 
 func (s *server) logRecord(r *proxy.Record) {
-	if a := s.lines.Load(); a != nil {
+	if a := s.lines.Load(); a != nil && a.samples(r) {
 		r.Redaction = a.redact
 		a.Info("", r.Fields()...)
 	}
