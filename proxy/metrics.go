@@ -31,6 +31,7 @@ type Metrics struct {
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
 	names     map[string]*routeMetrics // by the name of the route
+	tables    uint64                   // number of calls of retain
 	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
 	limit     int                      // number of routes of one namespace that may have series of their own
@@ -68,6 +69,7 @@ type routeMetrics struct {
 	own     bool                        // only this route uses series; guarded by m.mu
 	folded  bool                        // series is shared with other routes of the namespace; guarded by m.mu
 	retired bool                        // the route was removed; guarded by m.mu
+	table   uint64                      // Metrics.tables when a table had the route last; guarded by m.mu
 }
 
 // routeSeries has the time series of one route, or of several routes that share them.
@@ -124,7 +126,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
+		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
 	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.failures, m.folded)
@@ -221,23 +223,9 @@ func unseen() prometheus.Counter {
 
 // retain drops the series of routes that t does not have.
 func (m *Metrics) retain(t *Table) {
-	keep := make(map[routeKey]bool, len(t.routes)+1)
-	keep[routeKey{}] = true
-	names := make(map[string]*routeMetrics, len(t.named)+1)
-	names[""] = m.none
-	namespaces := map[string]bool{}
-	for _, r := range t.routes {
-		keep[r.metrics.key] = true
-		names[r.name] = r.metrics
-		namespaces[r.metrics.key.namespace] = true
-		if r.weighted != nil {
-			for _, d := range r.weighted.routes {
-				keep[d.metrics.key] = true
-			}
-		}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	namespaces := m.mark(t)
 	for name := range m.listeners {
 		if t.edges[name] == nil {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
@@ -245,13 +233,12 @@ func (m *Metrics) retain(t *Table) {
 			m.refusals.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
-	m.names = names
 	m.listeners = make(map[string]bool)
 	for name := range t.edges {
 		m.listeners[name] = true
 	}
 	for key, r := range m.routes {
-		if !keep[key] {
+		if r.table != m.tables && key != (routeKey{}) {
 			delete(m.routes, key)
 			m.retire(r)
 		}
@@ -272,6 +259,30 @@ func (m *Metrics) retain(t *Table) {
 		}
 		delete(m.reasons, labels)
 	}
+}
+
+// mark marks the routes of t, and finds their names and namespaces. It runs after each change
+// of a cluster with thousands of routes, so it makes no maps of them. m.mu is held.
+func (m *Metrics) mark(t *Table) (namespaces map[string]bool) {
+	m.tables++
+	clear(m.names)
+	m.names[""] = m.none
+	namespaces = map[string]bool{}
+	for i, r := range t.routes {
+		r.metrics.table = m.tables
+		if r.weighted != nil {
+			for _, d := range r.weighted.routes {
+				d.metrics.table = m.tables
+			}
+		}
+		if i+1 == len(t.routes) || t.routes[i+1].name != r.name { // routes with one name are often neighbours
+			m.names[r.name] = r.metrics
+		}
+		if i == 0 || t.routes[i-1].metrics.key.namespace != r.metrics.key.namespace {
+			namespaces[r.metrics.key.namespace] = true
+		}
+	}
+	return namespaces
 }
 
 // shows returns true if the labels belong to one or more existing routes. The caller holds m.mu.

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -16,8 +17,8 @@ import (
 // builds a new table, and Proxy.Swap puts it in place.
 type Table struct {
 	edges  map[string]*edge
-	routes []*Route            // in the order of the configuration
-	named  map[string][]*Route // the same by name
+	routes []*Route                   // in the order of the configuration
+	named  func() map[string][]*Route // the same by name, made on demand
 	ech    []tls.EncryptedClientHelloKey
 
 	compiled int // the hosts that NewTable compiled, for tests
@@ -87,23 +88,21 @@ type Parts struct {
 // NewTable builds the table of a valid configuration. The backends need not be in effect
 // yet.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), named: make(map[string][]*Route, len(cfg.Routes)), ech: parts.ECH}
+	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
 	asserted := cfg.AssertedHeaders()
 	for i := range cfg.Listeners {
 		e := newEdge(&cfg.Listeners[i], parts.Policies, asserted)
 		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
-	protocols := make(map[string]config.Protocol, len(cfg.Backends))
-	for i := range cfg.Backends {
-		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
-	}
-	for i := range cfg.Routes {
-		r, err := parts.route(cfg.Routes[i], protocols)
+	t.named = sync.OnceValue(t.byName)
+	raw, known := rawBackends(cfg), parts.Before.reusable()
+	for _, c := range cfg.Routes {
+		r, err := parts.route(c, raw[c.FirstBackend()], known)
 		if err != nil {
 			return nil, err
 		}
-		t.routes, t.named[r.name] = append(t.routes, r), append(t.named[r.name], r)
+		t.routes = append(t.routes, r)
 		for _, name := range r.config.Listeners {
 			e := unfinished[name]
 			if e == nil {
@@ -130,9 +129,28 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	return t, nil
 }
 
+// rawBackends are the names of the backends for raw connections.
+func rawBackends(cfg *config.Config) map[string]bool {
+	raw := map[string]bool{}
+	for _, b := range cfg.Backends {
+		if b.Protocol == config.ProtocolTCP {
+			raw[b.Name] = true
+		}
+	}
+	return raw
+}
+
+func (t *Table) byName() map[string][]*Route {
+	named := make(map[string][]*Route, len(t.routes))
+	for _, r := range t.routes {
+		named[r.name] = append(named[r.name], r)
+	}
+	return named
+}
+
 // has returns true if the table has the route on the listener.
 func (t *Table) has(on routeOn) bool {
-	return slices.ContainsFunc(t.named[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
+	return slices.ContainsFunc(t.named()[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
 }
 
 func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
@@ -143,15 +161,47 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []
 	}
 }
 
-// route returns the compiled form of a route: that of the table before if it is the same.
-func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol) (*Route, error) {
-	tunnel := protocols[r.FirstBackend()] == config.ProtocolTCP
-	if parts.Before != nil {
-		for _, known := range parts.Before.named[r.Name] {
-			if known.tunnel == tunnel && known.config.Equal(r) && known.leadsTo(parts.Backends) {
-				return known, nil
-			}
+// reusable are the routes of a table that the next table may use. It follows the order of the
+// next configuration, which is that of the table's apart from a few changes.
+type reusable struct {
+	routes []*Route
+	at     int // the first one that was not passed
+}
+
+// reusable returns the routes of t; t may be nil.
+func (t *Table) reusable() *reusable {
+	if t == nil {
+		return &reusable{}
+	}
+	return &reusable{routes: t.routes}
+}
+
+// find returns the route of these settings, backends and kind; nil: there is none. The routes
+// of objects are in the order of their names. Those of the file are the same in both tables.
+func (u *reusable) find(r *config.Route, backends map[string]*backend.Backend, tunnel bool) *Route {
+	for u.at < len(u.routes) && u.routes[u.at].config != r && u.routes[u.at].name < r.Name {
+		u.at++
+	}
+	rest := u.routes[u.at:]
+	if len(rest) > 0 && rest[0].config == r {
+		u.at++
+	}
+	for _, known := range rest {
+		if known.name != r.Name {
+			break
 		}
+		if known.tunnel == tunnel && known.leadsTo(backends) && (known.config == r || known.config.Equal(r)) {
+			return known
+		}
+	}
+	return nil
+}
+
+// route returns the compiled form of a route: that of the table before if it is the same. raw
+// means that its backend is for raw connections.
+func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, error) {
+	if known := before.find(r, parts.Backends, raw); known != nil {
+		return known, nil
 	}
 	names := r.BackendNames()
 	if len(names) == 0 && !r.Answers() {
@@ -162,7 +212,7 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
 		}
 	}
-	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: tunnel,
+	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
 		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)

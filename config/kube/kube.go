@@ -172,6 +172,12 @@ func joined[T any](a, b []T) []T {
 // endpoints of r's backends, by name. The file takes precedence. The result shares the routes
 // of both, and the backends without endpoints.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
+	return r.MergeWith(file, endpoints, func(string) *config.Backend { return nil })
+}
+
+// MergeWith is Merge that also shares backends with an earlier result. known returns the
+// backend of a name there, or nil; weir uses it if it has the same settings and endpoints.
+func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) *config.Config {
 	c := *file
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
@@ -183,7 +189,7 @@ func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpo
 	c.Backends = make([]*config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
 	copy(c.Backends, file.Backends)
 	for _, b := range r.Backends {
-		c.Backends = append(c.Backends, b.with(endpoints[b.Name]))
+		c.Backends = append(c.Backends, b.with(endpoints[b.Name], known))
 	}
 	if file.Health != nil {
 		h := *file.Health
@@ -193,12 +199,16 @@ func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpo
 	return &c
 }
 
-// with returns the backend with endpoints. Without endpoints it is b's own Backend.
-func (b *Backend) with(endpoints []config.Endpoint) *config.Backend {
+// with returns the backend with endpoints: without endpoints b's own Backend, otherwise the
+// known one if it is equal.
+func (b *Backend) with(endpoints []config.Endpoint, known func(name string) *config.Backend) *config.Backend {
 	if len(endpoints) == 0 {
 		return &b.Backend
 	}
-	c := b.Backend
+	c := b.Backend // it does not leave the stack
 	c.Endpoints = endpoints
-	return &c
+	if k := known(b.Name); k != nil && k.Equal(&c) {
+		return k
+	}
+	return new(c)
 }

@@ -38,6 +38,16 @@ func TestRoutesAndBackendsAreShared(t *testing.T) {
 		t.Error("Merge changed a backend")
 	}
 
+	again := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.1:80", Weight: 1}}}, in(merged))
+	other := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.2:80", Weight: 1}}}, in(merged))
+	name := r.Backends[0].Name
+	if in(again)(name) != in(merged)(name) {
+		t.Error("MergeWith copied a backend whose endpoints are the same")
+	}
+	if e := in(other)(name).Endpoints; e[0].Address != "10.0.0.2:80" {
+		t.Errorf("the endpoints are still %v", e)
+	}
+
 	m.Ingresses = append(m.Ingresses, mustRead(t, strings.NewReplacer("good", "more", "wild", "open").Replace(good)).Ingresses...)
 	next := c.Convert(&m.Objects)
 	for _, route := range r.Routes {
@@ -49,5 +59,12 @@ func TestRoutesAndBackendsAreShared(t *testing.T) {
 		if !slices.Contains(next.Backends, b) {
 			t.Errorf("the backend %s of an unchanged Ingress is another one", b.Name)
 		}
+	}
+}
+
+// in finds the backends of a configuration by their names.
+func in(c *config.Config) func(name string) *config.Backend {
+	return func(name string) *config.Backend {
+		return c.Backends[slices.IndexFunc(c.Backends, func(b *config.Backend) bool { return b.Name == name })]
 	}
 }

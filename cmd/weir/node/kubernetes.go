@@ -228,7 +228,7 @@ func (c *cluster) tryAside(file *config.Config, a *ahead) error {
 			c.s.abandon(p)
 			return errOvertaken
 		}
-		p.renew(ch.Endpoints)
+		p.renew(ch.Endpoints, c.s.settingsOf)
 		if err := c.s.commit(p); err != nil {
 			return err
 		}

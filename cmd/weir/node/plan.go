@@ -189,7 +189,7 @@ func (s *server) beginPlan(p *plan) error {
 }
 
 func (s *server) makeParts(p *plan) (err error) {
-	p.merge()
+	p.merge(s.settingsOf)
 	if p.objects != nil {
 		p.answers = s.backends.Resolve(p.cfg.AllBackends(), backend.ObjectPatience, p.answers)
 	}
@@ -222,13 +222,22 @@ func (s *server) makeParts(p *plan) (err error) {
 	return err
 }
 
-// merge makes cfg of the file and the objects.
-func (p *plan) merge() {
+// merge makes cfg of the file and the objects. known returns the settings of a backend in
+// effect, or nil; cfg shares those that stay.
+func (p *plan) merge(known func(name string) *config.Backend) {
 	p.cfg = p.file
 	if p.objects != nil {
-		p.cfg = p.objects.routing.Merge(p.file, p.objects.endpoints)
+		p.cfg = p.objects.routing.MergeWith(p.file, p.objects.endpoints, known)
 		p.objects.unbound = map[string]error{}
 	}
+}
+
+// settingsOf returns the settings of a backend in effect; nil: there is none.
+func (s *server) settingsOf(name string) *config.Backend {
+	if b := s.backends.Backend(name); b != nil {
+		return b.Settings()
+	}
+	return nil
 }
 
 // openSockets opens the sockets that are not in effect yet. The error names all addresses
@@ -281,10 +290,10 @@ func ownerName(listener string) string { return "listeners." + listener }
 
 // renew gives the plan the endpoints that the cluster has reported since it was prepared.
 // Everything else of the objects must be unchanged.
-func (p *plan) renew(endpoints map[string][]config.Endpoint) {
+func (p *plan) renew(endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) {
 	unbound := p.objects.unbound
 	p.objects.endpoints = endpoints
-	p.merge()
+	p.merge(known)
 	for name, err := range unbound {
 		p.withoutListener(name, err)
 	}
