@@ -21,11 +21,11 @@ type row struct {
 	// whether the load was as intended.
 	opens float64
 	path  string // the path of requests over HTTP/2; "": the row uses HTTP/1.1
-	file  string // the path for wrk, if it is not the small answer
+	file  string // the path for wrk; "": the path of the small response
 	idle  bool   // the row measures memory, not time
 	kind  kind   // the kind of an idle row's connections
-	// among tells what the proxy has 10,000 routes by: amongPaths or amongHosts. The row is
-	// compared with the same load on a proxy with a single route.
+	// among is the property by which 10,000 routes differ: amongPaths or amongHosts. The bench compares the
+	// row with the same load on a proxy with a single route.
 	among  string
 	suffix string // added to the names of the proxies in the results; "": none
 	load   func(s setup, r row, d time.Duration) []string
