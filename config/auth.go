@@ -265,8 +265,6 @@ func (v *draft) checkAuth(r *Route) {
 	a := v.authNamed(r.Auth)
 	switch {
 	case a == nil:
-	case r.OnlyRedirects():
-		v.failAt(v.places[&r.Auth], "the route only redirects, so there is nothing to protect; take this out")
 	case a.Forward != nil && a.Forward.SignIn != "" && !v.given(&r.Hosts):
 		v.failAt(v.places[&r.Auth], "sign_in of %q tells the sign-in page the URL of the request, so the route needs hosts; give it some, or take sign_in out", a.Name)
 	}

@@ -447,6 +447,7 @@ type Route struct {
 	Request    *HeaderEdits // of requests, for the endpoint; nil: none
 	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients    *Clients     // nil: every client
 	Auth       string       // the name of an Auth; empty: weir authenticates nobody
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64

@@ -25,6 +25,16 @@ func TestLessGuarded(t *testing.T) {
 	f(staff, staff, false)
 	f(staff, open, false)
 	f(staff, small, true)
+	inner, outer := Route{Backend: "a", Clients: clientsOf("192.0.2.0/24", "")}, Route{Backend: "a", Clients: clientsOf("192.0.0.0/16", "")}
+	f(open, inner, true)
+	f(outer, inner, true)
+	f(inner, outer, false)
+	f(inner, open, false)
+	f(inner, small, true)
+	f(Route{Redirect: &Redirect{}}, inner, false)
+	if !inner.Guarded() {
+		t.Error("clients is a guard")
+	}
 	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}

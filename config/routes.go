@@ -73,6 +73,7 @@ func (v *draft) checkRoutes() {
 		v.checkEdits(r)
 		v.checkRespond(r)
 		v.checkAuth(r)
+		v.checkGuards(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

@@ -81,7 +81,8 @@ var routeRules = []*schema{
 	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "auth", "redirect", "hsts", "request", "rewrite", "response", "respond")),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "auth", "redirect", "hsts", "request", "rewrite", "response", "respond")),
-	when(lacks("backend", "respond"), lacks("max_body", "auth", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(lacks("backend", "respond"), lacks("clients", "auth")),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

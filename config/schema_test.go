@@ -245,6 +245,10 @@ func TestRules(t *testing.T) {
 	f(route, "hosts: ['***.a'], "+route)
 	f(route, "hosts: ['**'], "+route)
 	f(route, "redirect: {port: 8443}, max_body: 1MiB}")
+	f(route, "redirect: https, clients: {deny: [192.0.2.0/24]}}")
+	for _, clients := range []string{"{}", "{allow: []}", "{allow: [192.0.2.1]}", "[192.0.2.0/24]"} {
+		f(route, "clients: "+clients+", "+route)
+	}
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
 	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")

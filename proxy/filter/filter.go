@@ -1,6 +1,6 @@
 // Package filter has what a route or a listener does to requests and responses in addition to
 // forwarding them. Each feature is one file. A filter implements only the interfaces that it
-// needs: Answerer, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
+// needs: Answerer, TunnelGuard, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
 package filter
 
 import (
@@ -85,6 +85,14 @@ type BodyGuard interface {
 	GuardBody(n int64) *message.Refusal
 }
 
+// TunnelGuard is a Guard that also decides on connections that are to become tunnels.
+type TunnelGuard interface {
+	Guard
+	// GuardTunnel returns why weir refuses the connection of a client, or nil. Port 0: the
+	// client is unknown.
+	GuardTunnel(client netip.AddrPort) *message.Refusal
+}
+
 // RequestEditor changes requests before an endpoint gets them.
 type RequestEditor interface {
 	EditRequest(x Exchange)
@@ -105,6 +113,7 @@ type ResponseEditor interface {
 // immutable after Compile.
 type Chain struct {
 	answerers []answerer
+	tunnels   []TunnelGuard
 	bodies    []BodyGuard
 	requests  []RequestEditor
 	trailers  []TrailerEditor
@@ -128,6 +137,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(newMove(r))
 	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
+	}
+	if r.Clients != nil {
+		c.add(newClients(r.Clients, false))
 	}
 	if r.Auth != "" {
 		c.add(&auth{shared.auth[r.Auth].entry})
@@ -165,6 +177,9 @@ func (c *Chain) add(f any) {
 		}
 		c.answerers = append(c.answerers, entry)
 	}
+	if g, is := f.(TunnelGuard); is {
+		c.tunnels = append(c.tunnels, g)
+	}
 	if b, is := f.(BodyGuard); is {
 		c.bodies = append(c.bodies, b)
 	}
@@ -195,6 +210,23 @@ func (c *Chain) Answer(x Exchange) bool {
 		}
 	}
 	return false
+}
+
+// GuardTunnel returns why a guard refuses the connection of a client, which is to become a
+// tunnel, or nil. It calls count for each guard that has decided, with its name and "allowed" or
+// the reason of the refusal.
+func (c *Chain) GuardTunnel(client netip.AddrPort, count func(guard, result string)) *message.Refusal {
+	if c == nil {
+		return nil
+	}
+	for _, g := range c.tunnels {
+		if r := g.GuardTunnel(client); r != nil {
+			count(g.GuardName(), r.Reason)
+			return r
+		}
+		count(g.GuardName(), "allowed")
+	}
+	return nil
 }
 
 // GuardBody returns why a filter refuses the request, of whose body n bytes have arrived, or
