@@ -262,6 +262,9 @@ func (v *draft) authNamed(name string) *Auth {
 // checkAuth reports a route whose requests cannot be authenticated.
 func (v *draft) checkAuth(r *Route) {
 	checkName(v, &r.Auth, "way to authenticate", v.auth, (*Auth).name)
+	if r.Satisfy == SatisfyAny && (r.Auth == "" || r.Clients == nil || len(r.Clients.Allow) == 0) {
+		v.failAt(v.places[&r.Satisfy], "any means that clients.allow or auth is enough, so the route needs both; give both, or take this out")
+	}
 	a := v.authNamed(r.Auth)
 	switch {
 	case a == nil:

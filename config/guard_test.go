@@ -35,6 +35,16 @@ func TestLessGuarded(t *testing.T) {
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}
+	any := Route{Backend: "a", Auth: "staff", Clients: inner.Clients, Satisfy: SatisfyAny}
+	all := Route{Backend: "a", Auth: "staff", Clients: inner.Clients}
+	f(any, all, true)
+	f(all, any, false)
+	f(any, any, false)
+	f(inner, any, false)
+	f(any, inner, true)
+	f(any, staff, true)
+	f(open, any, true)
+	f(any, small, true)
 	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}

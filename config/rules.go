@@ -79,10 +79,11 @@ var routeRules = []*schema{
 	hasAny("backend", "redirect", "respond"),
 	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend")),
 	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "auth", "redirect", "hsts", "request", "rewrite", "response", "respond")),
-	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "auth", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "auth", "satisfy", "redirect", "hsts", "request", "rewrite", "response", "respond")),
+	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "auth", "satisfy", "redirect", "hsts", "request", "rewrite", "response", "respond")),
 	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(lacks("backend", "respond"), lacks("clients", "auth")),
+	when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
+	when(lacks("backend", "respond"), lacks("clients", "auth", "satisfy")),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

@@ -26,6 +26,7 @@ auth:
   staff: {basic: {file: '@@dir/users.htpasswd', realm: Staff}}
 routes:
   - {name: staff, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/staff], auth: staff, backend: echo}
+  - {name: either, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/either], clients: {allow: [203.0.113.0/24]}, auth: staff, satisfy: any, backend: echo}
   - {name: open, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/open], backend: echo}
 backends: {echo: {endpoints: ['@echo']}}
 `
@@ -79,11 +80,37 @@ func TestRouteStaff(t *testing.T) {
 			t.Errorf("%q: %s %v %s", lines, resp.Status, resp.Header, body)
 		}
 	}
-	w.logged("the refusal", func(e entry) bool { return e.text("reason") == "auth_failed" && e.text("route") == "staff" && e.text("user") == "" })
+	w.logged("the refusal", func(e entry) bool {
+		return e.text("reason") == "auth_failed" && e.text("route") == "staff" && e.text("user") == ""
+	})
 	// Another spelling of the path avoids no password.
 	if resp, _ := guarded(t, w, "/Staff"); resp.StatusCode == 200 {
 		t.Errorf("another spelling: %s", resp.Status)
 	}
+}
+
+func TestRouteEither(t *testing.T) {
+	w := startAuth(t)
+	f := func(client, credentials string, want int) {
+		t.Helper()
+		c := dial(t, w.at("web"))
+		defer c.Close()
+		if _, err := fmt.Fprintf(c, "PROXY TCP4 %s 192.0.2.1 1234 80\r\n", client); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		if credentials != "" {
+			lines = []string{"Authorization: Basic " + credentials}
+		}
+		resp, body, err := ask(c, bufio.NewReader(c), "GET", "guard.shop.test", "/either", lines...)
+		if err != nil || resp.StatusCode != want || strings.Contains(string(body), "Authorization") {
+			t.Errorf("%s with %q: %v %v, %s", client, credentials, resp, err, body)
+		}
+	}
+	f("203.0.113.7", "", 200)
+	f("203.0.113.7", "YWRhOndyb25n", 200)
+	f("198.51.100.7", "", 401)
+	f("198.51.100.7", "YWRhOmxvdmVsYWNl", 200)
 }
 
 // Nobody can tell an endpoint another user, on any route, and nobody can remove the one that weir tells.

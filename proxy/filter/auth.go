@@ -40,13 +40,28 @@ type authEntry struct {
 func (e *authEntry) authenticator() authenticator { return *e.current.Load() }
 
 // auth authenticates the requests of a route (auth of a route).
-type auth struct{ entry *authEntry }
+type auth struct {
+	entry *authEntry
+	// enough has the clients that need not be authenticated (satisfy: any); nil: none.
+	enough *clients
+}
+
+func newAuth(r *config.Route, shared *SharedPlan) *auth {
+	a := &auth{entry: shared.auth[r.Auth].entry}
+	if r.Satisfy == config.SatisfyAny {
+		a.enough = newClients(r.Clients, true)
+	}
+	return a
+}
 
 // GuardName returns the key of a route that authenticates requests.
 func (a *auth) GuardName() string { return authGuard }
 
 // Answer refuses a request whose sender is not known.
 func (a *auth) Answer(x Exchange) bool {
+	if a.enough != nil && a.enough.allows(x.Client().Addr()) {
+		return false
+	}
 	id := a.entry.authenticator().authenticate(x)
 	if id == nil {
 		return true
