@@ -262,11 +262,12 @@ func (v *draft) authNamed(name string) *Auth {
 // checkAuth reports a route whose requests cannot be authenticated.
 func (v *draft) checkAuth(r *Route) {
 	checkName(v, &r.Auth, "way to authenticate", v.auth, (*Auth).name)
+	if r.Satisfy == SatisfyAny && (r.Auth == "" || r.Clients == nil || len(r.Clients.Allow) == 0) {
+		v.failAt(v.places[&r.Satisfy], "any means that clients.allow or auth is enough, so the route needs both; give both, or take this out")
+	}
 	a := v.authNamed(r.Auth)
 	switch {
 	case a == nil:
-	case r.OnlyRedirects():
-		v.failAt(v.places[&r.Auth], "the route only redirects, so there is nothing to protect; take this out")
 	case a.Forward != nil && a.Forward.SignIn != "" && !v.given(&r.Hosts):
 		v.failAt(v.places[&r.Auth], "sign_in of %q tells the sign-in page the URL of the request, so the route needs hosts; give it some, or take sign_in out", a.Name)
 	}

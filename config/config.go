@@ -459,6 +459,7 @@ type Route struct {
 	Response *HeaderEdits // of all final responses, weir's own included; nil: none
 	Clients  *Clients     // nil: every client
 	Auth     string       // the name of an Auth; empty: weir authenticates nobody
+	Satisfy  Satisfy      // how Clients and Auth combine; empty: SatisfyAll
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -473,6 +474,16 @@ type Route struct {
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure
 }
+
+// Satisfy is how Clients and Auth of a route combine.
+type Satisfy string
+
+// The combinations. With SatisfyAny a client in Clients.Allow needs no authentication, and an
+// authenticated one need not be in it. Clients.Deny applies to all.
+const (
+	SatisfyAll Satisfy = "all"
+	SatisfyAny Satisfy = "any"
+)
 
 // Closure is the reason why a route is closed. weir answers its requests with 503.
 type Closure struct {

@@ -13,7 +13,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
 		r.Clients.equal(o.Clients) &&
-		r.Auth == o.Auth &&
+		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
 		r.CORS.equal(o.CORS) &&
 		r.Unlogged == o.Unlogged &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)

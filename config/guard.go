@@ -9,11 +9,21 @@ func (r *Route) LessGuarded(than *Route) bool {
 	if r.Closure != nil || r.Answers() {
 		return false // r forwards nothing
 	}
-	if than.Auth != "" && r.Auth != than.Auth {
-		return true // even if r has another one: its users are others
-	}
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
-		!r.Clients.covers(than.Clients)
+		r.admitsMore(than)
+}
+
+// admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Another
+// auth is no equivalent: its users are others.
+func (r *Route) admitsMore(than *Route) bool {
+	covers, same := r.Clients.covers(than.Clients), r.Auth == than.Auth
+	switch {
+	case than.Clients == nil && than.Auth == "":
+		return false
+	case than.Satisfy == SatisfyAny:
+		return !covers || r.Satisfy == SatisfyAny && !same
+	}
+	return !covers || than.Auth != "" && !same || r.Satisfy == SatisfyAny
 }
 
 // checkGuards reports guards of a route that redirects all requests. weir redirects before it
@@ -22,7 +32,7 @@ func (v *draft) checkGuards(r *Route) {
 	if !r.OnlyRedirects() {
 		return
 	}
-	for _, dst := range []any{&r.Clients} {
+	for _, dst := range []any{&r.Clients, &r.Auth, &r.Satisfy} {
 		if v.given(dst) {
 			v.failAt(v.places[dst], "the route redirects all requests before this could refuse any, so it has no effect; take this out")
 		}

@@ -19,6 +19,12 @@ func TestLessGuarded(t *testing.T) {
 	f(Route{Redirect: &Redirect{}}, small, false)
 	f(Route{Backend: "a", Redirect: &Redirect{}}, small, true)
 	f(Route{Closure: &Closure{}}, small, false)
+	staff, guests := Route{Backend: "a", Auth: "staff"}, Route{Backend: "a", Auth: "guests"}
+	f(open, staff, true)
+	f(guests, staff, true)
+	f(staff, staff, false)
+	f(staff, open, false)
+	f(staff, small, true)
 	inner, outer := Route{Backend: "a", Clients: clientsOf("192.0.2.0/24", "")}, Route{Backend: "a", Clients: clientsOf("192.0.0.0/16", "")}
 	f(open, inner, true)
 	f(outer, inner, true)
@@ -29,12 +35,16 @@ func TestLessGuarded(t *testing.T) {
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}
-	staff, guests := Route{Backend: "a", Auth: "staff"}, Route{Backend: "a", Auth: "guests"}
-	f(open, staff, true)
-	f(guests, staff, true)
-	f(staff, staff, false)
-	f(staff, open, false)
-	f(staff, small, true)
+	any := Route{Backend: "a", Auth: "staff", Clients: inner.Clients, Satisfy: SatisfyAny}
+	all := Route{Backend: "a", Auth: "staff", Clients: inner.Clients}
+	f(any, all, true)
+	f(all, any, false)
+	f(any, any, false)
+	f(inner, any, false)
+	f(any, inner, true)
+	f(any, staff, true)
+	f(open, any, true)
+	f(any, small, true)
 	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}

@@ -80,6 +80,7 @@ var forRequests = []string{
 	"redirect",
 	"respond",
 	"auth",
+	"satisfy",
 	"max_body",
 	"request",
 	"rewrite",
@@ -92,6 +93,7 @@ var forRequests = []string{
 var forForwarded = []string{
 	"clients",
 	"auth",
+	"satisfy",
 	"max_body",
 	"request",
 	"rewrite",
@@ -105,6 +107,7 @@ var routeRules = []*schema{
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
+	when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -39,13 +40,28 @@ type authEntry struct {
 func (e *authEntry) authenticator() authenticator { return *e.current.Load() }
 
 // auth authenticates the requests of a route (auth of a route).
-type auth struct{ entry *authEntry }
+type auth struct {
+	entry *authEntry
+	// enough has the clients that need not be authenticated (satisfy: any); nil: none.
+	enough *clients
+}
+
+func newAuth(r *config.Route, shared *SharedPlan) *auth {
+	a := &auth{entry: shared.auth[r.Auth].entry}
+	if r.Satisfy == config.SatisfyAny {
+		a.enough = newClients(r.Clients, true)
+	}
+	return a
+}
 
 // GuardName returns the key of a route that authenticates requests.
 func (a *auth) GuardName() string { return authGuard }
 
 // Answer refuses a request whose sender is not known.
 func (a *auth) Answer(x Exchange) bool {
+	if a.enough != nil && a.enough.allows(x.Client().Addr()) {
+		return false
+	}
 	id := a.entry.authenticator().authenticate(x)
 	if id == nil {
 		return true
@@ -68,15 +84,96 @@ func (a *auth) EditRequest(x Exchange) {
 	}
 }
 
-// newAuthenticator makes the authenticator of an entry. before is the one with the same name, or
-// nil; it is returned if nothing has changed.
-func newAuthenticator(c *config.Auth, before authenticator) (authenticator, error) {
-	return nil, fmt.Errorf("auth.%s cannot be used yet", c.Name)
+// fileAuthenticator is an authenticator whose users or keys come from a file.
+type fileAuthenticator interface {
+	authenticator
+	file() string
+	// reread returns an authenticator for the content of the file: itself if nothing has
+	// changed. The error is the end of a sentence that begins with the file's name.
+	reread(data []byte) (authenticator, error)
+}
+
+// newAuthenticator makes the authenticator of an entry. before is the one in effect with the same
+// name, or nil. newAuthenticator returns it if nothing has changed. If the file of an entry cannot be
+// used, its content in effect stays in use.
+func (s *Shared) newAuthenticator(c *config.Auth, before authenticator) (authenticator, error) {
+	next, err := s.fromFile(c, before)
+	if err != nil {
+		return nil, fmt.Errorf("auth.%s: %w", c.Name, err)
+	}
+	return next, nil
+}
+
+func (s *Shared) fromFile(c *config.Auth, before authenticator) (authenticator, error) {
+	if c.Basic == nil {
+		return nil, errors.New("only basic can be used yet")
+	}
+	data, err := config.ReadAuthFile(c.Basic.File)
+	if b, same := before.(*basic); same && b.settings.File == c.Basic.File {
+		if err == nil {
+			before, err = b.reread(data)
+		}
+		if err != nil {
+			before = b
+		}
+		return before.(*basic).with(*c.Basic), nil
+	}
+	if err == nil {
+		var b *basic
+		if b, err = newBasic(*c.Basic, data, s.checks); err == nil {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("%s %w", c.Basic.File, err)
+}
+
+// InUse returns true if users or keys of a file are in use.
+func (s *Shared) InUse(file string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.auth {
+		if f, is := e.authenticator().(fileAuthenticator); is && f.file() == file {
+			return true
+		}
+	}
+	return false
+}
+
+// Reload reads the files of users and keys again, and puts changed ones into effect. It returns
+// the changed files. If it cannot use a file, its content in effect stays in use, and err says
+// why.
+func (s *Shared) Reload() (changed []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, e := range s.auth {
+		f, is := e.authenticator().(fileAuthenticator)
+		if !is {
+			continue
+		}
+		data, err := config.ReadAuthFile(f.file())
+		var next authenticator
+		if err == nil {
+			next, err = f.reread(data)
+		}
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s %w", f.file(), err))
+		case next != f:
+			e.current.Store(&next)
+			changed = append(changed, f.file())
+		}
+	}
+	return changed, errors.Join(errs...)
 }
 
 // planAuth returns the authenticators of a configuration by their names.
 func (s *Shared) planAuth(all []config.Auth) (map[string]*plannedAuth, error) {
 	planned := make(map[string]*plannedAuth, len(all))
+	if len(all) > 0 && s.checks == nil {
+		s.checks = newChecks()
+	}
+	unchanged := len(all) > 0 && len(s.planned) == len(all) && &s.planned[0] == &all[0] // objects of a cluster changed
 	for i := range all {
 		c := &all[i]
 		p := &plannedAuth{entry: s.auth[c.Name]}
@@ -86,12 +183,14 @@ func (s *Shared) planAuth(all []config.Auth) (map[string]*plannedAuth, error) {
 		} else {
 			before = p.entry.authenticator()
 		}
-		next, err := newAuthenticator(c, before)
+		if planned[c.Name] = p; unchanged {
+			continue
+		}
+		next, err := s.newAuthenticator(c, before)
 		if err != nil {
 			return nil, err
 		}
 		p.next = next
-		planned[c.Name] = p
 	}
 	return planned, nil
 }
@@ -99,15 +198,20 @@ func (s *Shared) planAuth(all []config.Auth) (map[string]*plannedAuth, error) {
 // plannedAuth is an entry and the authenticator that it gets.
 type plannedAuth struct {
 	entry *authEntry
-	next  authenticator
+	next  authenticator // nil: it keeps the one that it has
 }
 
 // commitAuth puts planned authenticators into effect. Entries that are gone remain with the
 // routes that still use them.
-func (s *Shared) commitAuth(planned map[string]*plannedAuth) {
-	s.auth = make(map[string]*authEntry, len(planned))
-	for name, p := range planned {
-		p.entry.current.Store(&p.next)
-		s.auth[name] = p.entry
+func (s *Shared) commitAuth(p *SharedPlan) {
+	s.auth, s.planned = make(map[string]*authEntry, len(p.auth)), p.entries
+	for name, one := range p.auth {
+		if one.next != nil {
+			one.entry.current.Store(&one.next)
+		}
+		s.auth[name] = one.entry
+	}
+	if s.checks != nil {
+		s.checks.setPrefixes(p.prefixes)
 	}
 }

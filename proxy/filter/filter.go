@@ -142,10 +142,10 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
 	}
 	if r.Clients != nil {
-		c.add(newClients(r.Clients, false))
+		c.add(newClients(r.Clients, r.Satisfy == config.SatisfyAny))
 	}
 	if r.Auth != "" {
-		c.add(&auth{shared.auth[r.Auth].entry})
+		c.add(newAuth(r, shared))
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))

@@ -4,21 +4,26 @@ import (
 	"sync"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
 )
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
 // limits, by the names in the configuration. It outlives the routes: a reload keeps the state
 // of the names that remain. The zero Shared is ready to use.
 type Shared struct {
-	mu   sync.Mutex
-	auth map[string]*authEntry // the entries in effect
+	mu      sync.Mutex
+	auth    map[string]*authEntry // the entries in effect
+	planned []config.Auth         // from which they were made
+	checks  *checks               // of passwords; nil: there was no entry yet
 }
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
 // takes effect.
 type SharedPlan struct {
-	shared *Shared
-	auth   map[string]*plannedAuth
+	shared   *Shared
+	auth     map[string]*plannedAuth
+	entries  []config.Auth
+	prefixes conn.Prefixes
 }
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
@@ -31,7 +36,7 @@ func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &SharedPlan{shared: s, auth: auth}, nil
+	return &SharedPlan{shared: s, auth: auth, entries: cfg.Auth, prefixes: conn.Prefixes{IPv4: uint8(cfg.Limits.Clients.PrefixIPv4), IPv6: uint8(cfg.Limits.Clients.PrefixIPv6)}}, nil
 }
 
 // Commit puts the plan into effect. The caller makes sure that no other plan was committed
@@ -39,5 +44,5 @@ func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
 func (p *SharedPlan) Commit() {
 	p.shared.mu.Lock()
 	defer p.shared.mu.Unlock()
-	p.shared.commitAuth(p.auth)
+	p.shared.commitAuth(p)
 }
