@@ -447,6 +447,7 @@ type Route struct {
 	Request    *HeaderEdits // of requests, for the endpoint; nil: none
 	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
+	Errors     []ErrorPage  // the first one with the status counts
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

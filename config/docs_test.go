@@ -30,7 +30,7 @@ ech: {keys: [ech.pem]}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
-- {listeners: [web], respond: {status: 200}}
+- {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:
   app:

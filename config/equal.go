@@ -12,7 +12,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
 		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
-		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
+		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) && r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 
 func (m *Match) equal(o *Match) bool {
@@ -28,6 +28,10 @@ func (e *HeaderEdits) equal(o *HeaderEdits) bool {
 		return e == o
 	}
 	return slices.Equal(e.Remove, o.Remove) && slices.Equal(e.Set, o.Set) && slices.Equal(e.Add, o.Add)
+}
+
+func (e ErrorPage) equal(o ErrorPage) bool {
+	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path
 }
 
 func (f *Respond) equal(o *Respond) bool {

@@ -31,6 +31,7 @@ func (r *Route) section() section {
 		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
 		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
 		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
+		{"errors", r.errorsKey().byDefault("none"), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
 		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},

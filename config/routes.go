@@ -72,6 +72,7 @@ func (v *draft) checkRoutes() {
 		v.checkHSTS(r)
 		v.checkEdits(r)
 		v.checkRespond(r)
+		v.checkErrorPages(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

@@ -25,6 +25,7 @@ type Metrics struct {
 	refusals  *prometheus.CounterVec
 	generated *prometheus.CounterVec
 	guards    *prometheus.CounterVec
+	pages     *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -80,6 +81,7 @@ type routeSeries struct {
 	tunnels  prometheus.Gauge
 	replies  counters // that weir generated
 	guards   counters // of the requests that guards allowed and refused
+	asked    counters // of the requests for error pages
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -116,6 +118,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
+		pages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_error_pages_total",
+			Help: "Error pages that weir requested for responses of the route, by the backend of the page and result: sent, or failed (then weir sent the original response)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
 		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
 			Help: "Requests that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
@@ -123,7 +127,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.pages, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -295,6 +299,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
+	s.asked.drop(s, s.m.pages)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

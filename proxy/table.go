@@ -32,6 +32,7 @@ type Route struct {
 	metrics *routeMetrics
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
+	pages   []errorPage
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -143,7 +144,7 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 	b := parts.Backends[r.Backend]
 	if parts.Before != nil {
 		for _, known := range parts.Before.named[r.Name] {
-			if known.backend == b && known.tunnel == (protocols[r.Backend] == config.ProtocolTCP && b != nil) && known.config.Equal(r) {
+			if known.backend == b && known.tunnel == (protocols[r.Backend] == config.ProtocolTCP && b != nil) && known.config.Equal(r) && known.asks(parts.Backends) {
 				return known, nil
 			}
 		}
@@ -155,7 +156,12 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 	r = &own
 	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}, nil
+		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends)}, nil
+}
+
+// asks reports whether the inquiries of the route go to these backends.
+func (r *Route) asks(backends map[string]*backend.Backend) bool {
+	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
