@@ -15,6 +15,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Clients.equal(o.Clients) &&
 		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
 		r.CORS.equal(o.CORS) &&
+		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
 		r.Unlogged == o.Unlogged &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
@@ -40,6 +41,10 @@ func (c *CORS) equal(o *CORS) bool {
 	}
 	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
 		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge
+}
+
+func (e ErrorPage) equal(o ErrorPage) bool {
+	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path
 }
 
 func (f *Respond) equal(o *Respond) bool {

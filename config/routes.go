@@ -75,6 +75,7 @@ func (v *draft) checkRoutes() {
 		v.checkGuards(r)
 		v.checkAuth(r)
 		v.checkGroups(r)
+		v.checkErrorPages(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

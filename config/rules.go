@@ -87,6 +87,7 @@ var forRequests = []string{
 	"response",
 	"hsts",
 	"cors",
+	"errors",
 }
 
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.

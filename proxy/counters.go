@@ -49,6 +49,11 @@ func (s *routeSeries) guardFailed(name, reason string) prometheus.Counter {
 	return s.counter2(&s.failures, s.m.failures, name, reason)
 }
 
+// page returns the counter of the requests for error pages from a backend. result is sent or failed.
+func (s *routeSeries) page(backend, result string) prometheus.Counter {
+	return s.counter2(&s.asked, s.m.pages, backend, result)
+}
+
 // counter2 returns the counter of a list whose labels have these values.
 func (s *routeSeries) counter2(of *counters, vec *prometheus.CounterVec, first, second string) prometheus.Counter {
 	if list := of.list.Load(); list != nil {

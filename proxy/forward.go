@@ -33,7 +33,7 @@ func (x *exchange) forward(r *Route) {
 	}
 	x.prepare(r)
 	switch o := x.attempts.run(&x.attempts); {
-	case o == nil:
+	case o == nil || x.paged:
 	case o == tunnelOpened:
 		x.upgraded = true
 	case o.failure == noEndpoint:
@@ -130,12 +130,23 @@ func (x *exchange) respond() {
 	if x.proxy.log.Load() != nil || x.res.Status == http.StatusSwitchingProtocols { // only the log and tunnels use the time
 		x.waited = time.Since(x.started)
 	}
-	x.writeHead(&x.res)
+	if x.paged = x.replaced(&x.res); !x.paged {
+		x.writeHead(&x.res)
+	}
 }
 
-func (x *exchange) write(p []byte) error { return x.wire.WriteBody(p) }
+func (x *exchange) write(p []byte) error {
+	if x.paged {
+		return x.discarded(p)
+	}
+	return x.wire.WriteBody(p)
+}
 
-func (x *exchange) end() { x.wire.WriteEnd(&x.res) }
+func (x *exchange) end() {
+	if !x.paged {
+		x.wire.WriteEnd(&x.res)
+	}
+}
 
 func (x *exchange) flush() error { return x.wire.Flush() }
 

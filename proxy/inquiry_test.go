@@ -16,9 +16,9 @@ import (
 
 func TestGet(t *testing.T) {
 	large := strings.Repeat("x", 100)
-	var got *http.Request
+	requests := make(chan *http.Request, 1)
 	address := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Clone(context.Background())
+		requests <- r.Clone(context.Background())
 		w.Header().Set("X-Path", r.RequestURI)
 		if r.URL.Path == "/missing" {
 			w.WriteHeader(404)
@@ -49,6 +49,7 @@ func TestGet(t *testing.T) {
 			t.Errorf("%s: %v", test.target, err)
 			continue
 		}
+		got := <-requests
 		if a.Status != test.status || string(a.Body) != large || string(a.Header.GetName("x-path")) != test.target {
 			t.Errorf("%s: %d %q %q", test.target, a.Status, a.Body, a.Header.GetName("x-path"))
 		}

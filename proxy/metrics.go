@@ -26,6 +26,7 @@ type Metrics struct {
 	generated *prometheus.CounterVec
 	guards    *prometheus.CounterVec
 	failures  *prometheus.CounterVec
+	pages     *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -84,6 +85,7 @@ type routeSeries struct {
 	replies  counters // that weir generated
 	guards   counters // of the requests that guards allowed and refused
 	failures counters // of the requests on which a guard could not decide
+	asked    counters // of the requests for error pages
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -120,6 +122,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
+		pages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_error_pages_total",
+			Help: "Error pages that weir requested for responses of the route, by the backend of the page and result: sent, or failed (then weir sent the original response)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
 		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
 			Help: "Requests and connections of tunnels that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_failures_total",
@@ -129,7 +133,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.failures, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.failures, m.pages, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -316,6 +320,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)
+	s.asked.drop(s, s.m.pages)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

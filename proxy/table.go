@@ -33,6 +33,7 @@ type Route struct {
 	metrics *routeMetrics
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
+	pages   []errorPage
 
 	weighted *weighted // nil: there is at most one backend
 	whole    *Route    // the weighted route of which this is a destination; nil: none
@@ -190,7 +191,7 @@ func (u *reusable) find(r *config.Route, backends map[string]*backend.Backend, t
 		if known.name != r.Name {
 			break
 		}
-		if known.tunnel == tunnel && known.leadsTo(backends) && (known.config == r || known.config.Equal(r)) {
+		if known.tunnel == tunnel && known.leadsTo(backends) && known.asks(backends) && (known.config == r || known.config.Equal(r)) {
 			return known
 		}
 	}
@@ -213,7 +214,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
 	}
@@ -243,6 +244,11 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 	w := newWeighted(routes, weights)
 	w.all = all
 	return w
+}
+
+// asks reports whether the inquiries of the route go to these backends.
+func (r *Route) asks(backends map[string]*backend.Backend) bool {
+	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
