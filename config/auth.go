@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/proxy/htpasswd"
+	"github.com/weirproxy/weir/proxy/jwt"
 	"github.com/weirproxy/weir/proxy/message"
 )
 
@@ -282,7 +283,10 @@ func (v *draft) authFiles(resolve func(...*string)) {
 		}
 		if a.JWT != nil && a.JWT.Keys != "" && !a.JWT.KeysURL() {
 			resolve(&a.JWT.Keys)
-			v.authFile(&a.JWT.Keys, func([]byte) error { return nil })
+			v.authFile(&a.JWT.Keys, func(data []byte) error {
+				_, err := jwt.ParseKeys(data)
+				return err
+			})
 		}
 	}
 }

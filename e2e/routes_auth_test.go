@@ -2,12 +2,18 @@ package e2e
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // staffUsers are ada lovelace, bob builder and eve dropper, with three kinds of hashes.
@@ -24,9 +30,11 @@ proxy_protocol: {edge: {rules: [{from: [127.0.0.0/8], header: optional}]}}
 certificates: [{self_signed: {hosts: [guard.shop.test]}}]
 auth:
   staff: {basic: {file: '@@dir/users.htpasswd', realm: Staff}}
+  token: {jwt: {issuer: "https://issuer.test", audience: [shop], keys: '@@dir/jwks.json', headers: {sub: X-User}}}
 routes:
   - {name: staff, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/staff], auth: staff, backend: echo}
   - {name: either, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/either], clients: {allow: [203.0.113.0/24]}, auth: staff, satisfy: any, backend: echo}
+  - {name: token, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/token], auth: token, backend: echo}
   - {name: open, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/open], backend: echo}
 backends: {echo: {endpoints: ['@echo']}}
 `
@@ -37,6 +45,7 @@ func startAuth(t *testing.T) *weir {
 	w := newWeir(t)
 	w.address["echo"] = newWebBackend(t, "echo").address
 	writeUsers(t, w, staffUsers)
+	writeKeys(t, w, tokenKey)
 	return w.start(authenticated)
 }
 
@@ -87,6 +96,70 @@ func TestRouteStaff(t *testing.T) {
 	if resp, _ := guarded(t, w, "/Staff"); resp.StatusCode == 200 {
 		t.Errorf("another spelling: %s", resp.Status)
 	}
+}
+
+// tokenKey signs the tokens of the tests.
+var tokenKey, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+
+func writeKeys(t *testing.T, w *weir, key *ecdsa.PrivateKey) {
+	t.Helper()
+	point, err := key.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, y := base64.RawURLEncoding.EncodeToString(point[1:33]), base64.RawURLEncoding.EncodeToString(point[33:])
+	if err := os.WriteFile(filepath.Join(w.dir, "jwks.json"), fmt.Appendf(nil, `{"keys":[{"kty":"EC","crv":"P-256","kid":"ec-1","use":"sig","x":%q,"y":%q}]}`, x, y), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// signToken returns a token with these claims.
+func signToken(t *testing.T, key *ecdsa.PrivateKey, claims string) string {
+	t.Helper()
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"ec-1"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+	sum := sha256.Sum256([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var signature [64]byte
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return text + "." + base64.RawURLEncoding.EncodeToString(signature[:])
+}
+
+func TestRouteToken(t *testing.T) {
+	w := startAuth(t)
+	claims := fmt.Sprintf(`{"iss":"https://issuer.test","aud":"shop","sub":"ada","exp":%d}`, time.Now().Add(time.Hour).Unix())
+	good := signToken(t, tokenKey, claims)
+	for range 2 {
+		got := curlSeen(t, "--http2", "-H", "Authorization: Bearer "+good, "-H", "X-User: root", "-H", "x_user: root", "--connect-to", "::"+w.at("websecure"), "https://guard.shop.test/token")
+		if h := got.Header; strings.Join(h["X-User"], " ") != "ada" || h["X_user"] != nil {
+			t.Errorf("the endpoint got %v", h)
+		}
+	}
+	w.logged("the user", func(e entry) bool { return e.text("route") == "token" && e.text("user") == "ada" })
+	next, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(want string, lines ...string) {
+		t.Helper()
+		resp, _ := guarded(t, w, "/token", lines...)
+		if got := resp.Header.Get("WWW-Authenticate"); resp.StatusCode != 401 || got != want {
+			t.Errorf("%.80q: %s %q", lines, resp.Status, got)
+		}
+	}
+	f(`Bearer realm="token"`)
+	f(`Bearer realm="token", error="invalid_token"`, "Authorization: Bearer "+signToken(t, next, claims))
+	f(`Bearer realm="token", error="invalid_token"`, "Authorization: Bearer "+signToken(t, tokenKey, strings.Replace(claims, "shop", "other", 1)))
+	writeKeys(t, w, next)
+	eventually(t, "the new keys are in use", func() error {
+		if resp, _ := guarded(t, w, "/token", "Authorization: Bearer "+good); resp.StatusCode != 401 {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return nil
+	})
 }
 
 func TestRouteEither(t *testing.T) {

@@ -91,6 +91,9 @@ type fileAuthenticator interface {
 	// reread returns an authenticator for the content of the file: itself if nothing has
 	// changed. The error is the end of a sentence that begins with the file's name.
 	reread(data []byte) (authenticator, error)
+	// with returns the authenticator with the settings of an entry, for the same content of the
+	// file; nil: the entry is of another kind.
+	with(c *config.Auth) authenticator
 }
 
 // newAuthenticator makes the authenticator of an entry. before is the one in effect with the same
@@ -105,26 +108,38 @@ func (s *Shared) newAuthenticator(c *config.Auth, before authenticator) (authent
 }
 
 func (s *Shared) fromFile(c *config.Auth, before authenticator) (authenticator, error) {
-	if c.Basic == nil {
-		return nil, errors.New("only basic can be used yet")
+	var file string
+	switch {
+	case c.Basic != nil:
+		file = c.Basic.File
+	case c.JWT != nil && !c.JWT.KeysURL():
+		file = c.JWT.Keys
+	case c.JWT != nil:
+		return nil, errors.New("weir cannot request keys from a URL yet; give a file in jwt.keys")
+	default:
+		return nil, errors.New("forward cannot be used yet")
 	}
-	data, err := config.ReadAuthFile(c.Basic.File)
-	if b, same := before.(*basic); same && b.settings.File == c.Basic.File {
+	data, err := config.ReadAuthFile(file)
+	if f, is := before.(fileAuthenticator); is && f.file() == file && f.with(c) != nil {
 		if err == nil {
-			before, err = b.reread(data)
+			if next, err := f.reread(data); err == nil {
+				f = next.(fileAuthenticator)
+			}
 		}
-		if err != nil {
-			before = b
-		}
-		return before.(*basic).with(*c.Basic), nil
+		return f.with(c), nil
 	}
-	if err == nil {
-		var b *basic
-		if b, err = newBasic(*c.Basic, data, s.checks); err == nil {
-			return b, nil
-		}
+	var next authenticator
+	switch {
+	case err != nil:
+	case c.Basic != nil:
+		next, err = newBasic(*c.Basic, data, s.checks)
+	default:
+		next, err = newBearer(c, data)
 	}
-	return nil, fmt.Errorf("%s %w", c.Basic.File, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", file, err)
+	}
+	return next, nil
 }
 
 // InUse returns true if users or keys of a file are in use.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/htpasswd"
@@ -39,11 +40,18 @@ func newBasic(c config.BasicAuth, data []byte, checks *checks) (*basic, error) {
 	}
 	r := &revision{sum: sha256.Sum256(data), users: users}
 	rand.Read(r.known.key[:])
-	return (&basic{revision: r, checks: checks}).with(c), nil
+	return (&basic{revision: r, checks: checks}).set(c), nil
 }
 
-// with returns b with other settings.
-func (b *basic) with(c config.BasicAuth) *basic {
+func (b *basic) with(c *config.Auth) authenticator {
+	if c.Basic == nil {
+		return nil
+	}
+	return b.set(*c.Basic)
+}
+
+// set returns b with other settings.
+func (b *basic) set(c config.BasicAuth) *basic {
 	if b.settings == c {
 		return b
 	}
@@ -75,16 +83,16 @@ var (
 // authenticate finds the user of the request's credentials.
 func (b *basic) authenticate(x Exchange) *Identity {
 	req := x.Request()
-	credentials, given := basicCredentials(req)
-	if !given {
+	given, found := credentials(req, "basic", mostCredentials)
+	if !found {
 		b.challengeClient(x, "auth_required")
 		return nil
 	}
-	sum := b.known.digest(credentials)
+	sum := b.known.digest(given)
 	if id := b.known.get(sum); id != nil {
 		return id
 	}
-	id, busy := b.check(x, sum, credentials)
+	id, busy := b.check(x, sum, given)
 	switch {
 	case busy:
 		res := x.Begin(refuseBusy.Status, refuseBusy.Reason)
@@ -122,33 +130,13 @@ func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Id
 		}
 		name := string(user)
 		id := &Identity{User: name, Fields: []IdentityField{{config.BasicUserHeader, name}}}
-		b.known.add(sum, id)
+		b.known.add(sum, id, time.Time{})
 		return id
 	})
 }
 
 // mostCredentials limits credentials, in bytes: the longest user and password, encoded.
 const mostCredentials = 2048
-
-// basicCredentials returns the credentials of a request, encoded. Requests with several
-// Authorization headers have none, because programs disagree about which one counts.
-func basicCredentials(req *message.Request) (encoded []byte, given bool) {
-	const scheme = "basic"
-	i := req.Find(message.Authorization)
-	if i < 0 {
-		return nil, false
-	}
-	for j := i + 1; j < len(req.Fields); j++ {
-		if f := &req.Fields[j]; f.ID == message.Authorization && !f.Dropped {
-			return nil, false
-		}
-	}
-	v := req.Value(i)
-	if len(v) <= len(scheme) || len(v) > mostCredentials || !message.EqualFold(v[:len(scheme)], scheme) || v[len(scheme)] != ' ' {
-		return nil, false
-	}
-	return bytes.TrimLeft(v[len(scheme):], " "), true
-}
 
 // credentialSum is a keyed hash of credentials.
 type credentialSum [sha256.Size]byte
@@ -164,8 +152,9 @@ type knownCredentials struct {
 const knownSets, knownWays = 512, 4
 
 type knownCredential struct {
-	sum credentialSum
-	id  *Identity
+	sum   credentialSum
+	id    *Identity
+	until time.Time // zero: for ever
 }
 
 // digester computes keyed hashes without allocations.
@@ -193,15 +182,15 @@ func (k *knownCredentials) set(sum credentialSum) *[knownWays]atomic.Pointer[kno
 func (k *knownCredentials) get(sum credentialSum) *Identity {
 	set := k.set(sum)
 	for i := range set {
-		if c := set[i].Load(); c != nil && c.sum == sum {
+		if c := set[i].Load(); c != nil && c.sum == sum && (c.until.IsZero() || time.Now().Before(c.until)) {
 			return c.id
 		}
 	}
 	return nil
 }
 
-func (k *knownCredentials) add(sum credentialSum, id *Identity) {
-	set, c := k.set(sum), &knownCredential{sum, id}
+func (k *knownCredentials) add(sum credentialSum, id *Identity, until time.Time) {
+	set, c := k.set(sum), &knownCredential{sum, id, until}
 	for i := range set {
 		if set[i].CompareAndSwap(nil, c) {
 			return

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/message"
@@ -72,7 +73,7 @@ func TestBasic(t *testing.T) {
 	f("401 auth_required", "Basic")
 	f("401 auth_required", "Bearer abc")
 	f("401 auth_required", "Basic"+encoded("ada:secret"))
-	f("401 auth_required", "Basic "+strings.Repeat("a", mostCredentials))
+	f("401 auth_required", "Basic "+strings.Repeat("a", mostCredentials+1))
 	f("401 auth_required", "Basic "+encoded("ada:secret"), "Basic "+encoded("ada:wrong"))
 }
 
@@ -103,7 +104,7 @@ func TestKnownCredentialsAreBounded(t *testing.T) {
 	id := new(Identity)
 	for i := range 3 * knownSets * knownWays {
 		sum := k.digest([]byte{byte(i), byte(i >> 8), byte(i >> 16)})
-		if k.add(sum, id); k.get(sum) != id {
+		if k.add(sum, id, time.Time{}); k.get(sum) != id {
 			t.Fatalf("credentials %d are not known", i)
 		}
 	}
