@@ -468,6 +468,8 @@ type Route struct {
 	MaxLifetime time.Duration
 	// TunnelIdle overrides the TunnelIdle of the listener; 0: no override.
 	TunnelIdle time.Duration
+	// Compress: weir compresses bodies of endpoints' responses.
+	Compress bool
 	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
 	// their result.
 	Unlogged bool

@@ -17,6 +17,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.CORS.equal(o.CORS) &&
 		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
 		r.Unlogged == o.Unlogged &&
+		r.Compress == o.Compress &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 

@@ -88,6 +88,7 @@ var forRequests = []string{
 	"hsts",
 	"cors",
 	"errors",
+	"compress",
 }
 
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.
@@ -98,13 +99,14 @@ var forForwarded = []string{
 	"max_body",
 	"request",
 	"rewrite",
+	"compress",
 }
 
 var routeRules = []*schema{
 	hasAny("backend", "backends", "redirect", "respond"),
 	apart("backend", "backends"),
 	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
-	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress")),
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),

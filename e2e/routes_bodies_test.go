@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,7 +13,7 @@ import (
 	"time"
 )
 
-// bodies has the routes cross-origin, groups and quiet. The routes small, down and failing make weir answer itself.
+// bodies has the routes cross-origin, groups, packed and quiet. The routes small, down and failing make weir answer itself.
 const bodies = `
 listeners:
   web: {address: '@web', protocol: http, http2: {prior_knowledge: true}}
@@ -22,10 +24,11 @@ routes:
   - {name: small, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/cors/small], cors: {origins: ["https://app.test"]}, max_body: 1B, backend: echo}
   - {name: down, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/cors/down], cors: {origins: ["https://app.test"]}, backend: down}
   - {name: groups, listeners: [web, websecure], hosts: [edit.shop.test], paths: ["~/g/([^/]+)/(.*)"], rewrite: {path: "/x/$2/$1"}, backend: echo}
+  - {name: packed, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/text], compress: true, backend: text}
   - {name: quiet, listeners: [web, websecure], hosts: [split.shop.test], paths: [/quiet], access_log: false, backend: echo}
   - {name: failing, listeners: [web], hosts: [split.shop.test], paths: [/quiet/down], access_log: false, backend: down}
   - {name: loud, listeners: [web], hosts: [split.shop.test], backend: echo}
-backends: {echo: {endpoints: ['@echo']}, down: {endpoints: ['@down'], retries: {attempts: 1}}}
+backends: {echo: {endpoints: ['@echo']}, text: {endpoints: ['@text']}, down: {endpoints: ['@down'], retries: {attempts: 1}}}
 `
 
 func startBodies(t *testing.T, more string) *weir {
@@ -33,7 +36,29 @@ func startBodies(t *testing.T, more string) *weir {
 	t.Parallel()
 	w := newWeir(t)
 	w.address["echo"], w.address["down"] = newWebBackend(t, "echo").address, freePort(t)
+	w.address["text"] = serveHTTP(t, serveText)
 	return w.start(bodies + more)
+}
+
+// packedText is what the backend of the route packed serves.
+var packedText = strings.Repeat("A text that has few different words is a text that gets small.\n", 200)
+
+func serveText(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("ETag", `"a"`)
+	switch r.URL.Path {
+	case "/text/cookie":
+		w.Header().Set("Set-Cookie", "a=b")
+	case "/text/range":
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(packedText))
+		return
+	case "/text/small":
+		io.WriteString(w, "hello")
+		return
+	case "/text/chunked":
+		w.(http.Flusher).Flush()
+	}
+	io.WriteString(w, packedText)
 }
 
 func TestRouteAllowsOtherOrigins(t *testing.T) {
@@ -178,6 +203,45 @@ func TestAccessLogHasASample(t *testing.T) {
 	if sampled, _ := f(); sampled < many/20 || sampled > many/5 { // five standard deviations are 47
 		t.Errorf("%d of %d good requests have a line", sampled, many)
 	}
+}
+
+func TestRouteCompresses(t *testing.T) {
+	need(t, "curl")
+	w := startBodies(t, "")
+	f := func(target, encoding, want string, args ...string) {
+		t.Helper()
+		for _, more := range [][]string{{"--http1.1"}, {"--http2"}} {
+			all := append([]string{"--compressed", "--dump-header", "-", "--connect-to", "::" + w.at("websecure"), "-H", "Accept-Encoding: " + encoding}, args...)
+			head, body, _ := bytes.Cut(curl(t, append(append(all, more...), "https://edit.shop.test"+target)...), []byte("\r\n\r\n"))
+			got := ""
+			for line := range strings.Lines(strings.ToLower(string(head))) {
+				if value, ok := strings.CutPrefix(line, "content-encoding: "); ok {
+					got = strings.TrimSpace(value)
+				}
+			}
+			if got != want || !strings.HasPrefix(packedText, string(body)) && string(body) != "hello" || len(body) == 0 {
+				t.Errorf("%s for %q with %q: %q with %d bytes\n%s", target, encoding, more, got, len(body), head)
+			}
+		}
+	}
+	for _, encoding := range []string{"zstd", "br", "gzip"} { // curl decodes them
+		f("/text", encoding, encoding)
+		f("/text/chunked", encoding, encoding)
+	}
+	f("/text", "gzip;q=0.5, br;q=0.9, zstd;q=0", "br")
+	f("/text", "identity", "")
+	f("/text/small", "gzip", "")
+	f("/text/cookie", "gzip", "")
+	f("/text/range", "gzip", "", "-H", "Range: bytes=0-2000")
+	f("/text/range", "gzip", "gzip")
+	eventually(t, "the compression is counted", func() error {
+		in := w.metric("weir_http_compressed_bytes_total", "route", "packed", "encoding", "zstd", "direction", "in")
+		out := w.metric("weir_http_compressed_bytes_total", "route", "packed", "encoding", "zstd", "direction", "out")
+		if in != float64(4*len(packedText)) || out == 0 || out > in/10 {
+			return fmt.Errorf("%v bytes become %v", in, out)
+		}
+		return nil
+	})
 }
 
 // pageServer serves a page over TLS, and receives the result that its script sends.

@@ -54,6 +54,12 @@ func (s *routeSeries) page(backend, result string) prometheus.Counter {
 	return s.counter2(&s.asked, s.m.pages, backend, result)
 }
 
+// compressed counts the bytes of a body before and after its compression.
+func (s *routeSeries) compressed(encoding string, in, out int64) {
+	s.counter2(&s.packed, s.m.packed, encoding, "in").Add(float64(in))
+	s.counter2(&s.packed, s.m.packed, encoding, "out").Add(float64(out))
+}
+
 // counter2 returns the counter of a list whose labels have these values.
 func (s *routeSeries) counter2(of *counters, vec *prometheus.CounterVec, first, second string) prometheus.Counter {
 	if list := of.list.Load(); list != nil {

@@ -47,6 +47,7 @@ type progress struct {
 	identity   *filter.Identity // who sent the request; nil: unknown
 	err        error            // the cause of the reason
 	waited     time.Duration    // until the response's head
+	packing    packing          // of the response's body
 }
 
 // reset begins a new exchange; the request has been read already.
@@ -99,6 +100,7 @@ func (x *exchange) finish(now time.Time) {
 	if u := x.attempts.upload; u != nil {
 		u.kept.free()
 	}
+	x.unpack()
 	x.record(now)
 }
 
@@ -116,6 +118,9 @@ func (x *exchange) forget() {
 // used again.
 func (x *exchange) abandon() {
 	x.attempts.abandon()
+	if e := x.packing.encoder; e != nil {
+		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
+	}
 	if x.privates != nil {
 		x.privates.drop()
 	}

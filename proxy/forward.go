@@ -130,25 +130,42 @@ func (x *exchange) respond() {
 	if x.proxy.log.Load() != nil || x.res.Status == http.StatusSwitchingProtocols { // only the log and tunnels use the time
 		x.waited = time.Since(x.started)
 	}
-	if x.paged = x.replaced(&x.res); !x.paged {
-		x.writeHead(&x.res)
+	if x.paged = x.replaced(&x.res); x.paged {
+		return
 	}
+	if x.route.config.Compress {
+		x.pack()
+	}
+	x.writeHead(&x.res)
 }
 
 func (x *exchange) write(p []byte) error {
 	if x.paged {
 		return x.discarded(p)
 	}
+	if e := x.packing.encoder; e != nil {
+		_, err := e.Write(p)
+		return err
+	}
 	return x.wire.WriteBody(p)
 }
 
 func (x *exchange) end() {
-	if !x.paged {
+	switch {
+	case x.paged:
+	case x.packing.encoder != nil:
+		x.endPacked()
+	default:
 		x.wire.WriteEnd(&x.res)
 	}
 }
 
-func (x *exchange) flush() error { return x.wire.Flush() }
+func (x *exchange) flush() error {
+	if x.packing.encoder != nil {
+		return x.flushPacked()
+	}
+	return x.wire.Flush()
+}
 
 // writeFailed returns the outcome of an attempt because weir cannot send anything more to the client.
 func (x *exchange) writeFailed(err error) *outcome {

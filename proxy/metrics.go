@@ -27,6 +27,7 @@ type Metrics struct {
 	guards    *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 	pages     *prometheus.CounterVec
+	packed    *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -86,6 +87,7 @@ type routeSeries struct {
 	guards   counters // of the requests that guards allowed and refused
 	failures counters // of the requests on which a guard could not decide
 	asked    counters // of the requests for error pages
+	packed   counters // bytes of compressed bodies
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -128,12 +130,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests and connections of tunnels that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_failures_total",
 			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
+		packed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compressed_bytes_total",
+			Help: "Bytes of bodies that weir compressed, by route, encoding (zstd, br or gzip) and direction: in before, out after the compression."}, []string{"route", "namespace", "ingress", "host", "encoding", "direction"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
 		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.failures, m.pages, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -321,6 +325,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.guards.drop(s, s.m.guards)
 	s.failures.drop(s, s.m.failures)
 	s.asked.drop(s, s.m.pages)
+	s.packed.drop(s, s.m.packed)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

@@ -195,7 +195,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 
 func (b *bench) startProxy(r row, name string) (*process, error) {
 	s := b.setup
-	s.Certificate = filepath.Join(s.Dir, "ecdsa")
+	s.Certificate, s.Gzip = filepath.Join(s.Dir, "ecdsa"), r.file == pathJSON
 	if r.shake.RSA {
 		s.Certificate = filepath.Join(s.Dir, "rsa")
 	}

@@ -68,6 +68,7 @@ type setup struct {
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	AllFields                                          bool
+	Gzip                                               bool     // the proxies compress pathJSON
 	Mutual                                             bool     // the proxy requests a client certificate
 	Paths, Hosts                                       []string // the paths or hosts of a row with many routes; nil: the listener has a single route
 }

@@ -47,6 +47,8 @@ var allRows = []row{
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
 	amongRow(amongPaths, "one route among 10,000 paths of a host"),
 	amongRow(amongHosts, "one route among 10,000 hosts"),
+	{Key: "gzip", Name: "gzip of 10 KiB of JSON, HTTP/1.1", Budget: 1.0, Against: "nginx", file: pathJSON,
+		port: func(s setup) int { return s.HTTPPort }, load: wrk},
 	idleRow("tls", 0.5),
 	idleRow("h2", 0.5),
 	idleRow("plain", 1.0),
@@ -127,6 +129,9 @@ func wrk(s setup, r row, d time.Duration) []string {
 	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(n), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999)), "--timeout", "20s"}
 	if r.opens > 0 {
 		args = append(args, "-H", "Connection: close")
+	}
+	if r.file == pathJSON {
+		args = append(args, "-H", "Accept-Encoding: gzip")
 	}
 	return append(args, fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, r.port(s), cmp.Or(r.file, "/")))
 }
