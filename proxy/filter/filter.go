@@ -102,6 +102,7 @@ type Chain struct {
 	requests  []RequestEditor
 	trailers  []TrailerEditor
 	responses []ResponseEditor
+	names     []string // of all filters
 }
 
 // answerer is an Answerer and, if it is a Guard, its name.
@@ -148,6 +149,7 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
+	c.names = append(c.names, keyOf(f))
 	if a, is := f.(Answerer); is {
 		entry := answerer{Answerer: a}
 		if g, is := f.(Guard); is {
