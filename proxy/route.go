@@ -57,7 +57,13 @@ func (e *edge) policyOf(h *host, sni string) *policy.Policy {
 
 // carries returns true if requests for the host may come over the connection.
 func (x *exchange) carries(h *host) bool {
-	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.security.SNI, x.origin.Client.Addr()).Scope == x.security.Policy.Scope)
+	return x.edge.carries(h, x.sniHost, x.security.SNI, x.security.Policy, x.origin.Client.Addr())
+}
+
+// carries returns true if requests for the host may come over a connection with this policy,
+// which was opened for another host.
+func (e *edge) carries(h, opened *host, sni string, under *policy.Policy, client netip.Addr) bool {
+	return !h.isRaw() && (h == opened || e.policyFor(h, sni, client).Scope == under.Scope)
 }
 
 // misdirected ends the connection with this exchange if the connection was opened for the same
@@ -84,19 +90,23 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 		x.ended, x.outlived = true, true // each further request would be refused
 		return nil, refuseRevoked
 	}
-	q := route.Request{Head: req, Client: x.client.Addr()}
+	return h.routeOf(&route.Request{Head: req, Client: x.client.Addr()})
+}
+
+// routeOf returns the route of a request for the host, or the refusal if there is none.
+func (h *host) routeOf(q *route.Request) (*Route, *message.Refusal) {
 	if h.cors {
-		if r := h.preflightRoute(q); r != nil {
+		if r := h.preflightRoute(*q); r != nil {
 			return r, nil
 		}
 	}
-	r, found := h.paths.Find(&q)
+	r, found := h.paths.Find(q)
 	switch {
 	case !found:
 		return nil, refuseNoRoute
-	case h.respelled != nil && h.respelled.Any(&q, r.isLessGuarded):
+	case h.respelled != nil && h.respelled.Any(q, r.isLessGuarded):
 		return nil, refuseGuardedPath
-	case h.cors && r.config.CORS != nil && len(filter.Preflight(req)) > 0:
+	case h.cors && r.config.CORS != nil && len(filter.Preflight(q.Head)) > 0:
 		return nil, refusePreflight
 	}
 	return r, nil

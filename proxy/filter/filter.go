@@ -5,6 +5,7 @@ package filter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
@@ -118,6 +119,7 @@ type Chain struct {
 	requests  []RequestEditor
 	trailers  []TrailerEditor
 	responses []ResponseEditor
+	names     []string // of all filters
 }
 
 // answerer is an Answerer and, if it is a Guard, its name.
@@ -176,6 +178,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
+	if key := keyOf(f); !slices.Contains(c.names, key) { // cors works on requests and responses
+		c.names = append(c.names, key)
+	}
 	if a, is := f.(Answerer); is {
 		entry := answerer{Answerer: a}
 		if g, is := f.(Guard); is {

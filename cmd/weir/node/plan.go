@@ -204,8 +204,7 @@ func (s *server) makeParts(p *plan) (err error) {
 	if p.again {
 		planBackends = s.backends.PlanObjects
 	}
-	node := backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}
-	if p.backends, err = planBackends(p.cfg.AllBackends(), node, p.answers); err != nil {
+	if p.backends, err = planBackends(p.cfg.AllBackends(), newNodeInfo(p.cfg), p.answers); err != nil {
 		return err
 	}
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
@@ -220,6 +219,10 @@ func (s *server) makeParts(p *plan) (err error) {
 	}
 	p.table, err = proxy.NewTable(p.cfg, parts)
 	return err
+}
+
+func newNodeInfo(cfg *config.Config) backend.NodeInfo {
+	return backend.NodeInfo{Name: cfg.Node, Explicit: cfg.NodeExplicit, Zone: cfg.Zone}
 }
 
 // merge makes cfg of the file and the objects. known returns the settings of a backend in
