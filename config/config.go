@@ -448,6 +448,7 @@ type Route struct {
 	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	Errors     []ErrorPage  // the first one with the status counts
+	Mirror     []Mirror
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

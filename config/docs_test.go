@@ -29,7 +29,7 @@ tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
-- {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
+- {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}, mirror: [{backend: app}]}
 - {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:

@@ -147,5 +147,5 @@ func (v *draft) checkEdits(r *Route) {
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
 func (r *Route) requestKeys() []any {
-	return []any{&r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.Errors}
+	return []any{&r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.Errors, &r.Mirror}
 }

@@ -73,6 +73,7 @@ func (v *draft) checkRoutes() {
 		v.checkEdits(r)
 		v.checkRespond(r)
 		v.checkErrorPages(r)
+		v.checkMirror(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

@@ -78,10 +78,10 @@ var listenerRules = []*schema{
 var routeRules = []*schema{
 	hasAny("backend", "redirect", "respond"),
 	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend")),
-	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond", "errors")),
-	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond", "errors")),
-	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "mirror")),
+	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond", "errors", "mirror")),
+	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond", "errors", "mirror")),
+	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite", "mirror")),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

@@ -30,6 +30,9 @@ func (x *exchange) forward(r *Route) {
 		return
 	}
 	x.prepare(r)
+	if r.mirrors != nil {
+		x.mirror()
+	}
 	switch o := x.attempts.run(&x.attempts); {
 	case o == nil || x.paged:
 	case o == tunnelOpened:
@@ -108,6 +111,9 @@ func (x *exchange) guardBody(n int64) error {
 func (x *exchange) bodyEnded() {
 	x.edge.forwarding.DropListed(&x.req.Trailers)
 	x.route.filters.EditTrailers(&x.req.Trailers)
+	if x.copies != nil {
+		x.copies.send()
+	}
 }
 
 // As the destination of its attempts, an exchange passes the response to the client.

@@ -33,6 +33,7 @@ type Route struct {
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
 	pages   []errorPage
+	mirrors []*mirror
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -156,12 +157,13 @@ func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol)
 	r = &own
 	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
 	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends)}, nil
+		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends)}, nil
 }
 
 // asks reports whether the inquiries of the route go to these backends.
 func (r *Route) asks(backends map[string]*backend.Backend) bool {
-	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend })
+	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
+		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return backends[m.backend.Name()] != m.backend })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
