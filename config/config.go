@@ -461,6 +461,7 @@ type Route struct {
 	Auth     string       // the name of an Auth; empty: weir authenticates nobody
 	Satisfy  Satisfy      // how Clients and Auth combine; empty: SatisfyAll
 	Errors   []ErrorPage  // the first one with the status counts
+	Mirror   []Mirror
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

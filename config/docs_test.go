@@ -33,7 +33,7 @@ auth:
   c: {jwt: {issuer: a, audience: [a], keys: keys}}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
-- {listeners: [web], backend: app, cors: {origins: ['*']}, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
+- {listeners: [web], backend: app, cors: {origins: ['*']}, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}, mirror: [{backend: app}]}
 - {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}}
 - {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
 - {listeners: [web], hosts: [w.example], backends: [{name: app}]}

@@ -147,5 +147,5 @@ func (v *draft) checkEdits(r *Route) {
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
 func (r *Route) requestKeys() []any {
-	return []any{&r.Auth, &r.Satisfy, &r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.CORS, &r.Errors, &r.Compress}
+	return []any{&r.Auth, &r.Satisfy, &r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.CORS, &r.Errors, &r.Compress, &r.Mirror}
 }

@@ -16,6 +16,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
 		r.CORS.equal(o.CORS) &&
 		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
+		slices.Equal(r.Mirror, o.Mirror) &&
 		r.Unlogged == o.Unlogged &&
 		r.Compress == o.Compress &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)

@@ -102,6 +102,6 @@ func (v *draft) checkRequests(dst *string, what string) {
 	case b == nil:
 		checkName(v, dst, "backend", v.backends, (*Backend).name)
 	case b.Protocol == ProtocolTCP:
-		v.failAt(v.places[dst], `backend %q has "protocol: tcp", so it gets no requests for %s; use a backend that speaks http, https or h2c`, b.Name, what)
+		v.failAt(v.places[dst], `backend %q has "protocol: tcp", so it cannot get requests for %s; use a backend that speaks http, https or h2c`, b.Name, what)
 	}
 }

@@ -38,6 +38,7 @@ func (r *Route) section() section {
 		{"satisfy", oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all"), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
 		{"errors", r.errorsKey().byDefault("none"), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
 		{"compress", truth(&r.Compress).shownIf(r.Compress), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
+		{"mirror", r.mirrorKey().byDefault("none"), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
 		{"access_log", negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true"), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},

@@ -76,6 +76,7 @@ func (v *draft) checkRoutes() {
 		v.checkAuth(r)
 		v.checkGroups(r)
 		v.checkErrorPages(r)
+		v.checkMirror(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

@@ -89,6 +89,7 @@ var forRequests = []string{
 	"cors",
 	"errors",
 	"compress",
+	"mirror",
 }
 
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.
@@ -100,13 +101,14 @@ var forForwarded = []string{
 	"request",
 	"rewrite",
 	"compress",
+	"mirror",
 }
 
 var routeRules = []*schema{
 	hasAny("backend", "backends", "redirect", "respond"),
 	apart("backend", "backends"),
 	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
-	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress")),
+	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror")),
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),

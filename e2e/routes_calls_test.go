@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/e2e/freeport"
 )
@@ -18,7 +20,10 @@ listeners:
 certificates: [{self_signed: {hosts: [edit.shop.test, split.shop.test]}}]
 routes:
   - {name: pages, listeners: [web, websecure], hosts: [edit.shop.test], paths: [/pages], errors: [{status: ["500-599"], backend: pages, path: "/{status}.html"}], backend: broken}
+  - {name: mirrored, listeners: [web, websecure], hosts: [split.shop.test], paths: [/m], mirror: [{backend: next, percent: 50}], backend: echo}
 backends:
+  echo: {endpoints: ['@echo']}
+  next: {endpoints: ['@next']}
   broken: {endpoints: ['@broken'], ejection: {failures: 0}}
   pages: {endpoints: ['@pages']}
 `
@@ -66,6 +71,7 @@ func TestRouteErrorPages(t *testing.T) {
 		rw.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(rw, "<p>%s %s", r.Method, r.URL.Path)
 	})
+	w.address["echo"], w.address["next"] = freePort(t), freePort(t)
 	w.start(calling)
 	for _, test := range []struct {
 		method, target string
@@ -93,5 +99,61 @@ func TestRouteErrorPages(t *testing.T) {
 	}
 	if sent, failed := w.metric("weir_error_pages_total", "route", "pages", "result", "sent"), w.metric("weir_error_pages_total", "route", "pages", "result", "failed"); sent != 5 || failed != 2 {
 		t.Errorf("%v pages were sent, and %v failed", sent, failed)
+	}
+}
+
+// Another backend gets a copy of every second request. The client does not wait for it.
+func TestRouteMirrors(t *testing.T) {
+	t.Parallel()
+	w := newWeir(t)
+	copied, release := make(chan string, 100), make(chan struct{})
+	w.serve("echo", func(rw http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(rw, "echo %d", n)
+	})
+	w.serve("next", func(rw http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		copied <- fmt.Sprintf("%s %s %d", r.Method, r.URL.Path, n)
+		<-release
+		rw.WriteHeader(500)
+	})
+	w.address["broken"], w.address["pages"] = freePort(t), freePort(t)
+	w.start(calling)
+	post := func(i, size int) {
+		t.Helper()
+		out := string(curl(t, "--http2", "--data-binary", strings.Repeat("x", size), "--connect-to", "::"+w.at("websecure"), fmt.Sprintf("https://split.shop.test/m/%d", i)))
+		if want := fmt.Sprintf("echo %d", size); out != want {
+			t.Errorf("request %d: %q, not %q", i, out, want)
+		}
+	}
+	for i := range 10 { // no copy has an answer yet
+		post(i, 1000*i)
+	}
+	got := map[string]bool{}
+	for range 5 {
+		select {
+		case one := <-copied:
+			got[one] = true
+		case <-time.After(patience):
+			t.Fatalf("the mirror got only %v", got)
+		}
+	}
+	for i := 1; i < 10; i += 2 {
+		if one := fmt.Sprintf("POST /m/%d %d", i, 1000*i); !got[one] {
+			t.Errorf("the mirror did not get %q, but %v", one, got)
+		}
+	}
+	close(release)
+	post(10, 70000)
+	post(11, 70000) // too large for a copy
+	eventually(t, "copies are counted", func() error {
+		sent, large := w.metric("weir_mirrored_requests_total", "route", "mirrored", "backend", "next", "result", "sent"), w.metric("weir_mirrored_requests_total", "route", "mirrored", "result", "too_large")
+		if sent != 5 || large != 1 {
+			return fmt.Errorf("%v were sent, and %v are too large", sent, large)
+		}
+		return nil
+	})
+	if len(copied) > 0 {
+		t.Errorf("the mirror got %s as well", <-copied)
 	}
 }

@@ -60,6 +60,12 @@ func (s *routeSeries) compressed(encoding string, in, out int64) {
 	s.counter2(&s.packed, s.m.packed, encoding, "out").Add(float64(out))
 }
 
+// mirrored returns the counter of the copies of requests for a backend. result is sent, failed,
+// dropped or too_large.
+func (s *routeSeries) mirrored(backend, result string) prometheus.Counter {
+	return s.counter2(&s.copied, s.m.mirrored, backend, result)
+}
+
 // counter2 returns the counter of a list whose labels have these values.
 func (s *routeSeries) counter2(of *counters, vec *prometheus.CounterVec, first, second string) prometheus.Counter {
 	if list := of.list.Load(); list != nil {

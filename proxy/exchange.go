@@ -39,8 +39,9 @@ type progress struct {
 	answered   bool // the response's head is in the output for the client
 	identified bool // the request has its X-Request-Id, see RequestID
 	upgraded   bool
-	paged      bool // an error page has replaced the endpoint's response
-	left       int  // bytes of the replaced response
+	copies     *copies // for the mirrors of the route; nil: none
+	paged      bool    // an error page has replaced the endpoint's response
+	left       int     // bytes of the replaced response
 	status     int
 	reason     string           // of a response that weir generated, or of a failure
 	user       string           // the authenticated user; empty: none
@@ -101,6 +102,9 @@ func (x *exchange) finish(now time.Time) {
 		u.kept.free()
 	}
 	x.unpack()
+	if x.copies != nil {
+		x.copies.end()
+	}
 	x.record(now)
 }
 

@@ -32,6 +32,9 @@ func (x *exchange) forward(r *Route) {
 		return
 	}
 	x.prepare(r)
+	if r.mirrors != nil {
+		x.mirror()
+	}
 	switch o := x.attempts.run(&x.attempts); {
 	case o == nil || x.paged:
 	case o == tunnelOpened:
@@ -111,6 +114,9 @@ func (x *exchange) bodyEnded() {
 	x.edge.forwarding.DropListed(&x.req.Trailers)
 	x.edge.forwarding.DropAsserted(&x.req.Trailers)
 	x.route.filters.EditTrailers(&x.req.Trailers)
+	if x.copies != nil {
+		x.copies.send()
+	}
 }
 
 // As the destination of its attempts, an exchange passes the response to the client.

@@ -59,6 +59,7 @@ type Proxy struct {
 	tunnels    tunnels
 	localConns localConnections
 	http2      http2Sessions
+	mirrors    atomic.Int64 // copies of requests that run
 	hooks      hooks
 }
 

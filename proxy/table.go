@@ -34,6 +34,7 @@ type Route struct {
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
 	pages   []errorPage
+	mirrors []*mirror
 
 	weighted *weighted // nil: there is at most one backend
 	whole    *Route    // the weighted route of which this is a destination; nil: none
@@ -214,7 +215,7 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends)}
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
 	}
@@ -248,7 +249,8 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 
 // asks reports whether the inquiries of the route go to these backends.
 func (r *Route) asks(backends map[string]*backend.Backend) bool {
-	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend })
+	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
+		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return backends[m.backend.Name()] != m.backend })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
