@@ -36,6 +36,7 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
+	RateLimits     []RateLimit
 	Routes         []Route
 	Backends       []Backend
 	Health         *Health // nil: no health port
@@ -447,6 +448,7 @@ type Route struct {
 	Rewrite    *Rewrite     // nil: none
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	Clients    *Clients     // nil: every client
+	RateLimit  string       // the name of a rate limit; empty: none
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

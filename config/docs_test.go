@@ -27,6 +27,7 @@ certificates:
     on_demand: {ask: "https://a.example/"}
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
+rate_limits: {a: {rate: 1/s}}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}

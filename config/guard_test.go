@@ -26,6 +26,14 @@ func TestLessGuarded(t *testing.T) {
 	f(inner, open, false)
 	f(inner, small, true)
 	f(Route{Redirect: &Redirect{}}, inner, false)
+	limited, other := Route{Backend: "a", RateLimit: "a"}, Route{Backend: "a", RateLimit: "b"}
+	f(open, limited, true)
+	f(other, limited, true)
+	f(limited, limited, false)
+	f(limited, open, false)
+	if !limited.Guarded() {
+		t.Error("rate_limit is a guard")
+	}
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}

@@ -25,6 +25,7 @@ type root struct {
 	certificates []*Certificate
 	policies     []*TLSPolicy
 	echKeys      []*ECHKey
+	rateLimits   []*RateLimit
 	routes       []*Route
 	backends     []*Backend
 	health       *Health
@@ -87,6 +88,7 @@ func (r *root) section() section {
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
 		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
 		{"ech", mapping(r.ech).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
+		{"rate_limits", named(&r.rateLimits, newRateLimit, (*RateLimit).name, (*RateLimit).section), "Rates of requests, by name. Routes name them in rate_limit; routes that name the same one share its counts."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},

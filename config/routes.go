@@ -73,6 +73,7 @@ func (v *draft) checkRoutes() {
 		v.checkEdits(r)
 		v.checkRespond(r)
 		v.checkGuards(r)
+		v.checkRateLimit(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

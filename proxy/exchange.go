@@ -34,6 +34,8 @@ type progress struct {
 	route    *Route
 	attempts attempts // of the route's backend; zero: weir answered without it
 
+	filtered filter.State // what the route's filters remember
+
 	orphaned   bool // a reload removed the listener, or changed its protocol
 	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
 	answered   bool // the response's head is in the output for the client

@@ -61,7 +61,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*tunnel.ConnEnd, *
 
 // guardTunnel returns why a guard of the route refuses a connection, or nil.
 func (r *Route) guardTunnel(c *conn.Conn) *message.Refusal {
-	return r.filters.GuardTunnel(c.Client, func(guard, result string) { r.metrics.get().guard(guard, result).Inc() })
+	return r.filters.GuardTunnel(c.Client, nil, func(guard, result string) { r.metrics.get().guard(guard, result).Inc() })
 }
 
 // tunnelDial connects to an endpoint for a tunnel.

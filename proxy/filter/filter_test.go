@@ -26,6 +26,8 @@ type exchange struct {
 	answer                  string
 	user                    string
 	counted                 []string // by CountGuard
+	state                   State
+	started                 time.Time
 }
 
 func newExchange(method, path string) *exchange {
@@ -58,6 +60,8 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 }
 func (x *exchange) Send(body string)    { x.answer += " " + strings.TrimSpace(body) }
 func (x *exchange) Close()              { x.end = true }
+func (x *exchange) Started() time.Time  { return x.started }
+func (x *exchange) State() *State       { return &x.state }
 func (x *exchange) SetUser(name string) { x.user = name }
 func (x *exchange) CountGuard(guard string, refused bool) {
 	x.counted = append(x.counted, fmt.Sprint(guard, " ", refused))

@@ -1,21 +1,85 @@
 package filter
 
-import "github.com/weirproxy/weir/config"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
 // limits, by the names in the configuration. It outlives the routes: a reload keeps the state
 // of the names that remain. The zero Shared is ready to use.
-type Shared struct{}
+type Shared struct {
+	mu    sync.Mutex
+	rates map[string]*rateLimit
+}
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
 // takes effect.
-type SharedPlan struct{}
+type SharedPlan struct {
+	of       *Shared
+	rates    map[string]*rateLimit
+	settings map[*rateLimit]*rateSettings // set by Commit
+}
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
 // names, and new objects for new names. It may read files and wait for them. Nothing changes
 // before Commit, and a plan may be dropped without it. One goroutine at a time uses a plan.
-func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) { return new(SharedPlan), nil }
+func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &SharedPlan{of: s, rates: make(map[string]*rateLimit), settings: make(map[*rateLimit]*rateSettings)}
+	prefixes := conn.Prefixes{IPv4: uint8(cfg.Limits.Clients.PrefixIPv4), IPv6: uint8(cfg.Limits.Clients.PrefixIPv6)}
+	for _, c := range cfg.RateLimits {
+		l := s.rates[c.Name]
+		if l == nil {
+			l = new(rateLimit)
+		}
+		p.rates[c.Name] = l
+		p.settings[l] = newRateSettings(c, prefixes, l.settings.Load())
+	}
+	return p, nil
+}
 
 // Commit puts the plan into effect. The caller makes sure that no other plan was committed
 // since this one was made.
-func (p *SharedPlan) Commit() {}
+func (p *SharedPlan) Commit() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	for l, s := range p.settings {
+		l.settings.Store(s)
+	}
+	p.of.rates = p.rates
+}
+
+// Register registers the metrics of the shared state.
+func (s *Shared) Register(reg prometheus.Registerer) { reg.MustRegister(sharedMetrics{s}) }
+
+var (
+	rateKeysDesc = prometheus.NewDesc("weir_rate_limit_keys",
+		"Keys for which a rate limit has counts, by the name of the limit.", []string{"rate_limit"}, nil)
+	rateEvictionsDesc = prometheus.NewDesc("weir_rate_limit_evictions_total",
+		"Keys that a rate limit forgot before their time, because it had too many, by the name of the limit.", []string{"rate_limit"}, nil)
+)
+
+type sharedMetrics struct{ *Shared }
+
+// Describe implements prometheus.Collector.
+func (m sharedMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- rateKeysDesc
+	ch <- rateEvictionsDesc
+}
+
+// Collect implements prometheus.Collector.
+func (m sharedMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, l := range m.rates {
+		s := l.settings.Load()
+		ch <- prometheus.MustNewConstMetric(rateKeysDesc, prometheus.GaugeValue, float64(s.table.Keys()), name)
+		ch <- prometheus.MustNewConstMetric(rateEvictionsDesc, prometheus.CounterValue, float64(s.evicted+s.table.Evictions()), name)
+	}
+}
