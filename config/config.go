@@ -449,6 +449,7 @@ type Route struct {
 	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
 	Clients    *Clients     // nil: every client
 	RateLimit  string       // the name of a rate limit; empty: none
+	InFlight   *InFlight    // nil: no limit
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

@@ -31,7 +31,7 @@ rate_limits: {a: {rate: 1/s}}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
-- {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}}
+- {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}, in_flight: {most: 1}}
 - {listeners: [web], respond: {status: 200}}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:

@@ -12,7 +12,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
 		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
-		r.Clients.equal(o.Clients) && r.RateLimit == o.RateLimit &&
+		r.Clients.equal(o.Clients) && r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 

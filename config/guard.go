@@ -1,7 +1,9 @@
 package config
 
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
-func (r *Route) Guarded() bool { return r.MaxBody != 0 || r.Clients != nil || r.RateLimit != "" }
+func (r *Route) Guarded() bool {
+	return r.MaxBody != 0 || r.Clients != nil || r.RateLimit != "" || r.InFlight != nil
+}
 
 // LessGuarded reports whether r forwards requests that a guard of another route refuses. The
 // guards of the other route then do not protect its endpoints from requests that reach them by r.
@@ -11,7 +13,8 @@ func (r *Route) LessGuarded(than *Route) bool {
 	}
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
 		!r.Clients.covers(than.Clients) ||
-		than.RateLimit != "" && r.RateLimit != than.RateLimit
+		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
+		!r.InFlight.covers(than.InFlight)
 }
 
 // checkGuards reports guards of a route that redirects all requests. weir redirects before it
@@ -20,7 +23,7 @@ func (v *draft) checkGuards(r *Route) {
 	if !r.OnlyRedirects() {
 		return
 	}
-	for _, dst := range []any{&r.Clients, &r.RateLimit} {
+	for _, dst := range []any{&r.Clients, &r.RateLimit, &r.InFlight} {
 		if v.given(dst) {
 			v.failAt(v.places[dst], "the route redirects all requests before this could refuse any, so it has no effect; take this out")
 		}

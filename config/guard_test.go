@@ -34,6 +34,14 @@ func TestLessGuarded(t *testing.T) {
 	if !limited.Guarded() {
 		t.Error("rate_limit is a guard")
 	}
+	few, more := Route{Backend: "a", InFlight: &InFlight{Most: 1}}, Route{Backend: "a", InFlight: &InFlight{Most: 2}}
+	f(open, few, true)
+	f(more, few, true)
+	f(few, more, false)
+	f(few, open, false)
+	if !few.Guarded() {
+		t.Error("in_flight is a guard")
+	}
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}

@@ -82,7 +82,7 @@ var routeRules = []*schema{
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
 	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(lacks("backend", "respond"), lacks("clients", "rate_limit")),
+	when(lacks("backend", "respond"), lacks("clients", "rate_limit", "in_flight")),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

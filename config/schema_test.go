@@ -253,6 +253,10 @@ func TestRules(t *testing.T) {
 		f("routes: [", "rate_limits: {a: "+limit+"}\nroutes: [")
 	}
 	f(route, "redirect: https, rate_limit: a}")
+	f(route, "redirect: https, in_flight: {most: 1}}")
+	for _, most := range []string{"{}", "{most: 0}", "{most: 1, per: 'header:X'}", "{most: 1, status: 200}"} {
+		f(route, "in_flight: "+most+", "+route)
+	}
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
 	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")

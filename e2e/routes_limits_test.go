@@ -29,6 +29,7 @@ routes:
   - {name: searched, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/search], rate_limit: search, backend: echo}
   - {name: keyed, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/keys], rate_limit: keys, backend: echo}
   - {name: keyed-too, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/keys/too], rate_limit: keys, backend: echo}
+  - {name: crowded, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/slow], in_flight: {most: 2, per: client, status: 503}, backend: waiting}
   - {name: allowed, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/lan], clients: {allow: [203.0.113.0/24], deny: [203.0.113.66/32]}, backend: echo}
   - {name: open, listeners: [web, websecure], hosts: [guard.shop.test], backend: echo}
   - {name: tcp-allowed, listeners: [raw], clients: {allow: [203.0.113.0/24]}, backend: lines}
@@ -38,6 +39,7 @@ routes:
   - {name: ssh, listeners: [websecure], first_bytes: ssh, clients: {deny: [203.0.113.66/32]}, backend: lines}
 backends:
   echo: {endpoints: ['@echo']}
+  waiting: {endpoints: ['@waiting']}
   lines: {protocol: tcp, endpoints: ['@lines']}
   secret: {protocol: tcp, endpoints: ['@secret']}
 `
@@ -53,7 +55,8 @@ func startLimits(t *testing.T) *limitsTest {
 	t.Parallel()
 	w := newWeir(t)
 	w.address["echo"], w.address["lines"] = newWebBackend(t, "echo").address, newEchoBackend(t).address
-	w.address["secret"] = w.address["lines"] // a client that is passed through gets its own ClientHello
+	w.address["waiting"] = serve(t, func(c net.Conn) { io.Copy(io.Discard, c) }) // it never answers
+	w.address["secret"] = w.address["lines"]                                     // a client that is passed through gets its own ClientHello
 	return &limitsTest{weir: w.start(limitsConfig)}
 }
 
@@ -195,4 +198,20 @@ func TestTunnelsLimitRate(t *testing.T) {
 			t.Errorf("connection %d: %v, %v", i, err, e)
 		}
 	}
+}
+
+func TestRouteLimitsConcurrency(t *testing.T) {
+	l := startLimits(t)
+	for range 2 {
+		c, _ := l.dialAs("web", "203.0.113.7")
+		io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: guard.shop.test\r\n\r\n")
+		defer c.Close()
+	}
+	l.wantMetric(2, "weir_in_flight_open", "route", "crowded")
+	l.ask("203.0.113.7", "/slow", 503, "in_flight")
+	c, _ := l.dialAs("web", "203.0.113.8")
+	io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: guard.shop.test\r\n\r\n")
+	l.wantMetric(3, "weir_in_flight_open", "route", "crowded")
+	c.Close()
+	l.wantMetric(2, "weir_in_flight_open", "route", "crowded")
 }

@@ -97,6 +97,7 @@ func (x *exchange) finish(now time.Time) {
 	if u := x.attempts.upload; u != nil {
 		u.kept.free()
 	}
+	x.filtered.End()
 	x.record(now)
 }
 
@@ -114,6 +115,7 @@ func (x *exchange) forget() {
 // used again.
 func (x *exchange) abandon() {
 	x.attempts.abandon()
+	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()
 	}

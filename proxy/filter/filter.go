@@ -143,6 +143,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	if r.RateLimit != "" {
 		c.add(newRateGuard(r.Name, shared.rates[r.RateLimit]))
 	}
+	if r.InFlight != nil {
+		c.add(newInFlight(r.InFlight, shared.slots[r.Name], shared.prefixes))
+	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
 	}

@@ -15,6 +15,7 @@ import (
 type Shared struct {
 	mu    sync.Mutex
 	rates map[string]*rateLimit
+	slots map[string]*slots // by the name of the route
 }
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
@@ -23,6 +24,8 @@ type SharedPlan struct {
 	of       *Shared
 	rates    map[string]*rateLimit
 	settings map[*rateLimit]*rateSettings // set by Commit
+	slots    map[string]*slots
+	prefixes conn.Prefixes
 }
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
@@ -31,15 +34,24 @@ type SharedPlan struct {
 func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &SharedPlan{of: s, rates: make(map[string]*rateLimit), settings: make(map[*rateLimit]*rateSettings)}
-	prefixes := conn.Prefixes{IPv4: uint8(cfg.Limits.Clients.PrefixIPv4), IPv6: uint8(cfg.Limits.Clients.PrefixIPv6)}
+	p := &SharedPlan{of: s, rates: make(map[string]*rateLimit), settings: make(map[*rateLimit]*rateSettings), slots: make(map[string]*slots),
+		prefixes: conn.Prefixes{IPv4: uint8(cfg.Limits.Clients.PrefixIPv4), IPv6: uint8(cfg.Limits.Clients.PrefixIPv6)}}
 	for _, c := range cfg.RateLimits {
 		l := s.rates[c.Name]
 		if l == nil {
 			l = new(rateLimit)
 		}
 		p.rates[c.Name] = l
-		p.settings[l] = newRateSettings(c, prefixes, l.settings.Load())
+		p.settings[l] = newRateSettings(c, p.prefixes, l.settings.Load())
+	}
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		if r.InFlight == nil || p.slots[r.Name] != nil {
+			continue // a route with several TLS settings is several Routes
+		}
+		if p.slots[r.Name] = s.slots[r.Name]; p.slots[r.Name] == nil {
+			p.slots[r.Name] = new(slots)
+		}
 	}
 	return p, nil
 }
@@ -52,7 +64,7 @@ func (p *SharedPlan) Commit() {
 	for l, s := range p.settings {
 		l.settings.Store(s)
 	}
-	p.of.rates = p.rates
+	p.of.rates, p.of.slots = p.rates, p.slots
 }
 
 // Register registers the metrics of the shared state.
@@ -65,12 +77,16 @@ var (
 		"Keys that a rate limit forgot before their time, because it had too many, by the name of the limit.", []string{"rate_limit"}, nil)
 )
 
+var inFlightDesc = prometheus.NewDesc("weir_in_flight_open",
+	"Requests and tunnels that in_flight of a route counts as open, by route.", []string{"route"}, nil)
+
 type sharedMetrics struct{ *Shared }
 
 // Describe implements prometheus.Collector.
 func (m sharedMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- rateKeysDesc
 	ch <- rateEvictionsDesc
+	ch <- inFlightDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -81,5 +97,8 @@ func (m sharedMetrics) Collect(ch chan<- prometheus.Metric) {
 		s := l.settings.Load()
 		ch <- prometheus.MustNewConstMetric(rateKeysDesc, prometheus.GaugeValue, float64(s.table.Keys()), name)
 		ch <- prometheus.MustNewConstMetric(rateEvictionsDesc, prometheus.CounterValue, float64(s.evicted+s.table.Evictions()), name)
+	}
+	for route, s := range m.slots {
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.count()), route)
 	}
 }
