@@ -108,7 +108,7 @@ func TestAlertReasons(t *testing.T) {
 	only := func(reasons ...string) func(string) bool {
 		return func(reason string) bool { return slices.Contains(reasons, reason) }
 	}
-	f("WeirGeneratesErrors", except("memory", "closed_by_annotation", "closed_path", "auth_busy"),
+	f("WeirGeneratesErrors", except("memory", "in_flight", "closed_by_annotation", "closed_path", "auth_busy"),
 		rows("### Responses that weir generates", `\| 50[234] \| ([^|]*)\|`))
 	f("WeirTunnelsFail", except(), rows("### How a tunnel ended", `\| ([^|]*)\| The tunnel was never established`))
 	f("WeirConnectionsRejected", except("descriptors", "header_missing", "header_late", "header_truncated", "header_malformed", "header_checksum", "header_denied"),

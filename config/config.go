@@ -41,6 +41,7 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
+	RateLimits     []RateLimit
 	Auth           []Auth
 	Routes         []*Route   // see Config
 	Backends       []*Backend // see Config
@@ -449,19 +450,21 @@ type Route struct {
 	Backend    string // empty: Backends, or weir answers all requests, see Answers
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
-	Backends []WeightedBackend
-	Respond  *Respond     // nil: none; with it there is no Backend and no Redirect
-	Redirect *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS     *HSTS        // nil: weir adds no HTTP header for it
-	CORS     *CORS        // nil: weir leaves the CORS protocol to endpoints
-	Request  *HeaderEdits // of requests, for the endpoint; nil: none
-	Rewrite  *Rewrite     // nil: none
-	Response *HeaderEdits // of all final responses, weir's own included; nil: none
-	Clients  *Clients     // nil: every client
-	Auth     string       // the name of an Auth; empty: weir authenticates nobody
-	Satisfy  Satisfy      // how Clients and Auth combine; empty: SatisfyAll
-	Errors   []ErrorPage  // the first one with the status counts
-	Mirror   []Mirror
+	Backends  []WeightedBackend
+	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS      *HSTS        // nil: weir adds no HTTP header for it
+	CORS      *CORS        // nil: weir leaves the CORS protocol to endpoints
+	Request   *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite   *Rewrite     // nil: none
+	Response  *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients   *Clients     // nil: every client
+	Auth      string       // the name of an Auth; empty: weir authenticates nobody
+	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
+	Errors    []ErrorPage  // the first one with the status counts
+	Mirror    []Mirror
+	RateLimit string    // the name of a rate limit; empty: none
+	InFlight  *InFlight // nil: no limit
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

@@ -27,6 +27,7 @@ certificates:
     on_demand: {ask: "https://a.example/"}
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
+rate_limits: {a: {rate: 1/s}}
 auth:
   a: {basic: {file: users, realm: a}}
   b: {forward: {url: "http://a/"}}
@@ -34,7 +35,7 @@ auth:
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
 - {listeners: [web], backend: app, cors: {origins: ['*']}, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}, mirror: [{backend: app}]}
-- {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}}
+- {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}, in_flight: {most: 1}}
 - {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
 - {listeners: [web], hosts: [w.example], backends: [{name: app}]}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}

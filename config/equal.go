@@ -19,6 +19,7 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Mirror, o.Mirror) &&
 		r.Unlogged == o.Unlogged &&
 		r.Compress == o.Compress &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 

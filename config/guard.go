@@ -1,7 +1,9 @@
 package config
 
 // Guarded reports whether the route has a guard: a setting by which it refuses requests.
-func (r *Route) Guarded() bool { return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" }
+func (r *Route) Guarded() bool {
+	return r.MaxBody != 0 || r.Clients != nil || r.Auth != "" || r.RateLimit != "" || r.InFlight != nil
+}
 
 // LessGuarded reports whether r forwards requests that a guard of another route refuses. The
 // guards of the other route then do not protect its endpoints from requests that reach them by r.
@@ -10,7 +12,9 @@ func (r *Route) LessGuarded(than *Route) bool {
 		return false // r forwards nothing
 	}
 	return than.MaxBody != 0 && (r.MaxBody == 0 || r.MaxBody > than.MaxBody) ||
-		r.admitsMore(than)
+		r.admitsMore(than) ||
+		than.RateLimit != "" && r.RateLimit != than.RateLimit ||
+		!r.InFlight.covers(than.InFlight)
 }
 
 // admitsMore reports whether r may admit a sender that clients and auth of another route refuse. Another
@@ -32,7 +36,7 @@ func (v *draft) checkGuards(r *Route) {
 	if !r.OnlyRedirects() {
 		return
 	}
-	for _, dst := range []any{&r.Clients, &r.Auth, &r.Satisfy} {
+	for _, dst := range []any{&r.Clients, &r.Auth, &r.Satisfy, &r.RateLimit, &r.InFlight} {
 		if v.given(dst) {
 			v.failAt(v.places[dst], "the route redirects all requests before this could refuse any, so it has no effect; take this out")
 		}

@@ -32,6 +32,22 @@ func TestLessGuarded(t *testing.T) {
 	f(inner, open, false)
 	f(inner, small, true)
 	f(Route{Redirect: &Redirect{}}, inner, false)
+	limited, other := Route{Backend: "a", RateLimit: "a"}, Route{Backend: "a", RateLimit: "b"}
+	f(open, limited, true)
+	f(other, limited, true)
+	f(limited, limited, false)
+	f(limited, open, false)
+	if !limited.Guarded() {
+		t.Error("rate_limit is a guard")
+	}
+	few, more := Route{Backend: "a", InFlight: &InFlight{Most: 1}}, Route{Backend: "a", InFlight: &InFlight{Most: 2}}
+	f(open, few, true)
+	f(more, few, true)
+	f(few, more, false)
+	f(few, open, false)
+	if !few.Guarded() {
+		t.Error("in_flight is a guard")
+	}
 	if !inner.Guarded() {
 		t.Error("clients is a guard")
 	}

@@ -26,6 +26,7 @@ type root struct {
 	policies     []*TLSPolicy
 	echKeys      []*ECHKey
 	auth         []*Auth
+	rateLimits   []*RateLimit
 	routes       []*Route
 	backends     []*Backend
 	health       *Health
@@ -89,6 +90,7 @@ func (r *root) section() section {
 		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
 		{"ech", mapping(r.ech).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
 		{"auth", named(&r.auth, newAuth, (*Auth).name, (*Auth).section), "Ways to authenticate requests, by name. A route names one of them in its own auth."},
+		{"rate_limits", named(&r.rateLimits, newRateLimit, (*RateLimit).name, (*RateLimit).section), "Rates of requests, by name. Routes name them in rate_limit; routes that name the same one share its counts."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},

@@ -31,6 +31,8 @@ func (r *Route) section() section {
 		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
 		{"cors", r.corsKey().byDefault("endpoints decide"), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
 		{"clients", r.clientsKey().byDefault("every client"), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
+		{"rate_limit", text(&r.RateLimit).byDefault("no limit"), "The rate limit under rate_limits for the requests of the route, or for the connections of its tunnels."},
+		{"in_flight", r.inFlightKey().byDefault("no limit"), "How many requests or tunnels of the route may be open at the same time."},
 		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
 		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
 		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},

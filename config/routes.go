@@ -77,6 +77,7 @@ func (v *draft) checkRoutes() {
 		v.checkGroups(r)
 		v.checkErrorPages(r)
 		v.checkMirror(r)
+		v.checkRateLimit(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()

@@ -95,6 +95,8 @@ var forRequests = []string{
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.
 var forForwarded = []string{
 	"clients",
+	"rate_limit",
+	"in_flight",
 	"auth",
 	"satisfy",
 	"max_body",

@@ -249,6 +249,14 @@ func TestRules(t *testing.T) {
 	for _, clients := range []string{"{}", "{allow: []}", "{allow: [192.0.2.1]}", "[192.0.2.0/24]"} {
 		f(route, "clients: "+clients+", "+route)
 	}
+	for _, limit := range []string{"{}", "{burst: 1}", "{rate: 1}", "{rate: 0/s}", "{rate: 1/d}", "{rate: 1/s, burst: 0}", "{rate: 1/s, per: host}", "{rate: 1/s, status: 200}"} {
+		f("routes: [", "rate_limits: {a: "+limit+"}\nroutes: [")
+	}
+	f(route, "redirect: https, rate_limit: a}")
+	f(route, "redirect: https, in_flight: {most: 1}}")
+	for _, most := range []string{"{}", "{most: 0}", "{most: 1, per: 'header:X'}", "{most: 1, status: 200}"} {
+		f(route, "in_flight: "+most+", "+route)
+	}
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
 	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")

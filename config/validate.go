@@ -204,7 +204,7 @@ func (v *draft) config() *Config {
 		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
-		Auth: values(v.auth), Backends: v.backends, Health: v.health, Admin: *v.admin, Metrics: v.metrics,
+		RateLimits: values(v.rateLimits), Auth: values(v.auth), Backends: v.backends, Health: v.health, Admin: *v.admin, Metrics: v.metrics,
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -20,15 +21,25 @@ proxy_protocol:
   edge: {rules: [{from: [127.0.0.0/8], header: optional}]}
 certificates:
   - self_signed: {hosts: [guard.shop.test, opened.shop.test]}
+rate_limits:
+  search: {rate: 10/m, burst: 20, per: client}
+  keys: {rate: 1/m, burst: 3, per: "header:X-Api-Key", status: 503}
+  logins: {rate: 1/h, burst: 2, per: client}
 routes:
+  - {name: searched, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/search], rate_limit: search, backend: echo}
+  - {name: keyed, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/keys], rate_limit: keys, backend: echo}
+  - {name: keyed-too, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/keys/too], rate_limit: keys, backend: echo}
+  - {name: crowded, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/slow], in_flight: {most: 2, per: client, status: 503}, backend: waiting}
   - {name: allowed, listeners: [web, websecure], hosts: [guard.shop.test], paths: [/lan], clients: {allow: [203.0.113.0/24], deny: [203.0.113.66/32]}, backend: echo}
   - {name: open, listeners: [web, websecure], hosts: [guard.shop.test], backend: echo}
   - {name: tcp-allowed, listeners: [raw], clients: {allow: [203.0.113.0/24]}, backend: lines}
+  - {name: ssh-limited, listeners: [web], first_bytes: ssh, rate_limit: logins, backend: lines}
   - {name: passed, listeners: [websecure], hosts: [app.example.org], tls: passthrough, clients: {allow: [203.0.113.0/24]}, backend: secret}
   - {name: opened, listeners: [websecure], hosts: [opened.shop.test], clients: {allow: [203.0.113.0/24]}, backend: lines}
   - {name: ssh, listeners: [websecure], first_bytes: ssh, clients: {deny: [203.0.113.66/32]}, backend: lines}
 backends:
   echo: {endpoints: ['@echo']}
+  waiting: {endpoints: ['@waiting']}
   lines: {protocol: tcp, endpoints: ['@lines']}
   secret: {protocol: tcp, endpoints: ['@secret']}
 `
@@ -44,7 +55,8 @@ func startLimits(t *testing.T) *limitsTest {
 	t.Parallel()
 	w := newWeir(t)
 	w.address["echo"], w.address["lines"] = newWebBackend(t, "echo").address, newEchoBackend(t).address
-	w.address["secret"] = w.address["lines"] // a client that is passed through gets its own ClientHello
+	w.address["waiting"] = serve(t, func(c net.Conn) { io.Copy(io.Discard, c) }) // it never answers
+	w.address["secret"] = w.address["lines"]                                     // a client that is passed through gets its own ClientHello
 	return &limitsTest{weir: w.start(limitsConfig)}
 }
 
@@ -140,4 +152,66 @@ func exchangeBytes(c net.Conn, text string) error {
 	}
 	_, err := io.ReadFull(c, make([]byte, len(text)))
 	return err
+}
+
+func TestRouteLimitsRate(t *testing.T) {
+	l := startLimits(t)
+	for i := range 10 { // of each listener
+		resp := l.ask("203.0.113.7", "/search", 200, "")
+		if got := resp.Header.Get("RateLimit-Policy"); got != `"search";q=20;w=120` {
+			t.Errorf("request %d has the policy %q", i, got)
+		}
+	}
+	resp := l.ask("203.0.113.7", "/search", 429, "rate_limited")
+	if h := resp.Header; h.Get("Retry-After") == "" || !strings.HasPrefix(h.Get("RateLimit"), `"search";r=0;t=1`) {
+		t.Errorf("the refusal has %v", h)
+	}
+	l.ask("203.0.113.8", "/search", 200, "")
+	l.wantMetric(2, "weir_rate_limit_keys", "rate_limit", "search")
+	l.wantMetric(0, "weir_rate_limit_evictions_total", "rate_limit", "search")
+	l.wantMetric(2, "weir_guard_requests_total", "route", "searched", "guard", "rate_limit", "result", "rate_limited")
+}
+
+// Routes share the counts, and a reload keeps them.
+func TestRouteLimitsRateOfKeys(t *testing.T) {
+	l := startLimits(t)
+	l.ask("203.0.113.7", "/keys", 200, "", "X-Api-Key: a")
+	l.askOn("web", "203.0.113.8", "/keys/too", 200, "", "x-api-key: a")
+	l.askOn("web", "203.0.113.8", "/keys/too", 503, "rate_limited", "x-api-key: a")
+	l.reload(strings.Replace(limitsConfig, "per: client}", "per: client, status: 403}", 1))
+	l.askOn("web", "203.0.113.7", "/keys", 503, "rate_limited", "X-Api-Key: a")
+	l.askOn("web", "203.0.113.7", "/keys", 200, "", "X-Api-Key: b")
+	for _, client := range []string{"203.0.113.7", "203.0.113.8", "203.0.113.9"} {
+		l.askOn("web", client, "/keys", 200, "") // without the header
+	}
+	l.askOn("web", "203.0.113.10", "/keys", 503, "rate_limited")
+}
+
+func TestTunnelsLimitRate(t *testing.T) {
+	l := startLimits(t)
+	for i, want := range []bool{true, true, false} {
+		c, client := l.dialAs("web", "203.0.113.7")
+		err := exchangeBytes(c, "SSH-2.0-x\r\n")
+		c.Close()
+		e := l.logged("the client "+client, func(e entry) bool { return e.text("client") == client })
+		if (err == nil) != want || (e.text("reason") == "rate_limited") == want {
+			t.Errorf("connection %d: %v, %v", i, err, e)
+		}
+	}
+}
+
+func TestRouteLimitsConcurrency(t *testing.T) {
+	l := startLimits(t)
+	for range 2 {
+		c, _ := l.dialAs("web", "203.0.113.7")
+		io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: guard.shop.test\r\n\r\n")
+		defer c.Close()
+	}
+	l.wantMetric(2, "weir_in_flight_open", "route", "crowded")
+	l.ask("203.0.113.7", "/slow", 503, "in_flight")
+	c, _ := l.dialAs("web", "203.0.113.8")
+	io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: guard.shop.test\r\n\r\n")
+	l.wantMetric(3, "weir_in_flight_open", "route", "crowded")
+	c.Close()
+	l.wantMetric(2, "weir_in_flight_open", "route", "crowded")
 }

@@ -34,6 +34,8 @@ type progress struct {
 	route    *Route
 	attempts attempts // of the route's backend; zero: weir answered without it
 
+	filtered filter.State // what the route's filters remember
+
 	orphaned   bool // a reload removed the listener, or changed its protocol
 	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
 	answered   bool // the response's head is in the output for the client
@@ -105,6 +107,7 @@ func (x *exchange) finish(now time.Time) {
 	if x.copies != nil {
 		x.copies.end()
 	}
+	x.filtered.End()
 	x.record(now)
 }
 
@@ -125,6 +128,7 @@ func (x *exchange) abandon() {
 	if e := x.packing.encoder; e != nil {
 		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
 	}
+	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()
 	}

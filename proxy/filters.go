@@ -57,6 +57,12 @@ func (x *exchange) RequestID() []byte {
 	return x.req.Get(message.XRequestID)
 }
 
+// Started returns the time at which the exchange began.
+func (x *exchange) Started() time.Time { return x.started }
+
+// State returns what filters remember of the exchange.
+func (x *exchange) State() *filter.State { return &x.filtered }
+
 // Refuse answers the request with a refusal.
 func (x *exchange) Refuse(r *message.Refusal) { x.reply(r) }
 

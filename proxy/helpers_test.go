@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
@@ -33,6 +34,7 @@ type rig struct {
 	testing.TB
 	proxy        *Proxy
 	set          *backend.Set
+	filters      filter.Shared
 	registry     *prometheus.Registry
 	store        *certs.Store
 	tickets      *certs.Tickets
@@ -61,6 +63,7 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 		records: make(chan entry, 10000), refusals: make(chan entry, 10000), tickets: certs.NewTickets()}
 	r.store = certs.New(certs.NewMetrics(r.registry))
 	r.set = backend.NewSet(backend.Options{})
+	r.filters.Register(r.registry)
 	r.proxy = &Proxy{Memory: memory.NewProcess(t.Context()), Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
 		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
@@ -204,11 +207,16 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 	if err != nil {
 		r.Fatal(err)
 	}
-	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Metrics: r.proxy.Metrics, ECH: ech})
+	shared, err := r.filters.Plan(cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Shared: shared, Metrics: r.proxy.Metrics, ECH: ech})
 	if err != nil {
 		r.Fatal(err)
 	}
 	commit()
+	shared.Commit()
 	orphans := r.proxy.Swap(table)
 	for _, l := range cfg.Listeners {
 		if r.addrs[l.Name] == "" {

@@ -37,7 +37,7 @@ func (c *clients) Answer(x Exchange) bool {
 }
 
 // GuardTunnel refuses a connection of a client that may not use the route.
-func (c *clients) GuardTunnel(client netip.AddrPort) *message.Refusal {
+func (c *clients) GuardTunnel(client netip.AddrPort, _ *State) *message.Refusal {
 	if !c.refuses(client.Addr()) {
 		return nil
 	}

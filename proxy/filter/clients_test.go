@@ -36,7 +36,7 @@ func TestClients(t *testing.T) {
 			if got := c.Answer(x); got != want || x.answer != answer {
 				t.Errorf("allow %s, deny %s, only deny %t: the request of %s got %q", allow, deny, onlyDeny, client, x.answer)
 			}
-			if got := c.GuardTunnel(x.client); (got != nil) != want {
+			if got := c.GuardTunnel(x.client, nil); (got != nil) != want {
 				t.Errorf("allow %s, deny %s, only deny %t: the connection of %s got %v", allow, deny, onlyDeny, client, got)
 			}
 		}
@@ -106,16 +106,16 @@ func TestGuardTunnel(t *testing.T) {
 	c := Compile(&config.Route{Backend: "b", MaxBody: 1, Clients: &config.Clients{Deny: prefixes("203.0.113.66/32")}}, nil)
 	var counted []string
 	count := func(guard, result string) { counted = append(counted, guard+" "+result) }
-	if r := c.GuardTunnel(netip.MustParseAddrPort("203.0.113.7:1"), count); r != nil {
+	if r := c.GuardTunnel(netip.MustParseAddrPort("203.0.113.7:1"), nil, count); r != nil {
 		t.Error(r)
 	}
-	if r := c.GuardTunnel(netip.MustParseAddrPort("203.0.113.66:1"), count); r != refuseClient {
+	if r := c.GuardTunnel(netip.MustParseAddrPort("203.0.113.66:1"), nil, count); r != refuseClient {
 		t.Error(r)
 	}
 	if want := []string{"clients allowed", "clients client_denied"}; !slices.Equal(counted, want) {
 		t.Errorf("counted %q", counted)
 	}
-	if r := (*Chain)(nil).GuardTunnel(netip.AddrPort{}, count); r != nil {
+	if r := (*Chain)(nil).GuardTunnel(netip.AddrPort{}, nil, count); r != nil {
 		t.Error(r)
 	}
 }

@@ -6,6 +6,7 @@ package filter
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
@@ -35,6 +36,11 @@ type Exchange interface {
 	// Secure reports whether the client used TLS: to weir, or by the PROXY header to the
 	// sender of that header.
 	Secure() bool
+
+	// Started returns the time at which weir had read the head of the request.
+	Started() time.Time
+	// State returns what filters remember of the exchange.
+	State() *State
 
 	// RequestID returns the value of the request's only X-Request-Id, valid until the request
 	// changes. The first call drops an id that weir does not trust, and makes a new one.
@@ -90,8 +96,8 @@ type BodyGuard interface {
 type TunnelGuard interface {
 	Guard
 	// GuardTunnel returns why weir refuses the connection of a client, or nil. Port 0: the
-	// client is unknown.
-	GuardTunnel(client netip.AddrPort) *message.Refusal
+	// client is unknown. s is the state of the tunnel.
+	GuardTunnel(client netip.AddrPort, s *State) *message.Refusal
 }
 
 // RequestEditor changes requests before an endpoint gets them.
@@ -145,6 +151,12 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	}
 	if r.Clients != nil {
 		c.add(newClients(r.Clients, r.Satisfy == config.SatisfyAny))
+	}
+	if r.RateLimit != "" {
+		c.add(newRateGuard(r.Name, shared.rates[r.RateLimit]))
+	}
+	if r.InFlight != nil {
+		c.add(newInFlight(r.InFlight, shared.slots[r.Name], shared.prefixes))
 	}
 	if r.Auth != "" {
 		c.add(newAuth(r, shared))
@@ -226,12 +238,12 @@ func (c *Chain) Answer(x Exchange) bool {
 // GuardTunnel returns why a guard refuses the connection of a client, which is to become a
 // tunnel, or nil. It calls count for each guard that has decided, with its name and "allowed" or
 // the reason of the refusal.
-func (c *Chain) GuardTunnel(client netip.AddrPort, count func(guard, result string)) *message.Refusal {
+func (c *Chain) GuardTunnel(client netip.AddrPort, s *State, count func(guard, result string)) *message.Refusal {
 	if c == nil {
 		return nil
 	}
 	for _, g := range c.tunnels {
-		if r := g.GuardTunnel(client); r != nil {
+		if r := g.GuardTunnel(client, s); r != nil {
 			count(g.GuardName(), r.Reason)
 			return r
 		}

@@ -27,6 +27,8 @@ type exchange struct {
 	user                    string
 	identity                *Identity
 	counted                 []string // by CountGuard
+	state                   State
+	started                 time.Time
 }
 
 func newExchange(method, path string) *exchange {
@@ -65,6 +67,8 @@ func (x *exchange) Identity() *Identity      { return x.identity }
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
 	x.answer = fmt.Sprint(r.Status, " ", r.Reason, " ", guard, ": ", err)
 }
+func (x *exchange) Started() time.Time { return x.started }
+func (x *exchange) State() *State      { return &x.state }
 func (x *exchange) CountGuard(guard string, refused bool) {
 	x.counted = append(x.counted, fmt.Sprint(guard, " ", refused))
 }

@@ -39,6 +39,7 @@ type Table struct {
 	buckets   uint64
 	segments  []atomic.Pointer[segment] // nil: no key yet
 	keys      atomic.Int64
+	evictions atomic.Int64
 }
 
 const (
@@ -77,6 +78,9 @@ func NewTable(limit Limit, keys int) *Table {
 
 // Keys returns the number of places in use. Some of their keys may be at rest again.
 func (t *Table) Keys() int { return int(t.keys.Load()) }
+
+// Evictions returns how often a new key took the place of a key that was not at rest.
+func (t *Table) Evictions() int64 { return t.evictions.Load() }
 
 // Admit counts a request of the key with this hash, if it is admitted. The hash must be keyed
 // with a secret, so that strangers cannot choose keys of one bucket. A table that is too full
@@ -147,6 +151,9 @@ func (t *Table) place(b *bucket, hash uint64, now int64) *place {
 		if p.due.Load() < chosen.due.Load() {
 			chosen = p
 		}
+	}
+	if chosen.due.Load() > now {
+		t.evictions.Add(1)
 	}
 	chosen.hash.Store(0) // requests of the key that leaves find no place meanwhile
 	chosen.due.Store(now)

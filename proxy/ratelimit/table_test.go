@@ -141,3 +141,21 @@ func BenchmarkAdmit(b *testing.B) {
 		}
 	})
 }
+
+// A key whose time has not come counts as evicted; a key at rest does not.
+func TestEvictions(t *testing.T) {
+	table := NewTable(Limit{Every: time.Second, Burst: 1}, 1)
+	now := table.start
+	for i := range uint64(2 * ways) {
+		table.Admit(2*i+3, now)
+	}
+	if n := table.Evictions(); n != ways {
+		t.Errorf("%d evictions", n)
+	}
+	for i := range uint64(ways) {
+		table.Admit(2*i+101, now.Add(time.Minute))
+	}
+	if n := table.Evictions(); n != ways {
+		t.Errorf("%d evictions after a minute", n)
+	}
+}

@@ -133,6 +133,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.lookup = backend.SystemLookup
 	s.backends = backend.NewSet(backend.Options{Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return s.lookup(ctx, host) },
 		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
+	s.filters.Register(s.registry)
 	s.shown = backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
