@@ -56,7 +56,7 @@ type part struct {
 	routes   []*config.Route
 	backends []*Backend
 	uses     [][]useOrder // of the Users of each backend
-	served   map[config.ObjectName]servedSecret
+	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used
 	events   event.Set
 }
@@ -252,7 +252,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 	p := g.part()
 	p.ingresses = all
 	for name, hosts := range g.award() {
-		p.served[name] = servedSecret{g.secret(name), hosts}
+		p.served = append(p.served, namedSecret{name, servedSecret{g.secret(name), hosts}})
 	}
 	g.used(p.used)
 	for _, o := range g.decision.Owners {
@@ -275,7 +275,7 @@ func (v *conversion) fork() *conversion {
 
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
-	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, served: map[config.ObjectName]servedSecret{}, events: v.events}
+	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, events: v.events}
 	slices.SortStableFunc(p.routes, func(a, b *config.Route) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(v.backends)) {
 		p.backends, p.uses = append(p.backends, v.backends[name]), append(p.uses, v.uses[name])
@@ -497,12 +497,18 @@ type servedSecret struct {
 	hosts  []string
 }
 
+// namedSecret is an element of part.served. Most parts have one, for which a map is too big.
+type namedSecret struct {
+	name config.ObjectName
+	servedSecret
+}
+
 // secretsOf joins the served Secrets of parts.
 func secretsOf(parts func(yield func(*part) bool)) map[config.ObjectName]servedSecret {
 	all := map[config.ObjectName]servedSecret{}
 	for p := range parts {
-		for name, s := range p.served {
-			all[name] = servedSecret{s.secret, append(all[name].hosts, s.hosts...)}
+		for _, s := range p.served {
+			all[s.name] = servedSecret{s.secret, append(all[s.name].hosts, s.hosts...)}
 		}
 	}
 	for _, s := range all {

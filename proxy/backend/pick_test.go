@@ -18,7 +18,7 @@ func testTier(balance config.Balance, weights ...int) *tier {
 	var use []*Endpoint
 	for i, w := range weights {
 		name := string(rune('a' + i))
-		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: config.Endpoint{Weight: w}})
+		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: &config.Endpoint{Weight: w}})
 	}
 	return newTier(balance, use, new(atomic.Uint64))
 }

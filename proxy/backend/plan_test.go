@@ -3,6 +3,7 @@ package backend
 import (
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/weirproxy/weir/config"
 )
@@ -116,6 +117,10 @@ func TestSettingsAreShared(t *testing.T) {
 	}
 	if w.set.Backend("app").Settings() != all[0] {
 		t.Error("the settings are a copy")
+	}
+	b := w.set.Backend("app")
+	if e := b.endpoints[0]; e.cfg != &all[0].Endpoints[0] || e.dial.Load() != b.dial || unsafe.StringData(e.address) != unsafe.StringData(e.cfg.Address) {
+		t.Error("an endpoint copied its settings, its address or the settings of its connections")
 	}
 	if all[1].Endpoints[0].Address != "10.0.0.2:80" || w.set.Backend("api").Settings().Endpoints[0].Address != "10.0.0.3:80" {
 		t.Error("later endpoints changed the configuration, or were ignored")
