@@ -386,7 +386,7 @@ type Path struct {
 // Match is the conditions of a route besides its hosts and paths. A request must fulfil all
 // of them. An empty field is no condition.
 type Match struct {
-	Methods []string // one of them
+	Methods []string // the method of the request is one of them
 	// Headers, Query and Cookies are in the order of their names. Of several HTTP headers,
 	// query parameters or cookies of the name, the first one counts.
 	Headers, Query, Cookies []Condition
