@@ -474,7 +474,7 @@ func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil ||
 // another URL.
 type Redirect struct {
 	To     Template // the whole new URL; empty: the fields below
-	Scheme string   // http or https; empty: the request's, or https if it does not move
+	Scheme string   // http or https; empty: https if the redirect does not Move, otherwise the scheme of the request
 	Host   string   // without port; empty: the request's
 	Prefix string   // as Rewrite.Prefix; empty: the path stays
 	Path   Template // as Rewrite.Path; empty: the path stays

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A worker in these tests stands for a connection: it takes arrivals from q, needs as long
-// for each as serve returns, and records the latencies.
+// serveArrivals starts a worker, which stands for a connection. The worker takes arrivals from q. For each it
+// waits as long as serve returns, and records the latency.
 func serveArrivals(ctx context.Context, q *queue, serve func(n int) time.Duration) (latencies func() []time.Duration) {
 	var all []time.Duration
 	var lock sync.Mutex
