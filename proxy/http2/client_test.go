@@ -185,7 +185,7 @@ func TestTrunkCarriesCalls(t *testing.T) {
 		t.Helper()
 		for name, how := range map[string]func(testing.TB, *Trunk, *message.Request, string) *answer{"whole": do, "upload": upload} {
 			if name == "whole" && len(body) > 60000 {
-				continue // an exchange never has so much of a body at once
+				continue // an exchange never has so large a body in one piece
 			}
 			got := how(t, trunk, post(target, body, known), body)
 			http2test.Equal(t, name+" "+target, got, want)
