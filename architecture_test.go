@@ -80,7 +80,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf,
+	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
@@ -107,6 +107,7 @@ var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
 	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
 	{"config", "proxy/expression"}:       "the expressions of routes are checked by the limits of the data path",
+	{"config", "proxy/htpasswd"}:         "files of users are checked by the parser of the data path",
 	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
 	{"proxy/http2", "proxy/http2/core"}:  "a driver connects a core with a socket",
 }

@@ -36,9 +36,11 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
+	Auth           []Auth
 	Routes         []Route
 	Backends       []Backend
-	Health         *Health // nil: no health port
+	derived        []Backend // see Derive
+	Health         *Health   // nil: no health port
 	Admin          Admin
 	Metrics        *Metrics // nil: no metrics port
 	Drain          Drain
@@ -439,13 +441,18 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string       // empty: weir answers all requests, see Answers
-	Respond    *Respond     // nil: none; with it there is no Backend and no Redirect
-	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS       *HSTS        // nil: weir adds no HTTP header for it
-	Request    *HeaderEdits // of requests, for the endpoint; nil: none
-	Rewrite    *Rewrite     // nil: none
-	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
+	Backend    string // empty: Backends, or weir answers all requests, see Answers
+	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
+	// weight above 0.
+	Backends []WeightedBackend
+	Respond  *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS     *HSTS        // nil: weir adds no HTTP header for it
+	Request  *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite  *Rewrite     // nil: none
+	Response *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients  *Clients     // nil: every client
+	Auth     string       // the name of an Auth; empty: weir authenticates nobody
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -465,10 +472,12 @@ type Closure struct {
 }
 
 // OnlyRedirects reports whether no request of the route reaches a backend.
-func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
+func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.FirstBackend() == "" }
 
 // Answers reports whether weir answers all requests of the route, without a backend.
-func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil || r.Respond != nil) }
+func (r *Route) Answers() bool {
+	return r.FirstBackend() == "" && (r.Redirect != nil || r.Respond != nil)
+}
 
 // Redirect answers a request with a redirect: to the same URL over https, or, if it Moves, to
 // another URL.
@@ -511,8 +520,17 @@ type Drain struct {
 	Timeout  time.Duration // then open connections have this time to finish
 }
 
-// ClientLimits define the client networks.
+// ClientLimits define the client networks, and limit the connections of each.
 type ClientLimits struct {
+	// Connections limits the open connections of a client network; 0: no limit.
+	Connections int
+	// Rate limits the new connections of a client network; zero: no limit.
+	Rate ConnectionRate
+	// Burst is how many new connections Rate admits at once from rest; 0: as many as
+	// Rate.Number.
+	Burst int
+	// Except are networks whose connections are not counted.
+	Except []netip.Prefix
 	// PrefixIPv4 (0 to 32) and PrefixIPv6 (0 to 128) are the prefix lengths of client
 	// networks. 0: all clients of the family are one network.
 	PrefixIPv4, PrefixIPv6 int
@@ -527,7 +545,7 @@ type Limits struct {
 	// total and per client network.
 	Pending          int
 	PendingPerSource int
-	// Clients defines the client networks.
+	// Clients defines the client networks, and limits the connections of each.
 	Clients ClientLimits
 	// Memory limits the memory that client connections make weir hold, in bytes; 0: a share
 	// of the available memory.

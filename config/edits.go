@@ -146,4 +146,6 @@ func (v *draft) checkEdits(r *Route) {
 
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
-func (r *Route) requestKeys() []any { return []any{&r.Request, &r.Rewrite, &r.Response, &r.Respond} }
+func (r *Route) requestKeys() []any {
+	return []any{&r.Auth, &r.Request, &r.Rewrite, &r.Response, &r.Respond}
+}

@@ -19,7 +19,23 @@ func TestLessGuarded(t *testing.T) {
 	f(Route{Redirect: &Redirect{}}, small, false)
 	f(Route{Backend: "a", Redirect: &Redirect{}}, small, true)
 	f(Route{Closure: &Closure{}}, small, false)
-	if open.Guarded() || !small.Guarded() {
+	inner, outer := Route{Backend: "a", Clients: clientsOf("192.0.2.0/24", "")}, Route{Backend: "a", Clients: clientsOf("192.0.0.0/16", "")}
+	f(open, inner, true)
+	f(outer, inner, true)
+	f(inner, outer, false)
+	f(inner, open, false)
+	f(inner, small, true)
+	f(Route{Redirect: &Redirect{}}, inner, false)
+	if !inner.Guarded() {
+		t.Error("clients is a guard")
+	}
+	staff, guests := Route{Backend: "a", Auth: "staff"}, Route{Backend: "a", Auth: "guests"}
+	f(open, staff, true)
+	f(guests, staff, true)
+	f(staff, staff, false)
+	f(staff, open, false)
+	f(staff, small, true)
+	if open.Guarded() || !staff.Guarded() || !small.Guarded() {
 		t.Error("max_body is a guard")
 	}
 }

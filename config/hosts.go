@@ -68,7 +68,7 @@ func (v *draft) join(r *Route, on hostOn) {
 	}
 	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
 	merge(&g.mode, &g.modeBy, string(r.TLS), v.places[&r.TLS], "tls")
-	switch b := v.backendNamed(r.Backend); {
+	switch b := v.firstBackend(r); {
 	case b != nil && b.Protocol == ProtocolTCP:
 		g.tunnel = cmp.Or(g.tunnel, r)
 	case b != nil && b.Protocol != "", r.Answers():

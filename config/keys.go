@@ -25,6 +25,7 @@ type root struct {
 	certificates []*Certificate
 	policies     []*TLSPolicy
 	echKeys      []*ECHKey
+	auth         []*Auth
 	routes       []*Route
 	backends     []*Backend
 	health       *Health
@@ -87,6 +88,7 @@ func (r *root) section() section {
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
 		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
 		{"ech", mapping(r.ech).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
+		{"auth", named(&r.auth, newAuth, (*Auth).name, (*Auth).section), "Ways to authenticate requests, by name. A route names one of them in its own auth."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
@@ -316,8 +318,12 @@ func (l *Limits) section() section {
 
 func (l *ClientLimits) section() section {
 	return section{object: l, keys: []key{
+		{"connections", number(&l.Connections, 0, maxNumber), "Maximum number of open connections of one client network, over all listeners; 0 means no limit. weir closes further connections without a byte."},
+		{"rate", connectionRate.at(&l.Rate), "Maximum number of new connections of one client network per s, m or h, over all listeners. weir closes further connections without a byte."},
+		{"burst", number(&l.Burst, 1, maxRate).shownIf(l.Burst != 0).byDefault("the number in rate"), "How many new connections the rate admits at once from rest."},
 		{"prefix", mapping(l.prefix), "The size of a client network, whose addresses count as one client."},
-	}}
+		{"except", list(&l.Except, prefix.at), "Networks of clients whose connections are not counted, such as those of monitoring."},
+	}, rules: clientLimitsRules}
 }
 
 func (l *ClientLimits) prefix() section {

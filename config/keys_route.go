@@ -24,13 +24,16 @@ func (r *Route) section() section {
 		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
 		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
 		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
-		{"backend", text(&r.Backend), "The name of the backend. Required, unless there is a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"backend", text(&r.Backend), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"backends", r.weightsKey().byDefault("only backend"), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
 		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
 		{"respond", r.respondKey().byDefault("none"), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
 		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"clients", r.clientsKey().byDefault("every client"), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
 		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
 		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
 		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
+		{"auth", text(&r.Auth).byDefault("none"), "The entry under auth that authenticates the requests. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
 		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},
@@ -38,7 +41,7 @@ func (r *Route) section() section {
 }
 
 func (r *Route) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
-	if !there["redirect"] && !there["respond"] {
+	if !there["redirect"] && !there["respond"] && !there["backends"] {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
 	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {

@@ -130,7 +130,7 @@ func TestDefaults(t *testing.T) {
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		Drain:  config.Drain{0, 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
-		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{32, 64}, 0, 64 << 10, 128, 3},
+		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 128, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
@@ -336,6 +336,8 @@ backends:
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
 		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n",
+		small + "limits: {clients: {connections: 300, rate: 400/m, burst: 800, prefix: {ipv4: 24}, except: [192.0.2.0/24, '2001:db8::/32']}}\n",
+		small + "limits: {clients: {rate: 1000000/h}}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",
 	} {
 		reloads(t, mustParse(t, text))

@@ -101,7 +101,7 @@ func (c *Config) root() *root {
 		zone: c.Zone, user: c.User, landlock: c.Landlock, seccomp: c.Seccomp,
 		listeners: pointers(c.Listeners), headers: pointers(c.HeaderPolicies),
 		certificates: pointers(c.Certificates), policies: pointers(c.TLSPolicies), echKeys: pointers(c.ECHKeys),
-		routes: c.joined(c.Routes), backends: pointers(c.Backends),
+		auth: pointers(c.Auth), routes: c.joined(c.Routes), backends: pointers(c.Backends),
 		health: c.Health, admin: &c.Admin, metrics: c.Metrics, drain: c.Drain, log: c.Log, accessLog: c.AccessLog,
 		limits: c.Limits, shared: c.Storage, kubernetes: c.Kubernetes,
 	}

@@ -152,7 +152,7 @@ var beyond = map[string][]string{
 		"client_auth and plain HTTP, in one route", "client certificates and a redirect of another path",
 		"same conditions twice", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
 		"passthrough inherited", "passthrough on http", "passthrough on http and tls", "passthrough to an http backend", "tls_policy without tls listener", "first_bytes to an http backend", "first_bytes on tcp",
-		"two routes on tcp", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
+		"two routes on tcp", "weighted backends that do not fit", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
 		"acme hosts twice", "acme hosts of routes twice", "acme hosts of routes that need dns", "acme without any host", "suites for another kind of key than the certificate of an authority has",
 	},
 	"a pattern cannot check expressions, and it ignores no case": {"an expression that is wrong", "a method in lower case", "the header Host in a match"},
@@ -245,6 +245,10 @@ func TestRules(t *testing.T) {
 	f(route, "hosts: ['***.a'], "+route)
 	f(route, "hosts: ['**'], "+route)
 	f(route, "redirect: {port: 8443}, max_body: 1MiB}")
+	f(route, "redirect: https, clients: {deny: [192.0.2.0/24]}}")
+	for _, clients := range []string{"{}", "{allow: []}", "{allow: [192.0.2.1]}", "[192.0.2.0/24]"} {
+		f(route, "clients: "+clients+", "+route)
+	}
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
 	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")

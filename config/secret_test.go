@@ -75,6 +75,7 @@ var known = map[string]bool{
 	"Config.Certificates[].ACME.DNS.RFC2136.KeyAlgorithm": true,
 	"Config.ECHKeys[].File":                               true, // the path of a file
 	"Config.Backends[].TLS.KeyFile":                       true, // the path of a file
+	"Config.Auth[].JWT.Keys":                              true, // the path of a file, or a URL
 	"Config.Admin.TokenFile":                              true, // the path of a file
 	"Config.Admin.TLS.KeyFile":                            true, // the path of a file
 	"Config.Kubernetes.NamespaceLabels[].Key":             true, // a label's name

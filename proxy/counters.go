@@ -44,6 +44,11 @@ func (s *routeSeries) guard(name, result string) prometheus.Counter {
 	return s.counter2(&s.guards, s.m.guards, name, result)
 }
 
+// guardFailed returns the counter of the requests on which a guard could not decide.
+func (s *routeSeries) guardFailed(name, reason string) prometheus.Counter {
+	return s.counter2(&s.failures, s.m.failures, name, reason)
+}
+
 // counter2 returns the counter of a list whose labels have these values.
 func (s *routeSeries) counter2(of *counters, vec *prometheus.CounterVec, first, second string) prometheus.Counter {
 	if list := of.list.Load(); list != nil {

@@ -40,10 +40,11 @@ type progress struct {
 	identified bool // the request has its X-Request-Id, see RequestID
 	upgraded   bool
 	status     int
-	reason     string        // of a response that weir generated, or of a failure
-	user       string        // the authenticated user; empty: none
-	err        error         // the cause of the reason
-	waited     time.Duration // until the response's head
+	reason     string           // of a response that weir generated, or of a failure
+	user       string           // the authenticated user; empty: none
+	identity   *filter.Identity // who sent the request; nil: unknown
+	err        error            // the cause of the reason
+	waited     time.Duration    // until the response's head
 }
 
 // reset begins a new exchange; the request has been read already.
@@ -59,6 +60,7 @@ func (x *exchange) serve() {
 	if challenges := (filter.HTTP01{Challenges: x.proxy.Challenges}); challenges.Answer(x) {
 		return
 	}
+	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
 	if refusal != nil {
 		x.reply(refusal)

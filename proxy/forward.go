@@ -25,6 +25,8 @@ func (x *exchange) forward(r *Route) {
 		x.endLoop()
 		return
 	}
+	r = x.destination(r)
+	x.route = r
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
 		return
@@ -99,7 +101,7 @@ func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.
 
 func (x *exchange) guardBody(n int64) error {
 	if r := x.route.filters.GuardBody(n); r != nil {
-		x.route.metrics.get().guard("max_body", r.Reason).Inc()
+		x.route.configured().metrics.get().guard("max_body", r.Reason).Inc()
 		return r
 	}
 	return nil
@@ -107,6 +109,7 @@ func (x *exchange) guardBody(n int64) error {
 
 func (x *exchange) bodyEnded() {
 	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.edge.forwarding.DropAsserted(&x.req.Trailers)
 	x.route.filters.EditTrailers(&x.req.Trailers)
 }
 

@@ -25,6 +25,7 @@ type Metrics struct {
 	refusals  *prometheus.CounterVec
 	generated *prometheus.CounterVec
 	guards    *prometheus.CounterVec
+	failures  *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -80,6 +81,7 @@ type routeSeries struct {
 	tunnels  prometheus.Gauge
 	replies  counters // that weir generated
 	guards   counters // of the requests that guards allowed and refused
+	failures counters // of the requests on which a guard could not decide
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -117,13 +119,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
 		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
-			Help: "Requests that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
+			Help: "Requests and connections of tunnels that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_failures_total",
+			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
 		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.failures, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -226,6 +230,11 @@ func (m *Metrics) retain(t *Table) {
 		keep[r.metrics.key] = true
 		names[r.name] = r.metrics
 		namespaces[r.metrics.key.namespace] = true
+		if r.weighted != nil {
+			for _, d := range r.weighted.routes {
+				keep[d.metrics.key] = true
+			}
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,6 +304,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
+	s.failures.drop(s, s.m.failures)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

@@ -26,12 +26,15 @@ type Table struct {
 // Route is the compiled form of a route of the configuration.
 type Route struct {
 	name    string
-	backend *backend.Backend // nil: weir answers all requests of the route
+	backend *backend.Backend // nil: weir answers all requests of the route, or it is weighted
 	config  *config.Route
 	tunnel  bool // the backend is for raw connections
 	metrics *routeMetrics
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
+
+	weighted *weighted // nil: there is at most one backend
+	whole    *Route    // the weighted route of which this is a destination; nil: none
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -85,8 +88,9 @@ type Parts struct {
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), named: make(map[string][]*Route, len(cfg.Routes)), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
+	asserted := cfg.AssertedHeaders()
 	for i := range cfg.Listeners {
-		e := newEdge(&cfg.Listeners[i], parts.Policies)
+		e := newEdge(&cfg.Listeners[i], parts.Policies, asserted)
 		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
 	protocols := make(map[string]config.Protocol, len(cfg.Backends))
@@ -130,9 +134,9 @@ func (t *Table) has(on routeOn) bool {
 	return slices.ContainsFunc(t.named[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
 }
 
-func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
+func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
-		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
+		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 		fallback: policies[config.DefaultTLSPolicy],
 	}
@@ -140,22 +144,56 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
 
 // route returns the compiled form of a route: that of the table before if it is the same.
 func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol) (*Route, error) {
-	b := parts.Backends[r.Backend]
+	tunnel := protocols[r.FirstBackend()] == config.ProtocolTCP
 	if parts.Before != nil {
 		for _, known := range parts.Before.named[r.Name] {
-			if known.backend == b && known.tunnel == (protocols[r.Backend] == config.ProtocolTCP && b != nil) && known.config.Equal(r) {
+			if known.tunnel == tunnel && known.config.Equal(r) && known.leadsTo(parts.Backends) {
 				return known, nil
 			}
 		}
 	}
-	if b == nil && !r.Answers() {
-		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
+	names := r.BackendNames()
+	if len(names) == 0 && !r.Answers() {
+		return nil, fmt.Errorf("building the table: route %s names no backend", r.Name)
+	}
+	for _, name := range names {
+		if parts.Backends[name] == nil {
+			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
+		}
 	}
 	own := *r // a table must not keep all routes of older configurations
 	r = &own
-	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
-	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}, nil
+	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: tunnel,
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}
+	if len(r.Backends) > 0 {
+		made.weighted = parts.weighted(made)
+	}
+	return made, nil
+}
+
+// metrics returns the metrics of a route with one of its backends; empty: without a backend.
+func (parts *Parts) metrics(r *config.Route, backend string) *routeMetrics {
+	return parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, backend})
+}
+
+// weighted returns the destinations of a route.
+func (parts *Parts) weighted(whole *Route) *weighted {
+	var all []*backend.Backend
+	var routes []*Route
+	var weights []uint64
+	for _, one := range whole.config.Backends {
+		b := parts.Backends[one.Name]
+		all = append(all, b)
+		if one.Weight == 0 {
+			continue
+		}
+		d := *whole
+		d.whole, d.backend, d.metrics = whole, b, parts.metrics(whole.config, one.Name)
+		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
+	}
+	w := newWeighted(routes, weights)
+	w.all = all
+	return w
 }
 
 // unfinishedEdge is an edge while routes are added to it.

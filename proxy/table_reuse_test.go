@@ -37,7 +37,7 @@ func TestTableUsesTheTableBefore(t *testing.T) {
 	var before *Table
 	for step := range 500 {
 		cfg.Routes = changed(r, cfg.Routes, hosts, paths)
-		cfg.Backends = []config.Backend{config.NewBackend("app"), tcp}
+		cfg.Backends = []config.Backend{config.NewBackend("app"), tcp, config.NewBackend("next")}
 		if r.IntN(10) == 0 { // a new backend with this name
 			if _, err := set.Update(cfg.Backends[1:], backend.NodeInfo{}); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []confi
 		if r.IntN(3) > 0 {
 			c.Paths = []config.Path{{Value: paths[r.IntN(len(paths))], Exact: r.IntN(4) == 0}}
 		}
-		switch r.IntN(12) {
+		switch r.IntN(14) {
 		case 0:
 			c.Backend, c.Redirect = "", &config.Redirect{Port: 443, Status: 308}
 		case 1:
@@ -89,6 +89,8 @@ func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []confi
 			c.Listeners, c.Backend, c.TLS = []string{"tls"}, "tcp", config.TLSPassthrough
 		case 3:
 			c.Listeners, c.Backend = []string{"raw"}, "tcp"
+		case 4:
+			c.Backend, c.Backends = "", []config.WeightedBackend{{Name: "next", Weight: 1}, {Name: "app", Weight: r.IntN(3)}}
 		}
 		return c
 	}
@@ -107,7 +109,7 @@ func describe(t *Table, backends map[string]*backend.Backend) (text string) {
 	routes := func(all ...*Route) {
 		for _, r := range all {
 			if r != nil {
-				text += fmt.Sprintf("  %+v current backend %t metrics %s\n", *r.config, r.backend == backends[r.config.Backend], r.metrics.key)
+				text += fmt.Sprintf("  %+v current backend %t metrics %s\n", *r.config, r.leadsTo(backends), r.metrics.key)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/tunnel"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -21,6 +22,7 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 // tunnelTo is tunnel for a client whose TLS is known. tc is the TLS connection that weir
 // terminates, or nil.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
+	r = r.destination()
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
 	link, endpoint, err := p.connect(c, r, &rec)
@@ -48,10 +50,19 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*tunnel.ConnEnd, *
 		rec.Reason = refuseLoop.Reason
 		return nil, nil, errLoop
 	}
+	if refusal := r.guardTunnel(c); refusal != nil {
+		rec.Reason = refusal.Reason
+		return nil, nil, refusal
+	}
 	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
 	return d.link, d.held, o.err
+}
+
+// guardTunnel returns why a guard of the route refuses a connection, or nil.
+func (r *Route) guardTunnel(c *conn.Conn) *message.Refusal {
+	return r.filters.GuardTunnel(c.Client, func(guard, result string) { r.metrics.get().guard(guard, result).Inc() })
 }
 
 // tunnelDial connects to an endpoint for a tunnel.

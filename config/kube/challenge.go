@@ -85,7 +85,7 @@ func (v *conversion) above() map[hostOn][]covered {
 		if i >= len(v.file.Routes) {
 			r.namespace, _, _ = strings.Cut(r.Name, "/")
 		}
-		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough || tcp[r.Backend] {
+		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough || tcp[r.FirstBackend()] {
 			continue
 		}
 		for _, host := range hostsOf(r.Route) {

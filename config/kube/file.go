@@ -48,7 +48,7 @@ func look(file *config.Config) seen {
 			for _, host := range hostsOf(r) {
 				s.hosts[hostOn{l, host}] = true
 				if secure[l] {
-					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.Backend]}
+					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.FirstBackend()]}
 				}
 				if r.Match != nil {
 					continue // requests that fail its conditions are free for objects

@@ -1,6 +1,6 @@
 // Package filter has what a route or a listener does to requests and responses in addition to
 // forwarding them. Each feature is one file. A filter implements only the interfaces that it
-// needs: Answerer, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
+// needs: Answerer, TunnelGuard, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
 package filter
 
 import (
@@ -52,6 +52,13 @@ type Exchange interface {
 
 	// SetUser sets the name of the authenticated user, for the access log.
 	SetUser(name string)
+	// SetIdentity sets who sent the request, for the endpoint. Identity returns it; nil: nobody
+	// has authenticated the sender.
+	SetIdentity(id *Identity)
+	Identity() *Identity
+	// GuardFailed answers the request with a refusal because a guard could not decide, for
+	// example because a server did not answer. It counts and logs the failure. err is the cause.
+	GuardFailed(guard string, r *message.Refusal, err error)
 	// CountGuard counts a request that a guard has allowed or refused. If it was refused, the
 	// response has been sent.
 	CountGuard(guard string, refused bool)
@@ -78,6 +85,14 @@ type BodyGuard interface {
 	GuardBody(n int64) *message.Refusal
 }
 
+// TunnelGuard is a Guard that also decides on connections that are to become tunnels.
+type TunnelGuard interface {
+	Guard
+	// GuardTunnel returns why weir refuses the connection of a client, or nil. Port 0: the
+	// client is unknown.
+	GuardTunnel(client netip.AddrPort) *message.Refusal
+}
+
 // RequestEditor changes requests before an endpoint gets them.
 type RequestEditor interface {
 	EditRequest(x Exchange)
@@ -98,6 +113,7 @@ type ResponseEditor interface {
 // immutable after Compile.
 type Chain struct {
 	answerers []answerer
+	tunnels   []TunnelGuard
 	bodies    []BodyGuard
 	requests  []RequestEditor
 	trailers  []TrailerEditor
@@ -121,6 +137,12 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 		c.add(newMove(r))
 	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
+	}
+	if r.Clients != nil {
+		c.add(newClients(r.Clients, false))
+	}
+	if r.Auth != "" {
+		c.add(&auth{shared.auth[r.Auth].entry})
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
@@ -155,6 +177,9 @@ func (c *Chain) add(f any) {
 		}
 		c.answerers = append(c.answerers, entry)
 	}
+	if g, is := f.(TunnelGuard); is {
+		c.tunnels = append(c.tunnels, g)
+	}
 	if b, is := f.(BodyGuard); is {
 		c.bodies = append(c.bodies, b)
 	}
@@ -185,6 +210,23 @@ func (c *Chain) Answer(x Exchange) bool {
 		}
 	}
 	return false
+}
+
+// GuardTunnel returns why a guard refuses the connection of a client, which is to become a
+// tunnel, or nil. It calls count for each guard that has decided, with its name and "allowed" or
+// the reason of the refusal.
+func (c *Chain) GuardTunnel(client netip.AddrPort, count func(guard, result string)) *message.Refusal {
+	if c == nil {
+		return nil
+	}
+	for _, g := range c.tunnels {
+		if r := g.GuardTunnel(client); r != nil {
+			count(g.GuardName(), r.Reason)
+			return r
+		}
+		count(g.GuardName(), "allowed")
+	}
+	return nil
 }
 
 // GuardBody returns why a filter refuses the request, of whose body n bytes have arrived, or

@@ -25,6 +25,7 @@ type exchange struct {
 	length                  int64
 	answer                  string
 	user                    string
+	identity                *Identity
 	counted                 []string // by CountGuard
 }
 
@@ -56,9 +57,14 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 	x.answer = fmt.Sprint(status, " ", reason)
 	return &x.res
 }
-func (x *exchange) Send(body string)    { x.answer += " " + strings.TrimSpace(body) }
-func (x *exchange) Close()              { x.end = true }
-func (x *exchange) SetUser(name string) { x.user = name }
+func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) Close()                   { x.end = true }
+func (x *exchange) SetUser(name string)      { x.user = name }
+func (x *exchange) SetIdentity(id *Identity) { x.identity = id }
+func (x *exchange) Identity() *Identity      { return x.identity }
+func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
+	x.answer = fmt.Sprint(r.Status, " ", r.Reason, " ", guard, ": ", err)
+}
 func (x *exchange) CountGuard(guard string, refused bool) {
 	x.counted = append(x.counted, fmt.Sprint(guard, " ", refused))
 }

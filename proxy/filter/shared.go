@@ -1,21 +1,43 @@
 package filter
 
-import "github.com/weirproxy/weir/config"
+import (
+	"sync"
+
+	"github.com/weirproxy/weir/config"
+)
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
 // limits, by the names in the configuration. It outlives the routes: a reload keeps the state
 // of the names that remain. The zero Shared is ready to use.
-type Shared struct{}
+type Shared struct {
+	mu   sync.Mutex
+	auth map[string]*authEntry // the entries in effect
+}
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
 // takes effect.
-type SharedPlan struct{}
+type SharedPlan struct {
+	shared *Shared
+	auth   map[string]*plannedAuth
+}
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
 // names, and new objects for new names. It may read files and wait for them. Nothing changes
 // before Commit, and a plan may be dropped without it. One goroutine at a time uses a plan.
-func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) { return new(SharedPlan), nil }
+func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	auth, err := s.planAuth(cfg.Auth)
+	if err != nil {
+		return nil, err
+	}
+	return &SharedPlan{shared: s, auth: auth}, nil
+}
 
 // Commit puts the plan into effect. The caller makes sure that no other plan was committed
 // since this one was made.
-func (p *SharedPlan) Commit() {}
+func (p *SharedPlan) Commit() {
+	p.shared.mu.Lock()
+	defer p.shared.mu.Unlock()
+	p.shared.commitAuth(p.auth)
+}

@@ -69,7 +69,7 @@ func (s *server) apply(file *config.Config) error {
 	}
 	defer func() { a.lines.closeUnless(s.lines.Load()) }()
 	shared := s.shareAhead(file)
-	a.answers = s.backends.Resolve(file.Backends, backend.FilePatience, nil)
+	a.answers = s.backends.Resolve(file.AllBackends(), backend.FilePatience, nil)
 	if err := s.applyAhead(file, a); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (s *server) beginPlan(p *plan) error {
 func (s *server) makeParts(p *plan) (err error) {
 	p.merge()
 	if p.objects != nil {
-		p.answers = s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
+		p.answers = s.backends.Resolve(p.cfg.AllBackends(), backend.ObjectPatience, p.answers)
 	}
 	if err := s.planCertificates(p); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *server) makeParts(p *plan) (err error) {
 		planBackends = s.backends.PlanObjects
 	}
 	node := backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}
-	if p.backends, err = planBackends(p.cfg.Backends, node, p.answers); err != nil {
+	if p.backends, err = planBackends(p.cfg.AllBackends(), node, p.answers); err != nil {
 		return err
 	}
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
