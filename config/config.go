@@ -394,7 +394,7 @@ type Path struct {
 // Match is the conditions of a route besides its hosts and paths. A request must fulfil all
 // of them. An empty field is no condition.
 type Match struct {
-	Methods []string // one of them
+	Methods []string // the method of the request is one of them
 	// Headers, Query and Cookies are in the order of their names. Of several HTTP headers,
 	// query parameters or cookies of the name, the first one counts.
 	Headers, Query, Cookies []Condition
@@ -510,7 +510,7 @@ func (r *Route) Answers() bool {
 // another URL.
 type Redirect struct {
 	To     Template // the whole new URL; empty: the fields below
-	Scheme string   // http or https; empty: the request's, or https if it does not move
+	Scheme string   // http or https; empty: https if the redirect does not Move, otherwise the scheme of the request
 	Host   string   // without port; empty: the request's
 	Prefix string   // as Rewrite.Prefix; empty: the path stays
 	Path   Template // as Rewrite.Path; empty: the path stays

@@ -84,7 +84,7 @@ func (all *leaves) collect(v reflect.Value, path string) {
 	}
 	switch v.Interface().(type) {
 	case Secret:
-		return // TestSecretsAreNeitherHashedNorShown
+		return // TestSecretsAreNeitherHashedNorShown tests these fields
 	case netip.Prefix, netip.Addr, time.Time:
 		*all = append(*all, leaf{path, v})
 		leaf{path, v}.first()

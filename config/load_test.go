@@ -39,7 +39,7 @@ func mustParse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// The project promises to load this file; its copy here is never edited.
+// The project guarantees that this file loads. This copy of it is never edited.
 func TestAcceptance(t *testing.T) {
 	c, err := file.Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
-// Positions of objects with a name are those of the name.
+// The position of an object with a name is the position of the name.
 func TestPositions(t *testing.T) {
 	c := mustParse(t, small)
 	if got, want := c.Listeners[1].Position, (config.Position{"weir.yaml", 3, 3}); got != want {
@@ -96,7 +96,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// EffectiveBeside has nothing but the objects of a cluster.
+// EffectiveBeside contains only the objects of a cluster.
 func TestEffectiveBeside(t *testing.T) {
 	base := mustParse(t, small)
 	c := *base
@@ -248,7 +248,7 @@ func TestAccepted(t *testing.T) {
 	f("proxy_protocol: {p: {header_timeout: 1s, rules: [{from: [10.0.0.0/8], header: require}, {from: [10.1.0.0/16, '::/0', 0.0.0.0/0], header: deny}]}}\n")
 	f("access_log: {}\ndrain: {lame_duck: 0s}\n")
 	f("log: &l {level: info}\nhealth: {address: ':8086', from: &nets [10.0.0.0/8]}\nroutes: [{listeners: &all [web, secure], backend: app}]\nproxy_protocol: {p: {rules: [{from: *nets, header: none}]}}\n")
-	// Client certificates on one host, and plain HTTP for others.
+	// One host requires client certificates, and others have plain HTTP.
 	const auth = "  corp: {client_auth: {mode: require, ca: testdata/ca.pem}}\n"
 	f(auth + "routes:\n- {listeners: [secure], hosts: [a.example], tls_policy: corp, backend: app}\n- {listeners: [web], hosts: [b.example], backend: app}\n")
 	f(auth + "routes:\n- {listeners: [secure], hosts: ['*.example'], tls_policy: corp, backend: app}\n- {listeners: [web, secure], hosts: [b.example], backend: app}\n")
@@ -390,7 +390,7 @@ func TestNearest(t *testing.T) {
 	f("lsiteners", "listeners", "listeners", "limits")
 	f("wbe", "web", "web")
 	f("app", "", "vault", "api-gateway")
-	f("x", "", "a", "on", "ca") // otherwise every single letter would resemble it
+	f("x", "", "a", "on", "ca") // for such a short key, every single letter would look similar
 	f("c", "ca", "ca")
 	f("cx", "ca", "ca")
 	f("", "", "address")
@@ -450,7 +450,7 @@ func TestOperatorNamespaces(t *testing.T) {
 	f("{operator_namespaces: ['*']}", health, false, "weir", "shop")
 }
 
-// A cluster may have certificates, and routes to listeners, that the file does not have.
+// A cluster may have certificates and routes for listeners, so the file need not have them.
 func TestKubernetesServesListeners(t *testing.T) {
 	c := mustParse(t, `listeners:
   web: {address: ":80", protocol: http}

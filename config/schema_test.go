@@ -281,8 +281,8 @@ func TestRules(t *testing.T) {
 	f("routes: [", "tls_policies: {acme-tls-alpn-01: {}}\nroutes: [")
 }
 
-// Editors complete a key from every schema that has it under "properties". Those of the rules
-// are conditions and no descriptions, so no editor may take them: it wrote "http2: http2".
+// Editors suggest keys from every schema that has them under "properties". The rules contain conditions and
+// no descriptions, so an editor must not find keys in them. Earlier an editor wrote "http2: http2".
 func TestRulesAreNotSuggested(t *testing.T) {
 	var root any
 	if err := json.Unmarshal(config.Schema(), &root); err != nil {

@@ -20,7 +20,7 @@ func TestSecretsAreNeitherHashedNorShown(t *testing.T) {
 	}
 	c.TLSPolicies = nil // numbers of versions contain no secrets
 	pair, acme := c.Certificates[0], c.Certificates[0]
-	acme.Pair, acme.SelfSigned = nil, nil // an entry has only one of the three
+	acme.Pair, acme.SelfSigned = nil, nil // an entry has only one of these three
 	c.Certificates = []Certificate{pair, acme}
 	base := c.hash()
 	for path, v := range f.secrets {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// otherRequester is a requester that is no client: it asks a backend, and keeps the response.
+// otherRequester is a requester that is not a client. It sends a request to a backend, and keeps the response.
 type otherRequester struct {
 	attempts
 	req  message.Request
@@ -22,7 +22,7 @@ type otherRequester struct {
 	done bool
 }
 
-// newOtherRequester asks backend b for a path.
+// newOtherRequester sends a request for a path to backend b.
 func newOtherRequester(r *rig, b *backend.Backend, path string) *otherRequester {
 	q := new(otherRequester)
 	q.req.Method, q.req.Path, q.req.Minor, q.req.Idempotent = q.req.StoreString("GET"), q.req.StoreString(path), 1, true
@@ -66,8 +66,8 @@ func (q *otherRequester) writeFailed(err error) *outcome {
 	return &outcome{failure: clientGone, err: err}
 }
 
-// While an exchange waits for its endpoint, weir can ask a backend something else: the second
-// response goes to its own destination, and its retries count by themselves.
+// While an exchange waits for its endpoint, weir can send another request to a backend. The second response
+// goes to its own destination, and its retries are counted separately.
 func TestAttemptsOfAnotherRequester(t *testing.T) {
 	r, e := newPlain(t, func(cfg *config.Config) { cfg.Backends[0].Retries.Attempts = 2 })
 	c := r.dial("web")

@@ -9,8 +9,8 @@ import (
 
 // This file has the counters of a route that have further labels, such as the reason.
 
-// mostCounters limits the counters in such a list of a route. Real traffic has fewer; weir
-// counts the rest as "other".
+// mostCounters limits the counters of a route in one vector. Real traffic needs fewer. weir counts the rest
+// as "other".
 const mostCounters = 40
 
 // counters are the counters of one route in one vector. A route has few of them, so a request

@@ -42,7 +42,7 @@ type rig struct {
 	serving      sync.WaitGroup
 	records      chan entry
 	refusals     chan entry
-	clientChecks atomic.Int64 // how often a wait for an endpoint went on; see waitForClientChecks
+	clientChecks atomic.Int64 // how often a wait for an endpoint continued after a check; see waitForClientChecks
 
 	mu   sync.Mutex
 	stop []func()
@@ -160,8 +160,8 @@ func eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// waitForClientChecks returns when weir has checked n more times whether a client that waits for its response
-// is still there, and waits on. Weir checks once per clientCheck.
+// waitForClientChecks waits until weir has made n more checks of a client that waits for its response, and
+// found that the client is still there. weir checks once per clientCheck.
 func (r *rig) waitForClientChecks(n int64) {
 	r.Helper()
 	want := r.clientChecks.Load() + n
@@ -178,7 +178,7 @@ func (r *rig) waitForClientChecks(n int64) {
 // listener first appears.
 func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Linked {
 	r.Helper()
-	for i := range 9 { // any valid address will do: the rig has its own sockets
+	for i := range 9 { // the address need only be valid, because the rig has its own sockets
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))
 	}
 	cfg, err := file.Parse("test", []byte(strings.NewReplacer(pairs...).Replace(text)), os.LookupEnv)

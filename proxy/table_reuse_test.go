@@ -20,8 +20,8 @@ func (t *Table) each(f func(*Route)) {
 	}
 }
 
-// After each of many random changes, a table that uses parts of the table before finds the
-// same routes as a table from scratch. It compiles only hosts whose routes changed.
+// After each of many random changes, a table that reuses parts of the previous table finds the same routes as
+// a new table. It compiles only the hosts whose routes changed.
 func TestTableUsesTheTableBefore(t *testing.T) {
 	set := backend.NewSet(backend.Options{})
 	t.Cleanup(set.Close)
@@ -68,7 +68,7 @@ func TestTableUsesTheTableBefore(t *testing.T) {
 	}
 }
 
-// changed returns routes of which one was added, replaced or removed.
+// changed returns the routes with one route added, replaced or removed.
 func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*config.Route {
 	routes = slices.Clone(routes)
 	one := func() *config.Route {
@@ -104,7 +104,7 @@ func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*con
 	return routes
 }
 
-// describe shows everything that a table decides.
+// describe returns a text with everything that a table decides.
 func describe(t *Table, backends map[string]*backend.Backend) (text string) {
 	routes := func(all ...*Route) {
 		for _, r := range all {

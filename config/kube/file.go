@@ -126,9 +126,8 @@ func (v *conversion) policy(name string) *config.TLSPolicy {
 	return nil
 }
 
-// tlsOn is how weir treats the TLS of an object's host on a listener. A host behind
-// client certificates on one listener is behind them on all others, unless the file
-// sets something else.
+// tlsOn returns how weir treats the TLS of an object's host on a listener. If a host requires client
+// certificates on one listener, it requires them on all others, unless the file sets something else.
 func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 	t, itself = v.seen.on(listener, host)
 	if p := v.protection(host); p.policy != "" && !itself {

@@ -82,7 +82,8 @@ func sameBackend(now, then Backend) bool {
 	return reflect.DeepEqual(now, then)
 }
 
-// undisturbed compares two results for the good application: together with m, and alone.
+// undisturbed compares two results for the good application: one together with the objects in m, and one
+// alone.
 func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
@@ -104,7 +105,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 			t.Errorf("the route\n%s is gone; there is\n%s", showRoute(r), show(got, &all))
 		}
 	}
-	for _, r := range got.Routes { // a route that a solver uncovers has a host of the wildcard
+	for _, r := range got.Routes { // a solver may uncover a new route, whose host then belongs to the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
 		if mine && !slices.ContainsFunc(want.Routes, func(o *config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
@@ -113,7 +114,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	for i := range want.Backends {
 		b := want.Backends[i]
 		if b.Source.Namespace != "good" {
-			continue // the configuration alone causes this one
+			continue // this backend comes from the configuration
 		}
 		at := slices.IndexFunc(got.Backends, func(o *Backend) bool { return o.Name == b.Name })
 		if at < 0 || !sameBackend(*got.Backends[at], *b) {
@@ -342,7 +343,7 @@ func (m *Manifests) withoutGood() {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
 		if ofGood(o) { // an author with rights in this namespace may close the application's own hosts
 			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return annotation.IsOfHost(name) })
-			for _, rule := range o.Spec.Rules { // and its paths, by an expression
+			for _, rule := range o.Spec.Rules { // an author may also close its paths, by an expression
 				if guards, _ := annotation.Unsupported(o); rule.HTTP != nil && len(guards) > 0 {
 					rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return looksLikeRegexp(p.Path) })
 				}

@@ -90,7 +90,7 @@ func convert(t *testing.T, in string) string {
 	r := c.Convert(&m.Objects)
 	checkRouting(t, file, r)
 
-	// The result does not depend on the order of objects.
+	// The order of objects does not change the result.
 	reversed := m.Objects
 	for _, all := range []any{&reversed.Classes, &reversed.Ingresses, &reversed.Services, &reversed.Secrets, &reversed.Namespaces} {
 		v := reflect.ValueOf(all).Elem()

@@ -309,7 +309,7 @@ func (n *next) finish(v *conversion) *conversionResult {
 		n.routing = n.join(v)
 	}
 	n.register()
-	r := n.conversionResult // a copy: n has the result before, which would stay in memory
+	r := n.conversionResult // a copy, because n also has the previous result, which would stay in memory
 	return &r
 }
 

@@ -111,7 +111,7 @@ func TestHTTPChecksByVersion(t *testing.T) {
 			defer mu.Unlock()
 			seen = r.Proto + " " + r.Host + r.URL.Path
 			w.WriteHeader(status)
-			w.Write(make([]byte, 100<<10)) // more than a check keeps
+			w.Write(make([]byte, 100<<10)) // more bytes than a check keeps
 		}))
 		prepare(server)
 		defer server.Close()

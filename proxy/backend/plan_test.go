@@ -17,12 +17,12 @@ func (w *world) plan(backends ...config.Backend) *Plan {
 	return p
 }
 
-// A plan changes nothing before Commit, and then brings the backends that it promised.
+// A plan changes nothing before Commit. After Commit, its backends are in use.
 func TestPlanChangesNothing(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.update(settings("app", "10.0.0.1:80"), settings("old", "10.0.0.2:80"))
 	app := w.set.Backend("app")
-	w.plan(settings("app", "10.0.0.8:80")) // it is dropped
+	w.plan(settings("app", "10.0.0.8:80")) // this plan is dropped
 	p := w.plan(settings("app", "10.0.0.9:80"), settings("new", "10.0.0.3:80"))
 	wantReady(t, app, "10.0.0.1:80")
 	if w.set.Backend("new") != nil || w.set.Backend("old") == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// exchange is an Exchange that notes what filters do.
+// exchange is an Exchange that records the calls of filters.
 type exchange struct {
 	req                     message.Request
 	res                     message.Response

@@ -256,7 +256,7 @@ func (o *objects) are(now kube.Change) bool {
 	return o.known() == (now.Endpoints != nil) && reflect.DeepEqual(o.routing, now.Routing)
 }
 
-// took notes that objects have taken effect.
+// took records that objects have taken effect.
 func (c *cluster) took(o *objects) {
 	c.tellUnbound(o)
 	c.tellFaults(o.routing.Events)
@@ -389,7 +389,7 @@ func (c *cluster) tryAgain() {
 	})
 }
 
-// adoptObjects is the cluster's part of adopt.
+// adoptObjects is the part of adopt that concerns the cluster.
 func (s *server) adoptObjects(p *plan) {
 	if p.objects == nil {
 		s.cluster = nil

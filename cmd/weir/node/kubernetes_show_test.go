@@ -10,8 +10,8 @@ import (
 	"github.com/weirproxy/weir/config/file"
 )
 
-// GET /config writes the objects of a cluster in parts, and the text is that of all objects
-// together. The memory for the answer depends on the size of a part.
+// GET /config writes the objects of a cluster in parts. The text is the same as in one piece. The memory for
+// the response depends only on the size of a part.
 func TestObjectsAreShownInParts(t *testing.T) {
 	const n = 3*itemsAtOnce + 7
 	c := newClustered(t, "", "web")
