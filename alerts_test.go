@@ -27,7 +27,7 @@ const (
 	alertRule = "deploy/kustomize/components/prometheus-rule/prometheus-rule.yaml"
 )
 
-// The alerts are in one file. kustomize has a copy, and docs/operations.md shows them.
+// All alerts are in one file. kustomize has a copy of it, and docs/operations.md shows the alerts.
 func TestAlerts(t *testing.T) {
 	var all alertGroups
 	if err := yaml.UnmarshalStrict([]byte(read(t, alertFile)), &all); err != nil {
@@ -37,7 +37,7 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, alertRule)), &rule); err != nil || !reflect.DeepEqual(rule.Spec, all) {
 		t.Errorf("%s has other alerts than %s: %v", alertRule, alertFile, err)
 	}
-	if len(all.Groups) != 1 || all.Groups[0].Name != "weir" || len(all.Groups[0].Rules) < 10 { // the chart's template takes the first
+	if len(all.Groups) != 1 || all.Groups[0].Name != "weir" || len(all.Groups[0].Rules) < 10 { // the template of the chart uses the first group
 		t.Fatalf("%s has the groups %v", alertFile, all.Groups)
 	}
 	docs := section(t, operations, "### Alerts")
@@ -66,14 +66,14 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// What the reasons of an alert mean is documented, and it leaves out none that its
-// meaning covers.
+// The documentation explains each reason that an alert selects. The alert selects every reason with the
+// meaning that it covers.
 func TestAlertReasons(t *testing.T) {
 	exprs := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^# (Weir[A-Za-z]+), .*\n(.*)$`).FindAllStringSubmatch(section(t, operations, "### Alerts"), -1) {
 		exprs[m[1]] = m[2]
 	}
-	// What a row says, and the words in the column of its reasons.
+	// rows returns the reasons in those rows of a section that match row.
 	rows := func(heading, row string) (words []string) {
 		t.Helper()
 		for _, m := range regexp.MustCompile("(?m)^"+row).FindAllStringSubmatch(section(t, operations, heading), -1) {
@@ -96,7 +96,7 @@ func TestAlertReasons(t *testing.T) {
 				t.Errorf("%s selects %s: %t", alert, reason, !matched(reason))
 			}
 		}
-		for part := range strings.SplitSeq(m[1], "|") { // each part can match
+		for part := range strings.SplitSeq(m[1], "|") { // each part must match a documented reason
 			if !slices.ContainsFunc(documented, regexp.MustCompile("^(?:"+part+")$").MatchString) {
 				t.Errorf("%s selects %s, which %s does not explain", alert, part, operations)
 			}
@@ -108,7 +108,7 @@ func TestAlertReasons(t *testing.T) {
 	only := func(reasons ...string) func(string) bool {
 		return func(reason string) bool { return slices.Contains(reasons, reason) }
 	}
-	f("WeirGeneratesErrors", except("memory", "closed_by_annotation", "closed_path"),
+	f("WeirGeneratesErrors", except("memory", "in_flight", "closed_by_annotation", "closed_path", "auth_busy"),
 		rows("### Responses that weir generates", `\| 50[234] \| ([^|]*)\|`))
 	f("WeirTunnelsFail", except(), rows("### How a tunnel ended", `\| ([^|]*)\| The tunnel was never established`))
 	f("WeirConnectionsRejected", except("descriptors", "header_missing", "header_late", "header_truncated", "header_malformed", "header_checksum", "header_denied"),

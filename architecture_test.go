@@ -18,10 +18,10 @@ import (
 
 const module = "github.com/weirproxy/weir/"
 
-// file is one Go file of the module, for whatever system it is built.
+// file is one Go file of the module, for any system.
 type file struct {
-	path   string // from the root, with slashes
-	folder string // its package's; "." is the root
+	path   string // path from the root, with slashes
+	folder string // folder of the package; "." is the root
 	test   bool
 	*ast.File
 }
@@ -53,7 +53,7 @@ func isModule(folder string) bool {
 	return err == nil
 }
 
-// goFiles are the files of the module but its tests, and but the tools of e2e.
+// goFiles returns the files of the module, without its tests and the tools of e2e.
 func goFiles(t *testing.T) (files []file) {
 	t.Helper()
 	all, err := source()
@@ -68,8 +68,8 @@ func goFiles(t *testing.T) (files []file) {
 	return files
 }
 
-// The tiers of the house, see docs/architecture.md: a package imports those of
-// lower tiers and none of its own. A new package is entered here and there.
+// The tiers of the house; see docs/architecture.md. A package imports only packages of lower tiers. A new
+// package needs an entry here and in that document.
 const (
 	leaf = iota
 	part
@@ -80,7 +80,7 @@ const (
 )
 
 var tiers = map[string]int{
-	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf,
+	"config": leaf, "listener/header": leaf, "listener/park": leaf, "listener/memory": leaf, "listener/sockets": leaf, "listener/conn": leaf, "tls/hello": leaf, "proxy/message": leaf, "proxy/expression": leaf, "proxy/ratelimit": leaf, "proxy/htpasswd": leaf, "proxy/jwt": leaf, "proxy/compress": leaf,
 	"tls/storage": leaf, "config/kube/api": leaf, "config/kube/api/fake": leaf, "config/kube/annotation": leaf, "config/kube/event": leaf,
 
 	"config/file": part, "listener": part, "listener/pressure": part, "tls/acme": part, "tls/certs": part, "tls/policy": part, "health": part, "proxy/http1": part, "proxy/http2": part, "proxy/http2/core": part, "proxy/tunnel": part, "proxy/filter": part, "proxy/route": part,
@@ -90,23 +90,26 @@ var tiers = map[string]int{
 
 	"proxy": dataPath,
 
-	"soak": part, "soak/command": backends, // a tool: of weir it imports only listener/header
+	"soak": part, "soak/command": backends, // a tool, which imports only listener/header of weir
 
 	"cmd/weir/node": process,
 
 	"cmd/weir": command, "cmd/weir-soak": command,
 
-	"proxy/http2/http2test": command, // for tests alone: no package imports it
+	"proxy/http2/http2test": command, // only for tests: no package imports it
 
-	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, // they know weir from outside
+	".": leaf, "e2e": leaf, "e2e/bench": part, "e2e/soak": leaf, "e2e/kube": leaf, "e2e/freeport": leaf, "e2e/compatibility": leaf, // these test weir from outside
 }
 
-// withinATier are the imports within one tier, with their reasons.
+// withinATier are the allowed imports within one tier, with their reasons.
 var withinATier = map[[2]string]string{
 	{"listener/conn", "listener/header"}: "a Conn carries what its header said",
 	{"listener/conn", "listener/park"}:   "a Conn waits there for its first bytes",
 	{"config", "proxy/message"}:          "drop_headers and keep_headers are judged by the names that the data path knows",
+	{"proxy/compress", "proxy/message"}:  "Accept-Encoding is read by the grammar of the data path",
 	{"config", "proxy/expression"}:       "the expressions of routes are checked by the limits of the data path",
+	{"config", "proxy/htpasswd"}:         "files of users are checked by the parser of the data path",
+	{"config", "proxy/jwt"}:              "keys of tokens are checked by the parser of the data path",
 	{"tls/storage", "config/kube/api"}:   "a storage may be the Secrets of a cluster",
 	{"proxy/http2", "proxy/http2/core"}:  "a driver connects a core with a socket",
 }
@@ -130,7 +133,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, one := range all {
-		if one.test { // tests may build what they need
+		if one.test { // tests may import more
 			continue
 		}
 		f(one.folder, "")
@@ -150,14 +153,14 @@ func imports(f file) (paths []string) {
 	return paths
 }
 
-// mayServeHTTP are the packages that may use net/http: ports for operators and
-// load balancers, what asks others about certificates (may one be got, is one
-// revoked), the tools, and peers in tests, all of which carry no client's traffic.
+// mayServeHTTP are the packages that may use net/http: ports for operators and load balancers, requests about
+// certificates (may one be issued, is one revoked), the tools, and peers in tests. None of them carries the
+// traffic of clients.
 var mayServeHTTP = []string{"cmd/weir", "cmd/weir/node", "soak", "health", "tls/acme", "tls/certs", "config/kube/api/fake", "proxy/http2/http2test"}
 
-// mayLog are the packages that may import the logger: cmd/weir/node writes logs, proxy
-// names the fields of the access log's lines, tls/acme hands one to certmagic,
-// and tls/storage loses locks while nobody is there to return an error to.
+// mayLog are the packages that may import the logger. cmd/weir/node writes the logs. proxy names the fields
+// of the access log. tls/acme passes a logger to certmagic. tls/storage may lose a lock when no caller can
+// receive an error.
 var mayLog = []string{"cmd/weir/node", "proxy", "tls/acme", "tls/storage"}
 
 func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
@@ -175,7 +178,7 @@ func TestNetHTTPIsNotOnTheDataPath(t *testing.T) {
 	}
 }
 
-// onlyStatusCodes looks at what f uses of net/http.
+// onlyStatusCodes checks which names of net/http f uses.
 func onlyStatusCodes(t *testing.T, f file) {
 	ast.Inspect(f.File, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
@@ -207,8 +210,7 @@ func TestConfigKnowsNoYAML(t *testing.T) {
 	}
 }
 
-// coreUses are the packages with I/O, goroutines or clocks from which the core of HTTP/2
-// uses these names alone.
+// coreUses are packages with I/O, goroutines or clocks. The core of HTTP/2 may use only these names of them.
 var coreUses = map[string][]string{
 	"time":                         {"Time", "Duration", "Second"},
 	"sync":                         {"Pool"},
@@ -219,11 +221,11 @@ var coreUses = map[string][]string{
 	"golang.org/x/net/http2/hpack": {"Decoder", "NewDecoder", "HeaderField", "ErrStringLength"},
 }
 
-// coreImports are the packages without I/O, goroutines and clocks that it uses.
+// coreImports are the packages without I/O, goroutines and clocks that the core may import.
 var coreImports = []string{"bytes", "crypto/sha1", "encoding/base64", "encoding/binary", "errors", "iter", "slices", "sort", "unsafe",
 	module + "proxy/message"}
 
-// The core of HTTP/2 is the protocol alone. Its drivers wait, read and write.
+// The core of HTTP/2 contains only the protocol. Its drivers wait, read and write.
 func TestCoreOfHTTP2HasNoIO(t *testing.T) {
 	found := false
 	for _, f := range goFiles(t) {
@@ -271,15 +273,15 @@ var listens = map[string]*regexp.Regexp{
 	"golang.org/x/sys/unix": regexp.MustCompile(`^(Bind|Listen)$`),
 }
 
-// mayListen are the packages that may do so, with their reasons.
+// mayListen are the packages that may use these names, with their reasons.
 var mayListen = map[string]string{
 	"listener/sockets":      "it opens the sockets of all others",
 	"config/kube/api/fake":  "a server for tests",
 	"proxy/http2/http2test": "a server for tests",
 }
 
-// Sockets that another package opens would be unknown to a reload, to a successor, and to
-// the check that keeps authors of objects away from weir's own ports.
+// If another package opened sockets, a reload, a successor process and the check of endpoints would not know
+// them. That check prevents authors of objects from reaching weir's own ports.
 func TestOnlySocketsListens(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range goFiles(t) {
@@ -297,10 +299,9 @@ func TestOnlySocketsListens(t *testing.T) {
 	}
 }
 
-// listening returns what f uses to listen. Methods named ListenAndServe count, whatever
-// their type.
+// listening returns the names that f uses to listen. Methods named ListenAndServe count for every type.
 func listening(f file) (names []string) {
-	paths := map[string]string{} // by the name of the package in f
+	paths := map[string]string{} // the key is the name of the package in f
 	for _, i := range f.Imports {
 		to, _ := strconv.Unquote(i.Path.Value)
 		paths[path.Base(to)] = to
@@ -343,11 +344,11 @@ func TestPackagesHaveComments(t *testing.T) {
 	}
 }
 
-// avoided are the words that docs/architecture.md has others for.
+// avoided are the words in place of which docs/architecture.md has other words.
 var avoided = []string{"entrypoint", "frontend", "bind", "router", "rule", "vhost",
 	"upstream", "service", "cluster", "pool", "server", "target", "member"}
 
-// unavoidable are exported names that have such a word in another meaning.
+// unavoidable are exported names that contain such a word with another meaning.
 var unavoidable = map[string]string{
 	"config.HeaderRule":            "a rule of a PROXY header policy: the configuration's word",
 	"config.Rules":                 "those rules",

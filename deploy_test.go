@@ -25,8 +25,8 @@ import (
 	configfile "github.com/weirproxy/weir/config/file"
 )
 
-// manifestKinds are the kinds of objects in deploy/kustomize, and what they are
-// read into. Kustomizations and what other projects define are passed over.
+// manifestKinds are the kinds of objects in deploy/kustomize, and the types into which the test reads them.
+// The test skips kustomizations and the kinds of other projects.
 var manifestKinds = map[string]any{
 	"v1/Namespace": corev1.Namespace{}, "v1/Service": corev1.Service{}, "v1/ServiceAccount": corev1.ServiceAccount{},
 	"apps/v1/Deployment": appsv1.Deployment{}, "apps/v1/DaemonSet": appsv1.DaemonSet{},
@@ -39,7 +39,7 @@ var manifestKinds = map[string]any{
 	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": rbacv1.ClusterRoleBinding{},
 }
 
-// deployed calls each for every document in deploy/kustomize, with its file.
+// deployed calls each for every document in deploy/kustomize, with the name of its file.
 func deployed(t *testing.T, each func(file string, document []byte)) {
 	t.Helper()
 	err := filepath.WalkDir("deploy/kustomize", func(file string, d fs.DirEntry, err error) error {
@@ -80,7 +80,7 @@ func TestManifestsAreWellFormed(t *testing.T) {
 	}
 }
 
-// Every weir.yaml loads, and goes with the Pods it is for.
+// Every weir.yaml loads, and matches the Pods that use it.
 func TestDeployedConfigurations(t *testing.T) {
 	for file, pods := range map[string]string{
 		"deployment": "deployment/deployment.yaml", "daemonset": "daemonset/daemonset.yaml", "components/aws-nlb": "components/aws-nlb/kustomization.yaml",
@@ -122,7 +122,7 @@ func TestDeployedConfigurations(t *testing.T) {
 	}
 }
 
-// overlay puts more on top of values, as helm does.
+// overlay adds more to values, as helm does.
 func overlay(values, more map[string]any) {
 	for key, value := range more {
 		below, ok1 := values[key].(map[string]any)
@@ -148,8 +148,8 @@ func number(t *testing.T, text, pattern string) float64 {
 	return n
 }
 
-// checkEnding: a configuration loads, its Pods live as long as a drain may take,
-// and count as ready while they take connections.
+// checkEnding checks that a configuration loads, that the grace period of its Pods is long enough for a
+// drain, and that the Pods count as ready while they accept connections.
 func checkEnding(t *testing.T, name string, text []byte, grace, failures float64) {
 	t.Helper()
 	env := func(name string) (string, bool) {
@@ -162,7 +162,7 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 		return
 	}
 	validates(t, name, string(text))
-	if len(c.Warnings) > 0 && !strings.Contains(name, "everything") { // which has the admin port behind a network policy
+	if len(c.Warnings) > 0 && !strings.Contains(name, "everything") { // "everything" has its admin port behind a network policy
 		t.Errorf("%s: %v", name, c.Warnings)
 	}
 	if takes := c.Drain.LameDuck.Seconds() + c.Drain.Timeout.Seconds(); grace != takes+10 {
@@ -173,15 +173,15 @@ func checkEnding(t *testing.T, name string, text []byte, grace, failures float64
 	}
 }
 
-// rightsOf are the roles that have the rights of a feature, as docs/kubernetes.md
-// calls it; empty: the manifests need none, as they watch all namespaces.
+// rightsOf are the roles that have the rights for a feature in docs/kubernetes.md. If the value is empty, the
+// manifests need no role, because they watch all namespaces.
 var rightsOf = map[string]string{
 	"serving Ingresses": "weir", "`node`": "weir-node", "`publish.nodes`": "weir-node", "events": "weir-tell", "`publish`": "weir-tell",
 	"events and `publish`": "weir-leader", "`storage: secrets://…`": "weir-storage", "`tcp`": "weir-tcp-services", "`namespace_labels`": "weir-namespaces",
 	"`default_certificate` elsewhere": "", "`publish.service` elsewhere": "",
 }
 
-// documentedRights are those in the table of docs/kubernetes.md: role -> "group/resource: verb".
+// documentedRights returns the rights in the table of docs/kubernetes.md: role -> "group/resource: verb".
 func documentedRights(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	all := map[string]map[string]bool{}
@@ -219,7 +219,7 @@ func addRights(all map[string]map[string]bool, role, group, resource string, ver
 	}
 }
 
-// The manifests give the rights that the documentation says are needed, and no others.
+// The manifests give exactly the rights that the documentation lists.
 func TestRights(t *testing.T) {
 	want, got := documentedRights(t), map[string]map[string]bool{}
 	deployed(t, func(file string, document []byte) {
@@ -245,7 +245,7 @@ func TestRights(t *testing.T) {
 
 var ruleInChart = regexp.MustCompile(`apiGroups: \[(.*)\]\s+resources: \[(.*)\]\s+(?:resourceNames: .*\s+)?verbs: \[(.*)\]`)
 
-// The chart has the same rules, some of them twice.
+// The chart has the same rules as the manifests, some of them twice.
 func TestRightsOfChart(t *testing.T) {
 	list := func(s string) []string { return strings.Split(strings.ReplaceAll(s, `"`, ""), ", ") }
 	want, got := map[string]map[string]bool{}, map[string]map[string]bool{}
@@ -327,7 +327,7 @@ func TestChartSchema(t *testing.T) {
 			}
 		}
 		for name := range properties {
-			if _, known := section[name]; !known && path+name != "global" { // helm itself has this value
+			if _, known := section[name]; !known && path+name != "global" { // helm itself defines this value
 				t.Errorf("the schema has %s.%s, and values.yaml has not", path, name)
 			}
 		}
@@ -335,7 +335,7 @@ func TestChartSchema(t *testing.T) {
 	compare("", values, schema)
 }
 
-// The chart's templates name no value that there is not.
+// The templates of the chart use only values that exist.
 func TestChartValues(t *testing.T) {
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "deploy/helm/weir/values.yaml")), &values); err != nil {

@@ -26,7 +26,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// text is the string that e is made of, if it is a literal.
+// text returns the string of e if e is a literal.
 func text(e ast.Expr) (string, bool) {
 	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
 		s, err := strconv.Unquote(l.Value)
@@ -37,8 +37,8 @@ func text(e ast.Expr) (string, bool) {
 
 var metricName = regexp.MustCompile(`\bweir_[a-z0-9_]+\b`)
 
-// A metric is made by a call of package prometheus that has its name, and its
-// labels as a list of strings.
+// metrics returns the metrics and their labels. A metric is created by a call of package prometheus that
+// contains its name, and its labels as a list of strings.
 func metrics(t *testing.T) map[string][]string {
 	found := map[string][]string{}
 	for _, f := range goFiles(t) {
@@ -127,8 +127,7 @@ func quoted(words []string) (quoted []string) {
 	return quoted
 }
 
-// The access log's fields are named in proxy/access.go alone, by the first
-// string of each call.
+// proxy/access.go alone names the fields of the access log, by the first string of each call.
 func TestAccessLogIsDocumented(t *testing.T) {
 	docs := section(t, operations, "## The access log")
 	fields := 0
@@ -157,7 +156,7 @@ func TestAccessLogIsDocumented(t *testing.T) {
 	}
 }
 
-// section is what stands in a document under a heading.
+// section returns the text under a heading of a document.
 func section(t *testing.T, document, heading string) string {
 	t.Helper()
 	_, after, ok := strings.Cut(read(t, document), "\n"+heading+"\n")
@@ -182,7 +181,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every reason of an event is in the table, and nothing else is.
+// The table lists exactly the reasons of events in the code.
 func TestEventReasonsAreDocumented(t *testing.T) {
 	docs := section(t, "docs/kubernetes.md", "## What events say")
 	documented := map[string]bool{}
@@ -211,9 +210,8 @@ func TestEventReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// reasons are the words that the data path gives as reasons or results, and
-// where: strings and constants that are called so, or given to a function that
-// takes a reason.
+// reasons returns the words that the data path uses as reasons or results, and their places. It finds strings
+// and constants with such a name, and arguments of functions that take a reason.
 func reasons(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for _, f := range goFiles(t) {
@@ -267,8 +265,8 @@ var (
 	calledReason = regexp.MustCompile(`^(Reason|Result|reason|result)(Names|[A-Z]\w*)?$`)
 )
 
-// value is the string that e stands for: a literal, the first part of a sum, or
-// a constant of f's package.
+// value returns the string of an expression: a literal, the first part of a sum, or a constant of f's
+// package.
 func value(t *testing.T, f file, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -308,7 +306,7 @@ func lastName(e ast.Expr) string {
 	return ""
 }
 
-// documents are the Markdown files of the project.
+// documents returns the Markdown files of the project.
 func documents(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -329,7 +327,7 @@ var (
 	slugOut = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// anchors are what the headings of a document can be linked to by.
+// anchors returns the link targets of the headings of a document.
 func anchors(t *testing.T, document string) (all []string) {
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, document), ""), -1) {
 		slug := slugOut.ReplaceAllString(strings.ToLower(h[1]), "")
@@ -456,7 +454,7 @@ func TestEvidence(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
-// Configurations load as they stand, and parts of one in one that has the rest.
+// Complete configurations in documents load. Parts of a configuration load together with the rest of one.
 func TestYAMLInDocumentsLoads(t *testing.T) {
 	const rest = `
 listeners: {web: {address: ":8080", protocol: http}}

@@ -63,8 +63,8 @@ func licenceOf(text string) (names []string, err error) {
 	return names, nil
 }
 
-// Everything that is linked into weir has a compatible licence: each module has one at its
-// root, and each folder above a linked package that has a licence of its own.
+// Every module and folder that is linked into weir has a compatible licence. A module has one at its root. A
+// folder above a linked package may have its own licence.
 func TestLicencesOfLinkedModules(t *testing.T) {
 	// go test caches results by the files that the test itself reads; it does not notice
 	// what "go list" reads.

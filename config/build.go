@@ -10,6 +10,8 @@ type InUse struct {
 	Pair func(cert, key string) (names []string, ok bool)
 	// CRL returns true if revocation lists from a file are in use.
 	CRL func(file string) bool
+	// Auth returns true if users or keys from a file are in use.
+	Auth func(file string) bool
 }
 
 // Build makes a configuration from a document: it fills in the defaults, validates it, and

@@ -12,6 +12,11 @@ import (
 
 // Config is one whole, validated configuration. Nothing changes it after Build returns it,
 // so goroutines may share it without a lock.
+//
+// Each Route and Backend exists once: configurations, tables and backends share it by its
+// pointer. Nobody changes a Route or Backend, or anything that it refers to, after it was
+// added to a Config. Whoever needs another one makes a copy and changes the copy. Pointers
+// of several configurations may differ although the routes are Equal.
 type Config struct {
 	// Node is the name of the machine weir runs on. It is never empty.
 	Node string
@@ -36,9 +41,12 @@ type Config struct {
 	Certificates   []Certificate
 	TLSPolicies    []TLSPolicy // always contains DefaultTLSPolicy
 	ECHKeys        []ECHKey    // the section ech
-	Routes         []Route
-	Backends       []Backend
-	Health         *Health // nil: no health port
+	RateLimits     []RateLimit
+	Auth           []Auth
+	Routes         []*Route   // see Config
+	Backends       []*Backend // see Config
+	derived        []*Backend // see Derive
+	Health         *Health    // nil: no health port
 	Admin          Admin
 	Metrics        *Metrics // nil: no metrics port
 	Drain          Drain
@@ -386,7 +394,7 @@ type Path struct {
 // Match is the conditions of a route besides its hosts and paths. A request must fulfil all
 // of them. An empty field is no condition.
 type Match struct {
-	Methods []string // one of them
+	Methods []string // the method of the request is one of them
 	// Headers, Query and Cookies are in the order of their names. Of several HTTP headers,
 	// query parameters or cookies of the name, the first one counts.
 	Headers, Query, Cookies []Condition
@@ -439,13 +447,24 @@ type Route struct {
 	ALPN []string
 	// FirstBytes is "ssh" or empty.
 	FirstBytes string
-	Backend    string       // empty: weir answers all requests, see Answers
-	Respond    *Respond     // nil: none; with it there is no Backend and no Redirect
-	Redirect   *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
-	HSTS       *HSTS        // nil: weir adds no HTTP header for it
-	Request    *HeaderEdits // of requests, for the endpoint; nil: none
-	Rewrite    *Rewrite     // nil: none
-	Response   *HeaderEdits // of all final responses, weir's own included; nil: none
+	Backend    string // empty: Backends, or weir answers all requests, see Answers
+	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
+	// weight above 0.
+	Backends  []WeightedBackend
+	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
+	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
+	HSTS      *HSTS        // nil: weir adds no HTTP header for it
+	CORS      *CORS        // nil: weir leaves the CORS protocol to endpoints
+	Request   *HeaderEdits // of requests, for the endpoint; nil: none
+	Rewrite   *Rewrite     // nil: none
+	Response  *HeaderEdits // of all final responses, weir's own included; nil: none
+	Clients   *Clients     // nil: every client
+	Auth      string       // the name of an Auth; empty: weir authenticates nobody
+	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
+	Errors    []ErrorPage  // the first one with the status counts
+	Mirror    []Mirror
+	RateLimit string    // the name of a rate limit; empty: none
+	InFlight  *InFlight // nil: no limit
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no
@@ -453,10 +472,25 @@ type Route struct {
 	MaxLifetime time.Duration
 	// TunnelIdle overrides the TunnelIdle of the listener; 0: no override.
 	TunnelIdle time.Duration
+	// Compress: weir compresses bodies of endpoints' responses.
+	Compress bool
+	// Unlogged: the access log has no lines for requests and tunnels of the route, whatever
+	// their result.
+	Unlogged bool
 	// Closure is the reason why the route answers every request with 503; nil: the route
 	// is open. Only routes made from Kubernetes objects can be closed.
 	Closure *Closure
 }
+
+// Satisfy is how Clients and Auth of a route combine.
+type Satisfy string
+
+// The combinations. With SatisfyAny a client in Clients.Allow needs no authentication, and an
+// authenticated one need not be in it. Clients.Deny applies to all.
+const (
+	SatisfyAll Satisfy = "all"
+	SatisfyAny Satisfy = "any"
+)
 
 // Closure is the reason why a route is closed. weir answers its requests with 503.
 type Closure struct {
@@ -465,16 +499,18 @@ type Closure struct {
 }
 
 // OnlyRedirects reports whether no request of the route reaches a backend.
-func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.Backend == "" }
+func (r *Route) OnlyRedirects() bool { return r.Redirect != nil && r.FirstBackend() == "" }
 
 // Answers reports whether weir answers all requests of the route, without a backend.
-func (r *Route) Answers() bool { return r.Backend == "" && (r.Redirect != nil || r.Respond != nil) }
+func (r *Route) Answers() bool {
+	return r.FirstBackend() == "" && (r.Redirect != nil || r.Respond != nil)
+}
 
 // Redirect answers a request with a redirect: to the same URL over https, or, if it Moves, to
 // another URL.
 type Redirect struct {
 	To     Template // the whole new URL; empty: the fields below
-	Scheme string   // http or https; empty: the request's, or https if it does not move
+	Scheme string   // http or https; empty: https if the redirect does not Move, otherwise the scheme of the request
 	Host   string   // without port; empty: the request's
 	Prefix string   // as Rewrite.Prefix; empty: the path stays
 	Path   Template // as Rewrite.Path; empty: the path stays
@@ -511,8 +547,17 @@ type Drain struct {
 	Timeout  time.Duration // then open connections have this time to finish
 }
 
-// ClientLimits define the client networks.
+// ClientLimits define the client networks, and limit the connections of each.
 type ClientLimits struct {
+	// Connections limits the open connections of a client network; 0: no limit.
+	Connections int
+	// Rate limits the new connections of a client network; zero: no limit.
+	Rate ConnectionRate
+	// Burst is how many new connections Rate admits at once from rest; 0: as many as
+	// Rate.Number.
+	Burst int
+	// Except are networks whose connections are not counted.
+	Except []netip.Prefix
 	// PrefixIPv4 (0 to 32) and PrefixIPv6 (0 to 128) are the prefix lengths of client
 	// networks. 0: all clients of the family are one network.
 	PrefixIPv4, PrefixIPv6 int
@@ -527,7 +572,7 @@ type Limits struct {
 	// total and per client network.
 	Pending          int
 	PendingPerSource int
-	// Clients defines the client networks.
+	// Clients defines the client networks, and limits the connections of each.
 	Clients ClientLimits
 	// Memory limits the memory that client connections make weir hold, in bytes; 0: a share
 	// of the available memory.

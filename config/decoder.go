@@ -174,6 +174,7 @@ var mappings = map[string]string{
 	"backends.NAME.health_check.http": `"http: {path: /healthz}"`,
 	"backends.NAME.health_check.grpc": `"grpc: {}"`,
 	"backends.NAME.health_check.tcp":  `"tcp: {}"`,
+	"auth":                            `the name as a key, as in "auth: {staff: {basic: {file: users.htpasswd}}}"`,
 	"health":                          `"health: {address: \":8086\"}"`,
 	"metrics":                         `"metrics: {address: \":8088\"}"`,
 	"access_log":                      `"access_log: {}", or "access_log: {path: off}" for none`,

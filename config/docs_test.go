@@ -27,10 +27,17 @@ certificates:
     on_demand: {ask: "https://a.example/"}
 tls_policies: {p: {client_auth: {mode: require, ca: testdata/ca.pem}}}
 ech: {keys: [ech.pem]}
+rate_limits: {a: {rate: 1/s}}
+auth:
+  a: {basic: {file: users, realm: a}}
+  b: {forward: {url: "http://a/"}}
+  c: {jwt: {issuer: a, audience: [a], keys: keys}}
 routes:
 - {listeners: [web], backend: app, match: {methods: [POST]}}
-- {listeners: [web], backend: app, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}}
-- {listeners: [web], respond: {status: 200}}
+- {listeners: [web], backend: app, cors: {origins: ['*']}, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}, mirror: [{backend: app}]}
+- {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}, in_flight: {most: 1}}
+- {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
+- {listeners: [web], hosts: [w.example], backends: [{name: app}]}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:
   app:
@@ -55,7 +62,7 @@ metrics: {address: ":8088"}
 drain: {lame_duck: 1s}
 log: {level: info}
 access_log: {path: stdout}
-limits: {pending: 1, clients: {prefix: {ipv4: 24}}}
+limits: {pending: 1, clients: {prefix: {ipv4: 24}, except: [192.0.2.0/24]}}
 kubernetes: {tcp: {config_map: a/b}, publish: {nodes: internal}, metrics: {routes_per_namespace: 5}}
 `
 

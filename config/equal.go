@@ -10,8 +10,16 @@ func (r *Route) Equal(o *Route) bool {
 		slices.Equal(r.Listeners, o.Listeners) && slices.Equal(r.Hosts, o.Hosts) && slices.Equal(r.Paths, o.Paths) &&
 		r.Match.equal(o.Match) &&
 		r.TLSPolicy == o.TLSPolicy && r.TLS == o.TLS && slices.Equal(r.ALPN, o.ALPN) && r.FirstBytes == o.FirstBytes &&
-		r.Backend == o.Backend && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
+		r.Backend == o.Backend && slices.Equal(r.Backends, o.Backends) && equal(r.Redirect, o.Redirect) && equal(r.HSTS, o.HSTS) && r.Respond.equal(o.Respond) &&
 		r.Request.equal(o.Request) && equal(r.Rewrite, o.Rewrite) && r.Response.equal(o.Response) &&
+		r.Clients.equal(o.Clients) &&
+		r.Auth == o.Auth && r.Satisfy == o.Satisfy &&
+		r.CORS.equal(o.CORS) &&
+		slices.EqualFunc(r.Errors, o.Errors, ErrorPage.equal) &&
+		slices.Equal(r.Mirror, o.Mirror) &&
+		r.Unlogged == o.Unlogged &&
+		r.Compress == o.Compress &&
+		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 
@@ -28,6 +36,18 @@ func (e *HeaderEdits) equal(o *HeaderEdits) bool {
 		return e == o
 	}
 	return slices.Equal(e.Remove, o.Remove) && slices.Equal(e.Set, o.Set) && slices.Equal(e.Add, o.Add)
+}
+
+func (c *CORS) equal(o *CORS) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return slices.Equal(c.Origins, o.Origins) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Headers, o.Headers) &&
+		slices.Equal(c.Expose, o.Expose) && c.Credentials == o.Credentials && c.MaxAge == o.MaxAge
+}
+
+func (e ErrorPage) equal(o ErrorPage) bool {
+	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path
 }
 
 func (f *Respond) equal(o *Respond) bool {

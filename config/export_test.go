@@ -1,7 +1,7 @@
 package config
 
-// What the tests in package config_test use of the internals. They are in a package of their
-// own because they read configurations with package file, which imports this one.
+// These are the internals that the tests in package config_test use. Those tests are in a separate package,
+// because they read configurations with package file, which imports this one.
 
 const (
 	LetsEncryptStaging = letsEncryptStaging

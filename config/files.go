@@ -26,7 +26,7 @@ const maxPEM = 1 << 20
 const renewBefore = 14 * day
 
 // Files lists the certificate, key, CA, revocation list, ECH and token files of the
-// configuration, each file once.
+// configuration, and its files of users and keys, each file once.
 func (c *Config) Files() []string {
 	var all []string
 	for _, cert := range c.Certificates {
@@ -45,6 +45,9 @@ func (c *Config) Files() []string {
 	all = append(all, c.Admin.TokenFile)
 	if t := c.Admin.TLS; t != nil {
 		all = append(all, t.CertFile, t.KeyFile, t.ClientCAFile)
+	}
+	for i := range c.Auth {
+		all = append(all, c.Auth[i].Files()...)
 	}
 	for _, b := range c.Backends {
 		all = append(all, b.TLS.CAFile, b.TLS.CertFile, b.TLS.KeyFile)
@@ -102,6 +105,7 @@ func (v *draft) files(folder string) {
 			v.revocation(t)
 		}
 	}
+	v.authFiles(resolve)
 	v.adminFiles(folder)
 	for _, b := range v.backends {
 		resolve(&b.TLS.CAFile, &b.TLS.CertFile, &b.TLS.KeyFile)

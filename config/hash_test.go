@@ -51,12 +51,12 @@ func hashAs(c Config, path string) string {
 		cert.Pair, cert.SelfSigned, cert.ACME = nil, nil, nil
 	}
 	c.Certificates = []Certificate{cert}
-	b := c.Backends[0]
+	b := new(*c.Backends[0])
 	if strings.HasPrefix(path, "Config.Backends[].TLS.") || path == "Config.Backends[].HTTP2" {
 		b.Protocol = ProtocolHTTPS
 	}
-	c.Backends = []Backend{b}
-	l, r := c.Listeners[0], c.Routes[0]
+	c.Backends = []*Backend{b}
+	l, r := c.Listeners[0], new(*c.Routes[0])
 	if path == "Config.Listeners[].HTTP2.Offer" || strings.HasPrefix(path, "Config.Routes[].TLS") {
 		l.Protocol, r.FirstBytes = ProtocolTLS, ""
 	}
@@ -65,7 +65,7 @@ func hashAs(c Config, path string) string {
 		p.Expression = false
 		r.Paths = []Path{p}
 	}
-	c.Listeners, c.Routes = []Listener{l}, []Route{r}
+	c.Listeners, c.Routes = []Listener{l}, []*Route{r}
 	return c.hash()
 }
 
@@ -84,7 +84,7 @@ func (all *leaves) collect(v reflect.Value, path string) {
 	}
 	switch v.Interface().(type) {
 	case Secret:
-		return // TestSecretsAreNeitherHashedNorShown
+		return // TestSecretsAreNeitherHashedNorShown tests these fields
 	case netip.Prefix, netip.Addr, time.Time:
 		*all = append(*all, leaf{path, v})
 		leaf{path, v}.first()

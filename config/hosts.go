@@ -68,7 +68,7 @@ func (v *draft) join(r *Route, on hostOn) {
 	}
 	merge(&g.policy, &g.policyBy, r.TLSPolicy, v.places[&r.TLSPolicy], "tls_policy")
 	merge(&g.mode, &g.modeBy, string(r.TLS), v.places[&r.TLS], "tls")
-	switch b := v.backendNamed(r.Backend); {
+	switch b := v.firstBackend(r); {
 	case b != nil && b.Protocol == ProtocolTCP:
 		g.tunnel = cmp.Or(g.tunnel, r)
 	case b != nil && b.Protocol != "", r.Answers():
@@ -198,12 +198,12 @@ func find[T any](all map[hostOn]*T, listener, host string) *T {
 
 // split splits r into routes whose hosts all have one TLS policy and mode. http and tcp
 // listeners belong to the first of these routes.
-func (v *draft) split(r *Route) []Route {
+func (v *draft) split(r *Route) []*Route {
 	type effect struct {
 		policy string
 		mode   TLSMode
 	}
-	var parts []Route
+	var parts []*Route
 	for _, l := range v.listenersOf(r) {
 		byEffect := map[effect][]string{}
 		var order []effect
@@ -220,13 +220,13 @@ func (v *draft) split(r *Route) []Route {
 			if hosts[0] == "" {
 				hosts = nil
 			}
-			i := slices.IndexFunc(parts, func(p Route) bool {
+			i := slices.IndexFunc(parts, func(p *Route) bool {
 				return p.TLSPolicy == e.policy && p.TLS == e.mode && slices.Equal(p.Hosts, hosts)
 			})
 			if i < 0 {
 				part := *r
 				part.Listeners, part.Hosts, part.TLSPolicy, part.TLS = nil, hosts, e.policy, e.mode
-				parts = append(parts, part)
+				parts = append(parts, &part)
 				i = len(parts) - 1
 			}
 			parts[i].Listeners = append(parts[i].Listeners, l.Name)

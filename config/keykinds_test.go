@@ -38,11 +38,11 @@ func TestSuitesFitCertificates(t *testing.T) {
 	f(old, route("hosts: [a.example], ")+file,
 		`weir.yaml:3:55: tls_policies.p.cipher_suites: no client can connect: every suite of the list needs an RSA key, and the certificates for the host "a.example" have ECDSA keys only; `+
 			`add a suite such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, or give a certificate with an RSA key`, "")
-	f(old, route("hosts: [b.example], ")+file, `the host "b.example" have ECDSA keys only`, "") // weir shows the first certificate
+	f(old, route("hosts: [b.example], ")+file, `the host "b.example" have ECDSA keys only`, "") // weir serves the first certificate
 	f(old, route("")+file, `the hosts of the route on line 4 have ECDSA keys only`, "")
 	f(both, route("hosts: [a.example], ")+file, "", "only clients with TLS 1.3")
 	f(old, route("hosts: [a.example], ")+made, "", "")
 	f(old, route("hosts: [b.example], ")+file+"kubernetes: {}\n", "", "") // a Secret may have a key of another kind
 	f(old, route("hosts: [a.example], ")+file+"kubernetes: {}\n", "ECDSA keys only", "")
-	f(old, "routes: [{listeners: [web], hosts: [a.example], backend: app}]\n"+file, "", "") // no host has the policy
+	f(old, "routes: [{listeners: [web], hosts: [a.example], backend: app}]\n"+file, "", "") // no host uses the policy
 }

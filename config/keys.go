@@ -25,6 +25,8 @@ type root struct {
 	certificates []*Certificate
 	policies     []*TLSPolicy
 	echKeys      []*ECHKey
+	auth         []*Auth
+	rateLimits   []*RateLimit
 	routes       []*Route
 	backends     []*Backend
 	health       *Health
@@ -87,6 +89,8 @@ func (r *root) section() section {
 		{"certificates", sections(&r.certificates, func() *Certificate { return &Certificate{} }, (*Certificate).section), "Certificates. Required if a tls listener terminates TLS. The first entry serves clients without SNI and names that no entry lists."},
 		{"tls_policies", r.policiesKey(), "TLS versions, cipher suites and client certificates, by name. The policy default always exists and applies to hosts whose routes name no policy."},
 		{"ech", mapping(r.ech).shownIf(len(r.echKeys) > 0), "Encrypted Client Hello (ECH), which hides the requested host name from the network."},
+		{"auth", named(&r.auth, newAuth, (*Auth).name, (*Auth).section), "Ways to authenticate requests, by name. A route names one of them in its own auth."},
+		{"rate_limits", named(&r.rateLimits, newRateLimit, (*RateLimit).name, (*RateLimit).section), "Rates of requests, by name. Routes name them in rate_limit; routes that name the same one share its counts."},
 		{"routes", sections(&r.routes, func() *Route { return &Route{} }, (*Route).section), "Which requests and connections go to which backend. The most specific host wins, then the longest path of that host; the order of routes does not matter."},
 		{"backends", named(&r.backends, newBackend, (*Backend).name, (*Backend).section), "Named sets of endpoints."},
 		{"health", optional(&r.health, func() *Health { return &Health{} }, (*Health).section).byDefault("no health port"), "The port for health checks of load balancers. It answers 503 when this node should get no new connections."},
@@ -264,7 +268,7 @@ func (l *Log) section() section {
 	}}
 }
 
-func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout"} }
+func newAccessLog() *AccessLog { return &AccessLog{Path: "stdout", Sample: 1} }
 
 func (a *AccessLog) section() section {
 	redact := list(&a.Redact, parameter.at)
@@ -281,8 +285,26 @@ func (a *AccessLog) section() section {
 	}
 	return section{object: a, keys: []key{
 		{"path", text(&a.Path), "The destination of the lines: stdout, stderr, off, or a file in an existing folder. SIGHUP opens the file again. off: no access log."},
+		{"sample", a.sample(), "The share of good requests that have a line. A request is good if its status is below 400 and it has no reason. Everything else always has a line."},
 		{"redact", redact, "Names of query parameters whose values weir writes as ***, in target and referer."},
 	}}
+}
+
+// sample is a share that is not 0: path turns the access log off.
+func (a *AccessLog) sample() value {
+	x := share(&a.Sample)
+	read, describe := x.read, x.schema
+	x.schema = func() *schema {
+		s := describe()
+		s.Not = &schema{Const: 0}
+		return s
+	}
+	x.read = func(v *draft, n *Tree, p path) {
+		if read(v, n, p); a.Sample == 0 {
+			v.fail(n, p, "0 would leave no line for good requests, but for all others; write a share such as 0.01, or path: off for no access log")
+		}
+	}
+	return x
 }
 
 // Limits of access_log.redact.
@@ -316,8 +338,12 @@ func (l *Limits) section() section {
 
 func (l *ClientLimits) section() section {
 	return section{object: l, keys: []key{
+		{"connections", number(&l.Connections, 0, maxNumber), "Maximum number of open connections of one client network, over all listeners; 0 means no limit. weir closes further connections without a byte."},
+		{"rate", connectionRate.at(&l.Rate), "Maximum number of new connections of one client network per s, m or h, over all listeners. weir closes further connections without a byte."},
+		{"burst", number(&l.Burst, 1, maxRate).shownIf(l.Burst != 0).byDefault("the number in rate"), "How many new connections the rate admits at once from rest."},
 		{"prefix", mapping(l.prefix), "The size of a client network, whose addresses count as one client."},
-	}}
+		{"except", list(&l.Except, prefix.at), "Networks of clients whose connections are not counted, such as those of monitoring."},
+	}, rules: clientLimitsRules}
 }
 
 func (l *ClientLimits) prefix() section {

@@ -24,21 +24,32 @@ func (r *Route) section() section {
 		{"tls", tlsMode.at(&r.TLS).byDefault("the value of the host's other routes on the listener, else terminate"), "passthrough forwards the TLS stream by SNI to a tcp backend, without decrypting it. Only on tls listeners, without paths."},
 		{"alpn", list(&r.ALPN, protocolName.at), "The protocols that weir offers to clients by ALPN, the preferred one first. For routes of a tls listener that lead to a tcp backend without passthrough. Without it weir agrees on no protocol. With it weir refuses clients that offer only other protocols; clients that offer none are always served."},
 		{"first_bytes", firstBytes.at(&r.FirstBytes), "A connection that begins with SSH- becomes a tunnel to a tcp backend. On a tls or http listener, without hosts, paths, tls and tls_policy."},
-		{"backend", text(&r.Backend), "The name of the backend. Required, unless there is a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"backend", text(&r.Backend), "The name of the backend. Required, unless there are backends, a redirect or respond. Tunnels (tcp listeners, passthrough, first_bytes) need a tcp backend."},
+		{"backends", r.weightsKey().byDefault("only backend"), "Several backends that share the requests or connections by weight, in place of backend. Their endpoints all serve requests, or all are tcp."},
 		{"redirect", r.redirectKey().byDefault("none"), "Redirects each request to its own URL with https: https, or a mapping."},
 		{"respond", r.respondKey().byDefault("none"), "A fixed response to all requests of the route. Without backend and redirect. Not for tunnels."},
 		{"hsts", r.hstsKey().byDefault("none"), "Responses over TLS tell browsers to use only https for this host from now on (Strict-Transport-Security): a duration, or a mapping."},
+		{"cors", r.corsKey().byDefault("endpoints decide"), "What pages of other origins may do with the route (CORS). weir answers preflights, and replaces the CORS headers of endpoints. Not for tunnels."},
+		{"clients", r.clientsKey().byDefault("every client"), "Which clients may use the route, by their addresses; others get 403, and connections of tunnels are closed. deny wins over allow."},
+		{"rate_limit", text(&r.RateLimit).byDefault("no limit"), "The rate limit under rate_limits for the requests of the route, or for the connections of its tunnels."},
+		{"in_flight", r.inFlightKey().byDefault("no limit"), "How many requests or tunnels of the route may be open at the same time."},
 		{"request", editsKey(&r.Request, refuseRequestEdit).byDefault("none"), "Changes of the request's HTTP headers for the endpoint. Not for tunnels."},
 		{"rewrite", r.rewriteKey().byDefault("none"), "Changes of the path and of the Host header for the endpoint. Not for tunnels."},
 		{"response", editsKey(&r.Response, refuseResponseEdit).byDefault("none"), "Changes of the HTTP headers of every response, also of those that weir generates. Not for tunnels."},
+		{"auth", text(&r.Auth).byDefault("none"), "The entry under auth that authenticates the requests. Not for tunnels."},
+		{"satisfy", oneOf(SatisfyAll, SatisfyAny).at(&r.Satisfy).byDefault("all"), "Whether a request has to pass clients and auth, or one of them is enough. With any, clients.deny still refuses."},
+		{"errors", r.errorsKey().byDefault("none"), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
+		{"compress", truth(&r.Compress).shownIf(r.Compress), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
+		{"mirror", r.mirrorKey().byDefault("none"), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
+		{"access_log", negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true"), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},
 		{"tunnel_idle", duration(&r.TunnelIdle, time.Second, 30*day).shownIf(r.TunnelIdle != 0).byDefault("the listener's"), "weir ends a tunnel that carried no bytes for this long."},
 	}}
 }
 
 func (r *Route) checkKeys(v *draft, there map[string]bool, n *Tree, p path) {
-	if !there["redirect"] && !there["respond"] {
+	if !there["redirect"] && !there["respond"] && !there["backends"] {
 		v.require(there, n, p, "backend", `app, or redirect: https`)
 	}
 	if combinations := max(1, len(r.Listeners)) * max(1, len(r.Hosts)) * max(1, len(r.Paths)); combinations > maxCombinations {

@@ -39,7 +39,7 @@ func mustParse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// The project promises to load this file; its copy here is never edited.
+// The project guarantees that this file loads. This copy of it is never edited.
 func TestAcceptance(t *testing.T) {
 	c, err := file.Load("testdata/acceptance.yaml", func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -48,7 +48,7 @@ func TestAcceptance(t *testing.T) {
 	if c.Node != "node-a" || !c.NodeExplicit {
 		t.Errorf("node is %q, explicit %v", c.Node, c.NodeExplicit)
 	}
-	routes := map[string]config.Route{}
+	routes := map[string]*config.Route{}
 	for _, r := range c.Routes {
 		routes[r.Name] = r
 	}
@@ -62,7 +62,7 @@ func TestAcceptance(t *testing.T) {
 	} {
 		got := routes[name]
 		got.Position, want.Name = config.Position{}, name
-		if !reflect.DeepEqual(got, want) {
+		if !reflect.DeepEqual(*got, want) {
 			t.Errorf("route %s is\n%+v, want\n%+v", name, got, want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
-// Positions of objects with a name are those of the name.
+// The position of an object with a name is the position of the name.
 func TestPositions(t *testing.T) {
 	c := mustParse(t, small)
 	if got, want := c.Listeners[1].Position, (config.Position{"weir.yaml", 3, 3}); got != want {
@@ -96,12 +96,12 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// EffectiveBeside has nothing but the objects of a cluster.
+// EffectiveBeside contains only the objects of a cluster.
 func TestEffectiveBeside(t *testing.T) {
 	base := mustParse(t, small)
 	c := *base
 	c.Certificates = append(slices.Clone(c.Certificates), config.Certificate{Pair: &config.Pair{Name: "a/b", Hosts: []string{"c.example"}}})
-	c.Backends = append(slices.Clone(c.Backends), config.NewBackend("a/web/80"))
+	c.Backends = append(slices.Clone(c.Backends), new(config.NewBackend("a/web/80")))
 	text := string(file.EffectiveBeside(&c, base))
 	if !strings.HasPrefix(text, "certificates:\n  - secret: a/b\n    hosts: [c.example]\n    missing: true\nbackends:\n  a/web/80:\n    protocol: http\n") ||
 		strings.Contains(text, "\nadmin:") {
@@ -119,8 +119,8 @@ func TestDefaults(t *testing.T) {
 		Seccomp:     true,
 		Listeners:   []config.Listener{{Name: "web", Network: "tcp", Address: ":80", Protocol: config.ProtocolHTTP, HTTP2: config.ListenerHTTP2{MaxStreams: 100}, Timeouts: config.ListenerTimeouts{10 * time.Second, 10 * time.Second, time.Minute, 240, 6 * time.Minute, time.Hour}}},
 		TLSPolicies: []config.TLSPolicy{{Name: "default", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, CipherSuites: config.SecureSuites()}},
-		Routes:      []config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
-		Backends: []config.Backend{{
+		Routes:      []*config.Route{{Name: "web/*", Listeners: []string{"web"}, TLSPolicy: "default", TLS: config.TLSTerminate, Backend: "app"}},
+		Backends: []*config.Backend{{
 			Name: "app", Protocol: config.ProtocolHTTP, Endpoints: []config.Endpoint{{Address: "a:1", Weight: 1}}, ResolveInterval: 30 * time.Second, Balance: config.LeastRequests,
 			HealthCheck: &config.HealthCheck{HTTP: &config.HTTPCheck{Path: "/", StatusMin: 200, StatusMax: 399}, Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3},
 			Ejection:    config.Ejection{5, 10 * time.Second}, Queue: config.Queue{128, 5 * time.Second}, MaxIdle: 256,
@@ -130,7 +130,7 @@ func TestDefaults(t *testing.T) {
 		Admin:  config.Admin{Network: "tcp", Address: "127.0.0.1:8087"},
 		Drain:  config.Drain{0, 2 * time.Minute},
 		Log:    config.Log{"info", "auto"},
-		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{32, 64}, 0, 64 << 10, 128, 3},
+		Limits: config.Limits{0, 16384, 1024, config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}, 0, 64 << 10, 128, 3},
 	}
 	if c.Node == "" || c.NodeExplicit || len(c.Hash) != 16 {
 		t.Errorf("node %q, explicit %v, hash %q", c.Node, c.NodeExplicit, c.Hash)
@@ -248,7 +248,7 @@ func TestAccepted(t *testing.T) {
 	f("proxy_protocol: {p: {header_timeout: 1s, rules: [{from: [10.0.0.0/8], header: require}, {from: [10.1.0.0/16, '::/0', 0.0.0.0/0], header: deny}]}}\n")
 	f("access_log: {}\ndrain: {lame_duck: 0s}\n")
 	f("log: &l {level: info}\nhealth: {address: ':8086', from: &nets [10.0.0.0/8]}\nroutes: [{listeners: &all [web, secure], backend: app}]\nproxy_protocol: {p: {rules: [{from: *nets, header: none}]}}\n")
-	// Client certificates on one host, and plain HTTP for others.
+	// One host requires client certificates, and others have plain HTTP.
 	const auth = "  corp: {client_auth: {mode: require, ca: testdata/ca.pem}}\n"
 	f(auth + "routes:\n- {listeners: [secure], hosts: [a.example], tls_policy: corp, backend: app}\n- {listeners: [web], hosts: [b.example], backend: app}\n")
 	f(auth + "routes:\n- {listeners: [secure], hosts: ['*.example'], tls_policy: corp, backend: app}\n- {listeners: [web, secure], hosts: [b.example], backend: app}\n")
@@ -310,8 +310,10 @@ func reloads(t *testing.T, c *config.Config) {
 func withoutPositions(c *config.Config) config.Config {
 	out := *c
 	out.Routes = slices.Clone(c.Routes)
-	for i := range out.Routes {
-		out.Routes[i].Position = config.Position{}
+	for i, r := range out.Routes {
+		own := *r
+		own.Position = config.Position{}
+		out.Routes[i] = &own
 	}
 	return out
 }
@@ -335,7 +337,9 @@ backends:
 `,
 		small,
 		small + "node: 'a$$b: #c'\nadmin: {address: off}\nroutes:\n- {listeners: [web, secure], hosts: [a.example, b.example], paths: [/x], backend: app, name: \"1.5\"}\n- {listeners: [secure], hosts: [b.example], tls_policy: old, backend: app, max_body: 1536KiB, max_lifetime: 90m, tunnel_idle: 1h0m1s}\n",
-		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n",
+		small + "routes:\n- {listeners: [web], backend: app, request: {set: {B: '{client} {{', a: b}, add: {C: d}, remove: [E, F-*]}, response: {add: {Vary: a}}}\n- {listeners: [web], paths: [/x], max_body: 1KiB, respond: {status: 503, body: \"a\\nb {c\", type: text/html, headers: {A: '{uri}'}}}\n- {listeners: [web], paths: [/y], respond: {status: 204}}\n- {listeners: [web], paths: [/z], backend: app, rewrite: {prefix: /a/, host: 'b.example:80'}}\n- {listeners: [web], paths: [/p], backend: app, rewrite: {path: '/{host}{path}'}}\n- {listeners: [web], paths: [/q], redirect: {host: a.example, prefix: /x, scheme: http, status: 302}}\n- {listeners: [web, secure], paths: [/r], redirect: {to: 'https://a.example/b{uri}'}}\n- {listeners: [secure], paths: [/s], redirect: {path: /t, port: 444}}\n- {listeners: [web], paths: ['~/g/([^/]+)/(.*)'], backend: app, rewrite: {path: '/x/$2/$1'}, access_log: false, compress: true}\n- {listeners: [web], paths: [/c], backend: app, access_log: true, cors: {origins: ['https://App.test:443', 'https://**.app.test:8443'], methods: [GET, PUT], headers: [X-Token], expose: [X-Total], credentials: true, max_age: 10m}}\n- {listeners: [web], paths: [/d], backend: app, cors: {origins: ['*'], methods: ['*'], headers: ['*'], expose: ['*']}}\naccess_log: {sample: 0.25}\n",
+		small + "limits: {clients: {connections: 300, rate: 400/m, burst: 800, prefix: {ipv4: 24}, except: [192.0.2.0/24, '2001:db8::/32']}}\n",
+		small + "limits: {clients: {rate: 1000000/h}}\n",
 		small + "health: {address: unix:/h, from: ['::/0']}\naccess_log: {path: stderr}\n",
 	} {
 		reloads(t, mustParse(t, text))
@@ -386,7 +390,7 @@ func TestNearest(t *testing.T) {
 	f("lsiteners", "listeners", "listeners", "limits")
 	f("wbe", "web", "web")
 	f("app", "", "vault", "api-gateway")
-	f("x", "", "a", "on", "ca") // otherwise every single letter would resemble it
+	f("x", "", "a", "on", "ca") // for such a short key, every single letter would look similar
 	f("c", "ca", "ca")
 	f("cx", "ca", "ca")
 	f("", "", "address")
@@ -446,7 +450,7 @@ func TestOperatorNamespaces(t *testing.T) {
 	f("{operator_namespaces: ['*']}", health, false, "weir", "shop")
 }
 
-// A cluster may have certificates, and routes to listeners, that the file does not have.
+// A cluster may have certificates and routes for listeners, so the file need not have them.
 func TestKubernetesServesListeners(t *testing.T) {
 	c := mustParse(t, `listeners:
   web: {address: ":80", protocol: http}

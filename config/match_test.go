@@ -22,7 +22,7 @@ func TestMatch(t *testing.T) {
 `)
 	reloads(t, c)
 	for _, w := range c.Warnings {
-		if strings.Contains(w.Message, "star") { // which it has in paths that are plain text
+		if strings.Contains(w.Message, "star") { // the star is in paths that are plain text
 			t.Error(w)
 		}
 	}
@@ -84,7 +84,7 @@ func TestLessSpecific(t *testing.T) {
 	f("", "")
 }
 
-// A client certificate that "**." requires is not avoided over plain HTTP.
+// If "**." requires a client certificate, plain HTTP does not bypass it.
 func TestClientAuthOfAnyDepth(t *testing.T) {
 	const auth = "  corp: {client_auth: {mode: require, ca: testdata/ca.pem}}\n"
 	refused := func(secure, plain string) bool {

@@ -119,7 +119,7 @@ func TestOldNamelessClientsNeedRSA(t *testing.T) {
 	f(pair, ", tls_policy: old", "hosts: [a.example], tls_policy: old, ", true)
 	f(pair, "", "tls_policy: old, ", true)
 	f(pair, "", "hosts: [a.example], ", false)       // no old clients
-	f(pair+", "+rsa, "", "tls_policy: old, ", false) // the twin of the first
+	f(pair+", "+rsa, "", "tls_policy: old, ", false) // a second certificate for the host of the first one, with an RSA key
 	f("{self_signed: {hosts: [a.example]}}", "", "tls_policy: old, ", false)
-	f("{acme: {hosts: [a.example]}}, {acme: {hosts: [b.example], key_type: rsa2048}}", "", "tls_policy: old, ", true) // not the first
+	f("{acme: {hosts: [a.example]}}, {acme: {hosts: [b.example], key_type: rsa2048}}", "", "tls_policy: old, ", true) // this entry is not the first one
 }

@@ -9,8 +9,8 @@ import (
 
 func whole(pattern string) *regexp.Regexp { return regexp.MustCompile("^(" + pattern + ")$") }
 
-// The patterns for editors match every text that weir accepts, and no text that is
-// impossible.
+// The patterns for editors match every text that weir accepts, and do not match texts that can never be
+// valid.
 func TestPatternsOfAddresses(t *testing.T) {
 	f := func(k kind[string], good, bad []string) {
 		t.Helper()

@@ -31,7 +31,7 @@ func (c *Config) PrintBeside(file *Config) *Tree {
 	more.headers = pointers(c.HeaderPolicies[len(file.HeaderPolicies):])
 	more.certificates = pointers(pairs)
 	more.routes = c.joined(c.Routes[len(file.Routes):])
-	more.backends = pointers(c.Backends[len(file.Backends):])
+	more.backends = c.Backends[len(file.Backends):]
 	all := &Tree{Shape: ShapeMapping}
 	for _, k := range more.section().keys {
 		if !slices.Contains(besideKeys, k.name) {
@@ -101,7 +101,7 @@ func (c *Config) root() *root {
 		zone: c.Zone, user: c.User, landlock: c.Landlock, seccomp: c.Seccomp,
 		listeners: pointers(c.Listeners), headers: pointers(c.HeaderPolicies),
 		certificates: pointers(c.Certificates), policies: pointers(c.TLSPolicies), echKeys: pointers(c.ECHKeys),
-		routes: c.joined(c.Routes), backends: pointers(c.Backends),
+		rateLimits: pointers(c.RateLimits), auth: pointers(c.Auth), routes: c.joined(c.Routes), backends: c.Backends,
 		health: c.Health, admin: &c.Admin, metrics: c.Metrics, drain: c.Drain, log: c.Log, accessLog: c.AccessLog,
 		limits: c.Limits, shared: c.Storage, kubernetes: c.Kubernetes,
 	}
@@ -129,11 +129,11 @@ func (c *Config) hash() string {
 
 // joined joins the Routes that were made from one route of the file. It omits settings in
 // which they differ: Load lets the hosts inherit these again.
-func (c *Config) joined(routes []Route) (all []*Route) {
+func (c *Config) joined(routes []*Route) (all []*Route) {
 	for i := 0; i < len(routes); {
-		r := routes[i]
+		r := *routes[i]
 		r.Listeners, r.Hosts = slices.Clone(r.Listeners), slices.Clone(r.Hosts)
-		if r.FirstBytes != "" || !c.hasTLS(r) {
+		if r.FirstBytes != "" || !c.hasTLS(&r) {
 			r.TLS, r.TLSPolicy = "", ""
 		}
 		for i++; i < len(routes) && routes[i].Name == r.Name; i++ {
@@ -152,7 +152,7 @@ func (c *Config) joined(routes []Route) (all []*Route) {
 }
 
 // hasTLS reports whether one of r's listeners has TLS to which the TLS keys of r apply.
-func (c *Config) hasTLS(r Route) bool {
+func (c *Config) hasTLS(r *Route) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool {
 		return l.Protocol == ProtocolTLS && slices.Contains(r.Listeners, l.Name)
 	})

@@ -149,7 +149,7 @@ func (v *draft) checkRedirect(r *Route) {
 		}
 	}
 	at := v.places[&r.Redirect]
-	if r.Redirect.Moves() && v.given(&r.Backend) {
+	if r.Redirect.Moves() && v.hasBackend(r) {
 		v.failAt(at, "the redirect answers all requests (to, host, prefix or path), so none reaches a backend; take redirect or backend out")
 		return
 	}

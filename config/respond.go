@@ -79,7 +79,7 @@ func (v *draft) checkRespond(r *Route) {
 	if r.Respond == nil {
 		return
 	}
-	for _, dst := range []any{&r.Backend, &r.Redirect, &r.MaxLifetime, &r.TunnelIdle} {
+	for _, dst := range []any{&r.Backend, &r.Backends, &r.Redirect, &r.MaxLifetime, &r.TunnelIdle} {
 		if v.given(dst) {
 			v.failAt(v.places[dst], "weir itself answers all requests of this route (respond), so this has no effect; take it or respond out")
 		}

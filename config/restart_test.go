@@ -23,7 +23,7 @@ func TestChangedByRestart(t *testing.T) {
 	f("log: {format: json}\nlandlock: false\nseccomp: false\n", "landlock", "seccomp", "log.format")
 }
 
-// The pages say the same as the table of keys.
+// The documentation and the table of keys agree about restarts.
 func TestDocumentedRestarts(t *testing.T) {
 	const sentence = "Only a restart changes it."
 	keys, documented := config.RestartKeys(), documentedKeys(t)

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/proxy/expression"
 )
 
 // Rewrite changes the path and the host of requests for an endpoint.
@@ -20,7 +22,7 @@ func (r *Route) rewriteKey() value {
 	return optional(&r.Rewrite, func() *Rewrite { return &Rewrite{} }, func(w *Rewrite) section {
 		return section{object: &r.Rewrite, rules: rewriteRules, check: w.check, keys: []key{
 			{"prefix", newPath.at(&w.Prefix), "Replaces the part of the path that the route matched: with paths: [/old] and prefix: /new, /old/a becomes /new/a."},
-			{"path", pathTemplate.at(&w.Path), "Replaces the whole path. The query stays. The text may have variables such as {path}."},
+			{"path", pathTemplate.at(&w.Path), "Replaces the whole path. The query stays. The text may have variables such as {path}, and $1 to $9 for the groups of an expression in paths."},
 			{"host", hostField.at(&w.Host), "Replaces the Host header. X-Forwarded-Host keeps the client's host."},
 		}}
 	})
@@ -64,27 +66,92 @@ func checkNewPath(s string) error {
 // notInPaths are variables whose values contain a query.
 var notInPaths = []Variable{VariableURI, VariableQuery}
 
-// groupNumber matches what other proxies fill in with a group of an expression.
-var groupNumber = regexp.MustCompile(`\$\{?[0-9]`)
+// badGroup matches numbers of groups as other proxies have them, and weir does not.
+var badGroup = regexp.MustCompile(`\$(0|\{[0-9])`)
+
+// groupNumber matches the number of a group. A digit after it is literal, as in nginx.
+var groupNumber = regexp.MustCompile(`\$[1-9]`)
+
+// PathParts returns the parts of the template of a path, in order. $1 to $9 are the groups of the
+// expression that the route's path matched.
+func (t Template) PathParts() (parts []TemplatePart) {
+	for _, p := range t.Parts() {
+		if p.Variable != "" {
+			parts = append(parts, p)
+			continue
+		}
+		at := 0
+		for _, group := range groupNumber.FindAllStringIndex(p.Text, -1) {
+			if group[0] > at {
+				parts = append(parts, TemplatePart{Text: p.Text[at:group[0]]})
+			}
+			parts = append(parts, TemplatePart{Group: int(p.Text[group[0]+1] - '0')})
+			at = group[1]
+		}
+		if at < len(p.Text) {
+			parts = append(parts, TemplatePart{Text: p.Text[at:]})
+		}
+	}
+	return parts
+}
+
+// checkGroups reports numbers of groups that an expression of the route does not have.
+func (v *draft) checkGroups(r *Route) {
+	if r.Rewrite != nil {
+		v.checkGroupsOf(r, &r.Rewrite.Path)
+	}
+	if r.Redirect != nil {
+		v.checkGroupsOf(r, &r.Redirect.Path)
+	}
+}
+
+func (v *draft) checkGroupsOf(r *Route, to *Template) {
+	most := 0
+	for _, p := range to.PathParts() {
+		most = max(most, p.Group)
+	}
+	if most == 0 {
+		return
+	}
+	at := v.places[to]
+	if len(r.Paths) == 0 {
+		v.failAt(at, `has $%d, a group of an expression, and the route has no paths; give it a path such as "~/v([0-9]+)/"`, most)
+		return
+	}
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		switch {
+		case p.Value == "": // reported already
+		case !p.Expression:
+			v.failAt(at, `has $%d, a group of an expression, and %s is none; begin it with "~", or give it a route of its own`, most, v.mention("the path", p, p.String()))
+			return
+		default:
+			compiled, _, err := expression.Compile(p.Value, expression.Start)
+			if err == nil && compiled.NumSubexp() < most {
+				v.failAt(at, "has $%d, and %s has only %d groups; put a part of it in parentheses", most, v.mention("the path", p, p.String()), compiled.NumSubexp())
+				return
+			}
+		}
+	}
+}
 
 // pathTemplate is a path with variables. weir also checks each result.
-var pathTemplate = kind[Template]{what: "a path with variables such as {path}", format: same[Template], pattern: `[/{][!"%->@-\[\]-~]*`,
+var pathTemplate = kind[Template]{what: "a path with variables such as {path}", format: same[Template], pattern: `[/{]([!"%->@-\[\]-~]|\$+[!"%-/1->@-\[\]-z|}~])*\$*`,
 	parse: func(s string) (Template, error) {
-		if group := groupNumber.FindString(s); group != "" {
-			return "", fmt.Errorf("has %s, and weir does not fill in groups of an expression yet; take it out", group)
+		if group := badGroup.FindString(s); group != "" {
+			return "", fmt.Errorf("has %s, and the groups of an expression are $1 to $9; write one of these, or {path} for the whole path", group)
 		}
-		parts, err := parseTemplate(s)
-		if err != nil {
+		if _, err := parseTemplate(s); err != nil {
 			return "", err
 		}
 		literal := ""
-		for i, p := range parts {
+		for i, p := range Template(s).PathParts() {
 			switch {
 			case slices.Contains(notInPaths, p.Variable):
 				return "", fmt.Errorf("has the variable {%s}, whose value is more than a path; write {path}: the query stays as it is", p.Variable)
 			case p.Variable == VariablePath && i == 0:
 				literal += "/x" // its value begins with a slash
-			case p.Variable != "":
+			case p.Variable != "" || p.Group != 0:
 				literal += "x"
 			}
 			literal += p.Text

@@ -72,6 +72,12 @@ func (v *draft) checkRoutes() {
 		v.checkHSTS(r)
 		v.checkEdits(r)
 		v.checkRespond(r)
+		v.checkGuards(r)
+		v.checkAuth(r)
+		v.checkGroups(r)
+		v.checkErrorPages(r)
+		v.checkMirror(r)
+		v.checkRateLimit(r)
 	}
 	v.checkTCPListeners()
 	v.checkClientAuth()
@@ -85,6 +91,7 @@ func (v *draft) checkNames(r *Route) {
 	if v.backendNamed(r.Backend) == nil {
 		checkName(v, &r.Backend, "backend", v.backends, (*Backend).name)
 	}
+	v.checkWeights(r)
 	if r.TLSPolicy != DefaultTLSPolicy {
 		checkName(v, &r.TLSPolicy, "TLS policy", v.policies, func(t *TLSPolicy) string { return t.Name })
 	}
@@ -285,7 +292,7 @@ func (v *draft) defaultName(r *Route) string {
 
 // checkBackend reports a backend whose protocol does not fit the route.
 func (v *draft) checkBackend(r *Route) {
-	b := v.backendNamed(r.Backend)
+	b := v.firstBackend(r)
 	broken := v.given(&r.FirstBytes) && r.FirstBytes == "" || v.given(&r.TLS) && r.TLS == ""
 	if b == nil || b.Protocol == "" || broken {
 		return
@@ -295,10 +302,10 @@ func (v *draft) checkBackend(r *Route) {
 			tunnel := v.isTunnel(r, l, h)
 			switch {
 			case tunnel != "" && b.Protocol != ProtocolTCP:
-				v.failAt(v.places[&r.Backend], `backend %q speaks %s, but the route carries raw connections (%s); give the backend "protocol: tcp"`, b.Name, b.Protocol, tunnel)
+				v.failAt(v.places[v.backendKey(r)], `backend %q speaks %s, but the route carries raw connections (%s); give the backend "protocol: tcp"`, b.Name, b.Protocol, tunnel)
 				return
 			case tunnel == "" && b.Protocol == ProtocolTCP && l.Protocol != ProtocolTLS:
-				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http, https, h2c or grpc, or a listener with "protocol: tls" or "protocol: tcp"`, b.Name, l.Name)
+				v.failAt(v.places[v.backendKey(r)], `backend %q has "protocol: tcp", but the route carries HTTP from listener %q; use a backend that speaks http, https, h2c or grpc, or a listener with "protocol: tls" or "protocol: tcp"`, b.Name, l.Name)
 				return
 			}
 		}

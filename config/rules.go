@@ -75,13 +75,46 @@ var listenerRules = []*schema{
 	when(is("protocol", "tls"), with("http2", isNot("prior_knowledge", true))),
 }
 
+// forRequests are the keys of routes that work on requests, so tunnels cannot have them.
+var forRequests = []string{
+	"redirect",
+	"respond",
+	"auth",
+	"satisfy",
+	"max_body",
+	"request",
+	"rewrite",
+	"response",
+	"hsts",
+	"cors",
+	"errors",
+	"compress",
+	"mirror",
+}
+
+// forForwarded are the keys that have no effect if weir redirects all requests of a route.
+var forForwarded = []string{
+	"clients",
+	"rate_limit",
+	"in_flight",
+	"auth",
+	"satisfy",
+	"max_body",
+	"request",
+	"rewrite",
+	"compress",
+	"mirror",
+}
+
 var routeRules = []*schema{
-	hasAny("backend", "redirect", "respond"),
-	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend")),
-	when(has("respond"), lacks("backend", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite")),
-	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
-	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy", "max_body", "redirect", "hsts", "request", "rewrite", "response", "respond")),
-	when(lacks("backend", "respond"), lacks("max_body", "max_lifetime", "tunnel_idle", "request", "rewrite")),
+	hasAny("backend", "backends", "redirect", "respond"),
+	apart("backend", "backends"),
+	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
+	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror")),
+	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
+	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
+	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),
+	when(is("satisfy", "any"), has("auth", "clients"), with("clients", has("allow"))),
 }
 
 var redirectRules = []*schema{apart("prefix", "path"), when(has("to"), lacks("scheme", "host", "port", "prefix", "path")),

@@ -208,7 +208,7 @@ const durationPattern = `(([0-9]+\.?[0-9]*|\.[0-9]+)` + durationUnit + ")+"
 const durationUnit = "(ns|us|µs|μs|ms|s|m|h)"
 
 func durationText(lo, hi time.Duration) *schema {
-	s := textLike("a duration such as 5s", `\+?`+durationPattern+"|-([0.]+"+durationUnit+")+", nil) // no key is below zero
+	s := textLike("a duration such as 5s", `\+?`+durationPattern+"|-([0.]+"+durationUnit+")+", nil) // no key may be negative
 	s.bounds = fmt.Sprintf("A duration (500ms, 5s, 1h30m) from %s to %s.", short(lo), short(hi))
 	return s
 }

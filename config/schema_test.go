@@ -150,9 +150,9 @@ var beyond = map[string][]string{
 		"tls listener without certificates", "tls listener without certificates and routes", "kubernetes without a listener for it",
 		"client_auth and plain HTTP, same host", "client_auth and plain HTTP, every host", "client_auth and plain HTTP, wildcard below", "client_auth and plain HTTP, wildcard above",
 		"client_auth and plain HTTP, in one route", "client certificates and a redirect of another path",
-		"same conditions twice", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
+		"same conditions twice", "groups of an expression in a new path", "default names that are equal", "same match twice", "same match twice: every path is the path /", "first_bytes twice", "name twice", "name like a default one", "two policies for a host",
 		"passthrough inherited", "passthrough on http", "passthrough on http and tls", "passthrough to an http backend", "tls_policy without tls listener", "first_bytes to an http backend", "first_bytes on tcp",
-		"two routes on tcp", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
+		"two routes on tcp", "weighted backends that do not fit", "http to a tcp backend", "http beside a tunnel whose tls is opened", "requests of a tunnel whose tls is opened", "tcp with hosts and paths, to http", "tcp without route", "a tunnel to a grpc backend",
 		"acme hosts twice", "acme hosts of routes twice", "acme hosts of routes that need dns", "acme without any host", "suites for another kind of key than the certificate of an authority has",
 	},
 	"a pattern cannot check expressions, and it ignores no case": {"an expression that is wrong", "a method in lower case", "the header Host in a match"},
@@ -245,6 +245,18 @@ func TestRules(t *testing.T) {
 	f(route, "hosts: ['***.a'], "+route)
 	f(route, "hosts: ['**'], "+route)
 	f(route, "redirect: {port: 8443}, max_body: 1MiB}")
+	f(route, "redirect: https, clients: {deny: [192.0.2.0/24]}}")
+	for _, clients := range []string{"{}", "{allow: []}", "{allow: [192.0.2.1]}", "[192.0.2.0/24]"} {
+		f(route, "clients: "+clients+", "+route)
+	}
+	for _, limit := range []string{"{}", "{burst: 1}", "{rate: 1}", "{rate: 0/s}", "{rate: 1/d}", "{rate: 1/s, burst: 0}", "{rate: 1/s, per: host}", "{rate: 1/s, status: 200}"} {
+		f("routes: [", "rate_limits: {a: "+limit+"}\nroutes: [")
+	}
+	f(route, "redirect: https, rate_limit: a}")
+	f(route, "redirect: https, in_flight: {most: 1}}")
+	for _, most := range []string{"{}", "{most: 0}", "{most: 1, per: 'header:X'}", "{most: 1, status: 200}"} {
+		f(route, "in_flight: "+most+", "+route)
+	}
 	f(route, "name: a}")
 	f(route, "hsts: {max_age: 8760h, preload: true}, "+route)
 	f("certificates: [", "certificates: [{acme: {challenges: [dns-01]}}, ")
@@ -269,8 +281,8 @@ func TestRules(t *testing.T) {
 	f("routes: [", "tls_policies: {acme-tls-alpn-01: {}}\nroutes: [")
 }
 
-// Editors complete a key from every schema that has it under "properties". Those of the rules
-// are conditions and no descriptions, so no editor may take them: it wrote "http2: http2".
+// Editors suggest keys from every schema that has them under "properties". The rules contain conditions and
+// no descriptions, so an editor must not find keys in them. Earlier an editor wrote "http2: http2".
 func TestRulesAreNotSuggested(t *testing.T) {
 	var root any
 	if err := json.Unmarshal(config.Schema(), &root); err != nil {

@@ -20,7 +20,7 @@ func TestSecretsAreNeitherHashedNorShown(t *testing.T) {
 	}
 	c.TLSPolicies = nil // numbers of versions contain no secrets
 	pair, acme := c.Certificates[0], c.Certificates[0]
-	acme.Pair, acme.SelfSigned = nil, nil // an entry has only one of the three
+	acme.Pair, acme.SelfSigned = nil, nil // an entry has only one of these three
 	c.Certificates = []Certificate{pair, acme}
 	base := c.hash()
 	for path, v := range f.secrets {
@@ -75,6 +75,7 @@ var known = map[string]bool{
 	"Config.Certificates[].ACME.DNS.RFC2136.KeyAlgorithm": true,
 	"Config.ECHKeys[].File":                               true, // the path of a file
 	"Config.Backends[].TLS.KeyFile":                       true, // the path of a file
+	"Config.Auth[].JWT.Keys":                              true, // the path of a file, or a URL
 	"Config.Admin.TokenFile":                              true, // the path of a file
 	"Config.Admin.TLS.KeyFile":                            true, // the path of a file
 	"Config.Kubernetes.NamespaceLabels[].Key":             true, // a label's name

@@ -31,6 +31,9 @@ var variables = []Variable{VariableClient, VariableScheme, VariableHost, Variabl
 type TemplatePart struct {
 	Text     string
 	Variable Variable // empty: Text counts
+	// Group is the number of a group of the expression that the route's path matched, 1 to 9;
+	// 0: none, and Text or Variable counts. Only PathParts returns such parts.
+	Group int
 }
 
 // Parts returns the parts of t in order. t has been read from a file, so it is valid.

@@ -26,7 +26,7 @@ backends: {a: {protocol: https, endpoints: ["a:1"], tls: {`+keys+`}}}
 	f("min_version: '1.0', max_version: '1.1'", tls.VersionTLS10, tls.VersionTLS11, false)
 	f("max_version: '1.2', sha1_signatures: true", tls.VersionTLS12, tls.VersionTLS12, true)
 	const rsa, gcm, chacha = tls.TLS_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-	f("cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", tls.VersionTLS12, tls.VersionTLS13, true, rsa) // by TLS 1.3
+	f("cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", tls.VersionTLS12, tls.VersionTLS13, true, rsa) // HTTP/2 is possible over TLS 1.3
 	f("max_version: '1.2', cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", tls.VersionTLS12, tls.VersionTLS12, false, rsa)
 	f("max_version: '1.2', cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256]", tls.VersionTLS12, tls.VersionTLS12, false, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256)
 	f("max_version: '1.2', cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]", tls.VersionTLS12, tls.VersionTLS12, true, gcm)

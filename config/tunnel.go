@@ -24,7 +24,7 @@ var protocolName = kind[string]{what: `the name of a protocol such as "postgresq
 
 // opensTunnel returns true if r terminates TLS of host on l and leads to a tcp backend.
 func (v *draft) opensTunnel(r *Route, l *Listener, host string) bool {
-	b := v.backendNamed(r.Backend)
+	b := v.firstBackend(r)
 	return b != nil && b.Protocol == ProtocolTCP && l.Protocol == ProtocolTLS && v.isTunnel(r, l, host) == ""
 }
 
@@ -39,35 +39,35 @@ func (v *draft) checkOpenedTunnel(r *Route) {
 			}
 			opened = true
 			if other := v.groups[hostOn{l.Name, h}].http; other != nil && (v.given(&other.Paths) || v.given(&other.Match)) { // otherwise checkDuplicates reports it
-				v.failAt(v.places[&r.Backend], `backend %q has "protocol: tcp", but %s carries HTTP for the same host on listener %q (%s); give one of the two another host or listener`,
-					r.Backend, lineOf(other), l.Name, v.describeHost(r, h))
+				v.failAt(v.places[v.backendKey(r)], `backend %q has "protocol: tcp", but %s carries HTTP for the same host on listener %q (%s); give one of the two another host or listener`,
+					r.FirstBackend(), lineOf(other), l.Name, v.describeHost(r, h))
 				return
 			}
 		}
 	}
 	if !opened {
-		if b := v.backendNamed(r.Backend); v.given(&r.ALPN) && (b != nil && b.Protocol != "" || r.Backend == "") {
+		if b := v.firstBackend(r); v.given(&r.ALPN) && (b != nil && b.Protocol != "" || r.FirstBackend() == "") {
 			v.failAt(v.places[&r.ALPN], `is for routes of a tls listener that terminate TLS for a backend with "protocol: tcp"; take this out`)
 		}
 		return
 	}
 	for _, dst := range append(r.requestKeys(), &r.Paths, &r.Match, &r.MaxBody, &r.HSTS) {
 		if v.given(dst) {
-			v.failAt(v.places[dst], `backend %q has "protocol: tcp", so weir forwards the decrypted bytes without reading them, and sees no requests; take this out, or use a backend that speaks http, https, h2c or grpc`, r.Backend)
+			v.failAt(v.places[dst], `backend %q has "protocol: tcp", so weir forwards the decrypted bytes without reading them, and sees no requests; take this out, or use a backend that speaks http, https, h2c or grpc`, r.FirstBackend())
 		}
 	}
 }
 
 // warnTLSWithinTLS warns of routes whose endpoints would get TLS within TLS.
 func (v *draft) warnTLSWithinTLS(r *Route) {
-	b := v.backendNamed(r.Backend)
+	b := v.firstBackend(r)
 	if b == nil || b.Protocol != ProtocolTCP || !b.Secure || r.FirstBytes != "" {
 		return
 	}
 	for _, l := range v.listenersOf(r) {
 		for _, h := range v.hostsOf(r) {
 			if _, mode := v.groups[hostOn{l.Name, h}].effective(); l.Protocol == ProtocolTLS && mode == TLSPassthrough {
-				v.warnAt(v.places[&r.Backend], "the route passes the client's TLS through, and backend %q has tls, so its endpoints get TLS within TLS; take tls out of one of the two unless they expect that", b.Name)
+				v.warnAt(v.places[v.backendKey(r)], "the route passes the client's TLS through, and backend %q has tls, so its endpoints get TLS within TLS; take tls out of one of the two unless they expect that", b.Name)
 				return
 			}
 		}

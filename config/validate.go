@@ -18,6 +18,7 @@ func (v *draft) validate() {
 		v.checkHTTP2(l)
 		v.checkNameless(l)
 	}
+	v.checkClientLimits()
 	for _, h := range v.headers {
 		v.checkRules(h)
 	}
@@ -203,7 +204,7 @@ func (v *draft) config() *Config {
 		Node: v.node, NodeExplicit: v.node != "", Zone: v.zone, User: v.user, Landlock: v.landlock, Seccomp: v.seccomp,
 		Listeners: values(v.listeners), HeaderPolicies: values(v.headers),
 		Certificates: values(v.certificates), TLSPolicies: values(v.policies),
-		Backends: values(v.backends), Health: v.health, Admin: *v.admin, Metrics: v.metrics,
+		RateLimits: values(v.rateLimits), Auth: values(v.auth), Backends: v.backends, Health: v.health, Admin: *v.admin, Metrics: v.metrics,
 		Drain: v.drain, Log: v.log, AccessLog: v.accessLog, Limits: v.limits,
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}

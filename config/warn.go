@@ -71,7 +71,9 @@ func (v *draft) warnUnused() {
 	}
 	used := map[string]bool{}
 	for _, r := range v.routes {
-		used[r.Backend] = true
+		for _, name := range r.BackendNames() {
+			used[name] = true
+		}
 	}
 	for _, b := range v.backends {
 		unused(b, "backend", used[b.Name])

@@ -28,7 +28,7 @@ health: {address: ":8086", require_local: [app]}
 	f(", health_check: {tcp: {}}")
 }
 
-// A backend without an endpoint on this node makes the node unhealthy for ever.
+// A backend without an endpoint on this node makes the node permanently unhealthy.
 func TestWarningOfRequireLocalElsewhere(t *testing.T) {
 	f := func(node, endpoints string, warned bool) {
 		t.Helper()
@@ -115,7 +115,7 @@ backends: {app: {endpoints: ["127.0.0.1:9001"]}}
 	f("")
 	f(", trust_forwarded: [10.0.0.0/8], trust: [for, proto]")
 	f(", trust_forwarded: [10.0.0.0/8], trust: [client_cert], drop_headers: [X-User, Proxy, True-Client-IP], keep_headers: [x-original-url]")
-	// A file from a version without the key trust.
+	// This file was written for a version without the key trust.
 	f(", trust_forwarded: [10.0.0.0/8]", `trust_forwarded: weir now keeps only X-Forwarded-For and X-Forwarded-Proto of these senders`)
 	f(", trust: [for]", "trust: it has no effect, because trust_forwarded is not set")
 	f(`, trust_forwarded: [10.0.0.0/8, "::/0"], trust: [for]`, "trust_forwarded[1]: weir trusts every client")

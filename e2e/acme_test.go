@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// Certificates that look after themselves: against a real ACME server, a real
-// name server and a real Redis, always behind a load balancer that sends PROXY
-// headers and under a policy that wants them.
+// These tests run weir against a real ACME server, a real name server and a real Redis. In all of them a load
+// balancer in front of weir sends PROXY headers, and the policy requires them.
 
-// acmeConfig is two listeners that demand headers, a redirect on one of them,
-// and what certificates and routes a test has.
+// acmeConfig returns a configuration with two listeners that require PROXY headers, with a redirect on one of
+// them, and with the certificates and routes of a test.
 func acmeConfig(certificates, routes string) string {
 	return `
 listeners:
@@ -39,7 +38,7 @@ backends:
 `
 }
 
-// entries makes a list of certificate entries.
+// entries returns a list of certificate entries in YAML.
 func entries(all ...string) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -48,7 +47,7 @@ func entries(all ...string) string {
 	return b.String()
 }
 
-// routesTo are plain routes to the backend app, one for each host.
+// routesTo returns one plain route to the backend app for each host.
 func routesTo(hosts ...string) string {
 	var b strings.Builder
 	for _, h := range hosts {
@@ -66,9 +65,9 @@ func newACMEWeir(t *testing.T, ca *pebble) *weir {
 	return w
 }
 
-// No certificate may depend on a route that lets anybody in: challenges come
-// from the authority, without a client certificate, from networks that a policy
-// does not know, over a port that redirects, through a load balancer.
+// The authority can validate a name even if the routes are closed to strangers. Challenges come without a
+// client certificate, from networks that the policy does not allow, over a port that redirects, and through a
+// load balancer.
 func TestChallengesComeThroughEveryPolicy(t *testing.T) {
 	t.Parallel()
 	ca := newPebble(t, pebbleOptions{noNonces: 25, accounts: map[string]string{"kid-1": "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"}}).run()
@@ -112,7 +111,7 @@ tls_policies:
 		}
 	}
 
-	// What challenges pass, nobody else does.
+	// Requests that are no challenges still need a client certificate.
 	secret := func(protocols ...string) error {
 		c := tls.Client(dial(t, ca.front.secure), &tls.Config{ServerName: "robots.example.org", InsecureSkipVerify: true, NextProtos: protocols})
 		_, err := askSeen(c, "robots.example.org", "/secret")
@@ -123,7 +122,7 @@ tls_policies:
 			t.Errorf("with the protocols %q nobody wants a client certificate", protocols)
 		}
 	}
-	// And everything else on the plain port is redirected.
+	// The plain port redirects all other requests.
 	redirected := func(uri string) int {
 		c := dial(t, ca.front.web)
 		resp, _, err := ask(c, bufio.NewReader(c), "GET", "plain.example.org", uri)
@@ -140,7 +139,7 @@ tls_policies:
 	}
 }
 
-// A wildcard needs DNS-01: records in a zone of one's own, set by signed updates.
+// A wildcard needs DNS-01: weir sets records in the test's own zone by signed updates.
 func TestWildcardByNameServer(t *testing.T) {
 	t.Parallel()
 	need(t, "pebble")
@@ -157,7 +156,7 @@ func TestWildcardByNameServer(t *testing.T) {
 	if got := wildcard.DNSNames; len(got) != 1 || got[0] != "*.example.org" {
 		t.Errorf("any.example.org is served with a certificate for %q", got)
 	}
-	// Records are taken away again.
+	// weir removes the records again.
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", dns.address)
 	}}
@@ -176,8 +175,8 @@ func TestWildcardByNameServer(t *testing.T) {
 	})
 }
 
-// An authority that has to revoke certificates wants them renewed at once (ARI).
-// Nobody may notice.
+// Before an authority revokes certificates, it asks clients to renew them at once (ARI). Such a renewal
+// disturbs no connection.
 func TestRenewalBreaksNoConnection(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -196,7 +195,7 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 		first = served(t, ca.front.secure, "app.example.org", roots)
 	}
 
-	// Clients that stay, clients that come, and all of them verify.
+	// Some clients keep their connections, others open new ones. All of them verify the certificate.
 	stop, running := make(chan struct{}), sync.WaitGroup{}
 	var requests atomic.Int64
 	for i := range 4 {
@@ -229,7 +228,7 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 	for len(seen) < 3 && renewable(seen[len(seen)-1]) {
 		last := serial(seen[len(seen)-1])
 		g.renew(last)
-		within(t, 2*time.Minute, "the certificate is renewed", func() error { // an attempt that fails is repeated after a minute
+		within(t, 2*time.Minute, "the certificate is renewed", func() error { // weir repeats a failed attempt after a minute
 			c, leaf, err := shake(t, ca.front.secure, "app.example.org", roots)
 			if err != nil {
 				t.Fatal(err)
@@ -256,14 +255,14 @@ func TestRenewalBreaksNoConnection(t *testing.T) {
 	w.wantMetric(float64(len(seen)-1), "weir_acme_issuances_total", "result", "renewed")
 }
 
-// renewable says whether pebble renews a certificate. It knows each by the digits of
-// its serial number, and a client names it by the bytes of the certificate, which
-// begin with a zero byte where the number's first bit is set. pebble does not find
-// such a certificate and answers 500 to its renewal. One in 256 is of that kind.
+// renewable returns false if pebble cannot renew a certificate. pebble identifies certificates by the digits
+// of the serial number. Clients send the bytes of the serial number, which begin with a zero byte if its
+// first bit is set. pebble does not find such a certificate, and answers the renewal with 500. This affects
+// one of 256 certificates.
 func renewable(leaf *x509.Certificate) bool { return leaf.SerialNumber.BitLen()%8 != 0 }
 
-// An authority that cannot be reached must keep no edge from starting, and must
-// not need a hand when it is back.
+// If the authority cannot be reached, weir still starts. When the authority is back, weir gets the
+// certificates without help from an operator.
 func TestAuthorityIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	ca := newPebble(t, pebbleOptions{})
@@ -308,7 +307,7 @@ func TestRestartsDoNotAskTheAuthorityAgain(t *testing.T) {
 	})
 	asked := g.asked.Load()
 	for range 3 {
-		w.cmd.Process.Kill() // as crashes are: without a good-bye
+		w.cmd.Process.Kill() // a crash is a kill without warning
 		<-w.exited
 		w.log.reset()
 		w.start(config)
@@ -327,7 +326,8 @@ func TestRestartsDoNotAskTheAuthorityAgain(t *testing.T) {
 	}
 }
 
-// Nor may one that dies in the middle of an order, and so never hears what came of it.
+// A weir that crashes in the middle of an order never learns its result. After the restart it does not order
+// again at once.
 func TestCrashesDuringAnOrderDoNotAskAgain(t *testing.T) {
 	t.Parallel()
 	ca := newPebble(t, pebbleOptions{})
@@ -362,12 +362,12 @@ func TestCrashesDuringAnOrderDoNotAskAgain(t *testing.T) {
 	}
 }
 
-// asker says which names may be certified on demand.
+// asker is the server that weir asks whether it may order a certificate for a name (on_demand.ask).
 type asker struct {
 	address string
 	lock    sync.Mutex
 	asked   map[string]int
-	hold    chan struct{} // names that begin with "slow" wait for it
+	hold    chan struct{} // answers about names that begin with "slow" wait for it
 }
 
 func newAsker(t *testing.T) *asker {
@@ -405,7 +405,7 @@ func (a *asker) count(name string) int {
 	return a.asked[name]
 }
 
-// begunWith counts the questions about names that begin so.
+// begunWith counts the questions about names that begin with prefix.
 func (a *asker) begunWith(prefix string) (n int) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -417,8 +417,8 @@ func (a *asker) begunWith(prefix string) (n int) {
 	return n
 }
 
-// Strangers can think of any number of names. They must neither have them
-// certified nor keep those from being served who ask for a name that is there.
+// Strangers can ask for any number of names. They get no certificates for them, and clients that ask for a
+// known name are still served.
 func TestStrangersNamesAreNotCertified(t *testing.T) {
 	t.Parallel()
 	ca := newPebble(t, pebbleOptions{})
@@ -433,7 +433,7 @@ func TestStrangersNamesAreNotCertified(t *testing.T) {
 		routesTo("own.example.org", "*.customers.example.org", "*.pattern.example.org")))
 	roots := ca.roots()
 	for _, host := range []string{"fixed.pattern.example.org", "good.customers.example.org", "any.pattern.example.org"} {
-		// The first handshake waits for it, if it is not slower than the entry's timeout.
+		// The first handshake waits for the certificate, for at most the timeout of the entry.
 		served(t, ca.front.secure, host, roots)
 	}
 	if n := asker.count("good.customers.example.org"); n == 0 {
@@ -459,7 +459,7 @@ func TestStrangersNamesAreNotCertified(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A flood of names, while those who are asked are slow, too.
+	// Many names at once, while the answers of asker are slow, too.
 	var flood sync.WaitGroup
 	for i := range 300 {
 		flood.Go(func() {
@@ -480,7 +480,7 @@ func TestStrangersNamesAreNotCertified(t *testing.T) {
 		})
 	}
 	eventually(t, "somebody waits for a slow answer", func() error {
-		if asker.begunWith("slow") == 0 { // which of them comes first is not ours to say
+		if asker.begunWith("slow") == 0 { // any of the slow names may be the first
 			return errNotYet
 		}
 		return nil

@@ -26,24 +26,24 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// webBackend is a net/http server that answers with what it saw.
+// webBackend is a net/http server. Its responses report the request that it received.
 type webBackend struct {
 	name, address string
 	server        *http.Server
-	connections   atomic.Int64 // taken since it started
+	connections   atomic.Int64 // accepted since the start
 	requests      atomic.Int64
-	sick          atomic.Bool // /healthz says 503
+	sick          atomic.Bool // /healthz answers 503
 
-	held    chan struct{} // receives one value for each request to /hold that arrived
-	release chan struct{} // each value, or closing it, lets one go, or all
+	held    chan struct{} // receives one value for each request to /hold
+	release chan struct{} // a value lets one request to /hold continue, closing it lets all continue
 }
 
-// seen is what a webBackend saw of a request.
+// seen is a request as a webBackend received it.
 type seen struct {
 	Backend, Remote, Method, Host, URI, Proto string
 	Header, Trailer                           http.Header
-	Length                                    int64  // of the body
-	Sum                                       string // its SHA-256
+	Length                                    int64  // length of the body
+	Sum                                       string // SHA-256 of the body
 }
 
 func newWebBackend(t testing.TB, name string) *webBackend {
@@ -54,7 +54,7 @@ func newWebBackend(t testing.TB, name string) *webBackend {
 	return b
 }
 
-// open listens (again, after close).
+// open starts to listen, also after close.
 func (b *webBackend) open(t testing.TB) {
 	t.Helper()
 	l, err := freeport.Listen(b.address)
@@ -69,7 +69,7 @@ func (b *webBackend) open(t testing.TB) {
 	go b.server.Serve(l)
 }
 
-// arrived waits until a request to /hold has.
+// arrived waits until the backend has received a request to /hold.
 func (b *webBackend) arrived(t testing.TB) {
 	t.Helper()
 	select {
@@ -79,7 +79,7 @@ func (b *webBackend) arrived(t testing.TB) {
 	}
 }
 
-// close cuts everything.
+// close stops listening and closes all connections.
 func (b *webBackend) close() { b.server.Close() }
 
 func (b *webBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +125,7 @@ func (b *webBackend) report(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // the sender gave up: no answer may look whole
+		panic(http.ErrAbortHandler) // the sender gave up: the response must not look complete
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(seen{
@@ -152,7 +152,7 @@ func echoWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pattern is n bytes that do not repeat soon and are the same each time.
+// pattern returns n bytes without a short period. Each call returns the same bytes.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	source := rand.NewChaCha8([32]byte{1})
@@ -165,15 +165,14 @@ func sum256(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// rawBackend reads requests with a reader of its own, as plain as can be, and
-// keeps each head byte for byte. What it does not take for one request it takes
-// for the next, like a backend that a smuggler hopes for.
+// rawBackend reads requests with its own simple parser, and keeps each head byte for byte. It parses all
+// bytes after a request as the next request. A smuggler needs such a backend.
 type rawBackend struct {
 	address string
 	lock    sync.Mutex
 	heads   []string
-	trailer strings.Builder // of all requests
-	// answer is sent for each request.
+	trailer strings.Builder // the trailers of all requests
+	// answer is the response to each request.
 	answer string
 }
 
@@ -276,7 +275,7 @@ func serve(t testing.TB, handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// echoBackend sends back what it gets, closes its half after the client closed
+// echoBackend sends back all bytes that it receives. It closes its sending half when the client has closed
 // its own, and counts connections.
 type echoBackend struct {
 	address     string
@@ -293,7 +292,7 @@ func newEchoBackend(t testing.TB) *echoBackend {
 	return b
 }
 
-// ask sends one request on c and reads the answer to its end.
+// ask sends one request on c and reads the whole response.
 func ask(c net.Conn, r *bufio.Reader, method, host, uri string, fields ...string) (*http.Response, []byte, error) {
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, uri, host)
@@ -313,7 +312,7 @@ func ask(c net.Conn, r *bufio.Reader, method, host, uri string, fields ...string
 	return resp, body, err
 }
 
-// askSeen is ask for a webBackend's report.
+// askSeen sends one request on c and returns what the webBackend received.
 func askSeen(c net.Conn, host, uri string, fields ...string) (seen, error) {
 	resp, body, err := ask(c, bufio.NewReader(c), "GET", host, uri, fields...)
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// certificate is a self-signed one in files.
+// certificate is a self-signed certificate in files.
 type certificate struct {
-	cert, key, both string // paths; both has the two in one, as HAProxy wants them
+	cert, key, both string // paths; both contains the certificate and the key, as HAProxy expects
 	pool            *x509.CertPool
 	serial          *big.Int
 }
 
-// writeCertificate makes name.crt, name.key and name.pem in dir, replacing what is there.
+// writeCertificate writes name.crt, name.key and name.pem to dir. It replaces existing files.
 func writeCertificate(t testing.TB, dir, name string, rsaKey bool, hosts ...string) certificate {
 	t.Helper()
 	var key crypto.Signer
@@ -65,17 +65,18 @@ func writeCertificate(t testing.TB, dir, name string, rsaKey bool, hosts ...stri
 	c.pool.AppendCertsFromPEM(certPEM)
 	if err := errors.Join(
 		os.WriteFile(c.cert, certPEM, 0o644),
-		os.WriteFile(c.key, keyPEM, 0o644), // HAProxy may have given up root
+		os.WriteFile(c.key, keyPEM, 0o644), // HAProxy may have changed to another user
 		os.WriteFile(c.both, append(certPEM, keyPEM...), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// anyCertificate is for clients of weir's own self-signed certificates.
+// anyCertificate is the configuration of a TLS client that accepts every certificate, for example those that
+// weir signs itself.
 func anyCertificate(serverName string) *tls.Config {
 	return &tls.Config{ServerName: serverName, InsecureSkipVerify: true}
 }
 
-// tlsOver is a TLS client that takes any certificate.
+// tlsOver returns a TLS client on c that accepts every certificate.
 func tlsOver(c net.Conn) net.Conn { return tls.Client(c, anyCertificate("app.example.org")) }

@@ -33,15 +33,14 @@ backends:
   told: {endpoints: ['@told'], send_proxy: v2}
 `
 
-// spoofed are what a client would say to be taken for somebody else, in the
-// spellings that backends take for the same.
+// spoofed are HTTP headers with which a client claims to be another client, in several spellings that
+// backends read as the same header.
 var spoofed = []string{
 	"X-Client-Cert-Subject: CN=root", "x_client_cert_subject: CN=root", "X.Client.Cert.SAN: DNS:root", "X-Client-Cert-SHA256: 00",
 	"Client-Cert: :cm9vdA==:", "client_cert: :cm9vdA==:", "Client-Cert-Chain: :cm9vdA==:", "X-SSL-Client-CN: root",
 }
 
-// A backend that trusts what it is told of client certificates must hear it from
-// weir alone.
+// A backend that trusts the HTTP headers about client certificates gets only those that weir sets.
 func TestClientCertificateReachesTheBackend(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")
@@ -90,11 +89,11 @@ func TestClientCertificateReachesTheBackend(t *testing.T) {
 		}
 	}
 	f(want, slices.Concat(certified, []string{base + "/"})...)
-	f(nil, slices.Concat(args, []string{base + "/"})...) // asked for, and not given
+	f(nil, slices.Concat(args, []string{base + "/"})...) // weir asks for a certificate, the client sends none
 	f(nil, slices.Concat(certified, []string{"https://open.example.org:" + port(w.at("secure")) + "/"})...)
 	f(want, slices.Concat(certified, []string{base + "/", "-H", "Connection: Client-Cert, X-Client-Cert-Subject"})...)
 
-	// The same in the header of a backend that reads those.
+	// The same in the PROXY header, for a backend that reads PROXY headers.
 	request := func(certificates ...tls.Certificate) sslTLV {
 		t.Helper()
 		config := anyCertificate("app.example.org")
@@ -118,14 +117,14 @@ func port(address string) string {
 	return port
 }
 
-// sslTLV is what PP2_TYPE_SSL holds.
+// sslTLV is the content of PP2_TYPE_SSL.
 type sslTLV struct {
 	client byte
 	verify uint32
 	sub    map[byte]string
 }
 
-// headerBackend reads a v2 header by hand, answers one request and closes.
+// headerBackend reads a PROXY v2 header with its own parser, answers one request and closes the connection.
 type headerBackend struct {
 	address string
 	seen    chan sslTLV

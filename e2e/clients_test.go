@@ -32,7 +32,7 @@ func TestOldNodeWithKeepAliveAgent(t *testing.T) {
 	}
 }
 
-// nodeResult is what testdata/keepalive.js says at its end.
+// nodeResult is the result that testdata/keepalive.js prints.
 type nodeResult struct {
 	OK, Sockets, Reused int
 	Errors              []string
@@ -50,7 +50,7 @@ func askByNode(t *testing.T, node string, args ...string) (result nodeResult) {
 	return result
 }
 
-// Old releases of Node.js, each with the TLS that it was made for.
+// Old releases of Node.js are served, each with a TLS policy that it supports.
 func TestOldNode(t *testing.T) {
 	t.Parallel()
 	f := func(version, host, method, wantTLS string) {
@@ -117,7 +117,7 @@ func TestWebSocketEcho(t *testing.T) {
 	}
 }
 
-// A client that resumes its sessions gets the same answers, and a reload does not forget them.
+// A client that resumes its TLS session gets the same responses, also after a reload.
 func TestSessionsAreResumedAcrossReloads(t *testing.T) {
 	t.Parallel()
 	w, _ := startWeb(t)
@@ -146,7 +146,8 @@ func TestSessionsAreResumedAcrossReloads(t *testing.T) {
 	}
 }
 
-// Keep-alive connections outlive pauses, and the limit on them is kept.
+// weir ends idle connections, connections with an unfinished head, and connections on which the client never
+// sends anything.
 func TestKeepAliveLimit(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

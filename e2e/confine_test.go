@@ -180,7 +180,7 @@ func TestRootBecomesTheUser(t *testing.T) {
 	}
 }
 
-// ownSeccomp returns the mode of the process that runs the tests, which a container may have set.
+// ownSeccomp returns the seccomp mode of the test process. A container may have set it.
 func ownSeccomp(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -228,7 +228,7 @@ func TestWritesElsewhereAreRefused(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
 	w := newConfined(t)
-	outside, err := os.MkdirTemp("/var/lib", "weir-e2e") // weir may write below /tmp
+	outside, err := os.MkdirTemp("/var/lib", "weir-e2e") // /var/lib, because weir may write below /tmp
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestWritesElsewhereAreRefused(t *testing.T) {
 	}
 }
 
-// The same as with deploy/systemd/weir.service: a user with one capability, and a file
+// weir runs with the restrictions of deploy/systemd/weir.service: a user with one capability, and a file
 // system that is read-only except for the storage and the log.
 func TestUnprivilegedInAReadOnlySystem(t *testing.T) {
 	needRoot(t)
@@ -326,7 +326,7 @@ func TestUnprivilegedInAReadOnlySystem(t *testing.T) {
 	}
 }
 
-// The process that serves also reads a configuration from standard input.
+// A confined weir can also read its configuration from standard input.
 func TestConfinedWithStandardInput(t *testing.T) {
 	needLinux(t)
 	t.Parallel()

@@ -33,7 +33,7 @@ func startDrain(t *testing.T, lameDuck, timeout string) (*weir, *webBackend) {
 	return w.start(fmt.Sprintf(drainConfig, lameDuck, timeout)), app
 }
 
-// hold starts a request that the backend keeps waiting.
+// hold starts a request that the backend does not answer until the test releases it.
 func hold(t *testing.T, w *weir, app *webBackend) (answer func() error) {
 	t.Helper()
 	c := dial(t, w.at("web"))
@@ -73,10 +73,10 @@ func TestDrainOfNothingEndsAtOnce(t *testing.T) {
 	}
 }
 
-// The health port says 503 from the first moment on, while connections are still taken.
+// From the first moment of a drain the health port answers 503, while weir still accepts connections.
 func TestDrainLameDuck(t *testing.T) {
 	t.Parallel()
-	w, _ := startDrain(t, "5s", "30s") // the request below has to come within it
+	w, _ := startDrain(t, "5s", "30s") // the request below must arrive within these 5 seconds
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
 	c := dial(t, w.at("web"))
@@ -89,8 +89,8 @@ func TestDrainLameDuck(t *testing.T) {
 	}
 }
 
-// An idle keep-alive connection is not closed under its client's hands: its
-// next request is answered, with Connection: close.
+// A drain does not close an idle keep-alive connection at once: weir answers its next request, with
+// Connection: close.
 func TestDrainKeepsIdleConnectionsForOneMore(t *testing.T) {
 	t.Parallel()
 	w, app := startDrain(t, "0s", "30s")
@@ -118,7 +118,7 @@ func TestDrainKeepsIdleConnectionsForOneMore(t *testing.T) {
 	}
 }
 
-// What does not end by itself is cut, and the exit status says so.
+// Requests and tunnels that are still open at the timeout of the drain are cut, and the exit status is not 0.
 func TestDrainCutsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	t.Run("request", func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestSecondSIGTERMEndsAtOnce(t *testing.T) {
 	}
 }
 
-// refuses reports whether nothing listens on address any more.
+// refuses returns nil if nothing listens on address.
 func refuses(address string) error {
 	c, err := net.Dial("tcp", address)
 	if err == nil {
@@ -213,7 +213,7 @@ func (w *weir) stillRunning(d time.Duration) {
 	}
 }
 
-// Drained through the admin port, weir goes on as before after undrain.
+// The admin port can start a drain. After undrain, weir serves as before.
 func TestDrainAndUndrainByHand(t *testing.T) {
 	t.Parallel()
 	w, _ := startDrain(t, "0s", "30s")

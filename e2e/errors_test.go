@@ -35,7 +35,7 @@ func TestTellsOfAllAddressesThatAreTaken(t *testing.T) {
 	}
 }
 
-// After a certificate file broke, the log does not say that a reload had no problems.
+// If a certificate file is broken, the log does not call the reload successful.
 func TestBrokenCertificateIsToldOfByReload(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

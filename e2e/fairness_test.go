@@ -50,7 +50,7 @@ func newReadingBackend(t *testing.T) (address string) {
 	return address
 }
 
-// way is a way by which clients of several addresses reach weir.
+// way is a way in which clients of several addresses reach weir.
 type way struct {
 	name string
 	// dial connects as a client with this address.
@@ -116,8 +116,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// slowUpload sends 300 bytes of a large body each second; weir ends a client that sends
-// more slowly.
+// slowUpload sends 300 bytes of a large body each second. weir would end a client that sends more slowly.
 func slowUpload(ctx context.Context, c net.Conn) error {
 	_, err := io.WriteString(c, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
 	for err == nil && ctx.Err() == nil {
@@ -233,8 +232,7 @@ func TestAttackSlowUploadsOfOneClient(t *testing.T) {
 	}
 }
 
-// slowStreams is slowUpload with ninety streams of one HTTP/2 connection, for three
-// seconds.
+// slowStreams does the same as slowUpload with ninety streams of one HTTP/2 connection, for three seconds.
 func slowStreams(ctx context.Context, c net.Conn) error {
 	const streams = 90
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
@@ -266,7 +264,7 @@ func slowStreams(ctx context.Context, c net.Conn) error {
 	return nil
 }
 
-// The same with HTTP/2 streams: six connections with ninety slow uploads each.
+// One client holds all descriptors with HTTP/2 streams: six connections with ninety slow uploads each.
 func TestAttackSlowStreamsOfOneClient(t *testing.T) {
 	needLinux(t)
 	long(t)

@@ -18,20 +18,20 @@ import (
 	"time"
 )
 
-// gate stands between weir and pebble, for what pebble cannot be told to do:
-// to be out of order, to take its time, and to want certificates renewed now.
+// gate is a proxy between weir and pebble. It does what pebble cannot: it fails, answers late, and asks for
+// the renewal of certificates.
 type gate struct {
 	t       *testing.T
 	address string
 	broken  atomic.Bool  // every answer is 500
-	asked   atomic.Int64 // orders that somebody tried to make
+	asked   atomic.Int64 // attempts to make an order
 	orders  chan struct{}
 
 	lock sync.Mutex
-	due  map[string]bool // serial numbers, in hexadecimal, of certificates to be renewed now
+	due  map[string]bool // certificates to renew now, by serial number in hexadecimal
 }
 
-// newGate opens a gate to p, and lets p be reached through it alone. With held
+// newGate starts a gate in front of p. From then on, weir reaches p only through the gate. If held is true,
 // orders wait until openOrders is called.
 func newGate(t *testing.T, p *pebble, held bool) *gate {
 	t.Helper()
@@ -49,7 +49,7 @@ func newGate(t *testing.T, p *pebble, held bool) *gate {
 	}
 	target := &url.URL{Scheme: "https", Host: p.address}
 	proxy := &httputil.ReverseProxy{
-		// The Host is kept: pebble makes its URLs of it.
+		// The Host header stays: pebble builds its URLs from it.
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host },
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 			DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
@@ -61,14 +61,14 @@ func newGate(t *testing.T, p *pebble, held bool) *gate {
 	return g
 }
 
-// openOrders lets orders through.
+// openOrders lets orders pass.
 func (g *gate) openOrders() { close(g.orders) }
 
 func (g *gate) handler(pebble http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/order-plz") {
 			g.asked.Add(1)
-			// The body first, or the server does not notice when weir ends.
+			// The handler reads the body first, because otherwise the server does not notice when weir ends.
 			body, _ := io.ReadAll(r.Body)
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			select {
@@ -89,7 +89,7 @@ func (g *gate) handler(pebble http.Handler) http.Handler {
 	})
 }
 
-// info answers as RFC 9773 has it: now, or tomorrow, and to be asked again in a second.
+// info answers a renewal query (RFC 9773): renew now, or tomorrow; ask again in a second.
 func (g *gate) info(w http.ResponseWriter, id string) {
 	_, number, _ := strings.Cut(id, ".")
 	serial, err := base64.RawURLEncoding.DecodeString(number)
@@ -101,7 +101,7 @@ func (g *gate) info(w http.ResponseWriter, id string) {
 	if g.isDue(strings.TrimLeft(fmt.Sprintf("%x", serial), "0")) {
 		start = time.Now().Add(-2 * time.Hour)
 	}
-	start = start.UTC().Truncate(time.Hour) // the same window each time
+	start = start.UTC().Truncate(time.Hour) // each answer has the same window
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
 	json.NewEncoder(w).Encode(map[string]any{"suggestedWindow": map[string]any{"start": start, "end": start.Add(time.Hour)}})
@@ -113,7 +113,7 @@ func (g *gate) isDue(serial string) bool {
 	return g.due[serial]
 }
 
-// renew wants the certificate with this serial number to be renewed now.
+// renew asks weir to renew the certificate with this serial number now.
 func (g *gate) renew(serial string) {
 	g.lock.Lock()
 	defer g.lock.Unlock()

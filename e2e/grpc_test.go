@@ -36,7 +36,7 @@ backends:
     health_check: {grpc: {}, interval: 2s}
 `
 
-// grpcBackend is a server of grpc-go.
+// grpcBackend is a gRPC server that uses grpc-go.
 type grpcBackend struct {
 	pb.UnimplementedTestServiceServer
 	address   string
@@ -60,8 +60,8 @@ func newGRPCBackend(t *testing.T, options ...grpc.ServerOption) *grpcBackend {
 	return b
 }
 
-// UnaryCall answers with as many bytes as are asked for, with the metadata
-// that came, or with a status. User name "sleep" waits for the client's end.
+// UnaryCall returns the requested number of bytes and the metadata of the request, or the requested status. A
+// call with the payload "sleep" waits until the client gives up.
 func (b *grpcBackend) UnaryCall(ctx context.Context, in *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	grpc.SetHeader(ctx, metadata.MD{"x-header": md["x-header"], "x-raw-bin": md["x-raw-bin"], "x-client": md["x-forwarded-for"]})
@@ -79,7 +79,7 @@ func (b *grpcBackend) UnaryCall(ctx context.Context, in *pb.SimpleRequest) (*pb.
 	return &pb.SimpleResponse{Payload: &pb.Payload{Body: make([]byte, in.ResponseSize)}, Username: fmt.Sprint(len(in.GetPayload().GetBody()))}, nil
 }
 
-// gaveUp waits until the client of a call that sleeps has, and says how the server saw it.
+// gaveUp waits until the client of a sleeping call gives up, and returns the error that the server got.
 func (b *grpcBackend) gaveUp(t *testing.T) string {
 	t.Helper()
 	select {
@@ -129,7 +129,7 @@ func (b *grpcBackend) FullDuplexCall(s grpc.BidiStreamingServer[pb.StreamingOutp
 	}
 }
 
-// grpcClient is a client of grpc-go, by ALPN for an address of a listener for TLS.
+// grpcClient returns a grpc-go client for a listener. It uses TLS and ALPN if the listener does.
 func grpcClient(t *testing.T, w *weir, listener string) pb.TestServiceClient {
 	t.Helper()
 	transport := insecure.NewCredentials()
@@ -156,7 +156,7 @@ func grpcClientOf(t *testing.T, address, host string, transport credentials.Tran
 	return pb.NewTestServiceClient(c)
 }
 
-// startGRPC runs a test over both listeners.
+// startGRPC runs a test on both listeners.
 func startGRPC(t *testing.T, test func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context)) {
 	b := newGRPCBackend(t)
 	w := newWeir(t)
@@ -196,7 +196,7 @@ func TestGRPCUnary(t *testing.T) {
 	})
 }
 
-// Statuses, trailers-only answers among them, pass as they are.
+// weir forwards every status unchanged, also in responses that consist only of trailers.
 func TestGRPCStatuses(t *testing.T) {
 	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
@@ -216,8 +216,8 @@ func TestGRPCStatuses(t *testing.T) {
 func TestGRPCStreams(t *testing.T) {
 	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
-		// Many small messages at once, in either direction: the PINGs with
-		// which grpc-go measures the path are no flood.
+		// Many small messages in each direction: weir does not count the PINGs by which grpc-go measures the
+		// path as a flood.
 		const messages = 20000
 		params := make([]*pb.ResponseParameters, messages)
 		for i := range params {
@@ -268,12 +268,12 @@ func TestGRPCStreams(t *testing.T) {
 	})
 }
 
-// Deadlines pass through to the server, and so does a client that gives up.
+// Deadlines reach the server. If a client gives up, the server notices.
 func TestGRPCDeadlinesAndCancels(t *testing.T) {
 	t.Parallel()
 	startGRPC(t, func(t *testing.T, w *weir, b *grpcBackend, c pb.TestServiceClient, ctx context.Context) {
 		sleep := &pb.SimpleRequest{Payload: &pb.Payload{Body: []byte("sleep")}}
-		for d := time.Second; len(b.asleep) == 0; d *= 2 { // until a call reaches the server within its deadline
+		for d := time.Second; len(b.asleep) == 0; d *= 2 { // repeat until a call reaches the server within its deadline
 			if d > patience {
 				t.Fatal("no call reaches the server")
 			}
@@ -310,7 +310,7 @@ func TestGRPCDeadlinesAndCancels(t *testing.T) {
 	})
 }
 
-// The health check asks as gRPC does, and what weir answers itself is a status of gRPC.
+// The health check is a gRPC call, and the responses that weir makes itself have a gRPC status.
 func TestGRPCHealthAndFailures(t *testing.T) {
 	t.Parallel()
 	b := newGRPCBackend(t)
@@ -321,7 +321,7 @@ func TestGRPCHealthAndFailures(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 		defer cancel()
 		c := grpcClient(t, w, listener)
-		w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api") // or else 0 could be from before its first check
+		w.wantMetric(1, "weir_backend_endpoint_up", "backend", "api") // otherwise 0 could be the value before the first check
 		b.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 		w.wantMetric(0, "weir_backend_endpoint_up", "backend", "api")
 		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
@@ -336,7 +336,7 @@ func TestGRPCHealthAndFailures(t *testing.T) {
 	}
 }
 
-// An endpoint that goes away softly takes no more calls, and fails none.
+// An endpoint that shuts down gracefully gets no more calls, and no call fails.
 func TestGRPCEndpointGoesAway(t *testing.T) {
 	t.Parallel()
 	first, second := newGRPCBackend(t), newGRPCBackend(t)
@@ -383,7 +383,7 @@ func TestGRPCEndpointGoesAway(t *testing.T) {
 	}
 }
 
-// Towards an endpoint with TLS, HTTP/2 is what is offered, and required.
+// If the endpoint uses TLS, weir offers HTTP/2 by ALPN, and requires it.
 func TestGRPCOverTLSToTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

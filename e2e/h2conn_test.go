@@ -16,18 +16,18 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// h2conn is a connection of HTTP/2 whose frames a test writes by hand, right or wrong.
+// h2conn is an HTTP/2 connection on which a test writes single frames, valid or not.
 type h2conn struct {
 	net.Conn
 	framer *http2.Framer
-	out    *bufio.Writer // before the connection, where hold was called
+	out    *bufio.Writer // after hold, the framer writes to this buffer
 	block  bytes.Buffer
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
 	status map[uint32]string
 }
 
-// h2frames begins a connection of HTTP/2 on c.
+// h2frames starts an HTTP/2 connection on c.
 func h2frames(t testing.TB, c net.Conn, settings ...http2.Setting) *h2conn {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(patience))
@@ -42,11 +42,11 @@ func h2frames(t testing.TB, c net.Conn, settings ...http2.Setting) *h2conn {
 	if err := h.framer.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
 	}
-	h.framer.WriteSettingsAck() // those that are on their way
+	h.framer.WriteSettingsAck() // for the settings that weir is about to send
 	return h
 }
 
-// dialH2 is h2frames on a new connection, by ALPN where the port is for TLS.
+// dialH2 opens a connection to a listener and starts HTTP/2 on it, with ALPN if the listener uses TLS.
 func dialH2(t testing.TB, w *weir, listener string, settings ...http2.Setting) *h2conn {
 	t.Helper()
 	c := dial(t, w.at(listener))
@@ -65,13 +65,13 @@ func dialH2(t testing.TB, w *weir, listener string, settings ...http2.Setting) *
 	return h2frames(t, secure, settings...)
 }
 
-// hold has what is written wait for a flush of h.out, so that it comes at once.
+// hold buffers all frames until the test flushes h.out, so that weir receives them together.
 func (h *h2conn) hold() {
 	h.framer = http2.NewFramer(h.out, h.Conn)
 	h.framer.AllowIllegalWrites = true
 }
 
-// getFields are those of a plain request, with others behind them.
+// getFields returns the fields of a simple GET request, followed by more.
 func getFields(more ...string) []string {
 	return append([]string{":method: GET", ":scheme: https", ":path: /", ":authority: app.example.org"}, more...)
 }
@@ -80,7 +80,7 @@ func postFields(more ...string) []string {
 	return append([]string{":method: POST", ":scheme: https", ":path: /", ":authority: app.example.org"}, more...)
 }
 
-// fields encodes "name: value" lines as they are. A leading colon belongs to the name.
+// fields encodes lines of the form "name: value" without a change. A leading colon is part of the name.
 func (h *h2conn) fields(lines ...string) []byte {
 	h.block.Reset()
 	for _, line := range lines {
@@ -90,7 +90,7 @@ func (h *h2conn) fields(lines ...string) []byte {
 	return bytes.Clone(h.block.Bytes())
 }
 
-// head writes HEADERS, with CONTINUATION where that is needed.
+// head writes HEADERS, and CONTINUATION frames if they are needed.
 func (h *h2conn) head(id uint32, end bool, lines ...string) error {
 	const most = 16 << 10
 	block := h.fields(lines...)
@@ -111,14 +111,14 @@ func (h *h2conn) raw(kind http2.FrameType, flags http2.Flags, id uint32, payload
 	return h.framer.WriteRawFrame(kind, flags, id, []byte(payload))
 }
 
-// number is four bytes.
+// number returns n as four bytes.
 func number(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
 
-// ended is how a connection or a stream ended.
+// ended describes how a connection ended.
 type ended struct {
 	code http2.ErrCode
 	why  string // the debug data of GOAWAY
-	err  error  // of reading, where there was no GOAWAY
+	err  error  // the read error, if there was no GOAWAY
 }
 
 func (e ended) String() string {
@@ -128,7 +128,8 @@ func (e ended) String() string {
 	return fmt.Sprintf("%s %s", e.code, e.why)
 }
 
-// toTheEnd reads until GOAWAY with an error, or until the connection ends.
+// toTheEnd reads until the connection ends, and returns the last GOAWAY with an error, or else the read
+// error.
 func (h *h2conn) toTheEnd() ended {
 	var e ended
 	for {
@@ -145,8 +146,8 @@ func (h *h2conn) toTheEnd() ended {
 	}
 }
 
-// answer reads until stream id has ended: its status and body, or how it was
-// reset. PINGs are answered, windows given back at once.
+// answer reads until stream id has ended. It returns the status and the body, or an error if the stream was
+// reset. It acknowledges PINGs and opens windows again at once.
 func (h *h2conn) answer(id uint32) (status, body string, err error) {
 	var b strings.Builder
 	for {

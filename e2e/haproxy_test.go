@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// haproxySends is HAProxy in front of weir in each way it can send headers.
-// Its frontends take plain TCP, but for "ssl", which opens TLS itself and tells
-// weir by TLVs.
+// haproxySends is a HAProxy in front of weir that sends PROXY headers in every way that it can. Its frontends
+// forward plain TCP. Only "ssl" terminates TLS itself, and reports it to weir in TLVs.
 const haproxySends = `
 global
     maxconn 1000
@@ -69,7 +68,7 @@ func TestBehindHAProxy(t *testing.T) {
 	config := fmt.Sprintf(haproxySends, at["v1"], at["v2"], at["v2-tlvs"], at["ssl"], w.at("secure"), w.at("web"), cert.both, client.cert, at["checked"])
 	runProxy(t, "haproxy", w.dir, config).listening(at["checked"])
 
-	// Each client comes from a loopback address of its own.
+	// Each client has its own loopback address.
 	tlsClient := func(c net.Conn, certs ...tls.Certificate) net.Conn {
 		config := anyCertificate("app.example.org")
 		config.Certificates = certs
@@ -83,7 +82,7 @@ func TestBehindHAProxy(t *testing.T) {
 		name  string
 		conn  func(net.Conn) net.Conn
 		proto string
-		line  map[string]string // what the access log line has to have; "" is anything
+		line  map[string]string // the values that the access log must have; "" accepts any value
 	}{
 		{"v1", func(c net.Conn) net.Conn { return tlsClient(c) }, "https", nil},
 		{"v2", func(c net.Conn) net.Conn { return tlsClient(c) }, "https", nil},
@@ -118,7 +117,7 @@ func TestBehindHAProxy(t *testing.T) {
 			}
 		})
 	}
-	// HAProxy's own checks send LOCAL; they may not be taken for a client's error.
+	// HAProxy's health checks send LOCAL. weir must not count them as client errors.
 	eventually(t, "checks are counted as local", func() error {
 		if w.metric("weir_proxy_headers_total", "result", "local") == 0 {
 			return errNotYet
@@ -132,8 +131,8 @@ func TestBehindHAProxy(t *testing.T) {
 	}
 }
 
-// Where HAProxy opens TLS, what it sends by plain HTTP is not redirected to https
-// again; it says so in a field, or in the PROXY header.
+// If HAProxy terminates TLS and forwards plain HTTP, weir does not redirect the request to https again. An
+// HTTP header or the PROXY header tells weir about the TLS.
 func TestRedirectBehindHAProxy(t *testing.T) {
 	t.Parallel()
 	needLinux(t)

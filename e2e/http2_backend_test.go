@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// startNghttpd runs nghttpd as weir's backend, and returns a weir before it.
-// secure: weir reaches it by TLS and ALPN, else by prior knowledge.
+// startNghttpd runs nghttpd as a backend, and returns a weir in front of it. If secure is true, weir uses TLS
+// and ALPN for nghttpd, otherwise prior knowledge.
 func startNghttpd(t *testing.T, secure bool, options ...string) *weir {
 	t.Helper()
 	nghttpd := need(t, "nghttpd")
@@ -34,7 +34,7 @@ func startNghttpd(t *testing.T, secure bool, options ...string) *weir {
 	return w.start(strings.Replace(http2Config, "app: {endpoints", "app: {"+protocol+", endpoints", 1))
 }
 
-// Clients of every kind get what nghttpd has, whatever it allows.
+// Clients of every kind get correct responses from nghttpd, with its default limits and with low ones.
 func TestNghttpdAsBackend(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
@@ -89,7 +89,7 @@ func askNghttpd(t *testing.T, client *http.Client, base string, n int) {
 	}
 }
 
-// Streams share few connections to an endpoint.
+// Many streams share few connections to an endpoint.
 func TestStreamsShareConnectionsToTheEndpoint(t *testing.T) {
 	t.Parallel()
 	app := &webBackend{name: "app", address: freePort(t), held: make(chan struct{}, 1000), release: make(chan struct{})}
@@ -114,7 +114,7 @@ func TestStreamsShareConnectionsToTheEndpoint(t *testing.T) {
 	if n := app.connections.Load(); n > 8 {
 		t.Errorf("weir opened %d connections to one endpoint", n)
 	}
-	// A request that waits at the endpoint, and one by HTTP/1.1 beside it.
+	// A request over HTTP/1.1 reaches the endpoint over HTTP/2.
 	if s := curlSeen(t, "http://"+w.at("web")+"/x"); s.Proto != "HTTP/2.0" {
 		t.Errorf("%+v", s)
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// requests asks by HTTP/2 without a pause until end is closed, or until weir
-// takes no more connections. Every request must be answered.
+// requests sends HTTP/2 requests without a pause until end is closed, or until weir accepts no more
+// connections. Every request must be answered.
 type requests struct {
 	t    *testing.T
 	base string
@@ -57,8 +57,8 @@ func (r *requests) client(kind int) {
 	}
 }
 
-// Reloads and a drain under load lose no request: running streams end, and
-// clients take their new ones elsewhere.
+// Reloads and a drain under load lose no request. Running streams complete, and clients send new requests on
+// other connections.
 func TestNoRequestOfHTTP2IsLost(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")
@@ -93,7 +93,7 @@ func TestNoRequestOfHTTP2IsLost(t *testing.T) {
 	}
 	w.signal(syscall.SIGTERM)
 	w.wantVerdict(503)
-	progress() // while the duck is lame
+	progress() // during the lame duck period
 	if status := w.wait(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
@@ -103,7 +103,7 @@ func TestNoRequestOfHTTP2IsLost(t *testing.T) {
 	}
 }
 
-// What runs when weir is told to end runs to its end, and the connection with it.
+// In a drain, running streams complete, and then their connection ends.
 func TestDrainWaitsForRunningStreams(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")
@@ -133,7 +133,8 @@ func TestDrainWaitsForRunningStreams(t *testing.T) {
 	close(app.release)
 }
 
-// An idle connection of HTTP/2 is told, and does not hold the drain up.
+// weir announces a drain on an idle HTTP/2 connection and ends it, so the drain does not wait for its
+// timeout.
 func TestDrainOfIdleConnectionsOfHTTP2(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")
@@ -146,7 +147,7 @@ func TestDrainOfIdleConnectionsOfHTTP2(t *testing.T) {
 		t.Fatalf("%s, %v", status, err)
 	}
 	w.signal(syscall.SIGTERM)
-	if _, _, err := h.answer(3); err != io.EOF { // PINGs are answered there
+	if _, _, err := h.answer(3); err != io.EOF { // answer acknowledges PINGs
 		t.Errorf("it ends with %v", err)
 	}
 	if status := w.wait(); status != 0 {

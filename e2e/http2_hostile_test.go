@@ -15,13 +15,13 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// attack is what a hostile client sends: next writes the i-th piece, begin what comes before.
+// attack is an HTTP/2 attack: begin sends its start, and next sends its i-th piece.
 type attack struct {
 	name  string
 	begin func(h *h2conn) error
 	next  func(h *h2conn, i int) error
-	want  string // GOAWAY's code and reason; of several, whichever budget is spent first
-	most  int    // pieces that weir may bear
+	want  string // GOAWAY's code and reason; a list if several budgets may be spent first
+	most  int    // the number of pieces that weir may accept
 }
 
 func streamID(i int) uint32 { return uint32(1 + 2*i) }
@@ -78,7 +78,7 @@ var attacks = []attack{
 	}, "COMPRESSION_ERROR bad_compression", 1000},
 }
 
-// residentKiB is what the process takes of the machine's memory.
+// residentKiB returns the resident memory of the process.
 func (w *weir) residentKiB() int {
 	w.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
@@ -90,7 +90,8 @@ func (w *weir) residentKiB() int {
 	return n
 }
 
-// memory is a bound of so many MiB, in KiB. A binary with the race detector takes several times as much.
+// memory returns a limit in KiB for a number of MiB. It is larger for a binary with the race detector, which
+// needs several times as much memory.
 func memory(mib int) int {
 	if races() {
 		mib *= 6
@@ -98,7 +99,7 @@ func memory(mib int) int {
 	return mib << 10
 }
 
-// neighbour asks all the time, by a connection of its own, and must be answered.
+// neighbour sends requests on its own connection without a pause. All of them must be answered.
 func neighbour(t *testing.T, w *weir) (stop func() int) {
 	client, end, asked := goHTTP2(t, false), make(chan struct{}), 0
 	var all sync.WaitGroup
@@ -129,8 +130,8 @@ func neighbour(t *testing.T, w *weir) (stop func() int) {
 	}
 }
 
-// Every attack ends its own connection, with a GOAWAY that says why, after
-// bounded work, and no other connection notices.
+// weir ends the connection of each attack after a limited number of pieces, with the reason in GOAWAY. Other
+// connections are not disturbed.
 func TestHostileClientsOfHTTP2(t *testing.T) {
 	needLinux(t)
 	w, _ := startHTTP2(t)
@@ -182,7 +183,7 @@ func TestHostileClientsOfHTTP2(t *testing.T) {
 	})
 }
 
-// hostile counts connections of HTTP/2 that ended for one of some reasons.
+// hostile counts the HTTP/2 connections that ended for one of the reasons.
 func (w *weir) hostile(reasons string) (n float64) {
 	for reason := range strings.SplitSeq(reasons, "|") {
 		n += w.metric("weir_http2_errors_total", "scope", "connection", "reason", reason)
@@ -190,7 +191,8 @@ func (w *weir) hostile(reasons string) (n float64) {
 	return n
 }
 
-// Who asks for much and reads nothing gets little memory, and is given up in time.
+// Clients that request much and read nothing make weir hold only little memory, and weir ends their requests
+// in time.
 func TestNobodyReadsByHTTP2(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -225,7 +227,7 @@ func TestNobodyReadsByHTTP2(t *testing.T) {
 		most := 0
 		within(t, 2*patience, what+": they are given up", func() error {
 			most = max(most, w.residentKiB()-before)
-			if n := w.metric("weir_backend_requests_in_flight", "backend", "app"); n > 1 { // the neighbour's
+			if n := w.metric("weir_backend_requests_in_flight", "backend", "app"); n > 1 { // one request is from neighbour
 				return fmt.Errorf("%v are in flight", n)
 			}
 			return nil
@@ -251,7 +253,8 @@ func TestNobodyReadsByHTTP2(t *testing.T) {
 	stop()
 }
 
-// A head that is begun and never finished ends in time, and so does a silent beginning.
+// weir ends connections on which a head is never completed, and connections on which the client sends
+// nothing, or only PINGs.
 func TestHeadsThatNeverEndByHTTP2(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")
@@ -289,9 +292,8 @@ func TestHeadsThatNeverEndByHTTP2(t *testing.T) {
 	}
 }
 
-// Trailers, bodies that lie about their length and fields that belong to
-// HTTP/1.1 are refused before anything of them reaches a backend, or break the
-// request off; nothing of them is read as another request there.
+// weir refuses or breaks off requests with invalid trailers, with a body of another length than announced, or
+// with fields of HTTP/1.1. No part of such a request reaches the backend as another request.
 func TestSmugglingByHTTP2(t *testing.T) {
 	t.Parallel()
 	raw := newRawBackend(t)

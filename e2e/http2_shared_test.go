@@ -33,7 +33,7 @@ func TestCancelledRequestsSpareOtherClients(t *testing.T) {
 			io.WriteString(w, "and ended")
 			return
 		}
-		for range 300 { // many small frames
+		for range 300 { // sends many small frames
 			if _, err := w.Write(make([]byte, 100)); err != nil {
 				return
 			}

@@ -36,8 +36,8 @@ func startHTTP2(t *testing.T) (*weir, *webBackend) {
 	return w.start(http2Config), app
 }
 
-// byHTTP2 waits for a line of the access log for a request of a target, and
-// wants it to be of HTTP/2.
+// byHTTP2 waits for the line of the access log about a request for target, and fails the test if that request
+// did not use HTTP/2.
 func (w *weir) byHTTP2(target string) entry {
 	w.t.Helper()
 	e := w.logged("a request to "+target, func(e entry) bool { return e.text("target") == target })
@@ -47,7 +47,7 @@ func (w *weir) byHTTP2(target string) entry {
 	return e
 }
 
-// The suite of h2spec passes completely, by ALPN and by prior knowledge.
+// All tests of h2spec pass, with ALPN and with prior knowledge.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
 	h2spec := need(t, "h2spec")
@@ -99,8 +99,8 @@ func TestCurlByHTTP2(t *testing.T) {
 			if s := report("-H", "Expect: 100-continue", "--expect100-timeout", "20", "-T", file, base+"/up"); s.Sum != sum256(payload) {
 				t.Errorf("%d bytes of an upload that asked first", s.Length)
 			}
-			// The rest of an upload is called off, and the answer arrives. Without
-			// TLS, curl 7 may read both at once, and forgets the answer.
+			// weir stops the rest of an upload, and the response arrives. Without TLS, curl 7 may read both
+			// in one piece, and then loses the response.
 			for target, want := range map[string]string{"/early": "403 2", "/small": "413 2"} {
 				if scheme == "http" {
 					break
@@ -119,7 +119,7 @@ func TestCurlByHTTP2(t *testing.T) {
 				t.Errorf("%d bytes of a download without a length", len(got))
 			}
 			for _, status := range []string{"204", "304", "404", "500", "503"} {
-				if scheme == "http" { // curl 7 cannot use such a connection again, nghttpd's neither
+				if scheme == "http" { // curl 7 cannot reuse such a connection, not even to nghttpd
 					if out := run("-o", "/dev/null", "-w", "%{http_code}", base+"/status/"+status); out != status {
 						t.Errorf("%s: %s", status, out)
 					}
@@ -138,7 +138,7 @@ func TestCurlByHTTP2(t *testing.T) {
 	}
 }
 
-// h2 is offered where the client can use it, and nowhere else.
+// weir negotiates h2 only with clients that can use it.
 func TestALPN(t *testing.T) {
 	t.Parallel()
 	w, _ := startHTTP2(t)
@@ -191,7 +191,7 @@ func TestCurlHTTP10(t *testing.T) {
 	}
 }
 
-// Without prior_knowledge, the preface of HTTP/2 is a request that is refused.
+// Without prior_knowledge, weir refuses the HTTP/2 preface as an invalid request.
 func TestPriorKnowledgeHasToBeAllowed(t *testing.T) {
 	t.Parallel()
 	w, _ := startHTTP2(t)
@@ -205,7 +205,7 @@ func TestPriorKnowledgeHasToBeAllowed(t *testing.T) {
 
 var h2loadDone = regexp.MustCompile(`requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout`)
 
-// h2load runs h2load, which must succeed with every request.
+// h2load runs h2load. Every request must succeed.
 func h2load(t *testing.T, n string, args ...string) {
 	t.Helper()
 	out, err := exec.Command(need(t, "h2load"), append([]string{"-n", n}, args...)...).CombinedOutput()
@@ -265,10 +265,10 @@ func TestNodeByHTTP2(t *testing.T) {
 	}
 }
 
-// debianPython is the Python that Debian's modules are for, whatever else is installed.
+// debianPython is the Python for which Debian packages its modules.
 const debianPython = "/usr/bin/python3"
 
-// needPython skips a test unless Debian's Python has a module; in CI it fails.
+// needPython skips a test if Debian's Python lacks a module; in CI the test fails.
 func needPython(t *testing.T, modules ...string) {
 	t.Helper()
 	if err := exec.Command(debianPython, "-c", "import "+strings.Join(modules, ", ")).Run(); err != nil {
@@ -276,8 +276,8 @@ func needPython(t *testing.T, modules ...string) {
 	}
 }
 
-// httpx ends a request in a frame of its own, behind the body, and takes a stream that
-// is reset before that for a failure, though it has the whole response.
+// httpx ends a request with a separate frame after the body. If the stream is reset before that frame, httpx
+// reports a failure, even if it has the whole response.
 func TestHTTPXByHTTP2(t *testing.T) {
 	t.Parallel()
 	needPython(t, "httpx", "h2")
@@ -298,7 +298,7 @@ func TestHTTPXByHTTP2(t *testing.T) {
 	}
 }
 
-// goHTTP2 is Go's client, by ALPN or by prior knowledge.
+// goHTTP2 returns Go's HTTP client for HTTP/2, with prior knowledge or with ALPN.
 func goHTTP2(t testing.TB, prior bool) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP2(!prior)
@@ -308,7 +308,7 @@ func goHTTP2(t testing.TB, prior bool) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 3 * patience}
 }
 
-// Both directions of an exchange flow at once, and trailers pass both ways.
+// The body and the response of one exchange flow at the same time, and trailers pass in both directions.
 func TestBothWaysAtOnceByHTTP2(t *testing.T) {
 	t.Parallel()
 	echo := newHalfwayBackend(t)
@@ -338,8 +338,8 @@ func TestBothWaysAtOnceByHTTP2(t *testing.T) {
 	}
 }
 
-// newHalfwayBackend echoes a body while it comes, and ends with the trailer
-// X-Down, which has the value of the request's X-Up.
+// newHalfwayBackend echoes a body while it arrives. It ends the response with the trailer X-Down, whose value
+// is the value of the request's X-Up.
 func newHalfwayBackend(t *testing.T) string {
 	t.Helper()
 	return serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
@@ -360,7 +360,7 @@ func newHalfwayBackend(t *testing.T) string {
 	})
 }
 
-// serveHTTP serves HTTP/1.1 until the test ends, and returns the address.
+// serveHTTP serves HTTP/1.1 until the test ends, and returns its address.
 func serveHTTP(t *testing.T, handle http.HandlerFunc) string {
 	t.Helper()
 	l, err := net.Listen("tcp", freePort(t))
@@ -373,7 +373,7 @@ func serveHTTP(t *testing.T, handle http.HandlerFunc) string {
 	return l.Addr().String()
 }
 
-// A reader that is slow slows its own stream, and no other.
+// A slow reader delays only its own stream.
 func TestSlowReaderByHTTP2(t *testing.T) {
 	t.Parallel()
 	w, _ := startHTTP2(t)
@@ -400,7 +400,7 @@ func TestSlowReaderByHTTP2(t *testing.T) {
 	w.wantMetric(1, "weir_connections_total", "listener", "secure")
 }
 
-// A connection that was made for one host is not used for one that has another policy.
+// weir refuses a request for a host whose TLS policy differs from that of the connection.
 func TestMisdirectedByHTTP2(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")
@@ -433,5 +433,5 @@ backends:
 	}
 }
 
-// discard reads a request's body and says how long it was.
+// discard reads the body of a request and returns its length.
 func discard(r *http.Request) (int64, error) { return io.Copy(io.Discard, r.Body) }

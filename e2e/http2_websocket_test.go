@@ -28,7 +28,7 @@ func TestWebSocketByHTTP2(t *testing.T) {
 		}
 		h.head(1, false, ":method: CONNECT", ":protocol: websocket", ":scheme: https", ":path: /ws?"+listener, ":authority: app.example.org",
 			"sec-websocket-version: 13", "origin: https://app.example.org")
-		// A text, masked with nothing as it must be masked, and the echo.
+		// A WebSocket text frame whose mask is zero, and its echo.
 		h.framer.WriteData(1, false, []byte("\x81\x85\x00\x00\x00\x00hello"))
 		got := ""
 		for got != "\x81\x05hello" {
@@ -49,12 +49,12 @@ func TestWebSocketByHTTP2(t *testing.T) {
 			}
 		}
 		w.wantMetric(1, "weir_tunnels_open")
-		// Other streams go on beside it.
+		// Other streams of the connection still work.
 		h.get(3)
 		if status, _, err := h.answer(3); status != "200" || err != nil {
 			t.Errorf("%s, %v", status, err)
 		}
-		h.framer.WriteData(1, true, []byte("\x88\x80\x00\x00\x00\x00")) // close
+		h.framer.WriteData(1, true, []byte("\x88\x80\x00\x00\x00\x00")) // the close frame
 		if _, _, err := h.answer(1); err != nil {
 			t.Errorf("the end: %v", err)
 		}
@@ -66,7 +66,7 @@ func TestWebSocketByHTTP2(t *testing.T) {
 	}
 }
 
-// A browser loads a page and opens a WebSocket, both by HTTP/2.
+// A browser loads a page and opens a WebSocket, both over HTTP/2.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	needLinux(t)

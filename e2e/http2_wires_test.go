@@ -14,12 +14,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// said is a request that both wires can say.
+// said is a request that can be sent over HTTP/1.1 and over HTTP/2.
 type said struct {
 	method, path, host string
 	fields             []string // "name: value"
 	body               string
-	chunked            bool // no length; with trailers
+	chunked            bool // no Content-Length; trailers are possible
 	trailers           []string
 }
 
@@ -27,7 +27,7 @@ func (s *said) String() string {
 	return fmt.Sprintf("%q %q %q %q %q %v %q", s.method, s.path, s.host, s.fields, s.body, s.chunked, s.trailers)
 }
 
-// byHTTP1 returns the status of the answer.
+// byHTTP1 sends the request over HTTP/1.1 and returns the status of the response.
 func (s *said) byHTTP1(t *testing.T, w *weir) string {
 	t.Helper()
 	var b strings.Builder
@@ -62,7 +62,8 @@ func (s *said) byHTTP1(t *testing.T, w *weir) string {
 	return fmt.Sprint(res.StatusCode)
 }
 
-// byHTTP2 is the same by HTTP/2; a stream that is reset for a malformed request has status 400.
+// byHTTP2 sends the request over HTTP/2 and returns the status of the response. If weir resets the stream
+// because the request is malformed, the status is 400.
 func (s *said) byHTTP2(t *testing.T, w *weir) string {
 	t.Helper()
 	h := dialH2(t, w, "web")
@@ -101,7 +102,7 @@ func (s *said) byHTTP2(t *testing.T, w *weir) string {
 
 var requestID = regexp.MustCompile(`(?mi)^x-request-id: .*$`)
 
-// told is a request's head in a form that does not depend on order and case.
+// told returns the head of a request in a form that does not depend on order and case.
 func told(head string) string {
 	lines := strings.Split(requestID.ReplaceAllString(strings.TrimSpace(head), "x-request-id:"), "\n")
 	for i, l := range lines[1:] {
@@ -112,8 +113,8 @@ func told(head string) string {
 	return strings.Join(lines, "\n")
 }
 
-// One request by HTTP/1.1 and by HTTP/2 reaches the backend as the same
-// message, or is refused by both, with the same status and for the same reason.
+// A request over HTTP/1.1 and the same request over HTTP/2 reach the backend as the same message, or weir
+// refuses both with the same status and for the same reason.
 func TestOneRequestByBothWires(t *testing.T) {
 	t.Parallel()
 	raw := newRawBackend(t)
@@ -137,7 +138,7 @@ func TestOneRequestByBothWires(t *testing.T) {
 			trailers[i] = strings.ToLower(raw.trailers()[trailed:])
 		}
 		if heads == [2]string{} && statuses[0] >= "400" && statuses[1] >= "400" {
-			return // of several reasons each wire comes upon another one first
+			return // if a request has several faults, HTTP/1.1 and HTTP/2 may report different ones
 		}
 		if heads[0] != heads[1] || trailers[0] != trailers[1] || statuses[0] != statuses[1] {
 			t.Errorf("%s\nby HTTP/1.1: %s\n%s\n%s\nby HTTP/2: %s\n%s\n%s", &s, statuses[0], heads[0], trailers[0], statuses[1], heads[1], trailers[1])
@@ -164,7 +165,7 @@ func TestOneRequestByBothWires(t *testing.T) {
 		}
 		try(s)
 	}
-	w = newWeir(t) // with a log that has nothing else in it
+	w = newWeir(t) // a new weir, so that the log contains nothing else
 	w.address["app"] = raw.address
 	w.start(config)
 	for reason, s := range map[string]said{

@@ -89,7 +89,7 @@ func TestCurl(t *testing.T) {
 				}
 			})
 			t.Run("http-1.0", func(t *testing.T) {
-				// Without ALPN, as HTTP/1.0 clients are; curl would offer http/1.0 alone.
+				// No ALPN, as with HTTP/1.0 clients: curl would offer only http/1.0.
 				if s := curlSeen(t, "--http1.0", "--no-alpn", base+"/"); s.Proto != "HTTP/1.1" {
 					t.Errorf("%+v", s)
 				}
@@ -166,8 +166,8 @@ func TestCurl(t *testing.T) {
 	})
 }
 
-// An answer to a request whose body was not read has to arrive, though the
-// client is still sending: the reset must not eat it.
+// If the backend answers before it has read the body, the response reaches the client while the client is
+// still sending. A reset must not destroy the response.
 func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 	t.Parallel()
 	w, _ := startWeb(t)
@@ -226,7 +226,7 @@ func TestTrailersGoThrough(t *testing.T) {
 	}
 }
 
-// A trailer must not say what only a head may: length, host, or where the client is.
+// weir drops trailers that are valid only in a head, such as Content-Length, Host and the client's address.
 func TestTrailersThatAreForbidden(t *testing.T) {
 	t.Parallel()
 	backend := newRawBackend(t)
@@ -246,8 +246,8 @@ func TestTrailersThatAreForbidden(t *testing.T) {
 	}
 }
 
-// A client that goes away mid-upload must not look to the backend like one that
-// has sent everything, and one that is gone must not hold anything.
+// If a client leaves during an upload, the backend does not see a complete request. weir keeps nothing of a
+// client that has left.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	w, app := startWeb(t)
@@ -264,8 +264,8 @@ func TestClientGoesAway(t *testing.T) {
 	w.wantMetric(0, "weir_connections_open", "listener", "web")
 }
 
-// smuggle lists what two parsers could read in two ways. Each is followed by a
-// request for /second, which may never reach the backend.
+// smuggle lists requests that two parsers could read in two ways. Each is followed by a request for /second,
+// which must never reach the backend.
 var smuggle = map[string]string{
 	"CL and TE":                  "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	"TE and CL":                  "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
@@ -321,8 +321,8 @@ var smuggle = map[string]string{
 	"head too large":             "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 70<<10) + "\r\n\r\n",
 }
 
-// smuggleBody is what goes wrong after the head has been forwarded: the first
-// request is cut, the second never arrives.
+// smuggleBody lists bodies whose fault appears after weir has forwarded the head. weir cuts the first
+// request, and the second never reaches the backend.
 var smuggleBody = map[string]string{
 	"chunk size 0x5":          "0x5\r\nhello\r\n0\r\n\r\n",
 	"chunk size negative":     "-5\r\nhello\r\n0\r\n\r\n",
@@ -364,7 +364,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// wantedStatus is 400 where no other status says it better.
+// wantedStatus returns the accepted statuses of a refusal: 400, or a more precise one.
 func wantedStatus(name string) string {
 	switch name {
 	case "TE xchunked", "TE identity", "TE twice", "TE chunked, identity":
@@ -391,7 +391,7 @@ func wantedStatus(name string) string {
 
 var statusLine = regexp.MustCompile(`HTTP/1\.1 \d{3} `)
 
-// smuggled sends request and a second one, and reads to the end, which has to come by itself.
+// smuggled sends request and a second one, and reads until weir closes the connection.
 func smuggled(t *testing.T, w *weir, request string) (status string, err error) {
 	c := dial(t, w.at("web"))
 	c.Write([]byte(request + second))
@@ -432,7 +432,7 @@ func TestSmugglingInTheBody(t *testing.T) {
 	}
 }
 
-// The backend may not smuggle either: what it sends after an answer belongs to nobody.
+// weir drops all bytes that a backend sends after its response.
 func TestBackendThatSaysTooMuch(t *testing.T) {
 	t.Parallel()
 	backend := newRawBackend(t)
@@ -450,7 +450,7 @@ func TestBackendThatSaysTooMuch(t *testing.T) {
 	}
 }
 
-// Field order, case, the target and unknown fields go through byte for byte.
+// The order and case of fields, the target, and unknown fields reach the backend byte for byte.
 func TestRequestGoesThroughUnchanged(t *testing.T) {
 	t.Parallel()
 	backend := newRawBackend(t)
@@ -483,7 +483,7 @@ func TestRequestGoesThroughUnchanged(t *testing.T) {
 	}
 }
 
-// When the only endpoint refuses, 502 or 503 comes at once, with a reason in the log.
+// If the only endpoint refuses connections, weir answers 502 or 503 at once, with a reason in the log.
 func TestBackendIsDown(t *testing.T) {
 	w := newWeir(t)
 	w.start(webConfig)
@@ -498,13 +498,13 @@ func TestBackendIsDown(t *testing.T) {
 	}
 }
 
-// A backend that closes its idle connections races with their reuse; clients must not notice.
+// A backend may close an idle connection at the moment when weir reuses it. Clients must not notice.
 func TestBackendClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	address := serve(t, func(c net.Conn) {
 		r := bufio.NewReader(c)
 		if _, err := http.ReadRequest(r); err == nil {
-			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) // says keep-alive, and closes
+			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) // announces keep-alive, and then closes
 		}
 	})
 	w := newWeir(t)

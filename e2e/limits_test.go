@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// With its descriptors used up weir waits and says so; the health port still
-// answers, and everything goes on once there are some again.
+// If weir has used up its descriptors, it accepts no connections and says so in the log. The health port
+// still answers. When descriptors are free again, weir serves as before.
 func TestDescriptorsExhausted(t *testing.T) {
 	needLinux(t)
 	app := newWebBackend(t, "app")
@@ -95,7 +95,7 @@ func TestListenerLimit(t *testing.T) {
 	})
 }
 
-// After load of every kind, goroutines and descriptors are as before.
+// After load of every kind, weir has as many goroutines and descriptors as before.
 func TestNothingLeaks(t *testing.T) {
 	needLinux(t)
 	app, echo := newWebBackend(t, "app"), newEchoBackend(t)
@@ -121,7 +121,7 @@ backends:
 		}
 		running.Wait()
 	}
-	load(20) // what is only made once is there now
+	load(20) // creates everything that weir creates only once
 	settle := func(what string, good func(files, routines int) bool) (files, routines int) {
 		t.Helper()
 		eventually(t, what, func() error {
@@ -137,7 +137,7 @@ backends:
 		return w.metric("weir_connections_open") == 0 && w.metric("weir_tunnels_open") == 0
 	}
 	settle("all connections are gone", idle)
-	// The pool's idle connections end after a second; then the counts stand still.
+	// The idle connections of the pool end after a second. After that, the counts no longer change.
 	var files, routines int
 	for last, since := -1, time.Now(); time.Since(since) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
 		if files, routines = w.descriptors(), w.goroutines(); files+routines != last {
@@ -152,7 +152,7 @@ backends:
 		func(f, r int) bool { return f <= files+2 && r <= routines+3 })
 }
 
-// mixedLoad is one client of one kind; some of them misbehave.
+// mixedLoad is one client. Its kind decides what it does, and some kinds misbehave.
 func mixedLoad(t *testing.T, w *weir, kind int) {
 	address := w.at([]string{"web", "secure", "raw"}[kind%3])
 	c, err := net.Dial("tcp", address)
@@ -189,10 +189,10 @@ func mixedLoad(t *testing.T, w *weir, kind int) {
 		c.Write([]byte("hello"))
 		io.ReadFull(c, make([]byte, 5))
 		c.(*net.TCPConn).SetLinger(0)
-	case 9: // says nonsense
+	case 9: // sends no valid request
 		io.WriteString(c, "\x16\x03\x01 nonsense\r\n\r\n")
 		readToEnd(c)
-	case 10: // says nonsense to TLS
+	case 10: // sends no valid TLS
 		io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
 		readToEnd(c)
 	case 11: // a tunnel that the client leaves
@@ -240,7 +240,7 @@ func TestDemo(t *testing.T) {
 		}
 		t.Logf("%s\n%.200s", command, answer.String())
 	}
-	// Ctrl-C aborts an open tunnel, and that is no error.
+	// Ctrl-C aborts an open tunnel, and the exit status is still 0.
 	address := regexp.MustCompile(`telnet://(\S+)`).FindStringSubmatch(out.String())
 	if address == nil {
 		t.Fatal("no command is for raw TCP")
@@ -261,7 +261,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// What check refuses, run refuses, with every error at once.
+// weir check and weir run refuse the same configurations, and both report every error at once.
 func TestCheckAndRunRefuseTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

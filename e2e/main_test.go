@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// scratch lives as long as the test run and holds the binary.
+// scratch is a directory with the binary. It exists until the test run ends.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		flag.Set("test.parallel", "4") // the tests mostly wait, whatever the number of CPUs is
+		flag.Set("test.parallel", "4") // most tests wait most of the time, so more of them can run than there are CPUs
 	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "weir-e2e"); err != nil {
@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes the binary once per run: in CI static, as it is shipped; elsewhere as
-// "go test" compiles packages. A fresh clone would compile everything twice.
+// build builds the binary once per test run. In CI it is static, as in a release. Elsewhere it uses the same
+// settings as "go test", because otherwise a fresh clone would compile every package twice.
 var build = sync.OnceValues(func() (string, error) {
-	// go test remembers which folders of the module a test has read, and runs it
-	// again when something in them has changed; what a child reads it does not see.
+	// go test caches a result until a file or folder changes that the test has read. It does not see what
+	// child processes read, so the test itself reads all folders of the module.
 	if err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
@@ -63,7 +63,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// executable is the binary that the tests drive.
+// executable returns the path of the binary that the tests run.
 func executable(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
@@ -89,7 +89,7 @@ var races = sync.OnceValue(func() bool {
 	return err == nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 })
 
-// inCI says that every peer has to be there.
+// inCI returns true if every peer must be installed.
 func inCI() bool { return os.Getenv("CI") == "true" }
 
 // lacking skips a test because this machine lacks something; in CI the test fails.
@@ -101,12 +101,12 @@ func lacking(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// need returns the path of a peer. Without it the test is skipped, in CI it fails.
+// need returns the path of a peer. If the peer is not installed, the test is skipped; in CI it fails.
 func need(t *testing.T, peer string) string {
 	t.Helper()
 	for _, name := range []string{peer, "/usr/sbin/" + peer, "/usr/local/sbin/" + peer} {
 		if path, err := exec.LookPath(name); err == nil {
-			if path, err = filepath.Abs(path); err == nil { // sshd insists on a whole path
+			if path, err = filepath.Abs(path); err == nil { // sshd requires an absolute path
 				return path
 			}
 		}
@@ -118,7 +118,7 @@ func need(t *testing.T, peer string) string {
 	return ""
 }
 
-// needLinux skips tests that look into /proc or use loopback addresses beside 127.0.0.1.
+// needLinux skips tests that read /proc, or that use loopback addresses other than 127.0.0.1.
 func needLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -126,8 +126,7 @@ func needLinux(t *testing.T) {
 	}
 }
 
-// long skips tests of many seconds outside of CI, so that "go test ./..." takes a
-// few minutes.
+// long skips a slow test outside of CI, so that "go test ./..." takes only a few minutes.
 func long(t *testing.T) {
 	t.Helper()
 	if !inCI() {
@@ -149,13 +148,13 @@ func freePort(t testing.TB) string {
 // makes a test wait so long.
 const patience = 20 * time.Second
 
-// eventually tries f until it succeeds, and fails the test when it does not in time.
+// eventually repeats f until it returns nil. It fails the test if that takes longer than patience.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	within(t, patience, what, f)
 }
 
-// within is eventually for what may take longer.
+// within is like eventually, with another timeout than patience.
 func within(t testing.TB, d time.Duration, what string, f func() error) {
 	t.Helper()
 	var err error

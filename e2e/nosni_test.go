@@ -79,8 +79,8 @@ const (
 	misdirected = "HTTP/1.1 421 Misdirected Request"
 )
 
-// A client of TLS 1.0 without SNI is served by the policy for such clients, and
-// default is as strict as ever.
+// A client with TLS 1.0 and without SNI gets the policy of the listener for such clients. The policy default
+// is not weakened by that.
 func TestOpenSSLWithoutSNI(t *testing.T) {
 	t.Parallel()
 	n := startNameless(t)
@@ -109,8 +109,8 @@ func TestOpenSSLWithoutSNI(t *testing.T) {
 	})
 }
 
-// Who leaves SNI out does not get around the client certificates of another host, nor
-// around those of the route without hosts.
+// A client without SNI cannot bypass the client certificates that another host requires, nor those that the
+// route without hosts requires.
 func TestClientCertificatesWithoutSNI(t *testing.T) {
 	t.Parallel()
 	n := startNameless(t)
@@ -132,7 +132,7 @@ func TestClientCertificatesWithoutSNI(t *testing.T) {
 	}
 }
 
-// curl sends no SNI to an address.
+// curl sends no SNI if the URL contains an IP address.
 func TestCurlToAnAddress(t *testing.T) {
 	t.Parallel()
 	n := startNameless(t)
@@ -146,7 +146,7 @@ func TestCurlToAnAddress(t *testing.T) {
 	}
 }
 
-// nginx (proxy_ssl_server_name off) and HAProxy (no sni) send none by default.
+// nginx (proxy_ssl_server_name off) and HAProxy (no sni) send no SNI by default.
 func TestProxiesWithoutSNI(t *testing.T) {
 	t.Parallel()
 	n := startNameless(t)
@@ -189,7 +189,7 @@ listen route
 	}
 }
 
-// What a listener says of clients without SNI changes with a reload, for open connections too.
+// A reload that changes a listener's policy for clients without SNI also affects open connections.
 func TestReloadOfThePolicyWithoutSNI(t *testing.T) {
 	t.Parallel()
 	n := startNameless(t)
@@ -206,7 +206,7 @@ func TestReloadOfThePolicyWithoutSNI(t *testing.T) {
 	f("unknown.example.org", 200)
 	n.reload(strings.Replace(namelessConfig, "protocol: tls, tls_policy: partners}", "protocol: tls}", 1))
 	f("legacy.example.org", 200)
-	f("unknown.example.org", 421) // and the connection ends, as it was opened for that route
+	f("unknown.example.org", 421) // the connection also ends, because it was opened for that route
 	if _, err := r.ReadByte(); err == nil {
 		t.Error("the connection stays open")
 	}

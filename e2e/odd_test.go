@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// oddRequests are what old clients send, and what weir, HAProxy and nginx answer to
-// it: each status on the connection. Where these two differ, one of them reads
-// another request. docs/operations.md explains what weir does.
+// oddRequests are requests of old clients, and the responses of weir, HAProxy and nginx: each status on the
+// connection. If HAProxy and nginx differ, they do not read the same request. docs/operations.md explains the
+// responses of weir.
 var oddRequests = []struct {
 	name, request        string
 	weir, haproxy, nginx string
@@ -67,8 +67,8 @@ func TestOddRequestsBesidePeers(t *testing.T) {
 
 var peerNames = []string{"weir", "HAProxy", "nginx", "weir with lenient"}
 
-// oddResponses are responses of old servers, each with its result: the status and the
-// body. Chunks behind HTTP/1.0 and two lengths are read in two ways.
+// oddResponses are responses of old servers. Each has its results: the status and the body. Proxies differ in
+// how they read chunks after an HTTP/1.0 head, and two lengths.
 var oddResponses = []struct {
 	name, response                string
 	weir, haproxy, nginx, lenient string
@@ -114,7 +114,7 @@ func TestOddResponsesBesidePeers(t *testing.T) {
 	}
 }
 
-// oddOutcome asks a proxy for one of oddResponses.
+// oddOutcome sends a proxy the request for the n-th of oddResponses, and returns the result.
 func oddOutcome(t *testing.T, address string, n int) string {
 	c := dialWith(t, address, fmt.Appendf(nil, "GET /%d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", n))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// oldBackends has a backend of each kind with the keys that it needs, and without them.
+// oldBackends has each backend twice: with the keys that it needs, and without them.
 const oldBackends = `
 listeners:
   web: {address: '@web', protocol: http}
@@ -39,9 +39,8 @@ backends:
   rsa-strict: {protocol: https, endpoints: ['@rsa'], tls: *strict}
 `
 
-// Real servers that speak only TLS 1.0, only RSA key exchange, or only SHA-1 signatures,
-// are reached by a backend that allows it. Without its keys they are not, and the log
-// names the key.
+// Some real servers have only TLS 1.0, only RSA key exchange, or only SHA-1 signatures. weir reaches them if
+// the keys of the backend allow it. Otherwise it does not, and the log names the missing key.
 func TestOldHTTPSBackends(t *testing.T) {
 	t.Parallel()
 	openssl := need(t, "openssl")
@@ -84,7 +83,7 @@ func TestOldHTTPSBackends(t *testing.T) {
 			return e.text("host") == name+".strict" && strings.Contains(e.text("error"), key)
 		})
 	}
-	w.reload(strings.ReplaceAll(oldBackends, ", sha1_signatures: true", "")) // and its switch
+	w.reload(strings.ReplaceAll(oldBackends, ", sha1_signatures: true", "")) // without sha1_signatures
 	curl(t, "http://"+w.at("web")+"/page", "-H", "Host: sha1", "-o", "/dev/null")
 	w.logged("the key for SHA-1", func(e entry) bool {
 		return e.text("host") == "sha1" && strings.Contains(e.text("error"), "tls.sha1_signatures")

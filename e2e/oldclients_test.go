@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Clients that Go's TLS cannot serve are named in the log and in weir tls report.
+// weir names clients that Go's TLS cannot serve in its log and in weir tls report.
 
 const oldClientsConfig = `
 listeners:
@@ -29,7 +29,7 @@ routes:
 backends: {app: {endpoints: ['@app']}}
 `
 
-// run runs a client in the directory of the test, without input, and returns its output.
+// run runs a client in the directory of the test, with an empty standard input, and returns its output.
 func (w *weir) run(name string, args ...string) string {
 	w.t.Helper()
 	cmd := exec.Command(need(w.t, name), args...)
@@ -77,7 +77,7 @@ func TestClientsThatGoCannotServe(t *testing.T) {
 			return e.text("kind") == "refused" && e.text("tls_result") == result && strings.Contains(e.text("error"), text)
 		})
 	}
-	// Suites.
+	// Cipher suites that weir supports, and suites that it cannot support.
 	if out := gnutls("NORMAL:-VERS-ALL:+VERS-TLS1.0:-KX-ALL:+RSA:%COMPAT", "--disable-sni"); !strings.Contains(out, "Handshake was completed") {
 		t.Errorf("GnuTLS with TLS 1.0, RSA key exchange and without SNI: %s", out)
 	}
@@ -86,7 +86,7 @@ func TestClientsThatGoCannotServe(t *testing.T) {
 	openssl("-noservername", "-tls1_2", "-cipher", "CAMELLIA128-SHA:ECDHE-RSA-CAMELLIA128-SHA256:@SECLEVEL=0")
 	refused("no_common_suite", "(CAMELLIA)")
 
-	// Client certificates.
+	// The client certificates that weir refuses.
 	present := func(name string) {
 		openssl("-servername", "robots.example.org", "-tls1_2", "-cert", name+".crt", "-key", name+".key", "-cipher", "ALL:@SECLEVEL=0")
 	}

@@ -53,7 +53,7 @@ backends:
 	w.wantMetric(0, "weir_backend_endpoints_ready", "backend", "app")
 	w.wantMetric(0, "weir_backend_endpoint_up", "backend", "app")
 	requests, failures := w.metric("weir_backend_endpoint_requests_total", "backend", "app"), w.metric("weir_backend_endpoint_failures_total", "backend", "app")
-	if failures < 20 || requests != failures+1 { // retries are requests, too
+	if failures < 20 || requests != failures+1 { // weir also counts retries as requests
 		t.Errorf("%v attempts, %v failed; want 20 or more that failed, and one that did not", requests, failures)
 	}
 	w.wantMetric(20, "weir_http_generated_responses_total", "backend", "app", "reason", "connect")

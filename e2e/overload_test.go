@@ -32,7 +32,7 @@ backends:
   echo: {protocol: tcp, endpoints: ['@echo']}
 `
 
-// startCrowded is a weir that a crowd is about to come to.
+// startCrowded starts w with crowdConfig and returns its HTTP backend.
 func startCrowded(t *testing.T, w *weir) *webBackend {
 	t.Helper()
 	app, echo := newWebBackend(t, "app"), newEchoBackend(t)
@@ -41,7 +41,7 @@ func startCrowded(t *testing.T, w *weir) *webBackend {
 	return app
 }
 
-// crowd is of clients that make one request, or none by HTTP/2, and then stay.
+// crowd is a group of clients that keep their connections open. Each makes one request, or none by HTTP/2.
 type crowd struct {
 	w     *weir
 	mu    sync.Mutex
@@ -49,7 +49,7 @@ type crowd struct {
 	errs  []error
 }
 
-// come lets n more come, of kinds that kind says for each: "plain", "tls" or "http2".
+// come adds n clients. kind returns the kind of each: "plain", "tls" or "http2".
 func (c *crowd) come(n int, kind func(i int) string) {
 	var coming sync.WaitGroup
 	for worker := range 8 {
@@ -90,7 +90,7 @@ func (c *crowd) one(kind string) (net.Conn, error) {
 	return conn, err
 }
 
-// leave closes all, and fails the test for those that were not served.
+// leave closes all connections, and fails the test for each client that was not served.
 func (c *crowd) leave(t *testing.T) {
 	t.Helper()
 	for _, conn := range c.conns {
@@ -106,7 +106,8 @@ func (c *crowd) leave(t *testing.T) {
 	c.errs = nil
 }
 
-// mixed has of HTTP/2 only some: those that do not read take four seconds to be rid of.
+// mixed returns the kind of the i-th client. Few use HTTP/2, because weir needs four seconds to end such a
+// client if it does not read.
 func mixed(i int) string {
 	return [...]string{"plain", "tls", "plain", "http2", "plain", "plain", "tls", "plain"}[i%8]
 }
@@ -122,8 +123,8 @@ func (w *weir) wantStep(resource string, step float64) {
 	})
 }
 
-// wantLines counts the lines of weir's log that have all of words. It waits for
-// the least: what weir has written comes a moment later.
+// wantLines checks how many lines of weir's log contain all words: at least least, at most most. It waits for
+// the minimum, because the log may be a moment late.
 func (w *weir) wantLines(least, most int, words ...string) {
 	w.t.Helper()
 	n := 0
@@ -144,9 +145,9 @@ func (w *weir) wantLines(least, most int, words ...string) {
 	}
 }
 
-// With descriptors for a few hundred, weir serves many more clients that come
-// one after the other and stay: those that were idle for longest go. Where none
-// is idle newcomers wait, and are served in the end. Some busy ones notice nothing.
+// With descriptors for a few hundred clients, weir serves many more clients that arrive one after another and
+// stay: it ends the connections that have been idle longest. If no connection is idle, new clients wait and
+// are served later. The active clients of this test notice nothing.
 func TestDescriptorsRunShort(t *testing.T) {
 	needLinux(t)
 	long(t)
@@ -177,7 +178,7 @@ func TestDescriptorsRunShort(t *testing.T) {
 	c.leave(t)
 	t.Log("the busy, while idle clients come: ", busy.leave(t))
 
-	// Now nobody is idle.
+	// From here on, no client is idle.
 	kept := newKept(t, w)
 	var waiting sync.WaitGroup
 	errs := make(chan error, 200)
@@ -219,8 +220,8 @@ func TestDescriptorsRunShort(t *testing.T) {
 	newBystander(w).leave(t)
 }
 
-// newcomerThatWaits returns a client whose request is not answered, and what reads its response. The first
-// newcomers may still be served: a step lasts for seconds after the crowd that it began with.
+// newcomerThatWaits returns a client whose request is not answered yet, and the reader for its response. It
+// tries several clients, because weir may still serve the first ones.
 func (w *weir) newcomerThatWaits() (net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	var newcomer net.Conn
@@ -262,7 +263,7 @@ func wantEcho(t *testing.T, c net.Conn) {
 	}
 }
 
-// kept are clients that go on asking over the connections that they have.
+// kept are clients that keep sending requests on their open connections.
 type kept struct {
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -316,7 +317,7 @@ func (k *kept) leave(t *testing.T) {
 	t.Logf("the busy were served %d times while newcomers waited", k.served)
 }
 
-// With memory for about a thousand idle clients weir serves thousands, whoever limits it.
+// With memory for about a thousand idle clients weir serves thousands, with every way to limit its memory.
 func TestMemoryRunsShort(t *testing.T) {
 	needLinux(t)
 	long(t)
@@ -364,7 +365,8 @@ func TestMemoryRunsShort(t *testing.T) {
 	})
 }
 
-// GOMEMLIMIT follows the cgroup, also when that is changed, unless it was given.
+// If the environment does not set GOMEMLIMIT, weir sets it from the memory limit of its cgroup, and adjusts
+// it when that limit changes.
 func TestMemoryLimitOfTheCgroup(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -372,7 +374,8 @@ func TestMemoryLimitOfTheCgroup(t *testing.T) {
 	w := newWeir(t)
 	w.before = g.run()
 	startCrowded(t, w)
-	// f wants a limit that is the cgroup's but for a tenth and what the kernel takes.
+	// f waits until GOMEMLIMIT is somewhat below the limit of the cgroup: weir subtracts a tenth, and the
+	// memory that the kernel uses.
 	f := func(cgroup float64) {
 		t.Helper()
 		within(t, 2*patience, fmt.Sprintf("GOMEMLIMIT fits %v", cgroup), func() error {
@@ -396,21 +399,21 @@ func TestMemoryLimitOfTheCgroup(t *testing.T) {
 	w.wantLines(1, 1, `"limit_from":"GOMEMLIMIT"`, `"cgroup_limit_bytes":536870912`)
 }
 
-// cgroup is one of the test's own.
+// cgroup is a cgroup that the test created.
 type cgroup struct {
 	t    *testing.T
 	dir  string
-	file string // of the limit
+	file string // path of the file with the limit
 }
 
-// newCgroup makes a cgroup with a limit of memory, or skips the test.
+// newCgroup creates a cgroup with a memory limit, or skips the test.
 func newCgroup(t *testing.T, limit int64) *cgroup {
 	t.Helper()
 	name := fmt.Sprintf("weir-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 	for _, in := range [][2]string{{"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
 		g := &cgroup{t: t, dir: filepath.Join(in[0], name)}
 		g.file = filepath.Join(g.dir, in[1])
-		os.WriteFile(filepath.Join(in[0], "cgroup.subtree_control"), []byte("+memory"), 0) // of version 2
+		os.WriteFile(filepath.Join(in[0], "cgroup.subtree_control"), []byte("+memory"), 0) // only for cgroup version 2
 		if os.Mkdir(g.dir, 0o755) != nil {
 			continue
 		}
@@ -439,7 +442,7 @@ func (g *cgroup) limit(limit int64) {
 	}
 }
 
-// run is what goes in front of a command that is to run within.
+// run returns the start of a command line that runs the rest of it in the cgroup.
 func (g *cgroup) run() []string {
 	return []string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir}
 }

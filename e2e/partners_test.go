@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Proxies of others in front of weir and behind it, besides HAProxy and nginx, and the
-// clients of other TLS libraries.
+// These tests put other proxies than HAProxy and nginx in front of weir and behind it, and use clients with
+// other TLS libraries.
 
-// writeFile makes a file in the test's directory.
+// writeFile writes a file to the test's directory and returns its path.
 func writeFile(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -23,12 +23,12 @@ func writeFile(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// runHitch runs Hitch, which opens TLS at an address and connects to a backend.
+// runHitch runs Hitch. It accepts TLS at the address at, and connects to the address to.
 func runHitch(t *testing.T, dir, at, to, options string, cert certificate) {
 	t.Helper()
 	host, port, _ := strings.Cut(at, ":")
 	toHost, toPort, _ := strings.Cut(to, ":")
-	if os.Getuid() == 0 { // as root it insists on another user
+	if os.Getuid() == 0 { // if root starts Hitch, it requires another user
 		options += "\nuser = \"daemon\"\n"
 	}
 	config := writeFile(t, dir, "hitch.conf", fmt.Sprintf(`
@@ -56,7 +56,7 @@ func runVarnish(t *testing.T, dir, name, at, vcl string) {
 	runPeer(t, need(t, "varnishd"), "-F", "-n", filepath.Join(dir, name), "-a", at, "-f", file, "-s", "malloc,10m", "-j", "none").listening(strings.TrimSuffix(at, ",PROXY"))
 }
 
-// runApache runs Apache with its own lines behind what every configuration needs.
+// runApache runs Apache with the lines that every configuration needs, followed by config.
 func runApache(t *testing.T, dir, modules, config string, at ...string) {
 	t.Helper()
 	var b strings.Builder
@@ -110,7 +110,7 @@ sub vcl_recv { return (pass); }
 	}
 }
 
-// Apache, nginx and Varnish read the PROXY headers that weir sends.
+// Apache, nginx and Varnish can read the PROXY headers that weir sends.
 func TestMoreReceiversOfPROXYHeaders(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -122,7 +122,7 @@ func TestMoreReceiversOfPROXYHeaders(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(w.dir, "www"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for dir := w.dir; dir != "/" && strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) { // for Apache's user
+	for dir := w.dir; dir != "/" && strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) { // Apache's user must be able to read the directory
 		os.Chmod(dir, 0o755)
 	}
 	writeFile(t, filepath.Join(w.dir, "www"), "index.html", "apache")
@@ -164,8 +164,8 @@ sub vcl_synth { set resp.http.X-Client = client.ip; return (deliver); }
 	}
 }
 
-// Requests, uploads and reused connections through weir to Apache, Varnish, Hitch and
-// stunnel, which pass them to the application.
+// Requests, uploads and reused connections work if weir forwards them to Apache, Varnish, Hitch or stunnel in
+// front of the application.
 func TestMoreServersBehind(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -229,7 +229,7 @@ backends:
 	}
 }
 
-// stunnel opens TLS to weir for a client that speaks none.
+// A client without TLS reaches weir through stunnel, which adds TLS.
 func TestStunnelAsClient(t *testing.T) {
 	t.Parallel()
 	need(t, "stunnel4")
@@ -247,7 +247,7 @@ func TestStunnelAsClient(t *testing.T) {
 	}
 }
 
-// NSS, the TLS library of Firefox, with each TLS version.
+// NSS, the TLS library of Firefox, connects with each TLS version.
 func TestNSS(t *testing.T) {
 	t.Parallel()
 	tstclnt := need(t, "tstclnt")
@@ -272,7 +272,7 @@ func TestNSS(t *testing.T) {
 	}
 }
 
-// Java's two HTTP clients, with each TLS version, without SNI and with uploads.
+// Java's two HTTP clients connect with each TLS version, without SNI, and with uploads.
 func TestJava(t *testing.T) {
 	t.Parallel()
 	java := need(t, "java")

@@ -19,33 +19,32 @@ import (
 	"time"
 )
 
-// pebble is Let's Encrypt's small ACME server: a certificate authority that
-// forgets everything when it ends. It finds every name at 127.0.0.1 and comes
-// to HAProxy there, which stands in front of weir and sends PROXY v2 headers.
+// pebble is a small ACME server from Let's Encrypt, which loses all state when it ends. For it, every name
+// has the address 127.0.0.1. There it connects to HAProxy, which forwards to weir and sends PROXY v2 headers.
 type pebble struct {
 	t                *testing.T
 	dir              string
-	address          string // where weir finds the directory
-	direct           string // where it is, if there is a gate in between
+	address          string // the address that weir uses for the directory
+	direct           string // pebble's own address, if a gate uses the other one
 	management       string
-	own              certificate // of the directory
+	own              certificate // the certificate of the directory
 	config, resolver string
 	env              []string
 	process          *peerProcess
-	// front are HAProxy's addresses, where validations and our clients come in.
+	// front has the addresses of HAProxy, for validations and for the test's clients.
 	front struct{ web, secure string }
 }
 
-// pebbleOptions are what tests want of their authority.
+// pebbleOptions are the settings of a test for its authority.
 type pebbleOptions struct {
-	resolver string            // its name server; empty: one that says 127.0.0.1 to everything
-	accounts map[string]string // external accounts, which are required then
-	noNonces int               // per cent of good nonces that are refused
-	validity time.Duration     // of certificates; 0: 90 days
-	blocked  []string          // names that are never certified
+	resolver string            // the name server; if empty, it answers 127.0.0.1 for every name
+	accounts map[string]string // external accounts; if there are any, the authority requires one
+	noNonces int               // percentage of valid nonces that pebble refuses
+	validity time.Duration     // validity of certificates; 0: 90 days
+	blocked  []string          // names for which pebble issues no certificate
 }
 
-// newPebble prepares an authority that run starts.
+// newPebble prepares an authority. Its method run starts it.
 func newPebble(t *testing.T, o pebbleOptions) *pebble {
 	t.Helper()
 	needLinux(t)
@@ -84,7 +83,8 @@ func newPebble(t *testing.T, o pebbleOptions) *pebble {
 	return p
 }
 
-// nameServerForEverything is pebble-challtestsrv: each name is at 127.0.0.1.
+// nameServerForEverything starts pebble-challtestsrv, which answers 127.0.0.1 for each name, and returns its
+// address.
 func nameServerForEverything(t *testing.T) string {
 	t.Helper()
 	dns := freePort(t)
@@ -104,7 +104,7 @@ func (p *pebble) run() *pebble {
 	return p
 }
 
-// forwardTo puts HAProxy in front of weir, the two ports of which are called web and secure.
+// forwardTo makes HAProxy forward to the two ports of w that are called web and secure.
 func (p *pebble) forwardTo(w *weir) { p.forward(w.at("web"), w.at("secure")) }
 
 func (p *pebble) forward(web, secure string) {
@@ -127,7 +127,8 @@ listen secure
 	runProxy(p.t, "haproxy", p.dir, config).listening(p.front.web, p.front.secure)
 }
 
-// entry is a certificate entry that goes to this authority, for hosts or for those of the routes.
+// entry returns a certificate entry that uses this authority, for hosts or, if hosts is empty, for the hosts
+// of the routes.
 func (p *pebble) entry(hosts string, more ...string) string {
 	settings := append([]string{"directory: 'https://" + p.address + "/dir'", "ca: '" + p.own.cert + "'"}, more...)
 	if hosts != "" {
@@ -136,7 +137,7 @@ func (p *pebble) entry(hosts string, more ...string) string {
 	return "{acme: {" + strings.Join(settings, ", ") + "}}"
 }
 
-// roots are what certificates of this run of the authority descend from.
+// roots returns the root certificates of this run of the authority.
 func (p *pebble) roots() *x509.CertPool {
 	p.t.Helper()
 	pool := x509.NewCertPool()
@@ -165,10 +166,10 @@ var (
 	pebbleIssued = regexp.MustCompile(`Issued certificate serial ([0-9a-f]+) for order`)
 )
 
-// orders counts the orders that were accepted.
+// orders counts the orders that the authority accepted.
 func (p *pebble) orders() int { return len(pebbleOrder.FindAllString(p.process.log.String(), -1)) }
 
-// issued are the serial numbers of all certificates so far.
+// issued returns the serial numbers of all certificates that the authority has issued.
 func (p *pebble) issued() []string {
 	var all []string
 	for _, m := range pebbleIssued.FindAllStringSubmatch(p.process.log.String(), -1) {
@@ -177,8 +178,8 @@ func (p *pebble) issued() []string {
 	return all
 }
 
-// shake makes a handshake for host at address that verifies the certificate by
-// roots, and returns the connection and the leaf.
+// shake makes a TLS handshake for host at address and verifies the certificate with roots. It returns the
+// connection and the leaf certificate.
 func shake(t testing.TB, address, host string, roots *x509.CertPool, own ...tls.Certificate) (*tls.Conn, *x509.Certificate, error) {
 	t.Helper()
 	raw, err := net.DialTimeout("tcp", address, patience)
@@ -195,7 +196,7 @@ func shake(t testing.TB, address, host string, roots *x509.CertPool, own ...tls.
 	return c, c.ConnectionState().PeerCertificates[0], nil
 }
 
-// served waits until host is served with a certificate that roots verify, and returns its leaf.
+// served waits until host has a certificate that roots verify, and returns the leaf certificate.
 func served(t testing.TB, address, host string, roots *x509.CertPool, own ...tls.Certificate) *x509.Certificate {
 	t.Helper()
 	var leaf *x509.Certificate
@@ -210,7 +211,7 @@ func served(t testing.TB, address, host string, roots *x509.CertPool, own ...tls
 	return leaf
 }
 
-// refusedName reports whether a handshake for host ends with the alert for unknown names.
+// refusedName returns nil if a handshake for host ends with the alert for unknown names.
 func refusedName(t testing.TB, address, host string) error {
 	t.Helper()
 	_, _, err := shake(t, address, host, nil)
@@ -223,10 +224,10 @@ func refusedName(t testing.TB, address, host string) error {
 	return nil
 }
 
-// serial writes a leaf's number as pebble does.
+// serial returns the serial number of a certificate as pebble writes it.
 func serial(leaf *x509.Certificate) string { return fmt.Sprintf("%x", leaf.SerialNumber) }
 
-// wantIssued fails the test unless exactly the leaves given were issued so far.
+// wantIssued fails the test unless the authority has issued exactly these certificates.
 func (p *pebble) wantIssued(leaves ...*x509.Certificate) {
 	p.t.Helper()
 	var want []string
@@ -234,7 +235,7 @@ func (p *pebble) wantIssued(leaves ...*x509.Certificate) {
 		want = append(want, serial(l))
 	}
 	slices.Sort(want)
-	eventually(p.t, fmt.Sprintf("the authority issued %v, which are in use", want), func() error { // what it says comes a moment later
+	eventually(p.t, fmt.Sprintf("the authority issued %v, which are in use", want), func() error { // pebble's log may be a moment late
 		var got []string
 		for _, s := range p.issued() {
 			got = append(got, strings.TrimLeft(s, "0"))
@@ -247,8 +248,8 @@ func (p *pebble) wantIssued(leaves ...*x509.Certificate) {
 	})
 }
 
-// bind is a name server of the zone example.org that takes updates signed by a
-// TSIG key. Each name in it is at 127.0.0.1.
+// bind is a name server for the zone example.org. It accepts updates that are signed with a TSIG key. Each
+// name has the address 127.0.0.1.
 type bind struct{ address, key string }
 
 func startBIND(t *testing.T) bind {
@@ -285,7 +286,7 @@ zone "example.org" {
 	return b
 }
 
-// startRedis returns the URL of a Redis that forgets everything when the test ends.
+// startRedis starts a Redis that loses all data when the test ends, and returns its URL.
 func startRedis(t *testing.T) string {
 	t.Helper()
 	address := freePort(t)

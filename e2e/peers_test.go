@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// What README.md says of weir beside its peers is what this test finds: the same
-// bytes go to weir, HAProxy and nginx, each with a TLS port and a health port
-// behind PROXY headers, a header timeout of eight seconds, and a plain port.
+// This test checks the comparison of weir with its peers in README.md. It sends the same bytes to weir,
+// HAProxy and nginx. Each has a TLS port and a health port with required PROXY headers, a header timeout of
+// eight seconds, and a plain port.
 
 // peersTimeout is the timeout for PROXY headers of all three proxies. It is long, so that
 // on a busy machine only the header that is late on purpose is late.
@@ -85,7 +85,7 @@ func startPeers(t *testing.T) []peer {
 	return peers
 }
 
-// startPeersOf starts all three before a backend, weir with a configuration.
+// startPeersOf starts weir, HAProxy and nginx in front of a backend, weir with the given configuration.
 func startPeersOf(t *testing.T, app, config string) (*weir, []peer) {
 	w := newWeir(t)
 	w.address["app"] = app
@@ -101,7 +101,7 @@ func startPeersOf(t *testing.T, app, config string) (*weir, []peer) {
 	return w, peers
 }
 
-// comparisons are the rows of the table: what is sent, and what came of it in a few words.
+// comparisons are the rows of the table: the bytes that a client sends, and the result in a few words.
 var comparisons = []struct {
 	name string
 	try  func(*testing.T, peer) string
@@ -165,7 +165,8 @@ var comparisons = []struct {
 	}},
 }
 
-// forwarded sends a request to the plain port: the status of a refusal, or what f says of what the backend saw.
+// forwarded sends a request to the plain port. It returns the status of a refusal, or the result of f for the
+// request that the backend received.
 func forwarded(t *testing.T, p peer, request string, f func(seen) string) string {
 	c := dialWith(t, p.web, []byte(request))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

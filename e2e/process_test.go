@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// peerProcess is a server beside weir.
+// peerProcess is a server that a test runs beside weir.
 type peerProcess struct {
 	t    *testing.T
 	name string
 	cmd  *exec.Cmd
 	log  logBuffer
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
 // runPeer runs a server until the test ends.
@@ -26,15 +26,15 @@ func runPeer(t *testing.T, name string, args ...string) *peerProcess {
 	return runPeerWith(t, nil, name, args...)
 }
 
-// runPeerWith is runPeer with more in the environment.
+// runPeerWith is like runPeer, with additional environment variables.
 func runPeerWith(t *testing.T, env []string, name string, args ...string) *peerProcess {
 	t.Helper()
 	p := &peerProcess{t: t, name: filepath.Base(name), done: make(chan struct{})}
 	p.cmd = exec.Command(name, args...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// In a group of its own, for its workers to end with it: one that lives on
-	// holds our ends of its output open, and Wait would wait for them.
+	// The server gets its own process group, so that its workers end with it. A worker that stays keeps our
+	// ends of the output open, and Wait would wait for it.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = time.Second
 	if err := p.cmd.Start(); err != nil {
@@ -53,7 +53,7 @@ func runPeerWith(t *testing.T, env []string, name string, args ...string) *peerP
 	return p
 }
 
-// nginxConfig is what nginx has to be told beside its servers, and where its files go.
+// nginxConfig is the part of nginx's configuration outside of its servers, with the paths of its files.
 const nginxConfig = `
 daemon off;
 master_process off; # killed as one
@@ -70,7 +70,7 @@ http {
 %[2]s}
 `
 
-// runProxy runs HAProxy with a configuration, or nginx with one of its http section.
+// runProxy runs HAProxy with a configuration, or nginx with the content of its http section.
 func runProxy(t *testing.T, name, dir, config string) *peerProcess {
 	t.Helper()
 	path, args := need(t, name), []string{"-db", "-f"}
@@ -90,7 +90,7 @@ func (p *peerProcess) kill() {
 	<-p.done
 }
 
-// listening waits until the server accepts connections, and fails the test when it ends instead.
+// listening waits until the server accepts connections. It fails the test if the server ends.
 func (p *peerProcess) listening(addresses ...string) {
 	p.t.Helper()
 	for _, address := range addresses {

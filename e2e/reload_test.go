@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// changing is the configuration of the test below in its n-th form: endpoints
-// come and go beside one that stays, a listener comes and goes, and so does a certificate.
+// changing returns the n-th configuration of the test below. The configurations differ in the endpoints
+// beside one that always stays, in one listener, and in one certificate.
 func changing(n int) string {
 	at := func(name string) string { return "{address: '@" + name + "', node: node-a}" }
 	endpoints, extra := at("a"), ""
@@ -55,16 +55,16 @@ drain: {lame_duck: 2s, timeout: 20s}
 `
 }
 
-// traffic counts what clients of all kinds saw.
+// traffic counts the results of clients of all kinds.
 type traffic struct {
 	t        *testing.T
-	address  map[bool]string // by TLS
+	address  map[bool]string // the key is true for TLS
 	stop     chan struct{}
 	running  sync.WaitGroup
 	requests atomic.Int64
 	failures atomic.Int64
-	refused  atomic.Bool // from when on new connections were refused
-	mayEnd   atomic.Bool // SIGTERM was sent: new connections may be refused
+	refused  atomic.Bool // weir has begun to refuse new connections
+	mayEnd   atomic.Bool // SIGTERM was sent, so weir may refuse new connections
 }
 
 func (tr *traffic) fail(format string, args ...any) {
@@ -73,7 +73,7 @@ func (tr *traffic) fail(format string, args ...any) {
 	}
 }
 
-// open returns nil when weir no longer takes connections, as it may after SIGTERM.
+// open connects to weir. It returns nil if weir accepts no more connections, which is allowed after SIGTERM.
 func (tr *traffic) open(secure bool) net.Conn {
 	c, err := net.DialTimeout("tcp", tr.address[secure], patience)
 	switch {
@@ -89,7 +89,7 @@ func (tr *traffic) open(secure bool) net.Conn {
 	return nil
 }
 
-// one makes a request; it says whether the connection may carry another.
+// one makes a request. It returns true if the connection can carry another request.
 func (tr *traffic) one(c net.Conn, r *bufio.Reader, kind string, n int, fields ...string) (again bool) {
 	resp, _, err := ask(c, r, "GET", "app.example.org", fmt.Sprintf("/%s/%d", kind, n), fields...)
 	if err != nil {
@@ -103,8 +103,8 @@ func (tr *traffic) one(c net.Conn, r *bufio.Reader, kind string, n int, fields .
 	return !resp.Close
 }
 
-// keepAlive is one client that follows HTTP: it reuses its connection until an
-// answer says close, and nothing else may end it.
+// keepAlive is a client that reuses its connection until a response says Connection: close. If the connection
+// ends earlier, the test fails.
 func (tr *traffic) keepAlive(secure bool) {
 	for !tr.refused.Load() {
 		c := tr.open(secure)
@@ -124,7 +124,7 @@ func (tr *traffic) keepAlive(secure bool) {
 	}
 }
 
-// newOnes opens 200 connections a second, each for one request.
+// newOnes opens 200 connections per second, with one request on each.
 func (tr *traffic) newOnes() {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -143,8 +143,8 @@ func (tr *traffic) newOnes() {
 	}
 }
 
-// passing talks to the listener that comes and goes: it may be gone, but what it
-// has taken it has to serve.
+// passing connects to the listener that some configurations lack. The listener may be closed, but weir must
+// serve each connection that it has accepted.
 func (tr *traffic) passing(address string) {
 	for !tr.refused.Load() {
 		select {
@@ -165,7 +165,7 @@ func (tr *traffic) passing(address string) {
 	}
 }
 
-// tunnel sends something now and then, and wants it back.
+// tunnel sends some bytes now and then, and expects the echo.
 func (tr *traffic) tunnel(c net.Conn, end <-chan struct{}) {
 	for n := byte(0); ; n++ {
 		got := make([]byte, 1)
@@ -187,7 +187,7 @@ func (tr *traffic) tunnel(c net.Conn, end <-chan struct{}) {
 	}
 }
 
-// watch asks the health port again and again: healthy until SIGTERM, never again after.
+// watch asks the health port again and again. The result must be healthy until SIGTERM, and never afterwards.
 func (tr *traffic) watch(w *weir, exited <-chan struct{}) {
 	for drained := false; ; {
 		select {
@@ -241,12 +241,12 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 
 	for n := 1; n <= 50; n++ {
 		w.reload(changing(n))
-		if n%10 == 0 { // files change without the configuration: the same names, other certificates
+		if n%10 == 0 { // only the files change: new certificates for the same names
 			for i := range 3 {
 				writeCertificate(t, w.dir, fmt.Sprint("app", i), false, "app.example.org")
 			}
 		}
-		time.Sleep(20 * time.Millisecond) // some traffic for each
+		time.Sleep(20 * time.Millisecond) // some traffic for each configuration
 	}
 	checkServed(t, w)
 
@@ -263,7 +263,7 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 		t.Error("weir ended though tunnels were running")
 	case <-time.After(300 * time.Millisecond):
 	}
-	close(endTunnels) // tunnels end by themselves, and weir with them
+	close(endTunnels) // the clients close their tunnels, and then weir ends
 	if status := w.wait(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
@@ -284,9 +284,9 @@ func TestNoFailedRequestThroughReloadsAndDrain(t *testing.T) {
 	}
 }
 
-// tunnelsTo opens tunnels until some lead to the endpoint that stays, and only
-// then closes the others: closed at once, they would leave the other endpoint
-// the one with less to do, and it would get every tunnel to come.
+// tunnelsTo opens tunnels until some of them use the endpoint that stays, and then closes the others. If it
+// closed them earlier, the other endpoint would always have fewer connections, and would get every new
+// tunnel.
 func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
 	t.Helper()
 	var all, others []net.Conn
@@ -316,7 +316,7 @@ func tunnelsTo(t *testing.T, w *weir, echo *echoBackend) []net.Conn {
 	return all
 }
 
-// checkServed makes sure that the reloads did something: the last form holds.
+// checkServed checks that the reloads took effect: weir serves according to the last configuration.
 func checkServed(t *testing.T, w *weir) {
 	t.Helper()
 	if n := w.reloads("success"); n < 50 {
@@ -379,7 +379,7 @@ func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	}
 }
 
-// A changed file is loaded without a signal too.
+// weir also loads a changed file without a signal.
 func TestReloadOfAChangedFile(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -394,7 +394,7 @@ func TestReloadOfAChangedFile(t *testing.T) {
 	w.rehashed(hash)
 }
 
-// So is a mounted ConfigMap, where a link moves.
+// weir also loads a changed ConfigMap that is mounted, where only a symbolic link changes.
 func TestReloadOfAMountedConfigMap(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -422,7 +422,7 @@ func TestReloadOfAMountedConfigMap(t *testing.T) {
 	}
 }
 
-// rehashed waits until the configuration in effect has another hash, and returns it.
+// rehashed waits until the hash of the configuration in effect differs from before, and returns it.
 func (w *weir) rehashed(before string) (now string) {
 	w.t.Helper()
 	eventually(w.t, "the new file is loaded", func() error {
@@ -443,7 +443,7 @@ func TestReloadThroughTheAdminPort(t *testing.T) {
 	w.rehashed(hash)
 }
 
-// The access log goes on in a new file after it was moved away and SIGHUP was sent.
+// After the access log was moved away, SIGHUP makes weir write to a new file.
 func TestAccessLogIsReopened(t *testing.T) {
 	t.Parallel()
 	w, _ := startWeb(t)

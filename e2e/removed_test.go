@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// What a listener had taken that a reload takes away is served once more,
-// however quiet it was meanwhile and however many reloads follow: a client that
-// is just using its connection loses no request.
+// A reload removes a listener. weir serves each of its open connections once more, however long it was idle
+// and however many reloads follow. A client that is just using its connection loses no request.
 func TestIdleClientsOfARemovedListener(t *testing.T) {
 	t.Parallel()
-	needLinux(t) // to be parked
+	needLinux(t) // connections are parked only on Linux
 	app := newWebBackend(t, "app")
 	w := newWeir(t)
 	w.address["app"] = app.address
@@ -58,7 +57,7 @@ func TestIdleClientsOfARemovedListener(t *testing.T) {
 	without := strings.ReplaceAll(strings.Join(gone, ""), "[stay, web, secure]", "[stay]")
 	w.reload(without)
 	for _, h := range told {
-		h.get(3) // it may not know yet
+		h.get(3) // the client may not know yet that the connection ends
 		if status, _, err := h.answer(3); (err != nil || status != "200") && !errors.Is(err, io.EOF) {
 			t.Errorf("HTTP/2: %s, %v", status, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/api/fake"
 )
 
-// storages are the kinds of storage that replicas can share, each in its own.
+// storages are the kinds of storage that replicas can share. Each test gets a storage of its own.
 var storages = []struct {
 	name string
 	open func(t *testing.T) string
@@ -20,8 +20,8 @@ var storages = []struct {
 	{"secrets", secretsOfCluster},
 }
 
-// secretsOfCluster are in the memory of what stands in for an API server, or in
-// a real one, whose kubeconfig is in WEIR_TEST_KUBECONFIG.
+// secretsOfCluster returns a storage in Secrets. They are in the memory of a fake API server, or in a real
+// cluster if WEIR_TEST_KUBECONFIG names its kubeconfig.
 func secretsOfCluster(t *testing.T) string {
 	kubeconfig := os.Getenv("WEIR_TEST_KUBECONFIG")
 	if kubeconfig == "" {
@@ -30,8 +30,8 @@ func secretsOfCluster(t *testing.T) string {
 	return fmt.Sprintf("secrets://default?prefix=t%d&kubeconfig=%s", time.Now().UnixNano(), kubeconfig)
 }
 
-// Two replicas are two who want the same certificate at the same moment, and a
-// load balancer knows nothing of which of them asked for it.
+// Two replicas need the same certificate at the same moment. The load balancer does not know which of them
+// ordered it.
 func TestReplicasGetOneCertificate(t *testing.T) {
 	for _, storage := range storages {
 		t.Run(storage.name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestReplicasGetOneCertificate(t *testing.T) {
 				w.env, w.address["app"] = env, app
 			}
 			ca.forwardTo(b)
-			// A asks, and waits for an answer until B is there, to which every challenge goes.
+			// A orders and gets no answer until B runs. Every challenge goes to B.
 			a.start(config)
 			eventually(t, "the first replica asks for both", func() error {
 				if g.asked.Load() < 2 {
@@ -81,7 +81,8 @@ func TestReplicasGetOneCertificate(t *testing.T) {
 			if n := b.metric("weir_acme_issuances_total", "result", "obtained"); n != 0 {
 				t.Errorf("%v certificates were got by the replica that did not ask", n)
 			}
-			// What is in the storage is found by whoever comes later, with the authority gone.
+			// A replica that starts later finds the certificates in the storage, even if the authority is
+			// gone.
 			ca.process.kill()
 			late := newWeir(t)
 			late.env, late.address["app"] = env, app

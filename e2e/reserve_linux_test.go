@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// largestDescriptor returns the largest descriptor that weir has open.
+// largestDescriptor returns the highest number of weir's open descriptors.
 func (w *weir) largestDescriptor() (largest int) {
 	w.t.Helper()
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
@@ -37,7 +37,7 @@ routes: [{listeners: [web], backend: app}]
 backends: {app: {endpoints: ['127.0.0.1:1']}}
 metrics: {address: '@metrics'}
 `)
-	w.metrics() // afterwards the runtime and the ports have their descriptors
+	w.metrics() // from here on, the runtime and the ports have their descriptors
 	largest := w.largestDescriptor()
 	limit := unix.Rlimit{}
 	if err := unix.Prlimit(w.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
@@ -59,7 +59,7 @@ metrics: {address: '@metrics'}
 	eventually(t, "no descriptor is left", func() error {
 		if open := w.descriptors(); open <= largest {
 			for range largest + 1 - open {
-				hold() // without a request: weir ends it in five seconds
+				hold() // sends no request: weir ends the connection after five seconds
 			}
 			return fmt.Errorf("%d are open of %d", open, largest+1)
 		}
@@ -83,7 +83,7 @@ metrics: {address: '@metrics'}
 		ask("admin", "/metrics")
 		ask("health", "/livez")
 	}
-	for range 6 { // more than the reserve: weir closes the longest idle connection
+	for range 6 { // more connections than the reserve: weir closes the one that was idle longest
 		hold()
 	}
 	ask("admin", "/metrics")

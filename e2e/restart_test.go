@@ -31,7 +31,7 @@ func TestRestartBesideATunnel(t *testing.T) {
 	for _, name := range []string{"web", "raw", "health", "metrics", "admin"} {
 		eventually(t, "the "+name+" port closes", func() error { return refuses(old.at(name)) })
 	}
-	eventually(t, "weir says that they can be bound", func() error { // connections are refused a moment before
+	eventually(t, "weir says that they can be bound", func() error { // shortly before that, weir refuses connections
 		if !strings.Contains(old.log.String(), "all ports are closed") {
 			return errNotYet
 		}
@@ -63,8 +63,8 @@ func TestRestartBesideATunnel(t *testing.T) {
 	openTunnel(t, successor)
 }
 
-// askUntil sends requests, each on a new connection, until stop is closed. It repeats a
-// connection that was refused.
+// askUntil sends requests, each on a new connection, until stop is closed. If a connection is refused, it
+// tries again.
 func askUntil(stop <-chan struct{}, address string) error {
 	for {
 		select {

@@ -28,9 +28,8 @@ func (a *authorityOf) revoke(path string, serials ...*big.Int) {
 	}
 }
 
-// A revoked client certificate is refused everywhere: in a handshake, with a session from
-// before, and for further requests on an open connection. A broken list file, and a broken
-// configuration at the same time, do not change that.
+// weir refuses a revoked client certificate in a handshake, in a resumed session, and for further requests on
+// an open connection. A broken list file or a broken configuration does not change that.
 func TestRevokedClientCertificate(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

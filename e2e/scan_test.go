@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// What two scanners of TLS say of a default, a modern and a legacy policy: it
-// stands in docs/tls.md, and nothing above low is said of the default one.
+// These tests run two TLS scanners on the policy default, a modern and a legacy one. docs/tls.md has the
+// findings. For the policy default there is no finding above low.
 
 const scanConfig = `
 listeners: {secure: {address: '@secure', protocol: tls, proxy_protocol: bare}}
@@ -52,11 +52,12 @@ backends:
   app: {endpoints: ['@app']}
 `
 
-// scanned are the policies, by the first label of their hosts, as the columns of the tables have them.
+// scanned are the names of the policies, which are the first labels of their hosts, in the order of the
+// tables' columns.
 var scanned = []string{"default", "modern", "legacy"}
 
-// severities of testssl.sh from which on a finding is in the table, the worst
-// last. It warns where a check did not work, which is as bad as any.
+// severities are the severities of testssl.sh for which a finding is in the table, the worst last. WARN means
+// that a check did not work, which is as bad as any finding.
 var severities = []string{"LOW", "MEDIUM", "HIGH", "CRITICAL", "WARN", "FATAL"}
 
 func TestScanners(t *testing.T) {
@@ -107,8 +108,8 @@ func needVersion(t *testing.T, version, path, argument string) {
 	t.Skipf("%s is another version than %s, whose findings docs/tls.md has", name, number)
 }
 
-// writeScanCertificates makes an ECDSA and an RSA certificate that a CA has
-// signed, as a public one would: scanners are not to report what tests save on.
+// writeScanCertificates makes an ECDSA and an RSA certificate that are signed by a CA, as public ones are.
+// Otherwise the scanners would report the shortcuts of the test.
 func writeScanCertificates(t *testing.T, dir string) (ca string) {
 	t.Helper()
 	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir test CA"}, IsCA: true, BasicConstraintsValid: true,
@@ -148,7 +149,7 @@ func scanKey(t *testing.T, rsaKey bool) (key crypto.Signer) {
 	return key
 }
 
-// signScan writes path.crt and path.key.
+// signScan writes a certificate to path.crt and its key to path.key.
 func signScan(t *testing.T, path string, template, parent *x509.Certificate, key, by crypto.Signer) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
@@ -171,10 +172,10 @@ func signScan(t *testing.T, path string, template, parent *x509.Certificate, key
 	return made
 }
 
-// scan runs a scanner, which gets longer than it ever needs.
+// scan runs a scanner. Its timeout is longer than any scanner needs.
 //
-// Whether this machine's OpenSSL has an engine for GOST is nothing about weir, but
-// testssl.sh has a warning for it (engine_problem); NO_ENGINE keeps it from looking.
+// testssl.sh warns if this machine's OpenSSL lacks an engine for GOST (engine_problem). That says nothing
+// about weir, so NO_ENGINE turns the check off.
 func scan(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -184,10 +185,10 @@ func scan(t *testing.T, dir string, args ...string) {
 	cmd.Env = append(os.Environ(), "NO_ENGINE=true")
 	if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() != nil {
 		t.Errorf("%s: not done in time:\n%s", args[0], out)
-	} // testssl.sh exits with the number of its complaints; its file tells whether it ran
+	} // the exit status of testssl.sh is its number of findings; the file shows whether it ran
 }
 
-// runTestSSL returns the severity of each finding that is one.
+// runTestSSL returns the severity of each finding that is at least low.
 func runTestSSL(t *testing.T, testssl, dir, policy, address, ca string) map[string]string {
 	host, port, _ := net.SplitHostPort(address)
 	file := filepath.Join(dir, policy+".json")
@@ -205,7 +206,7 @@ func runTestSSL(t *testing.T, testssl, dir, policy, address, ca string) map[stri
 	}
 	found := make(map[string]string)
 	for _, f := range all {
-		id, _, _ := strings.Cut(f.ID, " ") // some name the certificate, too
+		id, _, _ := strings.Cut(f.ID, " ") // some findings also name the certificate
 		if worse(f.Severity, found[id]) {
 			found[id] = f.Severity
 			t.Logf("%s: %s %s: %s", policy, f.Severity, f.ID, f.Finding)
@@ -218,7 +219,7 @@ func worse(severity, than string) bool {
 	return slices.Index(severities, severity) > slices.Index(severities, than)
 }
 
-// runSSLScan returns what sslscan says of versions, suites and bugs.
+// runSSLScan returns what sslscan reports about versions, cipher suites and vulnerabilities.
 func runSSLScan(t *testing.T, sslscan, dir, policy, address string) map[string]string {
 	file := filepath.Join(dir, policy+".xml")
 	scan(t, dir, sslscan, "--no-colour", "--sni-name="+policy+".example.org", "--xml="+file, address)
@@ -272,9 +273,9 @@ func runSSLScan(t *testing.T, sslscan, dir, policy, address string) map[string]s
 	return said
 }
 
-// wantTable compares the table of docs/tls.md whose first head is name with
-// what was found: a row for each key, a column for each policy, and a last
-// column with words that are not compared but have to be there.
+// wantTable compares a table of docs/tls.md with the findings. name is the heading of its first column. There
+// is a row for each key, a column for each policy, and a last column for explanations, which must not be
+// empty.
 func wantTable(t *testing.T, name string, found []map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/tls.md")
@@ -289,7 +290,7 @@ func wantTable(t *testing.T, name string, found []map[string]string) {
 	var got []string
 	for i, line := range slices.Collect(strings.Lines(rest)) {
 		if i < 2 {
-			continue // the rest of the head, and the line under it
+			continue // the other headings, and the line below them
 		}
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) < len(scanned)+3 {

@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// secret is a folder as Kubernetes mounts one: its files are links to
-// ..data/NAME, and ..data is a link that moves to a new folder in one step.
+// secret is a folder in the form in which Kubernetes mounts a Secret: its files are links to ..data/NAME, and
+// ..data is a link that moves to a new folder in one step.
 type secret struct {
 	t       *testing.T
 	dir     string
@@ -35,7 +35,7 @@ func newSecret(t *testing.T) *secret {
 	return &secret{t: t, dir: t.TempDir()}
 }
 
-// publish makes files, by name, the content of the folder.
+// publish replaces the content of the folder by files. The key is the name of a file.
 func (s *secret) publish(files map[string][]byte) {
 	s.t.Helper()
 	before, _ := os.Readlink(filepath.Join(s.dir, "..data"))
@@ -58,7 +58,7 @@ func (s *secret) publish(files map[string][]byte) {
 	}
 }
 
-// pair is the content of a secret of the type kubernetes.io/tls.
+// pair returns the content of a Secret of the type kubernetes.io/tls.
 func pair(t *testing.T, cert, key string) map[string][]byte {
 	t.Helper()
 	c, err1 := os.ReadFile(cert)
@@ -69,8 +69,8 @@ func pair(t *testing.T, cert, key string) map[string][]byte {
 	return map[string][]byte{"tls.crt": c, "tls.key": k}
 }
 
-// A certificate that somebody else renews is picked up without a hand and
-// without a handshake that fails; half a pair is not.
+// If another program renews a certificate, weir loads it by itself, and no handshake fails. weir does not
+// load half a pair.
 func TestMountedSecretIsSwappedUnderTraffic(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -135,7 +135,7 @@ backends: {app: {endpoints: ['@app']}}
 		serves(c)
 	}
 	for _, bad := range []map[string][]byte{
-		pair(t, all[3].cert, all[4].key), // not its key
+		pair(t, all[3].cert, all[4].key), // the key of another certificate
 		{"tls.crt": []byte("-----BEGIN CERTIFICATE-----\nhalf"), "tls.key": nil},
 	} {
 		failed := w.metric("weir_tls_certificate_reloads_total", "result", "failure")
@@ -185,7 +185,8 @@ func newAuthority(t *testing.T, name string) *authorityOf {
 	return a
 }
 
-// sign completes and signs a certificate, by itself as long as a has none.
+// sign completes and signs a certificate. While a has no certificate of its own, the certificate is
+// self-signed.
 func (a *authorityOf) sign(template *x509.Certificate) (*ecdsa.PrivateKey, []byte) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -221,8 +222,8 @@ func (a *authorityOf) client(dir, name string) (tls.Certificate, certificate) {
 	return pair, c
 }
 
-// A client CA that is replaced lets its clients in at once, and those of the
-// old one no more: not even by a session from before.
+// When a client CA is replaced, the clients of the new CA get in at once, and those of the old CA no longer
+// do, not even with a session from before.
 func TestClientCAIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// The PROXY headers of this file are built by hand from the specification, not
-// by the library that weir uses.
+// This file builds its PROXY headers from the specification, and not with the library that weir uses.
 
 // v1Header is a PROXY v1 header.
 func v1Header(from, to string) []byte {
@@ -28,7 +27,7 @@ func v1Header(from, to string) []byte {
 	return fmt.Appendf(nil, "PROXY %s %s %s %d %d\r\n", family, source.Addr(), destination.Addr(), source.Port(), destination.Port())
 }
 
-// tlv is one type-length-value.
+// tlv is a type-length-value field of a PROXY v2 header.
 type tlv struct {
 	kind  byte
 	value []byte
@@ -47,7 +46,7 @@ func v2Header(from, to string, tlvs ...tlv) []byte {
 	return v2Raw(0x21, family, appendTLVs(body, tlvs))
 }
 
-// v2Local is a v2 LOCAL header as load balancers' checks send it.
+// v2Local returns a v2 LOCAL header, as the health checks of load balancers send it.
 func v2Local() []byte { return v2Raw(0x20, 0x00, nil) }
 
 func appendTLVs(b []byte, tlvs []tlv) []byte {
@@ -67,7 +66,7 @@ func v2Raw(command, family byte, body []byte) []byte {
 	return append(h, body...)
 }
 
-// withChecksum appends a CRC32C TLV to a v2 header; wrong spoils it.
+// withChecksum adds a TLV with the CRC32C to a v2 header. If wrong is true, the checksum is incorrect.
 func withChecksum(h []byte, wrong bool) []byte {
 	h = append(bytes.Clone(h), 0x03, 0, 4, 0, 0, 0, 0)
 	binary.BigEndian.PutUint16(h[14:], binary.BigEndian.Uint16(h[14:])+7)
@@ -79,13 +78,13 @@ func withChecksum(h []byte, wrong bool) []byte {
 	return h
 }
 
-// nlbProbe is the LOCAL header of an AWS NLB's health check as it was captured
-// (kubernetes/kubernetes issue 57250): no address block, a checksum and 74 bytes of padding.
+// nlbProbe returns the LOCAL header of a health check, captured from an AWS NLB (kubernetes/kubernetes issue
+// 57250). It has no address block, a checksum, and 74 bytes of padding.
 func nlbProbe() []byte {
 	return v2Raw(0x20, 0x11, append([]byte{0x03, 0x00, 0x04, 0xbc, 0xe5, 0x95, 0x1f, 0x04, 0x00, 0x4a}, make([]byte, 74)...))
 }
 
-// dial connects to address, from the loopback address given where one is given.
+// dial connects to address. from is the loopback address to connect from, if given.
 func dial(t testing.TB, address string, from ...string) net.Conn {
 	t.Helper()
 	d := net.Dialer{Timeout: patience}
@@ -101,7 +100,7 @@ func dial(t testing.TB, address string, from ...string) net.Conn {
 	return c
 }
 
-// dialWith connects and sends header.
+// dialWith connects to address and sends header.
 func dialWith(t testing.TB, address string, header []byte) net.Conn {
 	t.Helper()
 	c := dial(t, address)
@@ -111,8 +110,8 @@ func dialWith(t testing.TB, address string, header []byte) net.Conn {
 	return c
 }
 
-// shim is a sender between a client that cannot send PROXY headers and weir: it
-// listens on the address returned, and puts header in front of each connection to address.
+// shim stands for a load balancer in front of weir, for clients that cannot send PROXY headers. It listens on
+// the returned address, and sends header at the start of each connection to address.
 func shim(t testing.TB, address string, header []byte) string {
 	t.Helper()
 	return serve(t, func(client net.Conn) {
@@ -136,7 +135,7 @@ func shim(t testing.TB, address string, header []byte) string {
 	})
 }
 
-// readToEnd reads until the other end closes or resets. A timeout is an error.
+// readToEnd reads until the other end closes or resets the connection. A timeout is an error.
 func readToEnd(c net.Conn) ([]byte, error) {
 	all, err := io.ReadAll(c)
 	if err == nil || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
@@ -145,8 +144,8 @@ func readToEnd(c net.Conn) ([]byte, error) {
 	return all, err
 }
 
-// noPlaintext reports whether b is nothing or one TLS alert: all that a client may
-// see of a TLS port that refuses it.
+// noPlaintext returns an error unless b is empty or one TLS alert. A TLS port that refuses a client may send
+// nothing else.
 func noPlaintext(b []byte) error {
 	if len(b) == 0 || len(b) == 7 && b[0] == 21 && b[1] == 3 {
 		return nil
@@ -154,7 +153,7 @@ func noPlaintext(b []byte) error {
 	return fmt.Errorf("weir wrote %d bytes: %q", len(b), b[:min(len(b), 100)])
 }
 
-// firstLine is for failure messages.
+// firstLine returns the first line of s, for messages of failed tests.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

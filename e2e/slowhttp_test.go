@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// slowConfig has limits short enough for a test; at the defaults all takes longer.
+// slowConfig has limits that are short enough for a test. The default limits are longer.
 const slowConfig = `
 listeners:
   web: {address: '@web', protocol: http, timeouts: {request_head: 2s, body_idle: 2s, keep_alive: 5s}}
@@ -25,17 +25,17 @@ routes: [{name: app, listeners: [web, secure], backend: app}]
 backends: {app: {endpoints: ['@app']}}
 `
 
-// slowClients are how many connections slowhttptest holds, for 40 s unless they
-// are ended before.
+// slowClients is the number of connections of slowhttptest. It holds each for 40 s unless weir ends it
+// earlier.
 const slowClients = 100
 
-// slowModes are those of slowhttptest, each at a pace at which bytes never stop
-// for long, and what weir says of each.
+// slowModes are the modes of slowhttptest, with a pace at which bytes never stop for long, and the reason for
+// which weir ends the connections.
 var slowModes = []struct {
 	name, path string
 	args       []string
-	reason     string // of each connection; none: they are served
-	notices    bool   // that slowhttptest sees the end of its connections: one that does not read cannot
+	reason     string // the reason of each connection; empty if weir serves them
+	notices    bool   // slowhttptest sees the end of its connections; it cannot if it does not read
 }{
 	{"slow heads", "/", []string{"-H", "-i", "1"}, "slow_head", true},
 	{"slow bodies", "/", []string{"-B", "-i", "1", "-x", "10", "-s", "100000"}, "slow_body", true},
@@ -43,8 +43,8 @@ var slowModes = []struct {
 	{"slow reads", "/bytes/4000000", []string{"-X", "-n", "1", "-z", "32", "-w", "64", "-y", "256"}, "slow_read", false},
 }
 
-// slowhttptest does its worst in all its modes, plain and over TLS: weir ends
-// its connections within its limits and says why, and others are served meanwhile.
+// In each mode of slowhttptest, over plain HTTP and over TLS, weir ends the slow connections within its
+// limits and reports the reason. Other clients are served meanwhile.
 func TestSlowHTTP(t *testing.T) {
 	needLinux(t)
 	long(t)
@@ -54,7 +54,7 @@ func TestSlowHTTP(t *testing.T) {
 	w.start(slowConfig)
 
 	alone := newBystander(w)
-	time.Sleep(2 * time.Second) // what is measured, not waited for
+	time.Sleep(2 * time.Second) // the time of the measurement, no synchronisation
 	t.Logf("%-21s %s", "nobody else", alone.leave(t))
 	for _, m := range slowModes {
 		for _, listener := range []string{"web", "secure"} {
@@ -65,9 +65,9 @@ func TestSlowHTTP(t *testing.T) {
 				begun := time.Now()
 				p := runPeer(t, path, slices.Concat(m.args, []string{"-c", strconv.Itoa(slowClients), "-r", strconv.Itoa(slowClients), "-l", "40", "-p", "10", "-u", url})...)
 				if m.reason != "" {
-					within(t, 35*time.Second, "weir ends all of them", func() error { // before slowhttptest does
+					within(t, 35*time.Second, "weir ends all of them", func() error { // 35 s, because slowhttptest itself ends them after 40 s
 						n, all := w.slow(listener, m.reason)-before, w.slow(listener, m.reason)-before
-						if m.reason != "slow_head" { // heads that a busy machine is late with
+						if m.reason != "slow_head" { // on a busy machine some heads are late
 							all += w.slow(listener, "slow_head") - late
 						}
 						if all < slowClients || n < slowClients/2 {
@@ -90,13 +90,13 @@ func TestSlowHTTP(t *testing.T) {
 	w.wantMetric(0, "weir_connections_open")
 }
 
-// slow counts the exchanges that were ended for a reason.
+// slow counts the exchanges that weir ended for a reason.
 func (w *weir) slow(listener, reason string) float64 {
 	return w.metric("weir_http_slow_clients_total", "listener", listener, "reason", reason)
 }
 
-// wantNoticed waits for slowhttptest to say that all its connections are gone,
-// and that it was served meanwhile when it asked in good time.
+// wantNoticed waits until slowhttptest reports that all its connections are closed. It fails the test if
+// slowhttptest reports that the service was not available meanwhile.
 func wantNoticed(t *testing.T, p *peerProcess) {
 	t.Helper()
 	select {
@@ -114,7 +114,7 @@ func wantNoticed(t *testing.T, p *peerProcess) {
 
 var noColours = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
 
-// bystander is served beside others: kept connections and new ones, plain and by TLS.
+// bystander sends requests during an attack, on open and on new connections, over plain HTTP and TLS.
 type bystander struct {
 	w       *weir
 	stop    chan struct{}
@@ -182,8 +182,8 @@ func (n *bystander) open(secure bool) (net.Conn, error) {
 	return tls.Client(c, anyCertificate("app.example.org")), nil
 }
 
-// leave ends it once it was a load, and fails the test for every request that
-// failed. It returns what a reader wants to know.
+// leave stops the bystander when it has made enough requests, and fails the test for every request that
+// failed. It returns a summary for the log.
 func (n *bystander) leave(t *testing.T) string {
 	t.Helper()
 	end := sync.OnceFunc(func() {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// weir soak against weir, HAProxy and nginx as they are, and as they should not be.
+// These tests run weir soak against weir, HAProxy and nginx, with correct and with wrong settings.
 
 const soakedHAProxy = `
 global
@@ -44,7 +44,7 @@ const soakedNginx = `
     }
 `
 
-// soaked is what a soak reports, as far as these tests look at it.
+// soaked has the fields of a soak report that these tests read.
 type soaked struct {
 	Requests  int64                       `json:"requests"`
 	Peak      int64                       `json:"connections_peak"`
@@ -58,7 +58,7 @@ type soaked struct {
 	} `json:"anomalies"`
 }
 
-// soakFor runs weir soak, and wants anomalies of these kinds and no others.
+// soakFor runs weir soak. It expects anomalies of these kinds, and no others.
 func soakFor(t *testing.T, kinds []string, args ...string) soaked {
 	t.Helper()
 	args = append([]string{"soak", "--json", "-", "-n", "50", "--connect-rate", "500/s", "-d", "1s", "--every", "300ms"}, args...)
@@ -78,7 +78,7 @@ func soakFor(t *testing.T, kinds []string, args ...string) soaked {
 	status := cmd.ProcessState.ExitCode()
 	want := []int{0}
 	if len(kinds) > 0 {
-		want = []int{3, 5} // 3: anomalies; 5: no answer
+		want = []int{3, 5} // 3: anomalies; 5: no response
 	}
 	if !slices.Equal(found, kinds) || !slices.Contains(want, status) {
 		t.Errorf("weir %s: found %v, want %v; status %d\n%s", strings.Join(args, " "), found, kinds, status, text.String())
@@ -86,7 +86,7 @@ func soakFor(t *testing.T, kinds []string, args ...string) soaked {
 	return s
 }
 
-// startSoaked starts HAProxy or nginx with a plain port, and a TLS port behind headers.
+// startSoaked starts HAProxy or nginx with a plain port, and with a TLS port that requires PROXY headers.
 func startSoaked(t *testing.T, name, config string) (web, secure string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func TestSoakFindsNothingAtPeers(t *testing.T) {
 	}
 }
 
-// TestSoakFindsPlaintext: a plain port is taken for one with TLS.
+// TestSoakFindsPlaintext names a plain port as the TLS port: weir soak reports the plain text.
 func TestSoakFindsPlaintext(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -130,14 +130,14 @@ func TestSoakFindsPlaintext(t *testing.T) {
 	}
 }
 
-// TestSoakWeir: weir under its own tool, with whole, late and cut headers.
+// TestSoakWeir runs weir soak against weir, with complete, late and truncated headers.
 func TestSoakWeir(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
 	long(t)
 	w := newWeir(t)
 	w.address["app"] = newWebBackend(t, "app").address
-	w.start(strings.Replace(weirAsPeer, "header_timeout: 8s", "header_timeout: 3s", 1)) // half of the late headers come after it
+	w.start(strings.Replace(weirAsPeer, "header_timeout: 8s", "header_timeout: 3s", 1)) // half of the late headers exceed this timeout
 	common := []string{"--host", "app.example.org", "--address-pattern", `"X-Forwarded-For":\["([^"]+)"`}
 	f := func(address string, args ...string) soaked {
 		t.Helper()
@@ -152,10 +152,10 @@ func TestSoakWeir(t *testing.T) {
 	}
 	f("secure", "--tls", "--proxy-header", "v2", "--cut", "header+50%", "--share", "50%", "--expect", "closed")
 	f("secure", "--tls", "--proxy-header", "v2", "--cut", "hello+10", "--share", "50%", "--expect", "closed")
-	soakFor(t, []string{"closed"}, "--tls", w.at("secure")) // without headers
+	soakFor(t, []string{"closed"}, "--tls", w.at("secure")) // weir soak sends no PROXY headers
 }
 
-// TestSoakProtocols: one run at a fixed rate with four targets behind weir, each with its own protocol.
+// TestSoakProtocols makes one run at a fixed rate with four targets behind weir, each with its own protocol.
 func TestSoakProtocols(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)
@@ -197,7 +197,7 @@ backends:
 	}
 }
 
-// TestSoakDemo: the commands of the help work with the addresses that weir demo prints.
+// TestSoakDemo checks that the commands in the help work with the addresses that weir demo prints.
 func TestSoakDemo(t *testing.T) {
 	t.Parallel()
 	demo := runPeer(t, executable(t), "demo")

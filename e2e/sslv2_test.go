@@ -29,13 +29,13 @@ backends:
   nginx: {protocol: tcp, endpoints: ['@nginx'], send_proxy: v2}
 `
 
-// sslv2Hello is what the s_client of OpenSSL 0.9.8 sends first, with fewer suites (RFC
-// 5246, appendix E.2): TLS 1.0 in the format of SSLv2.
+// sslv2Hello is the first message of s_client of OpenSSL 0.9.8, with fewer cipher suites: a ClientHello for
+// TLS 1.0 in the format of SSLv2 (RFC 5246, appendix E.2).
 const sslv2Hello = "\x80\x32\x01\x03\x01\x00\x09\x00\x00\x00\x20" + "\x00\x00\x2f\x00\x00\x0a\x00\x00\xff" + "weir's challenge of thirty-two b"
 
-// Partners that begin with a ClientHello in the format of SSLv2 are passed through to
-// servers that read it, beside hosts that weir terminates on the same listener.
-// Elsewhere they are refused, and the log, the metrics and "weir tls report" say so.
+// weir passes ClientHellos in the format of SSLv2 through to servers that can read them, on the same listener
+// as hosts that it terminates. Otherwise it refuses them, and reports them in the log, the metrics and "weir
+// tls report".
 func TestSSLv2HelloIsPassedThrough(t *testing.T) {
 	t.Parallel()
 	openssl := need(t, "openssl")

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Story 1 of the design: a load balancer sent a client's PROXY header late; the
-// proxy took the connection for one without a header, and answered in plain text
-// on a TLS port. weir has to close such a connection with not one byte written.
+// Story 1 of the design: a load balancer sent a client's PROXY header late. The proxy treated the connection
+// as one without a header, and answered in plain text on a TLS port. weir must close such a connection
+// without writing a byte.
 
 const edgeConfig = `
 listeners:
@@ -29,10 +29,11 @@ backends:
   app: {endpoints: ['@app']}
 `
 
-// headerTimeout is what edgeConfig says. A busy machine may add as much as patience to it.
+// headerTimeout is the header_timeout of edgeConfig. On a busy machine weir may take longer, by at most
+// patience.
 const headerTimeout = time.Second
 
-// theHeaders are what the client at 203.0.113.9 is announced with.
+// theHeaders are PROXY headers for a client at 203.0.113.9.
 var theHeaders = map[string][]byte{
 	"v1": v1Header("203.0.113.9:4711", "192.0.2.1:443"),
 	"v2": withChecksum(v2Header("203.0.113.9:4711", "192.0.2.1:443",
@@ -49,8 +50,8 @@ func startEdgeWith(t *testing.T, timeout time.Duration) (*weir, *webBackend) {
 	return w.start(strings.Replace(edgeConfig, "header_timeout: 1s", "header_timeout: "+timeout.String(), 1)), app
 }
 
-// refusedSilently sends first, waits until weir closes, and then sends the rest
-// all the same. Nothing may come back, and weir may not wait longer than it says.
+// refusedSilently sends first, waits until weir closes the connection, and then still sends the rest. weir
+// must not answer, and must not wait longer than its timeout.
 func refusedSilently(t *testing.T, address string, first, rest []byte) error {
 	began := time.Now()
 	c, err := net.Dial("tcp", address)
@@ -59,12 +60,12 @@ func refusedSilently(t *testing.T, address string, first, rest []byte) error {
 	}
 	defer c.Close()
 	c.SetDeadline(began.Add(headerTimeout + patience))
-	c.Write(first) // fails where this machine is so busy that all of it is late
+	c.Write(first) // may fail if the machine is so busy that weir has already closed
 	got, err := readToEnd(c)
 	if err != nil {
 		return fmt.Errorf("after %d bytes of the header weir did not close: %w", len(first), err)
 	}
-	c.Write(rest) // fails, since weir is gone; if it did not, an answer would come now
+	c.Write(rest) // fails because weir has closed; otherwise it would provoke a response
 	more, _ := readToEnd(c)
 	if got = append(got, more...); len(got) > 0 {
 		return fmt.Errorf("after %d bytes of the header weir wrote %q", len(first), got[:min(len(got), 100)])
@@ -72,7 +73,7 @@ func refusedSilently(t *testing.T, address string, first, rest []byte) error {
 	return nil
 }
 
-// all runs the functions at once and reports every error.
+// all runs the functions at the same time and reports every error.
 func all(t *testing.T, fs []func() error) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -134,7 +135,7 @@ func TestStory1ThousandLateHeadersAtOnce(t *testing.T) {
 
 func TestStory1HeaderInPiecesInTime(t *testing.T) {
 	t.Parallel()
-	w, _ := startEdgeWith(t, 10*time.Second) // more than all these take together on a busy machine
+	w, _ := startEdgeWith(t, 10*time.Second) // longer than all connections together need on a busy machine
 	var split []func() error
 	for version, h := range theHeaders {
 		for n := range h {
@@ -149,7 +150,7 @@ func TestStory1HeaderInPiecesInTime(t *testing.T) {
 				return nil
 			})
 		}
-		// And byte by byte.
+		// Each byte in its own piece.
 		split = append(split, func() error {
 			_, err := askInPieces(w.at("secure"), slices.Collect(slices.Chunk(h, 1))...)
 			return err
@@ -203,7 +204,8 @@ func TestStory1WhatIsNoHeader(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			before := w.metric("weir_proxy_headers_total", "result", c.result)
-			// A ClientHello follows, so that what went through by mistake would be answered.
+			// A ClientHello follows the header. If weir accepts the header by mistake, it answers the
+			// ClientHello.
 			if err := refusedSilently(t, w.at("secure"), c.send, clientHello(t)); err != nil {
 				t.Error(err)
 			}
@@ -238,7 +240,7 @@ func TestStory1WhatIsNoHeader(t *testing.T) {
 	}
 }
 
-// clientHello is what a TLS client sends first.
+// clientHello returns the first message of a TLS client.
 func clientHello(t testing.TB) []byte {
 	t.Helper()
 	helloOnce.Do(func() {

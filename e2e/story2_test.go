@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// Story 2 of the design: very old partners. Old versions and suites are offered,
-// but only to the names and the source networks that need them, and whoever still
-// uses them is counted.
+// Story 2 of the design: very old partners. weir offers old versions and cipher suites only to the names and
+// source networks that need them, and counts the clients that still use them.
 
 const partnersConfig = `
 listeners:
@@ -104,7 +103,7 @@ func TestStory2OldTLSOnlyWhereItIsNeeded(t *testing.T) {
 	})
 }
 
-// openSSL makes one request with s_client and says whether it was answered.
+// openSSL makes one request with s_client and returns true if it was answered.
 func openSSL(path, address, host string, options []string) error {
 	args := append([]string{"s_client", "-connect", address, "-servername", host, "-ign_eof", "-quiet"}, options...)
 	cmd := exec.Command(path, args...)
@@ -136,8 +135,7 @@ func TestStory2TripleDES(t *testing.T) {
 	f("app.example.org", false)
 }
 
-// A connection that was opened under one policy must not carry requests for a
-// host of another.
+// A connection that was opened under one policy must not carry requests for a host with another policy.
 func TestStory2HostOfAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	w := startPartners(t)
@@ -156,6 +154,6 @@ func TestStory2HostOfAnotherPolicy(t *testing.T) {
 	f("legacy.example.org", "legacy.example.org", 200)
 	f("", "app.example.org", 200)
 	f("", "legacy.example.org", 421)
-	f("app.example.org", "far.example.org", 200) // not from here: both have the default policy
+	f("app.example.org", "far.example.org", 200) // both have the policy default for this client's network
 	f("app.example.org", "nobody.example.org", 404)
 }

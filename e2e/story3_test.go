@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Story 3 of the design: traffic was sent through nodes that could not serve it.
-// The health port has to tell the truth about this node, in the shape that load
-// balancers read, to every kind of probe.
+// Story 3 of the design: traffic was sent to nodes that could not serve it. The health port must report the
+// health of this node, in the format that load balancers read, to every kind of probe.
 
 const verdictConfig = `
 listeners:
@@ -40,7 +39,8 @@ func TestStory3VerdictOfThisNode(t *testing.T) {
 	wantWeight(t, w, 200, 1)
 	local2.sick.Store(true)
 	wantWeight(t, w, 503, 0)
-	// The node is to be left alone, but who comes all the same is served: by the other node.
+	// Load balancers should not use this node, but weir still serves the clients that arrive: the endpoint of
+	// the other node answers.
 	if status, _, err := w.get("web", "/"); status != 200 || err != nil {
 		t.Errorf("without a local endpoint a request gets %d, %v", status, err)
 	}
@@ -60,7 +60,7 @@ func TestStory3VerdictOfThisNode(t *testing.T) {
 	}
 }
 
-// wantWeight waits for a verdict that goes with a number of local endpoints.
+// wantWeight waits for a verdict that has this status and this number of local endpoints.
 func wantWeight(t *testing.T, w *weir, status, endpoints int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the verdict is %d with %d local endpoints", status, endpoints), func() error {
@@ -156,7 +156,8 @@ func TestStory3EveryKindOfProbe(t *testing.T) {
 	f(503)
 	w.post("/uncordon")
 
-	// A header from where none is to come from closes; a bare probe is answered still.
+	// weir closes a probe with a PROXY header from an address that may not send one. It still answers a probe
+	// without a header.
 	w.reload(strings.Replace(verdictConfig, "from: [127.0.0.0/8]}", "from: [10.0.0.0/8]}", 1))
 	w.wantVerdict(200)
 	for name, header := range probes {
@@ -170,7 +171,7 @@ func TestStory3EveryKindOfProbe(t *testing.T) {
 	}
 }
 
-// A check with HTTP keep-alive or HEAD is answered like any other.
+// weir answers a probe with HTTP keep-alive or HEAD like any other probe.
 func TestStory3ProbesThatStay(t *testing.T) {
 	t.Parallel()
 	app := newWebBackend(t, "app")

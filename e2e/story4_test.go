@@ -38,7 +38,7 @@ backends:
   sshd: {protocol: tcp, endpoints: ['@sshd']}
 `
 
-// sshServer is Debian's sshd on a port of its own, with keys of its own.
+// sshServer is Debian's sshd with its own port and keys.
 type sshServer struct {
 	address, dir, user string
 }
@@ -59,7 +59,7 @@ func startSSH(t *testing.T) sshServer {
 			t.Fatalf("ssh-keygen: %v: %s", err, out)
 		}
 	}
-	if me.Uid == "0" { // sshd changes its root to this folder, which a fresh container does not have
+	if me.Uid == "0" { // sshd uses this folder as its root, and a fresh container lacks it
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,8 @@ Subsystem sftp internal-sftp
 
 func (s sshServer) file(name string) string { return filepath.Join(s.dir, name) }
 
-// options make a client reach whoever listens on address, without asking or remembering.
+// options returns the options by which a client connects to address without questions, and without
+// remembering keys.
 func (s sshServer) options(portFlag, address string) []string {
 	_, port, _ := net.SplitHostPort(address)
 	return []string{portFlag, port, "-i", s.file("client"), "-F", "none", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
@@ -105,10 +106,10 @@ func TestStory4SSHAndHTTPSOnOneAddress(t *testing.T) {
 	long(t)
 	t.Parallel()
 	w, s := startSSHAndWeb(t)
-	// A client of its own address, announced by a load balancer that asks for SSH on the HTTPS port.
+	// A load balancer announces the client 203.0.113.77, which uses SSH on the HTTPS port.
 	partner := shim(t, w.at("secure"), v2Header("203.0.113.77:2222", "192.0.2.1:443"))
-	// SSH on a listener of its own, where a header is required: the server
-	// speaks first, and must not be kept waiting once the header is through.
+	// SSH on its own listener, which requires a PROXY header. The server speaks first, so weir must connect
+	// to it as soon as the header is complete.
 	announced := shim(t, w.at("ssh"), v1Header("203.0.113.78:2222", "192.0.2.1:22"))
 	payload := pattern(50_000_000)
 
@@ -143,7 +144,8 @@ func TestStory4SSHAndHTTPSOnOneAddress(t *testing.T) {
 	}
 }
 
-// transfer sends a file of payload each way: by scp there, by ssh's own stream back.
+// transfer sends a file with payload in each direction: to the server by scp, and back through a stream of
+// ssh.
 func (s sshServer) transfer(t *testing.T, address string, payload []byte) {
 	t.Helper()
 	local, remote := filepath.Join(t.TempDir(), "sent"), filepath.Join(t.TempDir(), "received")
@@ -166,7 +168,7 @@ func (s sshServer) transfer(t *testing.T, address string, payload []byte) {
 	if sum256(got.Bytes()) != sum256(payload) {
 		t.Fatalf("ssh brought something else: %d bytes", got.Len())
 	}
-	// And a stream in, ended by the client's half close.
+	// A stream to the server, which ends when the client closes its sending half.
 	cmd = exec.Command("ssh", append(s.options("-p", address), host, "sha256sum")...)
 	cmd.Stdin = bytes.NewReader(payload[:1<<20])
 	if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), sum256(payload[:1<<20])) {
@@ -174,7 +176,7 @@ func (s sshServer) transfer(t *testing.T, address string, payload []byte) {
 	}
 }
 
-// A server that speaks first is heard at once, though the client says nothing.
+// A client that sends nothing receives the first bytes of the server at once.
 func TestStory4ServerSpeaksFirst(t *testing.T) {
 	t.Parallel()
 	greeter := serve(t, func(c net.Conn) {

@@ -39,8 +39,8 @@ backends:
   vault: {protocol: tcp, endpoints: ['@vault']}
 `
 
-// announced is a backend that reads a PROXY header with go-proxyproto, writes
-// what it says as its first line, and then echoes.
+// announced starts a backend that reads a PROXY header with go-proxyproto, sends the addresses in it as its
+// first line, and then echoes.
 func announced(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", freePort(t))
@@ -116,7 +116,7 @@ func TestTunnelUnderEveryHeaderRule(t *testing.T) {
 	f("127.0.0.4", v2, "")
 	f("127.0.0.5", v2, "v2 203.0.113.9:4711")
 	f("127.0.0.5", nil, "v2 127.0.0.5:")
-	f("127.0.0.6", v2, "") // no rule names it
+	f("127.0.0.6", v2, "") // no rule allows this address
 	f("127.0.0.1", v2Header("[2001:db8::7]:99", "[2001:db8::1]:443"), "v2 [2001:db8::7]:99")
 }
 
@@ -134,15 +134,14 @@ func TestTunnelPassesTLVsOn(t *testing.T) {
 	})
 }
 
-// Half close: a client that has said all still gets all of the answer, and the
-// other way round.
+// If one end closes its sending half, it still gets all bytes of the other end.
 func TestTunnelHalfClose(t *testing.T) {
 	t.Parallel()
 	payload := pattern(3 << 20)
 	w := newWeir(t)
 	w.address["app"], w.address["vault"] = freePort(t), freePort(t)
 	w.address["echo"] = serve(t, func(c net.Conn) {
-		got, _ := io.ReadAll(c) // nothing is said before the client has said all
+		got, _ := io.ReadAll(c) // the backend sends nothing before the client has sent everything
 		c.Write(got)
 	})
 	config := strings.Replace(tunnelConfig, ", send_proxy: v2", "", 1)
@@ -191,13 +190,13 @@ func TestTunnelEndsWhenIdle(t *testing.T) {
 	w.wantMetric(0, "weir_tunnels_open")
 }
 
-// TLS that is passed through reaches the endpoint byte for byte, however the
-// ClientHello is cut up.
+// TLS that weir passes through reaches the endpoint byte for byte, in whatever pieces the ClientHello
+// arrives.
 func TestPassthroughBySNI(t *testing.T) {
 	t.Parallel()
 	w := startTunnels(t)
 	hello := clientHello(t)
-	// The same ClientHello for another host of the same length.
+	// The same ClientHello for another host. Its name has the same length.
 	hello = bytes.ReplaceAll(hello, []byte("app.example.org"), []byte("vlt.example.org"))
 	w.reload(strings.ReplaceAll(tunnelConfig, "vault.example.org", "vlt.example.org"))
 	var running sync.WaitGroup

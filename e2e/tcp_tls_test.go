@@ -57,7 +57,7 @@ func TestRedisOverTLS(t *testing.T) {
 		return string(out), err
 	}
 	secure := []string{"--tls", "--cacert", own.cert, "--sni", "cache.example.org"}
-	certified := []string{"--tls", "--cacert", own.cert, "--cert", client.cert, "--key", client.key} // without SNI, as most database clients
+	certified := []string{"--tls", "--cacert", own.cert, "--cert", client.cert, "--key", client.key} // without SNI, like most clients of databases
 	value := strings.Repeat("0123456789abcdef", 1<<16)
 	for listener, args := range map[string][]string{"front": certified, "back": nil, "both": secure} {
 		key := "key-" + listener
@@ -87,7 +87,7 @@ func TestRedisOverTLS(t *testing.T) {
 	w.wantMetric(0, "weir_tunnels_open")
 }
 
-// OpenSSL as client and as server.
+// OpenSSL works as client and as server of a tunnel.
 func TestOpenSSLThroughATunnel(t *testing.T) {
 	t.Parallel()
 	openssl := need(t, "openssl")
@@ -155,7 +155,7 @@ routes:
 backends: {db: {protocol: tcp, endpoints: ['@db'], send_proxy: v2, tls: {ca: '@@dir/haproxy.crt', server_name: db.internal}}}
 `
 
-// The PROXY header comes before the TLS handshake with the endpoint, as HAProxy expects it.
+// weir sends the PROXY header before the TLS handshake with the endpoint, as HAProxy expects.
 func TestHAProxyReceivesTunnels(t *testing.T) {
 	t.Parallel()
 	needLinux(t)
@@ -199,7 +199,7 @@ backends:
   secure: {protocol: tcp, endpoints: ['@secure'], tls: {ca: '@@dir/inside.crt', server_name: inside.example.org}}
 `
 
-// startOpened starts weir with openedConfig; handle serves both backends.
+// startOpened starts weir with openedConfig. handle serves the connections to both backends.
 func startOpened(t *testing.T, handle func(net.Conn)) *weir {
 	t.Helper()
 	w := newWeir(t)
@@ -245,7 +245,7 @@ func TestOpenedTunnelsCarryMuch(t *testing.T) {
 			heard <- fmt.Sprint(sum256(got), err)
 		}()
 		c.Write(payload)
-		fmt.Fprint(c, "|", <-heard) // the client has closed its direction, the other one is still open
+		fmt.Fprint(c, "|", <-heard) // the client has closed its sending half, the other direction is still open
 		c.(duplex).CloseWrite()
 	})
 	for _, host := range openedHosts {
@@ -347,7 +347,7 @@ func TestOpenedTunnelsOutliveReloads(t *testing.T) {
 	if err := talk(stays, "two"); err != nil {
 		t.Errorf("the other tunnel after the reload: %v", err)
 	}
-	w.reload(openedConfig) // with a drain of 10s
+	w.reload(openedConfig) // this configuration has a drain of 10s
 	w.signal(syscall.SIGTERM)
 	eventually(t, "weir takes no more", func() error {
 		c, err := net.Dial("tcp", w.at("edge"))

@@ -34,13 +34,14 @@ func openTerminal(t *testing.T) (control, terminal *os.File) {
 	return control, terminal
 }
 
-// On a terminal the log is text and names each address, and requests are shown. Ctrl-C
-// shows what weir waits for, and a second Ctrl-C ends it.
+// On a terminal weir writes its log as text, and shows each address and all requests. After Ctrl-C weir shows
+// what it waits for. A second Ctrl-C ends it.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)
 	w.address["app"], w.address["echo"] = newWebBackend(t, "app").address, newEchoBackend(t).address
-	// Not w.write, because it adds sections that a first configuration does not have.
+	// The test does not use w.write, which would add sections that a user's first configuration does not
+	// have.
 	text := fmt.Sprintf(`
 listeners:
   web: {address: '%s', protocol: http}
@@ -124,7 +125,7 @@ admin: {address: '%s'}
 	shows("1 active requests or tunnels aborted by the second signal")
 }
 
-// run and check take the file as an argument, and one file only.
+// weir run and weir check accept the file as an argument, and accept only one file.
 func TestFileAsArgument(t *testing.T) {
 	t.Parallel()
 	w := newWeir(t)

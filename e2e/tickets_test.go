@@ -27,7 +27,7 @@ backends: {app: {endpoints: ['@app']}}
 storage: '${STORAGE}'
 `
 
-// startTicketReplicas starts replicas of one storage and one certificate.
+// startTicketReplicas starts n replicas that share one storage and one certificate.
 func startTicketReplicas(t *testing.T, storage string, n int) (config string, all []*weir) {
 	t.Helper()
 	shared := t.TempDir()
@@ -42,7 +42,7 @@ func startTicketReplicas(t *testing.T, storage string, n int) (config string, al
 	return config, all
 }
 
-// anySession offers the one session that it has to whoever is asked.
+// anySession is a session cache with one session, which it returns for every server.
 type anySession struct{ session *tls.ClientSessionState }
 
 func (a *anySession) Get(string) (*tls.ClientSessionState, bool) {
@@ -55,7 +55,7 @@ func (a *anySession) Put(_ string, s *tls.ClientSessionState) {
 	}
 }
 
-// resumes makes a request and says whether the session was resumed.
+// resumes makes a request and returns true if the TLS session was resumed.
 func resumes(t *testing.T, w *weir, host string, version uint16, cache tls.ClientSessionCache, own ...tls.Certificate) (bool, error) {
 	t.Helper()
 	config := anyCertificate(host)
@@ -66,9 +66,8 @@ func resumes(t *testing.T, w *weir, host string, version uint16, cache tls.Clien
 	return c.ConnectionState().DidResume, err
 }
 
-// With a load balancer in front every other connection comes to another replica,
-// and each of them is a full handshake if replicas do not know each other's
-// tickets; and all of them at once after a rolling restart.
+// A load balancer sends the connections of one client to different replicas. If the replicas did not share
+// their ticket keys, many connections would need a full handshake, and after a rolling restart all of them.
 func TestSessionsAreResumedOnEveryReplica(t *testing.T) {
 	for _, storage := range storages {
 		t.Run(storage.name, func(t *testing.T) {
@@ -84,7 +83,7 @@ func TestSessionsAreResumedOnEveryReplica(t *testing.T) {
 					}
 				}
 				f(a, false)
-				// A replica may hear of new keys a moment later.
+				// A replica may learn new keys a moment later.
 				eventually(t, "the other replica resumes", func() error {
 					if resumed, err := resumes(t, b, "app.example.org", version, &anySession{cache.session}); err != nil || !resumed {
 						return fmt.Errorf("resumed: %t, %v", resumed, err)
@@ -93,7 +92,7 @@ func TestSessionsAreResumedOnEveryReplica(t *testing.T) {
 				})
 				f(b, true)
 				f(a, true)
-				// A rolling restart: one after the other is replaced.
+				// A rolling restart replaces one replica after the other.
 				for _, w := range []*weir{a, b} {
 					if status := w.terminate(); status != 0 {
 						t.Errorf("weir ended with status %d", status)
@@ -107,8 +106,8 @@ func TestSessionsAreResumedOnEveryReplica(t *testing.T) {
 	}
 }
 
-// A ticket proves that a handshake was made, not that one would be made under
-// another policy: neither here nor on another replica.
+// A ticket proves only that a handshake was complete. Under another TLS policy that handshake might fail, so
+// neither this replica nor another one accepts the ticket for a host with another policy.
 func TestNoSessionIsResumedUnderAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	_, replicas := startTicketReplicas(t, filepath.Join(t.TempDir(), "shared"), 2)
@@ -133,7 +132,7 @@ func TestNoSessionIsResumedUnderAnotherPolicy(t *testing.T) {
 	}
 }
 
-// The same with OpenSSL, which remembers sessions in files.
+// OpenSSL also resumes sessions on another replica. It stores sessions in files.
 func TestOpenSSLResumesOnTheOtherReplica(t *testing.T) {
 	t.Parallel()
 	openssl := need(t, "openssl")
@@ -167,8 +166,8 @@ func TestOpenSSLResumesOnTheOtherReplica(t *testing.T) {
 	}
 }
 
-// A storage that is gone, or that takes connections and never answers, must end
-// neither weir nor what it serves, and keep none from starting.
+// If the storage is gone, or accepts connections and never answers, weir and its connections continue, and a
+// new weir can still start.
 func TestStorageGoesAway(t *testing.T) {
 	for how, away := range map[string]syscall.Signal{"gone": syscall.SIGKILL, "hanging": syscall.SIGSTOP} {
 		t.Run(how, func(t *testing.T) {

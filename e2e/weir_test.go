@@ -21,27 +21,27 @@ import (
 	"time"
 )
 
-// weir is one running binary, its files and its addresses.
+// weir is one running process of the binary, with its files and addresses.
 type weir struct {
 	t      *testing.T
 	dir    string
-	config string // path
+	config string // path of the configuration
 	access string // path of the access log
-	// address has an address for each name that the configuration mentions as
-	// @name; those that a test did not set are free ports.
+	// address has an address for each @name in the configuration. If a test does not set an address, it is a
+	// free port.
 	address map[string]string
-	naming  sync.Mutex // held while at gives out an address
-	// before goes in front of the command, "prlimit" for instance.
+	naming  sync.Mutex // protects address
+	// before is the start of the command line, for example "prlimit" with its arguments.
 	before []string
 	env    []string
-	binary string // "": the one that the tests drive
+	binary string // path; "" means the binary of executable
 
 	cmd    *exec.Cmd
 	log    logBuffer
 	exited chan struct{} // closed when the process has ended
 }
 
-// newWeir prepares a weir that start will start.
+// newWeir prepares a weir. Its method start starts it.
 func newWeir(t *testing.T) *weir {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func newWeir(t *testing.T) *weir {
 	}
 }
 
-// defaults are the sections a test gets unless its configuration has them.
+// defaults are the sections that a configuration gets if it lacks them.
 var defaults = map[string]string{
 	"node":       "node: node-a\n",
 	"health":     "health: {address: '@health'}\n",
@@ -68,7 +68,7 @@ var (
 	topLevel    = regexp.MustCompile(`(?m)^([a-z_]+):`)
 )
 
-// at returns the address called name.
+// at returns the address with this name.
 func (w *weir) at(name string) string {
 	w.naming.Lock()
 	defer w.naming.Unlock()
@@ -78,7 +78,8 @@ func (w *weir) at(name string) string {
 	return w.address[name]
 }
 
-// write fills in addresses and the missing sections, and replaces the file in one step, as editors and Kubernetes do.
+// write fills in the addresses and the missing sections. It replaces the file in one step, as editors and
+// Kubernetes do.
 func (w *weir) write(config string) {
 	w.t.Helper()
 	given := map[string]bool{}
@@ -163,7 +164,7 @@ func (w *weir) signal(s syscall.Signal) {
 	}
 }
 
-// wait returns the exit status.
+// wait waits until the process has ended, and returns its exit status.
 func (w *weir) wait() int {
 	w.t.Helper()
 	select {
@@ -174,7 +175,7 @@ func (w *weir) wait() int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// reload replaces the file, sends SIGHUP, and waits until the new configuration has taken effect.
+// reload replaces the configuration file, sends SIGHUP, and waits until the new configuration is in effect.
 func (w *weir) reload(config string) {
 	w.t.Helper()
 	before, hash := w.reloads("success"), w.hash()
@@ -189,7 +190,7 @@ func (w *weir) reload(config string) {
 		if w.reloads("success") == before {
 			return errors.New("no reload was counted")
 		}
-		// The watcher may have been late with an older change: what counts is the content.
+		// weir may have loaded an older change only now, so the hash must be that of the new content.
 		if !bytes.Equal(old, now) && w.hash() == hash {
 			return errors.New("the hash is the old one")
 		}
@@ -202,7 +203,7 @@ func (w *weir) reloads(result string) float64 {
 	return w.metric("weir_config_reloads_total", "result", result)
 }
 
-// hash is the label of weir_config_hash, whatever it is called.
+// hash returns the series weir_config_hash with its label, which contains the hash.
 func (w *weir) hash() string {
 	w.t.Helper()
 	for series := range w.metrics() {
@@ -213,7 +214,7 @@ func (w *weir) hash() string {
 	return ""
 }
 
-// metrics scrapes the admin port: series as it is exposed -> value.
+// metrics reads the metrics from the admin port. The key is a series with its labels.
 func (w *weir) metrics() map[string]float64 {
 	w.t.Helper()
 	status, text, err := w.get("admin", "/metrics")
@@ -235,7 +236,8 @@ func (w *weir) metrics() map[string]float64 {
 	return all
 }
 
-// metric sums the series of name that have the labels given as name, value, name, value.
+// metric returns the sum of all series of a metric that have these labels. labels alternates names and
+// values.
 func (w *weir) metric(name string, labels ...string) float64 {
 	w.t.Helper()
 	var sum float64
@@ -252,7 +254,7 @@ func (w *weir) metric(name string, labels ...string) float64 {
 	return sum
 }
 
-// wantMetric waits until the sum is want: counters follow events a moment later.
+// wantMetric waits until the sum is want, because counters change a moment after an event.
 func (w *weir) wantMetric(want float64, name string, labels ...string) {
 	w.t.Helper()
 	eventually(w.t, fmt.Sprint(name, labels, " becomes ", want), func() error {
@@ -263,14 +265,14 @@ func (w *weir) wantMetric(want float64, name string, labels ...string) {
 	})
 }
 
-// control talks to the weir's own ports; every request has a connection of its own.
+// control is the client for weir's own ports. Every request uses a new connection.
 var control = &http.Client{
 	Timeout:       patience,
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// get asks the port called name.
+// get sends a GET request to the port with this name.
 func (w *weir) get(name, path string) (status int, body string, err error) {
 	resp, err := control.Get("http://" + w.at(name) + path)
 	if err != nil {
@@ -281,7 +283,7 @@ func (w *weir) get(name, path string) (status int, body string, err error) {
 	return resp.StatusCode, string(text), err
 }
 
-// post operates the admin port.
+// post sends a POST request to the admin port.
 func (w *weir) post(path string) {
 	w.t.Helper()
 	resp, err := control.Post("http://"+w.at("admin")+path, "", nil)
@@ -294,7 +296,7 @@ func (w *weir) post(path string) {
 	}
 }
 
-// wantVerdict waits until the health port says status.
+// wantVerdict waits until the health port answers with this status, and returns the body.
 func (w *weir) wantVerdict(status int) string {
 	w.t.Helper()
 	var body string
@@ -311,7 +313,7 @@ func (w *weir) wantVerdict(status int) string {
 // entry is one line of the access log.
 type entry map[string]any
 
-// text returns the field as text, numbers and truth values too; dots lead into objects.
+// text returns a field as text, also if it is a number or a boolean. A dot in the name leads into an object.
 func (e entry) text(field string) string {
 	var v any = map[string]any(e)
 	for part := range strings.SplitSeq(field, ".") {
@@ -327,7 +329,7 @@ func (e entry) text(field string) string {
 	return fmt.Sprint(v)
 }
 
-// accessLog returns the lines so far.
+// accessLog returns all complete lines of the access log.
 func (w *weir) accessLog() []entry {
 	w.t.Helper()
 	text, err := os.ReadFile(w.access)
@@ -337,7 +339,7 @@ func (w *weir) accessLog() []entry {
 	var all []entry
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // still being written
+			break // the last line is not complete yet
 		}
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -348,7 +350,7 @@ func (w *weir) accessLog() []entry {
 	return all
 }
 
-// logged waits for a line that match accepts.
+// logged waits for a line of the access log that match accepts, and returns it.
 func (w *weir) logged(what string, match func(entry) bool) entry {
 	w.t.Helper()
 	var found entry
@@ -368,7 +370,7 @@ func (w *weir) logged(what string, match func(entry) bool) entry {
 	return found
 }
 
-// descriptors counts the process's open files.
+// descriptors counts the open descriptors of the process.
 func (w *weir) descriptors() int {
 	w.t.Helper()
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
@@ -380,7 +382,7 @@ func (w *weir) descriptors() int {
 
 var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 
-// goroutines counts the process's goroutines.
+// goroutines counts the goroutines of the process.
 func (w *weir) goroutines() int {
 	w.t.Helper()
 	resp, err := control.Post("http://"+w.at("admin")+"/debug/pprof/goroutine?debug=1", "", nil)
@@ -397,7 +399,7 @@ func (w *weir) goroutines() int {
 	return n
 }
 
-// logBuffer collects output while others read it.
+// logBuffer collects the output of a process. Several goroutines may use it.
 type logBuffer struct {
 	lock sync.Mutex
 	text bytes.Buffer

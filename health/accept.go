@@ -150,8 +150,8 @@ func (c *portConn) mayVouch() bool {
 
 func (c *portConn) Close() error { return c.closeKeeping(true) }
 
-// closeKeeping closes the connection. With refill its descriptor goes back to the
-// reserve; without, the caller accepts with it.
+// closeKeeping closes the connection. If refill is true, its descriptor goes back to the reserve. Otherwise
+// the caller uses the descriptor to accept another connection.
 func (c *portConn) closeKeeping(refill bool) error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return nil

@@ -41,7 +41,7 @@ func (t *target) Dial(ctx context.Context, forHTTP bool) (Connection, error) {
 	return connected{}, nil
 }
 
-// connected is a connection on which nothing waits.
+// connected is a connection for which no goroutine waits.
 type connected struct{}
 
 func (connected) Cut()         {}

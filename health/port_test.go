@@ -353,7 +353,7 @@ func TestAnswersWithoutDescriptors(t *testing.T) {
 	for address == "" && lines.Scan() {
 		_, address, _ = strings.Cut(lines.Text(), "listening on ")
 	}
-	// Connections that stay must not take the reserve away from the next check.
+	// Open connections must not use the descriptors that are reserved for the next check.
 	for range 2 * reserved {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
@@ -384,7 +384,7 @@ func exhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := start(t, NewPort(servingNode()))
-	talk(t, address, get11) // it answers, so the reserve is there
+	talk(t, address, get11) // the port answers, so it has its reserve
 	var hoard []int
 	for {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)

@@ -54,7 +54,7 @@ func TestCloseWaitsForHandshakes(t *testing.T) {
 	}
 }
 
-// The same without capabilities: weir has dropped them by then, or never had them.
+// The same without capabilities: weir has dropped them already, or never had them.
 func TestCloseWithoutCapabilities(t *testing.T) {
 	c := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^TestCloseWaitsForHandshakes$")
 	c.Dir = "/"

@@ -74,8 +74,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// If there is no room, the listener accepts a few connections, and judge decides by their
-// client networks. It closes those that may not stay, and their places are free again.
+// If there is no room, the listener accepts a few connections, and judge decides by their client networks.
+// The listener closes the refused ones, and their places are free again.
 func TestGateShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -87,7 +87,7 @@ func TestGateShares(t *testing.T) {
 		var mu sync.Mutex
 		var asked []string
 		var coming []net.Conn
-		come := func(peer, first string) { // the listener accepts a connection
+		come := func(peer, first string) { // come makes the listener accept a connection
 			go func() {
 				c := ln.dial(peer)
 				mu.Lock()

@@ -39,10 +39,10 @@ func unhex(s string) string {
 	return string(b)
 }
 
-// The rule table: which peers must send a header, and what happens with their bytes.
+// The rules decide which peers must send a header, and what happens with their bytes.
 func TestHeaderPolicy(t *testing.T) {
-	// f dials from peer and sends. Then it ends its stream if ends is true, else it stays
-	// silent. Empty version and result: not counted. Empty client: refused.
+	// f dials from peer and sends the bytes. Then it ends its stream if ends is true, otherwise it sends
+	// nothing more. Empty version and result: weir counts nothing. Empty client: weir refuses the connection.
 	f := func(peer, send string, ends bool, version, result, client, read string) {
 		t.Helper()
 		name := fmt.Sprintf("%s sends %.20q %v", peer, send, ends)
@@ -209,10 +209,9 @@ func TestUnixPeers(t *testing.T) {
 	}
 }
 
-// The problem that was the reason for weir: a PROXY header arrives in two pieces, split
-// at any byte, with a pause between them. If the pieces arrive before the deadline, weir
-// serves the connection, with any number of pauses. Otherwise weir closes it without
-// writing a byte.
+// The problem for which weir was written: a PROXY header arrives in two pieces, split at any byte, with a
+// pause between them. If the pieces arrive before the deadline, weir serves the connection, with any number
+// of pauses. Otherwise weir closes it without writing a byte.
 func TestHeaderInPieces(t *testing.T) {
 	for _, h := range []string{headerV1, headerV2, nlbProbe} {
 		for at := range len(h) {
@@ -298,7 +297,7 @@ func TestThousandLateHeaders(t *testing.T) {
 	})
 }
 
-// A cut during the wait for the PROXY header is no error of the peer, and is not counted.
+// If a connection is cut while it waits for the PROXY header, weir counts no error of the peer.
 func TestCutBeforeHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -378,7 +377,7 @@ func TestTruncatedOverTCP(t *testing.T) {
 	w.close()
 }
 
-// A thousand silent connections at the same time hold no buffers, and end in time.
+// A thousand silent connections at the same time hold no buffers, and weir closes them at their deadline.
 func TestThousandSilentOverTCP(t *testing.T) {
 	checkLeaks(t)
 	ln := openSocket(t, "tcp", "127.0.0.1:0")

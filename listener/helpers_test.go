@@ -72,8 +72,8 @@ func (w *world) start() { go func() { w.served <- w.l.Serve() }() }
 // serve starts a listener on ln. Without a Handle, connections go to handled.
 func serve(t *testing.T, ln net.Listener, limits config.Limits, s Settings) *world {
 	w := newWorld(t)
-	if limits.Clients == (config.ClientLimits{}) {
-		limits.Clients = config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}
+	if c := &limits.Clients; c.PrefixIPv4 == 0 && c.PrefixIPv6 == 0 {
+		c.PrefixIPv4, c.PrefixIPv6 = 32, 64
 	}
 	w.limits.Set(limits)
 	if s.Handle == nil {
@@ -113,6 +113,11 @@ func (w *world) close() {
 		default:
 		}
 		break
+	}
+	for i := range w.limits.clients.shards {
+		if s := &w.limits.clients.shards[i]; len(s.open) > 0 {
+			w.t.Errorf("left: connections of the client networks %v", s.open)
+		}
 	}
 	w.limits.mu.Lock()
 	defer w.limits.mu.Unlock()

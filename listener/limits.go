@@ -11,13 +11,14 @@ import (
 
 // Limits limit the connections of all listeners together: all open connections, and the
 // pending ones (PROXY header or handshake is not complete), in total and per client
-// network. 0: no limit.
+// network; and the open and the new connections per client network. 0: no limit.
 type Limits struct {
 	maxConnections, maxPending, maxPerSource atomic.Int64
 
 	prefixes atomic.Pointer[conn.Prefixes] // the size of a client network
 
 	connections, pending atomic.Int64
+	clients              clients
 	gate                 *gate
 
 	mu        sync.Mutex
@@ -38,6 +39,7 @@ func (l *Limits) Set(c config.Limits) {
 	l.maxConnections.Store(int64(c.MaxConnections))
 	l.maxPending.Store(int64(c.Pending))
 	l.maxPerSource.Store(int64(c.PendingPerSource))
+	l.clients.set(c.Clients)
 	l.prefixes.Store(&conn.Prefixes{IPv4: uint8(c.Clients.PrefixIPv4), IPv6: uint8(c.Clients.PrefixIPv6)})
 }
 

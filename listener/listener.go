@@ -393,6 +393,8 @@ func limitErrors(name string) (errs [ReasonFairShare + 1]error) {
 		ReasonMaxConnectionsAll: "limits.max_connections",
 		ReasonPending:           "limits.pending",
 		ReasonPendingPerSource:  "limits.pending_per_source",
+		ReasonClientConnections: "limits.clients.connections",
+		ReasonClientRate:        "limits.clients.rate",
 	} {
 		errs[reason] = fmt.Errorf("listener %s closed a new connection: %s is reached", name, setting)
 	}

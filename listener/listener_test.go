@@ -38,7 +38,7 @@ func TestAcceptErrors(t *testing.T) {
 		}
 		(<-w.handled).Close()
 		client.Close()
-		ln.next <- syscall.EMFILE // the wait begins again
+		ln.next <- syscall.EMFILE // the next wait is the shortest one again
 		begin = time.Now()
 		ln.next <- syscall.ECONNABORTED
 		if waited := time.Since(begin); waited != 5*time.Millisecond {
@@ -122,7 +122,7 @@ func TestLimits(t *testing.T) {
 	f("source established", config.Limits{PendingPerSource: 3}, 0, ReasonPendingPerSource, establish)
 }
 
-// The limit does not count a load balancer itself, but the clients behind it.
+// The limit applies to the clients behind a load balancer, and not to the load balancer itself.
 func TestPendingPerSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -186,9 +186,8 @@ func TestPendingPerSource(t *testing.T) {
 	})
 }
 
-// If the PROXY header is discarded, the limit counts the peer, from the moment when it
-// connects. The address in the PROXY header neither uses up another client's limit nor
-// hides the sender.
+// If weir discards the PROXY header, the limit counts the peer from the moment when it connects. The address
+// in the header does not use up the limit of another client, and does not hide the sender.
 func TestDiscardedAddressDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()
@@ -201,9 +200,9 @@ func TestDiscardedAddressDoesNotCount(t *testing.T) {
 		}
 		owner := netip.MustParseAddrPort(insider).Addr()
 		header := "PROXY TCP4 " + owner.String() + " 203.0.113.7 1 443\r\n"
-		open(oddOne, header) // two at the limit: the PROXY header of one is complete,
+		open(oddOne, header) // two connections reach the limit; the PROXY header of this one is complete
 		open(oddOne, "PROXY")
-		open(oddOne, header) // a third connection
+		open(oddOne, header) // the third connection
 		w.wantRejected(ReasonPendingPerSource, 1)
 		open(insider, "") // the owner of that address still has its whole limit
 		open(insider, "")
@@ -353,7 +352,7 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	})
 }
 
-// An owner that does not notice the cut delays a drain only for a moment.
+// An owner that does not notice the cut delays a drain only for a short time.
 func TestDrainOfTheDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newFakeListener()

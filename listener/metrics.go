@@ -19,6 +19,8 @@ const (
 	ReasonMaxConnectionsAll
 	ReasonPending
 	ReasonPendingPerSource
+	ReasonClientConnections
+	ReasonClientRate
 	ReasonFairShare
 	ReasonDescriptors
 	ReasonHeaderMissing
@@ -31,7 +33,8 @@ const (
 )
 
 var reasonNames = [numReasons]string{
-	"max_connections", "max_connections_all", "pending", "pending_per_source", "fair_share", "descriptors",
+	"max_connections", "max_connections_all", "pending", "pending_per_source",
+	"client_connections", "client_rate", "fair_share", "descriptors",
 	"header_missing", "header_late", "header_truncated", "header_malformed", "header_checksum", "header_denied",
 }
 

@@ -18,6 +18,7 @@ type admission struct {
 	c       *conn.Conn
 	pending bool
 	judge   bool         // there was no room: the client network decides whether the connection stays
+	counted bool         // limits.clients counts it as open, under c.Network()
 	source  conn.Network // the network that counts it as pending; invalid: it does not count
 
 	shard      *shard
@@ -41,12 +42,12 @@ func (l *Listener) serve(c *conn.Conn, s *Settings, judge bool) {
 // A peer that must send PROXY headers is a load balancer, and the limit does not apply to
 // it. If a PROXY header is used, the client in it counts. If it is discarded, the peer
 // counts: an unverified address must neither use up another client's limit nor hide the
-// sender from its own.
+// sender from its own. The same addresses count for limits.clients, when they are final.
 func (l *Listener) admit(a *admission, p *Policy) bool {
 	mode := p.mode(a.c.Peer.Addr())
 	switch mode {
 	case config.HeaderNone:
-		return a.identified() && a.countSource()
+		return a.identified() && a.countSource() && a.countClient()
 	case config.HeaderOptional, config.HeaderDiscard:
 		if !a.countSource() {
 			return false
@@ -75,11 +76,11 @@ func (l *Listener) admit(a *admission, p *Policy) bool {
 	}
 	l.count.headers[o.result][o.version].Inc()
 	if o.result != resultAccepted || mode == config.HeaderDiscard {
-		return a.identified() // only the address of the socket is known
+		return a.identified() && (mode == config.HeaderRequire || a.countClient()) // only the address of the socket is known
 	}
 	a.c.Header = o.header
 	a.c.Client, a.c.Local = o.header.Source, o.header.Destination
-	return a.identified() && a.countSource()
+	return a.identified() && a.countSource() && a.countClient()
 }
 
 // judgeTimeout is the time for the PROXY header of a connection for which there is no
@@ -115,6 +116,17 @@ func (a *admission) countSource() bool {
 	return true
 }
 
+// countClient counts the connection of an identified client for limits.clients. If it returns
+// false, the connection is closed.
+func (a *admission) countClient() bool {
+	counted, reason, ok := a.l.limits.clients.admit(a.c.Client.Addr(), a.c.Network())
+	a.counted = counted
+	if !ok {
+		a.refuse(reason, false, a.l.limitErrors[reason])
+	}
+	return ok
+}
+
 func (a *admission) dropSource() {
 	if a.source.IsValid() {
 		a.l.limits.dropSource(a.source)
@@ -134,6 +146,9 @@ func (a *admission) close() {
 	a.established()
 	if a.judge {
 		a.l.limits.gate.giveUp()
+	}
+	if a.counted {
+		a.l.limits.clients.drop(a.c.Network())
 	}
 	a.l.limits.connections.Add(-1)
 	a.l.open.Add(-1)

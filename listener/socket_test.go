@@ -12,7 +12,7 @@ import (
 	"github.com/weirproxy/weir/listener/sockets"
 )
 
-// The listener serves the connections that the kernel has accepted before it closes.
+// A closing listener serves the connections that the kernel has already accepted.
 func TestCloseEmptiesTheQueue(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {

@@ -35,8 +35,8 @@ func TestAcceptQueueLine(t *testing.T) {
 	f("", "", "")
 }
 
-// The kernel reports which clients wait to be accepted. Behind a PROXY header, any client
-// may wait.
+// The kernel reports the clients that wait to be accepted. If a peer sends PROXY headers, its connection may
+// be from any client.
 func TestWaiting(t *testing.T) {
 	limits := NewLimits(config.Limits{Clients: config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}})
 	listen := func(mode config.HeaderMode) net.Listener {

@@ -42,10 +42,13 @@ type Record struct {
 	Reason         string // why weir generated the response, or how a tunnel ended
 	Err            error
 	Redaction      *Redaction // applied to the result of Fields; nil: none
+	Sample         float64    // the share of such records that have a line; 0: all
+
+	unlogged bool // the route has no access log
 }
 
 func (r *Record) route(to *Route) {
-	r.Route = to.name
+	r.Route, r.unlogged = to.name, to.config.Unlogged
 	if to.backend != nil {
 		r.Backend = to.backend.Name()
 	}
@@ -87,6 +90,9 @@ func (x *exchange) record(now time.Time) {
 	if x.reason != "" {
 		x.proxy.Metrics.slowClient(x.edge.name, x.reason)
 	}
+	if x.route != nil && x.route.config.Unlogged {
+		return
+	}
 	if log := x.proxy.log.Load(); log != nil {
 		r := x.newRecord(now)
 		(*log)(&r)
@@ -108,10 +114,14 @@ func (p *Proxy) tunnelEnded(r *Record) {
 	if r.Duration == 0 {
 		r.Duration = time.Since(r.Started)
 	}
-	if log := p.log.Load(); log != nil {
+	if log := p.log.Load(); log != nil && !r.unlogged {
 		(*log)(r)
 	}
 }
+
+// Good reports whether the record is a request that was served as it should be: its status is
+// below 400, and weir has no reason to report.
+func (r *Record) Good() bool { return r.Kind == "http" && r.Status < 400 && r.Reason == "" }
 
 // Fields returns the fields of the access log's line, without empty values.
 func (r *Record) Fields() []zap.Field {
@@ -153,6 +163,9 @@ func (r *Record) Fields() []zap.Field {
 	}
 	if r.ResponseHead > 0 {
 		f = append(f, zap.Float64("response_head_seconds", r.ResponseHead.Seconds()))
+	}
+	if r.Sample > 0 {
+		f = append(f, zap.Float64("sample", r.Sample))
 	}
 	return append(f, zap.Int64("bytes_in", r.Received), zap.Int64("bytes_out", r.Sent), zap.Int("retries", max(0, r.Attempts-1)))
 }

@@ -25,8 +25,8 @@ func TestRefusedHandshakesSayWhatWasAsked(t *testing.T) {
 	r.wantNoLog()
 }
 
-// A connection that ends before its handshake counts as a failed handshake, also if weir looks at
-// the first bytes before the handshake.
+// If a connection ends before its handshake is complete, weir counts a failed handshake, also if weir first
+// looks at the first bytes.
 func TestNotTLSCounts(t *testing.T) {
 	const passing = `
 listeners: {web: {address: '@0', protocol: tls}}
@@ -69,7 +69,7 @@ func (h *held) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// The first request of a connection may come in one piece with the end of the handshake.
+// The first request of a connection may arrive in the same piece as the end of the handshake.
 func TestFirstRequestsBytesCount(t *testing.T) {
 	r := newRig(t, secure, nil, "@app", newHandler(t, echo))
 	h := &held{Conn: r.dial("web").Conn}

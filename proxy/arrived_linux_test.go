@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// waitUntilArrived returns when the kernel of weir's side has received what p sent, or p's end. Weir has
-// not read it.
+// waitUntilArrived waits until the kernel on weir's side has received everything that p sent, or the end of
+// p's stream. weir need not have read it.
 func waitUntilArrived(t testing.TB, p *peer) {
 	t.Helper()
 	eventually(t, "it has arrived", func() error {
@@ -22,7 +22,7 @@ func waitUntilArrived(t testing.TB, p *peer) {
 	})
 }
 
-// arrived reports whether weir's end of p's connection has bytes or an end of stream to read, or was
+// arrived returns true if weir's end of p's connection has unread bytes or an unread end of stream, or was
 // reset.
 func arrived(t testing.TB, p *peer) bool {
 	t.Helper()

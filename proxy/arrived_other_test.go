@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// waitUntilArrived and arrived need a kernel that shows the queues of its sockets.
+// waitUntilArrived and arrived work only on systems whose kernel shows the queues of its sockets.
 
 func waitUntilArrived(t testing.TB, _ *peer) { skipArrival(t) }
 

@@ -40,7 +40,7 @@ backends:
   raw: {protocol: tcp, endpoints: ['@raw']}
 `
 
-// besieged is the attacked server; good is a client's certificate that its CA signed.
+// besieged is the attacked server. good is a client certificate that the server's CA signed.
 type besieged struct {
 	*rig
 	raw         *endpoint
@@ -107,7 +107,7 @@ func TestSessionAttacks(t *testing.T) {
 			cache := &oneSession{}
 			for i, v := range visits {
 				if v.from != here && runtime.GOOS != "linux" {
-					return // only there all of 127.0.0.0/8 belongs to this machine
+					return // on other systems only 127.0.0.1 is an address of this machine
 				}
 				c := &tls.Config{ServerName: v.sni, InsecureSkipVerify: true, MinVersion: version, MaxVersion: version, ClientSessionCache: cache}
 				if v.cert != nil {
@@ -160,14 +160,14 @@ func TestNameAttacks(t *testing.T) {
 		f(sni, "/", "a.b.vault.example.org", 404)
 		f(sni, "/", "through.example.org.:443", 421)
 	}
-	f("open.example.org", "https://vault.example.org/", "open.example.org", 400) // which of the two is it?
+	f("open.example.org", "https://vault.example.org/", "open.example.org", 400) // the target and the Host header name different hosts
 
 	for _, sni := range []string{"vault.example.org", "VAULT.example.org", "x.vault.example.org", "X.Vault.Example.Org"} {
 		if status, _, err := b.visit(&tls.Config{ServerName: sni, InsecureSkipVerify: true}, "127.0.0.1", "open.example.org"); err == nil {
 			t.Errorf("SNI %q without a certificate: %d", sni, status)
 		}
 	}
-	// crypto/tls accepts no name that ends with a dot: that is no name (RFC 6066, section 3).
+	// crypto/tls sends no name that ends with a dot, because such a name is invalid (RFC 6066, section 3).
 	p := b.dial("tls")
 	defer p.Close()
 	out := respelling{p.Conn, "vault.example.orgx", "vault.example.org."}
@@ -277,7 +277,7 @@ func TestECH(t *testing.T) {
 	f("vault.example.org", "vault.example.org", nil, 0) // even with the session of the open host
 	f("vault.example.org", "cover.example.org", nil, 0)
 	f("vault.example.org", "vault.example.org", &b.good, 200)
-	f("vault.example.org", "cover.example.org", &b.good, 421) // the outer name is not for this connection
+	f("vault.example.org", "cover.example.org", &b.good, 421) // the connection is not for the outer name
 	f("open.example.org", "vault.example.org", nil, 421)
 
 	// Weir cannot pass a host through if it has decrypted the ClientHello. It refuses the client, and
@@ -301,7 +301,7 @@ func (b *besieged) rejected(t *testing.T, list []byte, cache *oneSession) {
 	trusted := false
 	_, _, err = b.visit(&tls.Config{ServerName: "vault.example.org", EncryptedClientHelloConfigList: stranger, ClientSessionCache: cache,
 		EncryptedClientHelloRejectionVerify: func(tls.ConnectionState) error {
-			trusted = true // tls/policy tests whose certificate it is
+			trusted = true // another test, in tls/policy, checks whose certificate it is
 			return nil
 		}}, "127.0.0.1", "vault.example.org")
 	var told *tls.ECHRejectionError

@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// inquiry is a requester that is no client: it asks a backend, and keeps the response.
-type inquiry struct {
+// otherRequester is a requester that is not a client. It sends a request to a backend, and keeps the response.
+type otherRequester struct {
 	attempts
 	req  message.Request
 	res  message.Response
@@ -22,12 +22,12 @@ type inquiry struct {
 	done bool
 }
 
-// newInquiry asks backend b for a path.
-func newInquiry(r *rig, b *backend.Backend, path string) *inquiry {
-	q := new(inquiry)
+// newOtherRequester sends a request for a path to backend b.
+func newOtherRequester(r *rig, b *backend.Backend, path string) *otherRequester {
+	q := new(otherRequester)
 	q.req.Method, q.req.Path, q.req.Minor, q.req.Idempotent = q.req.StoreString("GET"), q.req.StoreString(path), 1, true
-	q.req.Target, q.req.Host = q.req.Path, q.req.StoreString("inquiry")
-	q.req.SetHost([]byte("inquiry"))
+	q.req.Target, q.req.Host = q.req.Path, q.req.StoreString("otherRequester")
+	q.req.SetHost([]byte("otherRequester"))
 	a := &q.attempts
 	a.backend, a.proxy, a.req, a.res = b, r.proxy, &q.req, &q.res
 	a.requester, a.to, a.body = q, q, q
@@ -35,44 +35,46 @@ func newInquiry(r *rig, b *backend.Backend, path string) *inquiry {
 	return q
 }
 
-func (q *inquiry) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
+func (q *otherRequester) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*backend.Endpoint, *backend.Session, error) {
 	e, err := b.Acquire(netip.Addr{}, tried, time.Time{})
 	return e, nil, err
 }
-func (q *inquiry) keep(link *backend.Session)                { link.Endpoint().Keep(link) }
-func (q *inquiry) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
-func (q *inquiry) Link(conn.Linked)                          {}
-func (q *inquiry) gone() bool                                { return false }
-func (q *inquiry) cutFor() string                            { return "" }
-func (q *inquiry) panicked(*http2.PanicError)                {}
-func (q *inquiry) bodyPace() pace                            { return pace{} }
-func (q *inquiry) guardBody(int64) error                     { return nil }
-func (q *inquiry) bodyEnded()                                {}
-func (q *inquiry) bodyFailed(err error) *outcome             { return &outcome{failure: failed, err: err} }
-func (q *inquiry) BufferedBody() ([]byte, bool)              { return nil, true }
-func (q *inquiry) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
-func (q *inquiry) BodyEnded() bool                           { return true }
-func (q *inquiry) HeadStarted() bool                         { return false }
-func (q *inquiry) SetReadDeadline(time.Time)                 {}
-func (q *inquiry) Interrupt()                                {}
-func (q *inquiry) Resume()                                   {}
-func (q *inquiry) inform() error                             { return nil }
-func (q *inquiry) accepts() bool                             { return true }
-func (q *inquiry) respond()                                  {}
-func (q *inquiry) write(p []byte) error                      { q.got += string(p); return nil }
-func (q *inquiry) end()                                      { q.done = true }
-func (q *inquiry) flush() error                              { return nil }
-func (q *inquiry) writeFailed(err error) *outcome            { return &outcome{failure: clientGone, err: err} }
+func (q *otherRequester) keep(link *backend.Session)                { link.Endpoint().Keep(link) }
+func (q *otherRequester) outgoing() *backend.Outgoing               { return new(backend.Outgoing) }
+func (q *otherRequester) Link(conn.Linked)                          {}
+func (q *otherRequester) gone() bool                                { return false }
+func (q *otherRequester) cutFor() string                            { return "" }
+func (q *otherRequester) panicked(*http2.PanicError)                {}
+func (q *otherRequester) bodyPace() pace                            { return pace{} }
+func (q *otherRequester) guardBody(int64) error                     { return nil }
+func (q *otherRequester) bodyEnded()                                {}
+func (q *otherRequester) bodyFailed(err error) *outcome             { return &outcome{failure: failed, err: err} }
+func (q *otherRequester) BufferedBody() ([]byte, bool)              { return nil, true }
+func (q *otherRequester) ReadBody(*message.Request) ([]byte, error) { panic("the request has no body") }
+func (q *otherRequester) BodyEnded() bool                           { return true }
+func (q *otherRequester) HeadStarted() bool                         { return false }
+func (q *otherRequester) SetReadDeadline(time.Time)                 {}
+func (q *otherRequester) Interrupt()                                {}
+func (q *otherRequester) Resume()                                   {}
+func (q *otherRequester) inform() error                             { return nil }
+func (q *otherRequester) accepts() bool                             { return true }
+func (q *otherRequester) respond()                                  {}
+func (q *otherRequester) write(p []byte) error                      { q.got += string(p); return nil }
+func (q *otherRequester) end()                                      { q.done = true }
+func (q *otherRequester) flush() error                              { return nil }
+func (q *otherRequester) writeFailed(err error) *outcome {
+	return &outcome{failure: clientGone, err: err}
+}
 
-// While an exchange waits for its endpoint, weir can ask a backend something else: the second
-// response goes to its own destination, and its retries count by themselves.
+// While an exchange waits for its endpoint, weir can send another request to a backend. The second response
+// goes to its own destination, and its retries are counted separately.
 func TestAttemptsOfAnotherRequester(t *testing.T) {
 	r, e := newPlain(t, func(cfg *config.Config) { cfg.Backends[0].Retries.Attempts = 2 })
 	c := r.dial("web")
 	c.write(get)
 	first := e.accept()
 	first.head()
-	q := newInquiry(r, r.set.Backend("app"), "/allowed")
+	q := newOtherRequester(r, r.set.Backend("app"), "/allowed")
 	outcomes := make(chan *outcome, 1)
 	go func() { outcomes <- q.attempts.run(&q.attempts) }()
 	second := e.accept()
@@ -87,7 +89,7 @@ func TestAttemptsOfAnotherRequester(t *testing.T) {
 	c.wantResponse(200, "for the client")
 	r.record().want(t, "status", 200, "retries", 0)
 
-	q = newInquiry(r, r.set.Backend("app"), "/again") // over the connection that was kept
+	q = newOtherRequester(r, r.set.Backend("app"), "/again") // over the connection that was kept
 	go func() { outcomes <- q.attempts.run(&q.attempts) }()
 	first.head()
 	first.Close()

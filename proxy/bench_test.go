@@ -48,7 +48,7 @@ func exchanges(t testing.TB, request, response string) func() {
 	return exchangesOf(t, plain, request, response)
 }
 
-// exchangesOf is exchanges for a configuration.
+// exchangesOf is like exchanges, with a configuration.
 func exchangesOf(t testing.TB, text, request, response string) func() {
 	r := newRig(t, text, nil, "@app", loop(t, "127.0.0.1:0", []byte(response)))
 	r.proxy.SetLog(nil)
@@ -73,7 +73,7 @@ const (
 	small   = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nhello, world"
 )
 
-// An exchange allocates nothing, the waits on both connections included.
+// An exchange allocates nothing, and neither do the waits on both connections.
 func TestExchangesAllocateNothing(t *testing.T) {
 	f := func(request, response string) {
 		t.Helper()
@@ -90,8 +90,8 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	f(browser, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nhello, world\r\n0\r\n\r\n")
 }
 
-// exchanges2 is exchanges for HTTP/2 over TLS, with several streams at once. The function returns
-// the number of TLS records in which the responses arrived.
+// exchanges2 is like exchanges, for HTTP/2 over TLS with several streams at once. The function returns the
+// number of TLS records in which the responses arrived.
 func exchanges2(t testing.TB, streams int, post bool) func() (records int) {
 	r := newRig(t, secure2, nil, "@app", loop(t, "127.0.0.1:0", []byte(small)))
 	r.proxy.SetLog(nil)

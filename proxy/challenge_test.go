@@ -63,10 +63,10 @@ type challengedRig struct {
 	*rig
 	pending  *pendingChallenges
 	app, raw *endpoint
-	told     chan string // panics
+	told     chan string // receives the panics
 }
 
-// newChallenged has challenges pending for five names.
+// newChallenged starts weir with pending challenges for five names.
 func newChallenged(t *testing.T) challengedRig {
 	ca, app, raw := writeCA(t), newEndpoint(t), newEndpoint(t)
 	r := challengedRig{newRig(t, plain, nil, "@app", app.address), nil, app, raw, make(chan string, 10)}

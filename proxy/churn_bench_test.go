@@ -17,12 +17,11 @@ import (
 )
 
 const (
-	churnRoutes = 10_000 // each with a backend of its own
-	churnEach   = 4      // endpoints
+	churnRoutes = 10_000 // each route has its own backend
+	churnEach   = 4      // endpoints of each backend
 )
 
-// churned returns the endpoints of a backend after that number of changes. Each change replaces
-// one endpoint.
+// churned returns the endpoints of a backend after this many changes. Each change replaces one endpoint.
 func churned(change, port int) (all []config.Endpoint) {
 	for i := range churnEach {
 		all = append(all, config.Endpoint{Address: fmt.Sprintf("127.0.%d.%d:%d", i, 1+(change+i)/churnEach%200, port), Weight: 1})
@@ -30,15 +29,15 @@ func churned(change, port int) (all []config.Endpoint) {
 	return all
 }
 
-// manyRoutes is a rig with routes by host, and the configuration of their backends.
+// manyRoutes returns a rig with routes by host, and sets the configuration of their backends.
 func manyRoutes(b *testing.B, port int) *rig {
 	r := newRig(b, plain, func(c *config.Config) {
 		for i := range churnRoutes {
 			name := fmt.Sprintf("shop/app-%d:80", i)
-			route, to := c.Routes[0], config.NewBackend(name)
+			route, to := *c.Routes[0], config.NewBackend(name)
 			route.Name, route.Hosts, route.Backend = name, []string{fmt.Sprintf("app-%d.example", i)}, name
 			to.PreferLocal, to.RampUp, to.Endpoints = true, 10*time.Second, churned(0, port)
-			c.Routes, c.Backends = append(c.Routes, route), append(c.Backends, to)
+			c.Routes, c.Backends = append(c.Routes, &route), append(c.Backends, &to)
 		}
 	}, "@app", "127.0.0.1:1")
 	r.proxy.SetLog(nil)
@@ -57,7 +56,7 @@ func cpuTime() time.Duration {
 // Windows with changes and windows without changes take turns, so that other load on the machine
 // affects both. Their figures must be similar.
 func BenchmarkChurn(b *testing.B) {
-	port := int(netip.MustParseAddrPort(loop(b, "0.0.0.0:0", []byte(small))).Port()) // of all of 127.0.0.0/8
+	port := int(netip.MustParseAddrPort(loop(b, "0.0.0.0:0", []byte(small))).Port()) // the port is the same on all addresses in 127.0.0.0/8
 	r := manyRoutes(b, port)
 	one := hosts(b, r)
 	for i := range 20_000 {

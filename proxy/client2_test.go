@@ -22,7 +22,7 @@ type client2 struct {
 	*peer
 	framer *xhttp2.Framer
 	block  bytes.Buffer
-	sent   []byte // the last block
+	sent   []byte // the last header block
 	enc    *hpack.Encoder
 	dec    *hpack.Decoder
 	last   uint32
@@ -37,8 +37,8 @@ type answer2 struct {
 	heads  []string // fields, in lines
 	body   strings.Builder
 	ended  bool
-	reset  string // the code
-	length int    // of DATA, padding included
+	reset  string // the error code of RST_STREAM
+	length int    // length of all DATA frames, with padding
 }
 
 // secure2 offers HTTP/2 on a TLS listener, and accepts it on a plain one.
@@ -88,7 +88,7 @@ func settings2(p *peer, settings ...xhttp2.Setting) *client2 {
 	return c
 }
 
-// request begins a stream: GET of that path, unless fields say otherwise ("name: value").
+// request opens a stream with a GET request for path. fields ("name: value") may replace the pseudo-fields.
 func (c *client2) request(end bool, path string, fields ...string) uint32 {
 	c.t.Helper()
 	c.last = max(1, c.last+2)
@@ -198,7 +198,7 @@ func (c *client2) until(what string, ok func() bool) {
 	}
 }
 
-// beside writes while another goroutine may also write.
+// beside calls write. It holds the lock, because another goroutine may write, too.
 func (c *client2) beside(write func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 
 // This file has the counters of a route that have further labels, such as the reason.
 
-// mostCounters limits the counters in such a list of a route. Real traffic has fewer; weir
-// counts the rest as "other".
+// mostCounters limits the counters of a route in one vector. Real traffic needs fewer. weir counts the rest
+// as "other".
 const mostCounters = 40
 
 // counters are the counters of one route in one vector. A route has few of them, so a request
@@ -42,6 +42,28 @@ func (s *routeSeries) generated(reason string) prometheus.Counter {
 // guard returns the counter of a guard. result is "allowed", or the reason of a refusal.
 func (s *routeSeries) guard(name, result string) prometheus.Counter {
 	return s.counter2(&s.guards, s.m.guards, name, result)
+}
+
+// guardFailed returns the counter of the requests on which a guard could not decide.
+func (s *routeSeries) guardFailed(name, reason string) prometheus.Counter {
+	return s.counter2(&s.failures, s.m.failures, name, reason)
+}
+
+// page returns the counter of the requests for error pages from a backend. result is sent or failed.
+func (s *routeSeries) page(backend, result string) prometheus.Counter {
+	return s.counter2(&s.asked, s.m.pages, backend, result)
+}
+
+// compressed counts the bytes of a body before and after its compression.
+func (s *routeSeries) compressed(encoding string, in, out int64) {
+	s.counter2(&s.packed, s.m.packed, encoding, "in").Add(float64(in))
+	s.counter2(&s.packed, s.m.packed, encoding, "out").Add(float64(out))
+}
+
+// mirrored returns the counter of the copies of requests for a backend. result is sent, failed,
+// dropped or too_large.
+func (s *routeSeries) mirrored(backend, result string) prometheus.Counter {
+	return s.counter2(&s.copied, s.m.mirrored, backend, result)
 }
 
 // counter2 returns the counter of a list whose labels have these values.

@@ -71,15 +71,16 @@ func TestGuardsAreCounted(t *testing.T) {
 		x.CountGuard("max_body", false)
 		x.reason = "body_too_large"
 		x.CountGuard("max_body", true)
+		r.metrics.get().guardFailed("auth", "auth_unavailable").Inc()
 	})
 	text := exposed(t, reg)
-	for _, want := range []string{"allowed", "body_too_large"} {
+	for _, want := range []string{"allowed", "body_too_large", "weir_guard_failures_total{", "auth_unavailable"} {
 		if !strings.Contains(text, "weir_guard_requests_total{") || !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 	p.Swap(objectTable(t, m, map[string]int{"other": 1}))
-	if text := exposed(t, reg); strings.Contains(text, "weir_guard_requests_total{") {
+	if text := exposed(t, reg); strings.Contains(text, "weir_guard_requests_total{") || strings.Contains(text, "weir_guard_failures_total{") {
 		t.Errorf("series of a route that is gone:\n%s", text)
 	}
 }

@@ -42,7 +42,7 @@ func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
 func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSMode, terminates bool) {
 	modes = make(map[string]config.TLSMode)
 	for i := range cfg.Routes {
-		r := &cfg.Routes[i]
+		r := cfg.Routes[i]
 		if !slices.Contains(r.Listeners, listener) || r.FirstBytes != "" {
 			continue
 		}

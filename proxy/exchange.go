@@ -34,16 +34,23 @@ type progress struct {
 	route    *Route
 	attempts attempts // of the route's backend; zero: weir answered without it
 
+	filtered filter.State // what the route's filters remember
+
 	orphaned   bool // a reload removed the listener, or changed its protocol
 	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
 	answered   bool // the response's head is in the output for the client
 	identified bool // the request has its X-Request-Id, see RequestID
 	upgraded   bool
+	copies     *copies // for the mirrors of the route; nil: none
+	paged      bool    // an error page has replaced the endpoint's response
+	left       int     // bytes of the replaced response
 	status     int
-	reason     string        // of a response that weir generated, or of a failure
-	user       string        // the authenticated user; empty: none
-	err        error         // the cause of the reason
-	waited     time.Duration // until the response's head
+	reason     string           // of a response that weir generated, or of a failure
+	user       string           // the authenticated user; empty: none
+	identity   *filter.Identity // who sent the request; nil: unknown
+	err        error            // the cause of the reason
+	waited     time.Duration    // until the response's head
+	packing    packing          // of the response's body
 }
 
 // reset begins a new exchange; the request has been read already.
@@ -59,6 +66,7 @@ func (x *exchange) serve() {
 	if challenges := (filter.HTTP01{Challenges: x.proxy.Challenges}); challenges.Answer(x) {
 		return
 	}
+	x.edge.forwarding.DropAsserted(&x.req.Head)
 	route, refusal := x.routeOf(&x.req)
 	if refusal != nil {
 		x.reply(refusal)
@@ -95,6 +103,11 @@ func (x *exchange) finish(now time.Time) {
 	if u := x.attempts.upload; u != nil {
 		u.kept.free()
 	}
+	x.unpack()
+	if x.copies != nil {
+		x.copies.end()
+	}
+	x.filtered.End()
 	x.record(now)
 }
 
@@ -112,6 +125,10 @@ func (x *exchange) forget() {
 // used again.
 func (x *exchange) abandon() {
 	x.attempts.abandon()
+	if e := x.packing.encoder; e != nil {
+		x.account.Release(e.Coding().Memory()) // a panic may have left the encoder in any state
+	}
+	x.filtered.End()
 	if x.privates != nil {
 		x.privates.drop()
 	}

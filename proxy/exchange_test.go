@@ -118,7 +118,7 @@ func TestBodilessResponses(t *testing.T) {
 	c.wantEnd(false)
 }
 
-// serveOnce answers one request on an endpoint's connection and returns it.
+// serveOnce answers one request on an endpoint's connection, and returns the connection.
 func serveOnce(s *peer, response string) *peer {
 	s.head()
 	s.write(response)

@@ -189,7 +189,7 @@ func TestForwardedPort(t *testing.T) {
 	}
 	f(443, said, 0, "Host: a:81", "443", "https")
 	f(0, said, 0, "Host: a:81", "8443", "https")
-	f(0, header.Header{Version: 2, Local: true}, 0, "Host: a:81", "81", "http") // contains nothing about the client
+	f(0, header.Header{Version: 2, Local: true}, 0, "Host: a:81", "81", "http") // LOCAL: the header contains nothing about the client
 	f(0, header.Header{}, 0, "Host: a:81", "81", "http")
 	f(0, header.Header{}, 0, "Host: [2001:db8::1]:81", "81", "http")
 	f(0, header.Header{}, 0, "Host: [2001:db8::1]", "80", "http")

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/proxy/filter"
@@ -56,6 +57,12 @@ func (x *exchange) RequestID() []byte {
 	return x.req.Get(message.XRequestID)
 }
 
+// Started returns the time at which the exchange began.
+func (x *exchange) Started() time.Time { return x.started }
+
+// State returns what filters remember of the exchange.
+func (x *exchange) State() *filter.State { return &x.filtered }
+
 // Refuse answers the request with a refusal.
 func (x *exchange) Refuse(r *message.Refusal) { x.reply(r) }
 
@@ -70,6 +77,23 @@ func (x *exchange) Send(body string) { x.endReply(body) }
 
 // SetUser sets the user's name in the access log.
 func (x *exchange) SetUser(name string) { x.user = name }
+
+// SetIdentity sets who sent the request.
+func (x *exchange) SetIdentity(id *filter.Identity) { x.identity = id }
+
+// Identity returns who sent the request.
+func (x *exchange) Identity() *filter.Identity { return x.identity }
+
+// GuardFailed refuses the request, and counts and logs that a guard could not decide.
+func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
+	x.err = err
+	x.reply(r)
+	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()
+	if x.proxy.GuardFailed != nil {
+		record := x.newRecord(time.Now())
+		x.proxy.GuardFailed(guard, &record)
+	}
+}
 
 // CountGuard counts a request by the route, the guard and the reason of the response.
 func (x *exchange) CountGuard(guard string, refused bool) {

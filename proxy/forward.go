@@ -25,13 +25,18 @@ func (x *exchange) forward(r *Route) {
 		x.endLoop()
 		return
 	}
+	r = x.destination(r)
+	x.route = r
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
 		return
 	}
 	x.prepare(r)
+	if r.mirrors != nil {
+		x.mirror()
+	}
 	switch o := x.attempts.run(&x.attempts); {
-	case o == nil:
+	case o == nil || x.paged:
 	case o == tunnelOpened:
 		x.upgraded = true
 	case o.failure == noEndpoint:
@@ -99,7 +104,7 @@ func (x *exchange) bodyPace() pace { return newPace(x.edge.timeouts.BodyIdle, x.
 
 func (x *exchange) guardBody(n int64) error {
 	if r := x.route.filters.GuardBody(n); r != nil {
-		x.route.metrics.get().guard("max_body", r.Reason).Inc()
+		x.route.configured().metrics.get().guard("max_body", r.Reason).Inc()
 		return r
 	}
 	return nil
@@ -107,7 +112,11 @@ func (x *exchange) guardBody(n int64) error {
 
 func (x *exchange) bodyEnded() {
 	x.edge.forwarding.DropListed(&x.req.Trailers)
+	x.edge.forwarding.DropAsserted(&x.req.Trailers)
 	x.route.filters.EditTrailers(&x.req.Trailers)
+	if x.copies != nil {
+		x.copies.send()
+	}
 }
 
 // As the destination of its attempts, an exchange passes the response to the client.
@@ -127,14 +136,42 @@ func (x *exchange) respond() {
 	if x.proxy.log.Load() != nil || x.res.Status == http.StatusSwitchingProtocols { // only the log and tunnels use the time
 		x.waited = time.Since(x.started)
 	}
+	if x.paged = x.replaced(&x.res); x.paged {
+		return
+	}
+	if x.route.config.Compress {
+		x.pack()
+	}
 	x.writeHead(&x.res)
 }
 
-func (x *exchange) write(p []byte) error { return x.wire.WriteBody(p) }
+func (x *exchange) write(p []byte) error {
+	if x.paged {
+		return x.discarded(p)
+	}
+	if e := x.packing.encoder; e != nil {
+		_, err := e.Write(p)
+		return err
+	}
+	return x.wire.WriteBody(p)
+}
 
-func (x *exchange) end() { x.wire.WriteEnd(&x.res) }
+func (x *exchange) end() {
+	switch {
+	case x.paged:
+	case x.packing.encoder != nil:
+		x.endPacked()
+	default:
+		x.wire.WriteEnd(&x.res)
+	}
+}
 
-func (x *exchange) flush() error { return x.wire.Flush() }
+func (x *exchange) flush() error {
+	if x.packing.encoder != nil {
+		return x.flushPacked()
+	}
+	return x.wire.Flush()
+}
 
 // writeFailed returns the outcome of an attempt because weir cannot send anything more to the client.
 func (x *exchange) writeFailed(err error) *outcome {

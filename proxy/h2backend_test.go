@@ -333,8 +333,8 @@ func TestHTTP2EndpointsAreShared(t *testing.T) {
 	}
 }
 
-// Weir does not send a request again and again to endpoints that break off because of it. A reset
-// is an answer, and the failure counts against the endpoint.
+// If endpoints break off because of a request, weir does not send it again and again. A reset counts as an
+// answer and as a failure of the endpoint.
 func TestResetByTheEndpointIsNoIdleEnd(t *testing.T) {
 	bad := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/bad" {
@@ -353,7 +353,7 @@ func TestResetByTheEndpointIsNoIdleEnd(t *testing.T) {
 		r.record()
 		return res.StatusCode
 	}
-	for a.requests.Load() == 0 || b.requests.Load() == 0 { // so that both connections are there
+	for a.requests.Load() == 0 || b.requests.Load() == 0 { // repeat until there is a connection to each endpoint
 		if status := get("/"); status != 200 {
 			t.Fatalf("status %d", status)
 		}

@@ -88,8 +88,7 @@ func answer200(f *xhttp2.Framer, id uint32) {
 	f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 }
 
-// Weir sends a request again that the endpoint did not process, over another connection, for
-// every method.
+// If an endpoint did not process a request, weir sends it again over another connection, whatever its method.
 func TestUnprocessedIsRepeated(t *testing.T) {
 	f := func(request string, refuse func(f *xhttp2.Framer, id uint32), gone bool) {
 		t.Helper()
@@ -153,7 +152,7 @@ func TestUnprocessedUploadIsRepeated(t *testing.T) {
 	r.record().want(t, "reason", "endpoint_refused", "retries", 0)
 }
 
-// It does not send a request again that the endpoint may have processed.
+// weir does not repeat a request that the endpoint may have processed.
 func TestProcessedIsNotRepeated(t *testing.T) {
 	f := func(request string, end func(p *peer, f *xhttp2.Framer, id uint32), status int, reason string) {
 		t.Helper()
@@ -278,7 +277,7 @@ func TestSendProxyToHTTP2(t *testing.T) {
 func TestHTTP2EndpointWaits(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, h2cBackend, func(c *config.Config) {
-		c.Backends[0].Timeouts.ResponseHead = 500 * time.Millisecond // the last response comes within it
+		c.Backends[0].Timeouts.ResponseHead = 500 * time.Millisecond // the last response arrives within this time
 		c.Backends[0].Timeouts.BodyIdle = 50 * time.Millisecond
 	}, "@app", e.address)
 	c := r.dial("web")

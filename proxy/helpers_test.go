@@ -20,6 +20,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/tls/certs"
 	"github.com/weirproxy/weir/tls/policy"
@@ -33,6 +34,7 @@ type rig struct {
 	testing.TB
 	proxy        *Proxy
 	set          *backend.Set
+	filters      filter.Shared
 	registry     *prometheus.Registry
 	store        *certs.Store
 	tickets      *certs.Tickets
@@ -40,7 +42,7 @@ type rig struct {
 	serving      sync.WaitGroup
 	records      chan entry
 	refusals     chan entry
-	clientChecks atomic.Int64 // how often a wait for an endpoint went on; see waitForClientChecks
+	clientChecks atomic.Int64 // how often a wait for an endpoint continued after a check; see waitForClientChecks
 
 	mu   sync.Mutex
 	stop []func()
@@ -61,6 +63,7 @@ func newRig(t testing.TB, text string, tune func(*config.Config), pairs ...strin
 		records: make(chan entry, 10000), refusals: make(chan entry, 10000), tickets: certs.NewTickets()}
 	r.store = certs.New(certs.NewMetrics(r.registry))
 	r.set = backend.NewSet(backend.Options{})
+	r.filters.Register(r.registry)
 	r.proxy = &Proxy{Memory: memory.NewProcess(t.Context()), Metrics: NewMetrics(r.registry), Handshakes: policy.NewMetrics(r.registry),
 		Refused: func(rec *Record) { r.refusals <- fieldsOf(rec.Fields()) }}
 	r.proxy.SetLog(func(rec *Record) { r.records <- fieldsOf(rec.Fields()) })
@@ -157,8 +160,8 @@ func eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// waitForClientChecks returns when weir has checked n more times whether a client that waits for its response
-// is still there, and waits on. Weir checks once per clientCheck.
+// waitForClientChecks waits until weir has made n more checks of a client that waits for its response, and
+// found that the client is still there. weir checks once per clientCheck.
 func (r *rig) waitForClientChecks(n int64) {
 	r.Helper()
 	want := r.clientChecks.Load() + n
@@ -175,7 +178,7 @@ func (r *rig) waitForClientChecks(n int64) {
 // listener first appears.
 func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []conn.Linked {
 	r.Helper()
-	for i := range 9 { // any valid address will do: the rig has its own sockets
+	for i := range 9 { // the address need only be valid, because the rig has its own sockets
 		pairs = append(pairs, fmt.Sprintf("@%d", i), fmt.Sprintf("127.0.0.1:%d", 20000+i))
 	}
 	cfg, err := file.Parse("test", []byte(strings.NewReplacer(pairs...).Replace(text)), os.LookupEnv)
@@ -204,11 +207,16 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 	if err != nil {
 		r.Fatal(err)
 	}
-	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Metrics: r.proxy.Metrics, ECH: ech})
+	shared, err := r.filters.Plan(cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	table, err := NewTable(cfg, Parts{Backends: backends, Policies: policies, Shared: shared, Metrics: r.proxy.Metrics, ECH: ech})
 	if err != nil {
 		r.Fatal(err)
 	}
 	commit()
+	shared.Commit()
 	orphans := r.proxy.Swap(table)
 	for _, l := range cfg.Listeners {
 		if r.addrs[l.Name] == "" {

@@ -349,7 +349,7 @@ var streams = sync.Pool{New: func() any {
 // serve serves one exchange, in the goroutine of a worker.
 func (s *http2Session) serve(h *http2.Exchange) {
 	x := streams.Get().(*exchange)
-	var end *streamEnd // of a tunnel, which owns h from then on; nil: no tunnel
+	var end *streamEnd // the end of a tunnel, which then owns h; nil: no tunnel
 	defer func() {
 		if value := recover(); value != nil {
 			s.panicked(x, value)

@@ -11,9 +11,9 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// A client may end its request in a frame of its own, after a body of the declared length. If the
-// response is complete by then, weir waits for that end. It does not reset the stream, and it
-// keeps the endpoint's connection.
+// A client may end its request with a separate frame, after a body of the declared length. If the response is
+// complete by then, weir waits for that frame. It does not reset the stream, and it keeps the endpoint's
+// connection.
 func TestHTTP2EndBehindTheBody(t *testing.T) {
 	r, e := newRig2(t, nil)
 	var s *peer
@@ -78,8 +78,8 @@ func TestHTTP2EndBehindAnAnswerOfWeirs(t *testing.T) {
 	c.Close()
 }
 
-// The wait has limits: two seconds, and the bytes that the client can send without another window.
-// Weir does not wait for a body that the client may never send.
+// weir waits at most two seconds, and at most for the bytes that the client can send without another window.
+// It does not wait for a body that the client may never send.
 func TestHTTP2EndThatDoesNotCome(t *testing.T) {
 	r, e := newRig2(t, func(c *config.Config) { c.Routes[0].MaxBody = 9 })
 	c := r.dial2("tls")
@@ -141,9 +141,9 @@ func TestHTTP2EndThatDoesNotComeHoldsNoEndpoint(t *testing.T) {
 	t.Errorf("the next request took %v", took)
 }
 
-// Credentials that authenticate a connection work over HTTP/1.1 only. Weir resets a stream that
-// has some with HTTP_1_1_REQUIRED, so that the client repeats the request over HTTP/1.1. The
-// endpoint does not see the request, and other streams continue.
+// Credentials that authenticate a connection work only over HTTP/1.1. If a stream has such credentials, weir
+// resets it with HTTP_1_1_REQUIRED, so that the client repeats the request over HTTP/1.1. The endpoint does
+// not receive the request, and other streams continue.
 func TestCredentialsOfAConnectionOverHTTP2(t *testing.T) {
 	r, e := newRig2(t, nil)
 	for _, listener := range []string{"tls", "web"} {

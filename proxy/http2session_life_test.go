@@ -22,7 +22,7 @@ func TestHTTP2PriorKnowledge(t *testing.T) {
 	for _, cut := range []int{1, 3, 10, 17, 18, 19, 23} {
 		p := r.dial("web")
 		p.write(xhttp2.ClientPreface[:cut])
-		time.Sleep(2 * time.Millisecond) // if both pieces arrive together, that is right, too
+		time.Sleep(2 * time.Millisecond) // weir must also accept both pieces if they arrive together
 		p.write(xhttp2.ClientPreface[cut:])
 		c := settings2(p)
 		c.want2(c.request(true, "/..%2f"), 400, "*")
@@ -31,7 +31,7 @@ func TestHTTP2PriorKnowledge(t *testing.T) {
 	c.write(get)
 	serveOnce(e.accept(), ok("x"))
 	c.wantResponse(200, "x")
-	c.write(xhttp2.ClientPreface) // not after a request
+	c.write(xhttp2.ClientPreface) // not allowed after a request
 	c.wantResponse(505, "*")
 
 	c = r.dial("web")
@@ -61,8 +61,8 @@ func short(cfg *config.Config) {
 	}
 }
 
-// unread limits only the time for which weir waits until its client reads. The client of the test may take
-// as long as it needs to greet weir and to ask.
+// unread limits only the time for which weir waits until its client reads. The test's own client may take as
+// long as it needs for its preface and its requests.
 func unread(cfg *config.Config) {
 	for i := range cfg.Listeners {
 		cfg.Listeners[i].Timeouts.BodyIdle = 150 * time.Millisecond
@@ -73,7 +73,7 @@ func TestHTTP2Deadlines(t *testing.T) {
 	long(t)
 	r, e := newRig2(t, short)
 	for _, listener := range wires2 {
-		// No bytes at all, and a part of the preface's frame.
+		// First a client that sends no bytes, then one that sends a part of the preface's frame.
 		p := r.dialBare2(listener)
 		p.write(xhttp2.ClientPreface + "\x00\x00")
 		mute := struct {
@@ -248,7 +248,7 @@ func TestHTTP2Drain(t *testing.T) {
 				c.want2(first, 200, "1")
 				s = nil
 			}
-			if s != nil { // the client has not answered the PING: its requests may be on their way
+			if s != nil { // the client has not acknowledged the PING, so more of its requests may arrive
 				for len(c.away) == 0 {
 					f, err := c.framer.ReadFrame()
 					if err != nil {
@@ -269,7 +269,7 @@ func TestHTTP2Drain(t *testing.T) {
 	}
 }
 
-// Weir also ends the connection of a client that does not answer the PING.
+// weir also ends the connection of a client that does not acknowledge the PING.
 func TestHTTP2DrainOfTheMute(t *testing.T) {
 	r, _ := newRig2(t, nil)
 	c := r.dial2("tls")
@@ -446,8 +446,7 @@ func TestHTTP2CutResponse(t *testing.T) {
 	}
 }
 
-// A frame that begins in the moment when the previous one ends does not prolong the time of an idle
-// connection.
+// A frame that begins at the moment when the previous one ends does not extend the idle time of a connection.
 func TestHTTP2IdleByHalfFrames(t *testing.T) {
 	r, _ := newRig2(t, func(c *config.Config) {
 		for i := range c.Listeners {

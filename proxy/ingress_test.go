@@ -18,7 +18,7 @@ import (
 // TestIngressPaths checks the tables of paths and of hosts in the documentation of Ingress. The
 // Ingress goes through the conversion and through the table that routes requests.
 func TestIngressPaths(t *testing.T) {
-	// Each path is "Kind /path"; the result is the path that gets the request, or none.
+	// f checks which path gets a request, or that none does. Each path has the form "Kind /path".
 	f := func(paths, request, want string) {
 		t.Helper()
 		if got := routed(t, "a.example", paths, "a.example", request); got != want {
@@ -47,7 +47,7 @@ func TestIngressPaths(t *testing.T) {
 	f("Prefix /aaa", "/ccc", "")
 	f("Prefix /foo, Exact /foo", "/foo", "Exact /foo")
 
-	// The API's own comments add: the longest path, case, elements.
+	// These cases follow from comments in the API: the longest path, upper and lower case, path elements.
 	f("Prefix /foo, Prefix /foo/", "/foo", "Prefix /foo/")
 	f("Prefix /foo, Prefix /foo/", "/foo/x", "Prefix /foo/")
 	f("Prefix /foo, Exact /foo/", "/foo/", "Exact /foo/")

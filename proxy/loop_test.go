@@ -42,7 +42,7 @@ func TestVisitsOfRequests(t *testing.T) {
 	for _, c := range []struct {
 		values []string
 		visits int
-		want   string // the last value after this visit was added
+		want   string // the last value, to which this visit was added
 	}{
 		{nil, 0, own},
 		{[]string{"a, b"}, 0, "a, b, " + own},
@@ -70,8 +70,8 @@ func TestVisitsOfRequests(t *testing.T) {
 	}
 }
 
-// Weir may accept a connection before dial, which made it, has returned. visits then waits for dial,
-// and for no other connection.
+// weir may accept a connection to itself before the dial that opened it has returned. visits then waits for
+// that dial, and for no other one.
 func TestVisitsOfTunnels(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -107,7 +107,7 @@ func TestVisitsOfTunnels(t *testing.T) {
 			return nil
 		})
 		w.Made(made)
-		if n := <-found; n != 2 { // before the handshake, which may have to wait for the result
+		if n := <-found; n != 2 { // the test checks that before the handshake, which may have to wait for the result
 			t.Errorf("%d visits", n)
 		}
 		return &tunnel.ConnEnd{Conn: made}, nil

@@ -19,7 +19,7 @@ func (r *rig) hoard(room int) {
 	r.proxy.Memory.SetLimit(limit)
 	var other memory.Account
 	other.Open(r.proxy.Memory, netip.MustParsePrefix("192.0.2.1/32"), nil)
-	other.Force(limit + limit/2 - room) // the fair share gives no more memory
+	other.Force(limit + limit/2 - room) // fair shares give nobody more memory than that
 	r.stop = append(r.stop, other.Close)
 }
 

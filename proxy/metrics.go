@@ -25,11 +25,16 @@ type Metrics struct {
 	refusals  *prometheus.CounterVec
 	generated *prometheus.CounterVec
 	guards    *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	pages     *prometheus.CounterVec
+	packed    *prometheus.CounterVec
+	mirrored  *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
 	listeners map[string]bool
 	names     map[string]*routeMetrics // by the name of the route
+	tables    uint64                   // number of calls of retain
 	reasons   map[routeLabels][]string // the reasons why tunnels of a route ended
 	none      *routeMetrics            // for requests that no route matched
 	limit     int                      // number of routes of one namespace that may have series of their own
@@ -67,6 +72,7 @@ type routeMetrics struct {
 	own     bool                        // only this route uses series; guarded by m.mu
 	folded  bool                        // series is shared with other routes of the namespace; guarded by m.mu
 	retired bool                        // the route was removed; guarded by m.mu
+	table   uint64                      // Metrics.tables when a table had the route last; guarded by m.mu
 }
 
 // routeSeries has the time series of one route, or of several routes that share them.
@@ -80,6 +86,10 @@ type routeSeries struct {
 	tunnels  prometheus.Gauge
 	replies  counters // that weir generated
 	guards   counters // of the requests that guards allowed and refused
+	failures counters // of the requests on which a guard could not decide
+	asked    counters // of the requests for error pages
+	packed   counters // bytes of compressed bodies
+	copied   counters // of the requests for mirrors
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -116,14 +126,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests that weir refused to forward, by listener and reason: loop, connection_auth_shared, connection_auth_http2, proxy_header or tls_on_http."}, []string{"listener", "reason"}),
 		generated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_generated_responses_total",
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
+		mirrored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_mirrored_requests_total",
+			Help: "Copies of the route's requests for mirrors, by the backend of the mirror and result: sent (it answered), failed, dropped (too many copies run, or memory is short) or too_large (the body is larger than 64 KiB)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
+		pages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_error_pages_total",
+			Help: "Error pages that weir requested for responses of the route, by the backend of the page and result: sent, or failed (then weir sent the original response)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
 		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
-			Help: "Requests that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
+			Help: "Requests and connections of tunnels that a guard of the route decided on, by guard (the key in the route) and result: allowed, or the reason of the refusal. A body that grows over max_body after its guard was passed is also counted as refused."}, []string{"route", "namespace", "ingress", "host", "guard", "result"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_failures_total",
+			Help: "Requests that weir refused because a guard of the route could not decide, by guard (the key in the route) and reason."}, []string{"route", "namespace", "ingress", "host", "guard", "reason"}),
+		packed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_http_compressed_bytes_total",
+			Help: "Bytes of bodies that weir compressed, by route, encoding (zstd, br or gzip) and direction: in before, out after the compression."}, []string{"route", "namespace", "ingress", "host", "encoding", "direction"}),
 		folded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_metrics_folded_routes",
 			Help: "Routes of a namespace in use that share the time series of NAMESPACE/other, because there are more than kubernetes.metrics.routes_per_namespace."}, []string{"namespace"}),
-		routes: make(map[routeKey]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
+		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.mirrored, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -217,18 +235,9 @@ func unseen() prometheus.Counter {
 
 // retain drops the series of routes that t does not have.
 func (m *Metrics) retain(t *Table) {
-	keep := make(map[routeKey]bool, len(t.routes)+1)
-	keep[routeKey{}] = true
-	names := make(map[string]*routeMetrics, len(t.named)+1)
-	names[""] = m.none
-	namespaces := map[string]bool{}
-	for _, r := range t.routes {
-		keep[r.metrics.key] = true
-		names[r.name] = r.metrics
-		namespaces[r.metrics.key.namespace] = true
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	namespaces := m.mark(t)
 	for name := range m.listeners {
 		if t.edges[name] == nil {
 			m.http2.DeletePartialMatch(prometheus.Labels{"listener": name})
@@ -236,13 +245,12 @@ func (m *Metrics) retain(t *Table) {
 			m.refusals.DeletePartialMatch(prometheus.Labels{"listener": name})
 		}
 	}
-	m.names = names
 	m.listeners = make(map[string]bool)
 	for name := range t.edges {
 		m.listeners[name] = true
 	}
 	for key, r := range m.routes {
-		if !keep[key] {
+		if r.table != m.tables && key != (routeKey{}) {
 			delete(m.routes, key)
 			m.retire(r)
 		}
@@ -263,6 +271,30 @@ func (m *Metrics) retain(t *Table) {
 		}
 		delete(m.reasons, labels)
 	}
+}
+
+// mark marks the routes of t, and finds their names and namespaces. It runs after each change
+// of a cluster with thousands of routes, so it makes no maps of them. m.mu is held.
+func (m *Metrics) mark(t *Table) (namespaces map[string]bool) {
+	m.tables++
+	clear(m.names)
+	m.names[""] = m.none
+	namespaces = map[string]bool{}
+	for i, r := range t.routes {
+		r.metrics.table = m.tables
+		if r.weighted != nil {
+			for _, d := range r.weighted.routes {
+				d.metrics.table = m.tables
+			}
+		}
+		if i+1 == len(t.routes) || t.routes[i+1].name != r.name { // routes with one name are often neighbours
+			m.names[r.name] = r.metrics
+		}
+		if i == 0 || t.routes[i-1].metrics.key.namespace != r.metrics.key.namespace {
+			namespaces[r.metrics.key.namespace] = true
+		}
+	}
+	return namespaces
 }
 
 // shows returns true if the labels belong to one or more existing routes. The caller holds m.mu.
@@ -295,6 +327,10 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.gone = true
 	s.replies.drop(s, s.m.generated)
 	s.guards.drop(s, s.m.guards)
+	s.failures.drop(s, s.m.failures)
+	s.asked.drop(s, s.m.pages)
+	s.packed.drop(s, s.m.packed)
+	s.copied.drop(s, s.m.mirrored)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

@@ -24,7 +24,7 @@ func TestEmptyLineBetweenRequests(t *testing.T) {
 	c.wantResponse(200, "one")
 	r.record().want(t, "method", "POST", "target", "/one", "status", 200)
 
-	slow := r.dial("web") // the time limit for its head must end after that of the first client
+	slow := r.dial("web") // the time limit of this head must end after that of the first client
 	slow.write("GET")
 	slow.wantResponse(408, "*")
 	r.record().want(t, "status", 408, "reason", "slow_head")
@@ -68,13 +68,13 @@ func TestEmptyLineInPieces(t *testing.T) {
 	s.write(ok("two"))
 	c.wantResponse(200, "two")
 
-	// The time limit of each empty line is its own, with and without a head after it.
+	// Each empty line has its own time limit, with and without a head after it.
 	c.write("\r")
 	other.write("G")
 	c.wantResponse(408, "*")
 }
 
-// Weir finds another protocol after empty lines only if that protocol begins with them.
+// After empty lines, weir recognises another protocol only if that protocol begins with empty lines.
 func TestEmptyLinesBeforeOtherProtocols(t *testing.T) {
 	r, e := newPlain(t, nil)
 	f := func(reason string, pieces ...string) {
@@ -113,8 +113,8 @@ func TestRefusedResponsesNameTheSetting(t *testing.T) {
 		"error", "a header line does not begin with a header name and a colon")
 }
 
-// Weir forwards a response with faults that lenient of its backend lists, and does not use the
-// connection again. A response without faults is treated as for every backend.
+// weir forwards a response with faults that are listed in lenient of its backend. It does not use the
+// connection again. It treats responses without faults as with every other backend.
 func TestLenientBackend(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
 		c.Backends[0].Lenient = []config.Leniency{config.BareLF, config.LengthWithChunked}

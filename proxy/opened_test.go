@@ -54,8 +54,8 @@ func offering(protocols ...string) func(*tls.Config) {
 	return func(c *tls.Config) { c.NextProtos = protocols }
 }
 
-// For a tcp backend, weir terminates TLS and forwards the decrypted bytes, in both directions and with
-// the end of each direction.
+// For a tcp backend, weir terminates TLS and forwards the decrypted bytes in both directions. It also
+// forwards the end of each direction.
 func TestOpenedTunnel(t *testing.T) {
 	r := newOpened(t)
 	for _, sni := range []string{"db", "DB", "x.db"} {
@@ -79,8 +79,8 @@ func TestOpenedTunnel(t *testing.T) {
 	r.wantNoLog()
 }
 
-// Most clients close their connection instead of half of it. That is a normal end, although
-// the client's kernel then answers weir's close_notify with a reset.
+// Most clients close their connection instead of their sending half. That is a normal end, although the
+// client's kernel then answers weir's close_notify with a reset.
 func TestOpenedTunnelOfAClientThatCloses(t *testing.T) {
 	r := newOpened(t)
 	for _, notify := range []bool{true, false} {
@@ -100,8 +100,8 @@ func TestOpenedTunnelOfAClientThatCloses(t *testing.T) {
 	}
 }
 
-// Without alpn of the route, weir negotiates no protocol for a tcp backend, in particular
-// not HTTP. Clients that offer no protocol are served.
+// Without alpn of the route, weir negotiates no protocol for a tcp backend, so also not HTTP. It serves
+// clients that offer no protocol.
 func TestALPNOfOpenedTunnels(t *testing.T) {
 	r := newOpened(t)
 	f := func(sni, want string, offered ...string) {
@@ -117,7 +117,7 @@ func TestALPNOfOpenedTunnels(t *testing.T) {
 		c.Close()
 		r.record().want(t, "kind", "tunnel")
 	}
-	for range 2 { // the second handshake uses the configuration that the first one made
+	for range 2 { // the second handshake uses the cached configuration of the first one
 		f("db", "")
 		f("db", "", "h2", "http/1.1")
 		f("db", "", "http/1.1")
@@ -155,8 +155,7 @@ func TestOpenedTunnelBesideHTTP(t *testing.T) {
 	c.write("GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 	r.db.accept().wantRead("GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 
-	// A listener that has only tunnels ends the handshakes of clients that ask for no
-	// tunnel.
+	// A listener that has only tunnels refuses the handshakes of clients for which no tunnel exists.
 	for _, sni := range []string{"", "a", "unknown"} {
 		c := tls.Client(r.dial("named").Conn, &tls.Config{ServerName: sni, InsecureSkipVerify: true})
 		if err := c.Handshake(); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
@@ -209,8 +208,8 @@ func TestHostBecomesTunnel(t *testing.T) {
 	f("", "backend: db")
 }
 
-// Client certificates are required for tunnels as for requests, whatever name a client asks
-// for, and the PROXY header to the endpoint contains the verified certificate.
+// Tunnels require client certificates like requests do, whatever name a client sends. The PROXY header to the
+// endpoint contains the verified certificate.
 func TestClientCertificatesOfOpenedTunnels(t *testing.T) {
 	r := newOpened(t)
 	proved := r.ca.client("robot-7")
@@ -238,7 +237,7 @@ func TestClientCertificatesOfOpenedTunnels(t *testing.T) {
 	f("tls", "auth", "auth")
 	f("any", "auth", "all")
 	f("any", "unknown", "all")
-	f("any", "", "all") // not a bypass
+	f("any", "", "all") // a name does not bypass the certificate
 	r.told.untouched()
 	c := r.dialTLS("any", "b", nil)
 	c.write("GET /x HTTP/1.1\r\nHost: b\r\n\r\n")

@@ -89,7 +89,7 @@ func TestHeadersTellOfTLS(t *testing.T) {
 	f(", forward: [subject, san]", true, false)
 }
 
-// introduced is a client of the listener that sent a PROXY header.
+// introduced opens a client connection to the listener and sends a PROXY header.
 func (r *rig) introduced(listener string, h header.Header) *peer {
 	r.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,8 +111,8 @@ func (r *rig) introduced(listener string, h header.Header) *peer {
 	return newPeer(r.TB, client)
 }
 
-// Weir forwards the TLVs about TLS from the client's own PROXY header only if weir does not terminate
-// TLS itself.
+// weir forwards the TLVs about TLS of the client's own PROXY header, but only if weir does not terminate TLS
+// itself.
 func TestHeadersPassOnWhatTheySaid(t *testing.T) {
 	ca, app := writeCA(t), newEndpoint(t)
 	r := newRig(t, strings.Replace(certified, "endpoints:", "send_proxy: v2, endpoints:", 1), nil, "@ca", ca.file, "@app", app.address, "@trust", "", "@forward", "")

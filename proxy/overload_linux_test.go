@@ -36,8 +36,8 @@ func TestEndIdle(t *testing.T) {
 	}
 }
 
-// Weir serves a request that has arrived before its connection is ended, whichever event it sees first.
-// Otherwise the request would be reset.
+// If a request has arrived before weir ends the idle connection, weir serves it, whichever event it notices
+// first. Otherwise the request would be reset.
 func TestEndIdleBesideARequest(t *testing.T) {
 	long(t)
 	for _, text := range []string{plain, secure} {
@@ -48,7 +48,7 @@ func TestEndIdleBesideARequest(t *testing.T) {
 			t.Helper()
 			c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 			if end {
-				r.only().EndIdle() // usually before the lot has looked
+				r.only().EndIdle() // usually earlier than the lot notices the request
 			}
 			s := patient(e.accept())
 			s.head()

@@ -7,7 +7,8 @@ import (
 
 func TestPace(t *testing.T) {
 	const second = time.Second
-	// f sends pieces of n bytes, each after a wait, until a piece is late, for an hour at most.
+	// f sends a piece of n bytes each time the pause each has passed. It stops when a piece is late, or after
+	// an hour.
 	f := func(rate int64, n int, each, want time.Duration) {
 		t.Helper()
 		p := newPace(60*second, rate)

@@ -41,8 +41,8 @@ func TestPanicsEndOneConnection(t *testing.T) {
 	third.wantResponse(200, "z")
 }
 
-// faulty is a client's connection on which weir panics: after its first bytes were read, when weir
-// reads again or writes.
+// faulty is a client's connection on which weir panics. The panic comes after weir has read the first bytes,
+// when weir reads again or writes.
 type faulty struct {
 	net.Conn
 	first  *strings.Reader

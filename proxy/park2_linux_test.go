@@ -12,7 +12,8 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// parked2 is a WebSocket that is the only stream of its connection; both are parked.
+// parked2 opens a WebSocket as the only stream of its connection. Both the tunnel and the connection are
+// parked.
 func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
 	r.Helper()
 	c := r.dial2(listener)
@@ -23,7 +24,7 @@ func (r *rig) parked2(e *endpoint, listener string) (*client2, uint32, *peer) {
 	return c, id, s
 }
 
-// A tunnel within an HTTP/2 connection is parked, and the connection with it, while other tunnels and
+// A tunnel within an HTTP/2 connection is parked together with the connection. Meanwhile other tunnels and
 // requests of the connection begin and end.
 func TestParkedTunnelOverHTTP2(t *testing.T) {
 	long(t)
@@ -178,7 +179,7 @@ func TestDrainOfParkedTunnelsOverHTTP2(t *testing.T) {
 	c.until("the second GOAWAY", func() bool { return len(c.away) == 2 })
 	r.wantParked()
 	ours := r.only()
-	told := make(chan conn.State, 1) // the connection's state when the tunnel is logged: a drain waits until it ends
+	told := make(chan conn.State, 1) // the connection's state when weir logs the tunnel: a drain waits until the tunnel ends
 	r.proxy.SetLog(func(*Record) { told <- ours.State() })
 	s.Close()
 	c.data(id, true, "")

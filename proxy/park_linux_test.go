@@ -35,13 +35,13 @@ func (r *rig) wantParked() {
 	})
 }
 
-// Weir counts a parked tunnel, and logs and measures its end, as for any other tunnel.
+// weir counts a parked tunnel, and logs and measures its end, as it does for every other tunnel.
 func TestParkedTunnel(t *testing.T) {
 	e := newEndpoint(t)
 	r := newRig(t, raw, nil, "@ssh", e.address)
 	c := r.dial("tcp")
 	s := e.accept()
-	for range 20 { // so busy that it waits in the poller and not in the lot
+	for range 20 { // makes the tunnel so busy that it waits in the poller and not in the lot
 		c.write("question")
 		s.wantRead("question")
 		s.write("answer")

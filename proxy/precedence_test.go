@@ -45,8 +45,8 @@ func TestDocumentedPrecedence(t *testing.T) {
 	}
 }
 
-// routedFor returns the name of the route of a request to the listener web, "none", or the reason
-// of another refusal. with has HTTP headers and a client address in the form of the documentation.
+// routedFor returns the name of the route for a request to the listener web, or "none", or the reason of
+// another refusal. with has HTTP headers and a client address in the form that the documentation uses.
 func (t *Table) routedFor(method, host, target, with string) string {
 	s := &exchange{progress: progress{route: new(Route)}, clientSide: clientSide{edge: t.edges["web"]}}
 	req := new(message.Request)

@@ -34,6 +34,11 @@ func (p *privates) take(b *backend.Backend) *backend.Session {
 	return nil
 }
 
+// has reports whether there is a connection to a backend.
+func (p *privates) has(b *backend.Backend) bool {
+	return slices.ContainsFunc(*p, func(s *backend.Session) bool { return s.Endpoint().Backend() == b })
+}
+
 // keep holds s for the client's next exchange.
 func (p *privates) keep(s *backend.Session) {
 	if len(*p) == mostPrivate {

@@ -45,6 +45,11 @@ type Proxy struct {
 	// than limits.loop allows. Looped may use the record until it returns. nil: none.
 	Looped func(r *Record)
 
+	// GuardFailed is called for requests that weir refused because a guard of their route could
+	// not decide. guard is its key in the route. GuardFailed may use the record until it
+	// returns. nil: none.
+	GuardFailed func(guard string, r *Record)
+
 	limits     atomic.Pointer[http1.Limits]
 	most       atomic.Int32 // visits of a request or connection; 0: defaultVisits
 	table      atomic.Pointer[Table]
@@ -54,6 +59,7 @@ type Proxy struct {
 	tunnels    tunnels
 	localConns localConnections
 	http2      http2Sessions
+	mirrors    atomic.Int64 // copies of requests that run
 	hooks      hooks
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproxy/weir/proxy/filter"
 )
 
-// redirected redirects plain requests to TLS; it serves app over plain HTTP.
+// redirected redirects plain requests to TLS, except for app, which it serves over plain HTTP.
 const redirected = `
 listeners: {web: {address: '@0', protocol: http}, tls: {address: '@1', protocol: tls}}
 certificates: [{self_signed: {hosts: ["*.example.org"]}}]
@@ -105,7 +105,7 @@ func TestRedirects(t *testing.T) {
 	f("GET /a HTTP/1.0\r\nHost: a\r\n\r\n", 308, "https://a/a")
 	c.wantEnd(false)
 	app.untouched()
-	// The last answers may still be being counted, but the routes are known.
+	// weir may still be counting the last responses, but the names of the routes are right.
 	if n := r.counter("weir_http_requests_total", "route", "up", "backend", "", "code", "308"); n < 20 {
 		t.Errorf("%v redirects are counted", n)
 	}
@@ -163,7 +163,7 @@ func TestRedirectsWithoutHost(t *testing.T) {
 	}
 }
 
-// A response arrives whole, however many bytes of a body are on their way.
+// A response arrives complete, whatever part of a body is still on its way.
 func TestRedirectsOfUploads(t *testing.T) {
 	r, _, _ := newRedirected(t, nil)
 	c := r.dial("web")
@@ -204,7 +204,7 @@ func TestChallengesOverHTTP(t *testing.T) {
 	answered("GET", "APP.example.org.:80", path+"tok-EN_1", "tok-EN_1.thumb")
 	answered("GET", "app.example.org", path+"tok-EN_1?a=b", "tok-EN_1.thumb")
 	answered("HEAD", "app.example.org", path+"tok-EN_1", "")
-	answered("GET", "unrouted.example.org", path+"tok", "tok.thumb") // although its route redirects
+	answered("GET", "unrouted.example.org", path+"tok", "tok.thumb") // weir answers it although the route redirects
 
 	refused := func(method, host, path string) {
 		t.Helper()
@@ -310,7 +310,7 @@ func TestHSTS(t *testing.T) {
 	f(served(c, "app.example.org", "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), "max-age=31536000")
 	f(served(r.dialTLS("tls", "took.example.org", nil), "took.example.org", said), "max-age=0")
 	f(served(r.dialTLS("tls", "silent.example.org", nil), "silent.example.org", said), "max-age=1", "max-age=2; preload")
-	f(served(r.dial("web"), "took.example.org", ok(""))) // clients ignore it there
+	f(served(r.dial("web"), "took.example.org", ok(""))) // clients ignore the header over plain HTTP
 	f(served(r.dial("web"), "took.example.org", said), "max-age=1", "max-age=2; preload")
 
 	c.write("GET / HTTP/1.1\r\nHost: app.example.org\r\n\r\n")

@@ -39,6 +39,9 @@ func (x *exchange) endReply(body string) {
 		res.Add(message.ContentLength, strconv.AppendInt(nil, int64(len(body)), 10))
 	}
 	res.Length = int64(len(body))
+	if x.replaced(res) {
+		return
+	}
 	x.answered = true
 	x.writeHead(res)
 	if !x.req.IsHead {

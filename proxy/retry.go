@@ -25,6 +25,7 @@ type trier interface {
 type retries struct {
 	backend *backend.Backend
 	held    *backend.Endpoint // the endpoint of the running attempt or of the tunnel, until it is released
+	once    bool              // no retry
 	made    int               // attempts
 	excused int               // attempts that do not count: the address refused or could not be reached
 	connect time.Duration     // how long the last attempt to connect took
@@ -50,7 +51,7 @@ func (r *retries) run(t trier) *outcome {
 		if o == nil {
 			return nil
 		}
-		if tried = append(tried, e); !r.allows(t, o, tried) {
+		if tried = append(tried, e); r.once || !r.allows(t, o, tried) {
 			return o
 		}
 		fresh = fresh || o.failure == unanswered || o.failure == dropped // another idle connection may have ended as well

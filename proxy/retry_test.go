@@ -23,8 +23,8 @@ func idleConnection(r *rig, e *endpoint) (*peer, *peer) {
 	return c, s
 }
 
-// Weir never uses an idle connection that the endpoint has closed or sent bytes on. No request fails
-// because of it, whatever its method, and unrequested bytes never become a response.
+// weir never uses an idle connection that the endpoint has closed, or on which the endpoint has sent bytes.
+// So no request fails, whatever its method, and unrequested bytes never become a response.
 func TestIdleConnectionThatEnded(t *testing.T) {
 	for name, end := range map[string]func(*peer){
 		"closed": func(s *peer) { s.Close() },
@@ -103,7 +103,7 @@ func TestRetryOfReusedConnections(t *testing.T) {
 		s.write(ok("again"))
 		c.wantResponse(200, "again")
 		r.record().want(t, "status", 200, "retries", 1, "reason", nil, "error", nil)
-		c.write(request) // and never for a second time
+		c.write(request) // weir does not repeat the request a second time
 		s.head()
 		s.Close()
 		s = e.accept()
@@ -138,7 +138,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 	c := r.dial("web")
 	retries := 0
 	for range 3 {
-		for _, request := range []string{get, post(1) + "x"} { // weir has sent nothing: any request may be repeated
+		for _, request := range []string{get, post(1) + "x"} { // weir has sent nothing yet, so it may repeat any request
 			c.write(request)
 			c.wantResponse(200, "*")
 			<-asked
@@ -147,7 +147,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 			retries += int(rec["retries"].(int64))
 		}
 	}
-	c.write(post(1)) // nor has weir read anything of a body
+	c.write(post(1)) // weir has not read anything of the body either
 	next(t, asked, "request without its body")
 	c.write("x")
 	c.wantResponse(200, "/up x")
@@ -157,7 +157,7 @@ func TestConnectFailureGoesElsewhere(t *testing.T) {
 	}
 }
 
-// With one endpoint, weir tries a failed connect again at the same endpoint, within attempts.
+// If a backend has one endpoint, weir repeats a failed connect to it, within attempts.
 func TestConnectFailureOfAll(t *testing.T) {
 	r := newRig(t, plain, nil, "@app", refusedAddress(t))
 	c := r.dial("web")
@@ -168,7 +168,7 @@ func TestConnectFailureOfAll(t *testing.T) {
 		}
 		r.record().want(t, "status", 502, "reason", "connect", "retries", 2)
 	}
-	c.write(post(1)) // the body has not arrived, so weir cannot skip it
+	c.write(post(1)) // the body has not arrived, so weir cannot skip it to the next request
 	if resp := c.wantResponse(502, "*"); !resp.Close {
 		t.Error("the connection goes on")
 	}

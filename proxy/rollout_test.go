@@ -29,14 +29,14 @@ type pod struct {
 	rude    atomic.Bool // reads a request and closes the connection
 
 	mu   sync.Mutex
-	open map[net.Conn]bool // the value: whether the connection is idle
+	open map[net.Conn]bool // the value is true for an idle connection
 }
 
 // podsSeen is the data that all pods of a test have recorded.
 type podsSeen struct {
 	mu     sync.Mutex
 	served map[string]int // requests by their names
-	hungUp atomic.Int64   // connections that ended during a request, or might have
+	hungUp atomic.Int64   // connections that ended during a request, or may have
 }
 
 func newPod(t *testing.T, c *podsSeen) *pod {
@@ -106,7 +106,8 @@ func (p *pod) serve(nc net.Conn) {
 	}
 }
 
-// closeIdle closes the idle connections, as a server does at its end, even if weir is about to use them.
+// closeIdle closes the idle connections, as a server does when it stops. weir may be about to use one of
+// them.
 func (p *pod) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +119,7 @@ func (p *pod) closeIdle() {
 	}
 }
 
-// end closes all connections, and the connections that the kernel has accepted but the pod has not.
+// end closes all connections, also those that the kernel has accepted and the pod has not.
 func (p *pod) end() {
 	p.ln.Close()
 	p.mu.Lock()
@@ -142,8 +143,8 @@ type load struct {
 	clients sync.WaitGroup
 }
 
-// newLoad starts clients. Half of them send requests that may be repeated. mayLose: the requests of the
-// others may be lost.
+// newLoad starts clients. Half of them send requests that weir may repeat. If mayLose is true, requests of
+// the others may be lost.
 func newLoad(r *rig, t *testing.T, mayLose bool) *load {
 	l := &load{t: t, stop: make(chan struct{})}
 	for i := range clients {
@@ -287,11 +288,11 @@ func TestRolloutLosesNothing(t *testing.T) {
 				o.remove(old.address)
 				o.remove(gone)
 			}
-			for _, p := range pods { // at last all of them at once, with one successor
+			for _, p := range pods { // finally one pod replaces all the others at once
 				p.leaving.Store(true)
 				o.terminate(p.address)
 			}
-			o.load.more(20) // there are no other pods
+			o.load.more(20) // no other pods exist now
 			last := newPod(t, c)
 			o.add(last.address)
 			o.load.more(50)
@@ -309,8 +310,8 @@ func TestRolloutLosesNothing(t *testing.T) {
 	}
 }
 
-// Most endpoints have stopped, and weir does not know it yet. Weir sends unsent requests elsewhere, however
-// many endpoints refuse.
+// Most endpoints have stopped, and weir does not know that yet. weir sends unsent requests to other
+// endpoints, however many endpoints refuse.
 func TestPodsThatRefuse(t *testing.T) {
 	c := &podsSeen{served: map[string]int{}}
 	addresses := []string{newPod(t, c).address}
@@ -334,7 +335,7 @@ func TestRolloutOfRudePods(t *testing.T) {
 		pods = append(pods[1:], fresh)
 		old.closeIdle()
 		o.load.more(20)
-		old.rude.Store(true) // requests over idle connections, and requests over new ones
+		old.rude.Store(true) // first requests on idle connections, then requests on new ones
 		o.load.more(20)
 		o.terminate(old.address)
 		old.end()
@@ -387,7 +388,7 @@ func TestRolloutByHTTP2(t *testing.T) {
 		o.add(fresh)
 		o.load.more(20)
 		ending := make(chan struct{})
-		go func() { ends[0](); close(ending) }() // before weir learns of it
+		go func() { ends[0](); close(ending) }() // before weir notices it
 		o.load.more(20)
 		o.terminate(old)
 		<-ending
@@ -418,7 +419,7 @@ func TestNoteUnsent(t *testing.T) {
 	f(unanswered, 0, &upload{err: io.EOF}, unanswered)
 }
 
-// If near endpoints have stopped, no request fails as long as another endpoint anywhere is ready.
+// If near endpoints have stopped, no request fails while any other endpoint is ready.
 func TestNearEndpointsThatAreGone(t *testing.T) {
 	far := newHandler(t, echo)
 	const text = `

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/netip"
 
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/policy"
@@ -17,6 +18,9 @@ var (
 	// another connection (RFC 9110, section 15.5.20).
 	refuseMisdirected = &message.Refusal{Status: 421, Reason: "misdirected", Detail: "this host needs a connection of its own, because its TLS settings differ from those of this connection"}
 )
+
+// The route of the preflight itself has cors, but must not answer for another route.
+var refusePreflight = &message.Refusal{Status: 403, Reason: "cors_other_route", Detail: "the route of the request that this preflight asks for does not allow requests from other origins (cors)"}
 
 // refuseRevoked asks the client for a new connection, whose handshake will fail.
 var refuseRevoked = &message.Refusal{Status: 421, Reason: "revoked", Detail: "the client certificate was revoked after the connection was opened"}
@@ -53,7 +57,13 @@ func (e *edge) policyOf(h *host, sni string) *policy.Policy {
 
 // carries returns true if requests for the host may come over the connection.
 func (x *exchange) carries(h *host) bool {
-	return !h.isRaw() && (h == x.sniHost || x.edge.policyFor(h, x.security.SNI, x.origin.Client.Addr()).Scope == x.security.Policy.Scope)
+	return x.edge.carries(h, x.sniHost, x.security.SNI, x.security.Policy, x.origin.Client.Addr())
+}
+
+// carries returns true if requests for the host may come over a connection with this policy,
+// which was opened for another host.
+func (e *edge) carries(h, opened *host, sni string, under *policy.Policy, client netip.Addr) bool {
+	return !h.isRaw() && (h == opened || e.policyFor(h, sni, client).Scope == under.Scope)
 }
 
 // misdirected ends the connection with this exchange if the connection was opened for the same
@@ -80,15 +90,39 @@ func (x *exchange) routeOf(req *message.Request) (*Route, *message.Refusal) {
 		x.ended, x.outlived = true, true // each further request would be refused
 		return nil, refuseRevoked
 	}
-	q := route.Request{Head: req, Client: x.client.Addr()}
-	r, found := h.paths.Find(&q)
+	return h.routeOf(&route.Request{Head: req, Client: x.client.Addr()})
+}
+
+// routeOf returns the route of a request for the host, or the refusal if there is none.
+func (h *host) routeOf(q *route.Request) (*Route, *message.Refusal) {
+	if h.cors {
+		if r := h.preflightRoute(*q); r != nil {
+			return r, nil
+		}
+	}
+	r, found := h.paths.Find(q)
 	switch {
 	case !found:
 		return nil, refuseNoRoute
-	case h.respelled != nil && h.respelled.Any(&q, r.isLessGuarded):
+	case h.respelled != nil && h.respelled.Any(q, r.isLessGuarded):
 		return nil, refuseGuardedPath
+	case h.cors && r.config.CORS != nil && len(filter.Preflight(q.Head)) > 0:
+		return nil, refusePreflight
 	}
 	return r, nil
+}
+
+// preflightRoute returns the route that the request after a preflight would have, if that route
+// answers preflights; otherwise nil. No endpoint gets the preflight, so it needs no look at other
+// spellings of its path.
+func (h *host) preflightRoute(q route.Request) *Route {
+	if q.Preflight = filter.Preflight(q.Head); len(q.Preflight) == 0 {
+		return nil
+	}
+	if r, found := h.paths.Find(&q); found && r.config.CORS != nil {
+		return r
+	}
+	return nil
 }
 
 // isLessGuarded reports whether r forwards requests that a guard of the other route refuses.

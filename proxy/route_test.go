@@ -75,7 +75,7 @@ func TestRoutes(t *testing.T) {
 	f("app.example.org", "/", "app")
 	f("www.example.org", "/any", "wild")
 	f("a.dev.example.org", "/only", "deep")
-	f("a.dev.example.org", "/any", "") // its host has no such path, and the host decides
+	f("a.dev.example.org", "/any", "") // the host has no such path, and weir tries no less specific host
 	f("a.b.dev.example.org", "/any", "any")
 	f("example.org", "/any", "any") // a wildcard does not match the apex
 	f("a.b.example.org", "/", "")   // nor names with two more labels
@@ -103,7 +103,7 @@ func TestRoutes(t *testing.T) {
 	f("app.example.org", "/api/v2", "app-api-v2")
 	f("app.example.org", "/api/v2/x", "app-api-v2")
 	f("app.example.org", "/api/v21", "app-api")
-	f("app.example.org", "/api", "app-api-exact") // exact beats an equal prefix
+	f("app.example.org", "/api", "app-api-exact") // an exact path comes before an equal prefix
 	f("app.example.org", "/status", "app-api")
 	f("app.example.org", "/status/", "app")
 	f("app.example.org", "/trailing/x", "app-api-v2")
@@ -133,9 +133,9 @@ func TestTablesRefuseWhatDoesNotExist(t *testing.T) {
 		}
 	}
 	b := map[string]*backend.Backend{"b": nil}
-	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b"}}}, b)
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b"}}}, b)
 	b["b"] = new(backend.Backend)
-	f(config.Config{Routes: []config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
+	f(config.Config{Routes: []*config.Route{{Name: "r", Backend: "b", Listeners: []string{"l"}}}}, map[string]*backend.Backend{})
 }
 
 func BenchmarkLookup(b *testing.B) {
@@ -330,7 +330,7 @@ func TestNoRoute(t *testing.T) {
 			t.Error(resp)
 		}
 	}
-	eventually(t, "all are counted", func() error { // weir counts a request shortly after the response
+	eventually(t, "all are counted", func() error { // weir may count a request after it has sent the response
 		if n := r.counter("weir_http_requests_total", "route", "", "code", "404"); n != 5 {
 			return fmt.Errorf("%v requests without a route", n)
 		}
@@ -416,6 +416,6 @@ func TestClosedPaths(t *testing.T) {
 	}
 	f(config.Path{Exact: true, Value: "/"}, "//", true)
 	f(config.Path{Exact: true, Value: "/"}, "/x", false)
-	f(config.Path{Value: "/a%20b"}, "/a%20b/c", true) // also as it is written
+	f(config.Path{Value: "/a%20b"}, "/a%20b/c", true) // the spelling of the configuration is closed, too
 	f(config.Path{Value: "/é"}, "/%c3%a9", true)
 }

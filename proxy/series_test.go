@@ -17,10 +17,10 @@ import (
 // objectTable makes a table with this many routes of each namespace.
 func objectTable(t *testing.T, m *Metrics, routes map[string]int) *Table {
 	t.Helper()
-	var all []config.Route
+	var all []*config.Route
 	for namespace, n := range routes {
 		for i := range n {
-			r := config.Route{Name: fmt.Sprintf("%s/ingress/host/%d", namespace, i), Hosts: []string{fmt.Sprintf("h%d.%s.example", i, namespace)}}
+			r := &config.Route{Name: fmt.Sprintf("%s/ingress/host/%d", namespace, i), Hosts: []string{fmt.Sprintf("h%d.%s.example", i, namespace)}}
 			if namespace != "" {
 				r.Namespace, r.Ingress, r.IngressHost = namespace, "ingress", r.Hosts[0]
 			}
@@ -31,11 +31,11 @@ func objectTable(t *testing.T, m *Metrics, routes map[string]int) *Table {
 }
 
 // tableWith makes a table with these routes, on the listener web and with the backend app.
-func tableWith(t *testing.T, m *Metrics, routes []config.Route) *Table {
+func tableWith(t *testing.T, m *Metrics, routes []*config.Route) *Table {
 	t.Helper()
 	set := backend.NewSet(backend.Options{})
 	t.Cleanup(set.Close)
-	cfg := &config.Config{Listeners: []config.Listener{{Name: "web", Protocol: config.ProtocolHTTP}}, Backends: []config.Backend{config.NewBackend("app")}, Routes: routes}
+	cfg := &config.Config{Listeners: []config.Listener{{Name: "web", Protocol: config.ProtocolHTTP}}, Backends: []*config.Backend{new(config.NewBackend("app"))}, Routes: routes}
 	for i := range routes {
 		routes[i].Listeners, routes[i].Backend = []string{"web"}, "app"
 	}
@@ -169,10 +169,10 @@ func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 	m := NewMetrics(reg)
 	m.SetLimit(2)
 	p := &Proxy{Metrics: m}
-	of := func(ingress, pattern string, hosts ...string) config.Route {
-		return config.Route{Name: "shop/" + ingress + "/" + pattern + "/", Namespace: "shop", Ingress: ingress, IngressHost: pattern, Hosts: hosts}
+	of := func(ingress, pattern string, hosts ...string) *config.Route {
+		return &config.Route{Name: "shop/" + ingress + "/" + pattern + "/", Namespace: "shop", Ingress: ingress, IngressHost: pattern, Hosts: hosts}
 	}
-	use := func(routes ...config.Route) {
+	use := func(routes ...*config.Route) {
 		table := tableWith(t, m, routes)
 		p.Swap(table)
 		for _, r := range table.routes {
@@ -192,17 +192,17 @@ func TestSeriesHaveTheLabelsOfTheIngress(t *testing.T) {
 		}
 	}
 	use(of("web", "*.shop.example", "*.shop.example"), of("web", "*.shop.example", "a.shop.example"), of("all", "*"),
-		config.Route{Name: "file", Hosts: []string{"b.example"}}, config.Route{Name: "shop/other", Hosts: []string{"c.example"}})
+		&config.Route{Name: "file", Hosts: []string{"b.example"}}, &config.Route{Name: "shop/other", Hosts: []string{"c.example"}})
 	want("shop/web/*.shop.example/", "namespace=shop ingress=web host=*.shop.example")
 	want("shop/all/*/", "namespace=shop ingress=all host=*")
 	want("file", "")
 	want("shop/other", "")
 
 	use(of("web", "*.shop.example", "*.shop.example"), of("more", "d.example", "d.example"), of("most", "e.example", "e.example"),
-		config.Route{Name: "shop/all/*/", Hosts: []string{"f.example"}})
+		&config.Route{Name: "shop/all/*/", Hosts: []string{"f.example"}})
 	want("shop/other", "namespace=shop")
 	want("shop/all/*/", "") // the series of the Ingress are gone
-	use(config.Route{Name: "file"})
+	use(&config.Route{Name: "file"})
 	want("shop/other")
 	want("shop/all/*/")
 	if len(m.reasons) != 1 {

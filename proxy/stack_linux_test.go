@@ -17,7 +17,8 @@ import (
 const (
 	// firstStack is the size in bytes of the stack with which a goroutine starts under load.
 	firstStack = 4 << 10
-	// spare is how much of it an exchange must leave free, for longer paths than that of the test.
+	// spare is the part of firstStack that an exchange must leave free, because some exchanges need more than
+	// that of the test.
 	spare = 128
 )
 
@@ -35,7 +36,7 @@ func TestExchangeFitsTheFirstStack(t *testing.T) {
 
 	keepStacks(t)
 	const tries = 20
-	for range tries { // some exchanges take a longer path; the stack that every exchange needs shows in all tries
+	for range tries { // some exchanges need more stack; the test fails only if all tries do
 		if !movesStack(t, r, s) {
 			return
 		}

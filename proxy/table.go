@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy/backend"
@@ -16,8 +17,8 @@ import (
 // builds a new table, and Proxy.Swap puts it in place.
 type Table struct {
 	edges  map[string]*edge
-	routes []*Route            // in the order of the configuration
-	named  map[string][]*Route // the same by name
+	routes []*Route                   // in the order of the configuration
+	named  func() map[string][]*Route // the same by name, made on demand
 	ech    []tls.EncryptedClientHelloKey
 
 	compiled int // the hosts that NewTable compiled, for tests
@@ -26,12 +27,17 @@ type Table struct {
 // Route is the compiled form of a route of the configuration.
 type Route struct {
 	name    string
-	backend *backend.Backend // nil: weir answers all requests of the route
+	backend *backend.Backend // nil: weir answers all requests of the route, or it is weighted
 	config  *config.Route
 	tunnel  bool // the backend is for raw connections
 	metrics *routeMetrics
 	filters *filter.Chain // nil: none
 	closed  *closed       // nil: weir forwards the requests
+	pages   []errorPage
+	mirrors []*mirror
+
+	weighted *weighted // nil: there is at most one backend
+	whole    *Route    // the weighted route of which this is a destination; nil: none
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -66,6 +72,7 @@ type host struct {
 	paths       *route.Paths[*Route]
 	routes      []*Route                 // from which the host was made
 	respelled   *route.Respelled[*Route] // nil: no route of the host has a guard
+	cors        bool                     // some route of the host answers preflights
 }
 
 // Parts are the objects, beside the configuration, from which a table is built.
@@ -83,22 +90,21 @@ type Parts struct {
 // NewTable builds the table of a valid configuration. The backends need not be in effect
 // yet.
 func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
-	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), named: make(map[string][]*Route, len(cfg.Routes)), ech: parts.ECH}
+	t := &Table{edges: make(map[string]*edge), routes: make([]*Route, 0, len(cfg.Routes)), ech: parts.ECH}
 	unfinished := make(map[string]*unfinishedEdge)
+	asserted := cfg.AssertedHeaders()
 	for i := range cfg.Listeners {
-		e := newEdge(&cfg.Listeners[i], parts.Policies)
+		e := newEdge(&cfg.Listeners[i], parts.Policies, asserted)
 		t.edges[e.name], unfinished[e.name] = e, parts.Before.unfinished(e)
 	}
-	protocols := make(map[string]config.Protocol, len(cfg.Backends))
-	for i := range cfg.Backends {
-		protocols[cfg.Backends[i].Name] = cfg.Backends[i].Protocol
-	}
-	for i := range cfg.Routes {
-		r, err := parts.route(&cfg.Routes[i], protocols)
+	t.named = sync.OnceValue(t.byName)
+	raw, known := rawBackends(cfg), parts.Before.reusable()
+	for _, c := range cfg.Routes {
+		r, err := parts.route(c, raw[c.FirstBackend()], known)
 		if err != nil {
 			return nil, err
 		}
-		t.routes, t.named[r.name] = append(t.routes, r), append(t.named[r.name], r)
+		t.routes = append(t.routes, r)
 		for _, name := range r.config.Listeners {
 			e := unfinished[name]
 			if e == nil {
@@ -125,37 +131,126 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	return t, nil
 }
 
-// has returns true if the table has the route on the listener.
-func (t *Table) has(on routeOn) bool {
-	return slices.ContainsFunc(t.named[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
+// rawBackends are the names of the backends for raw connections.
+func rawBackends(cfg *config.Config) map[string]bool {
+	raw := map[string]bool{}
+	for _, b := range cfg.Backends {
+		if b.Protocol == config.ProtocolTCP {
+			raw[b.Name] = true
+		}
+	}
+	return raw
 }
 
-func newEdge(l *config.Listener, policies map[string]*policy.Policy) *edge {
+func (t *Table) byName() map[string][]*Route {
+	named := make(map[string][]*Route, len(t.routes))
+	for _, r := range t.routes {
+		named[r.name] = append(named[r.name], r)
+	}
+	return named
+}
+
+// has returns true if the table has the route on the listener.
+func (t *Table) has(on routeOn) bool {
+	return slices.ContainsFunc(t.named()[on.route], func(r *Route) bool { return slices.Contains(r.config.Listeners, on.listener) })
+}
+
+func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []string) *edge {
 	return &edge{
-		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l),
+		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
 		fallback: policies[config.DefaultTLSPolicy],
 	}
 }
 
-// route returns the compiled form of a route: that of the table before if it is the same.
-func (parts *Parts) route(r *config.Route, protocols map[string]config.Protocol) (*Route, error) {
-	b := parts.Backends[r.Backend]
-	if parts.Before != nil {
-		for _, known := range parts.Before.named[r.Name] {
-			if known.backend == b && known.tunnel == (protocols[r.Backend] == config.ProtocolTCP && b != nil) && known.config.Equal(r) {
-				return known, nil
-			}
+// reusable are the routes of a table that the next table may use. It follows the order of the
+// next configuration, which is that of the table's apart from a few changes.
+type reusable struct {
+	routes []*Route
+	at     int // the first one that was not passed
+}
+
+// reusable returns the routes of t; t may be nil.
+func (t *Table) reusable() *reusable {
+	if t == nil {
+		return &reusable{}
+	}
+	return &reusable{routes: t.routes}
+}
+
+// find returns the route of these settings, backends and kind; nil: there is none. The routes
+// of objects are in the order of their names. Those of the file are the same in both tables.
+func (u *reusable) find(r *config.Route, backends map[string]*backend.Backend, tunnel bool) *Route {
+	for u.at < len(u.routes) && u.routes[u.at].config != r && u.routes[u.at].name < r.Name {
+		u.at++
+	}
+	rest := u.routes[u.at:]
+	if len(rest) > 0 && rest[0].config == r {
+		u.at++
+	}
+	for _, known := range rest {
+		if known.name != r.Name {
+			break
+		}
+		if known.tunnel == tunnel && known.leadsTo(backends) && known.asks(backends) && (known.config == r || known.config.Equal(r)) {
+			return known
 		}
 	}
-	if b == nil && !r.Answers() {
-		return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, r.Backend)
+	return nil
+}
+
+// route returns the compiled form of a route: that of the table before if it is the same. raw
+// means that its backend is for raw connections.
+func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, error) {
+	if known := before.find(r, parts.Backends, raw); known != nil {
+		return known, nil
 	}
-	own := *r // a table must not keep all routes of older configurations
-	r = &own
-	metrics := parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, r.Backend})
-	return &Route{name: r.Name, backend: b, config: r, tunnel: b != nil && protocols[r.Backend] == config.ProtocolTCP,
-		metrics: metrics, filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure)}, nil
+	names := r.BackendNames()
+	if len(names) == 0 && !r.Answers() {
+		return nil, fmt.Errorf("building the table: route %s names no backend", r.Name)
+	}
+	for _, name := range names {
+		if parts.Backends[name] == nil {
+			return nil, fmt.Errorf("building the table: route %s names the backend %s, which does not exist", r.Name, name)
+		}
+	}
+	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends)}
+	if len(r.Backends) > 0 {
+		made.weighted = parts.weighted(made)
+	}
+	return made, nil
+}
+
+// metrics returns the metrics of a route with one of its backends; empty: without a backend.
+func (parts *Parts) metrics(r *config.Route, backend string) *routeMetrics {
+	return parts.Metrics.route(routeKey{routeLabels{r.Name, r.Namespace, r.Ingress, r.IngressHost}, backend})
+}
+
+// weighted returns the destinations of a route.
+func (parts *Parts) weighted(whole *Route) *weighted {
+	var all []*backend.Backend
+	var routes []*Route
+	var weights []uint64
+	for _, one := range whole.config.Backends {
+		b := parts.Backends[one.Name]
+		all = append(all, b)
+		if one.Weight == 0 {
+			continue
+		}
+		d := *whole
+		d.whole, d.backend, d.metrics = whole, b, parts.metrics(whole.config, one.Name)
+		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
+	}
+	w := newWeighted(routes, weights)
+	w.all = all
+	return w
+}
+
+// asks reports whether the inquiries of the route go to these backends.
+func (r *Route) asks(backends map[string]*backend.Backend) bool {
+	return !slices.ContainsFunc(r.pages, func(p errorPage) bool { return backends[p.backend.Name()] != p.backend }) &&
+		!slices.ContainsFunc(r.mirrors, func(m *mirror) bool { return backends[m.backend.Name()] != m.backend })
 }
 
 // unfinishedEdge is an edge while routes are added to it.
@@ -319,6 +414,7 @@ func (e *unfinishedEdge) compile(u *host) (*host, error) {
 	if slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.Guarded() }) {
 		h.respelled, err = route.CompileRespelled(matches)
 	}
+	h.cors = slices.ContainsFunc(matches, func(m route.Entry[*Route]) bool { return m.Route.config.CORS != nil })
 	return &h, err
 }
 

@@ -20,8 +20,8 @@ func (t *Table) each(f func(*Route)) {
 	}
 }
 
-// After each of many random changes, a table that uses parts of the table before finds the
-// same routes as a table from scratch. It compiles only hosts whose routes changed.
+// After each of many random changes, a table that reuses parts of the previous table finds the same routes as
+// a new table. It compiles only the hosts whose routes changed.
 func TestTableUsesTheTableBefore(t *testing.T) {
 	set := backend.NewSet(backend.Options{})
 	t.Cleanup(set.Close)
@@ -37,7 +37,7 @@ func TestTableUsesTheTableBefore(t *testing.T) {
 	var before *Table
 	for step := range 500 {
 		cfg.Routes = changed(r, cfg.Routes, hosts, paths)
-		cfg.Backends = []config.Backend{config.NewBackend("app"), tcp}
+		cfg.Backends = []*config.Backend{new(config.NewBackend("app")), &tcp, new(config.NewBackend("next"))}
 		if r.IntN(10) == 0 { // a new backend with this name
 			if _, err := set.Update(cfg.Backends[1:], backend.NodeInfo{}); err != nil {
 				t.Fatal(err)
@@ -68,11 +68,11 @@ func TestTableUsesTheTableBefore(t *testing.T) {
 	}
 }
 
-// changed returns routes of which one was added, replaced or removed.
-func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []config.Route {
+// changed returns the routes with one route added, replaced or removed.
+func changed(r *rand.Rand, routes []*config.Route, hosts, paths []string) []*config.Route {
 	routes = slices.Clone(routes)
-	one := func() config.Route {
-		c := config.Route{Name: fmt.Sprint("r", r.IntN(5)), Listeners: [][]string{{"web"}, {"tls"}, {"web", "tls"}}[r.IntN(3)],
+	one := func() *config.Route {
+		c := &config.Route{Name: fmt.Sprint("r", r.IntN(5)), Listeners: [][]string{{"web"}, {"tls"}, {"web", "tls"}}[r.IntN(3)],
 			TLSPolicy: []string{config.DefaultTLSPolicy, "other"}[r.IntN(2)], TLS: config.TLSTerminate, Backend: "app", MaxBody: r.Int64()}
 		if host := hosts[r.IntN(len(hosts))]; host != "" {
 			c.Hosts = []string{host}
@@ -80,7 +80,7 @@ func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []confi
 		if r.IntN(3) > 0 {
 			c.Paths = []config.Path{{Value: paths[r.IntN(len(paths))], Exact: r.IntN(4) == 0}}
 		}
-		switch r.IntN(12) {
+		switch r.IntN(14) {
 		case 0:
 			c.Backend, c.Redirect = "", &config.Redirect{Port: 443, Status: 308}
 		case 1:
@@ -89,6 +89,8 @@ func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []confi
 			c.Listeners, c.Backend, c.TLS = []string{"tls"}, "tcp", config.TLSPassthrough
 		case 3:
 			c.Listeners, c.Backend = []string{"raw"}, "tcp"
+		case 4:
+			c.Backend, c.Backends = "", []config.WeightedBackend{{Name: "next", Weight: 1}, {Name: "app", Weight: r.IntN(3)}}
 		}
 		return c
 	}
@@ -102,12 +104,12 @@ func changed(r *rand.Rand, routes []config.Route, hosts, paths []string) []confi
 	return routes
 }
 
-// describe shows everything that a table decides.
+// describe returns a text with everything that a table decides.
 func describe(t *Table, backends map[string]*backend.Backend) (text string) {
 	routes := func(all ...*Route) {
 		for _, r := range all {
 			if r != nil {
-				text += fmt.Sprintf("  %+v current backend %t metrics %s\n", *r.config, r.backend == backends[r.config.Backend], r.metrics.key)
+				text += fmt.Sprintf("  %+v current backend %t metrics %s\n", *r.config, r.leadsTo(backends), r.metrics.key)
 			}
 		}
 	}
@@ -134,21 +136,28 @@ func describe(t *Table, backends map[string]*backend.Backend) (text string) {
 	return text
 }
 
-// A change of one of many hosts compiles that host alone.
+// A change of one of many hosts compiles that host alone. A table shares the routes of the
+// configuration.
 func TestOnlyTheHostIsCompiled(t *testing.T) {
 	web := config.NewListener("web")
 	web.Protocol = config.ProtocolHTTP
 	cfg := &config.Config{Listeners: []config.Listener{web}}
 	for i := range 300 {
-		cfg.Routes = append(cfg.Routes, config.Route{Name: fmt.Sprint(i), Listeners: []string{"web"}, Hosts: []string{fmt.Sprint("h", i, ".example")}, Redirect: &config.Redirect{Port: 443, Status: 308}})
+		cfg.Routes = append(cfg.Routes, &config.Route{Name: fmt.Sprint(i), Listeners: []string{"web"}, Hosts: []string{fmt.Sprint("h", i, ".example")}, Redirect: &config.Redirect{Port: 443, Status: 308}})
 	}
 	parts := Parts{Metrics: NewMetrics(prometheus.NewRegistry())}
 	var err error
 	if parts.Before, err = NewTable(cfg, parts); err != nil {
 		t.Fatal(err)
 	}
+	for i, r := range parts.Before.routes {
+		if r.config != cfg.Routes[i] {
+			t.Errorf("the table copied the route %s", r.name)
+		}
+	}
 	next := *cfg
 	next.Routes = slices.Clone(cfg.Routes)
+	next.Routes[7] = new(*cfg.Routes[7])
 	next.Routes[7].Paths = []config.Path{{Value: "/new"}}
 	table, err := NewTable(&next, parts)
 	if err != nil {

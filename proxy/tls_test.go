@@ -73,8 +73,8 @@ func newTLSEndpoint(t testing.TB) *endpoint {
 	return startEndpoint(t, ln)
 }
 
-// With a TLS endpoint everything works as with a plain one: reuse, uploads, waits that last longer than
-// the interval of client checks, ends.
+// A TLS endpoint works like a plain one: weir reuses connections, uploads bodies, waits longer than the
+// interval of client checks, and notices ends.
 func TestTLSEndpoints(t *testing.T) {
 	long(t)
 	e := newTLSEndpoint(t)

@@ -62,8 +62,8 @@ func TestClientOfARequest(t *testing.T) {
 	f(cdn, "192.0.2.1", "::ffff:192.0.2.1")
 	// weir ignores the header of a sender that is not trusted.
 	f("192.0.2.9:5", "192.0.2.9:5", "6.6.6.6")
-	// The rightmost address that is not trusted; the client itself may have written what
-	// precedes it.
+	// The client is the rightmost address that is not trusted. The client itself may have written the
+	// addresses before it.
 	f(cdn, "192.0.2.2", "6.6.6.6, 192.0.2.2")
 	f(cdn, "192.0.2.2", "6.6.6.6, 192.0.2.2, 10.0.0.2,2001:db8:1::7")
 	f(cdn, "192.0.2.2", "6.6.6.6,192.0.2.2 ,\t10.0.0.2:80, ::ffff:10.0.0.3")
@@ -71,7 +71,7 @@ func TestClientOfARequest(t *testing.T) {
 	// Several fields form one list.
 	f(cdn, "192.0.2.2", "6.6.6.6", "192.0.2.2")
 	f(cdn, "192.0.2.2", "6.6.6.6, 192.0.2.2", "10.0.0.2", "10.0.0.3, 10.0.0.4")
-	// If all are trusted, the leftmost.
+	// If all addresses are trusted, the client is the leftmost one.
 	f(cdn, "10.0.0.2", "10.0.0.2, 10.0.0.3")
 	f(cdn, "10.0.0.2:9", "10.0.0.2:9")
 	// An element that is not an address ends the search: a client cannot choose its
@@ -119,7 +119,7 @@ func FuzzClientOfARequest(f *testing.F) {
 				t.Errorf("%q is of %s", lists, got)
 			}
 		}
-		// Without that proxy, the list is at best what a trusted proxy would have written.
+		// If no proxy appends an address, the list is at best one that a trusted proxy would have written.
 		x := sentBy("10.0.0.1:5", forged)
 		got := x.findClient()
 		for rest, element := []byte(forged), []byte(nil); got != x.origin.Client; {
@@ -295,7 +295,7 @@ func TestClientOfARequestIsUsed(t *testing.T) {
 	f("2001:db8::1", "2001:db8::1")
 	c.write("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 6.6.6.7\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n")
 	c.response("GET")
-	r.record().want(t, "client", c.LocalAddr(), "sender", nil, "status", 400) // weir does not know the meaning of the rest of the request
+	r.record().want(t, "client", c.LocalAddr(), "sender", nil, "status", 400) // weir cannot interpret the rest of the request
 }
 
 // A client that lists its proxy's headers in Connection removes none of them.

@@ -10,6 +10,8 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 	"github.com/weirproxy/weir/listener/memory"
 	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
+	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/tunnel"
 	"github.com/weirproxy/weir/tls/policy"
 )
@@ -21,9 +23,12 @@ func (p *Proxy) tunnel(c *conn.Conn, e *edge, r *Route) { p.tunnelTo(c, nil, e, 
 // tunnelTo is tunnel for a client whose TLS is known. tc is the TLS connection that weir
 // terminates, or nil.
 func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Security) {
+	r = r.destination()
 	rec := Record{Kind: "tunnel", Listener: e.name, Origin: &c.Origin, Security: sec, Started: time.Now()}
 	rec.route(r)
-	link, endpoint, err := p.connect(c, r, &rec)
+	var held filter.State
+	defer held.End() // unless the tunnel has taken it over
+	link, endpoint, err := p.connect(c, r, &rec, &held)
 	if err != nil {
 		c.Abort() // otherwise the client could take this for the regular end of a stream
 		c.Close()
@@ -37,21 +42,31 @@ func (p *Proxy) tunnelTo(c *conn.Conn, tc *tls.Conn, e *edge, r *Route, sec Secu
 	c.SetState(conn.Tunnel)
 	client := &tunnel.ConnEnd{Conn: c, TLS: tc}
 	o := &openTunnel{client: client, raw: client, dialled: link.Conn, listener: e.name, sni: sec.SNI, policy: sec.Policy,
-		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts}
+		started: rec.Started, connect: rec.Connect, attempts: rec.Attempts, slot: held.Detach()}
 	p.runTunnel(o, link, e, r, endpoint)
 }
 
-// connect finds an endpoint that accepts a connection, within the limits for retries.
-func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record) (*tunnel.ConnEnd, *backend.Endpoint, error) {
+// connect asks the guards of the route, and finds an endpoint that accepts a connection, within
+// the limits for retries. held gets what the guards hold.
+func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record, held *filter.State) (*tunnel.ConnEnd, *backend.Endpoint, error) {
 	visits := p.visitsOf(c)
 	if visits >= p.mostVisits() {
 		rec.Reason = refuseLoop.Reason
 		return nil, nil, errLoop
 	}
+	if refusal := r.guardTunnel(c, held); refusal != nil {
+		rec.Reason = refusal.Reason
+		return nil, nil, refusal
+	}
 	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
 	return d.link, d.held, o.err
+}
+
+// guardTunnel returns why a guard of the route refuses a connection, or nil.
+func (r *Route) guardTunnel(c *conn.Conn, held *filter.State) *message.Refusal {
+	return r.filters.GuardTunnel(c.Client, held, func(guard, result string) { r.metrics.get().guard(guard, result).Inc() })
 }
 
 // tunnelDial connects to an endpoint for a tunnel.
@@ -113,10 +128,12 @@ type openTunnel struct {
 	started       time.Time
 	connect       time.Duration
 	attempts      int
+	slot          *filter.Slot // of in_flight; nil: none
 	// One of the two is set.
 	raw     *tunnel.ConnEnd // the client's end: its connection became the tunnel at once
 	upgrade *Record         // the record of the exchange that became the tunnel
 
+	unlogged   bool        // the route has no access log
 	next, prev *openTunnel // guarded by proxy.tunnels.mu
 }
 
@@ -124,6 +141,7 @@ type openTunnel struct {
 func (p *Proxy) runTunnel(o *openTunnel, endpoint tunnel.End, e *edge, r *Route, to *backend.Endpoint) {
 	client := o.client
 	o.proxy, o.endpointEnd, o.endpoint, o.metrics = p, endpoint, to, r.metrics
+	o.unlogged = r.config.Unlogged
 	o.untrack = to.Track(client.Linked())
 	p.tunnels.add(o)
 	if p.Orphaned != nil && !p.table.Load().has(o.on()) {
@@ -145,6 +163,7 @@ func (o *openTunnel) on() routeOn { return routeOn{o.listener, o.metrics.key.rou
 func (o *openTunnel) Ended(r tunnel.Result) {
 	o.series.tunnels.Dec()
 	o.untrack()
+	o.slot.Release()
 	o.proxy.tunnels.remove(o)
 	if o.dialled != nil {
 		o.proxy.localConns.forget(o.dialled)
@@ -161,7 +180,7 @@ func (o *openTunnel) log(r tunnel.Result) {
 		key := o.metrics.key
 		rec = &Record{Kind: "tunnel", Listener: o.listener, Origin: &o.raw.Conn.Origin, Route: key.route, Backend: key.backend,
 			Security: newSecurity(o.raw.TLS, o.sni, o.policy),
-			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect}
+			Endpoint: o.endpoint.Address(), Attempts: o.attempts, Started: o.started, Connect: o.connect, unlogged: o.unlogged}
 	}
 	rec.Duration = time.Since(o.started)
 	rec.Received, rec.Sent = r.Sent, r.Received // seen from the client: into weir, out of weir
@@ -204,6 +223,7 @@ func (x *exchange) startTunnel(o *openTunnel) {
 	link, to := x.attempts.link, x.attempts.endpoint
 	endpoint := link.TunnelEnd(x.tunnelAccount())
 	x.attempts.link, x.attempts.held = nil, nil
+	o.slot = x.filtered.Detach()
 	x.proxy.runTunnel(o, endpoint, x.edge, x.route, to)
 }
 

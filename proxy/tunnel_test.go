@@ -75,7 +75,7 @@ func TestTunnelsThatEndBadly(t *testing.T) {
 		if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", reason); n != 1 {
 			t.Errorf("%v tunnels ended: %s", n, reason)
 		}
-		for _, p := range []*peer{c, s} { // neither side can take it for a regular end
+		for _, p := range []*peer{c, s} { // neither side receives a regular end
 			if _, err := io.ReadAll(p.r); err == nil {
 				t.Errorf("%s: an orderly end", reason)
 			}
@@ -95,7 +95,7 @@ func TestTunnelWithoutEndpoint(t *testing.T) {
 	r := newRig(t, raw, nil, "@ssh", refusedAddress(t))
 	wantReset(t, r.addrs["tcp"])
 	r.record().want(t, "kind", "tunnel", "reason", "connect", "retries", 2, "bytes_in", 0)
-	if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", "connect"); n != 1 { // the access log may be off
+	if n := r.counter("weir_tunnels_ended_total", "route", "git", "reason", "connect"); n != 1 { // the test reads a metric, because the access log may be off
 		t.Errorf("%v connections came to no tunnel", n)
 	}
 	r = newRig(t, strings.Replace(raw, "endpoints:", "health_check: {tcp: {}}, endpoints:", 1), nil, "@ssh", refusedAddress(t))
@@ -190,8 +190,8 @@ func (o *overheard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// With passthrough, the endpoint gets the client's bytes and does the handshake: with the ClientHello in
-// one piece, and in many.
+// With passthrough, the endpoint gets the client's bytes and makes the handshake, whether the ClientHello
+// arrives in one piece or in many.
 func TestPassthrough(t *testing.T) {
 	ca := writeCA(t)
 	own := ca.client("vault itself")
@@ -340,7 +340,7 @@ func TestNotTLS(t *testing.T) {
 func TestSilentClients(t *testing.T) {
 	soon := func(c *config.Config) {
 		for i := range c.Listeners {
-			c.Listeners[i].Timeouts.Handshake = 500 * time.Millisecond // the bytes of the test come within it
+			c.Listeners[i].Timeouts.Handshake = 500 * time.Millisecond // the test's own clients send their bytes within this time
 		}
 	}
 	r, _, _, _ := newEdgeTLS(t, soon)
@@ -407,7 +407,7 @@ func TestUpgrade(t *testing.T) {
 			return r.dial("web")
 		}
 		c := dial()
-		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") // an exchange before, so that the connection is reused
+		c.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") // the first exchange, so that the next one reuses the connection
 		s := serveOnce(e.accept(), ok(""))
 		c.wantResponse(200, "")
 		r.record()
@@ -447,7 +447,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// An endpoint may not accept the upgrade: then the request is like any other.
+// If an endpoint refuses the upgrade, the request is like any other.
 func TestUpgradeRefused(t *testing.T) {
 	r, e := newPlain(t, nil)
 	c := r.dial("web")

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// post is the head of a request whose body comes later.
+// post returns the head of a request whose body follows later.
 func post(length int) string {
 	return fmt.Sprintf("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
 }
@@ -190,7 +190,7 @@ func TestEarlyResponse(t *testing.T) {
 	}
 }
 
-// The endpoint breaks off without a response while weir sends the request.
+// The endpoint closes the connection without a response while weir sends the request.
 func TestEndpointGoneInUpload(t *testing.T) {
 	r, e := newPlain(t, nil)
 	for _, reset := range []bool{false, true} {
@@ -213,8 +213,8 @@ func TestEndpointGoneInUpload(t *testing.T) {
 	}
 }
 
-// If a client breaks off, or sends an invalid body, weir ends the endpoint's connection: the endpoint must
-// not take the body for complete, nor get another request.
+// If a client breaks off, or sends an invalid body, weir ends the endpoint's connection. The endpoint must
+// not treat the body as complete, and must not get another request.
 func TestBadUploads(t *testing.T) {
 	long(t)
 	idle := func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 2 * time.Second }
@@ -308,8 +308,8 @@ func TestMaxBody(t *testing.T) {
 	e.untouched()
 }
 
-// The whole response has arrived before the request is sent. Weir must not use the endpoint's connection for
-// another client, because the endpoint would take the rest of the body for a request.
+// The whole response arrives before weir has sent the whole request. weir must not use the endpoint's
+// connection for another client, because the endpoint would read the rest of the body as a request.
 func TestUnsentBodyPoisonsNobody(t *testing.T) {
 	r, e := newPlain(t, nil)
 	for range 20 {
@@ -321,7 +321,7 @@ func TestUnsentBodyPoisonsNobody(t *testing.T) {
 		if resp := c.wantResponse(200, "early"); !resp.Close {
 			t.Error("the connection goes on")
 		}
-		c.write(get) // the body: an endpoint that expects no body would read it as a request
+		c.write(get) // these bytes are the body: an endpoint that expects no body would read them as a request
 		c.Close()
 		r.record()
 		d := r.dial("web")
@@ -386,7 +386,7 @@ func TestLongUpload(t *testing.T) {
 	}
 }
 
-// Weir gives up an endpoint that does not read, after body_idle of its backend.
+// weir ends an exchange whose endpoint does not read, after body_idle of the backend.
 func TestEndpointThatDoesNotRead(t *testing.T) {
 	r, e := newPlain(t, func(c *config.Config) {
 		c.Backends[0].Timeouts.BodyIdle = 100 * time.Millisecond
@@ -437,8 +437,8 @@ func TestUploadOverTLSIsInterrupted(t *testing.T) {
 	}
 }
 
-// Weir ends a body that arrives too slowly, however short each pause is: at most about body_idle after the
-// body was too slow for the first time.
+// weir ends a body that arrives too slowly, even if each pause is short. It ends at most about body_idle
+// after the body became too slow.
 func TestDrippingUploads(t *testing.T) {
 	const idle = 700 * time.Millisecond
 	tune := func(c *config.Config) {

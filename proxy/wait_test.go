@@ -26,7 +26,7 @@ func TestResponseTimeout(t *testing.T) {
 		}
 		r.record().want(t, "status", 504, "reason", "response_timeout",
 			"error", "the endpoint sent no response within 50ms (backends.app.timeouts.response_head)")
-		if rest, err := io.ReadAll(s.r); len(rest) > 0 || part == "" && err != nil || os.IsTimeout(err) { // a part that comes too late is reset
+		if rest, err := io.ReadAll(s.r); len(rest) > 0 || part == "" && err != nil || os.IsTimeout(err) { // weir resets the connection if a part of a response arrives too late
 			t.Errorf("instead of the end of the endpoint's connection came %q and %v", rest, err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestConnectTimeout(t *testing.T) {
 	rec := r.record()
 	rec.want(t, "status", 504, "reason", "connect")
 	rec.wantError(t, "timeouts.connect")
-	e.accept() // otherwise the endpoint might open it while the rig looks for leaks
+	e.accept() // accept here; otherwise the endpoint might accept the connection while the rig looks for leaks
 }
 
 func TestResponseBodyTimeout(t *testing.T) {
@@ -91,7 +91,7 @@ func TestResponseBodyTimeout(t *testing.T) {
 	f("POST", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
 }
 
-// wantPiece reads a response head, if one is next, and then want.
+// wantPiece reads a response head, if there is one, and then expects want.
 func (p *peer) wantPiece(want string) {
 	p.t.Helper()
 	if b, err := p.r.Peek(1); err == nil && b[0] == 'H' {
@@ -100,7 +100,7 @@ func (p *peer) wantPiece(want string) {
 	p.wantRead(want)
 }
 
-// Weir gives up a client that does not read, after body_idle of its listener.
+// weir ends an exchange whose client does not read, after body_idle of the listener.
 func TestClientThatDoesNotRead(t *testing.T) {
 	app := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 64<<20)) })
 	r := newRig(t, plain, func(c *config.Config) { c.Listeners[0].Timeouts.BodyIdle = 100 * time.Millisecond }, "@app", app)
@@ -131,7 +131,7 @@ func TestClientGoneInResponse(t *testing.T) {
 	r.record().want(t, "status", 200, "reason", "client_gone")
 }
 
-// Weir notices a client that goes away while it waits, and gives up its request.
+// If a client leaves while weir waits for the endpoint, weir notices that and ends the request.
 func TestClientGoneWhileWaiting(t *testing.T) {
 	long(t)
 	const upload = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -210,11 +210,11 @@ func TestClientGoneWhileWaiting(t *testing.T) {
 		})
 		c.Close()
 		waitUntilArrived(t, c)
-		r.waitForClientChecks(2) // at the first client: one whole clientCheck passes between the two
+		r.waitForClientChecks(2) // two checks of the first client, so that one whole clientCheck passes between them
 		s.write(ok(""))
 		first.wantResponse(200, "")
 		served, left := r.record(), r.record()
-		if served["status"] != int64(200) { // weir releases its place before it writes its log line
+		if served["status"] != int64(200) { // weir releases the place before it writes the log line, so the order may differ
 			served, left = left, served
 		}
 		served.want(t, "status", 200)
@@ -246,7 +246,7 @@ func (e entry) check(t testing.TB, got entry) {
 	}
 }
 
-// Weir serves a client that waits long and stays.
+// weir serves a client that waits long and does not leave.
 func TestClientThatWaits(t *testing.T) {
 	long(t)
 	r, e := newPlain(t, nil)
@@ -291,7 +291,7 @@ func TestSlowHead(t *testing.T) {
 	c.wantEnd(false)
 	r.record().want(t, "status", 408)
 
-	c = r.dial("web") // no bytes at all: ends without a response
+	c = r.dial("web") // a client that sends nothing: the connection ends without a response
 	c.wantEnd(false)
 	c = r.dial("web") // an idle connection, too
 	c.write(get)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A worker in these tests stands for a connection: it takes arrivals from q, needs as long
-// for each as serve returns, and records the latencies.
+// serveArrivals starts a worker, which stands for a connection. The worker takes arrivals from q. For each it
+// waits as long as serve returns, and records the latency.
 func serveArrivals(ctx context.Context, q *queue, serve func(n int) time.Duration) (latencies func() []time.Duration) {
 	var all []time.Duration
 	var lock sync.Mutex
@@ -137,7 +137,7 @@ func TestQueue(t *testing.T) {
 			t.Error("there is an arrival in an empty queue")
 		}
 	}
-	if _, ok := q.cancel(&seats[0]); ok { // its connection was closed
+	if _, ok := q.cancel(&seats[0]); ok { // this worker's connection was closed
 		t.Error("an arrival was given that was not offered")
 	}
 	q.offer(at(1)) // for seat 1
@@ -147,7 +147,7 @@ func TestQueue(t *testing.T) {
 	if a, ok := q.cancel(&seats[1]); !ok || a != at(1) || woken != 2 {
 		t.Errorf("seat 1 got %v, %v; %d were woken", a, ok, woken)
 	}
-	q.back(at(1)) // not processed, so it comes first again
+	q.back(at(1)) // the request was not processed, so it is the first one again
 	for _, want := range []arrival{at(1), at(3)} {
 		if a, ok := q.take(&seats[1]); !ok || a != want {
 			t.Errorf("got %v, %v, want %v", a, ok, want)
@@ -306,7 +306,7 @@ func TestSeries(t *testing.T) {
 		c.connected()
 		c.request(5*time.Millisecond, true)
 		time.Sleep(time.Second)
-		c.request(time.Second, false) // of a slow reader, so its latency does not count
+		c.request(time.Second, false) // a slow reader: its latency does not count
 		c.disconnected()
 		time.Sleep(2 * time.Second)
 		c.anomaly(Reset, Example{})

@@ -68,7 +68,7 @@ type Options struct {
 	Every       time.Duration // the time between two requests of an open connection in a closed loop; 0: it makes only one
 	Timeout     time.Duration // for each wait for the other side
 	Processes   int           // at least this many; more if one process has too few descriptors
-	Interval    time.Duration // of the time series; 0: a second, or longer in long runs
+	Interval    time.Duration // the interval of the time series; 0: a second, or longer in long runs
 
 	Path       string
 	Fields     []string // further HTTP headers of a request, as "Name: value"
@@ -85,9 +85,9 @@ type Options struct {
 	Expect      string
 
 	Status []string // expected statuses: 200, 2xx
-	// AddressField is the response header, and AddressPattern the regular expression with
-	// one group for the body, from which the client address that the other side saw is
-	// read.
+	// The report compares the client address that the other side saw. AddressField is the response header
+	// with that address. AddressPattern is a regular expression whose one group finds the address in the
+	// body.
 	AddressField, AddressPattern string
 
 	MaxP99    time.Duration // the threshold; 0: none

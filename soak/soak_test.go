@@ -129,7 +129,7 @@ func TestAnomalies(t *testing.T) {
 	f("bytes while idle", Malformed, "HTTP/1.1 408", func(c net.Conn) {
 		http.ReadRequest(newReader(c))
 		io.WriteString(c, ok)
-		time.Sleep(30 * time.Millisecond) // without a pause it would be the case above
+		time.Sleep(30 * time.Millisecond) // without this pause, the case would be the same as the one above
 		io.WriteString(c, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")
 	}, plain)
 	f("a TLS alert", Handshake, "handshake failure", func(c net.Conn) {
@@ -217,7 +217,7 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	// Connections that were open at the end of the run may have sent less.
+	// Connections that were still open at the end of the run may have sent fewer bytes.
 	gets := func(n int, then string) func(net.Conn) {
 		return func(c net.Conn) {
 			if got, _ := io.ReadAll(c); len(got) == n {

@@ -290,7 +290,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("SNI %q, Host %q, in the report %q and %q; want %q and %q", sni, host, r.Targets[0].SNI, r.Targets[0].Host, wantSNI, wantHost)
 		}
 	}
-	f(func(o *Options) {}, "", "ADDRESS") // SNI must not be an address
+	f(func(o *Options) {}, "", "ADDRESS") // an IP address is not allowed in SNI
 	f(func(o *Options) { o.Host = "app.example.org:8443" }, "app.example.org", "app.example.org:8443")
 	f(func(o *Options) { o.Host, o.SNI = "app.example.org", "other.example.org" }, "other.example.org", "app.example.org")
 	f(func(o *Options) { o.Host, o.SNI = "app.example.org", NoSNI }, "", "app.example.org")

@@ -42,6 +42,7 @@ The configuration is one YAML file; docs/configuration.md lists all keys.`,
 	root.AddCommand(newRunCommand())
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newCheckCommand())
+	root.AddCommand(newExplainCommand())
 	root.AddCommand(newSchemaCommand())
 	root.AddCommand(newLintCommand())
 	root.AddCommand(newECHCommand())

@@ -58,10 +58,7 @@ admin.tls, the URL begins with https.`,
 	c.Flags().BoolVar(&o.json, "json", false, "print the complete report as JSON")
 	c.Flags().BoolVar(&o.all, "all", false, "list all clients, not only the first ones of each list")
 	c.Flags().StringVar(&o.policy, "policy", "", "only the policy `NAME`")
-	c.Flags().StringVar(&o.admin.tokenFile, "token-file", "", "a `FILE` with the token of admin.token")
-	c.Flags().StringVar(&o.admin.ca, "ca", "", "a `FILE` with CA certificates that verify the certificate of admin.tls; the default is the system's")
-	c.Flags().StringVar(&o.admin.cert, "cert", "", "a `FILE` with the client certificate for admin.tls.client_ca")
-	c.Flags().StringVar(&o.admin.key, "key", "", "a `FILE` with the private key of --cert")
+	o.admin.flags(c)
 	return c
 }
 
@@ -127,20 +124,36 @@ func speaksTLS(body io.Reader) bool {
 
 // askTLSClients asks one admin port for its TLS clients.
 func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.TLSClients, err error) {
-	base, client, err := adminClient(address, o)
+	answer, err := askAdmin(ctx, address, o, "/tls/clients", nil)
 	if err != nil {
 		return n, err
+	}
+	if err := json.Unmarshal(answer, &n); err != nil || n.Since.IsZero() {
+		return n, fmt.Errorf("%s is not the admin port of a weir: its response to GET /tls/clients has another form; use the address in admin.address", withoutToken(address))
+	}
+	return n, nil
+}
+
+// askAdmin returns the answer of an admin port to a GET request.
+func askAdmin(ctx context.Context, address string, o adminOptions, path string, query url.Values) ([]byte, error) {
+	base, client, err := adminClient(address, o)
+	if err != nil {
+		return nil, err
 	}
 	address = withoutToken(address)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/tls/clients", nil)
+	u := base + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return n, notAURL(address)
+		return nil, notAURL(address)
 	}
 	token, err := o.token()
 	if err != nil {
-		return n, err
+		return nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -152,28 +165,39 @@ func askTLSClients(ctx context.Context, address string, o adminOptions) (n node.
 			err = wrapped.Err
 		}
 		if advice := tlsAdvice(err); advice != "" {
-			return n, fmt.Errorf("cannot query the admin port %s: %w; %s", address, err, advice)
+			return nil, fmt.Errorf("cannot query the admin port %s: %w; %s", address, err, advice)
 		}
-		return n, fmt.Errorf("cannot query the admin port %s: %w; compare the address with admin.address in the configuration of the running weir. By default the admin port listens only on loopback, and admin.address: off turns it off", address, err)
+		return nil, fmt.Errorf("cannot query the admin port %s: %w; compare the address with admin.address in the configuration of the running weir. By default the admin port listens only on loopback, and admin.address: off turns it off", address, err)
 	}
 	defer res.Body.Close()
+	if err := answerError(res, address, path, strings.HasPrefix(base, "http://")); err != nil {
+		return nil, err
+	}
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the response of the admin port %s: %w", address, err)
+	}
+	return answer, nil
+}
+
+// answerError returns the error that the response of an admin port means; nil: it is the answer.
+// plain: the request used no TLS.
+func answerError(res *http.Response, address, path string, plain bool) error {
 	switch res.StatusCode {
 	case http.StatusOK:
+		return nil
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
 		why, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
-		return n, fmt.Errorf("the admin port %s refuses the request: %s (%s); pass the token with --token-file or %s", address, strings.TrimSpace(string(why)), res.Status, tokenVariable)
+		return fmt.Errorf("the admin port %s refuses the request: %s (%s); pass the token with --token-file or %s", address, strings.TrimSpace(string(why)), res.Status, tokenVariable)
+	case http.StatusUnprocessableEntity: // what was asked is wrong, and the answer says how
+		why, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+		return errors.New(strings.TrimSpace(string(why)))
 	case http.StatusBadRequest:
-		if strings.HasPrefix(base, "http://") && speaksTLS(res.Body) {
-			return n, fmt.Errorf("the admin port %s uses TLS (admin.tls); write its URL with https://, and use --ca FILE if the system does not trust the CA of its certificate", address)
+		if plain && speaksTLS(res.Body) {
+			return fmt.Errorf("the admin port %s uses TLS (admin.tls); write its URL with https://, and use --ca FILE if the system does not trust the CA of its certificate", address)
 		}
-		fallthrough
-	default:
-		return n, fmt.Errorf("%s is not the admin port of a weir with GET /tls/clients: it answers %s; use the address in admin.address, not that of a listener", address, res.Status)
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&n); err != nil || n.Since.IsZero() {
-		return n, fmt.Errorf("%s is not the admin port of a weir: its response to GET /tls/clients has another form; use the address in admin.address", address)
-	}
-	return n, nil
+	return fmt.Errorf("%s is not the admin port of a weir with GET %s: it answers %s; use the address in admin.address, not that of a listener", address, path, res.Status)
 }
 
 // adminClient converts the address from the command line to the beginning of a URL, and
@@ -209,6 +233,14 @@ const tokenVariable = "WEIR_ADMIN_TOKEN"
 
 // adminOptions are the options by which commands authenticate to an admin port.
 type adminOptions struct{ tokenFile, ca, cert, key string }
+
+// flags adds the options to a command.
+func (o *adminOptions) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.tokenFile, "token-file", "", "a `FILE` with the token of admin.token")
+	c.Flags().StringVar(&o.ca, "ca", "", "a `FILE` with CA certificates that verify the certificate of admin.tls; the default is the system's")
+	c.Flags().StringVar(&o.cert, "cert", "", "a `FILE` with the client certificate for admin.tls.client_ca")
+	c.Flags().StringVar(&o.key, "key", "", "a `FILE` with the private key of --cert")
+}
 
 // token returns the value of admin.token; empty: no option has one.
 func (o adminOptions) token() (string, error) {

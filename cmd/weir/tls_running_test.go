@@ -31,7 +31,7 @@ backends: {app: {endpoints: ['127.0.0.1:1']}}
 admin: {address: '@admin'}
 `
 
-// From the handshake of a client to the report for an operator.
+// A handshake of a client appears in the report for an operator.
 func TestReportOfARunningWeir(t *testing.T) {
 	r := newRunning(t, retiring, "tls", "admin")
 	shake := func(host string, version uint16, suites ...uint16) {
@@ -72,11 +72,12 @@ func TestReportOfARunningWeir(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Policies) != 2 || report.Policies[0].Changes[1].Breaks != 1 {
 		t.Errorf("the JSON is %s, %v", out, err)
 	}
-	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // after a reload as well
+	r.load(strings.ReplaceAll(retiring, "name: edi", "name: edi2")) // the report is also right after a reload
 	f("", "(route edi2): 3 handshakes")
 }
 
-// Clients without SNI have no host. If the listener has a route without hosts, it is theirs.
+// Clients without SNI have no host. If the listener has a route without hosts, weir counts them for that
+// route.
 func TestReportOfClientsWithoutSNI(t *testing.T) {
 	r := newRunning(t, retiring, "tls", "admin")
 	shake := func(host string, version uint16) {

@@ -61,7 +61,7 @@ func BenchmarkEndpoints(b *testing.B) {
 	r := c.Convert(&m.Objects)
 	b.ReportAllocs()
 	for b.Loop() {
-		Endpoints(&r.Backends[0], m.Services[0], m.Slices)
+		Endpoints(r.Backends[0], m.Services[0], m.Slices)
 	}
 }
 

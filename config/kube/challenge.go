@@ -81,11 +81,11 @@ func (v *conversion) above() map[hostOn][]covered {
 	all := slices.Concat(v.file.Routes, v.routes)
 	tcp := tcpBackends(v.file)
 	for i := range all {
-		r := covered{Route: &all[i]}
+		r := covered{Route: all[i]}
 		if i >= len(v.file.Routes) {
 			r.namespace, _, _ = strings.Cut(r.Name, "/")
 		}
-		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough || tcp[r.Backend] {
+		if r.FirstBytes != "" || r.TLS == config.TLSPassthrough || tcp[r.FirstBackend()] {
 			continue
 		}
 		for _, host := range hostsOf(r.Route) {
@@ -124,7 +124,7 @@ func (v *conversion) uncoverOn(listener, host, above string, hidden map[hostOn][
 		})
 		if len(paths) > 0 {
 			r.Listeners, r.Hosts, r.Paths, r.TLSPolicy = []string{listener}, []string{host}, paths, t.policy
-			v.routes = append(v.routes, r)
+			v.routes = append(v.routes, &r)
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// If two Pods have one address, for example on the host's network, the endpoint is the
-// Pod that stays.
+// Two Pods may have one address, for example on the host's network. Then the endpoint is the Pod that does
+// not terminate.
 func TestOneAddressTwice(t *testing.T) {
 	m := mustRead(t, `
 {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}

@@ -40,7 +40,7 @@ func look(file *config.Config) seen {
 	}
 	tcp := tcpBackends(file)
 	for i := range file.Routes {
-		r := &file.Routes[i]
+		r := file.Routes[i]
 		if r.FirstBytes != "" {
 			continue
 		}
@@ -48,7 +48,7 @@ func look(file *config.Config) seen {
 			for _, host := range hostsOf(r) {
 				s.hosts[hostOn{l, host}] = true
 				if secure[l] {
-					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.Backend]}
+					s.tls[hostOn{l, host}] = hostTLS{policy: r.TLSPolicy, passthrough: r.TLS == config.TLSPassthrough, tunnel: tcp[r.FirstBackend()]}
 				}
 				if r.Match != nil {
 					continue // requests that fail its conditions are free for objects
@@ -69,7 +69,7 @@ func look(file *config.Config) seen {
 func tcpBackends(file *config.Config) map[string]bool {
 	tcp := map[string]bool{}
 	for i := range file.Backends {
-		if b := &file.Backends[i]; b.Protocol == config.ProtocolTCP {
+		if b := file.Backends[i]; b.Protocol == config.ProtocolTCP {
 			tcp[b.Name] = true
 		}
 	}
@@ -126,9 +126,8 @@ func (v *conversion) policy(name string) *config.TLSPolicy {
 	return nil
 }
 
-// tlsOn is how weir treats the TLS of an object's host on a listener. A host behind
-// client certificates on one listener is behind them on all others, unless the file
-// sets something else.
+// tlsOn returns how weir treats the TLS of an object's host on a listener. If a host requires client
+// certificates on one listener, it requires them on all others, unless the file sets something else.
 func (v *conversion) tlsOn(listener, host string) (t hostTLS, itself bool) {
 	t, itself = v.seen.on(listener, host)
 	if p := v.protection(host); p.policy != "" && !itself {

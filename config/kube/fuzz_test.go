@@ -82,7 +82,8 @@ func sameBackend(now, then Backend) bool {
 	return reflect.DeepEqual(now, then)
 }
 
-// undisturbed compares two results for the good application: together with m, and alone.
+// undisturbed compares two results for the good application: one together with the objects in m, and one
+// alone.
 func undisturbed(t *testing.T, m *Manifests, text string) {
 	t.Helper()
 	file := mustParse(t, text)
@@ -100,27 +101,27 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 	exclusive(t, file, got)
 
 	for _, r := range want.Routes {
-		if !slices.ContainsFunc(got.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) {
+		if !slices.ContainsFunc(got.Routes, func(o *config.Route) bool { return reflect.DeepEqual(o, r) }) {
 			t.Errorf("the route\n%s is gone; there is\n%s", showRoute(r), show(got, &all))
 		}
 	}
-	for _, r := range got.Routes { // a route that a solver uncovers has a host of the wildcard
+	for _, r := range got.Routes { // a solver may uncover a new route, whose host then belongs to the wildcard
 		mine := strings.HasPrefix(r.Name, "good/web/")
-		if mine && !slices.ContainsFunc(want.Routes, func(o config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
+		if mine && !slices.ContainsFunc(want.Routes, func(o *config.Route) bool { return reflect.DeepEqual(o, r) }) && (len(r.Hosts) != 1 || claim.WildcardOf(r.Hosts[0]) != "*.wild.example") {
 			t.Errorf("there is a new route\n%s", showRoute(r))
 		}
 	}
 	for i := range want.Backends {
-		b := &want.Backends[i]
+		b := want.Backends[i]
 		if b.Source.Namespace != "good" {
-			continue // the configuration alone causes this one
+			continue // this backend comes from the configuration
 		}
-		at := slices.IndexFunc(got.Backends, func(o Backend) bool { return o.Name == b.Name })
-		if at < 0 || !sameBackend(got.Backends[at], *b) {
+		at := slices.IndexFunc(got.Backends, func(o *Backend) bool { return o.Name == b.Name })
+		if at < 0 || !sameBackend(*got.Backends[at], *b) {
 			t.Errorf("the backend %s is gone or another:\n%s", b.Name, show(got, &all))
 			continue
 		}
-		if then, now := endpointsOf(b, alone), endpointsOf(&got.Backends[at], &all); !reflect.DeepEqual(then, now) {
+		if then, now := endpointsOf(b, alone), endpointsOf(got.Backends[at], &all); !reflect.DeepEqual(then, now) {
 			t.Errorf("backend %s has the endpoints %v, had %v", b.Name, now, then)
 		}
 	}
@@ -138,7 +139,7 @@ func undisturbed(t *testing.T, m *Manifests, text string) {
 		}
 	}
 	for i := range got.Backends {
-		checkEndpoints(t, &got.Backends[i], endpointsOf(&got.Backends[i], &all))
+		checkEndpoints(t, got.Backends[i], endpointsOf(got.Backends[i], &all))
 	}
 	for _, n := range all.Nodes {
 		NodeOf(n)
@@ -162,7 +163,7 @@ func exclusive(t *testing.T, file *config.Config, got *Routing) {
 		return host == "good.example" || host == "*.wild.example" || claim.WildcardOf(host) == "*.wild.example"
 	}
 	for _, r := range got.Routes {
-		if slices.ContainsFunc(r.Hosts, owned) && !strings.HasPrefix(r.Name, "good/") && !slices.ContainsFunc(file.Routes, func(o config.Route) bool { return o.Name == r.Name }) {
+		if slices.ContainsFunc(r.Hosts, owned) && !strings.HasPrefix(r.Name, "good/") && !slices.ContainsFunc(file.Routes, func(o *config.Route) bool { return o.Name == r.Name }) {
 			t.Errorf("another namespace has the route\n%s", showRoute(r))
 		}
 	}
@@ -216,16 +217,16 @@ func closing(t *testing.T, m *Manifests, text string) {
 }
 
 // winner returns the name of the route that the proxy's table selects for a request.
-func winner(routes []config.Route, listener, host, path string) (name string) {
+func winner(routes []*config.Route, listener, host, path string) (name string) {
 	for _, h := range []string{host, claim.WildcardOf(host), ""} {
 		known := false
 		var best config.Path
 		for _, r := range routes {
-			if !slices.Contains(r.Listeners, listener) || !slices.Contains(hostsOf(&r), h) || r.FirstBytes != "" {
+			if !slices.Contains(r.Listeners, listener) || !slices.Contains(hostsOf(r), h) || r.FirstBytes != "" {
 				continue
 			}
 			known = true
-			for _, p := range pathsOf(&r) {
+			for _, p := range pathsOf(r) {
 				if has(p, path) && (name == "" || goesBefore(p, best)) {
 					name, best = r.Name, p
 				}
@@ -342,7 +343,7 @@ func (m *Manifests) withoutGood() {
 		o.CreationTimestamp = metav1.NewTime(max2000(o.CreationTimestamp.Time))
 		if ofGood(o) { // an author with rights in this namespace may close the application's own hosts
 			maps.DeleteFunc(o.Annotations, func(name, _ string) bool { return annotation.IsOfHost(name) })
-			for _, rule := range o.Spec.Rules { // and its paths, by an expression
+			for _, rule := range o.Spec.Rules { // an author may also close its paths, by an expression
 				if guards, _ := annotation.Unsupported(o); rule.HTTP != nil && len(guards) > 0 {
 					rule.HTTP.Paths = slices.DeleteFunc(rule.HTTP.Paths, func(p networkingv1.HTTPIngressPath) bool { return looksLikeRegexp(p.Path) })
 				}

@@ -90,7 +90,7 @@ func convert(t *testing.T, in string) string {
 	r := c.Convert(&m.Objects)
 	checkRouting(t, file, r)
 
-	// The result does not depend on the order of objects.
+	// The order of objects does not change the result.
 	reversed := m.Objects
 	for _, all := range []any{&reversed.Classes, &reversed.Ingresses, &reversed.Services, &reversed.Secrets, &reversed.Namespaces} {
 		v := reflect.ValueOf(all).Elem()
@@ -185,7 +185,7 @@ func show(r *Routing, m *Manifests) string {
 		line("%s", showRoute(route))
 	}
 	for i := range r.Backends {
-		showBackend(line, &r.Backends[i], m)
+		showBackend(line, r.Backends[i], m)
 	}
 	if r.Default != nil {
 		line("default certificate %s: %s", r.Default.Pair.Name, strings.Join(r.Default.Pair.Hosts, " "))
@@ -210,10 +210,10 @@ func show(r *Routing, m *Manifests) string {
 	return b.String()
 }
 
-func showRoute(r config.Route) string {
+func showRoute(r *config.Route) string {
 	var where []string
-	for _, h := range hostsOf(&r) {
-		for _, p := range pathsOf(&r) {
+	for _, h := range hostsOf(r) {
+		for _, p := range pathsOf(r) {
 			where = append(where, h+" "+p.String())
 		}
 	}
@@ -284,7 +284,7 @@ func endpointsOf(b *Backend, m *Manifests) []config.Endpoint {
 func checkObject(t testing.TB, file *config.Config, r *config.Route) {
 	t.Helper()
 	of := []string{r.Namespace, r.Ingress, r.IngressHost}
-	if slices.ContainsFunc(file.Routes, func(other config.Route) bool { return other.Name == r.Name }) {
+	if slices.ContainsFunc(file.Routes, func(other *config.Route) bool { return other.Name == r.Name }) {
 		return
 	}
 	isPort := strings.Count(r.Name, "/") == 2 && r.IngressHost == "" // NAMESPACE/CONFIGMAP/PORT
@@ -333,7 +333,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
-		checkObject(t, file, &route)
+		checkObject(t, file, route)
 		for _, l := range route.Listeners {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)
@@ -343,7 +343,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			if !route.OnlyRedirects() && (raw && !tcp || tcp && !raw && protocols[l] != config.ProtocolTLS) {
 				t.Errorf("route %s on %s leads to backend %s, which speaks %q", route.Name, l, route.Backend, backends[route.Backend])
 			}
-			for _, h := range hostsOf(&route) {
+			for _, h := range hostsOf(route) {
 				if on := (hostOn{l, h}); protocols[l] == config.ProtocolTLS && route.FirstBytes == "" {
 					does := fmt.Sprint(route.TLSPolicy, " ", route.TLS, ", a tunnel: ", tcp)
 					if policies[on] != "" && policies[on] != does {
@@ -351,7 +351,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 					}
 					policies[on] = does
 				}
-				for _, p := range pathsOf(&route) {
+				for _, p := range pathsOf(route) {
 					if route.FirstBytes != "" || route.Match != nil {
 						continue
 					}

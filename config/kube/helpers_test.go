@@ -199,7 +199,7 @@ func (w *watched) next() []Change {
 	return told
 }
 
-// one is next for exactly one expected change.
+// one is like next, and fails the test unless there is exactly one report.
 func (w *watched) one(t *testing.T) Change {
 	t.Helper()
 	told := w.next()

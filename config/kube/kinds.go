@@ -196,7 +196,7 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// whoWroteStatus keeps, of the managed fields, only the managers of the status of Ingresses.
+// whoWroteStatus keeps only one part of the managed fields: the managers of the status of Ingresses.
 func whoWroteStatus(o any, all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
 	if _, ok := o.(*networkingv1.Ingress); !ok {
 		return nil

@@ -47,8 +47,8 @@ type Routing struct {
 	Listeners      []config.Listener      // for raw TCP
 	Ports          corev1.ObjectReference // the ConfigMap of the listeners
 	HeaderPolicies []config.HeaderPolicy  // policies of those listeners that the file does not have
-	Routes         []config.Route
-	Backends       []Backend
+	Routes         []*config.Route
+	Backends       []*Backend
 	Certificates   []config.Certificate // each for its hosts
 	Default        *config.Certificate  // for all other names; nil: the file decides
 	RequireLocal   []string             // Backends that need a ready endpoint on this node
@@ -103,7 +103,7 @@ type conversion struct {
 	decision *claim.Decision                     // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far
-	routes   []config.Route        // so far
+	routes   []*config.Route       // so far
 	backends map[string]*Backend   // so far
 	uses     map[string][]useOrder // of the Users of backends
 	events   event.Set
@@ -169,8 +169,15 @@ func joined[T any](a, b []T) []T {
 }
 
 // Merge returns the file's configuration with r added to it. endpoints are the
-// endpoints of r's backends, by name. The file takes precedence.
+// endpoints of r's backends, by name. The file takes precedence. The result shares the routes
+// of both, and the backends without endpoints.
 func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpoint) *config.Config {
+	return r.MergeWith(file, endpoints, func(string) *config.Backend { return nil })
+}
+
+// MergeWith is Merge that also shares backends with an earlier result. known returns the
+// backend of a name there, or nil; weir uses it if it has the same settings and endpoints.
+func (r *Routing) MergeWith(file *config.Config, endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) *config.Config {
 	c := *file
 	c.Listeners = joined(file.Listeners, r.Listeners)
 	c.HeaderPolicies = joined(file.HeaderPolicies, r.HeaderPolicies)
@@ -179,11 +186,10 @@ func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpo
 	if r.Default != nil { // the first entry is for names that no entry lists
 		c.Certificates = slices.Concat([]config.Certificate{*r.Default}, c.Certificates)
 	}
-	c.Backends = make([]config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
+	c.Backends = make([]*config.Backend, len(file.Backends), len(file.Backends)+len(r.Backends))
 	copy(c.Backends, file.Backends)
-	for i := range r.Backends {
-		c.Backends = append(c.Backends, r.Backends[i].Backend)
-		c.Backends[len(c.Backends)-1].Endpoints = endpoints[r.Backends[i].Name]
+	for _, b := range r.Backends {
+		c.Backends = append(c.Backends, b.with(endpoints[b.Name], known))
 	}
 	if file.Health != nil {
 		h := *file.Health
@@ -191,4 +197,18 @@ func (r *Routing) Merge(file *config.Config, endpoints map[string][]config.Endpo
 		c.Health = &h
 	}
 	return &c
+}
+
+// with returns the backend with endpoints: without endpoints b's own Backend, otherwise the
+// known one if it is equal.
+func (b *Backend) with(endpoints []config.Endpoint, known func(name string) *config.Backend) *config.Backend {
+	if len(endpoints) == 0 {
+		return &b.Backend
+	}
+	c := b.Backend // it does not leave the stack
+	c.Endpoints = endpoints
+	if k := known(b.Name); k != nil && k.Equal(&c) {
+		return k
+	}
+	return new(c)
 }

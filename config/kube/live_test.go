@@ -88,8 +88,7 @@ func (l *live) put(manifests string) {
 	}
 }
 
-// until follows changes until the result is right, and returns how many changes had
-// routes.
+// until takes changes until the result is right, and returns how many of them had routes.
 func (l *live) until(what string, right func() bool) (routings int) {
 	l.t.Helper()
 	deadline := time.After(liveDeadline)

@@ -53,10 +53,10 @@ type part struct {
 	secrets   []lookedUp[*corev1.Secret]
 
 	names    []config.ObjectName // of the Ingresses
-	routes   []config.Route
-	backends []Backend
+	routes   []*config.Route
+	backends []*Backend
 	uses     [][]useOrder // of the Users of each backend
-	served   map[config.ObjectName]servedSecret
+	served   []namedSecret
 	used     map[config.ObjectName]string // see conversion.used
 	events   event.Set
 }
@@ -252,7 +252,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 	p := g.part()
 	p.ingresses = all
 	for name, hosts := range g.award() {
-		p.served[name] = servedSecret{g.secret(name), hosts}
+		p.served = append(p.served, namedSecret{name, servedSecret{g.secret(name), hosts}})
 	}
 	g.used(p.used)
 	for _, o := range g.decision.Owners {
@@ -275,10 +275,10 @@ func (v *conversion) fork() *conversion {
 
 // part returns the routes, backends and events so far.
 func (v *conversion) part() *part {
-	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, served: map[config.ObjectName]servedSecret{}, events: v.events}
-	slices.SortStableFunc(p.routes, func(a, b config.Route) int { return strings.Compare(a.Name, b.Name) })
+	p := &part{routes: slices.Clip(v.routes), used: map[config.ObjectName]string{}, events: v.events}
+	slices.SortStableFunc(p.routes, func(a, b *config.Route) int { return strings.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(v.backends)) {
-		p.backends, p.uses = append(p.backends, *v.backends[name]), append(p.uses, v.uses[name])
+		p.backends, p.uses = append(p.backends, v.backends[name]), append(p.uses, v.uses[name])
 	}
 	return p
 }
@@ -309,7 +309,7 @@ func (n *next) finish(v *conversion) *conversionResult {
 		n.routing = n.join(v)
 	}
 	n.register()
-	r := n.conversionResult // a copy: n has the result before, which would stay in memory
+	r := n.conversionResult // a copy, because n also has the previous result, which would stay in memory
 	return &r
 }
 
@@ -385,15 +385,15 @@ func (n *next) join(v *conversion) *Routing {
 	return &r
 }
 
-func (n *next) joinRoutes() []config.Route {
-	all := make([]config.Route, 0, len(n.routes)+len(n.shared.routes))
+func (n *next) joinRoutes() []*config.Route {
+	all := make([]*config.Route, 0, len(n.routes)+len(n.shared.routes))
 	last := n.shared.routes
 	for _, i := range n.routes {
-		r := &i.part.routes[i.at]
+		r := i.part.routes[i.at]
 		for len(last) > 0 && last[0].Name < r.Name {
 			all, last = append(all, last[0]), last[1:]
 		}
-		all = append(all, *r)
+		all = append(all, r)
 	}
 	if all = append(all, last...); len(all) == 0 {
 		return nil
@@ -402,7 +402,7 @@ func (n *next) joinRoutes() []config.Route {
 }
 
 // joinBackends also joins the users of backends that several groups use.
-func (n *next) joinBackends() (all []Backend) {
+func (n *next) joinBackends() (all []*Backend) {
 	items := slices.Grow([]item(nil), len(n.backends)+len(n.shared.backends))
 	items = append(items, n.backends...)
 	for at := range n.shared.backends {
@@ -425,11 +425,12 @@ func (n *next) joinBackends() (all []Backend) {
 }
 
 // joinUsers joins backends with the same name.
-func joinUsers(items []item) Backend {
-	b := items[0].part.backends[items[0].at]
+func joinUsers(items []item) *Backend {
+	first := items[0].part.backends[items[0].at]
 	if len(items) == 1 {
-		return b
+		return first
 	}
+	b := *first
 	type user struct {
 		useOrder
 		corev1.ObjectReference
@@ -449,7 +450,7 @@ func joinUsers(items []item) Backend {
 			b.Users = append(b.Users, u.ObjectReference)
 		}
 	}
-	return b
+	return &b
 }
 
 // joinEvents takes the events of the last Routing again if they are the same.
@@ -496,12 +497,18 @@ type servedSecret struct {
 	hosts  []string
 }
 
+// namedSecret is an element of part.served. Most parts have one, for which a map is too big.
+type namedSecret struct {
+	name config.ObjectName
+	servedSecret
+}
+
 // secretsOf joins the served Secrets of parts.
 func secretsOf(parts func(yield func(*part) bool)) map[config.ObjectName]servedSecret {
 	all := map[config.ObjectName]servedSecret{}
 	for p := range parts {
-		for name, s := range p.served {
-			all[name] = servedSecret{s.secret, append(all[name].hosts, s.hosts...)}
+		for _, s := range p.served {
+			all[s.name] = servedSecret{s.secret, append(all[s.name].hosts, s.hosts...)}
 		}
 	}
 	for _, s := range all {

@@ -14,7 +14,7 @@ const pendingBackend = "kubernetes/pending"
 // the file does not serve get 503; clients would remember a 404.
 func Pending(file *config.Config) *Routing {
 	v := newConversion(file, &Objects{})
-	r := &Routing{Backends: []Backend{{Backend: config.NewBackend(pendingBackend)}}}
+	r := &Routing{Backends: []*Backend{{Backend: config.NewBackend(pendingBackend)}}}
 	r.Backends[0].Closed = true
 	everything := claim.Match{Path: everyPath}
 	for _, l := range slices.Concat(v.plain, v.secure) {
@@ -26,7 +26,7 @@ func Pending(file *config.Config) *Routing {
 		if l.Protocol == config.ProtocolHTTP {
 			policy = config.DefaultTLSPolicy
 		}
-		r.Routes = append(r.Routes, config.Route{Name: "kubernetes/" + l.Name, Listeners: []string{l.Name},
+		r.Routes = append(r.Routes, &config.Route{Name: "kubernetes/" + l.Name, Listeners: []string{l.Name},
 			TLS: config.TLSTerminate, TLSPolicy: policy, Backend: pendingBackend})
 	}
 	return r

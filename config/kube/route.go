@@ -38,8 +38,9 @@ func (v *conversion) route(c *claim.Claim) {
 		}
 	}
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
-		r.TLSPolicy, r.Listeners = policy, byPolicy[policy]
-		v.routes = append(v.routes, r)
+		one := r
+		one.TLSPolicy, one.Listeners = policy, byPolicy[policy]
+		v.routes = append(v.routes, &one)
 	}
 }
 
@@ -63,7 +64,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	}
 	for _, one := range []config.Route{redirect, unless} {
 		if len(one.Listeners) > 0 {
-			v.routes = append(v.routes, one)
+			v.routes = append(v.routes, &one)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (v *conversion) open(at corev1.ObjectReference, m *corev1.ConfigMap, p port
 		b.SendProxy = 1
 	}
 	v.out.Listeners = append(v.out.Listeners, l)
-	v.routes = append(v.routes, config.Route{
+	v.routes = append(v.routes, &config.Route{
 		Name: m.Namespace + "/" + l.Name, Namespace: m.Namespace, Listeners: []string{l.Name}, Backend: v.keep(b),
 		TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy,
 	})

@@ -339,7 +339,7 @@ func (s *Source) convert(c *Change, changed func(*Backend) bool) {
 	s.endpoints = make(map[string][]config.Endpoint, len(routing.Backends))
 	different := map[string][]config.Endpoint{}
 	for i := range routing.Backends {
-		b := &routing.Backends[i]
+		b := routing.Backends[i]
 		now, known := old[b.Name] // the name has the Service and the port
 		if !known || changed == nil || changed(b) {
 			now = s.endpointsOf(b, now)
@@ -383,9 +383,9 @@ func (r *Routing) of(service config.ObjectName) iter.Seq[*Backend] {
 			return
 		}
 		prefix := service.String()
-		i, _ := slices.BinarySearchFunc(r.Backends, prefix, func(b Backend, name string) int { return strings.Compare(b.Name, name) })
+		i, _ := slices.BinarySearchFunc(r.Backends, prefix, func(b *Backend, name string) int { return strings.Compare(b.Name, name) })
 		for ; i < len(r.Backends) && strings.HasPrefix(r.Backends[i].Name, prefix); i++ {
-			if r.Backends[i].Source == service && !yield(&r.Backends[i]) {
+			if r.Backends[i].Source == service && !yield(r.Backends[i]) {
 				return
 			}
 		}

@@ -49,8 +49,8 @@ func TestSourceTellsEverythingOnce(t *testing.T) {
 	})
 }
 
-// If Pods come and go, the Source reports only the endpoints of that backend, and
-// converts nothing.
+// When Pods are added or removed, the Source reports only the endpoints of their backend, and converts
+// nothing.
 func TestEndpointsChangeAlone(t *testing.T) {
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {
 		w.next()
@@ -166,7 +166,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Reason != event.ReasonUndone {
 			t.Errorf("it told %+v", c)
 		}
-		o.UID = "made again" // unchanged, but of another age; its faults are reported again
+		o.UID = "made again" // only the UID differs, as of a new object, so the Source reports the faults again
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Events) != 1 || c.Routing.Events[0].Object.UID != o.UID {
 			t.Errorf("it told %+v", c)
@@ -184,8 +184,8 @@ func TestStatusIsNoChange(t *testing.T) {
 	})
 }
 
-// A rollout of an application is many changes, and few reports. Endpoints are reported
-// more often than routes, which cost more.
+// A rollout of an application causes many changes, and few reports. The Source reports endpoints more often
+// than routes, which need more work.
 func TestChangesAreToldTogether(t *testing.T) {
 	f := func(change func(i int) string, every time.Duration, least, most int, last func(Change) bool) {
 		t.Helper()
@@ -272,8 +272,8 @@ func TestServerGoesAndComes(t *testing.T) {
 	})
 }
 
-// Before every kind was listed, the Source reports nothing: weir would serve half a
-// cluster as the whole.
+// Before the Source has listed every kind, it reports nothing. Otherwise weir would serve a part of the
+// cluster as if it were the whole cluster.
 func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -407,7 +407,7 @@ func TestTry(t *testing.T) {
 	})
 }
 
-// A panic in a conversion, a bug of weir, affects nothing else.
+// A panic in a conversion is a bug of weir. It affects nothing else.
 func TestFaultOfOurOwn(t *testing.T) {
 	var panics atomic.Int32
 	observe(t, plainConfig, ingressAndService+"---\n"+slice("a-1", "a", "10.0.0.1"), func(t *testing.T, w *watched) {

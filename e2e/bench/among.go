@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The values of row.among, which are the keys of the rows as well.
+// The values of row.among. They are also the keys of the rows.
 const (
 	amongPaths = "paths"
 	amongHosts = "hosts"
@@ -26,8 +26,8 @@ func amongRow(key, name string) row {
 		port: func(s setup) int { return s.HTTPPort }, load: wrkAmong}
 }
 
-// variants returns the loads that a round of r compares, in turns: for a row with many routes
-// also a single route.
+// variants returns the loads that a round of r compares, in changing order. A row with many routes is
+// compared with the same load on a single route.
 func variants(r row, round int) []row {
 	if r.among == "" {
 		return []row{r}
@@ -99,7 +99,7 @@ func (r result) against() (s spread, ok bool) {
 	return s, ok
 }
 
-// amongRows writes the table of the rows with many routes; nothing, if there are none.
+// amongRows writes the table of the rows with many routes. Without such rows it writes nothing.
 func (r report) amongRows(t *strings.Builder) {
 	head := "\nOne route among many, and the same load on a single route:\n\n" +
 		"| | weir | single route | ratio | HAProxy | single route | ratio | must reach | |\n|---|---|---|---|---|---|---|---|---|\n"

@@ -46,7 +46,7 @@ func backendMain(args []string) int {
 	return 1
 }
 
-// callMessage is the message of a gRPC call and of its answer: 128 bytes.
+// callMessage is the message of a gRPC call and of its response: 128 bytes.
 var callMessage = append([]byte{0, 0, 0, 0, 128}, make([]byte, 128)...)
 
 // unary answers every call like a gRPC server, whatever its method.

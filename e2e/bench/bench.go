@@ -31,14 +31,14 @@ type bench struct {
 	setup   setup
 	backend *process                       // nginx
 	reading *process                       // our own backend, for uploads and gRPC
-	samples map[string]map[string][]sample // row, proxy
+	samples map[string]map[string][]sample // by row, then by proxy
 }
 
 // sample is the result of one round of one proxy.
 type sample struct {
 	Micros    float64 `json:"cpu_microseconds_per_request"`
 	PerSecond float64 `json:"requests_per_second"`
-	Busy      float64 `json:"cpu_share"` // of one core
+	Busy      float64 `json:"cpu_share"` // share of one core
 	KiB       float64 `json:"resident_kib_per_connection,omitempty"`
 }
 
@@ -195,7 +195,7 @@ func (b *bench) round(r row, name string, profile bool) (sample, error) {
 
 func (b *bench) startProxy(r row, name string) (*process, error) {
 	s := b.setup
-	s.Certificate = filepath.Join(s.Dir, "ecdsa")
+	s.Certificate, s.Gzip = filepath.Join(s.Dir, "ecdsa"), r.file == pathJSON
 	if r.shake.RSA {
 		s.Certificate = filepath.Join(s.Dir, "rsa")
 	}
@@ -244,16 +244,16 @@ func (b *bench) probe(r row) error {
 	return checkResponse(bufio.NewReader(c), b.setup.Body)
 }
 
-// glance has the values of the counters at one moment.
+// glance has the values of the counters at one point in time.
 type glance struct {
 	at       time.Time
 	cpu      time.Duration
-	requests int // answered by the backend
+	requests int // requests that the backend answered
 	opens    int // connections accepted on this machine
 }
 
-// look reads the proxy's CPU time before and after it asks the backend, and uses the
-// mean, because the question waits behind the load.
+// look reads the proxy's CPU time before and after its request to the backend, and uses the mean, because
+// that request waits behind the load.
 func (b *bench) look(r row, p *process) (glance, error) {
 	first, err := cpuTime(p.cmd.Process.Pid)
 	if err != nil {
@@ -310,8 +310,8 @@ func (after glance) check(before glance, r row) error {
 	return nil
 }
 
-// errDisturbed: the load was not as intended, or something else on the machine opened
-// connections. The round is worth another try.
+// errDisturbed means that the load was not as intended, or that another program on the machine opened
+// connections. The bench repeats such a round.
 var errDisturbed = errors.New(" (or something else on this machine opens connections)")
 
 var stubRequests = regexp.MustCompile(`(?m)^ \d+ \d+ (\d+)`)

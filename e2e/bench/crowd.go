@@ -18,11 +18,11 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// crowdMain measures the latency of a few busy connections, first alone and then among
-// many quiet ones. Neither the quiet connections nor the collection of their garbage
-// should have an effect. Each busy connection sends its requests at fixed times, even if
-// the request before was slow, and the latency counts from the planned time. All the
-// while, new TLS connections come and go, because these make garbage in weir.
+// crowdMain measures the latency of a few busy connections, first alone and then among many idle ones.
+// Neither the idle connections nor the garbage collection of their memory should increase the latency. Each
+// busy connection sends its requests at fixed times, even if the previous request was slow, and the latency
+// counts from the planned time. Meanwhile, clients open and close TLS connections, because these make garbage
+// in weir.
 func crowdMain(args []string) error {
 	flags := flag.NewFlagSet("crowd", flag.ExitOnError)
 	var o options
@@ -74,7 +74,7 @@ type crowd struct {
 	every, anew time.Duration
 }
 
-// round measures one proxy, without the quiet connections and with them.
+// round measures one proxy, without the idle connections and with them.
 func (c *crowd) round(peer string) error {
 	p, s, err := c.startAlone(peer, c.quiet+200, c.kind.mutual, freeport.Benchmark)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *crowd) round(peer string) error {
 	}
 }
 
-// startHold opens the quiet connections in a process of its own, on the core of the load.
+// startHold opens the idle connections in a separate process, on the core of the load.
 func (c *crowd) startHold(s setup) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -137,14 +137,14 @@ func (c *crowd) startHold(s setup) (*process, error) {
 			return nil, fmt.Errorf("the quiet connections are not there in time: %s", hold.output())
 		}
 	}
-	time.Sleep(3 * time.Second) // then all are parked
+	time.Sleep(3 * time.Second) // after that time all are parked
 	return hold, nil
 }
 
 const holdReady = "all connections are idle"
 
-// holdMain opens connections of a kind, uses each, reports that, and keeps them until the
-// bench ends the process.
+// holdMain opens connections of a kind and uses each once. It reports that, and keeps the connections open
+// until the bench ends the process.
 func holdMain(args []string) error {
 	flags := flag.NewFlagSet("hold", flag.ExitOnError)
 	key := flags.String("kind", "", "kind of connections")
@@ -170,7 +170,7 @@ func holdMain(args []string) error {
 	select {} // until the bench ends this process
 }
 
-// startEcho runs serveEcho in a process of its own, on the core of the load.
+// startEcho runs serveEcho in a separate process, on the core of the load.
 func startEcho(s setup) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -192,7 +192,7 @@ func echoMain(args []string) error {
 // latency is the latency of the busy connections.
 type latency struct {
 	all    []time.Duration
-	cycles int // garbage collections of weir meanwhile; -1: the proxy has none
+	cycles int // garbage collections of weir during the measurement; -1 for the other proxies
 }
 
 func (l latency) of(share float64) float64 {
@@ -225,7 +225,7 @@ func collections(peer string, s setup) (int, error) {
 	return strconv.Atoi(string(m[1]))
 }
 
-// look measures for one round.
+// look measures the latency of the busy connections in one round.
 func (c *crowd) look(peer string, s setup) (latency, error) {
 	before, err := collections(peer, s)
 	if err != nil {
@@ -300,7 +300,7 @@ func (c *crowd) busyOne(s setup, dial func(setup) (held, error), end time.Time, 
 		from := due
 		if time.Now().Before(due) {
 			time.Sleep(time.Until(due))
-			from = time.Now() // the delay of this process's timer is not the proxy's
+			from = time.Now() // a late timer of this process does not count as latency of the proxy
 		}
 		if err := h.exchange(128); err != nil {
 			return took, err

@@ -18,6 +18,7 @@ const (
 	pathSmall  = "/"
 	pathMedium = "/10k"
 	pathLarge  = "/1m"
+	pathJSON   = "/json" // all proxies compress it
 	pathUpload = "/upload"
 	pathCall   = "/grpc/Call"
 )
@@ -43,10 +44,20 @@ func h2load(s setup, r row, d time.Duration, connections, streams int) []string 
 // uploadSize is the size of an upload, in bytes.
 const uploadSize = 16 << 10
 
+// jsonBody returns n bytes of records in JSON.
+func jsonBody(n int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, `{"id": %d, "name": "user %d", "active": %t}`+"\n", i, i*7919%1000, i%3 == 0)
+	}
+	return b.Bytes()[:n]
+}
+
 // writeBodies makes the files that are served and sent.
 func writeBodies(dir string) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "10k"), bytes.Repeat([]byte("weir"), 10<<10/4), 0o644),
+		os.WriteFile(filepath.Join(dir, "json"), jsonBody(10<<10), 0o644),
 		os.WriteFile(filepath.Join(dir, "1m"), bytes.Repeat([]byte("weir"), 1<<20/4), 0o644),
 		os.WriteFile(filepath.Join(dir, "upload"), bytes.Repeat([]byte("weir"), uploadSize/4), 0o644),
 		os.WriteFile(filepath.Join(dir, "call"), callMessage, 0o644),

@@ -25,11 +25,11 @@ type loadResult struct {
 // shake is a kind of handshake. The zero value is a full handshake of TLS 1.3 with an
 // ECDSA P-256 certificate.
 type shake struct {
-	Resumed, Old, RSA bool // Old: TLS 1.2
+	Resumed, Old, RSA bool // Old means TLS 1.2
 }
 
-// handshakes is our own load generator, because wrk cannot do this: it makes a new
-// connection and a handshake of the row's kind for each request, and checks every answer.
+// handshakes is our own load generator, because wrk cannot make a new connection for each request. It makes a
+// handshake of the row's kind on each connection, and checks every response.
 func handshakes(s setup, r row, d time.Duration) []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -67,7 +67,7 @@ func handshakesMain(args []string) int {
 	for range connections {
 		workers.Go(func() {
 			config := kind.client()
-			if kind.Resumed { // all other connections resume this session; it is made within the warm-up
+			if kind.Resumed { // all other connections resume this session, which is created during the warm-up
 				config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 				count(kind.once(*address, *body, config, false))
 			}
@@ -81,9 +81,9 @@ func handshakesMain(args []string) int {
 	return 0
 }
 
-// client offers one version, and parameters that all proxies accept without a second
-// round trip. Without a session cache, nothing is resumed. The client does not verify the
-// certificate's chain, but the certificate's signature over the handshake.
+// client returns the configuration of a client for one TLS version, with parameters that all proxies accept
+// without a second round trip. Without a session cache, it resumes nothing. The client does not verify the
+// certificate's chain. It does verify the signature over the handshake.
 func (k shake) client() *tls.Config {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -119,7 +119,7 @@ func (k shake) version() uint16 {
 	return tls.VersionTLS13
 }
 
-// once makes one connection with one request.
+// once opens a connection, makes one request on it, and closes it.
 func (k shake) once(address, body string, config *tls.Config, resumed bool) error {
 	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
@@ -137,8 +137,8 @@ func (k shake) once(address, body string, config *tls.Config, resumed bool) erro
 	return checkResponse(bufio.NewReader(c), body)
 }
 
-// check checks that all proxies do the same work, and resume exactly the handshakes that
-// they should.
+// check returns an error unless the connection has the expected parameters, and is resumed if and only if it
+// should be.
 func (k shake) check(s tls.ConnectionState, resumed bool) error {
 	key := x509.ECDSA
 	if k.RSA {

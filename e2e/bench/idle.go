@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// idleRow returns a row that measures memory: the memory of a connection that was used as
-// its kind requires, and now waits.
+// idleRow returns a row that measures the memory of an idle connection. Before the measurement, the
+// connection was used as its kind requires.
 func idleRow(key string, budget float64) row {
 	k, err := kindOf(key)
 	if err != nil {
@@ -27,14 +27,14 @@ func idleRow(key string, budget float64) row {
 	return r
 }
 
-// idleRound measures one proxy's resident memory per connection of the row's kind,
-// between a ninth of -idle connections and all of them.
+// idleRound measures one proxy's resident memory per connection of the row's kind. It compares a ninth of
+// -idle connections with all of them.
 func (b *bench) idleRound(r row, name string) (sample, error) {
 	f, err := b.slope(r.kind, name, max(1, b.idle/9), b.idle, 1000, freeport.Benchmark, nothing)
 	return sample{KiB: f.resident}, err
 }
 
-// user is a client of HTTP/2 that makes one request at a time.
+// user is an HTTP/2 client that makes one request at a time.
 type user struct {
 	net.Conn
 	framer *http2.Framer
@@ -42,7 +42,7 @@ type user struct {
 	next   uint32 // the stream of the next request
 }
 
-// newUser begins HTTP/2 on c.
+// newUser starts HTTP/2 on c.
 func newUser(c net.Conn) (held, error) {
 	u := &user{Conn: c, out: bufio.NewWriterSize(c, 4<<10), next: 1}
 	u.framer = http2.NewFramer(u.out, bufio.NewReaderSize(c, 4<<10))

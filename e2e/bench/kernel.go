@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// kernelMemory is the memory that the kernel of this machine uses for sockets: those of
-// the proxy, of the clients and of the backend. So it is divided by the number of
-// sockets. Other sockets on the machine disturb the measurement.
+// kernelMemory is the memory that the kernel of this machine uses for all its sockets: of the proxy, the
+// clients and the backend. The result is therefore divided by the number of sockets. Other sockets on the
+// machine disturb the measurement.
 type kernelMemory struct {
-	sockets int // of TCP, connected
+	sockets int // connected TCP sockets
 	slab    int // bytes of the kernel objects of sockets and their descriptors
 	queued  int // bytes that wait in sockets, with their overhead
 	known   bool
@@ -26,7 +26,7 @@ var socketObjects = []string{"TCP", "sock_inode_cache", "dentry", "filp", "event
 func lookAtKernel() (k kernelMemory, err error) {
 	slabs, err := readSlabs()
 	if err != nil {
-		return k, nil // not root
+		return k, nil // only root may read it
 	}
 	k.known, k.sockets = true, slabs["TCP"].active
 	for _, name := range socketObjects {

@@ -96,8 +96,7 @@ func exchanges(h held, times, size int) error {
 	return nil
 }
 
-// dialed counts connections. They come from as many addresses as a load balancer has
-// clients.
+// dialed counts connections, so that each comes from another address, like the clients of a load balancer.
 var dialed atomic.Uint32
 
 // dialFrom connects from one of 250 loopback addresses.
@@ -110,7 +109,7 @@ func dialFrom(port int) (net.Conn, error) {
 	return c, c.SetDeadline(time.Now().Add(60 * time.Second))
 }
 
-// then passes a connection to f. It closes the connection if f fails.
+// then returns the result of f for a connection. If f fails, it closes the connection.
 func then[T any](c net.Conn, err error, f func(net.Conn) (T, error)) (t T, _ error) {
 	if err != nil {
 		return t, err
@@ -159,7 +158,7 @@ func dialSecureWebSocket(s setup) (held, error) {
 func dialSecure(s setup, protocol string) (net.Conn, error) {
 	config := shake{}.client()
 	config.NextProtos = []string{protocol}
-	config.DynamicRecordSizingDisabled = true // large records from the beginning
+	config.DynamicRecordSizingDisabled = true // the connection uses large records from the beginning
 	if s.Mutual {
 		cert, err := clientCertificate(s.Dir)
 		if err != nil {
@@ -398,7 +397,7 @@ func serveEcho(port int) (stop func(), err error) {
 	return func() { l.Close() }, nil
 }
 
-// answerAll answers requests until a request for an upgrade, or until the end.
+// answerAll answers requests until a client requests an upgrade, or until the connection ends.
 func answerAll(c net.Conn, r *bufio.Reader) {
 	for {
 		req, err := http.ReadRequest(r)
@@ -412,7 +411,7 @@ func answerAll(c net.Conn, r *bufio.Reader) {
 			return
 		}
 		if req.URL.Path == pathHold {
-			r.Peek(1) // until the end
+			r.Peek(1) // waits until the connection ends
 			return
 		}
 		var answer bytes.Buffer

@@ -139,7 +139,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := o.build(); err != nil { // before runApart: here a network may be available to download modules
+	if err := o.build(); err != nil { // before runApart, because only here a network may be available to download modules
 		return err
 	}
 	defer o.cleanUp()

@@ -82,8 +82,8 @@ func (f footprint) String() string {
 
 func nothing(string) {}
 
-// slope starts a proxy and measures one kind of connection. Between its steps it calls
-// pause, which may wait for other processes that measure at the same time.
+// slope starts a proxy and measures one kind of connection. It calls pause between its steps. pause may wait
+// for other processes that measure at the same time.
 func (o *options) slope(k kind, peer string, from, to, rate int, ports *freeport.Range, pause func(step string)) (f footprint, err error) {
 	p, s, err := o.startAlone(peer, to, k.mutual, ports)
 	if err != nil {

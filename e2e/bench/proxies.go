@@ -32,7 +32,7 @@ var templates embed.FS
 
 // A proxy is one program under test.
 type proxy struct {
-	config  string // the template; without .tmpl, the name of the file
+	config  string // the name of the file; its template has .tmpl added to the name
 	command func(config string) []string
 	version []string
 	not     []string // rows that the proxy does not support
@@ -62,14 +62,15 @@ var proxies = map[string]proxy{
 // setup has the values for the templates.
 type setup struct {
 	Dir, Body                                          string
-	Connections                                        int // the number that HAProxy accepts
+	Connections                                        int // the maximum number of connections in HAProxy's configuration
 	HTTPPort, TLSPort, TCPPort, AdminPort, BackendPort int
-	UploadPort, CallPort                               int    // of our own backend
+	UploadPort, CallPort                               int    // ports of our own backend
 	ProxyPort                                          int    // plain HTTP behind a PROXY header
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	AllFields                                          bool
+	Gzip                                               bool     // the proxies compress pathJSON
 	Mutual                                             bool     // the proxy requests a client certificate
-	Paths, Hosts                                       []string // of the routes of a row with many; nil: the listener has a single route
+	Paths, Hosts                                       []string // the paths or hosts of a row with many routes; nil: the listener has a single route
 }
 
 // newSetup chooses free ports.
@@ -139,7 +140,7 @@ func start(core int, log string, env []string, args ...string) (*process, error)
 	return p, nil
 }
 
-// stop ends the process at once: here no connection needs time to finish.
+// stop kills the process, because no connection of the bench needs time to finish.
 func (p *process) stop() {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -36,7 +36,7 @@ type result struct {
 	Micros  map[string]spread   `json:"cpu_microseconds_per_request,omitempty"`
 	KiB     map[string]spread   `json:"resident_kib_per_connection,omitempty"`
 	Ratios  map[string]spread   `json:"weir_ratio_to"`
-	Single  map[string]spread   `json:"ratio_to_single_route,omitempty"` // by proxy; nil: the row has a single route
+	Single  map[string]spread   `json:"ratio_to_single_route,omitempty"` // the key is a proxy; nil: the row has a single route
 	Budget  float64             `json:"budget,omitempty"`                // 0: none
 	Against string              `json:"budget_against,omitempty"`
 	Met     *bool               `json:"met,omitempty"`
@@ -123,7 +123,7 @@ func (r report) table() string {
 	return t.String()
 }
 
-// rowsOf writes the table of the rows that belong to it; nothing, if there are none.
+// rowsOf writes the table of the rows for which belongs returns true. Without such rows it writes nothing.
 func (r report) rowsOf(t *strings.Builder, head string, belongs func(result) bool) {
 	for _, row := range r.Rows {
 		if !belongs(row) {

@@ -21,11 +21,11 @@ type row struct {
 	// whether the load was as intended.
 	opens float64
 	path  string // the path of requests over HTTP/2; "": the row uses HTTP/1.1
-	file  string // the path for wrk, if it is not the small answer
+	file  string // the path for wrk; "": the path of the small response
 	idle  bool   // the row measures memory, not time
 	kind  kind   // the kind of an idle row's connections
-	// among tells what the proxy has 10,000 routes by: amongPaths or amongHosts. The row is
-	// compared with the same load on a proxy with a single route.
+	// among is the property by which 10,000 routes differ: amongPaths or amongHosts. The bench compares the
+	// row with the same load on a proxy with a single route.
 	among  string
 	suffix string // added to the names of the proxies in the results; "": none
 	load   func(s setup, r row, d time.Duration) []string
@@ -47,6 +47,8 @@ var allRows = []row{
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
 	amongRow(amongPaths, "one route among 10,000 paths of a host"),
 	amongRow(amongHosts, "one route among 10,000 hosts"),
+	{Key: "gzip", Name: "gzip of 10 KiB of JSON, HTTP/1.1", Budget: 1.0, Against: "nginx", file: pathJSON,
+		port: func(s setup) int { return s.HTTPPort }, load: wrk},
 	idleRow("tls", 0.5),
 	idleRow("h2", 0.5),
 	idleRow("plain", 1.0),
@@ -127,6 +129,9 @@ func wrk(s setup, r row, d time.Duration) []string {
 	args := []string{"wrk", "-t", "1", "-c", fmt.Sprint(n), "-d", fmt.Sprintf("%ds", int(d.Seconds()+0.999)), "--timeout", "20s"}
 	if r.opens > 0 {
 		args = append(args, "-H", "Connection: close")
+	}
+	if r.file == pathJSON {
+		args = append(args, "-H", "Accept-Encoding: gzip")
 	}
 	return append(args, fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, r.port(s), cmp.Or(r.file, "/")))
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// The bench can measure several proxies at once. A process of its own measures each
-// proxy, with its own clients and backend, because one process may not have as many
-// descriptors as all need. The processes go step by step, so that each measures while the
-// connections of all others are open.
+// The bench can measure several proxies at the same time. For each proxy there is a separate process with its
+// own clients and backend, because one process cannot have enough descriptors for all. The processes take
+// each step together, so that each measures while the connections of all others are open.
 
 // part is the result of one process.
 type part struct {
@@ -89,10 +88,10 @@ func (o *options) many(k kind, peer string, n, from, to, rate int) error {
 	return nil
 }
 
-// steps are the steps of slope.
+// steps are the steps that slope reports.
 var steps = []string{"ready", "open", "ready", "open", "measured"}
 
-// member is one of the processes, as its parent sees it.
+// member is one of the processes, as the parent process sees it.
 type member struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser

@@ -1,6 +1,6 @@
-// Command compatibility writes docs/compatibility.md: it runs the e2e tests that drive
-// clients, servers and proxies of others, and lists those with their versions. Run it in the
-// root of the module: go run ./e2e/compatibility
+// Command compatibility writes docs/compatibility.md. It runs the e2e tests that use clients, servers and
+// proxies of other projects, and lists these programs with their versions. Run it in the root of the module:
+// go run ./e2e/compatibility
 package main
 
 import (
@@ -19,7 +19,8 @@ import (
 
 const page = "docs/compatibility.md"
 
-// begin and end enclose the tables in the page. The text around them is written by hand.
+// begin and end mark the start and the end of the tables in the page. The text around the tables is written
+// by hand.
 const (
 	begin = "<!-- The tables are generated: go run ./e2e/compatibility -->\n"
 	end   = "<!-- The end of the generated tables. -->\n"
@@ -61,7 +62,7 @@ func runTests() error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	cmd := exec.Command("go", "test", "-count=1", "-json", "-run", "^("+strings.Join(names, "|")+")$", "./e2e")
-	cmd.Env = append(os.Environ(), "CI=true") // a peer that is not installed fails its tests
+	cmd.Env = append(os.Environ(), "CI=true") // if a peer is not installed, its tests fail
 	cmd.Stderr = os.Stderr
 	out, runErr := cmd.Output()
 	passed := make(map[string]bool)
@@ -121,7 +122,7 @@ func versionOf(p program) (string, error) {
 	if path, err := exec.LookPath("/usr/sbin/" + command[0]); err == nil {
 		cmd.Path, cmd.Err = path, nil
 	}
-	out, err := cmd.CombinedOutput() // some exit with a status of their own
+	out, err := cmd.CombinedOutput() // some programs exit with another status than 0
 	if command[0] == "go" && command[1] == "version" {
 		_, out, _ = bytes.Cut(out, []byte("\n\tmod\t"))
 	}

@@ -2,7 +2,8 @@ package main
 
 import "regexp"
 
-// role is the side on which a program meets weir. The page has a table for each role.
+// role is the position of a program relative to weir, for example a client. The page has a table for each
+// role.
 type role string
 
 const (
@@ -13,12 +14,12 @@ const (
 	other    role = "Other programs"
 )
 
-// roles are all of them, in the order of the page.
+// roles are all roles, in the order of the page.
 var roles = []role{client, server, front, receiver, other}
 
-// program is a partner of weir.
+// program is a client, server or proxy that the tests use with weir.
 type program struct {
-	name    string   // as users know it
+	name    string   // the name that users know
 	version []string // the command that prints the version; or "module" and a path; or "installed" and a program in Go
 }
 
@@ -68,7 +69,7 @@ type row struct {
 	role    role
 	program program
 	what    string
-	tests   []string // of ../e2e; all must pass
+	tests   []string // names of tests in e2e; all must pass
 }
 
 var rows = []row{

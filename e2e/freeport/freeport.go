@@ -1,10 +1,10 @@
-// Package freeport gives tests and benchmarks addresses to listen on before
-// whoever listens there is started: ports below those that the kernel gives to
-// connections, so that nobody takes one meanwhile.
+// Package freeport gives tests and benchmarks free addresses, before the process starts that listens on them.
+// The ports are below the range from which the kernel takes ports for outgoing connections, so no connection
+// uses one meanwhile.
 //
-// To listen on a port and close it again is no way to find one, where other
-// tests start processes: until a process that was just forked has executed its
-// program, it holds a copy of every socket, and the port stays taken.
+// A test could also listen on a port that the kernel chooses, and close it again. That fails if other tests
+// start processes at the same time: a new process has a copy of every socket until it executes its program,
+// so the port stays in use.
 package freeport
 
 import (
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Range gives out the ports from First to Last, each once before any comes
-// again. Packages whose tests run at the same time have ranges of their own.
+// Range gives out the ports from First to Last. It gives out every port once before it repeats one. Packages
+// whose tests run at the same time have different ranges.
 type Range struct {
 	First, Last int
 
@@ -27,9 +27,9 @@ type Range struct {
 	next int
 }
 
-// Ranges that are in use: of the tests of one package each, and of the benchmark.
+// The ranges of ports. Each belongs to the tests of one package, or to the benchmark.
 var (
-	Nobody    = &Range{First: 4000, Last: 4999}   // of any package: nobody is to listen on what it gives out
+	Nobody    = &Range{First: 4000, Last: 4999}   // for all packages: ports on which nothing must listen
 	Sockets   = &Range{First: 5000, Last: 5999}   // listener/sockets
 	Node      = &Range{First: 10000, Last: 12499} // cmd/weir/node
 	Weir      = &Range{First: 12500, Last: 12999} // cmd/weir
@@ -39,8 +39,8 @@ var (
 	E2E       = &Range{First: 22000, Last: 31999} // e2e
 )
 
-// Take returns an address of the IP address host on which nothing listens. Where
-// it begins depends on the process, for two of them at once to get on.
+// Take returns an address with the IP address host on which nothing listens. The first port depends on the
+// process, so that two processes rarely try the same one.
 func (r *Range) Take(host string) (string, error) {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
@@ -68,8 +68,8 @@ func (r *Range) Take(host string) (string, error) {
 	return "", fmt.Errorf("there is no free port of %s between %d and %d", host, r.First, r.Last)
 }
 
-// Probe reports whether one can listen on an address, without listening: no client
-// gets connected, and no process that is forked meanwhile keeps it.
+// Probe returns nil if it is possible to listen on an address. It does not listen, so no client can connect,
+// and a process that is started meanwhile does not keep the port in use.
 func Probe(address netip.AddrPort) error {
 	family, sa := syscall.AF_INET6, syscall.Sockaddr(&syscall.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()})
 	if address.Addr().Is4() {
@@ -82,7 +82,7 @@ func Probe(address netip.AddrPort) error {
 		return fmt.Errorf("cannot look whether %s is free: %w", address, err)
 	}
 	defer syscall.Close(fd)
-	err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) // as every listener of Go
+	err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) // Go sets this for every listener, too
 	if err == nil {
 		err = syscall.Bind(fd, sa)
 	}
@@ -92,8 +92,8 @@ func Probe(address netip.AddrPort) error {
 	return nil
 }
 
-// Listen listens on an address that was listened on before by this process. It
-// tries for some seconds: see the package's comment for who may still hold it.
+// Listen listens on an address on which this process listened before. It tries for some seconds, because a
+// new process may still have a copy of the old socket (see the comment of the package).
 func Listen(address string) (net.Listener, error) {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		l, err := net.Listen("tcp", address)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// forking starts processes all the time until it is stopped.
+// forking starts processes without a pause until the test ends.
 func forking(t *testing.T) {
 	t.Helper()
 	program, err := os.Executable()
@@ -34,8 +34,8 @@ func forking(t *testing.T) {
 	t.Cleanup(func() { close(stop); all.Wait() })
 }
 
-// Every address that is given out can be listened on at once, and again after
-// that, whatever is forked meanwhile.
+// It is possible to listen on every address from a Range at once, and again after closing it, while other
+// processes are started.
 func TestListensWhileProcessesAreForked(t *testing.T) {
 	forking(t)
 	ports := &Range{First: 9000, Last: 9999}
@@ -74,7 +74,7 @@ func TestTake(t *testing.T) {
 	if address, err := (&Range{First: port, Last: port}).Take("127.0.0.1"); err == nil {
 		t.Errorf("%s is given out", address)
 	}
-	for _, host := range []string{"localhost", "192.0.2.1"} { // no address, and none of this machine
+	for _, host := range []string{"localhost", "192.0.2.1"} { // localhost is no IP address, 192.0.2.1 is not an address of this machine
 		if address, err := (&Range{First: 9000, Last: 9999}).Take(host); err == nil {
 			t.Errorf("%s is given out", address)
 		}

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// balancer is a load balancer that goes by nothing but weirs' health ports, as
-// an NLB does and those in front of host ports: it asks every 100 ms, believes
-// what it hears twice, and sends new connections to those that are well.
+// balancer is a load balancer that knows only the health ports of several weirs, like an NLB or a load
+// balancer in front of host ports. It checks each port every 100 ms, changes its opinion after two equal
+// results in a row, and sends new connections to the healthy weirs.
 type balancer struct {
 	address string
 
 	mu   sync.Mutex
-	all  map[string]*target // by the address of a weir
+	all  map[string]*target // the key is the address of a weir
 	next int
 }
 
-// target is what a balancer knows of a weir.
+// target is the state of one weir in a balancer.
 type target struct {
-	well    bool // what it believes
-	against int  // checks in a row that said otherwise
+	well    bool // the balancer treats the weir as healthy
+	against int  // consecutive checks with the opposite result
 }
 
-// heard notes a check, and believes the second that says otherwise.
+// heard records the result of a check. The second result in a row that differs from well changes well.
 func (t *target) heard(well bool) {
 	if t.against++; well == t.well {
 		t.against = 0
@@ -83,7 +83,7 @@ func (b *balancer) check() {
 	}
 }
 
-// add and remove are what a controller does with nodes or Pods.
+// add adds a weir, as a controller does when a node or a Pod appears. remove removes it.
 func (b *balancer) add(w *weir) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +96,7 @@ func (b *balancer) remove(w *weir) {
 	delete(b.all, w.address)
 }
 
-// believes waits until the balancer takes the weir for well, or not.
+// believes waits until the balancer treats w as healthy, or, if well is false, as unhealthy.
 func (b *balancer) believes(w *weir, well bool) {
 	w.Helper()
 	eventually(w, fmt.Sprintf("the balancer takes %s for well: %v", w.address, well), func() error {
@@ -109,7 +109,7 @@ func (b *balancer) believes(w *weir, well bool) {
 	})
 }
 
-// pick is the next that is well.
+// pick returns the address of the next healthy weir.
 func (b *balancer) pick() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,9 +148,9 @@ func (b *balancer) accept(l net.Listener, port int) {
 	}
 }
 
-// TestWeirsAreReplaced takes nodes out and puts them back, one after the other,
-// as an upgrade of a cluster does, behind a load balancer that knows no more
-// than health ports: cordon, wait, end weir, another weir. No request is lost.
+// TestWeirsAreReplaced replaces the weirs of all nodes one after the other, as an upgrade of a cluster does:
+// cordon the node, wait, end the weir, start another one. The load balancer knows only the health ports. No
+// request is lost.
 func TestWeirsAreReplaced(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 2), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))

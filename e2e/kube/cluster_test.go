@@ -29,21 +29,21 @@ import (
 
 const apiAddress = "10.10.0.10"
 
-// cluster is the control plane. It is one for all tests; each has namespaces and classes of its own.
+// cluster is the control plane. All tests share it, and each has its own namespaces and classes.
 type cluster struct {
 	once  sync.Once
 	err   error
 	dir   string
 	parts map[string]*process
-	// rights is a kubeconfig with the service account of the manifests in deploy, and no more than their rights.
+	// rights is a kubeconfig for the service account of the manifests in deploy. It has only their rights.
 	rights string
-	token  string // of that account
+	token  string // the token of that service account
 	api    *http.Client
 }
 
 var theCluster = &cluster{parts: map[string]*process{}}
 
-// start starts the control plane at the first test that needs it.
+// start starts the control plane when the first test needs it.
 func (c *cluster) start(t *testing.T) {
 	t.Helper()
 	c.once.Do(func() { c.err = c.begin() })
@@ -52,7 +52,7 @@ func (c *cluster) start(t *testing.T) {
 	}
 }
 
-// controllers are those that Deployments, DaemonSets and their Pods need.
+// controllers are the controllers that Deployments, DaemonSets and their Pods need.
 const controllers = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,namespace-controller," +
 	"garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,disruption-controller,taint-eviction-controller"
 
@@ -118,7 +118,7 @@ func (c *cluster) stop() {
 	}
 }
 
-// anyone trusts everybody.
+// anyone is a client that accepts every server certificate.
 var anyone = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
 func answers(client *http.Client, url string) error {
@@ -133,7 +133,7 @@ func answers(client *http.Client, url string) error {
 	return nil
 }
 
-// keys makes the control plane's authority, certificates and kubeconfigs.
+// keys makes the CA, the certificates and the kubeconfigs of the control plane.
 func (c *cluster) keys() error {
 	authority, err := newPair(nil, &x509.Certificate{Subject: pkix.Name{CommonName: "cluster"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	if err != nil {
@@ -165,14 +165,15 @@ func (c *cluster) keys() error {
 	return nil
 }
 
-// pair is a certificate and its key, as PEM.
+// pair is a certificate and its key in PEM.
 type pair struct {
 	cert, key, public []byte
 	signer            crypto.Signer
 	parsed            *x509.Certificate
 }
 
-// newPair makes a pair out of a template that may be as good as empty; without an authority it signs itself.
+// newPair makes a certificate and a key from a template, in which most fields may be empty. Without an
+// authority the certificate is self-signed.
 func newPair(authority *pair, t *x509.Certificate) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -212,7 +213,7 @@ current-context: x
 `, apiAddress, base64.StdEncoding.EncodeToString(authority.cert), user)
 }
 
-// kubectl returns what kubectl prints, as the cluster's administrator.
+// kubectl runs kubectl as the administrator of the cluster, and returns its output.
 func (c *cluster) kubectl(input string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(kit, "kubectl"), append([]string{"--kubeconfig=" + filepath.Join(c.dir, "admin.kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -224,13 +225,12 @@ func (c *cluster) kubectl(input string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// manifests are what deploy/kustomize makes of a folder of its.
+// manifests returns the output of kustomize for a folder of deploy/kustomize.
 func (c *cluster) manifests(folder string) (string, error) {
 	return c.kubectl("", "kustomize", filepath.Join("../../deploy/kustomize", folder))
 }
 
-// install puts into the cluster what gives weir its rights, from the manifests,
-// and makes a kubeconfig of the service account that has them.
+// install applies the manifests that give weir its rights, and makes a kubeconfig for their service account.
 func (c *cluster) install() error {
 	all, err := c.manifests("examples/everything")
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// publishing is the section kubernetes of a weir that publishes addresses.
+// publishing returns a section kubernetes that makes weir publish addresses.
 func publishing(what string) string {
 	return "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', lease: weir/@stage, publish: " + what + "}\n"
 }
 
-// wantAddresses waits until the status of an Ingress has these, and no others.
+// wantAddresses waits until the status of an Ingress has exactly these addresses.
 func (s *stage) wantAddresses(name string, want ...string) {
 	s.Helper()
 	eventually(s, fmt.Sprintf("the status of %s has the addresses %q", name, want), func() error {
@@ -43,7 +43,7 @@ func (s *stage) wantAddresses(name string, want ...string) {
 	})
 }
 
-// wantLeader waits until one of two replicas writes, however long the other is to be waited for.
+// wantLeader waits until one of two replicas is the leader, and returns both.
 func wantLeader(t testing.TB, a, b *weir) (leader, other *weir) {
 	t.Helper()
 	eventually(t, "one of two replicas writes", func() error {
@@ -60,8 +60,8 @@ func wantLeader(t testing.TB, a, b *weir) (leader, other *weir) {
 	return leader, other
 }
 
-// TestLeaderDies: of two replicas one writes statuses and events, the other goes
-// on when it dies, nothing is said twice, and a corrected fault is said to be so.
+// TestLeaderDies: one of two replicas writes statuses and events. When it dies, the other one continues. No
+// event is written twice, and an event reports that a fault was corrected.
 func TestLeaderDies(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("bad", "bad.example", "/", "missing", ""))
@@ -76,12 +76,12 @@ func TestLeaderDies(t *testing.T) {
 	}
 	leader.kill()
 	s.apply(ingress("more", "more.example", "/", "a", ""))
-	other.wantStatus("http://web.example/", 200) // whoever leads
+	other.wantStatus("http://web.example/", 200) // it serves even while it is not the leader
 	for deadline := time.Now().Add(time.Minute); other.metric("weir_kubernetes_leader") == 0 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	s.wantAddresses("more", "192.0.2.7", "lb.example.org")
-	other.wantMetric(1, "weir_kubernetes_status_writes_total", "result", "success") // it alone was missing
+	other.wantMetric(1, "weir_kubernetes_status_writes_total", "result", "success") // only the status of this Ingress was missing
 	seen := 0
 	for _, e := range s.objects("events") {
 		if e.InvolvedObject.Name == "bad" {
@@ -91,14 +91,15 @@ func TestLeaderDies(t *testing.T) {
 	if seen != 1 {
 		t.Errorf("there are %d events about one thing", seen)
 	}
-	s.apply(deployment("missing", 1)) // with its Service
+	s.apply(deployment("missing", 1)) // the Deployment comes with its Service
 	s.wantEvent("Ingress", "bad", "Sync")
 	if n := other.metric("weir_kubernetes_lease_failures_total"); n != 0 {
 		t.Errorf("the Lease could not be had %v times", n)
 	}
 }
 
-// TestPublishedService: statuses follow the Service, and the last replica withdraws them.
+// TestPublishedService: the statuses of Ingresses follow the Service, and the last replica removes the
+// addresses.
 func TestPublishedService(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""), ingress("gone", "gone.example", "/", "a", ""),
@@ -119,7 +120,7 @@ func TestPublishedService(t *testing.T) {
 	s.wantAddresses("web", "192.0.2.9", "lb.example.org")
 	s.wantAddresses("gone", "192.0.2.9", "lb.example.org")
 
-	// Others' classes are others' business.
+	// weir removes its addresses from an Ingress that changes to another class.
 	if err := s.request("PATCH", "/apis/networking.k8s.io/v1/namespaces/"+s.name+"/ingresses/gone", `{"spec": {"ingressClassName": "other"}}`, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,8 @@ func TestPublishedService(t *testing.T) {
 	s.wantAddresses("web")
 }
 
-// TestPublishedNodes: the nodes that weirs are on, and no longer than they are.
+// TestPublishedNodes: weir publishes the addresses of the nodes on which weirs run. When a weir ends, the
+// address of its node is removed.
 func TestPublishedNodes(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
@@ -157,8 +159,8 @@ func TestPublishedNodes(t *testing.T) {
 	s.wantAddresses("web", "10.10.0.1")
 }
 
-// TestSecretsAreShared: two replicas that order at once get one certificate, and
-// each resumes the other's sessions, with nothing to share but Secrets.
+// TestSecretsAreShared: two replicas that share only Secrets order at the same time. They get one
+// certificate, and each replica resumes the TLS sessions of the other.
 func TestSecretsAreShared(t *testing.T) {
 	pebble, err := exec.LookPath("pebble")
 	if err != nil {
@@ -185,7 +187,7 @@ certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:1400
 			defer c.Close()
 			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: acme.example\r\nConnection: close\r\n\r\n")
 			buffer := make([]byte, 1)
-			_, err = c.Read(buffer) // with it comes the ticket
+			_, err = c.Read(buffer) // the session ticket arrives before the response
 			state = c.ConnectionState()
 			return err
 		})
@@ -207,8 +209,8 @@ certificates: [{acme: {hosts: [acme.example], directory: 'https://127.0.0.1:1400
 	}
 }
 
-// TestManyAddressesAreWithdrawn: the last replica removes the addresses of many Ingresses
-// before it ends, although no connection makes its drain last.
+// TestManyAddressesAreWithdrawn: the last replica removes the addresses of many Ingresses before it ends,
+// although its drain has no connections to wait for.
 func TestManyAddressesAreWithdrawn(t *testing.T) {
 	const many = 300
 	s := newStage(t)
@@ -241,8 +243,8 @@ func TestManyAddressesAreWithdrawn(t *testing.T) {
 	}
 }
 
-// TestWritingGoesOn: after an outage of the API server statuses and events are
-// written as before, also that on an object of no namespace.
+// TestWritingGoesOn: after an outage of the API server, weir writes statuses and events again, also events
+// about an object without a namespace.
 func TestWritingGoesOn(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
@@ -253,9 +255,9 @@ func TestWritingGoesOn(t *testing.T) {
 			s.startAPI()
 		}
 	})
-	s.refused = true // an API server refuses everything until it has read its rules
+	s.refused = true // a new API server refuses all requests until it has loaded its RBAC rules
 	s.parts["kube-apiserver"].kill()
-	w.wantMetric(0, "weir_kubernetes_leader") // as another replica may think that it has died
+	w.wantMetric(0, "weir_kubernetes_leader") // another replica may assume that this one has died
 	if err := s.startAPI(); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +275,8 @@ func TestWritingGoesOn(t *testing.T) {
 	})
 }
 
-// startPebble starts an authority that certifies whatever is asked for, and returns the file with its own.
+// startPebble starts an ACME server that issues every certificate. It returns the file with the CA of its
+// directory.
 func startPebble(s *stage, program string) (ca string) {
 	s.Helper()
 	dir := s.TempDir()
@@ -300,7 +303,8 @@ func startPebble(s *stage, program string) (ca string) {
 	return filepath.Join(dir, "ca.pem")
 }
 
-// TestRightsAreMissing: who may only read serves all the same, and says once what it may not.
+// TestRightsAreMissing: if the service account may only read, weir still serves. It reports each missing
+// right once.
 func TestRightsAreMissing(t *testing.T) {
 	s := newStage(t)
 	s.refused = true
@@ -326,7 +330,7 @@ func TestRightsAreMissing(t *testing.T) {
 		}
 		return nil
 	})
-	if n := strings.Count(w.said(1<<20), `on \"leases\"`); n > 2 { // who writes, and who is there
+	if n := strings.Count(w.said(1<<20), `on \"leases\"`); n > 2 { // for the Lease of the leader, and for that of the replica
 		t.Errorf("weir said %d times that it has no Lease:\n%s", n, w.said(1<<20))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// monitors are the kinds of the Prometheus Operator, with the fields that weir's manifests use.
+// monitors are the kinds of the Prometheus Operator. They have only the fields that weir's manifests use.
 var monitors = monitorKind("ServiceMonitor", `{type: object, required: [endpoints, selector], properties: {
   selector: {type: object, properties: {matchLabels: {type: object, additionalProperties: {type: string}}}},
   endpoints: {type: array, items: {type: object, properties: {
@@ -28,7 +28,8 @@ var monitors = monitorKind("ServiceMonitor", `{type: object, required: [endpoint
       labels: {type: object, additionalProperties: {type: string}},
       annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}`)
 
-// monitorKind defines a kind of the Prometheus Operator whose spec has this schema.
+// monitorKind returns a CustomResourceDefinition for a kind of the Prometheus Operator. spec is the schema of
+// its spec.
 func monitorKind(kind, spec string) string {
 	singular := strings.ToLower(kind)
 	return fmt.Sprintf(`---
@@ -44,17 +45,18 @@ spec:
 `, kind, singular, spec)
 }
 
-// applyMonitors defines these kinds, and waits until the API server accepts objects of them.
+// applyMonitors creates the kinds of the Prometheus Operator, and waits until the API server accepts objects
+// of them.
 func (s *stage) applyMonitors() {
 	s.Helper()
 	s.apply(monitors)
 	s.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com", "--timeout=30s")
 }
 
-// dryRun has the API server check manifests as if it took them.
+// dryRun makes the API server validate manifests without storing them.
 func (s *stage) dryRun(text string) {
 	s.Helper()
-	if strings.Contains(text, "hostPort") { // which the namespace has to allow, as deploy/kustomize/daemonset has it
+	if strings.Contains(text, "hostPort") { // the namespace must allow host ports, as in deploy/kustomize/daemonset
 		const enforce = "pod-security.kubernetes.io/enforce="
 		s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"privileged")
 		defer s.kubectl("label", "namespace", "weir", "--overwrite", enforce+"restricted")
@@ -68,11 +70,11 @@ func (s *stage) dryRun(text string) {
 	}
 }
 
-// TestManifests has the API server check what deploy has, each way it can be put together.
+// TestManifests makes the API server validate the manifests in deploy, in each combination.
 func TestManifests(t *testing.T) {
 	s := newStage(t)
 	s.applyMonitors()
-	// A dry run puts nothing into namespaces that it did not make either.
+	// A dry run creates no namespaces, so it accepts only objects in namespaces that exist already.
 	components, err := filepath.Glob("../../deploy/kustomize/components/*")
 	if err != nil || len(components) < 9 {
 		t.Fatalf("there are the components %v, %v", components, err)
@@ -82,8 +84,8 @@ func TestManifests(t *testing.T) {
 	}
 	for _, c := range components {
 		t.Run(filepath.Base(c), func(t *testing.T) {
-			// kustomize takes paths as they are from the file that names them, and
-			// does not go above its folder but by such paths.
+			// kustomize accepts only relative paths, and reads files above its folder only through such
+			// paths. So the test copies deploy, and adds a folder.
 			folder := t.TempDir()
 			whole, err := filepath.Abs("../../deploy")
 			if err == nil {
@@ -104,7 +106,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// within is the stage for a part of its test.
+// within returns the stage for a subtest.
 func (s *stage) within(t *testing.T) *stage {
 	other := *s
 	other.T = t
@@ -119,7 +121,7 @@ func (s *stage) kustomized(folder string) {
 	s.dryRun(s.kubectl("kustomize", folder))
 }
 
-// TestChart has the API server check what the chart makes of each file of values.
+// TestChart makes the API server validate the output of the chart for each file of values.
 func TestChart(t *testing.T) {
 	s := newStage(t)
 	s.needHelm()
@@ -143,7 +145,7 @@ func TestChart(t *testing.T) {
 	s.helm("lint", chart, "--strict", "--kube-version", "1.36")
 }
 
-// chartValues tests what single values change, and which values the chart refuses.
+// chartValues tests the effect of single values, and which values the chart refuses.
 func chartValues(s *stage) {
 	s.Helper()
 	for set, complaint := range map[string]string{
@@ -180,7 +182,7 @@ func chartValues(s *stage) {
 	}
 }
 
-// checkConfiguration has weir check the configuration in a ConfigMap.
+// checkConfiguration runs weir check on the configuration in a ConfigMap.
 func (s *stage) checkConfiguration(manifest string) {
 	s.Helper()
 	var m struct{ Data map[string]string }
@@ -195,12 +197,11 @@ func (s *stage) checkConfiguration(manifest string) {
 	}
 }
 
-// TestChartInstalls has helm put the chart into the cluster, where the stand-in
-// runs its Pods, and take it out again.
+// TestChartInstalls installs the chart with helm, and uninstalls it. The stand-in of the kit runs its Pods.
 func TestChartInstalls(t *testing.T) {
 	s := newStage(t)
 	s.needHelm()
-	// Nothing here gives a Service of type LoadBalancer an address that helm could wait for.
+	// In this cluster a Service of type LoadBalancer never gets an address, so helm would wait in vain.
 	s.helm("install", "edge", chart, "--namespace", s.name, "--set", "service.type=NodePort,ingressClass.name="+s.name, "--wait", "--timeout", "60s")
 	if pods := s.objects("pods"); len(pods) != 2 {
 		t.Errorf("there are %d Pods, want 2", len(pods))
@@ -216,8 +217,8 @@ func TestChartInstalls(t *testing.T) {
 	}
 }
 
-// TestChartOfSomeNamespaces gives weir rights in one namespace alone, and the
-// right to write Secrets: it serves that namespace, tells of it and stores there.
+// TestChartOfSomeNamespaces: weir has rights in one namespace only, and may write Secrets. It serves that
+// namespace, and writes events, statuses and its stored data there.
 func TestChartOfSomeNamespaces(t *testing.T) {
 	s := newStage(t)
 	s.needHelm()
@@ -238,9 +239,8 @@ func TestChartOfSomeNamespaces(t *testing.T) {
 	})
 }
 
-// TestChartOfAnotherNamespace runs the configuration that the chart makes for a
-// namespace that is not its own, with the fewest rights: weir gets ready, serves, and
-// finds the Service whose addresses it publishes.
+// TestChartOfAnotherNamespace: the chart makes a configuration for another namespace than its own, with the
+// fewest rights. weir gets ready, serves, and finds the Service whose addresses it publishes.
 func TestChartOfAnotherNamespace(t *testing.T) {
 	s := newStage(t)
 	s.needHelm()
@@ -255,7 +255,7 @@ func TestChartOfAnotherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := s.newWeir("", "")
-	w.address = "10.10.0.1" // its listeners are those of a Pod
+	w.address = "10.10.0.1" // the configuration has the listeners of a Pod
 	text = s.kubectl("get", "configmap", "edge", "--namespace="+s.name, `--output=jsonpath={.data.weir\.yaml}`)
 	text = strings.Replace(text, "kubernetes:\n", "kubernetes:\n  kubeconfig: "+s.account("edge")+"\n  lease: "+s.name+"/weir\n", 1)
 	if err := os.WriteFile(w.config, []byte(text), 0o600); err != nil {
@@ -266,7 +266,7 @@ func TestChartOfAnotherNamespace(t *testing.T) {
 	shop.wantAddresses("web", s.kubectl("get", "service", "edge", "--namespace="+s.name, "--output=jsonpath={.spec.clusterIP}"))
 }
 
-// account makes a kubeconfig of a service account of the namespace.
+// account makes a kubeconfig for a service account of the namespace.
 func (s *stage) account(name string) (file string) {
 	s.Helper()
 	token := strings.TrimSpace(s.kubectl("create", "token", name, "--namespace="+s.name))
@@ -291,7 +291,7 @@ func (s *stage) needHelm() {
 	leaveOut(s.T, "there is no helm in "+kitVariable+"; e2e/kube/kit/build makes one")
 }
 
-// helm returns what helm prints, as the cluster's administrator.
+// helm runs helm as the administrator of the cluster, and returns its output.
 func (s *stage) helm(args ...string) string {
 	s.Helper()
 	c := exec.Command(helm, append(args, "--kubeconfig", filepath.Join(s.dir, "admin.kubeconfig"))...)

@@ -1,11 +1,10 @@
-// Package kube drives the built binary as an ingress controller, against a real
-// API server and controller manager; scheduler, nodes and Pods are a stand-in
-// (kit). All of it runs in a network namespace of the tests' own, where Pods and
-// nodes have ordinary addresses: as root, or else in a user namespace as well.
+// Package kube tests the built binary as an ingress controller, with a real API server and a real controller
+// manager. The package kit replaces the scheduler, the nodes and the Pods. All processes run in a separate
+// network namespace, where Pods and nodes have ordinary addresses. Without root, they also run in a user
+// namespace.
 //
-// weir has the rights that the manifests in deploy give it, and no others.
+// weir has only the rights that the manifests in deploy give it.
 //
-// WEIR_KUBE_KIT is the folder that kit/build built into. Without one the tests
-// are skipped; where CI=true they fail. WEIR_KUBE_BINARY, or else WEIR_E2E_BINARY,
-// names a weir to drive instead of building one.
+// WEIR_KUBE_KIT is the folder that kit/build created. Without it, the tests are skipped; if CI=true, they
+// fail. WEIR_KUBE_BINARY or WEIR_E2E_BINARY names a binary to test. Without them, the tests build the binary.
 package kube

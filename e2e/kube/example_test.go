@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestExample serves examples/kubernetes as docs/kubernetes.md has it installed.
+// TestExample installs examples/kubernetes as docs/kubernetes.md describes, and serves it.
 func TestExample(t *testing.T) {
 	s := newStage(t)
 	s.apply(s.secret("shop", "shop", "shop.example.org"))
@@ -21,7 +21,7 @@ func TestExample(t *testing.T) {
 	t.Cleanup(func() { s.delete("ingress", "shop") })
 	s.rolledOut("shop")
 	w := s.inPod("-c", "../../deploy/kustomize/base/weir.yaml")
-	local := func(a answer) bool { // the EndpointSlice may name the Pod of this node last
+	local := func(a answer) bool { // the Pod of this node may appear last in the EndpointSlice
 		return a.Status == 200 && strings.HasPrefix(a.Pod, "shop-") && a.Node == "node-a"
 	}
 	if a := w.want("https://shop.example.org:8443/", "a Pod of shop on node-a", local); a.Certificate != "shop" {
@@ -29,7 +29,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestLintCluster rates the annotations of what is in the cluster.
+// TestLintCluster runs weir lint on the annotations of the objects in the cluster.
 func TestLintCluster(t *testing.T) {
 	s := newStage(t)
 	annotated := strings.Replace(ingress("web", "web.example", "/", "a", ""), "{name: web}",

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAnyOrder makes what an application is made of in every order: whatever
-// comes last, it is served then, and whatever is missing, nothing else suffers.
+// TestAnyOrder creates the objects of an application in every order. weir serves the application when the
+// last object exists. Until then, other applications are not affected.
 func TestAnyOrder(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("steady", 1), ingress("steady", "steady.example", "/", "steady", ""))
@@ -32,7 +32,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// TestChanges changes and removes what an Ingress is made of, while it is served.
+// TestChanges changes and deletes an Ingress and its objects while weir serves it.
 func TestChanges(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), deployment("b", 1), ingress("web", "web.example", "/", "a", ""))
@@ -47,7 +47,7 @@ func TestChanges(t *testing.T) {
 	w.wantApp("http://web.example/apis", "b")
 	s.apply(ingress("web", "*.example", "/", "b", ""))
 	w.wantApp("http://anything.example/", "b")
-	w.wantStatus("http://web.example/apis", 404) // the exact host alone decides
+	w.wantStatus("http://web.example/apis", 404) // web.example has rules of its own, so *.example does not apply
 
 	s.delete("service", "b")
 	w.wantStatus("http://anything.example/", 503)
@@ -66,7 +66,7 @@ func TestChanges(t *testing.T) {
 	w.wantStatus("http://web.example/", 404)
 }
 
-// TestSecretsRotated changes certificates while they are in use.
+// TestSecretsRotated replaces certificates while clients use them.
 func TestSecretsRotated(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 2), s.secret("web", "first", "web.example"), ingress("web", "web.example", "/", "a", "web"),
@@ -83,7 +83,7 @@ func TestSecretsRotated(t *testing.T) {
 	}
 	l.stop()
 
-	// One that is broken harms its host alone, and is told of.
+	// A broken certificate affects only its own host, and weir reports it in an event.
 	s.apply("{apiVersion: v1, kind: Secret, metadata: {name: web}, type: kubernetes.io/tls, data: {tls.crt: bm9uZQ==, tls.key: bm9uZQ==}}")
 	s.wantEvent("Ingress", "web", "InvalidCertificate")
 	eventually(t, "nobody is served with a certificate that is broken", func() error {
@@ -99,8 +99,8 @@ func TestSecretsRotated(t *testing.T) {
 	w.want("https://web.example/", "the certificate fifth", func(a answer) bool { return a.Certificate == "fifth" })
 }
 
-// TestBadObjects has Ingresses that want the impossible: each gets an event that
-// says what is wrong, and what is right about it, and everything else, is served.
+// TestBadObjects creates Ingresses with errors. Each gets an event that describes the error. weir serves the
+// correct parts of each, and all other Ingresses.
 func TestBadObjects(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("good", "good.example", "/", "a", ""))
@@ -114,7 +114,7 @@ func TestBadObjects(t *testing.T) {
 		}
 		w.wantApp("http://good.example/", "a")
 	}
-	// Kinds of one second have the same age, and go by their names.
+	// Ingresses that were created in the same second are ordered by name.
 	f("taken", ingress("taken", "good.example", "/", "a", ""), "AlreadyTaken", s.name+"/good")
 	f("missing", ingress("missing", "missing.example", "/", "nowhere", ""), "BackendNotFound", s.name+"/nowhere")
 	w.wantStatus("http://missing.example/", 503)
@@ -125,7 +125,7 @@ func TestBadObjects(t *testing.T) {
 		"resource: {apiGroup: k8s.example, kind: Bucket, name: b}", 1), "ResourceBackend", "Bucket")
 	w.wantStatus("http://resource.example/", 503)
 
-	// Metrics tell of it as well, by names that say where to look.
+	// The metrics count the faults by kind of object and by reason.
 	w.wantMetric(1, "weir_kubernetes_faults", "kind", "ingresses", "reason", "ResourceBackend")
 	w.wantMetric(1, "weir_kubernetes_synced")
 	if w.metric("weir_kubernetes_objects", "kind", "ingresses", "state", "faulty") != 6 || w.metric("weir_kubernetes_change_duration_seconds_count", "what", "routes") == 0 {
@@ -137,7 +137,7 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
-// TestSolver has what cert-manager makes to answer an HTTP-01 challenge.
+// TestSolver creates the objects by which cert-manager answers an HTTP-01 challenge.
 func TestSolver(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"), deployment("solver", 1))
@@ -154,7 +154,8 @@ func TestSolver(t *testing.T) {
 	w.wantApp("https://web.example/", "a")
 }
 
-// TestProtocols has Services say what they speak, and an Ingress say it for them.
+// TestProtocols: the port of a Service names its protocol, and an annotation of an Ingress can name another
+// one.
 func TestProtocols(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// load asks again and again, in several ways at once, and remembers what went wrong.
+// load sends requests in several ways at the same time until it is stopped, and records every failure.
 type load struct {
 	t       testing.TB
 	stopped chan struct{}
@@ -19,11 +19,11 @@ type load struct {
 	mu       sync.Mutex
 	asked    int
 	wrong    []string
-	versions map[string]int // of the Pods that answered
+	versions map[string]int // versions of the Pods that answered, with the number of responses
 }
 
-// underLoad asks for the URL until stop: on connections that are kept, on new
-// ones, by HTTP/2 where it is https, slowly, and with requests that may not be repeated.
+// underLoad requests the URL until stop is called: on open connections, on new ones, over HTTP/2 if the URL
+// is https, with slow responses, and with requests that weir must not repeat.
 func (w *weir) underLoad(url string) *load {
 	l := w.underLightLoad(url)
 	slow := client(w.address, false)
@@ -41,7 +41,7 @@ func (w *weir) underLoad(url string) *load {
 	return l
 }
 
-// underLightLoad leaves out what takes long, and what may not be repeated.
+// underLightLoad is like underLoad, without slow responses and without requests that weir must not repeat.
 func (w *weir) underLightLoad(url string) *load {
 	l := &load{t: w, stopped: make(chan struct{}), versions: map[string]int{}}
 	for i := range 2 {
@@ -79,14 +79,14 @@ func (l *load) note(a answer, err error) {
 	}
 }
 
-// count is how many requests were answered so far.
+// count returns how many requests were answered so far.
 func (l *load) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.asked
 }
 
-// more waits for n more answers.
+// more waits for n more responses.
 func (l *load) more(n int) {
 	l.t.Helper()
 	want := l.count() + n
@@ -98,7 +98,7 @@ func (l *load) more(n int) {
 	})
 }
 
-// stop ends the load; the test fails if a single request failed.
+// stop ends the load, and fails the test if any request failed.
 func (l *load) stop() map[string]int {
 	l.t.Helper()
 	close(l.stopped)

@@ -17,26 +17,26 @@ import (
 	"time"
 )
 
-// What the process that makes the namespace tells the one in it.
+// Variables by which the process that makes the namespace configures the process in it.
 const (
 	kitVariable    = "WEIR_KUBE_KIT"
 	binaryVariable = "WEIR_KUBE_BINARY"
 	insideVariable = "WEIR_KUBE_INSIDE"
 )
 
-// Where things are. Inside the namespace all are set.
+// The paths of programs and folders. In the namespace all of them are set.
 var (
 	kit      string // the folder with etcd, kube-apiserver and so on
-	weirFile string // weir
-	helm     string // empty: there is none
-	scratch  string // lives as long as the test run
+	weirFile string // the weir binary
+	helm     string // empty: helm is not installed
+	scratch  string // exists until the test run ends
 )
 
-// whySkip says why no test can run; empty: they can.
+// whySkip is the reason for which no test can run; empty: the tests can run.
 var whySkip string
 
 func TestMain(m *testing.M) {
-	runtime.LockOSThread() // Pdeathsig is about the thread
+	runtime.LockOSThread() // Pdeathsig sends its signal when the parent thread ends
 	os.Exit(run(m))
 }
 
@@ -66,7 +66,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// runOutside makes what needs the world, and runs the tests in a namespace.
+// runOutside builds the binaries, which may need the internet, and then runs the tests in a namespace.
 func runOutside() (code int, err error) {
 	if kit, err = filepath.Abs(kit); err != nil {
 		return 0, err
@@ -84,7 +84,7 @@ func runOutside() (code int, err error) {
 		return 0, err
 	}
 	err = runInNamespace(os.Geteuid() != 0)
-	if errors.Is(err, syscall.EPERM) { // root may be less than that in a container
+	if errors.Is(err, syscall.EPERM) { // in a container, root may not have the right
 		err = runInNamespace(true)
 	}
 	var ended *exec.ExitError
@@ -97,8 +97,8 @@ func runOutside() (code int, err error) {
 	return 0, nil
 }
 
-// runInNamespace runs the tests in namespaces of network and mounts; without
-// root in one of users as well, where they are root.
+// runInNamespace runs the tests in a network namespace and a mount namespace. If users is true, it also makes
+// a user namespace, in which the tests are root.
 func runInNamespace(users bool) error {
 	c := exec.Command("/proc/self/exe", os.Args[1:]...)
 	c.Env = append(os.Environ(), insideVariable+"="+scratch, kitVariable+"="+kit, binaryVariable+"="+weirFile, "HOME="+scratch)
@@ -112,11 +112,11 @@ func runInNamespace(users bool) error {
 	return c.Run()
 }
 
-// build makes weir: in CI static, as it is shipped; elsewhere as "go test" compiles
-// packages, which makes it anew in seconds.
+// build builds weir. In CI it is static, as in a release. Elsewhere it uses the same settings as "go test",
+// which takes only seconds.
 func build() error {
-	// go test remembers which folders of the module a test has read, and runs it
-	// again when something in them has changed; what a child reads it does not see.
+	// go test caches a result until a file or folder changes that the test has read. It does not see what
+	// child processes read, so the test itself reads all folders of the module.
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
@@ -137,10 +137,9 @@ func build() error {
 	return nil
 }
 
-// layout is the network: every address of nodes and Pods is this machine's, and
-// clients that choose none come from 10.10.0.100. /run is ours alone, for service
-// accounts to have a token where Pods have one, and so is the file of hosts: each
-// weir's address has a name there, as one in the DNS would lead to it.
+// layout configures the network. Every address of nodes and Pods belongs to this machine, and clients that
+// choose no address use 10.10.0.100. /run belongs to the tests alone, because a Pod has its service account
+// token there. So does the hosts file: it has a name for the address of each weir, as DNS would.
 const layout = `set -e
 PATH=$PATH:/usr/sbin:/sbin
 ip link set lo up
@@ -162,8 +161,8 @@ func runInside(m *testing.M) int {
 	return code
 }
 
-// starts runs what starts processes, on a thread that ends with this process
-// and not before: children get a signal when the thread that started them ends.
+// starts runs functions that start processes, on a thread that lives as long as this process. Child processes
+// get a signal when the thread ends that started them.
 var starts = sync.OnceValue(func() chan<- func() {
 	c := make(chan func())
 	go func() {
@@ -175,12 +174,12 @@ var starts = sync.OnceValue(func() chan<- func() {
 	return c
 })
 
-// process is a child that lives no longer than the tests.
+// process is a child process that ends with the tests at the latest.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
-	log    string        // path
-	exited chan struct{} // closed when it has ended
+	log    string        // path of the log
+	exited chan struct{} // closed when the process has ended
 }
 
 func start(name, log string, cmd *exec.Cmd) (*process, error) {
@@ -213,13 +212,13 @@ func (p *process) running() bool {
 	}
 }
 
-// kill ends it at once.
+// kill ends the process at once.
 func (p *process) kill() {
 	p.cmd.Process.Kill()
 	<-p.exited
 }
 
-// said is the end of its log.
+// said returns the last n bytes of the process's log.
 func (p *process) said(n int) string {
 	text, _ := os.ReadFile(p.log)
 	return string(text[max(0, len(text)-n):])
@@ -230,7 +229,7 @@ func (p *process) said(n int) string {
 // before it asks again.
 const patience = 90 * time.Second
 
-// soon tries f until it succeeds.
+// soon repeats f until it returns nil.
 func soon(f func() error) (err error) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {
@@ -240,7 +239,7 @@ func soon(f func() error) (err error) {
 	return fmt.Errorf("not within %s: %w", patience, err)
 }
 
-// eventually fails the test when f does not succeed in time.
+// eventually repeats f until it returns nil. It fails the test if that takes longer than patience.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	if err := soon(f); err != nil {

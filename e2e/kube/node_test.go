@@ -4,8 +4,8 @@ package kube
 
 import "testing"
 
-// TestNodeLeaves: the verdict fails at once when the node is cordoned or about
-// to go away, says why, and weir serves on.
+// TestNodeLeaves: if the node is cordoned or about to be removed, the health port answers 503 at once and
+// names the reason. weir still serves.
 func TestNodeLeaves(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
@@ -31,14 +31,14 @@ func TestNodeLeaves(t *testing.T) {
 	f(begin, end, "ToBeDeletedByClusterAutoscaler")
 	begin, end = taint("karpenter.sh/disrupted:NoSchedule")
 	f(begin, end, "karpenter.sh/disrupted")
-	// Another node's troubles are its own.
+	// The state of another node has no effect.
 	s.kubectl("cordon", "node-c")
 	t.Cleanup(func() { s.cluster.kubectl("", "uncordon", "node-c") })
 	w.wantVerdict(200, "")
 }
 
-// TestRequireLocal: a node without a ready endpoint of a Service that needs one
-// fails, whatever the rest of the cluster has; one that ends does not count.
+// TestRequireLocal: the health port of a node answers 503 if a Service in require_local has no ready endpoint
+// on this node, even if other nodes have some. An endpoint that terminates does not count.
 func TestRequireLocal(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
@@ -59,7 +59,7 @@ func TestRequireLocal(t *testing.T) {
 	near.wantVerdict(503, s.name+"/a")
 }
 
-// TestShutdown: the verdict fails as soon as weir is told to end, while it still takes connections.
+// TestShutdown: as soon as weir is told to end, the health port answers 503. weir still accepts connections.
 func TestShutdown(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), ingress("web", "web.example", "/", "a", ""))
@@ -70,7 +70,7 @@ func TestShutdown(t *testing.T) {
 	w.wantVerdict(503, "drain")
 	l.more(20)
 	l.stop()
-	w.cmd.Process.Signal(terminate) // without the rest of that time
+	w.cmd.Process.Signal(terminate) // a second signal ends weir without the rest of that time
 	if status := w.wait(); status != 0 {
 		t.Errorf("weir ended with status %d", status)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestAPIServerAway: losing the API server changes nothing that is served, a
-// reload included, and what happened meanwhile is caught up with. A weir that is
-// started without one is not ready, and gets ready when it is back.
+// TestAPIServerAway: without the API server weir serves as before, also after a reload. When the API server
+// is back, weir applies all changes that it missed. A weir that starts without an API server is not ready
+// until it is back.
 func TestAPIServerAway(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 2), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
@@ -24,7 +24,7 @@ func TestAPIServerAway(t *testing.T) {
 			s.startAPI()
 		}
 	})
-	s.refused = true // an API server refuses everything until it has read its rules
+	s.refused = true // a new API server refuses all requests until it has loaded its RBAC rules
 	s.parts["kube-apiserver"].kill()
 	eventually(t, "weir tells of the outage", func() error {
 		if !strings.Contains(w.said(1<<20), "weir cannot watch the cluster") || w.metric("weir_kubernetes_watch_errors_total") == 0 {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// besideAPIServer are packages with tests that only a real API server can prove
-// something with. They have the tag cluster, and run here alone.
+// besideAPIServer are packages with tests that need a real API server. The tests have the build tag cluster,
+// and run only here.
 var besideAPIServer = map[string]string{
 	"config/kube": "^TestLive$",
 	"tls/storage": "^TestRealSecretsConform$",
@@ -20,7 +20,8 @@ var besideAPIServer = map[string]string{
 
 func compiled(pkg string) string { return filepath.Join(scratch, path.Base(pkg)+".test") }
 
-// compilePackages compiles them where there are caches of modules and builds.
+// compilePackages compiles the tests of besideAPIServer outside of the namespace, where the caches of modules
+// and builds are available.
 func compilePackages() error {
 	for pkg := range besideAPIServer {
 		c := exec.Command("go", "test", "-c", "-vet=all", "-tags=cluster", "-o", compiled(pkg), "github.com/weirproxy/weir/"+pkg)

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// inPod starts weir as Pods do: with a token where service accounts have it, and
-// the API server's address in the environment. In this network all nodes are one
-// machine, so there can be only one at a time.
+// inPod starts weir as in a Pod: with the token of the service account in its usual place, and with the API
+// server's address in the environment. All nodes are one machine in this network, so only one such weir can
+// run at a time.
 func (s *stage) inPod(args ...string) *weir {
 	s.Helper()
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -35,7 +35,7 @@ func (s *stage) inPod(args ...string) *weir {
 	if err != nil {
 		s.Fatal(err)
 	}
-	// Those of tests before were killed, and would count as replicas for a while.
+	// The weirs of earlier tests were killed, and would count as replicas for a while.
 	s.kubectl("delete", "leases", "--all", "--namespace=weir")
 	w := &weir{stage: s, dir: s.TempDir(), address: "10.10.0.1", node: "node-a"}
 	cmd := exec.Command(weirFile, append([]string{"run"}, args...)...)
@@ -43,21 +43,21 @@ func (s *stage) inPod(args ...string) *weir {
 	return w.exec(cmd).ready()
 }
 
-// installed is an application of the class that deploy has.
+// installed creates an application with an Ingress of the class that deploy uses.
 func (s *stage) installed() {
 	s.Helper()
 	s.apply(deployment("a", 1), s.secret("web", "web", "web.example"))
 	text := ingress("web", "web.example", "/", "a", "web")
 	name := s.name
-	s.name = "weir" // the class
+	s.name = "weir" // the name is also the class
 	text = s.fill(text)
 	s.name = name
 	s.apply(text)
-	s.Cleanup(func() { s.delete("ingress", "web") }) // or the next test would find it
+	s.Cleanup(func() { s.delete("ingress", "web") }) // otherwise the next test would see it
 	s.rolledOut("a")
 }
 
-// TestWithoutFile: in a Pod weir needs no configuration.
+// TestWithoutFile: a weir in a Pod needs no configuration file.
 func TestWithoutFile(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -69,8 +69,8 @@ func TestWithoutFile(t *testing.T) {
 	w.wantVerdict(200, "")
 }
 
-// TestRecipeDeployment runs what deploy/kustomize/deployment gives its Pods, and
-// has the load balancer's address come to the Ingress.
+// TestRecipeDeployment runs weir with the configuration of deploy/kustomize/deployment. The status of the
+// Ingress gets the address of the load balancer.
 func TestRecipeDeployment(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -81,8 +81,8 @@ func TestRecipeDeployment(t *testing.T) {
 	w.terminateFast()
 }
 
-// TestRecipeDaemonSet runs what deploy/kustomize/daemonset gives its Pods: the
-// Ingress is found at the node, and load balancers are told of the node.
+// TestRecipeDaemonSet runs weir with the configuration of deploy/kustomize/daemonset. Clients reach the
+// Ingress at the node's address, and the health port reports the state of the node to load balancers.
 func TestRecipeDaemonSet(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -95,9 +95,8 @@ func TestRecipeDaemonSet(t *testing.T) {
 	w.wantVerdict(503, "cordoned")
 }
 
-// TestRecipeAWS runs what the component aws-nlb gives its Pods, and does what an
-// NLB does: a PROXY header (v2) that comes only with the client's first bytes, and
-// checks with and without one.
+// TestRecipeAWS runs weir with the configuration of the component aws-nlb, and acts as an NLB: it sends a
+// PROXY v2 header only together with the client's first bytes, and health checks with and without a header.
 func TestRecipeAWS(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -126,7 +125,7 @@ func TestRecipeAWS(t *testing.T) {
 		}
 		return nil
 	})
-	// Without a header there is not one byte.
+	// A client without a PROXY header gets no bytes.
 	c, err := net.Dial("tcp", w.at(8080))
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +138,7 @@ func TestRecipeAWS(t *testing.T) {
 	}
 	w.wantVerdict(200, "") // a check without a header
 	local := slices.Clone(header[:16])
-	local[12], local[13], local[14], local[15] = 0x20, 0, 0, 0 // LOCAL
+	local[12], local[13], local[14], local[15] = 0x20, 0, 0, 0 // the LOCAL command
 	c, err = net.Dial("tcp", w.at(8086))
 	if err != nil {
 		t.Fatal(err)
@@ -152,9 +151,8 @@ func TestRecipeAWS(t *testing.T) {
 	}
 }
 
-// TestRecipeLocal: with externalTrafficPolicy Local clients' addresses come as
-// they are (GKE, MetalLB, plain nodes), and a weir that ends serves on, for what
-// kube-proxy still sends to it.
+// TestRecipeLocal: with externalTrafficPolicy Local, weir sees the addresses of clients (GKE, MetalLB, plain
+// nodes). A weir that ends still serves, because kube-proxy may still send it connections.
 func TestRecipeLocal(t *testing.T) {
 	s := newStage(t)
 	s.installed()
@@ -181,15 +179,15 @@ func TestRecipeLocal(t *testing.T) {
 	w.terminateFast()
 }
 
-// wantPorts8 waits until the ports that the manifests have serve the application.
+// wantPorts8 waits until weir serves the application on the ports of the manifests.
 func (w *weir) wantPorts8() {
 	w.Helper()
 	w.wantApp("https://web.example:8443/", "a")
 	w.wantStatus("http://web.example:8080/", 308)
 }
 
-// terminateFast ends weir as the kubelet does, which serves on, and a second time
-// as the kubelet does not: the drain of the manifests takes minutes.
+// terminateFast sends SIGTERM like the kubelet, checks that weir still serves, and sends it again. Without
+// the second signal, the drain of the manifests would take minutes.
 func (w *weir) terminateFast() {
 	w.Helper()
 	w.cmd.Process.Signal(terminate)
@@ -201,7 +199,8 @@ func (w *weir) terminateFast() {
 	}
 }
 
-// service makes the Service of a folder of deploy's, and gives it an address as load balancers' controllers do.
+// service creates the Service of a folder of deploy, and gives it an address as the controller of a load
+// balancer does.
 func (s *stage) service(folder string) {
 	s.Helper()
 	if _, err := s.cluster.kubectl(s.kubectl("kustomize", "../../deploy/kustomize/"+folder), "apply", "-f", "-"); err != nil {
@@ -211,7 +210,7 @@ func (s *stage) service(folder string) {
 	s.kubectl("patch", "service", "weir", "--namespace=weir", "--subresource=status", "--type=merge", "--patch", `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.80"}]}}}`)
 }
 
-// after sends first together with the first bytes that are written.
+// after is a connection that sends first together with the first bytes that are written to it.
 type after struct {
 	net.Conn
 	first []byte
@@ -224,7 +223,7 @@ func (c *after) Write(b []byte) (int, error) {
 	return max(0, sent-n), err
 }
 
-// proxyHeader is a PROXY header (v2) as an NLB makes it.
+// proxyHeader returns a PROXY v2 header as an NLB sends it.
 func proxyHeader(t *testing.T, from, to string) []byte {
 	t.Helper()
 	h := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), 0x21, 0x11, 0, 12)

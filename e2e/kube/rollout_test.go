@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRollout has the Deployment's controller replace all Pods, again and again,
-// and scale them, while requests come by every way: not one may fail.
+// TestRollout makes the controller of a Deployment replace all Pods several times, and scale them, while
+// clients send requests in every way. No request may fail.
 func TestRollout(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 4), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
@@ -40,8 +40,8 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// TestRolloutWithoutGrace has Pods that stop at the moment they are deleted, as
-// applications without a preStop hook do: what may be repeated is answered all the same.
+// TestRolloutWithoutGrace: Pods of applications without a preStop hook stop at the moment of their deletion.
+// Requests that weir may repeat are still answered.
 func TestRolloutWithoutGrace(t *testing.T) {
 	s := newStage(t)
 	s.apply(strings.Replace(deployment("a", 4), "labels: {app: a}}, spec", `labels: {app: a}, annotations: {standin.test/linger: 0s}}, spec`, 1),
@@ -60,7 +60,7 @@ func TestRolloutWithoutGrace(t *testing.T) {
 	}
 }
 
-// TestPodsComeAndGo takes Pods away one by one: by their readiness, and by deleting them.
+// TestPodsComeAndGo removes Pods one by one: some become unready, and some are deleted.
 func TestPodsComeAndGo(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 3), ingress("web", "web.example", "/", "a", ""))
@@ -80,7 +80,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	l.more(100)
 	l.stop()
 
-	// The last endpoints that are left serve while they end, and nothing ends in 503 before that.
+	// If only terminating endpoints are left, they serve until they end. Only then does weir answer 503.
 	s.kubectl("patch", "--namespace="+s.name, "deployment/a", "--type=merge", "--patch", `{"spec":{"template":{"metadata":{"annotations":{"standin.test/linger":"20s"}}}}}`)
 	s.rolledOut("a")
 	s.kubectl("scale", "--namespace="+s.name, "deployment/a", "--replicas=0")
@@ -101,7 +101,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	}
 }
 
-// only waits until nobody but the Pod answers, twenty times in a row.
+// only waits until a Pod has answered twenty requests in a row.
 func (w *weir) only(url, pod string) {
 	w.Helper()
 	eventually(w, "only "+pod+" answers for "+url, func() error {
@@ -114,14 +114,15 @@ func (w *weir) only(url, pod string) {
 	})
 }
 
-// TestPreferLocal: the same node first, then the zone, then all; and never 503 while an endpoint is ready.
+// TestPreferLocal: weir prefers endpoints of its node, then of its zone, then all others. It never answers
+// 503 while an endpoint is ready.
 func TestPreferLocal(t *testing.T) {
 	s := newStage(t)
 	zone := func(of string) []string {
 		return []string{"label", "node", "node-b", "--overwrite", "topology.kubernetes.io/zone=" + of}
 	}
 	t.Cleanup(func() { s.cluster.kubectl("", zone("zone-b")...) })
-	s.kubectl(zone("zone-a")...) // node-a's
+	s.kubectl(zone("zone-a")...) // the zone of node-a
 	daemons := strings.NewReplacer("kind: Deployment", "kind: DaemonSet", "replicas: 3, ", "", "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}},", "").Replace(deployment("a", 3))
 	s.apply(daemons, ingress("web", "web.example", "/", "a", ""))
 	s.kubectl("rollout", "status", "--namespace="+s.name, "daemonset/a", "--timeout=60s")

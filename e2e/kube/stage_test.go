@@ -17,17 +17,18 @@ import (
 	"testing"
 )
 
-// stage is what a test has of the cluster: a namespace, and a class of Ingresses of the same name.
+// stage is the part of the cluster that belongs to a test: a namespace, and an Ingress class of the same
+// name.
 type stage struct {
 	*testing.T
 	*cluster
 	name    string
-	refused bool // the API server may refuse what weir wants
+	refused bool // the test expects that the API server refuses some requests of weir
 }
 
 var stages atomic.Int32
 
-// leaveOut skips the test for what is not there; in CI everything has to be.
+// leaveOut skips a test because this machine lacks something; in CI the test fails.
 func leaveOut(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -36,7 +37,7 @@ func leaveOut(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// newStage skips the test where there is no cluster.
+// newStage creates a stage. If there is no cluster, it skips the test.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	if whySkip != "" {
@@ -56,7 +57,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// kubectl fails the test when kubectl fails.
+// kubectl runs kubectl and returns its output. If kubectl fails, the test fails.
 func (s *stage) kubectl(args ...string) string {
 	s.Helper()
 	out, err := s.cluster.kubectl("", args...)
@@ -66,10 +67,10 @@ func (s *stage) kubectl(args ...string) string {
 	return out
 }
 
-// fill replaces @stage by the namespace, which is the class as well.
+// fill replaces @stage by the namespace, which is also the class.
 func (s *stage) fill(text string) string { return strings.ReplaceAll(text, "@stage", s.name) }
 
-// apply puts manifests into the namespace.
+// apply applies manifests in the namespace.
 func (s *stage) apply(manifests ...string) {
 	s.Helper()
 	text := s.fill(strings.Join(manifests, "\n---\n"))
@@ -78,13 +79,14 @@ func (s *stage) apply(manifests ...string) {
 	}
 }
 
-// delete takes objects out of the namespace: "ingress", "web".
+// delete deletes objects of the namespace, for example "ingress", "web".
 func (s *stage) delete(kindAndNames ...string) {
 	s.Helper()
 	s.kubectl(append([]string{"delete", "--namespace=" + s.name}, kindAndNames...)...)
 }
 
-// request asks the API server as the administrator, for what is too frequent for kubectl.
+// request sends a request to the API server as administrator. It is for frequent requests, because kubectl is
+// slow.
 func (s *stage) request(method, path, body string, into any) error {
 	r, err := http.NewRequest(method, "https://"+apiAddress+":6443"+path, strings.NewReader(body))
 	if err != nil {
@@ -106,7 +108,7 @@ func (s *stage) request(method, path, body string, into any) error {
 	return err
 }
 
-// object is what tests look at of any object.
+// object has the fields of Kubernetes objects that tests read.
 type object struct {
 	Metadata struct {
 		Name        string
@@ -120,14 +122,15 @@ type object struct {
 		ReadyReplicas int
 	}
 	Spec struct{ NodeName string }
-	// Of EndpointSlices.
+	// Only EndpointSlices have endpoints.
 	Endpoints []struct{ Conditions struct{ Ready bool } }
-	// Of events.
+	// Only events have these fields.
 	Reason, Message, Note string
 	InvolvedObject        struct{ Kind, Name string }
 }
 
-// objects lists those of a kind in the namespace: "pods", "apis/networking.k8s.io/v1/ingresses".
+// objects lists the objects of a kind in the namespace, for example "pods" or
+// "apis/networking.k8s.io/v1/ingresses".
 func (s *stage) objects(kind string) []object {
 	s.Helper()
 	group, resource := "api/v1", kind
@@ -141,7 +144,7 @@ func (s *stage) objects(kind string) []object {
 	return list.Items
 }
 
-// wantEvent waits for an event on an object of the namespace, and returns what it says.
+// wantEvent waits for an event about an object of the namespace, and returns its message.
 func (s *stage) wantEvent(kind, name, reason string) (message string) {
 	s.Helper()
 	eventually(s, fmt.Sprintf("an event %s on %s %s", reason, kind, name), func() error {
@@ -156,7 +159,7 @@ func (s *stage) wantEvent(kind, name, reason string) (message string) {
 	return message
 }
 
-// deployment is an application of n Pods and its Service, which has the port 80.
+// deployment returns an application: a Deployment of n Pods, and its Service with port 80.
 func deployment(name string, n int) string {
 	return fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %[1]s}, spec: {replicas: %[2]d, selector: {matchLabels: {app: %[1]s}},
   strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}},
@@ -165,14 +168,14 @@ func deployment(name string, n int) string {
 `, name, n) + service(name)
 }
 
-// service has all that Pods of the stand-in serve.
+// service returns a Service with all ports that the Pods of the kit serve.
 func service(name string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %[1]s}, spec: {selector: {app: %[1]s}, ports: [
   {name: http, port: 80, targetPort: 3000}, {name: h2c, port: 81, targetPort: 3001, appProtocol: kubernetes.io/h2c},
   {name: https, port: 443, targetPort: 3443, appProtocol: https}, {name: lines, port: 22, targetPort: 3022}]}}`, name)
 }
 
-// ingress leads a path of a host to port 80 of a Service. With a Secret it has TLS.
+// ingress returns an Ingress from a path of a host to port 80 of a Service. With a Secret it has TLS.
 func ingress(name, host, path, service, secret string) string {
 	tls := ""
 	if secret != "" {
@@ -182,7 +185,8 @@ func ingress(name, host, path, service, secret string) string {
   rules: [{host: %q, http: {paths: [{path: %q, pathType: Prefix, backend: {service: {name: %s, port: {number: 80}}}}]}}]}}`, name, tls, host, path, service)
 }
 
-// secret is a certificate for the hosts. The issuer of its subject is what clients can tell it by.
+// secret returns a Secret with a certificate for the hosts. Its common name is mark, by which clients
+// recognise the certificate.
 func (s *stage) secret(name, mark string, hosts ...string) string {
 	s.Helper()
 	p, err := newPair(nil, &x509.Certificate{Subject: pkix.Name{CommonName: mark}, DNSNames: hosts})
@@ -193,7 +197,7 @@ func (s *stage) secret(name, mark string, hosts ...string) string {
 		name, base64.StdEncoding.EncodeToString(p.cert), base64.StdEncoding.EncodeToString(p.key))
 }
 
-// rolledOut waits until all Pods of a Deployment are there and ready, and as they are to be.
+// rolledOut waits until all Pods of a Deployment are ready and up to date.
 func (s *stage) rolledOut(name string) {
 	s.Helper()
 	s.kubectl("rollout", "status", "--namespace="+s.name, "deployment/"+name, "--timeout=90s")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestRawTCP has the ConfigMap of ingress-nginx bring SSH to the address that HTTPS has.
+// TestRawTCP: the ConfigMap of ingress-nginx adds SSH to the address that serves HTTPS.
 func TestRawTCP(t *testing.T) {
 	s := newStage(t)
 	s.apply(deployment("a", 1), s.secret("web", "web", "web.example"), ingress("web", "web.example", "/", "a", "web"))
@@ -33,11 +33,12 @@ proxy_protocol: {lb: {rules: [{from: [10.10.0.100/32], header: require}]}}
 	w.wantLines(22, "", func(greeting, echo string) bool {
 		return strings.HasPrefix(greeting, "SSH-2.0-standin a-") && strings.HasSuffix(echo, ": hello")
 	})
-	// Who the client is comes through on both sides; the Pod takes the header for its first line.
+	// weir reads a PROXY header from the client's side and sends one to the Pod. The Pod reads the header as
+	// its first line.
 	w.wantLines(2222, "PROXY TCP4 192.0.2.7 192.0.2.8 4711 22\r\n", func(_, echo string) bool {
 		return strings.Contains(echo, "PROXY TCP4 192.0.2.7 192.0.2.8 4711 22")
 	})
-	// A bad entry harms itself alone; a new one is there and a removed one is gone.
+	// A bad entry has no effect on other entries. A new entry works, and a removed one does not.
 	ports(`{"2022": "@stage/a:22", "2222": "nonsense"}`)
 	w.wantLines(2022, "", func(greeting, _ string) bool { return strings.HasPrefix(greeting, "SSH-2.0-standin a-") })
 	for _, port := range []int{22, 2222} {
@@ -53,7 +54,7 @@ proxy_protocol: {lb: {rules: [{from: [10.10.0.100/32], header: require}]}}
 	w.wantApp("https://web.example/", "a")
 }
 
-// wantLines connects, sends first and a line, and waits until greeting and echo are right.
+// wantLines opens a connection, sends first and a line, and repeats that until greeting and echo are right.
 func (w *weir) wantLines(port int, first string, right func(greeting, echo string) bool) {
 	w.Helper()
 	eventually(w, fmt.Sprintf("a Pod greets on %d", port), func() error {

@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// The tests in this file are attacks of one tenant of a cluster on the node, and on another
-// tenant's hosts. Each uses two namespaces: that of the stage, whose Ingresses are older
-// (if two are from the same second, the name of the namespace decides), and the attacker's.
+// In the tests of this file, one tenant of a cluster attacks the node, or the hosts of another tenant. Each
+// test uses two namespaces: the one of the stage, and the attacker's. The Ingresses of the stage are older;
+// if two Ingresses are from the same second, the name of the namespace decides.
 
-// stranger makes the attacker's namespace, whose Ingresses have the stage's class.
+// stranger creates the namespace of the attacker. Its Ingresses have the class of the stage.
 func (s *stage) stranger() *tenant {
 	s.Helper()
 	other := s.within(s.T)
@@ -29,7 +29,7 @@ func (s *stage) stranger() *tenant {
 	return &tenant{other, s.name}
 }
 
-// tenant is a stage with the class of another one.
+// tenant is a stage whose class belongs to another stage.
 type tenant struct {
 	*stage
 	class string
@@ -43,7 +43,7 @@ func (o *tenant) apply(manifests ...string) {
 	}
 }
 
-// settings returns the section kubernetes with more settings in it.
+// settings returns the section kubernetes with additional settings.
 func settings(more string) string {
 	return "kubernetes: {kubeconfig: '@kubeconfig', class: '@stage', lease: weir/@stage, " + more + "}\n"
 }
@@ -70,8 +70,8 @@ func TestTenantTakesNodesOutOfService(t *testing.T) {
 	closed.wantApp("http://web.example/", "a")
 }
 
-// leads returns a Service for an address and the Ingress NAME.example for it. The address
-// is in an EndpointSlice that a tenant wrote, or in an ExternalName.
+// leads returns an Ingress for NAME.example and a Service that leads to an address. The tenant writes the
+// address into an EndpointSlice, or into an ExternalName.
 func leads(name, address, externalName string, port int) string {
 	if externalName != "" {
 		return fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {type: ExternalName, externalName: %s}}\n---\n", name, externalName) +
@@ -85,10 +85,9 @@ func leads(name, address, externalName string, port int) string {
 `, name, address, port) + ingress(name, name+".example", "/", name, "")
 }
 
-// TestTenantReachesOwnPorts: weir connects neither an EndpointSlice nor an ExternalName of
-// a tenant to a port on which weir listens, on any address of its host. It does connect
-// them to a port of the same address on which another process listens, until weir itself
-// listens there.
+// TestTenantReachesOwnPorts: a tenant writes an EndpointSlice or an ExternalName that leads to weir's host.
+// weir does not connect to a port on which it listens itself, on any address of the host. It does connect to
+// a port on which another process listens, until weir itself listens there.
 func TestTenantReachesOwnPorts(t *testing.T) {
 	s := newStage(t)
 	w := s.newWeir("node-a", "metrics: {address: ':8088'}\n")
@@ -105,8 +104,8 @@ func TestTenantReachesOwnPorts(t *testing.T) {
 		manifests = append(manifests, leads("slice-"+what, w.address, "", port), leads("name-"+what, "", name, port))
 		own = append(own, "slice-"+what, "name-"+what)
 	}
-	// An IP address as the name, and another address of the host, where the metrics port is
-	// open as well.
+	// An ExternalName that is an IP address, and another address of the host on which the metrics port is
+	// open, too.
 	manifests = append(manifests, leads("literal", "", w.address, 8087), leads("host", "10.10.0.100", "", 8088),
 		leads("slice-beside", w.address, "", 9000), leads("name-beside", "", name, 9000))
 	own = append(own, "literal", "host")
@@ -218,7 +217,7 @@ func TestTenantChoosesSizeOfMetrics(t *testing.T) {
 	if n, size := series(); n > base+2*own+50+(own+1)*22 || size > 2<<20 {
 		t.Errorf("there are %d series and %d bytes after %d requests, and were %d series without the paths", n, size, asked, base)
 	}
-	const shared = asked + 1 - own // the route of web.example has series of its own
+	const shared = asked + 1 - own // web.example has its own route and its own series
 	w.wantMetric(shared, "weir_http_requests_total", "route", s.name+"/other", "code", "200")
 	w.wantMetric(shared, "weir_metrics_folded_routes", "namespace", s.name)
 }
@@ -241,7 +240,7 @@ func TestTenantTakesPathOfHost(t *testing.T) {
 	if a := shared.wantApp("https://web.example/login", "evil"); a.Certificate != "evil" {
 		t.Errorf("there is %s", a)
 	}
-	owned.wantApp("http://own.example/", "evil") // now all Ingresses are in effect
+	owned.wantApp("http://own.example/", "evil") // all Ingresses are in effect when this request is answered
 	for _, name := range []string{"login", "challenge", "below"} {
 		if message := o.wantEvent("Ingress", name, "HostTaken"); !strings.Contains(message, "belongs to the namespace "+s.name+",") {
 			t.Errorf("the event on %s says %q", name, message)
@@ -253,7 +252,7 @@ func TestTenantTakesPathOfHost(t *testing.T) {
 	if a, err := owned.get("https://web.example/login"); err == nil {
 		t.Errorf("a client of web.example is shown %s", a)
 	}
-	// When the namespace has no Ingress for the host any more, the host is free.
+	// When the namespace has no Ingress for the host any more, another namespace can use the host.
 	s.delete("ingress", "web")
 	owned.wantApp("https://web.example/login", "evil")
 }

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// weir is one running binary, with an address of its own.
+// weir is one running process of the binary, with its own address.
 type weir struct {
 	*stage
 	*process
@@ -39,9 +39,8 @@ var weirs atomic.Int32
 // address of the node.
 const adminToken = "of-every-weir-in-these-tests"
 
-// defaults are the sections that a weir has unless its configuration has them.
-// @ip is its address, @node its node, @dir a folder of its own, and @stage the
-// namespace of the test, which is the class of its Ingresses as well.
+// defaults are the sections that a configuration gets if it lacks them. @ip is weir's address, @node its
+// node, @dir its folder, and @stage the namespace of the test, which is also the class of its Ingresses.
 var defaults = map[string]string{
 	"node":       "node: @node\n",
 	"listeners":  "listeners: {web: {address: '@ip:80', protocol: http}, websecure: {address: '@ip:443', protocol: tls}}\n",
@@ -53,13 +52,13 @@ var defaults = map[string]string{
 	"access_log": "access_log: {path: '@dir/access.log'}\n",
 }
 
-// refusal is what the log has of rights that are missing. API servers refuse to
-// put events into namespaces that are about to go as well.
+// refusal matches lines of the log about missing rights. API servers also refuse events in a namespace that
+// is being deleted.
 var refusal = regexp.MustCompile(`is forbidden: User`)
 
 var topLevel = regexp.MustCompile(`(?m)^([a-z_]+):`)
 
-// newWeir is a weir that was not started.
+// newWeir returns a weir that is not started yet.
 func (s *stage) newWeir(node, config string) *weir {
 	s.Helper()
 	n := weirs.Add(1)
@@ -69,7 +68,7 @@ func (s *stage) newWeir(node, config string) *weir {
 	return w
 }
 
-// weir runs on node-a until the test ends, and is ready.
+// weir starts a weir on node-a, waits until it is ready, and ends it after the test.
 func (s *stage) weir(config string) *weir {
 	s.Helper()
 	return s.newWeir("node-a", config).launch().ready()
@@ -124,7 +123,7 @@ func (w *weir) exec(cmd *exec.Cmd) *weir {
 	return w
 }
 
-// ready waits until /readyz says so.
+// ready waits until /readyz reports that weir is ready.
 func (w *weir) ready() *weir {
 	w.Helper()
 	eventually(w, "weir gets ready", func() error {
@@ -145,7 +144,7 @@ func (w *weir) terminate() int {
 	return w.wait()
 }
 
-// wait returns the exit status.
+// wait waits until the process has ended, and returns its exit status.
 func (w *weir) wait() int {
 	w.Helper()
 	select {
@@ -156,10 +155,10 @@ func (w *weir) wait() int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// control talks to ports of weir's own; every request has a connection of its own.
+// control is the client for weir's own ports. Every request uses a new connection.
 var control = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// page is what a port of weir's own answers.
+// page sends a GET request to one of weir's own ports, and returns the response.
 func (w *weir) page(port int, path string) (status int, body string, err error) {
 	req, err := http.NewRequest("GET", fmt.Sprintf("http://%s:%d%s", w.address, port, path), nil)
 	if err != nil {
@@ -175,7 +174,8 @@ func (w *weir) page(port int, path string) (status int, body string, err error) 
 	return resp.StatusCode, string(text), err
 }
 
-// metric sums the series of name that have the labels given as name, value, name, value.
+// metric returns the sum of all series of a metric that have these labels. labels alternates names and
+// values.
 func (w *weir) metric(name string, labels ...string) (sum float64) {
 	w.Helper()
 	_, text, err := w.page(8087, "/metrics")
@@ -210,7 +210,7 @@ func (w *weir) wantMetric(want float64, name string, labels ...string) {
 	})
 }
 
-// wantVerdict waits until the health port says status, with words in its reasons.
+// wantVerdict waits until the health port answers with this status, and with words among its reasons.
 func (w *weir) wantVerdict(status int, words string) {
 	w.Helper()
 	eventually(w, fmt.Sprintf("the verdict becomes %d, for %q", status, words), func() error {
@@ -222,11 +222,11 @@ func (w *weir) wantVerdict(status int, words string) {
 	})
 }
 
-// answer is what came back for a request.
+// answer is the response to a request.
 type answer struct {
 	Status                            int
 	Location                          string
-	Certificate                       string // the common name in its subject
+	Certificate                       string // the common name of the certificate's subject
 	Pod, Namespace, Node, Version     string
 	Client, Path, Host, Method, Proto string
 	TLS                               bool
@@ -237,7 +237,7 @@ func (a answer) String() string {
 	return fmt.Sprintf("%d from pod %q on %q (certificate %q, location %q, path %q, proto %s)", a.Status, a.Pod, a.Node, a.Certificate, a.Location, a.Path, a.Proto)
 }
 
-// client is one that connects to address whatever the URL says, and follows no redirects.
+// client returns a client that connects to address for every URL, and follows no redirects.
 func client(address string, h2 bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!h2)
@@ -266,7 +266,7 @@ func ask(c *http.Client, url string) (a answer, err error) {
 	return a, err
 }
 
-// take reads the response to its end.
+// take reads the whole response.
 func (a *answer) take(resp *http.Response) error {
 	text, err := io.ReadAll(resp.Body)
 	if resp.StatusCode == 200 && err == nil && resp.Header.Get("Content-Type") == "application/json" {
@@ -279,14 +279,14 @@ func (a *answer) take(resp *http.Response) error {
 	return err
 }
 
-// get asks on a connection of its own.
+// get requests a URL on a new connection.
 func (w *weir) get(url string) (answer, error) {
 	c := client(w.address, false)
 	defer c.CloseIdleConnections()
 	return ask(c, url)
 }
 
-// want waits until the answer for a URL is right.
+// want repeats a request until right accepts the response.
 func (w *weir) want(url, what string, right func(answer) bool) (a answer) {
 	w.Helper()
 	eventually(w, fmt.Sprintf("%s is answered with %s", url, what), func() (err error) {
@@ -303,11 +303,11 @@ func (w *weir) wantStatus(url string, status int) answer {
 	return w.want(url, strconv.Itoa(status), func(a answer) bool { return a.Status == status })
 }
 
-// wantApp waits until Pods of a Deployment answer.
+// wantApp waits until a Pod of the Deployment app answers.
 func (w *weir) wantApp(url, app string) answer {
 	w.Helper()
 	return w.want(url, "a Pod of "+app, func(a answer) bool { return a.Status == 200 && strings.HasPrefix(a.Pod, app+"-") })
 }
 
-// at is a port of weir's.
+// at returns weir's address with this port.
 func (w *weir) at(port int) string { return net.JoinHostPort(w.address, strconv.Itoa(port)) }

@@ -16,10 +16,10 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// app is an endpoint of HTTP that can leave in good order, and die.
+// app is an HTTP endpoint that can shut down gracefully, and that can die.
 type app struct {
 	address  string
-	sick     atomic.Bool // its check fails
+	sick     atomic.Bool // its health check fails
 	requests atomic.Int64
 
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ func newApp(t *testing.T) *app {
 	return a
 }
 
-// come listens, again after die or leave.
+// come starts to listen, also after die.
 func (a *app) come() error {
 	l, err := freeport.Listen(a.address)
 	if err != nil {
@@ -124,7 +124,7 @@ func echoWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echo is an endpoint of TCP that returns what it gets, and can die.
+// echo is a TCP endpoint that sends back all bytes, and that can die.
 type echo struct {
 	address string
 	mu      sync.Mutex

@@ -19,11 +19,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A client does what "weir soak" does not. It returns what must not have
-// happened, and is called again and again until the time is over.
+// A client does what "weir soak" cannot do. once returns an error if weir did something wrong. The test calls
+// it again and again until the time is over.
 type client struct {
 	name string
-	n    int // so many at a time, times -load
+	n    int // number of clients at the same time, multiplied by -load
 	once func(ctx context.Context, n *node) error
 }
 
@@ -39,7 +39,7 @@ var clients = []client{
 	{"an idle tunnel until the limit", 6, idleTunnel},
 }
 
-// pause waits d, or until the time is over.
+// pause waits for d, or until the time is over.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -47,7 +47,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// nowAndThen is mostly a moment, and sometimes so long that a connection is parked.
+// nowAndThen returns the length of a pause: mostly a moment, sometimes so long that weir parks the
+// connection.
 func nowAndThen() time.Duration {
 	if mathrand.IntN(4) == 0 {
 		return time.Duration(1500+mathrand.IntN(2000)) * time.Millisecond
@@ -64,7 +65,7 @@ func dial(n *node, listener string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// transport connects to one listener, with the header that it wants.
+// transport connects to one listener, and sends a PROXY header if the listener requires one.
 func transport(n *node, listener string) *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives: true,
@@ -82,7 +83,7 @@ func transport(n *node, listener string) *http.Transport {
 	}
 }
 
-// webSocket holds a connection whose messages have to come back, through pauses.
+// webSocket sends messages on a WebSocket, with pauses, and expects each message back.
 func webSocket(ctx context.Context, n *node, listener string) error {
 	url := map[string]string{"web": "ws://", "secure": "wss://"}[listener] + host + "/steady/ws"
 	bounded, cancel := context.WithTimeout(context.Background(), 4*patience)
@@ -107,7 +108,8 @@ func webSocket(ctx context.Context, n *node, listener string) error {
 	return c.Close(websocket.StatusNormalClosure, "")
 }
 
-// halfClose sends much through a tunnel that was quiet, ends its half, and wants all of it back.
+// halfClose sends many bytes through a tunnel that was idle, closes its sending half, and expects all bytes
+// back.
 func halfClose(ctx context.Context, n *node) error {
 	c, err := dial(n, "raw")
 	if err != nil {
@@ -130,11 +132,11 @@ func halfClose(ctx context.Context, n *node) error {
 	return nil
 }
 
-// lostTunnel leads to endpoints that die and are taken out of the configuration.
-// It may end at any time, but it has to end, and what comes has to be right.
+// lostTunnel uses a tunnel to endpoints that die and are removed from the configuration. The tunnel may end
+// at any time, but it must end, and every byte that arrives must be right.
 func lostTunnel(ctx context.Context, n *node) error {
 	c, err := dial(n, "lost")
-	if err != nil { // a reset: there is no endpoint just now
+	if err != nil { // weir resets the connection if there is no endpoint
 		pause(ctx, 50*time.Millisecond)
 		return notInTime(err)
 	}
@@ -158,7 +160,7 @@ func lostTunnel(ctx context.Context, n *node) error {
 	return nil
 }
 
-// notInTime is err if that is a deadline: the other errors were to be expected.
+// notInTime returns err if it is a timeout, and nil for all other errors, which are expected.
 func notInTime(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -166,7 +168,8 @@ func notInTime(err error) error {
 	return nil
 }
 
-// wrongHeaders are none, or none that a listener for TLS may go on from.
+// wrongHeaders are first bytes after which a listener for TLS must close the connection: malformed PROXY
+// headers, or none.
 var wrongHeaders = []string{
 	"GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
 	"\x16\x03\x01\x00\x05hello there",
@@ -179,7 +182,7 @@ var wrongHeaders = []string{
 	"\r\n\r\n\x00\r\nQUIT\n\x21\x11\xff\xff123412341212",
 }
 
-// malformed wants to be closed without a byte.
+// malformed sends one of wrongHeaders, and expects that weir closes the connection without sending a byte.
 func malformed(ctx context.Context, n *node) error {
 	c, err := dial(n, "secure")
 	if err != nil {
@@ -198,7 +201,8 @@ func malformed(ctx context.Context, n *node) error {
 	return nil
 }
 
-// passing talks to a listener that may be gone; but what it has taken it has to serve.
+// passing connects to a listener that some configurations lack. If the listener accepts the connection, weir
+// must serve it.
 func passing(ctx context.Context, n *node) error {
 	defer pause(ctx, 20*time.Millisecond)
 	c, err := dial(n, "extra")
@@ -212,8 +216,8 @@ func passing(ctx context.Context, n *node) error {
 	return err
 }
 
-// request makes one, and reads the answer to its end. It says whether the
-// connection stays open: by hand drained, weir says that it does not.
+// request makes a request and reads the whole response. stays is false if weir announces the end of the
+// connection, which it does while it is drained.
 func request(c net.Conn) (stays bool, err error) {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); err != nil {
 		return false, err
@@ -223,7 +227,7 @@ func request(c net.Conn) (stays bool, err error) {
 	return err == nil && !resp.Close, err
 }
 
-// idleLimit is that of the listeners brief and brief-raw.
+// idleLimit is the idle timeout of the listeners brief and brief-raw.
 const idleLimit = 2 * time.Second
 
 func idleRequest(ctx context.Context, n *node) error {
@@ -240,8 +244,8 @@ func idleTunnel(ctx context.Context, n *node) error {
 	})
 }
 
-// untilTheLimit uses a connection once, and wants it ended by the limit, not
-// before, and not with a word.
+// untilTheLimit uses a connection once, and expects that weir closes it after idleLimit, not earlier, and
+// without sending a byte.
 func untilTheLimit(ctx context.Context, n *node, listener string, use func(net.Conn) (stays bool, err error)) error {
 	c, err := dial(n, listener)
 	if err != nil {

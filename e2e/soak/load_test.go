@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// load is one "weir soak" for the whole time: these clients want every answer,
-// whatever happens to the weir, its configuration and its endpoints meanwhile.
+// load is one "weir soak" that runs for the whole time. Its clients expect every response, whatever happens
+// meanwhile to weir, its configuration and its endpoints.
 type load struct {
 	name     string
 	listener string
-	n        int // connections, times -load
+	n        int // number of connections, multiplied by -load
 	args     []string
 	least    int64 // required number of requests in 10 s
 }
 
-// Clients of the port for TLS, which wants a header of each.
+// Arguments for the listeners. The TLS listener requires a PROXY header.
 var (
 	byTLS  = []string{"--tls", "--proxy-header", "v2", "--clients", "198.18.0.0/15,2001:db8::/32"}
 	byTLS1 = []string{"--tls", "--proxy-header", "v1"}
@@ -29,9 +29,9 @@ var (
 	raw    = []string{"--protocol", "raw", "--send", "is anybody there?", "--reply", "is anybody there\\?"}
 )
 
-// loads: some are busy and come and go, some are so quiet that they are parked
-// between any two exchanges, and some misbehave on a part of their connections
-// while the others must not notice.
+// loads are the runs of "weir soak". Some keep opening and closing busy connections. Some wait so long
+// between exchanges that weir parks the connection. Some misbehave on a part of their connections, which must
+// not affect the others.
 var loads = []load{
 	{"plain", "web", 16, []string{"--every", "200ms", "--churn", "8s"}, 200},
 	{"plain, quiet", "web", 40, []string{"--every", "4s"}, 40},
@@ -41,7 +41,8 @@ var loads = []load{
 	{"HTTP/2", "secure", 16, append([]string{"--every", "300ms", "--churn", "5s"}, by2...), 100},
 	{"HTTP/2, quiet", "secure", 40, append([]string{"--every", "4s"}, by2...), 40},
 	{"through a second weir", "secure", 10, append([]string{"--every", "300ms", "--churn", "4s", "--path", "/chain/"}, byTLS...), 50},
-	// An endpoint that dies takes the requests with it that it had. Nobody waits for them, and others are served.
+	// An endpoint that dies loses its open requests. No client waits for those in vain, and other requests
+	// are served.
 	{"endpoints that die", "secure", 10, append([]string{"--every", "100ms", "--churn", "2s", "--path", "/doomed/", "--status", "200,502,503"}, byTLS...), 100},
 	{"tunnels", "raw", 16, append([]string{"--every", "100ms", "--churn", "3s"}, raw...), 200},
 	{"tunnels, quiet", "raw", 40, append([]string{"--every", "4s"}, raw...), 40},
@@ -55,7 +56,7 @@ var loads = []load{
 	{"cut ClientHellos", "secure", 10, append([]string{"--cut", "hello+50%", "--share", "50%", "--expect", "closed", "--every", "1s"}, byTLS...), 10},
 }
 
-// report is what "weir soak" says, as far as it is looked at.
+// report has the fields of a "weir soak" report that the test reads.
 type report struct {
 	Requests int64                       `json:"requests"`
 	Opened   int64                       `json:"connections_opened"`
@@ -72,7 +73,7 @@ type report struct {
 	} `json:"anomalies"`
 }
 
-// run soaks n for d, and fails the test for every anomaly.
+// run runs "weir soak" against n for d, and fails the test for every anomaly.
 func (l load) run(t *testing.T, n *node, d time.Duration) {
 	path, err := binary()
 	if err != nil {
@@ -81,7 +82,7 @@ func (l load) run(t *testing.T, n *node, d time.Duration) {
 	}
 	connections := l.n * *more
 	args := []string{"soak", "--json", "-", "-n", strconv.Itoa(connections), "--connect-rate", strconv.Itoa(connections) + "/s", "-d", d.String(), "--timeout", patience.String(), "--host", host}
-	if l.listener != "raw" && !slices.Contains(l.args, "--status") { // weir's own answers do not say it
+	if l.listener != "raw" && !slices.Contains(l.args, "--status") { // responses that weir makes itself do not contain the client's address
 		args = append(args, "--address-pattern", `client=(\S+) `)
 	}
 	args = append(append(args, l.args...), n.at(l.listener))

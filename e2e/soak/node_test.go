@@ -22,11 +22,10 @@ import (
 	"github.com/weirproxy/weir/e2e/freeport"
 )
 
-// patience is how long the test waits for what has to happen. It is generous:
-// only a broken weir makes it wait so long.
+// patience is the timeout of each wait. It is generous: only a broken weir makes the test wait so long.
 const patience = 30 * time.Second
 
-// eventually tries f until it succeeds.
+// eventually repeats f until it returns nil.
 func eventually(what string, f func() error) error {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -39,7 +38,7 @@ func eventually(what string, f func() error) error {
 
 var errNotYet = errors.New("not yet")
 
-// built is a folder to be removed; empty: there is none.
+// built is a folder to remove at the end; empty: there is none.
 var built string
 
 func TestMain(m *testing.M) {
@@ -50,14 +49,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary is the weir that is soaked, made once: in CI static, as it is shipped;
-// elsewhere as "go test" compiles packages, which takes seconds.
+// binary returns the path of the weir binary, and builds it once. In CI it is static, as in a release.
+// Elsewhere it uses the same settings as "go test", which takes only seconds.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("WEIR_E2E_BINARY"); path != "" {
 		return path, nil
 	}
-	// go test remembers which folders of the module a test has read, and runs it
-	// again when something in them has changed; what a child reads it does not see.
+	// go test caches a result until a file or folder changes that the test has read. It does not see what
+	// child processes read, so the test itself reads all folders of the module.
 	if err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
@@ -82,7 +81,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// freeAddress is one of host on which nothing listens.
+// freeAddress returns an address with the IP address host on which nothing listens.
 func freeAddress(t *testing.T, host string) string {
 	t.Helper()
 	address, err := freeport.Soak.Take(host)
@@ -92,15 +91,15 @@ func freeAddress(t *testing.T, host string) string {
 	return address
 }
 
-// node is a weir: its files, its addresses, and its process while it runs.
+// node is a weir: its files, its addresses, and, while it runs, its process.
 type node struct {
 	t       *testing.T
 	name    string
 	dir     string
 	host    string
-	address map[string]string // by the name that the configuration has for it
+	address map[string]string // the key is the name in the configuration
 
-	mu     sync.Mutex // naming
+	mu     sync.Mutex // protects address
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
@@ -109,7 +108,7 @@ func newNode(t *testing.T, name, host string) *node {
 	return &node{t: t, name: name, dir: t.TempDir(), host: host, address: map[string]string{}}
 }
 
-// at is the address called name; a free one unless it is known.
+// at returns the address with this name. If there is none yet, it chooses a free one.
 func (n *node) at(name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,17 +120,18 @@ func (n *node) at(name string) string {
 
 var addressName = regexp.MustCompile(`@[a-z][a-z0-9-]*`)
 
-// file is a path in the node's folder.
+// file returns the path of a file in the node's folder.
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
 
-// write replaces the configuration in one step. @name is the address called so, @dir/ the folder.
+// write replaces the configuration in one step. It replaces @name by the address with that name, and @dir/ by
+// the folder.
 func (n *node) write(config string) error {
 	config = strings.ReplaceAll(config, "@dir", n.dir)
 	config = addressName.ReplaceAllStringFunc(config, func(m string) string { return n.at(m[1:]) })
 	return errors.Join(os.WriteFile(n.file("new"), []byte(config), 0o644), os.Rename(n.file("new"), n.file("weir.yaml")))
 }
 
-// start runs the node until it is ready. Its log goes on in the same file each time.
+// start starts the node and waits until it is ready. All starts append to the same log file.
 func (n *node) start() error {
 	path, err := binary()
 	if err != nil {
@@ -163,7 +163,7 @@ func (n *node) start() error {
 	})
 }
 
-// stop drains the node, which has to end well.
+// stop drains the node, and returns an error unless it ends successfully.
 func (n *node) stop() error {
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (n *node) stop() error {
 	return nil
 }
 
-// kill ends the node however it is, at the end of the test, and looks at what it said.
+// kill ends the node in any state at the end of the test, and searches its log for errors.
 func (n *node) kill() {
 	if n.cmd != nil && n.cmd.Process != nil {
 		n.cmd.Process.Kill()
@@ -206,7 +206,8 @@ func (n *node) log() string {
 	return string(text)
 }
 
-// reload gives the node another configuration, and waits until it is taken, or refused.
+// reload gives the node another configuration, and waits until the reload has this result: "success" or
+// "failure".
 func (n *node) reload(config, result string) error {
 	before, err := n.metric("weir_config_reloads_total", "result", result)
 	if err != nil {
@@ -224,10 +225,10 @@ func (n *node) reload(config, result string) error {
 	})
 }
 
-// control talks to the nodes' own ports; every request has a connection of its own.
+// control is the client for the nodes' own ports. Every request uses a new connection.
 var control = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// get asks the port called name.
+// get sends a GET request to the port with this name.
 func (n *node) get(name, path string) (body string, err error) {
 	return answer(control.Get("http://" + n.at(name) + path))
 }
@@ -242,7 +243,7 @@ func (n *node) post(path string) error {
 	return err
 }
 
-// answer is the body of a response that has to be a success.
+// answer returns the body of a response, and an error unless its status is a success.
 func answer(resp *http.Response, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -255,7 +256,7 @@ func answer(resp *http.Response, err error) (string, error) {
 	return string(body), err
 }
 
-// metrics are series as they are exposed -> value.
+// metrics returns all series with their values. The key is a series with its labels.
 func (n *node) metrics() (map[string]float64, error) {
 	text, err := n.get("admin", "/metrics")
 	if err != nil {
@@ -274,13 +275,13 @@ func (n *node) metrics() (map[string]float64, error) {
 	return all, nil
 }
 
-// metric is sum of what the node exposes now.
+// metric returns sum for the current metrics of the node.
 func (n *node) metric(name string, labels ...string) (float64, error) {
 	all, err := n.metrics()
 	return sum(all, name, labels...), err
 }
 
-// sum adds up the series of name that have the labels given as name, value, name, value.
+// sum returns the sum of all series of a metric that have these labels. labels alternates names and values.
 func sum(metrics map[string]float64, name string, labels ...string) (v float64) {
 	for series, value := range metrics {
 		base, rest, _ := strings.Cut(series, "{")
@@ -295,7 +296,8 @@ func sum(metrics map[string]float64, name string, labels ...string) (v float64) 
 	return v
 }
 
-// refused is what weir says of connections that it has closed, for a look after a failure.
+// refused returns the metrics about refused and failed connections and requests, for the message of a failed
+// test.
 func refused(metrics map[string]float64) string {
 	var text strings.Builder
 	for _, series := range slices.Sorted(maps.Keys(metrics)) {

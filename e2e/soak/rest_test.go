@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// state is what a node has at a moment.
+// state is the use of resources of a node at one moment.
 type state struct {
-	goroutines, descriptors int // descriptors but for those of pipes
-	pipes                   int // descriptors of pipes: some are kept for tunnels to come
-	heap                    int // bytes that live after a collection
-	resident                int // KiB, for the record: the runtime gives back late what it has had
+	goroutines, descriptors int // descriptors without those of pipes
+	pipes                   int // descriptors of pipes; weir keeps some for later tunnels
+	heap                    int // bytes in use after a garbage collection
+	resident                int // KiB, only for the log: the runtime returns memory late
 	held                    map[string]float64
-	endpoints               int // series that are there for endpoints
+	endpoints               int // number of series that belong to endpoints
 }
 
-// held are the gauges that have to be 0 without clients.
+// held are the gauges that must be 0 when there are no clients.
 var held = []string{"weir_connections_open", parkedMetric, "weir_tunnels_open", "weir_backend_requests_in_flight", "weir_drain_connections_remaining"}
 
 func (s state) String() string {
@@ -32,7 +32,8 @@ func (s state) String() string {
 
 var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 
-// look collects garbage first. Its own connection is counted, every time.
+// look returns the state of a node after a garbage collection. It always includes the connection of look
+// itself.
 func look(n *node) (s state, err error) {
 	if _, err := n.profile("/debug/pprof/heap?gc=1"); err != nil {
 		return s, err
@@ -71,7 +72,7 @@ func look(n *node) (s state, err error) {
 	return s, nil
 }
 
-// descriptors are what those of the process lead to.
+// descriptors returns the targets of all descriptors of the process.
 func (n *node) descriptors() (targets []string) {
 	folder := fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid)
 	files, _ := os.ReadDir(folder)
@@ -83,14 +84,16 @@ func (n *node) descriptors() (targets []string) {
 	return targets
 }
 
-// sparePipes are the descriptors of the 16 pipes that tunnels may keep, and of one beside them.
+// sparePipes is the number of descriptors of the 16 pipes that weir may keep for tunnels, and of one more
+// pipe.
 const sparePipes = 2*16 + 2
 
-// slack is by how many goroutines or descriptors a weir at rest may differ from
-// a new one: a check may be under way.
+// slack is the number of goroutines or descriptors that an idle weir may have more than a new one, for
+// example for a health check.
 const slack = 3
 
-// rested waits until all is back where it began, and fails the test if it never is.
+// rested waits until the use of resources is back at its initial level, and fails the test if that does not
+// happen.
 func (h *house) rested(fresh state, heap int) (now state) {
 	h.t.Helper()
 	err := eventually("all is back where it began", func() (err error) {
@@ -117,7 +120,7 @@ func (h *house) rested(fresh state, heap int) (now state) {
 			wrong = append(wrong, fmt.Errorf("%d series of endpoints instead of %d", now.endpoints, fresh.endpoints))
 		}
 		if len(wrong) > 0 {
-			time.Sleep(200 * time.Millisecond) // a look costs a collection
+			time.Sleep(200 * time.Millisecond) // each look causes a garbage collection
 		}
 		return errors.Join(wrong...)
 	})

@@ -18,12 +18,12 @@ var (
 	more   = flag.Int("load", 1, "how many times the usual number of connections")
 )
 
-// host is what everybody asks for.
+// host is the host of all requests.
 const host = "app.example.org"
 
-// front is the configuration of the weir that clients talk to, in its n-th
-// form: endpoints come and go beside one that stays, and so do a listener, a
-// certificate's names, and limits. Form 0 is what it begins and ends with.
+// front returns the n-th configuration of the weir to which clients connect. The configurations differ in the
+// endpoints beside one that always stays, in one listener, in the names of a certificate, and in limits. The
+// test starts and ends with number 0.
 func front(n int) string {
 	apps := []string{"'@a'", "'@a', '@b'", "'@a', '@b', '@c'", "'@c', '@a'"}[n%4]
 	lost := []string{"'@l0', '@l1'", "'@l0'", "'@l1'"}[n%3]
@@ -85,16 +85,16 @@ admin: {address: '@admin'}
 drain: {lame_duck: 7s, timeout: 20s} # longer than it takes the front to notice
 `
 
-// house is everything that the soak has.
+// house has all parts of the test.
 type house struct {
 	t      *testing.T
 	front  *node
 	behind [2]*node
-	apps   [3]*app  // a, b, c; a stays, the others leave in good order
-	doomed [2]*app  // x and y die, with requests in them
-	lost   [2]*echo // so do these
+	apps   [3]*app  // a, b, c: a always runs, the others shut down gracefully
+	doomed [2]*app  // x, y: they die, also during requests
+	lost   [2]*echo // l0, l1: they die, also with open tunnels
 	form   int
-	forms  atomic.Int64 // reloads, restarts and deaths, for the record
+	forms  atomic.Int64 // reloads, restarts and deaths, for the log
 }
 
 func (h *house) config(n int) string {
@@ -120,7 +120,7 @@ func build(t *testing.T) *house {
 	for i := range h.behind {
 		b := newNode(t, fmt.Sprint("behind ", i), fmt.Sprint("127.0.0.", 2+i))
 		b.address["a"] = h.apps[0].address
-		if i > 0 { // the front asks all for their health on one port
+		if i > 0 { // weir checks the health of both on the same port
 			_, port, _ := strings.Cut(h.behind[0].at("health"), ":")
 			b.address["health"] = b.host + ":" + port
 		}
@@ -154,7 +154,7 @@ func (h *house) must(err error) {
 	}
 }
 
-// clients runs all loads and clients for d.
+// clients runs all loads and all clients for d.
 func (h *house) clients(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -201,11 +201,12 @@ func TestSoak(t *testing.T) {
 	fresh, err := look(h.front)
 	h.must(err)
 
-	// Once everything, without trouble: pools, caches and the runtime take what they keep.
+	// All clients run once without disturbances. This fills the pools, the caches and the memory of the
+	// runtime, which keep what they allocate.
 	h.clients(10 * time.Second)
 	warm := h.rested(fresh, fresh.heap*4)
 	if t.Failed() {
-		t.FailNow() // not for hours
+		t.FailNow() // the rest of the test may take hours
 	}
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -231,7 +232,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// tellRefusals logs what the access log has beside good answers.
+// tellRefusals logs the lines of the access log about failed requests.
 func (h *house) tellRefusals() {
 	text, _ := os.ReadFile(h.front.file("access.log"))
 	n := 0

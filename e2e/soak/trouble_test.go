@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// What goes on beside the clients. Each goes on until the time is over, and
-// leaves everything as it was.
+// These methods cause disturbances while the clients run. Each continues until the time is over, and restores
+// the state that it found.
 
-// badConfig is a key that no configuration has.
+// badConfig is a key that weir does not know.
 const badConfig = "nonsense"
 
-// reloads changes the configuration, now and then to one that is refused.
+// reloads changes the configuration again and again, sometimes to one that weir refuses.
 func (h *house) reloads(ctx context.Context) {
 	for ctx.Err() == nil {
 		h.form++
@@ -23,11 +23,11 @@ func (h *house) reloads(ctx context.Context) {
 			config, result = config+badConfig+": 1\n", "failure"
 		}
 		if info, err := os.Stat(h.front.file("access.log")); err == nil && info.Size() > 64<<20 {
-			os.Remove(h.front.file("access.log")) // a new one is begun
+			os.Remove(h.front.file("access.log")) // weir starts a new file
 		}
 		h.report("a reload", h.front.reload(config, result))
 		pause(ctx, 700*time.Millisecond)
-		if h.form%5 == 0 { // by hand, while all goes on
+		if h.form%5 == 0 { // a drain through the admin port, while clients run
 			err := h.front.post("/drain")
 			pause(ctx, 300*time.Millisecond)
 			h.report("drain and undrain", errors.Join(err, h.front.post("/undrain")))
@@ -35,7 +35,7 @@ func (h *house) reloads(ctx context.Context) {
 	}
 }
 
-// drains ends and starts the two weirs behind, one after the other.
+// drains drains and restarts the two weirs behind the first one, in turns.
 func (h *house) drains(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		b := h.behind[i%2]
@@ -43,7 +43,7 @@ func (h *house) drains(ctx context.Context) {
 		h.report("a drain", b.stop())
 		pause(ctx, 500*time.Millisecond)
 		h.report("a start", b.start())
-		// The other one is not drained before the front has found this one well.
+		// The next drain begins only when the first weir sees that both are healthy.
 		h.report("a start", eventually("the front finds "+b.name, func() error {
 			up, err := h.front.metric("weir_backend_endpoint_up", "backend", "chain")
 			if err == nil && up < 2 {
@@ -54,7 +54,8 @@ func (h *house) drains(ctx context.Context) {
 	}
 }
 
-// deaths has endpoints leave in good order and come back, one at a time, and kills others.
+// deaths shuts down endpoints gracefully and starts them again, one at a time. It also kills and restarts
+// others.
 func (h *house) deaths(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		leaving, doomed, lost := h.apps[1+i%2], h.doomed[i%2], h.lost[i%2]
@@ -70,14 +71,14 @@ func (h *house) deaths(ctx context.Context) {
 			}
 			return err
 		})))
-		pause(ctx, 500*time.Millisecond) // requests that it has
+		pause(ctx, 500*time.Millisecond) // time for open requests
 		leaving.die()
 		pause(ctx, time.Second)
 		h.report("an endpoint", leaving.come())
 	}
 }
 
-// watch looks at what weir says of itself, and remembers what has to have happened.
+// watch reads the metrics, and fails the test if the clients did not open and park enough connections.
 func (h *house) watch(ctx context.Context) {
 	var parked, tunnels, open float64
 	for ctx.Err() == nil {
@@ -92,13 +93,13 @@ func (h *house) watch(ctx context.Context) {
 		open = max(open, sum(metrics, "weir_connections_open"))
 	}
 	h.t.Logf("%d times something happened; at most %v connections open, %v parked, %v tunnels", h.forms.Load(), open, parked, tunnels)
-	// Of the clients that are quiet for seconds most are parked at any moment, but while the machine is slow.
+	// Most clients with pauses of seconds are parked at any time, except on a slow machine.
 	if open == 0 || tunnels == 0 || parked < 30 {
 		h.t.Error("that was no load")
 	}
 }
 
-// report counts what happened, and fails the test if it went wrong.
+// report counts a disturbance, and fails the test if the disturbance failed.
 func (h *house) report(what string, err error) {
 	h.forms.Add(1)
 	if err != nil {
@@ -106,5 +107,5 @@ func (h *house) report(what string, err error) {
 	}
 }
 
-// parkedMetric counts what is parked.
+// parkedMetric is the metric that counts parked connections.
 const parkedMetric = "weir_connections_parked"

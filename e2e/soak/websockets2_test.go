@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// webSockets2 holds WebSockets on one connection of HTTP/2 (RFC 8441), whose
-// messages have to come back, through pauses in which they are parked with it.
-// At the end some are closed and some reset, and the connection is alive.
+// webSockets2 opens several WebSockets on one HTTP/2 connection (RFC 8441). It expects each message back, and
+// makes pauses in which weir parks the connection. At the end it closes one WebSocket and resets another one,
+// and the connection still works.
 func webSockets2(ctx context.Context, n *node) error {
 	nc, err := transport(n, "secure").DialContext(ctx, "", "")
 	if err != nil {
@@ -51,7 +51,7 @@ func webSockets2(ctx context.Context, n *node) error {
 		}
 		pause(ctx, nowAndThen())
 	}
-	h.WriteData(1, true, []byte("\x88\x80\x00\x00\x00\x00")) // a close, masked with nothing
+	h.WriteData(1, true, []byte("\x88\x80\x00\x00\x00\x00")) // a close frame whose mask is zero
 	if streams > 1 {
 		h.WriteRSTStream(3, http2.ErrCodeCancel)
 	}
@@ -70,7 +70,7 @@ func webSockets2(ctx context.Context, n *node) error {
 // not open more streams then (RFC 9113, section 6.8), and weir ignores them.
 var errLeft = errors.New("weir has said GOAWAY")
 
-// conn2 is a connection of HTTP/2, frame by frame.
+// conn2 is an HTTP/2 connection on which the test writes single frames.
 type conn2 struct {
 	*http2.Framer
 	dec           *hpack.Decoder
@@ -79,7 +79,7 @@ type conn2 struct {
 	last          uint32 // the last stream that the server accepts
 	status        string
 	came          map[uint32]*bytes.Buffer
-	ended, pinged bool // the first stream; the PING
+	ended, pinged bool // ended: the first stream has ended; pinged: the PING was acknowledged
 }
 
 func (h *conn2) open(id uint32) error {
@@ -101,7 +101,7 @@ func (h *conn2) open(id uint32) error {
 	}
 	err := h.until(func() bool { return h.status != "" || h.left && id > h.last })
 	if h.status == "" && h.left {
-		return errLeft // the GOAWAY came after the stream was sent
+		return errLeft // weir sent GOAWAY after this stream was sent
 	}
 	if err != nil {
 		return err
@@ -112,11 +112,11 @@ func (h *conn2) open(id uint32) error {
 	return nil
 }
 
-// exchange sends a message on some of the streams and wants each back.
+// exchange sends a message on each of the first streams and expects it back.
 func (h *conn2) exchange(streams int) error {
 	want := map[uint32][]byte{}
 	for i := range uint32(streams) {
-		size := 126 + mathrand.IntN(16_000) // one frame of either protocol
+		size := 126 + mathrand.IntN(16_000) // the message fits into one frame of WebSocket and of HTTP/2
 		head := []byte{0x82, 126, byte(size >> 8), byte(size)}
 		message := make([]byte, size)
 		rand.Read(message)
@@ -181,7 +181,7 @@ func (h *conn2) take(f http2.Frame) error {
 		}
 	case *http2.RSTStreamFrame:
 		return fmt.Errorf("stream %d is reset with %v", f.StreamID, f.ErrCode)
-	case *http2.GoAwayFrame: // a drain: open streams continue
+	case *http2.GoAwayFrame: // weir drains: open streams continue
 		if f.ErrCode != http2.ErrCodeNo {
 			return fmt.Errorf("weir ends the connection with %v: %s", f.ErrCode, f.DebugData())
 		}

@@ -136,7 +136,7 @@ func (a *Acceptor) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(c.fd), "socket")
-	defer f.Close() // FileConn duplicates
+	defer f.Close() // FileConn uses a duplicate of the descriptor
 	return net.FileConn(f)
 }
 

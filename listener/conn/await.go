@@ -60,7 +60,7 @@ func (c *Conn) Await(step func() bool) error {
 type stepKind uint8
 
 const (
-	noStep          stepKind = iota // Read waits
+	noStep          stepKind = iota // no step runs: Read waits
 	stepNonBlocking                 // Read returns ErrWouldBlock instead of waiting
 	stepBlocking                    // the connection has no descriptor: Read waits
 )

@@ -44,8 +44,8 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// Inside Await no read waits. After a short read, Read trusts that the socket is empty;
-// after LookAgain, it asks the kernel.
+// No read within Await waits. After a short read, Read trusts that the socket is empty. After LookAgain, Read
+// asks the kernel.
 func TestAwaitReads(t *testing.T) { eachSocket(t, testAwaitReads) }
 
 func testAwaitReads(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -104,8 +104,8 @@ func TestAwaitSeesPeekedBytes(t *testing.T) {
 	})
 }
 
-// The end of a stream that came with the last bytes raises no event of its own. A wait
-// still finds it: at once, after a silence, and in the next wait.
+// If the end of a stream arrives with the last bytes, it causes no event of its own. A wait still finds it:
+// at once, after a silence, and in the next wait.
 func TestAwaitFindsTheEnd(t *testing.T) { eachSocket(t, testAwaitFindsTheEnd) }
 
 func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -114,7 +114,7 @@ func testAwaitFindsTheEnd(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCo
 		io.WriteString(other, "last words")
 		other.CloseWrite()
 	}
-	// wait reads once per event, and so does not ask for the end.
+	// wait reads once per event, and so does not look for the end.
 	wait := func(t *testing.T, c *Conn, enough int) error {
 		t.Helper()
 		var failed error
@@ -186,14 +186,14 @@ func testAwaitDeadline(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)
 	c.SetReadDeadline(time.Time{})
 	time.AfterFunc(30*time.Millisecond, func() { io.WriteString(other, "late") })
 	wantError(t, c.Await(step), nil)
-	// Bytes that arrive after a passed deadline are still there for a new deadline.
+	// Bytes that arrive after the deadline are still there when a new deadline is set.
 	io.WriteString(other, "later")
 	at(patience)
 	wantError(t, c.Await(step), nil)
 }
 
-// Bytes that arrive after the deadline do not count, even if they arrive before the wait has
-// noticed that the deadline has passed.
+// Bytes that arrive after the deadline do not count, even if the wait has not yet noticed that the deadline
+// has passed.
 func TestAwaitTakesNothingLate(t *testing.T) { eachSocket(t, testAwaitTakesNothingLate) }
 
 func testAwaitTakesNothingLate(t *testing.T, open func(*testing.T) (*Conn, *net.TCPConn)) {
@@ -263,8 +263,8 @@ func testWriteInsideAwait(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPCo
 	}
 }
 
-// A step that ends its own wait, or waits itself, would wait forever in some states of the
-// connection. So it panics in all of them, and the owner can still close the connection.
+// A step must not end its own wait, and must not wait itself: in some states of the connection it would never
+// return. So it panics in every state, and the owner can still close the connection.
 func TestMisuseInAStep(t *testing.T) {
 	step := func() bool { return true }
 	for name, misuse := range map[string]func(*Conn){
@@ -304,7 +304,7 @@ func TestMisuseInAStep(t *testing.T) {
 	})
 }
 
-// A step may wait for another connection, and use that one as it likes.
+// A step may wait for another connection, and may use that connection without restrictions.
 func TestStepMayUseAnotherConnection(t *testing.T) {
 	both(t, func(t *testing.T, c *Conn, _ net.Conn) {
 		d, other := pair(t)

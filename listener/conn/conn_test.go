@@ -304,7 +304,7 @@ func TestCut(t *testing.T) {
 				if !c.WasCut() || !first.WasCut() {
 					t.Error("nobody remembers")
 				}
-				// No deadline makes it readable again.
+				// A new deadline does not make the connection readable again.
 				c.SetReadDeadline(time.Now().Add(time.Hour))
 				wantError(t, wait(c), ErrCut)
 				c.SetReadDeadline(time.Time{})
@@ -486,7 +486,8 @@ func TestCloseAfterReplyIsBounded(t *testing.T) {
 	})
 }
 
-// If there is always something to read, no read waits, and so no deadline ends it.
+// If a client always sends more, no read waits, so no read reaches a deadline. weir still closes the
+// connection.
 func TestCloseAfterReplyEndsForBusyClients(t *testing.T) {
 	eachSocket(t, func(t *testing.T, pair func(*testing.T) (*Conn, *net.TCPConn)) {
 		c, other := pair(t)
@@ -501,7 +502,7 @@ func TestCloseAfterReplyEndsForBusyClients(t *testing.T) {
 		}()
 		wantRead(t, c, "\x00")
 		c.CloseAfterReply(50 * time.Millisecond)
-		<-sent // by a reset
+		<-sent // the reset ends it
 	})
 }
 

@@ -125,7 +125,7 @@ func (c *Conn) receive(p []byte) (n int, more bool, err error) {
 type sender struct {
 	out  []byte // the bytes that the running Write has not yet written
 	err  error
-	step func(fd uintptr) bool // bound once
+	step func(fd uintptr) bool // the method value, made only once
 }
 
 func (c *Conn) writeDuplex(p []byte) (int, error) {

@@ -43,8 +43,8 @@ func eachBeginning(t *testing.T, f func(*testing.T, *Conn, *net.TCPConn)) {
 	}
 }
 
-// A wait ends with ErrQuiet after Linger without bytes, and not earlier. The waiter that
-// is parked next finds the bytes that arrive after that.
+// A wait ends with ErrQuiet after Linger without bytes, and not earlier. Then the connection is parked, and
+// its waiter notices the bytes that arrive later.
 func TestAwaitOrPark(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		io.WriteString(other, "abc")
@@ -82,13 +82,13 @@ func TestWokenLate(t *testing.T) {
 		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded)
 		other.Close()
 		wantError(t, c.Await(func() bool { _, r.err = c.Read(make([]byte, 1)); return r.err != ErrWouldBlock }), nil)
-		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded) // an end of stream counts as no bytes
+		wantError(t, c.Woken(park.Late), os.ErrDeadlineExceeded) // an end of stream counts as no bytes, so the deadline applies
 		c.Cut()
 		wantError(t, c.Woken(park.Late), ErrCut)
 	})
 }
 
-// The read deadline comes first if it is nearer than Linger, or if mayPark returns false.
+// A read deadline ends the wait if it is earlier than Linger, or if mayPark returns false.
 func TestAwaitOrParkDeadline(t *testing.T) {
 	eachBeginning(t, func(t *testing.T, c *Conn, other *net.TCPConn) {
 		r := reader{c: c}

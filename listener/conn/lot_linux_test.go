@@ -206,7 +206,7 @@ func TestUnpollKeepsNothing(t *testing.T) {
 		if n := sockets(t); n != before {
 			t.Errorf("%d descriptors, %d before", n, before)
 		}
-		p := parkConn(t, c, time.Time{}) // the set knows it by a descriptor that will be closed
+		p := parkConn(t, c, time.Time{}) // the lot knows the connection by a descriptor that will be closed
 		io.WriteString(other, "y")
 		p.want(t, park.Ready)
 		wantRead(t, c, "y")
@@ -222,7 +222,7 @@ func wantEnd(t *testing.T, r io.Reader) {
 	}
 }
 
-// Cut may come at any moment of the owner's work.
+// Cut may be called while the owner does anything else.
 func TestCutWhileUnpolling(t *testing.T) {
 	for range 200 {
 		c, _ := pair(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirproxy/weir/listener/park"
 )
 
-// These tests run the real state machine in a played system, where time passes only while all
-// goroutines wait. So they can name the exact moment at which a wait ends.
+// These tests run the real state machine in a simulated system. Its time passes only while all goroutines
+// wait, so the tests can state the exact moment at which a wait ends.
 
 // since counts the time from a moment.
 type since struct{ begun time.Time }
@@ -85,8 +85,8 @@ func TestMachineDeadline(t *testing.T) {
 	}
 }
 
-// An end that comes in one event with the last bytes is found after Linger by a step that
-// reads once, and at once by a step that asks for it.
+// If the end of a stream arrives in one event with the last bytes, a step that reads once finds it after
+// Linger. A step that looks for the end finds it at once.
 func TestMachineFindsTheEnd(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		eachPlayed(t, func(t *testing.T, c *Conn, s *played) {
@@ -110,7 +110,7 @@ func TestMachineFindsTheEnd(t *testing.T) {
 	}
 }
 
-// A tunnel's connection that waits in the poller finds such an end at once: the lot reports it.
+// A tunnel's connection that waits in the poller finds such an end at once, because the lot reports it.
 func TestMachineWatchesForTheEnd(t *testing.T) {
 	eachPlayed(t, func(t *testing.T, c *Conn, s *played) {
 		c.SetDuplex(true)
@@ -137,14 +137,14 @@ func TestMachineReadsOnce(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(Linger / 10))
 		r := collector{c: c}
 		wantError(t, c.Await(r.all), os.ErrDeadlineExceeded)
-		if s.calls != 1+events { // the first finds nothing
+		if s.calls != 1+events { // the first read finds nothing
 			t.Errorf("%d reads for %d events", s.calls, events)
 		}
 	})
 }
 
-// AwaitOrPark ends Linger after the last bytes. It asks mayPark once, and once more for each
-// Stir, and again after bytes.
+// AwaitOrPark ends Linger after the last bytes. It asks mayPark once, again after each Stir, and again after
+// bytes.
 func TestMachineMayPark(t *testing.T) {
 	eachPlayed(t, func(t *testing.T, c *Conn, s *played) {
 		begun := begin()
@@ -178,8 +178,8 @@ func TestMachineMayPark(t *testing.T) {
 	})
 }
 
-// A bare connection of a tunnel may be parked as soon as no bytes are there. One that waits
-// often joins the poller, and one that is calm again stays bare.
+// A bare connection of a tunnel may be parked as soon as there are no bytes. If it waits often, it joins the
+// poller. If it is idle again, it stays bare.
 func TestMachineBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := play()
@@ -214,7 +214,7 @@ func TestMachineBusy(t *testing.T) {
 	})
 }
 
-// Interrupt, Cut and the lot end a wait wherever it is, at once.
+// Interrupt, Cut and the lot end a wait at once, in every state.
 func TestMachineSignals(t *testing.T) {
 	for name, f := range map[string]struct {
 		act  func(*Conn)
@@ -266,7 +266,7 @@ func TestMachineParked(t *testing.T) {
 				wantError(t, c.Woken(want), os.ErrDeadlineExceeded)
 			case park.Ready:
 				begun.want(t, "it was woken", Linger)
-				wantError(t, c.Woken(park.Late), nil) // bytes count for more
+				wantError(t, c.Woken(park.Late), nil) // bytes are more important than the deadline
 				wantRead(t, c, "x")
 			}
 			c.Resume()
@@ -282,7 +282,8 @@ type playedWaiter chan park.Reason
 
 func (p playedWaiter) Wake(why park.Reason) { p <- why }
 
-// WriteTimeout limits the time without progress. Of a tunnel's connection only Cut limits it.
+// WriteTimeout limits the time without progress. It does not apply to a tunnel's connection, whose writes
+// only Cut ends.
 func TestMachineWriteTimeout(t *testing.T) {
 	write := func(c *Conn, n int) error {
 		_, err := c.Write(make([]byte, n))
@@ -304,7 +305,7 @@ func TestMachineWriteTimeout(t *testing.T) {
 			after(500*time.Millisecond, func() { s.take(10) })
 			after(1200*time.Millisecond, func() { s.take(10) })
 			wantError(t, write(c, 31), os.ErrDeadlineExceeded)
-			begun.want(t, "the write failed", 3*time.Second) // each timeout that passes after progress starts again
+			begun.want(t, "the write failed", 3*time.Second) // after progress, each timeout starts again
 			if c.BytesWritten != 30 {
 				t.Errorf("%d bytes were written", c.BytesWritten)
 			}

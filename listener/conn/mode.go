@@ -99,7 +99,7 @@ func (c *Conn) Unpoll() {
 	fd := -1
 	c.raw.Control(func(old uintptr) {
 		if fd = c.duplicate(int(old)); fd >= 0 && c.inLot {
-			c.lot().Forget(int(old)) // closing old does not remove it: the socket stays open
+			c.lot().Forget(int(old)) // closing old does not end its entry in the lot, because the socket stays open
 		}
 	})
 	if fd < 0 {

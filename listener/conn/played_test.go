@@ -21,9 +21,9 @@ type played struct {
 
 	in    []byte
 	ended bool
-	room  int // for bytes of the Conn
+	room  int // room for bytes of the Conn
 	out   []byte
-	calls int // of read
+	calls int // calls of read
 
 	next   int          // the next descriptor
 	open   map[int]bool // the descriptors
@@ -32,21 +32,21 @@ type played struct {
 	tokens uint64
 }
 
-// play makes a bare connection in a played system.
+// play makes a bare connection in a simulated system.
 func play() (*Conn, *played) {
 	s := &played{next: 1 << 20, open: map[int]bool{}, waits: map[park.Token]*playedWait{}, room: 1 << 20}
 	s.changed.L = &s.mu
 	return &Conn{system: s, fd: s.descriptor(), Accepted: time.Now(), Origin: Origin{Header: &noHeader}}, s
 }
 
-// playPolled is play for a polled connection.
+// playPolled is like play, for a polled connection.
 func playPolled() (*Conn, *played) {
 	c, s := play()
 	c.JoinPoller()
 	return c, s
 }
 
-// playUnpolled is play for a connection that was polled.
+// playUnpolled is like play, for a connection that was polled.
 func playUnpolled() (*Conn, *played) {
 	c, s := playPolled()
 	c.Unpoll()
@@ -68,7 +68,7 @@ func eachPlayed(t *testing.T, f func(*testing.T, *Conn, *played)) {
 	}
 }
 
-// arrive is one event: bytes, and maybe the end of the stream with them.
+// arrive causes one event: bytes, and if end is true the end of the stream with them.
 func (s *played) arrive(text string, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

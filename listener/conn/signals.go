@@ -2,9 +2,9 @@ package conn
 
 import "time"
 
-// signal is what another goroutine tells the reading side of a connection. A signal is set
-// first, and then the wait of the reading side is ended, so that it sees the signal. Signals
-// are bits of one word, which a wait reads as a whole before it begins (see arm).
+// signal is a message of another goroutine to the reading side of a connection. The goroutine sets the signal
+// first, and then ends the wait of the reading side, so that the reading side sees the signal. Signals are
+// bits of one word, which a wait reads as a whole before it begins (see arm).
 //
 //	signal           set by      what the wait does            cleared by
 //	signalCut        Cut         ends with ErrCut              never

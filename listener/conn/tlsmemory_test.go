@@ -18,8 +18,8 @@ import (
 	"unsafe"
 )
 
-// TestTLSFields fails if a tls.Conn is not as ReleaseTLS expects: a new version of Go may
-// have renamed its fields. Look in crypto/tls/conn.go which code uses them, and then
+// TestTLSFields fails if tls.Conn has other fields than ReleaseTLS expects, for example because a new version
+// of Go has renamed some. In that case look in crypto/tls/conn.go for the code that uses them, and then
 // change tlsmemory.go.
 func TestTLSFields(t *testing.T) {
 	if !tlsBuffers.known {
@@ -162,8 +162,8 @@ func (r *recorder) Write(p []byte) (int, error)      { return r.Buffer.Write(p) 
 func (r *recorder) Read(p []byte) (int, error)       { return r.Buffer.Read(p) }
 func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
 
-// A Conn has no write deadline. crypto/tls sets one for its close_notify, and leaves behind one
-// that has passed; writes go on.
+// A Conn has no write deadline. crypto/tls sets one for its close_notify, and leaves behind one that has
+// passed. Later writes still succeed.
 func TestNetConnHasNoWriteDeadline(t *testing.T) {
 	both(t, func(t *testing.T, c *Conn, other net.Conn) {
 		if _, is := any(c).(net.Conn); is {

@@ -240,8 +240,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Scan reports a header that breaks the specification in its first bytes before the rest
-// has arrived.
+// Scan reports a header whose first bytes break the specification before the rest has arrived.
 func TestScanIsEarly(t *testing.T) {
 	f := func(b string, want error) {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// client is a connection that gives everything back when it is cut.
+// client is a connection that releases all its memory when it is cut.
 type client struct {
 	account Account
 	took    int
@@ -48,7 +48,7 @@ func prefix(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }
 
-// process makes an account, and a function that makes clients of a network.
+// process returns an account for a process, and a function that makes clients of a network.
 func process(t *testing.T, limit int64) (*Process, func(n int) *client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -246,7 +246,7 @@ func TestNewClientsBesideClosingConnections(t *testing.T) {
 	})
 }
 
-// Connections that are slow to close make room for some others, but not for any number.
+// Connections that close slowly make room for some others, but not for any number of them.
 func TestEndedButStillThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, newClient := process(t, 64*mib)

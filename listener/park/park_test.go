@@ -120,7 +120,7 @@ func TestBytesBefore(t *testing.T) {
 	}
 }
 
-// again is only a hint.
+// The result again of a wait is only a hint.
 func TestAgain(t *testing.T) {
 	s := newSet(t)
 	ours, theirs := socketPair(t)

@@ -137,7 +137,7 @@ type Event struct {
 	Ended  Ended
 	// Refused is, at the end of Share, the number of refused new connections.
 	Refused int
-	// Largest is, at the beginning of Share, the client network that holds most.
+	// Largest is the client network that holds most. It is set at the beginning of Share.
 	Largest conn.Network
 }
 

@@ -33,7 +33,7 @@ type house struct {
 	most    int64
 	left    int64 // the result of Gate.Left
 	places  int64
-	each    int64 // how much a connection takes; 0: two
+	each    int64 // the resource that a connection takes; 0 means two units
 	reserve int64
 	waits   []conn.Network     // in the kernel's queue
 	running map[*conn.Conn]int // running exchanges of HTTP/2 connections
@@ -116,7 +116,7 @@ func (h *house) Share(most int64, may func(conn.Network) bool) {
 	h.places, h.may = most, may
 }
 
-// admitted returns how many connections may still come.
+// admitted returns how many more connections weir would accept.
 func (h *house) admitted() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +125,7 @@ func (h *house) admitted() int64 {
 
 func (h *house) Crowded() <-chan struct{} { return h.crowded }
 
-// sharing returns how many connections may come although there is no room.
+// sharing returns how many connections weir would accept although there is no room.
 func (h *house) sharing() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,7 +292,7 @@ func TestShed(t *testing.T) {
 		if n := h.metric("weir_overload_connections_ended_total"); n != 15 {
 			t.Errorf("%v were counted", n)
 		}
-		h.set(func() { h.base = 40 }) // now the old ones are not enough
+		h.set(func() { h.base = 40 }) // now closing the old ones is not enough
 		after(2 * time.Second)
 		h.want("at 120 of 100", "shed begins", "pause begins")
 		if count(young) != 20 || count(tunnels) == 0 || count(busy) != 0 {
@@ -315,8 +315,8 @@ func TestShed(t *testing.T) {
 	})
 }
 
-// weir tells HTTP/2 connections to go away, once, and does not cut them. While they do,
-// it closes no other connections in their place.
+// weir tells HTTP/2 connections once to go away, and does not cut them. While they close, weir closes no
+// other connections in their place.
 func TestShedTellsHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 1000, slow: true}
@@ -359,8 +359,8 @@ func TestShedAwaitsClients(t *testing.T) {
 	})
 }
 
-// Connections that arrive while the resources are read are in none of the readings. They
-// count towards the number that Admit allows.
+// No reading includes connections that arrive during the reading. They count towards the number that Admit
+// allows.
 func TestAdmitCountsThoseWhoCameMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, late: 10}
@@ -422,8 +422,8 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// There is room beside the amount that busy connections will still take. The Watch counts
-// them, by a walk over all connections, only when it matters.
+// The room excludes the amount that busy connections will still take. The Watch counts those by a walk over
+// all connections, and does that only when it matters.
 func TestRoomBesideTheBusy(t *testing.T) {
 	h := &house{t: t}
 	for range 3 {
@@ -449,8 +449,8 @@ func TestRoomBesideTheBusy(t *testing.T) {
 	f(50, 0, 25)
 }
 
-// In an urgent shortage, clients that always become idle soon keep tunnels from being
-// closed only for a moment.
+// Some clients are always about to become idle. In an urgent shortage they prevent weir from closing tunnels,
+// but only for a moment.
 func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	for range 20 {
@@ -478,8 +478,8 @@ func TestShedsTunnelsBesideTheChatty(t *testing.T) {
 	}
 }
 
-// Of an HTTP/2 connection weir cuts only the tunnels, once, the oldest together with
-// other tunnels.
+// weir cuts only the tunnels of an HTTP/2 connection, and only once. It compares their age with that of other
+// tunnels.
 func TestShedsTunnelsOverHTTP2(t *testing.T) {
 	h := &house{t: t, http2: map[*conn.Conn]bool{}}
 	young, old, oldest := h.add(conn.Tunnel, time.Minute), h.add(conn.Tunnel, time.Hour), h.add(conn.Tunnel, 2*time.Hour)

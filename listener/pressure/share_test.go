@@ -15,8 +15,7 @@ func network(i int) conn.Network {
 	return conn.NetworkOf(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), conn.DefaultPrefixes)
 }
 
-// hold makes holdings in which networks 0, 1, ... hold these amounts, by connections that
-// hold one each.
+// hold makes holdings. Network i holds all[i], by connections that hold one unit each.
 func hold(all ...int64) *holdings {
 	h := new(holdings)
 	h.take(func(add func(conn.Network, int64)) {
@@ -110,7 +109,7 @@ func (h *house) from(n int, s conn.State, age time.Duration) *conn.Conn {
 	return c
 }
 
-// full makes a house that the connections of network 1 fill.
+// full makes a house in which connections of network 1 use the whole resource.
 func full(t *testing.T) (h *house, theirs []*conn.Conn) {
 	h = &house{t: t, full: 100, each: 1, reserve: 40, left: 5}
 	for range 100 {
@@ -141,9 +140,8 @@ func cutOf(all []*conn.Conn) (cut []int) {
 	return cut
 }
 
-// One network has filled the house. Nothing happens while no other client comes. Then
-// weir closes its newest connections and refuses new ones, as far as other clients need
-// the room.
+// One network uses the whole resource. Nothing happens until another client comes. Then weir closes the
+// network's newest connections and refuses its new ones, as far as other clients need the room.
 func TestSharedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, theirs := full(t)
@@ -208,8 +206,8 @@ func TestShareHalf(t *testing.T) {
 	})
 }
 
-// If most of the resource is not held by clients, but for example by idle connections to
-// endpoints, weir does not refuse a network that is alone.
+// If most of the resource is not held by clients, but for example by idle connections to endpoints, and all
+// clients belong to one network, weir does not refuse that network.
 func TestAloneBesideOtherThings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, full: 100, each: 1, base: 95, reserve: 40}

@@ -55,7 +55,7 @@ func TestTrimEmptiesPools(t *testing.T) {
 	}
 	var r trim
 	now := time.Now()
-	for range 1 + calmLooks { // the first look sees the work
+	for range 1 + calmLooks { // the first look notices the work
 		r.look(now)
 		now = now.Add(interval)
 	}

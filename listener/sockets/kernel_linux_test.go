@@ -46,9 +46,9 @@ func TestKeepAliveIsInherited(t *testing.T) {
 	f(unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP) // not MPTCP
 }
 
-// A socket for all addresses opens beside one for a single address that its owner leaves.
-// The single one gets the connections to its address until it is closed, so an abandoned
-// plan changes nothing. Afterwards nobody else can listen on the port.
+// A socket for all addresses opens while another owner still has a socket for a single address. That socket
+// gets the connections to its address until it is closed, so an abandoned plan changes nothing. Afterwards no
+// other process can listen on the port.
 func TestWiden(t *testing.T) {
 	w := newWorld(t, "tcp")
 	w.commit(w.plan("web:a"))
@@ -69,11 +69,11 @@ func TestWiden(t *testing.T) {
 			wantAccepted(t, old, w.dial("a"))
 			continue
 		}
-		queued := w.dial("a") // is in the old socket's queue
+		queued := w.dial("a") // this connection is in the old socket's queue
 		p.Commit()
 		old.RefuseNew()
 		wantAccepted(t, old, queued)
-		w.commit(p) // closes the old socket
+		w.commit(p) // commit closes the old socket
 		wantAccepted(t, w.owners["web"], w.dial("a"))
 	}
 	w.names["other"] = "127.0.0.2:" + port
@@ -120,7 +120,7 @@ func TestNewHandshakesAreRefused(t *testing.T) {
 	})
 }
 
-// The same without capabilities: weir has dropped them by then, or never had them.
+// The same without capabilities: weir has dropped them already, or never had them.
 func TestRefuseWithoutCapabilities(t *testing.T) {
 	c := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^TestNewHandshakesAreRefused$")
 	c.Dir = "/"

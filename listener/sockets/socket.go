@@ -33,7 +33,7 @@ type Socket struct {
 	unlinked bool // the socket file is not this socket's any more
 }
 
-// descriptor is what a listener of package net and an os.File have in common.
+// descriptor has the methods that a listener of package net and an os.File have in common.
 type descriptor interface {
 	io.Closer
 	syscall.Conn

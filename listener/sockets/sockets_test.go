@@ -28,7 +28,7 @@ type world struct {
 	t       *testing.T
 	network string
 	set     Set
-	owners  map[string]*Socket // in effect
+	owners  map[string]*Socket // the owners in effect
 	names   map[string]string  // the addresses
 }
 
@@ -140,7 +140,7 @@ func TestPlan(t *testing.T) {
 		t.Run(before+" to "+after, func(t *testing.T) {
 			onEach(t, func(w *world) {
 				w.commit(w.plan(before))
-				queued := map[string]net.Conn{} // by address: a connection that nobody has accepted
+				queued := map[string]net.Conn{} // by address: a connection that is not accepted yet
 				for _, one := range strings.Fields(before) {
 					_, name, _ := strings.Cut(one, ":")
 					queued[name] = w.dial(name)
@@ -159,7 +159,7 @@ func TestPlan(t *testing.T) {
 					owner, name, _ := strings.Cut(one, ":")
 					switch {
 					case p.all[owner] == nil:
-					case queued[name] != nil: // the queue came with the socket
+					case queued[name] != nil: // the new owner of the socket also gets its queue
 						wantAccepted(t, p.all[owner], queued[name])
 					default:
 						wantAccepted(t, p.all[owner], w.dial(name))
@@ -182,7 +182,7 @@ func TestPlan(t *testing.T) {
 	f("web:a health:b", "web:b health:a", "moved moved")
 	f("web:a api:b", "web:b other:a", "moved moved")
 	f("web:a api:b health:c", "web:b api:c health:a", "moved moved moved")
-	f("web:a", "api:a web:a", "taken kept") // whatever the order
+	f("web:a", "api:a web:a", "taken kept") // the order of owners has no effect
 	f("web:a", "web:a api:a", "kept taken")
 	f("web:a", "api:a other:a", "moved taken")
 	f("", "web:a api:a", "new taken")
@@ -205,9 +205,10 @@ func (w *world) fate(p *Plan, owner string) string {
 	return "new"
 }
 
-// The error for an address that overlaps with an own one does not blame another process. No
-// plan goes from all addresses to one: it would take connections before Commit. And no plan
-// allows two owners to overlap, which weir could not start with.
+// If an address overlaps with an address of weir itself, the error does not blame another process. No plan
+// replaces a socket for all addresses by one for a single address, because the new socket would take
+// connections before Commit. No plan allows the sockets of two owners to overlap, because weir could not
+// start with such a configuration.
 func TestOverlap(t *testing.T) {
 	f := func(name, before string, after ...Want) {
 		t.Run(name, func(t *testing.T) {
@@ -243,8 +244,8 @@ func TestOverlap(t *testing.T) {
 	f("beside one that would move", "127.0.0.1", Want{"admin", "tcp", ""}, Want{"web", "tcp", "127.0.0.1"})
 }
 
-// A plan that is abandoned closes what it opened. All that is in effect goes on, and the
-// next plan finds it.
+// An abandoned plan closes the sockets that it opened. The sockets in effect continue to work, and the next
+// plan finds them.
 func TestAbandon(t *testing.T) {
 	onEach(t, func(w *world) {
 		w.commit(w.plan("web:a api:b"))
@@ -272,8 +273,8 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// After Commit the previous owner of a socket that moved leaves the queue and the file to
-// the new one. Before, and if the plan is abandoned, it is the other way round.
+// After Commit, the previous owner of a moved socket leaves the queue and the file to the new owner. Before
+// Commit, and if the plan is abandoned, the new owner leaves them to the previous one.
 func TestShared(t *testing.T) {
 	onEach(t, func(w *world) {
 		w.commit(w.plan("web:a"))
@@ -314,7 +315,7 @@ func TestClosedSocketIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// Closing removes the socket file once: afterwards the path may be another process's.
+// Closing removes the socket file only once, because afterwards the path may belong to another process.
 func TestCloseLeavesTheFileOfTheNext(t *testing.T) {
 	w := newWorld(t, "unix")
 	w.commit(w.plan("web:a"))

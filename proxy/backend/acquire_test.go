@@ -125,7 +125,7 @@ func TestReloadRaisesTheLimitForThoseWhoWait(t *testing.T) {
 	})
 }
 
-// The endpoint may be removed while exchanges wait in the queue.
+// The only endpoint may stop being ready while an exchange waits in the queue.
 func TestQueueLooksAgainAtWhatIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

@@ -76,7 +76,7 @@ func (a *Answers) lookup(host string) *lookup {
 // until all look-ups that it began have ended, but no longer than patience. It holds no lock
 // while it waits. The result also has the look-ups of before for these hosts; before may be
 // nil.
-func (s *Set) Resolve(backends []config.Backend, patience time.Duration, before *Answers) *Answers {
+func (s *Set) Resolve(backends []*config.Backend, patience time.Duration, before *Answers) *Answers {
 	a := &Answers{byHost: make(map[string]*lookup)}
 	var begun []*lookup
 	for i := range backends {

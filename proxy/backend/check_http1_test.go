@@ -31,7 +31,7 @@ func TestChecksOverHTTP1(t *testing.T) {
 				}
 				asked <- r
 				head, _, hang := strings.Cut(answer, "HANG")
-				if head != "" { // a pipe passes on an empty write as an empty read
+				if head != "" { // an empty write to a pipe causes an empty read
 					io.WriteString(there, head)
 				}
 				if hang {
@@ -63,7 +63,7 @@ func TestChecksOverHTTP1(t *testing.T) {
 	f(0, "HTTP/1.0 204 No Content\r\n\r\n", 204, "")
 	f(0, "\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "")
 	f(0, "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", 200, "")
-	f(0, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.example.org/\r\n\r\n", 302, "") // not followed
+	f(0, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.example.org/\r\n\r\n", 302, "") // checks do not follow redirects
 	f(0, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, "")
 	f(0, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut", 200, "")
 	f(0, "HTTP/1.1 200 OK\r\n\r\n"+strings.Repeat("x", 200<<10), 200, "")

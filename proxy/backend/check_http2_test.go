@@ -49,7 +49,7 @@ func watch(t *testing.T, cfg config.Backend) *verdicts {
 	checker := weirhealth.NewChecker()
 	set := NewSet(Options{StartCheck: func(c *Check) func() { return checker.Start(c, c.Settings, c.WasReady) }})
 	t.Cleanup(func() { set.Close(); checker.Close() })
-	if _, err := set.Update([]config.Backend{cfg}, NodeInfo{}); err != nil {
+	if _, err := set.Update(listOf(cfg), NodeInfo{}); err != nil {
 		t.Fatal(err)
 	}
 	return &verdicts{t, set}
@@ -111,7 +111,7 @@ func TestHTTPChecksByVersion(t *testing.T) {
 			defer mu.Unlock()
 			seen = r.Proto + " " + r.Host + r.URL.Path
 			w.WriteHeader(status)
-			w.Write(make([]byte, 100<<10)) // more than a check keeps
+			w.Write(make([]byte, 100<<10)) // more bytes than a check keeps
 		}))
 		prepare(server)
 		defer server.Close()

@@ -262,8 +262,12 @@ func (d *dialSettings) nameHosts(cfg *config.Backend) error {
 	return nil
 }
 
-// forHost returns d for the endpoints of one configured host.
+// forHost returns d for the endpoints of one configured host: d itself if they need no TLS
+// configuration of their own.
 func (d *dialSettings) forHost(host string) *dialSettings {
+	if d.byHost == nil {
+		return d
+	}
 	own := *d
 	if c := own.byHost[host]; own.tls != nil && !own.named && c.any != nil {
 		own.tls, own.tls1 = c.any, c.old

@@ -76,7 +76,7 @@ func TestOldEndpoints(t *testing.T) {
 	f(rsaOnly(), config.BackendTLS{}, 0, "tls.cipher_suites")
 	f(rsaOnly(), config.BackendTLS{CipherSuites: cbc}, tls.VersionTLS12, "")
 	f(&tls.Config{MinVersion: tls.VersionTLS13}, config.BackendTLS{MaxVersion: tls.VersionTLS12}, 0, "tls.max_version")
-	f(&tls.Config{}, config.BackendTLS{MinVersion: tls.VersionTLS10, CipherSuites: cbc}, tls.VersionTLS13, "") // the best of both
+	f(&tls.Config{}, config.BackendTLS{MinVersion: tls.VersionTLS10, CipherSuites: cbc}, tls.VersionTLS13, "") // the handshake chooses the best of both
 }
 
 // handshakeMessage is a handshake message.

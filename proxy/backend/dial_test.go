@@ -60,7 +60,7 @@ func TestDialWithoutDescriptor(t *testing.T) {
 	})
 }
 
-// serve passes each accepted connection to handle. The end of the test waits for handle.
+// serve passes each accepted connection to handle. The end of the test waits until handle has returned.
 func serve(t *testing.T, network, address string, handle func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen(network, address)
@@ -348,7 +348,7 @@ func TestConnectTimeoutCoversTheHandshake(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(net.Conn) { <-silent })
 	t.Cleanup(func() { close(silent) }) // runs before the cleanup of the server
 	cfg := secure(settings("app", address), config.BackendTLS{})
-	cfg.Timeouts.Connect = 500 * time.Millisecond // the connection is there before
+	cfg.Timeouts.Connect = 500 * time.Millisecond // the TCP connection is complete before that
 	_, err := dialOnce(t, cfg, nil)
 	if !errors.Is(err, context.DeadlineExceeded) ||
 		err.Error() != "the TLS handshake with endpoint "+address+` of backend "app" took longer than 500ms (backends.app.timeouts.connect)` {
@@ -416,7 +416,7 @@ func TestCheckDials(t *testing.T) {
 
 func TestSweepFindsWhatTheEndpointClosed(t *testing.T) {
 	closing := make(chan string, 3)
-	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { // one at a time
+	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { // the endpoint serves one connection at a time
 		switch <-closing {
 		case "close":
 			c.Close()
@@ -480,7 +480,7 @@ func TestNothingLeaks(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		}})
 		_, port, _ := net.SplitHostPort(address)
-		if _, err := s.Update([]config.Backend{settings("app", "app.internal:"+port)}, NodeInfo{}); err != nil {
+		if _, err := s.Update(listOf(settings("app", "app.internal:"+port)), NodeInfo{}); err != nil {
 			t.Fatal(err)
 		}
 		e := acquire(t, s.Backend("app"))

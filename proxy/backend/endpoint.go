@@ -35,9 +35,9 @@ type Endpoint struct {
 	old      atomic.Bool // its last connection selected HTTP/1.1 by ALPN
 
 	// Guarded by backend.mu.
-	host         string // as configured; TLS checks the certificate against it
-	cfg          config.Endpoint
-	dialFrom     *dialSettings // the backend's settings, of which dial was made
+	host         string           // as configured; TLS checks the certificate against it
+	cfg          *config.Endpoint // shared with the backend's settings; never changed
+	dialFrom     *dialSettings    // the backend's settings, of which dial was made
 	isLocal      bool
 	distance     distance
 	ready        bool // the verdict of the check; true without a check

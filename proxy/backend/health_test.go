@@ -59,7 +59,7 @@ func TestHealthDrivesTheSet(t *testing.T) {
 		HTTP:     &config.HTTPCheck{Path: "/healthz", StatusMin: 200, StatusMax: 399},
 		Interval: 5 * time.Millisecond, Timeout: 5 * time.Second, Rise: 2, Fall: 3, SendProxy: 0,
 	}
-	if _, err := set.Update([]config.Backend{cfg}, NodeInfo{}); err != nil {
+	if _, err := set.Update(listOf(cfg), NodeInfo{}); err != nil {
 		t.Fatal(err)
 	}
 	want(EndpointReady, true)

@@ -90,7 +90,7 @@ func newWorld(t *testing.T, opts Options) *world {
 
 func (w *world) update(backends ...config.Backend) {
 	w.t.Helper()
-	if _, err := w.set.Update(backends, NodeInfo{Name: "node-a"}); err != nil {
+	if _, err := w.set.Update(listOf(backends...), NodeInfo{Name: "node-a"}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -181,3 +181,11 @@ type pipeConn struct{ net.Conn }
 
 func (pipeConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 func (pipeConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+
+// listOf returns the backends as a configuration has them.
+func listOf(all ...config.Backend) (out []*config.Backend) {
+	for _, b := range all {
+		out = append(out, &b)
+	}
+	return out
+}

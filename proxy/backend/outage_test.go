@@ -186,7 +186,7 @@ func TestOutagesDoNotFlood(t *testing.T) {
 			!strings.Contains(all, "more outages since the last one that was logged") {
 			t.Errorf("nothing tells how many more there were: %q", got)
 		}
-		time.Sleep(2 * time.Minute) // the backend works
+		time.Sleep(2 * time.Minute) // from here on the backend works
 		if got := w.told(); len(got) != 1 || !strings.HasPrefix(got[0], "up after ") {
 			t.Errorf("in the end: %q", got)
 		}
@@ -219,8 +219,8 @@ func TestCountingAttempts(t *testing.T) {
 	}
 	b.mu.Unlock()
 	e.Failed(io.EOF)
-	e.Failed(&sameFailure{io.EOF}) // an error that another attempt reported
-	e.Failed(context.Canceled)     // not the endpoint's fault
+	e.Failed(&sameFailure{io.EOF}) // another attempt has reported this error already
+	e.Failed(context.Canceled)     // the endpoint has not failed
 	if requests, failed := e.requests.Load(), e.failed.Load(); requests != 101 || failed != 2 {
 		t.Errorf("%d attempts, %d failed; want 101 and 2", requests, failed)
 	}

@@ -198,7 +198,7 @@ func (b *Backend) noteRefusals(now []Refusal) {
 	}
 	b.refusals = now
 	for _, r := range now {
-		if slices.Contains(before, r) || r.Host != "" && !r.Own { // admit has reported it
+		if slices.Contains(before, r) || r.Host != "" && !r.Own { // admit has reported this refusal
 			continue
 		}
 		b.refused.Add(1)

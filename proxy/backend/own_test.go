@@ -215,7 +215,7 @@ func TestBackendsOfObjectsHaveFewSeries(t *testing.T) {
 func TestOnThisHost(t *testing.T) {
 	for _, a := range interfaceAddrs() {
 		if a.IsLinkLocalUnicast() {
-			continue // it needs a zone, and is refused anyway
+			continue // the address needs a zone, and weir refuses it anyway
 		}
 		if here, err := onThisHost(a); !here || err != nil {
 			t.Errorf("%s, an address of an interface: %t, %v", a, here, err)

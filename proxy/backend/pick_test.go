@@ -18,7 +18,7 @@ func testTier(balance config.Balance, weights ...int) *tier {
 	var use []*Endpoint
 	for i, w := range weights {
 		name := string(rune('a' + i))
-		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: config.Endpoint{Weight: w}})
+		use = append(use, &Endpoint{address: name, seed: seedOf(name), cfg: &config.Endpoint{Weight: w}})
 	}
 	return newTier(balance, use, new(atomic.Uint64))
 }
@@ -219,7 +219,7 @@ func BenchmarkAcquire(b *testing.B) {
 				defer s.Close()
 				cfg := weighted(settings("app", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), weights...)
 				cfg.Balance = balance
-				all, err := s.Update([]config.Backend{cfg}, NodeInfo{})
+				all, err := s.Update(listOf(cfg), NodeInfo{})
 				if err != nil {
 					b.Fatal(err)
 				}

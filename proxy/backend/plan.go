@@ -38,14 +38,14 @@ type change struct {
 // takes no lock and waits for no name server; answers is the result of Resolve. A name
 // without an answer gets its addresses later. The error names every invalid backend. The
 // caller must not change the configuration afterwards.
-func (s *Set) Plan(backends []config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
+func (s *Set) Plan(backends []*config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
 	return s.plan(&Plan{node: node, answers: answers}, backends, newDialSettings)
 }
 
 // PlanObjects is Plan after changes in a cluster: it does not touch backends that are
 // unchanged, and does not read the files of backends again if their TLS settings are
 // unchanged.
-func (s *Set) PlanObjects(backends []config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
+func (s *Set) PlanObjects(backends []*config.Backend, node NodeInfo, answers *Answers) (*Plan, error) {
 	return s.plan(&Plan{node: node, answers: answers, objects: true}, backends, func(cfg *config.Backend, before *dialSettings) (*dialSettings, error) {
 		t := cfg.TLS
 		if b := s.Backend(cfg.Name); before != nil && b != nil && reflect.DeepEqual(b.Settings().TLS, t) && t.CAFile+t.CertFile+t.KeyFile != "" && before.tls != nil {
@@ -59,13 +59,12 @@ func (s *Set) PlanObjects(backends []config.Backend, node NodeInfo, answers *Ans
 type dialling func(cfg *config.Backend, before *dialSettings) (*dialSettings, error)
 
 // plan adds the backends to a new Plan.
-func (s *Set) plan(p *Plan, backends []config.Backend, dial dialling) (*Plan, error) {
+func (s *Set) plan(p *Plan, backends []*config.Backend, dial dialling) (*Plan, error) {
 	p.set, p.old = s, s.backends.Load()
 	p.next, p.changes = make(map[string]*Backend, len(backends)), make([]*change, 0, len(backends))
 	var problems []error
-	for i := range backends {
-		cfg := backends[i] // a copy: the caller keeps the original
-		c := &change{b: (*p.old)[cfg.Name], cfg: &cfg}
+	for _, cfg := range backends {
+		c := &change{b: (*p.old)[cfg.Name], cfg: cfg}
 		if c.b != nil {
 			c.seen = c.b.dialSettings()
 		} else {
@@ -110,7 +109,9 @@ func (p *Plan) SetEndpoints(newer map[string][]config.Endpoint) {
 		if !known {
 			continue
 		}
-		c.cfg.Endpoints = endpoints
+		cfg := *c.cfg // a copy: the configuration shares the original
+		cfg.Endpoints = endpoints
+		c.cfg = &cfg
 		if err := checkAddresses(c.cfg); err != nil {
 			p.unusable = errors.Join(p.unusable, fmt.Errorf("backend %q: %w", c.cfg.Name, err))
 		}

@@ -3,25 +3,26 @@ package backend
 import (
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/weirproxy/weir/config"
 )
 
 func (w *world) plan(backends ...config.Backend) *Plan {
 	w.t.Helper()
-	p, err := w.set.Plan(backends, NodeInfo{Name: "node-a"}, nil)
+	p, err := w.set.Plan(listOf(backends...), NodeInfo{Name: "node-a"}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return p
 }
 
-// A plan changes nothing before Commit, and then brings the backends that it promised.
+// A plan changes nothing before Commit. After Commit, its backends are in use.
 func TestPlanChangesNothing(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.update(settings("app", "10.0.0.1:80"), settings("old", "10.0.0.2:80"))
 	app := w.set.Backend("app")
-	w.plan(settings("app", "10.0.0.8:80")) // it is dropped
+	w.plan(settings("app", "10.0.0.8:80")) // this plan is dropped
 	p := w.plan(settings("app", "10.0.0.9:80"), settings("new", "10.0.0.3:80"))
 	wantReady(t, app, "10.0.0.1:80")
 	if w.set.Backend("new") != nil || w.set.Backend("old") == nil {
@@ -96,7 +97,32 @@ func TestOvertakenPlan(t *testing.T) {
 	f("an invalid endpoint", `backend "app": endpoint "x"`, func(p *Plan) {
 		p.SetEndpoints(map[string][]config.Endpoint{"app": {{Address: "x"}}})
 	})
-	if _, err := w.set.Update([]config.Backend{settings("app", "10.0.0.1:80")}, NodeInfo{Name: "node-a"}); err != nil {
+	if _, err := w.set.Update(listOf(settings("app", "10.0.0.1:80")), NodeInfo{Name: "node-a"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A backend shares its settings with the configuration. Endpoints that come later change a copy.
+func TestSettingsAreShared(t *testing.T) {
+	w := newWorld(t, Options{})
+	all := listOf(settings("app", "10.0.0.1:80"), settings("api", "10.0.0.2:80"))
+	node := NodeInfo{Name: "node-a"}
+	p, err := w.set.Plan(all, node, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.SetEndpoints(map[string][]config.Endpoint{"api": settings("", "10.0.0.3:80").Endpoints})
+	if err := p.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if w.set.Backend("app").Settings() != all[0] {
+		t.Error("the settings are a copy")
+	}
+	b := w.set.Backend("app")
+	if e := b.endpoints[0]; e.cfg != &all[0].Endpoints[0] || e.dial.Load() != b.dial || unsafe.StringData(e.address) != unsafe.StringData(e.cfg.Address) {
+		t.Error("an endpoint copied its settings, its address or the settings of its connections")
+	}
+	if all[1].Endpoints[0].Address != "10.0.0.2:80" || w.set.Backend("api").Settings().Endpoints[0].Address != "10.0.0.3:80" {
+		t.Error("later endpoints changed the configuration, or were ignored")
 	}
 }

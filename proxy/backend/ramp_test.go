@@ -88,7 +88,7 @@ func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
 		one.SetReady(true, "")
 		wantPart(t, b, "10.0.0.1:1", 1, 1)
 		two.SetReady(true, "")
-		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25) // of two draws one is enough: a bit more than a tenth
+		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25) // an endpoint is picked if it wins one of two draws, so it gets a bit more than a tenth
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		wantPart(t, b, "10.0.0.2:1", 0.48, 0.52)
@@ -106,7 +106,7 @@ func TestEndpointsRampUpWhenTheyComeBack(t *testing.T) {
 		two.SetReady(false, "down")
 		two.SetReady(true, "")
 		wantPart(t, b, "10.0.0.2:1", 0.05, 0.25)
-		one.SetReady(false, "down") // the other endpoint gets all
+		one.SetReady(false, "down") // the other endpoint gets all exchanges
 		wantPart(t, b, "10.0.0.2:1", 1, 1)
 		one.SetReady(true, "")
 		wantPart(t, b, "10.0.0.1:1", 0.48, 0.52) // the other one began its slow start a moment ago
@@ -134,7 +134,7 @@ func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
 				t.Fatal(err)
 			}
 			flood := 0
-			for range 100 { // exchanges that begin before one of the others has ended
+			for range 100 { // all these exchanges begin before one of them has ended
 				e := acquire(t, b)
 				if running = append(running, e); e.address == "10.0.0.4:1" {
 					flood++
@@ -148,7 +148,7 @@ func TestLeastRequestsDoesNotFloodWhatIsNew(t *testing.T) {
 			}
 		})
 	}
-	f(0, 30, 70) // each pick compares two of four, and this one wins if it is one of them
+	f(0, 30, 70) // each pick compares two of four endpoints, and the new one wins if it is among them
 	f(10*time.Second, 1, 16)
 }
 

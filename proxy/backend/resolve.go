@@ -73,7 +73,7 @@ type member struct {
 	addr    netip.AddrPort
 	path    string
 	host    string
-	cfg     config.Endpoint
+	cfg     *config.Endpoint
 }
 
 // members returns the addresses of all configured endpoints, each once. If several entries
@@ -89,7 +89,8 @@ func (b *Backend) members() []member {
 	}
 	var refused []Refusal
 	defer func() { b.noteRefusals(refused) }()
-	for _, cfg := range b.cfg.Endpoints {
+	for i := range b.cfg.Endpoints {
+		cfg := &b.cfg.Endpoints[i]
 		if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
 			if cfg.Foreign {
 				continue // a Unix socket is always on this machine
@@ -113,7 +114,11 @@ func (b *Backend) members() []member {
 			if cfg.Foreign && b.refuses(ap, name, &refused) {
 				continue
 			}
-			add(member{address: ap.String(), addr: ap, host: host, cfg: cfg})
+			address := ap.String()
+			if address == cfg.Address {
+				address = cfg.Address // one string instead of two
+			}
+			add(member{address: address, addr: ap, host: host, cfg: cfg})
 		}
 	}
 	return list

@@ -6,7 +6,7 @@ import (
 	"github.com/weirproxy/weir/listener/conn"
 )
 
-// What the two ways tell an attempt about its connection.
+// Both kinds of transport report the properties of their connection to an attempt.
 func TestTransports(t *testing.T) {
 	own := newSession(nil, &conn.Conn{}, nil)
 	call := &Session{}

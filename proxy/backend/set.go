@@ -158,7 +158,7 @@ func (s *Set) LocalReady(name string) int {
 // endpoints with the same address, keep their state. If Update returns an error, nothing has
 // changed; the error names every invalid backend. Update resolves new names, and waits for
 // them for up to FilePatience.
-func (s *Set) Update(backends []config.Backend, node NodeInfo) (map[string]*Backend, error) {
+func (s *Set) Update(backends []*config.Backend, node NodeInfo) (map[string]*Backend, error) {
 	p, err := s.Plan(backends, node, s.Resolve(backends, FilePatience, nil))
 	if err == nil {
 		err = p.Commit()

@@ -153,7 +153,7 @@ func TestUpdateIsAllOrNothing(t *testing.T) {
 	worse := settings("api", "10.0.0.2:99999")
 	unix := settings("unix", "unix:/run/app.sock")
 	unix.Protocol = config.ProtocolHTTPS
-	_, err := w.set.Update([]config.Backend{bad, worse, unix, settings("new", "10.0.0.9:80")}, NodeInfo{})
+	_, err := w.set.Update(listOf(bad, worse, unix, settings("new", "10.0.0.9:80")), NodeInfo{})
 	for _, want := range []string{`"app"`, "tls.ca", `"api"`, "99999", `"unix"`, "tls.server_name"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error %q does not say %s", err, want)
@@ -246,7 +246,7 @@ func TestLocality(t *testing.T) {
 		w := newWorld(t, Options{})
 		b := settings("app")
 		b.Endpoints = []config.Endpoint{endpoint}
-		if _, err := w.set.Update([]config.Backend{b}, node); err != nil {
+		if _, err := w.set.Update(listOf(b), node); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.set.Backend("app").LocalReady() == 1; got != want {
@@ -540,7 +540,7 @@ func TestUnchangedObjectsAreNotTouched(t *testing.T) {
 	node := NodeInfo{}
 	f := func(what string, want int) {
 		t.Helper()
-		p, err := s.PlanObjects(backends, node, nil)
+		p, err := s.PlanObjects(listOf(backends...), node, nil)
 		if err == nil {
 			err = p.Commit()
 		}

@@ -30,8 +30,8 @@ func idleOf(t *testing.T, e *Endpoint, headers string) {
 	e.Keep(s)
 }
 
-// weir closes an idle connection a second before the endpoint does, if the endpoint's
-// responses announce that time. So the end hits no request.
+// If the responses of an endpoint announce when it closes idle connections, weir closes them a second
+// earlier. So the end of a connection hits no request.
 func TestAnnouncedIdleTime(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { io.Copy(c, c) })
 	w := newWorld(t, Options{})
@@ -84,7 +84,7 @@ func TestAnnouncedIdleTime(t *testing.T) {
 	}
 }
 
-// The sweep sees the end of a TLS connection behind the endpoint's close_notify.
+// The sweep notices the end of a TLS connection after the endpoint's close_notify.
 func TestIdleTLSConnectionThatEnded(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue("app.internal", false)
@@ -149,8 +149,8 @@ func TestLearnsWhenIdleConnectionsEnd(t *testing.T) {
 	f("0", look{0}, look{1}, look{0})
 }
 
-// weir reports an endpoint that closes idle connections before weir does once, with the key of
-// the setting if there is one.
+// If an endpoint closes idle connections before weir does, weir reports that once, with the key of the
+// setting if there is one.
 func TestEndpointThatClosesFirstIsReported(t *testing.T) {
 	address := serve(t, "tcp", "127.0.0.1:0", func(c net.Conn) { io.ReadFull(c, make([]byte, 1)) })
 	f := func(seconds int, namespace, want string) {

@@ -21,7 +21,7 @@ func manyBackends(t testing.TB) (*Set, []config.Backend) {
 	}
 	s := NewSet(Options{})
 	t.Cleanup(s.Close)
-	if _, err := s.Update(all, here); err != nil {
+	if _, err := s.Update(listOf(all...), here); err != nil {
 		t.Fatal(err)
 	}
 	return s, all
@@ -55,7 +55,7 @@ func BenchmarkUpdateEndpoints(b *testing.B) {
 	b.Run("all", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := s.Update(all, here); err != nil {
+			if _, err := s.Update(listOf(all...), here); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -351,7 +351,7 @@ func TestRoomIsHandedOn(t *testing.T) {
 	}
 	defer ln.Close()
 	var opened atomic.Int32
-	go func() { // an endpoint that takes one stream at a time, on each connection
+	go func() { // on each connection, the endpoint accepts one stream at a time
 		for {
 			c, err := ln.Accept()
 			if err != nil {

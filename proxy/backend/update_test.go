@@ -190,7 +190,7 @@ func TestEndpointsComeAndGoBesideReloads(t *testing.T) {
 	})
 	changes.Go(func() {
 		for i := range 100 {
-			if _, err := w.set.Update([]config.Backend{cfgs[i%len(cfgs)]}, NodeInfo{Name: "node-a", Explicit: true}); err != nil {
+			if _, err := w.set.Update(listOf(cfgs[i%len(cfgs)]), NodeInfo{Name: "node-a", Explicit: true}); err != nil {
 				t.Error(err)
 			}
 			w.set.Status()

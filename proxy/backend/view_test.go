@@ -39,7 +39,7 @@ var here = NodeInfo{Name: "node-a", Explicit: true, Zone: "zone-1"}
 
 func (w *world) updateHere(backends ...config.Backend) *Backend {
 	w.t.Helper()
-	if _, err := w.set.Update(backends, here); err != nil {
+	if _, err := w.set.Update(listOf(backends...), here); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.set.Backend(backends[0].Name)
@@ -95,7 +95,7 @@ func TestNearEndpointsGoFirst(t *testing.T) {
 	}
 }
 
-// There is no 503 and no failure while any endpoint is ready anywhere.
+// No request fails or gets 503 while any endpoint is ready anywhere.
 func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 	places := []string{"10.0.0.1:1/node-a/zone-1", "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2", "10.0.0.4:1/node-a/zone-1+"}
 	refused, unreachable := &netError{syscall.ECONNREFUSED}, &netError{syscall.EHOSTUNREACH}
@@ -110,7 +110,7 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 				wantPicked(t, b, nil, "10.0.0.1:1")
 				wantPicked(t, b, []*Endpoint{at(1)}, "10.0.0.2:1")
 				wantPicked(t, b, []*Endpoint{at(1), at(2)}, "10.0.0.3:1")
-				wantPicked(t, b, []*Endpoint{at(3)}, "10.0.0.1:1") // first another node than that of at(3): here this node
+				wantPicked(t, b, []*Endpoint{at(3)}, "10.0.0.1:1") // the next endpoint is on another node than that of at(3), here on weir's node
 				wantPicked(t, b, []*Endpoint{at(1), at(2), at(3)}, "10.0.0.4:1")
 				all, excused := []*Endpoint{at(1), at(2), at(3), at(4)}, 0
 				if b.Another(all) || !b.Another(all[:3]) {
@@ -123,7 +123,7 @@ func TestFarEndpointsServeWhereNearOnesCannot(t *testing.T) {
 					}
 				}
 				f(all[:3], io.EOF, 0, false, 0)
-				f(all[:3], unreachable, 3*time.Second, false, 0) // known only after three seconds: not excused
+				f(all[:3], unreachable, 3*time.Second, false, 0) // the failure is known only after three seconds, so weir does not excuse it
 				f(all[:3], refused, 0, true, 1)
 				f(all[:3], io.EOF, 0, true, 1)
 				f(all, refused, 0, false, 1)
@@ -169,7 +169,7 @@ func TestNotReadyEndpointsAreNeverUsed(t *testing.T) {
 	}
 }
 
-// weir uses a terminating endpoint only if there is no other one. It never counts for the
+// weir uses a terminating endpoint only if there is no other one. Terminating endpoints do not count for the
 // verdict.
 func TestTerminatingEndpoints(t *testing.T) {
 	for _, balance := range balances {
@@ -199,7 +199,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 				}
 			}
 			f("10.0.0.1:1", 1, 1, "10.0.0.1:1/node-a/zone-1")
-			f("10.0.0.2:1", 1, 0, "10.0.0.1:1/node-a/zone-1+", "10.0.0.2:1/node-c/zone-2") // far and ready is better
+			f("10.0.0.2:1", 1, 0, "10.0.0.1:1/node-a/zone-1+", "10.0.0.2:1/node-c/zone-2") // a ready endpoint is better, even if it is far
 			up(false, true)
 			f("10.0.0.1:1", 0, 0, "10.0.0.1:1/node-a/zone-1+", "10.0.0.2:1/node-c/zone-2+")
 			up(true, true)
@@ -223,7 +223,7 @@ func TestEjectionBesideTerminatingEndpoints(t *testing.T) {
 			endpointOf(t, b, fmt.Sprintf("10.0.0.%d:1", fails)).Failed(io.EOF)
 		}
 		wantPicked(t, b, nil, strings.Fields(want)...)
-		w.update() // otherwise the ejection would stay
+		w.update() // without an update, the ejection would stay
 	}
 	f(1, "10.0.0.1:1", "10.0.0.1:1", "10.0.0.2:1+")
 	f(2, "10.0.0.1:1", "10.0.0.1:1", "10.0.0.2:1+")
@@ -277,7 +277,7 @@ func TestZoneThatIsToldLater(t *testing.T) {
 	nowhere.Zone = ""
 	update := func(node NodeInfo) *Backend {
 		t.Helper()
-		all, err := w.set.Update([]config.Backend{placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")}, node)
+		all, err := w.set.Update(listOf(placed(config.RoundRobin, "10.0.0.2:1/node-b/zone-1", "10.0.0.3:1/node-c/zone-2")), node)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +306,7 @@ func TestRetriesGoThroughAllEndpoints(t *testing.T) {
 		better := 0
 		for i := range 1 + r.IntN(8) {
 			e := &Endpoint{address: fmt.Sprint(i), seed: seedOf(fmt.Sprint(i)), distance: distance(r.IntN(int(distances))),
-				cfg: config.Endpoint{Weight: 1 + r.IntN(3), Terminating: r.IntN(3) == 0}}
+				cfg: &config.Endpoint{Weight: 1 + r.IntN(3), Terminating: r.IntN(3) == 0}}
 			if use = append(use, e); !e.cfg.Terminating {
 				e.withheld = r.IntN(3) * 45
 				better++
@@ -348,12 +348,12 @@ func TestReloadOfTheSameKeepsAll(t *testing.T) {
 	if now := e.dial.Load(); now.connect != all[1].Timeouts.Connect || !now.takes(d) || w.set.Backend("secure").Settings().Ejection.Failures != 77 {
 		t.Errorf("a change has no effect: %+v", now)
 	}
-	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+	if _, err := w.set.Update(listOf(all...), NodeInfo{Name: "node-b"}); err != nil {
 		t.Fatal(err)
 	}
 	all[0].Endpoints = slices.Clone(all[0].Endpoints)
 	all[0].Endpoints[1].Node = "node-b"
-	if _, err := w.set.Update(all, NodeInfo{Name: "node-b"}); err != nil {
+	if _, err := w.set.Update(listOf(all...), NodeInfo{Name: "node-b"}); err != nil {
 		t.Fatal(err)
 	}
 	w.check("10.0.0.2:80").SetReady(true, "")

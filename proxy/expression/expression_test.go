@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// checkInstructions returns to how many instructions an expression compiles. They are at most as many
-// as instructions returns.
+// checkInstructions returns the number of instructions of a compiled expression. It checks that the number
+// does not exceed the estimate of instructions.
 func checkInstructions(t *testing.T, text string, fold bool) int {
 	t.Helper()
 	flags := syntax.Perl
@@ -23,7 +23,7 @@ func checkInstructions(t *testing.T, text string, fold bool) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(program.Inst); n > most+2 { // two begin and end each program
+	if n := len(program.Inst); n > most+2 { // two instructions begin and end each program
 		t.Errorf("%q compiles to %d instructions, more than %d", text, n, most)
 	}
 	return most

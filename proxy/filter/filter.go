@@ -1,10 +1,12 @@
 // Package filter has what a route or a listener does to requests and responses in addition to
 // forwarding them. Each feature is one file. A filter implements only the interfaces that it
-// needs: Answerer, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
+// needs: Answerer, TunnelGuard, BodyGuard, RequestEditor, TrailerEditor, ResponseEditor.
 package filter
 
 import (
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
@@ -35,6 +37,11 @@ type Exchange interface {
 	// sender of that header.
 	Secure() bool
 
+	// Started returns the time at which weir had read the head of the request.
+	Started() time.Time
+	// State returns what filters remember of the exchange.
+	State() *State
+
 	// RequestID returns the value of the request's only X-Request-Id, valid until the request
 	// changes. The first call drops an id that weir does not trust, and makes a new one.
 	RequestID() []byte
@@ -52,6 +59,13 @@ type Exchange interface {
 
 	// SetUser sets the name of the authenticated user, for the access log.
 	SetUser(name string)
+	// SetIdentity sets who sent the request, for the endpoint. Identity returns it; nil: nobody
+	// has authenticated the sender.
+	SetIdentity(id *Identity)
+	Identity() *Identity
+	// GuardFailed answers the request with a refusal because a guard could not decide, for
+	// example because a server did not answer. It counts and logs the failure. err is the cause.
+	GuardFailed(guard string, r *message.Refusal, err error)
 	// CountGuard counts a request that a guard has allowed or refused. If it was refused, the
 	// response has been sent.
 	CountGuard(guard string, refused bool)
@@ -78,6 +92,14 @@ type BodyGuard interface {
 	GuardBody(n int64) *message.Refusal
 }
 
+// TunnelGuard is a Guard that also decides on connections that are to become tunnels.
+type TunnelGuard interface {
+	Guard
+	// GuardTunnel returns why weir refuses the connection of a client, or nil. Port 0: the
+	// client is unknown. s is the state of the tunnel.
+	GuardTunnel(client netip.AddrPort, s *State) *message.Refusal
+}
+
 // RequestEditor changes requests before an endpoint gets them.
 type RequestEditor interface {
 	EditRequest(x Exchange)
@@ -98,10 +120,12 @@ type ResponseEditor interface {
 // immutable after Compile.
 type Chain struct {
 	answerers []answerer
+	tunnels   []TunnelGuard
 	bodies    []BodyGuard
 	requests  []RequestEditor
 	trailers  []TrailerEditor
 	responses []ResponseEditor
+	names     []string // of all filters
 }
 
 // answerer is an Answerer and, if it is a Guard, its name.
@@ -115,12 +139,27 @@ type answerer struct {
 // nil for routes that name none.
 func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	var c Chain
+	if r.CORS != nil {
+		c.add(preflights{})
+	}
 	switch {
 	case r.Redirect == nil:
 	case r.Redirect.Moves():
 		c.add(newMove(r))
 	default:
 		c.add(&redirect{to: *r.Redirect, always: r.OnlyRedirects()})
+	}
+	if r.Clients != nil {
+		c.add(newClients(r.Clients, r.Satisfy == config.SatisfyAny))
+	}
+	if r.RateLimit != "" {
+		c.add(newRateGuard(r.Name, shared.rates[r.RateLimit]))
+	}
+	if r.InFlight != nil {
+		c.add(newInFlight(r.InFlight, shared.slots[r.Name], shared.prefixes))
+	}
+	if r.Auth != "" {
+		c.add(newAuth(r, shared))
 	}
 	if r.MaxBody > 0 {
 		c.add(maxBody(r.MaxBody))
@@ -137,6 +176,9 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 	if r.Response != nil {
 		c.add(newResponseEdits(r.Response))
 	}
+	if r.CORS != nil {
+		c.add(newCORS(r.CORS))
+	}
 	if r.HSTS != nil {
 		c.add(newHSTS(r.HSTS))
 	}
@@ -148,12 +190,18 @@ func Compile(r *config.Route, shared *SharedPlan) *Chain {
 
 // add adds a filter to the end of each list that it belongs to.
 func (c *Chain) add(f any) {
+	if key := keyOf(f); !slices.Contains(c.names, key) { // cors works on requests and responses
+		c.names = append(c.names, key)
+	}
 	if a, is := f.(Answerer); is {
 		entry := answerer{Answerer: a}
 		if g, is := f.(Guard); is {
 			entry.guard = g.GuardName()
 		}
 		c.answerers = append(c.answerers, entry)
+	}
+	if g, is := f.(TunnelGuard); is {
+		c.tunnels = append(c.tunnels, g)
 	}
 	if b, is := f.(BodyGuard); is {
 		c.bodies = append(c.bodies, b)
@@ -185,6 +233,23 @@ func (c *Chain) Answer(x Exchange) bool {
 		}
 	}
 	return false
+}
+
+// GuardTunnel returns why a guard refuses the connection of a client, which is to become a
+// tunnel, or nil. It calls count for each guard that has decided, with its name and "allowed" or
+// the reason of the refusal.
+func (c *Chain) GuardTunnel(client netip.AddrPort, s *State, count func(guard, result string)) *message.Refusal {
+	if c == nil {
+		return nil
+	}
+	for _, g := range c.tunnels {
+		if r := g.GuardTunnel(client, s); r != nil {
+			count(g.GuardName(), r.Reason)
+			return r
+		}
+		count(g.GuardName(), "allowed")
+	}
+	return nil
 }
 
 // GuardBody returns why a filter refuses the request, of whose body n bytes have arrived, or

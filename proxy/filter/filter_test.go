@@ -14,7 +14,7 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// exchange is an Exchange that notes what filters do.
+// exchange is an Exchange that records the calls of filters.
 type exchange struct {
 	req                     message.Request
 	res                     message.Response
@@ -25,7 +25,10 @@ type exchange struct {
 	length                  int64
 	answer                  string
 	user                    string
+	identity                *Identity
 	counted                 []string // by CountGuard
+	state                   State
+	started                 time.Time
 }
 
 func newExchange(method, path string) *exchange {
@@ -56,9 +59,16 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 	x.answer = fmt.Sprint(status, " ", reason)
 	return &x.res
 }
-func (x *exchange) Send(body string)    { x.answer += " " + strings.TrimSpace(body) }
-func (x *exchange) Close()              { x.end = true }
-func (x *exchange) SetUser(name string) { x.user = name }
+func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
+func (x *exchange) Close()                   { x.end = true }
+func (x *exchange) SetUser(name string)      { x.user = name }
+func (x *exchange) SetIdentity(id *Identity) { x.identity = id }
+func (x *exchange) Identity() *Identity      { return x.identity }
+func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
+	x.answer = fmt.Sprint(r.Status, " ", r.Reason, " ", guard, ": ", err)
+}
+func (x *exchange) Started() time.Time { return x.started }
+func (x *exchange) State() *State      { return &x.state }
 func (x *exchange) CountGuard(guard string, refused bool) {
 	x.counted = append(x.counted, fmt.Sprint(guard, " ", refused))
 }

@@ -19,11 +19,27 @@ type Forwarding struct {
 	trust      Trust          // what weir accepts from them
 	lists      *headerLists   // nil: weir drops only its default list
 	publicPort int            // the port that clients connect to; 0: unknown
+	asserted   *message.Names // headers in which only weir tells who sent a request; nil: none
 }
 
-// NewForwarding makes the filter of a listener.
-func NewForwarding(l *config.Listener) *Forwarding {
-	return &Forwarding{trusted: l.TrustForwarded, trust: trustIn(l), lists: newHeaderLists(l), publicPort: l.PublicPort}
+// NewForwarding makes the filter of a listener. asserted are the headers that entries of auth
+// set.
+func NewForwarding(l *config.Listener, asserted ...string) *Forwarding {
+	return &Forwarding{trusted: l.TrustForwarded, trust: trustIn(l), lists: newHeaderLists(l), publicPort: l.PublicPort,
+		asserted: message.NewNames(asserted)}
+}
+
+// DropAsserted drops the headers that entries of auth set, whoever sent them, in any spelling. It
+// comes before all conditions and filters of routes.
+func (f *Forwarding) DropAsserted(h *message.Head) {
+	if f.asserted == nil {
+		return
+	}
+	for i := range h.Fields {
+		if f.asserted.HasAlike(h.Name(i)) {
+			h.Fields[i].Dropped = true
+		}
+	}
 }
 
 // EditRequest removes untrusted headers about the client, and adds the headers about it. It appends to a

@@ -54,7 +54,7 @@ func (m *move) Answer(x Exchange) bool {
 
 func (m *move) appendLocation(b []byte, x Exchange) []byte {
 	if len(m.to.parts) > 0 {
-		return m.to.appendPath(b, x)
+		return m.to.appendPath(b, x, captures{})
 	}
 	scheme := m.scheme
 	if scheme == "" {

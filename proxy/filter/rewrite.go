@@ -16,11 +16,13 @@ type rewrite struct {
 	replaced [][]byte // the prefixes of the route, without a slash at the end
 	prefix   []byte   // nil: none; without a slash at the end
 	path     template // no parts: none
+	groups   *groups  // of path; nil: it has none
 	host     []byte   // empty: none
 }
 
 func newRewrite(r *config.Route) *rewrite {
-	w := &rewrite{path: newTemplate(r.Rewrite.Path), host: []byte(r.Rewrite.Host)}
+	w := &rewrite{path: newPathTemplate(r.Rewrite.Path), host: []byte(r.Rewrite.Host)}
+	w.groups = newGroups(&w.path, r.Paths)
 	if r.Rewrite.Prefix == "" {
 		return w
 	}
@@ -56,7 +58,7 @@ func (w *rewrite) appendPath(b []byte, x Exchange) []byte {
 		return append(b, x.Request().Bytes(x.Request().Path)...)
 	}
 	if w.prefix == nil {
-		return w.path.appendPath(b, x)
+		return w.path.appendPath(b, x, w.groups.find(x.Request().Bytes(x.Request().Path)))
 	}
 	rest := w.rest(x.Request().Bytes(x.Request().Path))
 	if b = append(b, w.prefix...); len(w.prefix)+len(rest) == 0 {

@@ -26,6 +26,10 @@ func rewritten(t testing.TB, r *config.Route, target string) string {
 
 func paths(all ...string) (paths []config.Path) {
 	for _, p := range all {
+		if text, is := strings.CutPrefix(p, "~"); is {
+			paths = append(paths, config.Path{Value: text, Expression: true})
+			continue
+		}
 		value, exact := strings.CutPrefix(p, "=")
 		paths = append(paths, config.Path{Value: value, Exact: exact})
 	}
@@ -118,9 +122,14 @@ func FuzzRewrite(f *testing.F) {
 	f.Add("/old//evil.example", "..", uint8(1))
 	f.Add("//evil.example/..;/", "a:80", uint8(2))
 	f.Add("/old/%2e%2e/%5c", "", uint8(3))
+	f.Add("/g//a//evil.example%2", "a", uint8(8))
+	f.Add("/g/./a/.", "a", uint8(9))
 	chains := []*Chain{}
 	for _, w := range []config.Rewrite{{Prefix: "/new"}, {Prefix: "/"}, {Path: "/x/{host}{path}"}, {Path: "{path}.{method}"}} {
 		chains = append(chains, Compile(&config.Route{Backend: "b", Paths: paths("/old", "/old/older/"), Rewrite: &w}, nil), Compile(&config.Route{Backend: "b", Rewrite: &w}, nil))
+	}
+	for _, path := range []config.Template{"/x/$2/$1", "/$1$2", "/$2.$1"} {
+		chains = append(chains, Compile(&config.Route{Backend: "b", Paths: paths("~/g/([^/]*)/(.*)", "~/([^/]+).*"), Rewrite: &config.Rewrite{Path: path}}, nil))
 	}
 	f.Fuzz(func(t *testing.T, target, host string, which uint8) {
 		x := newExchange("GET", "/")

@@ -1,21 +1,120 @@
 package filter
 
-import "github.com/weirproxy/weir/config"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+)
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
 // limits, by the names in the configuration. It outlives the routes: a reload keeps the state
 // of the names that remain. The zero Shared is ready to use.
-type Shared struct{}
+type Shared struct {
+	mu      sync.Mutex
+	auth    map[string]*authEntry // the entries in effect
+	planned []config.Auth         // from which they were made
+	checks  *checks               // of passwords; nil: there was no entry yet
+	rates   map[string]*rateLimit
+	slots   map[string]*slots // by the name of the route
+}
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
 // takes effect.
-type SharedPlan struct{}
+type SharedPlan struct {
+	shared   *Shared
+	auth     map[string]*plannedAuth
+	entries  []config.Auth
+	rates    map[string]*rateLimit
+	settings map[*rateLimit]*rateSettings // set by Commit
+	slots    map[string]*slots
+	prefixes conn.Prefixes
+}
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
 // names, and new objects for new names. It may read files and wait for them. Nothing changes
 // before Commit, and a plan may be dropped without it. One goroutine at a time uses a plan.
-func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) { return new(SharedPlan), nil }
+func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	auth, err := s.planAuth(cfg.Auth)
+	if err != nil {
+		return nil, err
+	}
+	p := &SharedPlan{shared: s, auth: auth, entries: cfg.Auth,
+		prefixes: conn.Prefixes{IPv4: uint8(cfg.Limits.Clients.PrefixIPv4), IPv6: uint8(cfg.Limits.Clients.PrefixIPv6)}}
+	p.planLimits(cfg)
+	return p, nil
+}
+
+// planLimits adds the limits of rates and of concurrent requests.
+func (p *SharedPlan) planLimits(cfg *config.Config) {
+	s := p.shared
+	p.rates, p.settings, p.slots = make(map[string]*rateLimit), make(map[*rateLimit]*rateSettings), make(map[string]*slots)
+	for _, c := range cfg.RateLimits {
+		l := s.rates[c.Name]
+		if l == nil {
+			l = new(rateLimit)
+		}
+		p.rates[c.Name] = l
+		p.settings[l] = newRateSettings(c, p.prefixes, l.settings.Load())
+	}
+	for _, r := range cfg.Routes {
+		if r.InFlight == nil || p.slots[r.Name] != nil {
+			continue // a route with several TLS settings is several Routes
+		}
+		if p.slots[r.Name] = s.slots[r.Name]; p.slots[r.Name] == nil {
+			p.slots[r.Name] = new(slots)
+		}
+	}
+}
 
 // Commit puts the plan into effect. The caller makes sure that no other plan was committed
 // since this one was made.
-func (p *SharedPlan) Commit() {}
+func (p *SharedPlan) Commit() {
+	p.shared.mu.Lock()
+	defer p.shared.mu.Unlock()
+	p.shared.commitAuth(p)
+	for l, s := range p.settings {
+		l.settings.Store(s)
+	}
+	p.shared.rates, p.shared.slots = p.rates, p.slots
+}
+
+// Register registers the metrics of the shared state.
+func (s *Shared) Register(reg prometheus.Registerer) { reg.MustRegister(sharedMetrics{s}) }
+
+var (
+	rateKeysDesc = prometheus.NewDesc("weir_rate_limit_keys",
+		"Keys for which a rate limit has counts, by the name of the limit.", []string{"rate_limit"}, nil)
+	rateEvictionsDesc = prometheus.NewDesc("weir_rate_limit_evictions_total",
+		"Keys that a rate limit forgot before their time, because it had too many, by the name of the limit.", []string{"rate_limit"}, nil)
+)
+
+var inFlightDesc = prometheus.NewDesc("weir_in_flight_open",
+	"Requests and tunnels that in_flight of a route counts as open, by route.", []string{"route"}, nil)
+
+type sharedMetrics struct{ *Shared }
+
+// Describe implements prometheus.Collector.
+func (m sharedMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- rateKeysDesc
+	ch <- rateEvictionsDesc
+	ch <- inFlightDesc
+}
+
+// Collect implements prometheus.Collector.
+func (m sharedMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, l := range m.rates {
+		s := l.settings.Load()
+		ch <- prometheus.MustNewConstMetric(rateKeysDesc, prometheus.GaugeValue, float64(s.table.Keys()), name)
+		ch <- prometheus.MustNewConstMetric(rateEvictionsDesc, prometheus.CounterValue, float64(s.evicted+s.table.Evictions()), name)
+	}
+	for route, s := range m.slots {
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.count()), route)
+	}
+}

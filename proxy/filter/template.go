@@ -17,7 +17,8 @@ type template struct {
 // templatePart is literal text, or the value of a variable.
 type templatePart struct {
 	text  string
-	value func(b []byte, x Exchange) []byte // appends the value; nil: text counts
+	value func(b []byte, x Exchange) []byte // appends the value; nil: text or group counts
+	group int                               // the number of a group; 0: none. Only a path has groups
 }
 
 // variables append the values.
@@ -37,9 +38,14 @@ var variables = map[config.Variable]func(b []byte, x Exchange) []byte{
 var question = []byte{'?'}
 
 // newTemplate compiles a template of the configuration.
-func newTemplate(text config.Template) (t template) {
-	for _, p := range text.Parts() {
-		t.parts = append(t.parts, templatePart{p.Text, variables[p.Variable]})
+func newTemplate(text config.Template) template { return newTemplateOf(text.Parts()) }
+
+// newPathTemplate compiles the template of a path, which may have groups.
+func newPathTemplate(text config.Template) template { return newTemplateOf(text.PathParts()) }
+
+func newTemplateOf(parts []config.TemplatePart) (t template) {
+	for _, p := range parts {
+		t.parts = append(t.parts, templatePart{p.Text, variables[p.Variable], p.Group})
 		t.identifies = t.identifies || p.Variable == config.VariableRequestID
 	}
 	return t
@@ -61,12 +67,16 @@ func (t *template) append(b []byte, x Exchange) []byte {
 }
 
 // appendPath is append for a path. Where two parts meet it writes one slash instead of two, also
-// if a value between them is empty.
-func (t *template) appendPath(b []byte, x Exchange) []byte {
+// if a value between them is empty. found are the groups of the request's path.
+func (t *template) appendPath(b []byte, x Exchange, found captures) []byte {
 	begin := len(b)
 	for i := range t.parts {
 		at := len(b)
-		b = t.parts[i].append(b, x)
+		if group := t.parts[i].group; group > 0 {
+			b = append(b, found.group(group)...)
+		} else {
+			b = t.parts[i].append(b, x)
+		}
 		if at > begin && at < len(b) && b[at-1] == '/' && b[at] == '/' {
 			b = append(b[:at], b[at+1:]...)
 		}

@@ -131,7 +131,7 @@ func TestPaddedChunkSizes(t *testing.T) {
 	equal(t, "long padding before an extension", end, "400 bad_chunk")
 }
 
-// A sender of endless extensions keeps a parser busy without data (CVE-2023-39326).
+// Endless chunk extensions make a parser work without any data (CVE-2023-39326).
 func TestChunksOfExtensionsAlone(t *testing.T) {
 	chunk := func(n, extension int) string {
 		return fmt.Sprintf("%x;%s\r\n%s\r\n", n, strings.Repeat("e", extension), strings.Repeat("d", n))

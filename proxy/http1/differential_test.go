@@ -166,7 +166,7 @@ func plainRequest(in string) string {
 	return blanks.ReplaceAllString(line, " ") + "\r\n" + rest
 }
 
-// plainResponse is plainRequest for responses: a Content-Length may be a list of equal
+// plainResponse is like plainRequest, for responses. There a Content-Length may also be a list of equal
 // lengths.
 func plainResponse(in string) string {
 	head, rest, found := strings.Cut(withoutEmptyLines(in), "\r\n\r\n")
@@ -277,7 +277,7 @@ func compareBodies(t *testing.T, in string, m, n *seen) {
 	}
 }
 
-// answered are the requests to which FuzzResponse reads responses.
+// answered are the requests whose responses FuzzResponse reads.
 var answered = []string{getRequest, headRequest, oldRequest, upgradeRequest}
 
 func compareResponses(t *testing.T, request, in string) {

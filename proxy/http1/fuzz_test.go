@@ -237,7 +237,7 @@ func responseTrace(w *wire, request string) string {
 	return responseTraceBy(w, request, func(*Client) {})
 }
 
-// responseTraceBy is responseTrace for a Client that set has changed.
+// responseTraceBy is like responseTrace. set changes the Client first.
 func responseTraceBy(w *wire, request string, set func(*Client)) string {
 	var b strings.Builder
 	var c Client

@@ -31,7 +31,7 @@ var (
 
 func pick(r *rand.Rand, from []string) string { return from[r.IntN(len(from))] }
 
-// lineEnd returns CRLF, but in one of fifty cases another line end.
+// lineEnd returns CRLF, and in one of fifty cases another line end.
 func lineEnd(r *rand.Rand) string {
 	if r.IntN(50) > 0 {
 		return "\r\n"
@@ -39,7 +39,7 @@ func lineEnd(r *rand.Rand) string {
 	return pick(r, someEnds)
 }
 
-// someBlanks returns one space, but several in one of thirty cases.
+// someBlanks returns one space, and in one of thirty cases several.
 func someBlanks(r *rand.Rand) string { return strings.Repeat(" ", 1+max(0, r.IntN(60)-57)) }
 
 // someEmptyLines writes empty lines in one of ten cases.
@@ -93,7 +93,7 @@ func TestRandomMessagesAgainstNetHTTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	accepted, n := 0, 20000
 	if raceEnabled {
-		n = 2000 // it does not test races
+		n = 2000 // this test is not about races, so fewer messages are enough
 	}
 	for range n {
 		in := randomRequests(r)
@@ -112,7 +112,7 @@ func TestRandomMessagesInPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	n := 5000
 	if raceEnabled {
-		n = 500 // buffers do not come back from the pool then
+		n = 500 // with the race detector, buffers do not come back from the pool
 	}
 	for range n {
 		in := randomRequests(r)

@@ -155,7 +155,7 @@ func returned(w *wire, request string) (out, end string, client *Client) {
 	return returnedBy(w, request, func(*Client) {})
 }
 
-// returnedBy is returned for a Client that set has changed.
+// returnedBy is like returned. set changes the Client first.
 func returnedBy(w *wire, request string, set func(*Client)) (out, end string, client *Client) {
 	var req message.Request
 	var res message.Response

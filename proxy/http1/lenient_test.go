@@ -11,7 +11,7 @@ import (
 
 const everyFault = BareLF | ChunkedHTTP10 | FoldedLines | LengthWithChunked
 
-// tolerated is returned for a Client that accepts faults.
+// tolerated is like returned, for a Client that accepts the faults in l.
 func tolerated(w *wire, request string, l Lenient) (out, end string, client *Client) {
 	return returnedBy(w, request, func(c *Client) { c.Tolerate(l) })
 }
@@ -209,7 +209,8 @@ func compareFaults(t *testing.T, request, in string, l Lenient) {
 		t.Fatalf("%q\nis refused strictly (%s), and with faults %b the connection is used again", in, strictEnd, l)
 	}
 	if end == "" && !strings.Contains(out, "HTTP/1.1 101") {
-		// As a client reads it: to the length, the last chunk, or the connection's end.
+		// The test reads the response as a client does: to its length, to the last chunk, or to the end of
+		// the connection.
 		w := newWire(out)
 		again, againEnd, _ := returned(w, request)
 		if againEnd != "" || again != out && !strings.HasPrefix(request, "GET / HTTP/1.0") {
@@ -240,7 +241,7 @@ func TestRandomFaults(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	n := 5000
 	if raceEnabled {
-		n = 500 // it is no test of races
+		n = 500 // this test is not about races, so fewer cases are enough
 	}
 	accepted := 0
 	for range n {

@@ -165,8 +165,8 @@ func TestRequestsRefused(t *testing.T) {
 	f("400 connection_options", get(strings.Repeat("Connection: a\r\n", 65)+"A: b"))
 }
 
-// Parsers that accept a bare line feed as the end of a line read another message, or two. weir
-// refuses it even if the rest has not arrived: the client may send nothing more.
+// Some parsers accept a bare line feed as the end of a line, and then read another message, or two. weir
+// refuses it even if the rest of the head has not arrived, because the client may send nothing more.
 func TestBareLineFeeds(t *testing.T) {
 	for _, in := range []string{
 		"GET / HTTP/1.1\nHost: a\n\n",

@@ -184,7 +184,7 @@ func TestResponsesCutShort(t *testing.T) {
 	f("unexpected EOF", lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")+"0\r\nA: b\r\n")
 	f("400 bad_chunk", lines("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "")+"x\r\n")
 
-	// If the end of the connection ends the body, a reset does not count as an end.
+	// If the body ends with the connection, a reset is no valid end.
 	w := newWire(lines("HTTP/1.1 200 OK", "") + "hello")
 	w.final = message.ErrBadLength
 	_, end, _ := returned(w, getRequest)

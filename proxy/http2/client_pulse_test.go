@@ -54,7 +54,7 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// playedTrunk is a trunk. The test plays its endpoint.
+// playedTrunk returns a trunk, and the connection by which the test plays its endpoint.
 func playedTrunk(t *testing.T) (*Trunk, net.Conn, *xhttp2.Framer) {
 	t.Helper()
 	peers := make(chan net.Conn, 1)

@@ -93,7 +93,7 @@ func (a *answer) read(x *Call) bool {
 	return true
 }
 
-// do makes a request whose body is complete, like an exchange within Await.
+// do makes a request whose body is complete. It waits as an exchange does within Await.
 func do(t testing.TB, trunk *Trunk, req *message.Request, body string) *answer {
 	t.Helper()
 	x := trunk.Call()
@@ -185,7 +185,7 @@ func TestTrunkCarriesCalls(t *testing.T) {
 		t.Helper()
 		for name, how := range map[string]func(testing.TB, *Trunk, *message.Request, string) *answer{"whole": do, "upload": upload} {
 			if name == "whole" && len(body) > 60000 {
-				continue // an exchange never has so much of a body at once
+				continue // an exchange never has so large a body in one piece
 			}
 			got := how(t, trunk, post(target, body, known), body)
 			http2test.Equal(t, name+" "+target, got, want)
@@ -373,7 +373,7 @@ func TestTrunkGoAway(t *testing.T) {
 	if !errors.Is(trunk.Err(), errHungUp) {
 		t.Error(trunk.Err())
 	}
-	x = trunk.Call() // a caller that did not know of the end
+	x = trunk.Call() // a caller that did not know of the GOAWAY
 	x.WriteHead(http2test.NewRequest("POST", "/", "a"))
 	if err := x.Flush(); !Unprocessed(err) || !GoingAway(err) {
 		t.Error(err)

@@ -323,8 +323,8 @@ func TestTrailersBehindALength(t *testing.T) {
 	res.Body.Close()
 }
 
-// weir never refuses a stream of a client that obeys the limit of streams, even if
-// exchanges that have answered take long to end.
+// weir never refuses a stream of a client that respects the limit of streams, even if exchanges end long
+// after their response.
 func TestExchangesThatEndLate(t *testing.T) {
 	const streams = 3
 	gate := make(chan struct{})

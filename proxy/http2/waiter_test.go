@@ -9,8 +9,8 @@ import (
 	"github.com/weirproxy/weir/proxy/http2/http2test"
 )
 
-// An alarm may come late, when the timer is already set again. The waiter must still know
-// that the timer runs: it must not be reused before that.
+// A timer's function may run late, when the timer has already been set again. The waiter must still know that
+// the timer runs, and must not be reused before that.
 func TestLateAlarm(t *testing.T) {
 	var mu sync.Mutex
 	var w waiter
@@ -29,7 +29,7 @@ func TestLateAlarm(t *testing.T) {
 	}
 }
 
-// An exchange whose timer has fired is not reused: another alarm may still use it, and
+// weir does not reuse an exchange whose timer has fired. The timer's function may still use the exchange, and
 // would find no lock.
 func TestAlarmBehindTheEnd(t *testing.T) {
 	f := func(fired bool) (kept bool) {

@@ -87,7 +87,7 @@ func TestLookup(t *testing.T) {
 	f("Cf-Connecting-IP", ClientAddress)
 	f("Cf-Connecting", Other)
 	f("X\rForwarded\rFor", Misspelt) // such bytes cannot arrive in a name
-	f("X\x4dForwarded-For", Other)   // only letters are equal in both cases; other bytes with the same difference are not
+	f("X\x4dForwarded-For", Other)   // only letters have an upper and a lower case; other bytes with the same distance are different
 	f("X-Real\x49IP", Other)
 	f("\x18-real-ip", Other)
 	f(strings.Repeat("x", 1000), Other)

@@ -128,6 +128,9 @@ func (h *Head) Build(write func([]byte) []byte) Span {
 // SetValue replaces the value of field i.
 func (h *Head) SetValue(i int, value []byte) { h.Fields[i].value = h.Store(value) }
 
+// SetValueSpan replaces the value of field i by bytes that are already in the arena.
+func (h *Head) SetValueSpan(i int, value Span) { h.Fields[i].value = value }
+
 // Extend appends an element to the value of field i, a list.
 func (h *Head) Extend(i int, element []byte) {
 	start := len(h.arena)

@@ -81,6 +81,9 @@ func compileAll(all []Condition, what string, valid func(name string) bool) (com
 func (c *conditions) hold(r *Request) bool { return c == nil || c.holdAll(r) }
 
 func (c *conditions) holdAll(r *Request) bool {
+	if len(r.Preflight) > 0 {
+		return c.holdMethod(r) && c.holdQuery(r) && c.holdClient(r)
+	}
 	return c.holdMethod(r) && c.holdHeaders(r) && c.holdCookies(r) && c.holdQuery(r) && c.holdClient(r)
 }
 
@@ -89,6 +92,9 @@ func (c *conditions) holdMethod(r *Request) bool {
 		return true
 	}
 	method := r.Head.Bytes(r.Head.Method)
+	if len(r.Preflight) > 0 {
+		method = r.Preflight
+	}
 	for _, m := range c.methods {
 		if string(method) == m {
 			return true

@@ -23,7 +23,12 @@ type Hosts[T any] struct {
 // the beginning stands for exactly one label, "**." for one label or more. NewHosts keeps the
 // map.
 func NewHosts[T any](byName map[string]T) *Hosts[T] {
-	h := &Hosts[T]{exact: make(map[string]T, len(byName)), oneLabel: map[string]T{}, anyDepth: map[string]T{}, byName: byName}
+	h := &Hosts[T]{oneLabel: map[string]T{}, anyDepth: map[string]T{}, byName: byName}
+	if !hasWildcard(byName) {
+		h.exact = byName
+		return h
+	}
+	h.exact = make(map[string]T, len(byName))
 	for name, host := range byName {
 		if suffix, ok := strings.CutPrefix(name, "**."); ok {
 			h.anyDepth[suffix] = host
@@ -37,6 +42,15 @@ func NewHosts[T any](byName map[string]T) *Hosts[T] {
 		}
 	}
 	return h
+}
+
+func hasWildcard[T any](byName map[string]T) bool {
+	for name := range byName {
+		if strings.HasPrefix(name, "*") {
+			return true
+		}
+	}
+	return false
 }
 
 // Len returns the number of hosts.

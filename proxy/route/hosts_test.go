@@ -34,7 +34,7 @@ func TestHosts(t *testing.T) {
 	f("2.2.3.4", "")
 	f("unknown", "")
 	f("", "")
-	// The longest name of a wildcard decides, then "*." before "**.".
+	// The wildcard with the longest name decides. Of two equal names, "*." comes before "**.".
 	f("a.eu.example.org", "*.eu.example.org")
 	f("a.c.eu.example.org", "**.eu.example.org")
 	f("a.c.d.eu.example.org", "**.eu.example.org")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// respelled returns the lines of text whose routes a spelling of the request's path has.
+// respelled returns the lines of text whose routes get the path of the request in some spelling.
 func respelled(t testing.TB, text, request string) (all []string) {
 	t.Helper()
 	entries, err := entriesOf(text)
@@ -63,7 +63,7 @@ func TestRespelled(t *testing.T) {
 	f("GET *", "/")
 }
 
-// The leveled form of a path is that of the reference, apart from its case.
+// The reference and the table level a path to the same form, apart from upper and lower case.
 func TestLeveled(t *testing.T) {
 	r := random{rand.New(rand.NewPCG(5, 6))}
 	for range 5000 {

@@ -87,4 +87,8 @@ type Entry[T any] struct {
 type Request struct {
 	Head   *message.Request
 	Client netip.Addr // the zero Addr is in no network
+	// Preflight is the method of the request that a preflight asks for (CORS). Conditions for
+	// methods apply to it, and those for headers and cookies are fulfilled, because the preflight
+	// does not have the headers and cookies of the request. Empty: Head is no preflight.
+	Preflight []byte
 }

@@ -60,7 +60,7 @@ func TestNothingMatches(t *testing.T) {
 	}
 }
 
-// The routes that match are asked in a fixed order, whatever the order of the matches.
+// The precedence of routes is fixed. The order of the matches in a table has no effect.
 func TestPrecedence(t *testing.T) {
 	all := []string{ // in the order in which they get the request
 		"=/a/b M=GET H:x=1",

@@ -107,7 +107,7 @@ func consume(t *testing.T, r io.Reader, size int, seed byte) {
 	got, want := sha256.New(), sha256.New()
 	src, sizes := mrand.NewChaCha8([32]byte{seed}), mrand.New(mrand.NewPCG(1, uint64(seed)))
 	buf := make([]byte, 200<<10)
-	for left := size; left > 0; { // as produce does: ChaCha8.Read depends on its pieces
+	for left := size; left > 0; { // the same pieces as in produce, because the output of ChaCha8.Read depends on them
 		p := buf[:min(left, 1+sizes.IntN(len(buf)))]
 		src.Read(p)
 		want.Write(p)

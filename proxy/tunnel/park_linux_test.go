@@ -52,12 +52,12 @@ func TestIdleTunnelsHoldNothing(t *testing.T) {
 	for i := range benches {
 		benches[i] = newBench(t)
 	}
-	conn.Lot() // which has a goroutine of its own
+	conn.Lot() // starts the lot, which has its own goroutine
 	goroutines, open := runtime.NumGoroutine(), descriptors(t)
 	for _, b := range benches {
 		b.start(Options{})
 	}
-	for _, times := range []int{0, 1, 20} { // never used, used in the lot, used in the poller
+	for _, times := range []int{0, 1, 20} { // never used, used while in the lot, used while in the poller
 		for _, b := range benches {
 			chat(t, b.client, b.endpoint, times)
 			if times > 1 {
@@ -91,7 +91,7 @@ func TestIdleTunnelsHoldNothing(t *testing.T) {
 	}
 }
 
-// start is run without a goroutine of the test for the tunnel.
+// start starts the tunnel. The test uses no goroutine for it.
 func (b *bench) start(o Options) *bench {
 	Start(b.ends[0], b.ends[1], o, &closing{b})
 	return b
@@ -325,7 +325,7 @@ func TestTLSBufferedBefore(t *testing.T) {
 // TestTunnelStorm runs many tunnels that do everything a tunnel can do, in phases with rests
 // between them. All bytes must arrive, and each tunnel must end with the correct result.
 func TestTunnelStorm(t *testing.T) {
-	conn.Lot() // which has a goroutine of its own
+	conn.Lot() // starts the lot, which has its own goroutine
 	goroutines, open := runtime.NumGoroutine(), descriptors(t)
 	t.Run("storm", func(t *testing.T) {
 		var all sync.WaitGroup

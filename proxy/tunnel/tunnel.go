@@ -180,9 +180,9 @@ func (t *tunnel) moved(now time.Time) {
 // side is an End and the state of its streams.
 type side struct {
 	End
-	whole atomic.Bool // it got the whole stream of the other side, including its end
-	short atomic.Bool // it got an end without close_notify, which it may treat as an error
-	ended atomic.Bool // it has ended its own stream
+	whole atomic.Bool // this side received the whole stream of the other side, including its end
+	short atomic.Bool // this side received an end without close_notify, which it may treat as an error
+	ended atomic.Bool // this side has ended its own stream
 }
 
 // failed returns the reason of a tunnel that ended because s failed.

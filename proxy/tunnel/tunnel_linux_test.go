@@ -63,7 +63,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	drainPipes()
-	conn.Lot() // which has a goroutine of its own
+	conn.Lot() // starts the lot, which has its own goroutine
 	goroutines, open := runtime.NumGoroutine(), descriptors(t)
 	t.Run("tunnels", func(t *testing.T) {
 		var wg sync.WaitGroup

@@ -398,7 +398,7 @@ func TestIdleWhileBothEndsAreFull(t *testing.T) {
 	b.want(t, ReasonIdle)
 }
 
-// pipes returns a tunnel between in-memory connections, for synctest.
+// memory returns a tunnel between in-memory connections, for synctest.
 func memory(o Options) (client, endpoint net.Conn, result chan Result, ends [2]*conn.Conn) {
 	client, in := net.Pipe()
 	endpoint, out := net.Pipe()

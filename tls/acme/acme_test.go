@@ -23,7 +23,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// nobody is the URL of an authority that does not listen.
+// nobody is the URL of an authority at which no process listens.
 const nobody = "https://127.0.0.1:1/dir"
 
 func entryFor(dir string, hosts ...string) config.Certificate {
@@ -31,7 +31,7 @@ func entryFor(dir string, hosts ...string) config.Certificate {
 		Challenges: []config.Challenge{config.ChallengeHTTP01, config.ChallengeTLSALPN01}, Storage: config.Secret(dir)}}
 }
 
-// engineOf opens the storage of an entry as the Manager does.
+// engineOf opens the storage of an entry in the same way as the Manager.
 func engineOf(t *testing.T, c config.Certificate) *engine {
 	t.Helper()
 	h := newHarness(t, nil)
@@ -130,7 +130,7 @@ func TestReloadKeepsWhatIsServed(t *testing.T) {
 	same := *c.ACME
 	same.Hosts = []string{"a.example.org"}
 	e = h.use(config.Certificate{Position: config.Position{Line: 7}, ACME: &same})[0]
-	// Compare leaves: renewal information that came meanwhile makes another
+	// The test compares the leaves, because renewal information that has arrived meanwhile makes a new
 	// tls.Certificate.
 	if e.Certificate("a.example.org").Leaf != first.Leaf {
 		t.Error("a reload took another certificate for a name that stayed")
@@ -238,7 +238,7 @@ func TestStorageHangs(t *testing.T) {
 	t.Cleanup(func() { close(open) })
 	h.use(entryFor(t.TempDir(), "app.example.org"))
 	<-opening
-	h.use() // removes the entry
+	h.use() // this reload removes the entry
 	h.use(entryFor(t.TempDir(), "app.example.org"))
 	<-opening
 	start := time.Now()
@@ -454,7 +454,7 @@ func countingDirectory(t *testing.T) (url string, ca []byte, asked *atomic.Int32
 	return srv.URL + "/dir", certPEM, asked
 }
 
-// A reload that is late in a shutdown opens nothing that nobody would close.
+// A reload that comes late in a shutdown opens nothing, because nothing would close it again.
 func TestPrepareAfterClose(t *testing.T) {
 	h := newHarness(t, nil)
 	h.Close()

@@ -73,7 +73,7 @@ func settingsOf(a *config.ACME) string {
 	if a.DNS != nil {
 		secrets = append(secrets, string(a.DNS.RFC2136.Key))
 	}
-	text, _ := json.Marshal([]any{one, secrets}) // plain values: it cannot fail
+	text, _ := json.Marshal([]any{one, secrets}) // Marshal cannot fail for values of these types
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }

@@ -213,7 +213,7 @@ func TestAskErrors(t *testing.T) {
 	}
 }
 
-// A redirect of the ask URL is not a permission.
+// A redirect of the ask URL does not permit a name.
 func TestAskRedirects(t *testing.T) {
 	login, _ := asked(t, func(string) int { return http.StatusOK })
 	srv := httptest.NewServer(http.RedirectHandler(login, http.StatusFound))
@@ -230,7 +230,7 @@ func TestAskRedirects(t *testing.T) {
 	}
 }
 
-// Many names that strangers request do not delay the listed names.
+// Requests of strangers for many names do not delay the names that an entry lists.
 func TestDemandLeavesRoomForListedNames(t *testing.T) {
 	hang := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))

@@ -56,8 +56,8 @@ func TestRestartsWait(t *testing.T) {
 	}
 }
 
-// The record made before an attempt counts if the process dies during the attempt. It
-// does not count if the process is told to stop, and ends the attempt.
+// weir makes a record before an attempt. The record counts if the process dies during the attempt. It does
+// not count if the process is told to stop and ends the attempt.
 func TestRecords(t *testing.T) {
 	c := entryFor(t.TempDir(), "app.example.org")
 	h := newHarness(t, nil)
@@ -186,8 +186,7 @@ func TestUnreachableAuthority(t *testing.T) {
 	h.expect(Failed, "app.example.org") // again, without help
 }
 
-// An authority that hangs does not delay attempts at another authority, even with many
-// names.
+// An authority that hangs does not delay attempts at another authority, however many names wait for it.
 func TestAuthoritiesThatHangAreAlone(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -93,7 +93,7 @@ func newStore(t testing.TB, entries ...config.Certificate) *Store {
 	return s
 }
 
-// Clients of the kinds that matter for the choice of a key.
+// Clients whose support for keys and suites decides which key they get.
 var (
 	modern   = &tls.Config{}
 	onlyRSA  = &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}}
@@ -222,12 +222,12 @@ func TestGetByName(t *testing.T) {
 	f("Other.Example.ORG", "wild")
 	f("a.dev.example.org", "wild")
 	f("a.b.dev.example.org", "first") // a wildcard stands for one label
-	f("example.org", "first")         // and never for no label
+	f("example.org", "first")         // a wildcard does not match the domain itself
 	f(".example.org", "first")
 	f("*.example.org", "wild")
 	f("cn.example.net", "cn.example.net")
 	f("shown.example.net", "hidden.example.net")
-	f("hidden.example.net", "first") // a common name does not count beside alternative names
+	f("hidden.example.net", "first") // a common name does not count if there are alternative names
 	f("192.0.2.7", "ip")
 	f("192.0.2.8", "first")
 	f("self.example.com", "weir self-signed")
@@ -263,7 +263,7 @@ func TestGetByKey(t *testing.T) {
 	f(modern, "default.example.org", "default", "RSA")
 	f(rsaKex, "unlisted.example.com", "default", "RSA")
 	f(rsaKex, "", "default", "RSA")
-	f(onlyECDS, "", "refused", "") // the first entry, not the first that the client supports
+	f(onlyECDS, "", "refused", "") // weir uses the first entry, not the first one that the client supports
 	f(modern, "self.example.org", "weir self-signed", "ECDSA")
 	f(onlyRSA, "self.example.org", "weir self-signed", "RSA")
 	f(rsaKex, "self.example.org", "weir self-signed", "RSA")

@@ -95,7 +95,7 @@ const (
 // while an authority has not issued the certificate.
 type candidate struct {
 	kind kind
-	name string // of a certificate from an authority, or of a missing pair
+	name string // only for a certificate from an authority, or for a missing pair
 	get  func() (*tls.Certificate, error)
 }
 

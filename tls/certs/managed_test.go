@@ -117,7 +117,7 @@ func TestNamesWithoutACertificateAreRefused(t *testing.T) {
 	f(modern, "", "file")
 
 	rsa.give("app.example.org", d.pair("rsa", "rsa", names("rsa", "app.example.org")))
-	f(modern, "app.example.org", "rsa") // better than none
+	f(modern, "app.example.org", "rsa") // this certificate is better than none
 	ec.give("app.example.org", d.pair("ec", "ecdsa", names("ec", "app.example.org")))
 	ec.give("*.wild.example.org", d.pair("wild", "ecdsa", names("wild", "*.wild.example.org")))
 	f(modern, "app.example.org", "ec")
@@ -257,7 +257,7 @@ func TestEnding(t *testing.T) {
 		if want && len(got) == 1 && (got[0].Names[0] == "" || got[0].Source == "" || !got[0].NotAfter.Equal(now.Add(left).Truncate(time.Second))) {
 			t.Errorf("told is %+v", got[0])
 		}
-		due := gaugesOf(t, reg, "weir_tls_certificate_renewal_due_timestamp_seconds") // alert and log must agree
+		due := gaugesOf(t, reg, "weir_tls_certificate_renewal_due_timestamp_seconds") // the alert and the log must use the same time
 		for name, at := range due {
 			if (at < float64(now.Unix())) != want {
 				t.Errorf("managed %v, %s of %s left: %s is due in %v s", managed, left, life, name, at-float64(now.Unix()))

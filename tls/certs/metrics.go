@@ -16,7 +16,7 @@ import (
 // uses it.
 type Metrics struct {
 	notAfter, due, folded *prometheus.Desc
-	replaced, failed      prometheus.Counter // changed files
+	replaced, failed      prometheus.Counter // counters of changed files
 
 	store atomic.Pointer[Store] // set by New
 	limit atomic.Int64          // number of names of one namespace's objects that may have series

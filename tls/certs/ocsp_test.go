@@ -111,7 +111,7 @@ func (r *responder) count() int {
 // write makes the files of a certificate with the responder's URL.
 func (r *responder) write(d dir, name string, chain bool) config.Certificate {
 	r.t.Helper()
-	e := d.write(name, "ecdsa", names(name, name)) // makes the key, and the names of the files
+	e := d.write(name, "ecdsa", names(name, name)) // write makes the key, and chooses the names of the files
 	leaf := r.sign(&x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(200 * time.Hour),
 		OCSPServer: []string{r.url}, IssuingCertificateURL: []string{r.url}}, r.issuer, testKeys()["ecdsa"].Public())
@@ -270,7 +270,7 @@ func TestStaplesOverTime(t *testing.T) {
 	if left := time.Until(one.due); left < 20*time.Minute || left > 31*time.Minute {
 		t.Errorf("an answer that is good for an hour is asked for again in %s", left)
 	}
-	due := func() { // as if the time had passed
+	due := func() { // makes the staple due, as if time had passed
 		now := *(*s.staples.known.Load())[leaf]
 		now.due = time.Now().Add(-time.Second)
 		s.staples.known.Store(&map[*x509.Certificate]*staple{leaf: &now})

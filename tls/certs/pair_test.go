@@ -15,13 +15,13 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// given makes a pair, which has no files.
+// given makes a certificate entry with a pair instead of files.
 func (d dir) given(t *testing.T, id, keyType string, isDefault bool, hosts ...string) config.Certificate {
 	t.Helper()
 	return d.givenAs(t, "ns/"+id, keyType, isDefault, names(id, id+".example.org"), hosts...)
 }
 
-// givenAs makes a pair with any name and certificate template.
+// givenAs is like given, with any name and certificate template.
 func (d dir) givenAs(t *testing.T, name, keyType string, isDefault bool, template *x509.Certificate, hosts ...string) config.Certificate {
 	t.Helper()
 	c := d.write(strings.ReplaceAll(name, "/", "-"), keyType, template)
@@ -153,7 +153,7 @@ func TestPlanOpensNoFile(t *testing.T) {
 	}
 }
 
-// Nor does it with the result of ReadFiles: the reload waits for files only there.
+// Plan also opens no file if it uses the result of ReadFiles. The reload waits for files only in ReadFiles.
 func TestPlanUsesFilesThatWereRead(t *testing.T) {
 	d := newDir(t)
 	file := d.write("f", "ecdsa", names("f1", "f.example.org"))

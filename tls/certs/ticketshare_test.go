@@ -275,8 +275,8 @@ func TestSharedRotation(t *testing.T) {
 	})
 }
 
-// Like TestSharedRotation, with clocks that differ by minutes, which synctest cannot
-// simulate.
+// TestSharedRotationWithSkew is like TestSharedRotation, with clocks that differ by minutes. synctest cannot
+// simulate that.
 func TestSharedRotationWithSkew(t *testing.T) {
 	type node struct {
 		scope
@@ -329,7 +329,7 @@ func TestStorageDownAtStart(t *testing.T) {
 			wantResumed(t, "while the storage is down, on B", b, begin(t, a, version), false)
 			time.Sleep(10 * time.Hour)
 			synctest.Wait()
-			secondOfA := begin(t, a, version) // under a key that A made alone
+			secondOfA := begin(t, a, version) // the key of this session is one that only A made
 			s.set(nil)
 			time.Sleep(2 * ticketLag)
 			synctest.Wait()

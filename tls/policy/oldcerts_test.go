@@ -15,8 +15,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// oldCA issues client certificates with openssl: old authorities issued such
-// certificates, and Go refuses to.
+// oldCA issues client certificates with openssl, because Go refuses to issue certificates of the kinds that
+// old authorities issued.
 type oldCA struct {
 	*testing.T
 	openssl, dir string
@@ -108,7 +108,7 @@ func TestOldClientCertificates(t *testing.T) {
 		f(p, "below-sha1", ResultClientCertificateSHA1)
 		f(p, "negative", ResultClientCertificateSerial)
 	}
-	f(newPolicy(t, plain, server, keyring{}.attach), "key-pss", ResultClientCertificate) // none is sent: weir does not request this kind
+	f(newPolicy(t, plain, server, keyring{}.attach), "key-pss", ResultClientCertificate) // the client sends none, because weir does not request this kind
 	p := newPolicy(t, plain, server, keyring{}.attach)
 	for name, want := range map[string]string{"key-pss": ResultClientCertificateKey, "ed448": ResultClientCertificateKey, "brainpool": ResultClientCertificateKey, "negative": ResultClientCertificateSerial} {
 		pair, err := os.ReadFile(filepath.Join(ca.dir, name+".crt"))

@@ -13,8 +13,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Old clients do not use crypto/tls. OpenSSL with their versions and suites is closer to
-// them.
+// Old clients do not use crypto/tls. OpenSSL with old versions and suites is more similar to them.
 func TestOpenSSL(t *testing.T) {
 	path := findOpenSSL(t)
 	suites, err := exec.Command(path, "ciphers", "ALL:@SECLEVEL=0").Output()

@@ -41,8 +41,8 @@ func two(a, b *Policy) *tls.Config {
 	}, nil)
 }
 
-// sharedKeys gives all scopes the same key, which attach must never do. With it, a
-// session does resume in another scope: this shows that the tests can detect the error.
+// sharedKeys gives all scopes the same key, which attach must never do. With this key a session does resume
+// in another scope, which shows that the tests can detect the error.
 func sharedKeys(_ string, c *tls.Config) { c.SetSessionTicketKeys([][32]byte{{1}}) }
 
 func TestSessionsStayInTheirPolicy(t *testing.T) {
@@ -137,8 +137,8 @@ func TestClientAuth(t *testing.T) {
 	f(config.ClientAuthRequire, expired, ResultClientCertificate)
 }
 
-// A resumed session has no advantage: its certificate must be valid now, for the current
-// CA.
+// A resumed session has no advantage over a full handshake: its certificate must be valid now, and for the
+// current CA.
 func TestResumptionVerifiesAgain(t *testing.T) {
 	for _, version := range sessionVersions {
 		synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func AdmitSHA1(on bool) {
 // one of them admits SHA-1, clients may sign their CertificateVerify in TLS 1.2 with
 // SHA-1 under every policy: crypto/tls has no setting to refuse that for a single policy.
 // So a policy with client_auth must admit SHA-1 itself, or exclude TLS 1.2.
-func CheckSHA1(policies []config.TLSPolicy, backends []config.Backend) error {
+func CheckSHA1(policies []config.TLSPolicy, backends []*config.Backend) error {
 	wanted := "" // the policy or backend that admits SHA-1
 	if i := slices.IndexFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }); i >= 0 {
 		wanted = "the policy " + policies[i].Name
@@ -75,11 +75,11 @@ func CheckSHA1(policies []config.TLSPolicy, backends []config.Backend) error {
 }
 
 // WantsSHA1 reports whether a policy or a backend admits SHA-1, see AdmitSHA1.
-func WantsSHA1(policies []config.TLSPolicy, backends []config.Backend) bool {
+func WantsSHA1(policies []config.TLSPolicy, backends []*config.Backend) bool {
 	return slices.ContainsFunc(policies, func(p config.TLSPolicy) bool { return p.SHA1 }) || slices.ContainsFunc(backends, backendSHA1)
 }
 
-func backendSHA1(b config.Backend) bool { return b.UsesTLS() && b.TLS.SHA1 }
+func backendSHA1(b *config.Backend) bool { return b.UsesTLS() && b.TLS.SHA1 }
 
 // sha1Possible returns an error if this Go cannot sign with SHA-1. The GODEBUG setting
 // came with Go 1.25, and Go keeps such a setting for at least two years. FIPS 140 mode

@@ -19,7 +19,7 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// admitSHA1 does what cmd/weir/node does while a policy needs SHA-1.
+// admitSHA1 admits SHA-1 for a test, as cmd/weir/node does while a policy needs it.
 func admitSHA1(t testing.TB) {
 	AdmitSHA1(true)
 	t.Cleanup(func() { AdmitSHA1(false) })
@@ -216,7 +216,7 @@ func TestAdmitSHA1(t *testing.T) {
 	}
 }
 
-// The limits of certificates cost nothing in frequent handshakes.
+// The limits of certificates are computed once, so they cost nothing in later handshakes.
 func TestCertificatesAreLimitedOnce(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert := ca.issue(t, "a.example.org", true, time.Now().Add(time.Hour))
@@ -254,7 +254,7 @@ func TestCheckSHA1(t *testing.T) {
 	mtls := func(min, max uint16, sha1 bool) config.TLSPolicy {
 		return config.TLSPolicy{Name: "partners", MinVersion: min, MaxVersion: max, ClientAuth: config.ClientAuthRequest, SHA1: sha1}
 	}
-	var backends []config.Backend
+	var backends []*config.Backend
 	f := func(want bool, policies ...config.TLSPolicy) {
 		t.Helper()
 		if err := CheckSHA1(policies, backends); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "TLS policy partners") {
@@ -271,7 +271,7 @@ func TestCheckSHA1(t *testing.T) {
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, true))
 	old := config.NewBackend("old")
 	old.TLS.SHA1 = true
-	backends = append(backends, config.NewBackend("app"), old)
+	backends = append(backends, new(config.NewBackend("app")), &old)
 	f(true, mtls(tls.VersionTLS12, tls.VersionTLS13, false)) // the backend does not use TLS
 	if WantsSHA1(nil, backends) {
 		t.Error("a backend without TLS wants SHA-1")
@@ -327,7 +327,7 @@ func tls10(t testing.TB, cert *tls.Certificate) *Policy {
 	return newPolicy(t, config.TLSPolicy{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10, CipherSuites: allIDs()}, cert, keyring{}.attach)
 }
 
-// A client that supports only SHA-1 needs no admission if weir signs nothing for it.
+// A client that supports only SHA-1 needs no permission if weir signs nothing for it.
 func TestRSAKeyExchangeNeedsNoSHA1(t *testing.T) {
 	cert := newAuthority(t, "ca").issue(t, "a.example.org", true, time.Now().Add(time.Hour))
 	p := newPolicy(t, config.TLSPolicy{CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}}, cert, keyring{}.attach)

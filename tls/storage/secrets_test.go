@@ -28,7 +28,7 @@ func secretsKind(url string) kind {
 	}
 }
 
-// shorten makes the lock of a dead process end within a second.
+// shorten makes the lock of a dead process expire within a second.
 func shorten(t *testing.T, s *secretStorage, lock string) {
 	t.Helper()
 	held := new(coordinationv1.Lease)

@@ -314,7 +314,7 @@ func TestPortIsNotHeld(t *testing.T) {
 	}
 }
 
-// The limit holds for any order of opened and closed connections.
+// The limit applies to any order of opened and closed connections.
 func TestCrowd(t *testing.T) {
 	c := crowd{max: 2}
 	var conns []net.Conn
@@ -330,7 +330,7 @@ func TestCrowd(t *testing.T) {
 	add()
 	add()
 	c.changed(conns[0], http.StateActive)
-	add() // 1 is without a request, 0 is older
+	add() // connection 1 has no request; connection 0 is older
 	if closed(0) || !closed(1) || closed(2) {
 		t.Error("not the one without a request went")
 	}

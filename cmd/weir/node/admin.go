@@ -25,6 +25,7 @@ func (s *server) admin() http.Handler {
 	mux.Handle("GET /metrics", s.exposition())
 	mux.HandleFunc("GET /status", s.showStatus)
 	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("GET /explain", s.showExplanation)
 	mux.HandleFunc("GET /kubernetes", s.showObjects)
 	mux.HandleFunc("GET /tls/clients", s.showTLSClients)
 	mux.HandleFunc("POST /drain", s.toggle(s.setDraining, true))
@@ -87,6 +88,7 @@ const adminIndex = `weir, admin port
 GET  /metrics       for Prometheus
 GET  /status        the health of this node, connections and endpoints
 GET  /config        the configuration in effect
+GET  /explain       the way of a request through the configuration in effect; weir explain --admin asks it
 GET  /kubernetes    the objects of the cluster, and their faults
 GET  /tls/clients   clients that still need old TLS; weir tls report evaluates it
 POST /debug/pprof/  profiles; with admin.token by GET as well

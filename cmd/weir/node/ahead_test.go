@@ -71,7 +71,7 @@ func TestSlowFilesDelayNoEndpoints(t *testing.T) {
 		"routes: [{listeners: [tls], backend: app}]\nbackends: {app: {endpoints: ['127.0.0.1:1']}}\n"
 	first := text + "certificates: [{cert: " + dir + "/a.crt, key: " + dir + "/a.key}]\n"
 	both := text + "certificates: [{cert: " + dir + "/a.crt, key: " + dir + "/a.key}, {cert: " + dir + "/b.crt, key: " + dir + "/b.key}]\n"
-	var slow func() // what a read waits for; nil: nothing
+	var slow func() // if set, a read calls it first
 	c.certs.ReadFile = func(path string) ([]byte, error) {
 		if slow != nil {
 			slow()
@@ -128,8 +128,8 @@ func (c *clustered) duringReload(what, address string, reload func() error, aske
 	c.untilEndpoints(address + ":8080") // the reload did not restore the older endpoints
 }
 
-// slowSockets makes a server whose sockets open only after free is closed, once slow is set.
-// asked is closed when the first one is to be opened.
+// slowSockets returns a server. After slow is set, its sockets open only when free is called. asked is closed
+// when the first socket should open.
 func slowSockets(c *clustered) (slow *atomic.Bool, asked chan struct{}, free func()) {
 	slow, asked = new(atomic.Bool), make(chan struct{})
 	may := make(chan struct{})
@@ -221,8 +221,8 @@ func TestReopeningDelaysNoLines(t *testing.T) {
 	}
 }
 
-// A plan that other changes overtake is made again, so all are in effect. That is so even if
-// the objects are the same as before in the end.
+// If other changes overtake a plan, weir makes the plan again, so that all changes take effect. That also
+// applies if the objects are finally the same as before.
 func TestOvertakenReload(t *testing.T) {
 	f := func(name, host string, changes ...string) {
 		t.Run(name, func(t *testing.T) {
@@ -261,8 +261,7 @@ var hostOf = map[string]string{shop: "shop.example", moved: "moved.example"}
 // moved is shop with another host.
 var moved = strings.ReplaceAll(shop, "shop.example", "moved.example")
 
-// weir ends only after the sockets of a plan under way are closed, and the plan does not take
-// effect.
+// If a plan is under way, weir ends only after its sockets are closed, and the plan does not take effect.
 func TestEndDuringReload(t *testing.T) {
 	c := newClustered(t, shop, "web", "metrics")
 	slow, asked, free := slowSockets(c)
@@ -278,7 +277,7 @@ func TestEndDuringReload(t *testing.T) {
 		}
 		return nil
 	})
-	for range 50 { // it has nothing else to wait for
+	for range 50 { // weir has nothing else to wait for
 		if c.logged("all ports are closed, and another process can bind them") > 0 {
 			t.Error("a plan still opens sockets")
 			break
@@ -311,7 +310,7 @@ func TestReloadsBesideEndpoints(t *testing.T) {
 	texts := []string{with("one", "a"), with("two", "b"), strings.Replace(with("three", "c"), "listeners: {", "listeners: {more: {address: '@taken', protocol: http}, ", 1)}
 	c.load(texts[0])
 	c.untilEndpoints("192.0.2.1:8080")
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector would close what is lost
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector would close lost descriptors
 	before := openFiles(t)
 	var loads sync.WaitGroup
 	loads.Go(func() {

@@ -74,12 +74,13 @@ func (s *server) adoptCertificates(p *plan) {
 	s.logEndings(!p.again)
 }
 
-// reloadCertificates puts changed certificate files into effect, even if the
+// reloadCertificates puts changed certificate files, and files of users and keys, into effect, even if the
 // configuration has other errors. The caller holds loading. The files are read without
 // the lock change.
 func (s *server) reloadCertificates() {
 	changes, err := s.certs.ReadAgain()
 	lists, errLists := s.crls.Reload()
+	authFiles, errAuth := s.filters.Reload()
 	s.change.Lock()
 	replaced := changes.Commit()
 	s.changes++ // otherwise an older plan could restore the old certificates
@@ -89,6 +90,12 @@ func (s *server) reloadCertificates() {
 	}
 	for _, err := range parts(errLists) {
 		s.log.Error("a revocation list file changed and cannot be used; the previous lists stay in use", zap.Error(err))
+	}
+	for _, file := range authFiles {
+		s.log.Info("a file of users or keys changed and is in use", zap.String("auth_file", file))
+	}
+	for _, err := range parts(errAuth) {
+		s.log.Error("a file of users or keys changed and cannot be used; its previous content stays in use", zap.Error(err))
 	}
 	for _, file := range replaced {
 		s.log.Info("a certificate file changed and is in use", zap.String("cert", file))

@@ -217,8 +217,8 @@ func TestEndingsAreLogged(t *testing.T) {
 	}
 }
 
-// If tenants of a cluster bring new names again and again, weir remembers and logs a
-// limited number.
+// Tenants of a cluster may add new names again and again. weir remembers and logs only a limited number of
+// them.
 func TestNamesToldOfAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recentlyLogged

@@ -18,7 +18,7 @@ func warnLocal(cfg *config.Config, own []netip.Addr) (warnings []string) {
 	}
 	for _, name := range cfg.Health.RequireLocal {
 		for i := range cfg.Backends {
-			if b := &cfg.Backends[i]; b.Name == name && !slices.ContainsFunc(b.Endpoints, func(e config.Endpoint) bool { return mayBeLocal(e, cfg.Node, own) }) {
+			if b := cfg.Backends[i]; b.Name == name && !slices.ContainsFunc(b.Endpoints, func(e config.Endpoint) bool { return mayBeLocal(e, cfg.Node, own) }) {
 				warnings = append(warnings, fmt.Sprintf("health.require_local: no endpoint of backend %q has an address of this machine, so the health port always answers 503 here; give the backend an endpoint on this machine, or take it out of require_local", name))
 			}
 		}

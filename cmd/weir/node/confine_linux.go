@@ -137,7 +137,7 @@ func (c *confined) drop(a account, change bool) error {
 	switch err := setCapabilities(keep); {
 	case err != nil && have != keep:
 		return fmt.Errorf("cannot drop capabilities: %w", err)
-	case err != nil: // a filter of system calls refuses it, but there was nothing to drop
+	case err != nil: // a filter of system calls refuses the call, but there were no capabilities to drop
 		c.Missing = append(c.Missing, fmt.Sprintf("capset: %v", err))
 	}
 	if a.uid != 0 { // otherwise execve takes them as well

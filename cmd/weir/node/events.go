@@ -15,7 +15,7 @@ import (
 // stranger cannot fill the disk.
 
 func (s *server) logRecord(r *proxy.Record) {
-	if a := s.lines.Load(); a != nil {
+	if a := s.lines.Load(); a != nil && a.samples(r) {
 		r.Redaction = a.redact
 		a.Info("", r.Fields()...)
 	}
@@ -73,6 +73,20 @@ func (s *server) looped(r *proxy.Record) {
 }
 
 const loopLine = "a route leads back to weir"
+
+// guardFailed logs that a guard of a route could not decide on a request.
+func (s *server) guardFailed(guard string, r *proxy.Record) {
+	if s.guarded.Allow(r.Route + "\x00" + guard) {
+		s.log.Error(guardLine, zap.String("route", r.Route), zap.String("guard", guard), zap.String("reason", r.Reason), zap.Error(r.Err))
+	}
+}
+
+func (s *server) moreGuardFailures(key string, held int) {
+	route, guard, _ := strings.Cut(key, "\x00")
+	s.log.Error(guardLine+", more of these", zap.String("route", route), zap.String("guard", guard), zap.Int("more", held))
+}
+
+const guardLine = "a request was refused because a guard could not decide"
 
 func (s *server) acceptTrouble(err error) {
 	s.log.Error("connections wait because weir cannot accept them", zap.Error(err))

@@ -228,7 +228,7 @@ func (c *cluster) tryAside(file *config.Config, a *ahead) error {
 			c.s.abandon(p)
 			return errOvertaken
 		}
-		p.renew(ch.Endpoints)
+		p.renew(ch.Endpoints, c.s.settingsOf)
 		if err := c.s.commit(p); err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (o *objects) are(now kube.Change) bool {
 	return o.known() == (now.Endpoints != nil) && reflect.DeepEqual(o.routing, now.Routing)
 }
 
-// took notes that objects have taken effect.
+// took records that objects have taken effect.
 func (c *cluster) took(o *objects) {
 	c.tellUnbound(o)
 	c.tellFaults(o.routing.Events)
@@ -389,7 +389,7 @@ func (c *cluster) tryAgain() {
 	})
 }
 
-// adoptObjects is the cluster's part of adopt.
+// adoptObjects is the part of adopt that concerns the cluster.
 func (s *server) adoptObjects(p *plan) {
 	if p.objects == nil {
 		s.cluster = nil
@@ -457,7 +457,7 @@ func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 	}
 	told := map[event.Event]bool{} // several backends may have the same Service
 	for i := range o.routing.Backends {
-		b := &o.routing.Backends[i]
+		b := o.routing.Backends[i]
 		list := why[b.Name]
 		if more := len(list) - maxRefusalsTold; more > 0 {
 			list = append(slices.Clone(list[:maxRefusalsTold]), fmt.Sprintf("%d more", more))
@@ -477,7 +477,7 @@ func (o *objects) refused(refusals []backend.Refusal) (events []event.Event) {
 func (p *plan) withoutListener(name string, err error) {
 	p.objects.unbound[name] = err
 	p.cfg.Listeners = slices.DeleteFunc(slices.Clone(p.cfg.Listeners), func(l config.Listener) bool { return l.Name == name })
-	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r config.Route) bool { return slices.Contains(r.Listeners, name) })
+	p.cfg.Routes = slices.DeleteFunc(slices.Clone(p.cfg.Routes), func(r *config.Route) bool { return slices.Contains(r.Listeners, name) })
 }
 
 // close ends everything of a cluster that weir no longer serves.

@@ -16,7 +16,7 @@ func (c *cluster) withoutEndpoints() (events []event.Event) {
 	now, empty := time.Now(), map[string]time.Time{}
 	young := false
 	for i := range c.adopted.routing.Backends {
-		b := &c.adopted.routing.Backends[i]
+		b := c.adopted.routing.Backends[i]
 		if len(b.Users) == 0 || !c.isEmpty(b.Name) {
 			continue
 		}

@@ -76,7 +76,7 @@ func takeEffect(s *server, file *config.Config, m *kube.Manifests) (err error) {
 	routing := (&kube.Converter{File: file}).Convert(&m.Objects)
 	endpoints := map[string][]config.Endpoint{}
 	for i := range routing.Backends {
-		b := &routing.Backends[i]
+		b := routing.Backends[i]
 		for _, service := range m.Services {
 			if service.Namespace == b.Source.Namespace && service.Name == b.Source.Name {
 				endpoints[b.Name] = kube.Endpoints(b, service, m.Slices)

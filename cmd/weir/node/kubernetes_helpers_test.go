@@ -210,7 +210,7 @@ func (c *clustered) until(host, path string, status int) {
 	})
 }
 
-// now is until without waiting.
+// now is like until, without waiting.
 func (c *clustered) now(host, path string, status int) {
 	c.t.Helper()
 	if got, err := c.status(host, path); err != nil || got != status {

@@ -13,14 +13,14 @@ import (
 	"github.com/weirproxy/weir/config/kube"
 )
 
-// weir waits for the last writes to a cluster for as long as the drain may last and writes
-// succeed, and for lastWrites in any case.
+// weir waits for the last writes to a cluster until the drain ends, as long as writes succeed. In any case it
+// waits for lastWrites.
 func TestWaitForLastWrites(t *testing.T) {
 	errOver := errors.New("over")
 	for _, c := range []struct {
 		name        string
-		ends        time.Duration // until the end of the drain
-		every, stop time.Duration // writes succeed every so often, until stop
+		ends        time.Duration // time until the end of the drain
+		every, stop time.Duration // a write succeeds once per every, until stop
 		done        time.Duration // the work is done; 0: never
 		takes       time.Duration
 		want        error

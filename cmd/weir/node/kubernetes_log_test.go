@@ -10,7 +10,7 @@ import (
 	"github.com/weirproxy/weir/config/kube/event"
 )
 
-// A fault has a log line, however many objects have events in passing of another kind.
+// A fault is logged even if many objects have passing events of another kind.
 func TestFaultsDoNotHideEachOther(t *testing.T) {
 	core, lines := observer.New(zap.WarnLevel)
 	s := newServer(zap.New(core), zap.NewAtomicLevel(), Build{})

@@ -148,11 +148,13 @@ func inParts(i, end int, together func(int) bool, text func(i, j int) []byte) it
 
 // withEndpoints returns the backends with their current endpoints, which change without a
 // change of the configuration.
-func (s *server) withEndpoints(backends []config.Backend) []config.Backend {
+func (s *server) withEndpoints(backends []*config.Backend) []*config.Backend {
 	all := slices.Clone(backends)
-	for i := range all {
-		if b := s.backends.Backend(all[i].Name); b != nil {
-			all[i].Endpoints = b.Settings().Endpoints
+	for i, cfg := range all {
+		if b := s.backends.Backend(cfg.Name); b != nil {
+			own := *cfg
+			own.Endpoints = b.Settings().Endpoints
+			all[i] = &own
 		}
 	}
 	return all

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproxy/weir/config/file"
 )
 
-// GET /config writes the objects of a cluster in parts, and the text is that of all objects
-// together. The memory for the answer depends on the size of a part.
+// GET /config writes the objects of a cluster in parts. The text is the same as in one piece. The memory for
+// the response depends only on the size of a part.
 func TestObjectsAreShownInParts(t *testing.T) {
 	const n = 3*itemsAtOnce + 7
 	c := newClustered(t, "", "web")
@@ -23,10 +23,10 @@ func TestObjectsAreShownInParts(t *testing.T) {
 		name := fmt.Sprintf("a/b%03d", i)
 		// Two routes have one name, and appear as one.
 		r := config.Route{Name: name, Listeners: []string{"web"}, Hosts: []string{"a.example"}, Backend: name}
-		all.Routes = append(all.Routes, r)
-		r.Hosts = []string{"b.example"}
-		all.Routes = append(all.Routes, r)
-		all.Backends = append(all.Backends, config.NewBackend(name))
+		other := r
+		other.Hosts = []string{"b.example"}
+		all.Routes = append(all.Routes, &r, &other)
+		all.Backends = append(all.Backends, new(config.NewBackend(name)))
 		all.Certificates = append(all.Certificates, config.Certificate{Pair: &config.Pair{Name: name, Hosts: []string{"a.example"}}})
 	}
 	all.Routes = append(all.Routes[:5:5], all.Routes[6:]...) // otherwise no part ends between two routes with one name

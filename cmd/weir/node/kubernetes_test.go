@@ -74,12 +74,12 @@ func TestEndpointsChangeAlone(t *testing.T) {
 	c.put(pods())
 	c.untilEndpoints()
 	c.now("shop.example", "/", 503)
-	if c.configInEffect() != effective || c.lastTold() != told { // control may be told again of the same routes
+	if c.configInEffect() != effective || c.lastTold() != told { // weir may report the same routes to control again
 		t.Error("routes were made anew")
 	}
 	c.put(pods("192.0.2.4"))
 	c.untilEndpoints("192.0.2.4:8080")
-	c.put(strings.ReplaceAll(shop, "shop", "blog")) // with another table they stay
+	c.put(strings.ReplaceAll(shop, "shop", "blog")) // the endpoints stay when the table changes
 	c.until("blog.example", "/", 503)
 	c.untilEndpoints("192.0.2.4:8080")
 	if n, err := testutil.GatherAndCount(c.registry, "weir_kubernetes_change_duration_seconds", "weir_kubernetes_objects", "weir_kubernetes_faults"); err != nil || n < 10 {
@@ -346,7 +346,7 @@ func TestDrainBesideObjects(t *testing.T) {
 		}
 		return nil
 	})
-	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1)) // reloads, too
+	c.load(strings.Replace(beside, "lame_duck: 0s", "lame_duck: 1h", 1)) // reloads also take effect during a drain
 	close(now)
 	c.untilEnded(ended)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -135,11 +136,21 @@ type accessLog struct {
 	of     config.AccessLog
 }
 
+// samples reports whether the record has a line. If only a share of such records has one, the
+// record says so.
+func (a *accessLog) samples(r *proxy.Record) bool {
+	if a.of.Sample >= 1 || !r.Good() {
+		return true
+	}
+	r.Sample = a.of.Sample
+	return rand.Float64() < r.Sample
+}
+
 // wantedAccessLog returns the access log that a configuration asks for; nil: none.
 func (s *server) wantedAccessLog(cfg *config.Config) *config.AccessLog {
 	switch c := cfg.AccessLog; {
 	case c == nil && s.showRequests:
-		return &config.AccessLog{Path: "stdout"}
+		return &config.AccessLog{Path: "stdout", Sample: 1}
 	case c == nil || c.Path == config.NoAccessLog:
 		return nil
 	default:
@@ -155,7 +166,7 @@ func (s *server) openAccessLog(file *config.Config) (*accessLog, error) {
 		return nil, nil
 	}
 	if old != nil && old.of.Path == want.Path {
-		if slices.Equal(old.of.Redact, want.Redact) {
+		if old.of.Sample == want.Sample && slices.Equal(old.of.Redact, want.Redact) {
 			return old, nil
 		}
 		return &accessLog{Logger: old.Logger, file: old.file, redact: proxy.NewRedaction(want.Redact), of: *want}, nil

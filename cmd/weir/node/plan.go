@@ -69,7 +69,7 @@ func (s *server) apply(file *config.Config) error {
 	}
 	defer func() { a.lines.closeUnless(s.lines.Load()) }()
 	shared := s.shareAhead(file)
-	a.answers = s.backends.Resolve(file.Backends, backend.FilePatience, nil)
+	a.answers = s.backends.Resolve(file.AllBackends(), backend.FilePatience, nil)
 	if err := s.applyAhead(file, a); err != nil {
 		return err
 	}
@@ -189,9 +189,9 @@ func (s *server) beginPlan(p *plan) error {
 }
 
 func (s *server) makeParts(p *plan) (err error) {
-	p.merge()
+	p.merge(s.settingsOf)
 	if p.objects != nil {
-		p.answers = s.backends.Resolve(p.cfg.Backends, backend.ObjectPatience, p.answers)
+		p.answers = s.backends.Resolve(p.cfg.AllBackends(), backend.ObjectPatience, p.answers)
 	}
 	if err := s.planCertificates(p); err != nil {
 		return err
@@ -204,8 +204,7 @@ func (s *server) makeParts(p *plan) (err error) {
 	if p.again {
 		planBackends = s.backends.PlanObjects
 	}
-	node := backend.NodeInfo{Name: p.cfg.Node, Explicit: p.cfg.NodeExplicit, Zone: p.cfg.Zone}
-	if p.backends, err = planBackends(p.cfg.Backends, node, p.answers); err != nil {
+	if p.backends, err = planBackends(p.cfg.AllBackends(), newNodeInfo(p.cfg), p.answers); err != nil {
 		return err
 	}
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
@@ -222,13 +221,26 @@ func (s *server) makeParts(p *plan) (err error) {
 	return err
 }
 
-// merge makes cfg of the file and the objects.
-func (p *plan) merge() {
+func newNodeInfo(cfg *config.Config) backend.NodeInfo {
+	return backend.NodeInfo{Name: cfg.Node, Explicit: cfg.NodeExplicit, Zone: cfg.Zone}
+}
+
+// merge makes cfg of the file and the objects. known returns the settings of a backend in
+// effect, or nil; cfg shares those that stay.
+func (p *plan) merge(known func(name string) *config.Backend) {
 	p.cfg = p.file
 	if p.objects != nil {
-		p.cfg = p.objects.routing.Merge(p.file, p.objects.endpoints)
+		p.cfg = p.objects.routing.MergeWith(p.file, p.objects.endpoints, known)
 		p.objects.unbound = map[string]error{}
 	}
+}
+
+// settingsOf returns the settings of a backend in effect; nil: there is none.
+func (s *server) settingsOf(name string) *config.Backend {
+	if b := s.backends.Backend(name); b != nil {
+		return b.Settings()
+	}
+	return nil
 }
 
 // openSockets opens the sockets that are not in effect yet. The error names all addresses
@@ -281,10 +293,10 @@ func ownerName(listener string) string { return "listeners." + listener }
 
 // renew gives the plan the endpoints that the cluster has reported since it was prepared.
 // Everything else of the objects must be unchanged.
-func (p *plan) renew(endpoints map[string][]config.Endpoint) {
+func (p *plan) renew(endpoints map[string][]config.Endpoint, known func(name string) *config.Backend) {
 	unbound := p.objects.unbound
 	p.objects.endpoints = endpoints
-	p.merge()
+	p.merge(known)
 	for name, err := range unbound {
 		p.withoutListener(name, err)
 	}

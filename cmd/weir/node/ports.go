@@ -64,7 +64,7 @@ func (s *server) adoptPorts(p *plan) (closing []func()) {
 	for _, w := range s.wantedPorts(p) {
 		socket, old := p.sockets.Opened(w.name), s.ports[w.name]
 		if socket == nil && w.address != "" {
-			continue // it stays
+			continue // the old port continues
 		}
 		if old != nil {
 			closing = append(closing, old.close)

@@ -150,7 +150,7 @@ func (s *server) loadAndApply() error {
 	if s.path == "" || s.path == "-" {
 		return errors.New("the configuration came from standard input, so weir cannot read it again; it has read the certificate files again")
 	}
-	cfg, err := file.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse})
+	cfg, err := file.Reload(s.path, os.LookupEnv, config.InUse{Pair: s.certs.InUse, CRL: s.crls.InUse, Auth: s.filters.InUse})
 	if err != nil {
 		return err
 	}

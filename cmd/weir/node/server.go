@@ -55,6 +55,7 @@ type server struct {
 	lm         *listener.Metrics
 	refusals   *listener.Repeats
 	limited    *listener.Repeats // of lines in weir's own log
+	guarded    *listener.Repeats // of lines about guards that could not decide
 	faults     *listener.Repeats // of faults of objects
 
 	certificates
@@ -132,6 +133,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.lookup = backend.SystemLookup
 	s.backends = backend.NewSet(backend.Options{Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return s.lookup(ctx, host) },
 		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
+	s.filters.Register(s.registry)
 	s.shown = backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
@@ -152,10 +154,11 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.lm = listener.NewMetrics(s.registry, s.tracker)
 	s.refusals = &listener.Repeats{PerSecond: 10, More: s.moreRefusals}
 	s.limited = &listener.Repeats{PerSecond: 5, More: s.moreLines}
+	s.guarded = &listener.Repeats{More: s.moreGuardFailures}
 	s.faults = &listener.Repeats{PerSecond: 20, More: s.moreFaults}
 
 	s.proxy = &proxy.Proxy{Memory: s.memory, Metrics: proxy.NewMetrics(s.registry), Handshakes: s.handshakes, Refused: s.refusedByProxy,
-		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, Challenges: s.acme}
+		Orphaned: func(c conn.Linked) { s.tunnelsGone([]conn.Linked{c}) }, Clients: policy.NewClients(), Panicked: s.panicked, Looped: s.looped, GuardFailed: s.guardFailed, Challenges: s.acme}
 	go s.tickets.Run(s.ctx)
 	return s
 }

@@ -194,7 +194,7 @@ func TestAdminPortMovesItself(t *testing.T) {
 	}
 	// A listener that takes long to close delays the answer, and does not prevent it.
 	r.change.Lock()
-	r.closeBehind([]func(){func() { time.Sleep(1500 * time.Millisecond) }}) // longer than the answer had once: a second
+	r.closeBehind([]func(){func() { time.Sleep(1500 * time.Millisecond) }}) // longer than a second, which was once the limit for the answer
 	r.change.Unlock()
 	write("one")
 	resp, err := http.Post("http://"+r.address("two")+"/reload", "", nil)

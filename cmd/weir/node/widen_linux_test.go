@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A reload from one address of the machine to all of them refuses and resets no client, at
+// A reload replaces one address of the machine by all addresses. It refuses and resets no client, at
 // listeners and at weir's own ports.
 func TestReloadToAllAddresses(t *testing.T) {
 	r := newRunning(t, wide, "web", "metrics")

@@ -194,7 +194,7 @@ func TestGuards(t *testing.T) {
 	})
 }
 
-// So many expressions are not compared with each path: their host is closed.
+// weir does not compare so many expressions with each path. It closes their host.
 func TestManyPatterns(t *testing.T) {
 	words := []string{"Order a/guard 1 guards"}
 	for n := range maxPatterns + 1 {
@@ -232,7 +232,7 @@ func TestClosure(t *testing.T) {
 	}
 }
 
-// TLS of one object counts for the paths of all objects, but for each host only.
+// TLS of one object for a host counts for the paths of all objects on that host.
 func TestIsOverTLS(t *testing.T) {
 	d, _ := decide(t, false, []string{"Wish a/one 1 tls:h.test h.test/ /x", "Order b/two 2 h.test/y g.test/ /y", "Order b/three 3 tls: /z"})
 	got := map[string]bool{}
@@ -320,7 +320,7 @@ func TestWildcardOf(t *testing.T) {
 	}
 }
 
-// The same objects get the same, whatever their kinds are.
+// Objects of different kinds with the same content get the same result.
 func TestKindsAreEqual(t *testing.T) {
 	lines := []string{
 		"Wish a/old 1 h.test/ %h.test/e~ tls:h.test guards", "Wish b/mid 2 h.test/x !h.test/v~ h.test?", "Wish a/young 3 h.test/x h.test/ex !h.test/y",

@@ -117,11 +117,11 @@ func TestSyncIsBounded(t *testing.T) {
 	}
 }
 
-// An Ingress gets the event if it exists, has a class of weir, and had a fault that an event may name.
+// An Ingress gets the event only if it exists, has a class of weir, and had a fault that an event may name.
 func TestSyncOfWhom(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)
-	a, other := faulty(t, cluster, "a", "x"), faulty(t, cluster, "other", "x") // which weir does not serve
+	a, other := faulty(t, cluster, "a", "x"), faulty(t, cluster, "other", "x") // weir does not serve the other Ingress
 	replaced := a
 	replaced.Object.UID = types.UID("of one before")
 	service := a

@@ -97,7 +97,7 @@ func TestWithdrawalTriesAgain(t *testing.T) {
 	}
 }
 
-// If the time is over, one error names the Ingresses that are left, and the cause of that.
+// If the time is over, one error names the remaining Ingresses and the cause.
 func TestWithdrawalEndsEarly(t *testing.T) {
 	t.Parallel()
 	cluster := fake.New(t)

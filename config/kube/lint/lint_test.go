@@ -41,7 +41,7 @@ func TestRefused(t *testing.T) {
 				if says := strings.Contains(finding.Why, "answers 503 for an Ingress"); does != says || does != finding.Refused {
 					t.Errorf("%s: %q is refused: %t, the finding says %t, and its reason %t", name, value, does, finding.Refused, says)
 				}
-				if want := finding.Rating == annotation.No && name != "backend-protocol"; tells != want { // which weir reports with its Service
+				if want := finding.Rating == annotation.No && name != "backend-protocol"; tells != want { // weir reports backend-protocol with the Service
 					t.Errorf("%s: %q is %s, and there is an event: %t", name, value, finding.Rating, tells)
 				}
 				if does {

@@ -1,9 +1,8 @@
-// Kit is a Kubernetes control plane in one binary: etcd, kube-apiserver,
-// kube-controller-manager and kubectl as they are released, and a stand-in for
-// scheduler, nodes and Pods. Which of them it is, its own name says (links to
-// it), or the first argument.
+// Kit is a Kubernetes control plane in one binary. It contains etcd, kube-apiserver, kube-controller-manager
+// and kubectl as they are released, and a stand-in for the scheduler, the nodes and the Pods. The name of the
+// binary, or of a link to it, selects the part; otherwise the first argument does.
 //
-// It is a module of its own, for weir's not to depend on all of Kubernetes.
+// Kit is a separate module, so that weir does not depend on all of Kubernetes.
 package main
 
 import (
@@ -13,7 +12,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // what client-go counts
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // registers the metrics of client-go
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -22,7 +21,7 @@ import (
 	"github.com/weirproxy/weir/e2e/kube/kit/standin"
 )
 
-// parts are what the binary can be, and how it ends.
+// parts are the parts by name. Each function runs its part and returns the exit status.
 var parts = map[string]func() int{
 	"etcd": func() int {
 		etcdmain.Main(os.Args)

@@ -20,7 +20,7 @@ func TestBudgetsFillUpTogether(t *testing.T) {
 		for range budgets[other].burst {
 			p.spend(other, now)
 		}
-		for range 100 { // 7 s: the other budget is asked for more than it has all the time
+		for range 100 { // for 7 s, the test always takes more from the other budget than it has
 			now = now.Add(70 * time.Millisecond)
 			for p.spend(other, now) {
 			}

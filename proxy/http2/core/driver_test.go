@@ -139,7 +139,8 @@ func TestHasTrailers(t *testing.T) {
 	}
 }
 
-// A 2xx that is no 101 would start a tunnel, and so would a wrong key.
+// Accepts returns false for a response to an upgrade that has a wrong key, or another 2xx than 101. Such a
+// response would start a tunnel.
 func TestAccepts(t *testing.T) {
 	const key, accept = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 	for _, c := range []struct {

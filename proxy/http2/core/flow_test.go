@@ -275,7 +275,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Bodies wait while the output is not taken.
+// Bodies wait while the driver does not take the output.
 func TestOutputIsBounded(t *testing.T) {
 	x := newSide(Config{Output: 64 << 10})
 	x.receive(http2test.NewPeer().Greet(xhttp2.Setting{ID: settingWindow, Val: 1 << 30}).Raw(frameWindowUpdate, 0, 0, "\x40\x00\x00\x00").Get(1).Get(3).Bytes(), 0)

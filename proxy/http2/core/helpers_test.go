@@ -138,7 +138,7 @@ func (x *side) SettingsAcked()     { x.note("settings acked") }
 func (x *side) PingAcked()         { x.note("ping acked") }
 func (x *side) GoAway(code Code)   { x.note("goaway %s", code) }
 
-// send sends a body and its end, as far as there is room.
+// send sends a body and its end, as far as the windows allow.
 func (x *side) send(s *Stream, body []byte, end bool) {
 	t := x.of(s)
 	t.toSend, t.finish = append(t.toSend, body...), end

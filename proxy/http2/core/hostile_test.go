@@ -15,9 +15,8 @@ import (
 	"github.com/weirproxy/weir/proxy/message"
 )
 
-// flood gives a server the frames that next makes until the server ends the connection,
-// and returns the reason. The test takes all output. A driver holds each request until it
-// is reset.
+// flood sends a server the frames of next until the server ends the connection. It returns the reason. The
+// test takes all output. It holds each request until the request is reset, as a driver does.
 func flood(t *testing.T, limit int, next func(i int) *http2test.Peer) string {
 	t.Helper()
 	x := newSide(Config{})
@@ -252,8 +251,8 @@ func TestHonestUseIsBorne(t *testing.T) {
 	}
 }
 
-// A peer that returns windows in small parts is honest: Go does so for each 4 KiB, or for
-// each small message. A peer that makes weir's frames small by tiny windows is not.
+// A peer that returns windows in small parts is honest: Go does so for each 4 KiB, or for each small message.
+// A peer whose tiny windows force weir to send tiny frames is not honest.
 func TestWindowsGivenBackByLittle(t *testing.T) {
 	f := func(window uint32, size, each, total int, want string) {
 		t.Helper()

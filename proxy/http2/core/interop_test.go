@@ -72,7 +72,7 @@ func (l *link) write() {
 	}
 }
 
-// An echo answers each request with its own body.
+// Head answers each request of an echo with the body of the request.
 func (l *link) Head(s *Stream, refusal *message.Refusal) {
 	l.side.Head(s, refusal)
 	if !l.echo {

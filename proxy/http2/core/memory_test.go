@@ -117,8 +117,8 @@ func TestHeadInPiecesIsCharged(t *testing.T) {
 	}
 }
 
-// A connection to an endpoint carries the calls of many clients. A frame that arrives in
-// pieces does not end it, however little memory there is.
+// A connection to an endpoint carries the calls of many clients. A frame in pieces does not end it, however
+// little memory there is.
 func TestEndpointGoesOnWithoutMemory(t *testing.T) {
 	x := newSide(Config{Role: Client, Account: http2test.NewAccount(t, 0)})
 	p := http2test.NewPeer()

@@ -243,7 +243,7 @@ func (m *model) window(id uint32, n int64) {
 	}
 }
 
-// initialWindow is SETTINGS_INITIAL_WINDOW_SIZE from the peer.
+// settings is SETTINGS_INITIAL_WINDOW_SIZE from the peer.
 func (m *model) settings(window int64) {
 	change := window - m.initial
 	m.initial = window

@@ -53,7 +53,7 @@ func (c *Connection) Crowded() bool { return len(c.out) >= c.outputLimit() }
 // Output is output that was taken from a core.
 type Output struct {
 	bytes   []byte
-	charged int // bytes that account was charged for it
+	charged int // the memory in bytes that account was charged for the output
 	account *memory.Account
 }
 

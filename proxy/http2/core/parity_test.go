@@ -177,8 +177,8 @@ func same(r *message.Request) string {
 		r.Idempotent, r.IsHead, r.ExpectContinue, strings.Join(fields, "\n"))
 }
 
-// unsayable reports whether HTTP/1.1 would read p as another request, which HTTP/2 must
-// refuse (must), and whether only one of the two versions can send p (skip).
+// unsayable compares p with the limits of both versions. must is true if HTTP/1.1 would read p as another
+// request, so HTTP/2 must refuse it. skip is true if only one of the versions can send p.
 func (p *plain) unsayable() (must bool, skip bool) {
 	for _, s := range []string{p.method, p.target, p.host} {
 		must = must || strings.ContainsAny(s, "\r\n\x00 ")

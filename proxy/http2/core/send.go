@@ -354,8 +354,8 @@ func (c *Connection) unblock(s *Stream) {
 	}
 }
 
-// wake calls Writable for the stream that has waited longest, if there is room. That
-// stream makes the core call the next one, by writing or by ending.
+// wake calls Writable for the stream that has waited longest, if there is room. When that stream writes or
+// ends, the core calls Writable for the next one.
 func (c *Connection) wake() {
 	s := c.queue.first
 	if s == nil || c.err != nil || c.sendWindow <= 0 || c.Crowded() {

@@ -19,16 +19,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What every Pod serves on its address, whatever its image, but for one with
-// "pause" in its name, which serves nothing.
+// The ports on which every Pod serves at its address, whatever its image is. A Pod whose image has "pause" in
+// its name serves nothing.
 const (
 	portHTTP  = "3000" // HTTP/1.1
 	portH2C   = "3001" // HTTP/2 without TLS
-	portLines = "3022" // speaks first, as SSH does, then echoes lines with the Pod's name before them
-	portHTTPS = "3443" // HTTP/1.1 and HTTP/2 with a certificate that nobody signed
+	portLines = "3022" // sends first, as SSH does, then echoes each line with the Pod's name before it
+	portHTTPS = "3443" // HTTP/1.1 and HTTP/2 with a self-signed certificate
 )
 
-// certificate is what all Pods have for HTTPS.
+// certificate returns the certificate that all Pods use for HTTPS.
 var certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -39,7 +39,7 @@ var certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 })
 
-// serve starts what the Pod serves, and returns what ends it.
+// serve starts the servers of a Pod. It returns the functions that stop them.
 func serve(p *corev1.Pod, r *pod) (stop []func(), err error) {
 	if strings.Contains(p.Spec.Containers[0].Image, "pause") {
 		return nil, nil
@@ -87,7 +87,7 @@ func web(s *http.Server) func(net.Listener) func() {
 	}
 }
 
-// answer says which Pod answers and what it was asked. ?delay=1s makes it wait.
+// answer responds with the name of the Pod and the properties of the request. ?delay=1s delays the response.
 func answer(p *corev1.Pod, r *pod, version string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if d, err := time.ParseDuration(q.URL.Query().Get("delay")); err == nil {
@@ -104,7 +104,7 @@ func answer(p *corev1.Pod, r *pod, version string) http.Handler {
 	})
 }
 
-// lines greets each client with the Pod's name and the address that it sees, and then repeats what it hears.
+// lines greets each client with the Pod's name and the client's address, and then echoes every line.
 func lines(l net.Listener, name string) func() {
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}

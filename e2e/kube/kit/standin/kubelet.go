@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pod is one that a node has to run.
+// pod is a Pod that a node has to run.
 type pod struct {
 	name, node, address string
 	stop                []func()
-	done                chan struct{} // closed when it has to end
+	done                chan struct{} // closed when the Pod must end
 	ending              bool
 }
 
-// see is called, in order, for every change of a Pod.
+// see handles one change of a Pod. It is called for the changes in their order.
 func (c *cluster) see(ctx context.Context, p *corev1.Pod) {
 	node := slices.Index(nodes, p.Spec.NodeName)
 	if node < 0 {
@@ -70,7 +70,7 @@ func conditions(ready bool) (all []corev1.PodCondition) {
 	return all
 }
 
-// address is one of the node's range that is free, or the one that the Pod has already.
+// address returns the address that the Pod already has, or a free one of the node's range.
 func (c *cluster) address(p *corev1.Pod, node int) string {
 	switch {
 	case p.Status.PodIP != "":
@@ -98,7 +98,7 @@ func (c *cluster) run(ctx context.Context, p *corev1.Pod, r *pod, host string) {
 	}
 	c.mu.Lock()
 	select {
-	case <-r.done: // it was ended meanwhile
+	case <-r.done: // the Pod was ended meanwhile
 		c.mu.Unlock()
 		stopAll(stop)
 		return
@@ -120,7 +120,7 @@ func (c *cluster) run(ctx context.Context, p *corev1.Pod, r *pod, host string) {
 	})
 }
 
-// tell patches the status.
+// tell patches the status of a Pod.
 func (c *cluster) tell(ctx context.Context, p *corev1.Pod, status map[string]any) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	for range 5 {
@@ -136,7 +136,7 @@ func (c *cluster) tell(ctx context.Context, p *corev1.Pod, status map[string]any
 	}
 }
 
-// terminate lets a deleted Pod serve on for its time, then ends it and removes it for good.
+// terminate lets a deleted Pod serve for some time. Then it ends the Pod and deletes the object.
 func (c *cluster) terminate(ctx context.Context, p *corev1.Pod) {
 	d := linger
 	if own, err := time.ParseDuration(p.Annotations[annotationLinger]); err == nil {
@@ -160,7 +160,7 @@ func (c *cluster) remove(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// end closes what the Pod listens on, and its connections.
+// end closes the listeners of a Pod and their connections.
 func (c *cluster) end(uid types.UID) {
 	c.mu.Lock()
 	r := c.pods[uid]
@@ -184,7 +184,7 @@ func stopAll(stop []func()) {
 	}
 }
 
-// forget frees the Pod's address once its object is gone.
+// forget frees the Pod's address when the object is gone.
 func (c *cluster) forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,9 +21,9 @@ func (c *cluster) wake() {
 	}
 }
 
-// schedule binds Pods to nodes, whenever something changed.
+// schedule binds Pods to nodes whenever an object has changed.
 func (c *cluster) schedule(ctx context.Context) {
-	bound := map[types.UID]string{} // what the informer may not show yet
+	bound := map[types.UID]string{} // bindings that the informer may not show yet
 	for range c.kick {
 		nodes, _ := c.nodes.List(labels.Everything())
 		pods, _ := c.list.List(labels.Everything())
@@ -44,7 +44,8 @@ func (c *cluster) schedule(ctx context.Context) {
 	}
 }
 
-// choose is the node that p fits with the fewest siblings, then the fewest Pods.
+// choose returns a node on which p may run: the one with the fewest siblings of p, and among those the one
+// with the fewest Pods.
 func choose(p *corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod, bound map[types.UID]string) (best string) {
 	least := 0
 	for _, n := range nodes {
@@ -99,7 +100,7 @@ func fits(p *corev1.Pod, n *corev1.Node) bool {
 		return true
 	}
 	return slices.ContainsFunc(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
-		return !slices.ContainsFunc(t.MatchFields, func(r corev1.NodeSelectorRequirement) bool { return !meets(r, n.Name, true) }) && // only metadata.name exists
+		return !slices.ContainsFunc(t.MatchFields, func(r corev1.NodeSelectorRequirement) bool { return !meets(r, n.Name, true) }) && // the only field is metadata.name
 			!slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool {
 				value, there := n.Labels[r.Key]
 				return !meets(r, value, there)

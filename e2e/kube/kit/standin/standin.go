@@ -1,10 +1,9 @@
-// Package standin plays scheduler and kubelet for a control plane without
-// nodes. It registers three Nodes, binds pending Pods to them and answers for
-// every Pod, in this process, on an address of its own. It keeps to cordons,
-// taints, node selectors, readiness and grace; Deployments, DaemonSets, slices
-// and evictions are the controllers' work, which are real.
+// Package standin replaces the scheduler and the kubelet in a control plane without nodes. It registers three
+// Nodes and binds pending Pods to them. It serves for every Pod in this process, each on its own address. It
+// respects cordons, taints, node selectors, readiness and grace periods. Real controllers handle Deployments,
+// DaemonSets, EndpointSlices and evictions.
 //
-// It runs no containers, so neither probes nor hooks, and sends no heartbeats.
+// It runs no containers, so there are no probes and no hooks. It sends no heartbeats.
 package standin
 
 import (
@@ -28,11 +27,11 @@ import (
 
 // Annotations on Pods. They may change while a Pod runs.
 const (
-	annotationReady  = "standin.test/ready"  // "false": it is not ready, and goes on serving
-	annotationLinger = "standin.test/linger" // how long it serves once it is deleted, instead of linger
+	annotationReady  = "standin.test/ready"  // "false": the Pod is not ready, and still serves
+	annotationLinger = "standin.test/linger" // how long a deleted Pod serves, in place of linger
 )
 
-// linger is how long a deleted Pod serves, if its grace period is not shorter.
+// linger is the time for which a deleted Pod still serves, unless its grace period is shorter.
 const linger = 3 * time.Second
 
 // nodes are all nodes; the first has the address 10.10.0.1 and is in zone-a.
@@ -48,11 +47,11 @@ type cluster struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]*pod
-	taken map[string]bool // addresses
-	next  map[string]int  // node -> the last address that was given away
+	taken map[string]bool // addresses in use
+	next  map[string]int  // the key is a node; the value, the last address that was given to a Pod
 }
 
-// Run plays until it cannot.
+// Run acts as scheduler and kubelet until an error ends it.
 func Run(args []string) error {
 	flags := flag.NewFlagSet("standin", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
@@ -83,7 +82,7 @@ func Run(args []string) error {
 	return nil
 }
 
-// register makes the Node, and takes off the taint that a new one gets.
+// register creates the Node, and removes the taint that a new Node gets.
 func (c *cluster) register(ctx context.Context, name string, i int) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{

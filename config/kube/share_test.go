@@ -1,0 +1,70 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproxy/weir/config"
+)
+
+// Merge and the next Routing share routes and backends with what they are made of: a copy of
+// each would be most of the memory for a cluster with thousands of Ingresses.
+func TestRoutesAndBackendsAreShared(t *testing.T) {
+	file := mustParse(t, plainConfig+"routes: [{listeners: [web], hosts: [a.example], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"]}}\n")
+	c := &Converter{File: file}
+	m := mustRead(t, good)
+	r := c.Convert(&m.Objects)
+	if len(r.Routes) == 0 || len(r.Backends) == 0 || len(file.Routes) == 0 {
+		t.Fatalf("there are %d routes, %d backends, and %d routes of the file", len(r.Routes), len(r.Backends), len(file.Routes))
+	}
+	merged := r.Merge(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.1:80", Weight: 1}}})
+	for i, route := range merged.Routes {
+		if n := len(file.Routes); i < n && route != file.Routes[i] || i >= n && route != r.Routes[i-n] {
+			t.Errorf("Merge copied the route %s", route.Name)
+		}
+	}
+	for i, b := range merged.Backends[:len(file.Backends)] {
+		if b != file.Backends[i] {
+			t.Errorf("Merge copied the backend %s", b.Name)
+		}
+	}
+	for i, b := range merged.Backends[len(file.Backends):] {
+		if (b == &r.Backends[i].Backend) != (i > 0) {
+			t.Errorf("Merge copied a backend without endpoints, or changed one: %s", b.Name)
+		}
+	}
+	if r.Backends[0].Endpoints != nil {
+		t.Error("Merge changed a backend")
+	}
+
+	again := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.1:80", Weight: 1}}}, in(merged))
+	other := r.MergeWith(file, map[string][]config.Endpoint{r.Backends[0].Name: {{Address: "10.0.0.2:80", Weight: 1}}}, in(merged))
+	name := r.Backends[0].Name
+	if in(again)(name) != in(merged)(name) {
+		t.Error("MergeWith copied a backend whose endpoints are the same")
+	}
+	if e := in(other)(name).Endpoints; e[0].Address != "10.0.0.2:80" {
+		t.Errorf("the endpoints are still %v", e)
+	}
+
+	m.Ingresses = append(m.Ingresses, mustRead(t, strings.NewReplacer("good", "more", "wild", "open").Replace(good)).Ingresses...)
+	next := c.Convert(&m.Objects)
+	for _, route := range r.Routes {
+		if !slices.Contains(next.Routes, route) {
+			t.Errorf("the route %s of an unchanged Ingress is another one", route.Name)
+		}
+	}
+	for _, b := range r.Backends {
+		if !slices.Contains(next.Backends, b) {
+			t.Errorf("the backend %s of an unchanged Ingress is another one", b.Name)
+		}
+	}
+}
+
+// in finds the backends of a configuration by their names.
+func in(c *config.Config) func(name string) *config.Backend {
+	return func(name string) *config.Backend {
+		return c.Backends[slices.IndexFunc(c.Backends, func(b *config.Backend) bool { return b.Name == name })]
+	}
+}

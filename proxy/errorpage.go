@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// errorPage is a compiled entry of errors of a route.
+type errorPage struct {
+	status  []config.StatusRange
+	backend *backend.Backend
+	path    string
+}
+
+const (
+	// pagePatience limits the request for a page. The client waits for it.
+	pagePatience = 5 * time.Second
+	// mostPage limits the body of a page, in bytes. weir holds it in memory.
+	mostPage = 256 << 10
+	// mostLeft limits the rest of a replaced response that weir reads to keep the connection to
+	// the endpoint, in bytes.
+	mostLeft = 64 << 10
+)
+
+// newErrorPages compiles the error pages of a route.
+func newErrorPages(pages []config.ErrorPage, backends map[string]*backend.Backend) (all []errorPage) {
+	for _, p := range pages {
+		all = append(all, errorPage{p.Status, backends[p.Backend], p.Path})
+	}
+	return all
+}
+
+// pageFor returns the error page for a response of the route with this status; nil: there is
+// none. gRPC has no pages. A request that came back too often gets no page, because the request
+// for the page would come back as well.
+func (x *exchange) pageFor(status int) *errorPage {
+	if status < 400 || x.route == nil || len(x.route.pages) == 0 || isGRPC(&x.req) || x.visits() >= x.proxy.mostVisits() {
+		return nil
+	}
+	for i := range x.route.pages {
+		p := &x.route.pages[i]
+		if slices.ContainsFunc(p.status, func(r config.StatusRange) bool { return r.Min <= status && status <= r.Max }) {
+			return p
+		}
+	}
+	return nil
+}
+
+// replaced sends an error page in place of the response res, whose head is complete. It returns
+// false if there is no page for res, or if weir did not get the page. Then the caller sends res.
+func (x *exchange) replaced(res *message.Response) bool {
+	p := x.pageFor(res.Status)
+	if p == nil {
+		return false
+	}
+	q := x.proxy.newInquiry(p.backend)
+	defer q.release()
+	err := x.askForPage(q, p, res.Status)
+	series := x.route.metrics.get()
+	if err != nil {
+		series.page(p.backend.Name(), "failed").Inc()
+		return false
+	}
+	series.page(p.backend.Name(), "sent").Inc()
+	x.sendPage(q, res)
+	return true
+}
+
+// askForPage requests a page for a status. Every status but 200 is an error: it is no page.
+func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
+	target := strings.ReplaceAll(p.path, config.StatusVariable, strconv.Itoa(status))
+	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
+		return err
+	}
+	for i := range x.req.Fields {
+		if f := &x.req.Fields[i]; pageRequest.Has(x.req.Name(i)) && (!f.Dropped || f.ID == message.CDNLoop) {
+			q.req.AddSpans(q.req.Store(x.req.Name(i)), q.req.Store(x.req.Value(i)))
+		}
+	}
+	addVisit(&q.req)
+	q.most, q.patience, q.account, q.address = mostPage, pagePatience, x.account, x.client.Addr()
+	q.out = x.outgoing()
+	x.wire.Link(q)
+	defer x.relink()
+	if o := q.run(); o != nil {
+		return o.err
+	}
+	if q.res.Status != 200 {
+		return errNoPage
+	}
+	return nil
+}
+
+// pageRequest has the HTTP headers of the client that the request for a page has too. The
+// others are about the client's request, or secrets.
+var pageRequest = message.NewNames([]string{"Accept", "Accept-Language", "Accept-Encoding", "User-Agent", "X-Request-Id", "CDN-Loop"})
+
+// relink restores the link between the client and the attempt that runs.
+func (x *exchange) relink() {
+	if link := x.attempts.link; link != nil {
+		x.wire.Link(link)
+		return
+	}
+	x.wire.Link(nil)
+}
+
+// sendPage sends the page in place of res. The response has the status and the HTTP headers of
+// res. It has the body of the page, and the headers of the page that describe that body.
+func (x *exchange) sendPage(q *inquiry, res *message.Response) {
+	page := &q.res
+	for i := range page.Fields {
+		if !describesBody.Has(page.Name(i)) {
+			page.Fields[i].Dropped = true
+		}
+	}
+	for i := range res.Fields {
+		if name := res.Name(i); !res.Fields[i].Dropped && !describesBody.Has(name) && !ofReplaced.Has(name) {
+			page.AddSpans(page.Store(name), page.Store(res.Value(i)))
+		}
+	}
+	page.Status, page.Reason = res.Status, page.Store(res.Bytes(res.Reason))
+	page.Length, page.Trails = int64(len(q.body)), false
+	page.Add(message.ContentLength, strconv.AppendInt(nil, page.Length, 10))
+	x.answered = true
+	x.writeHead(page)
+	if !x.req.IsHead {
+		x.wire.WriteBody(q.body)
+	}
+	if err := x.wire.Flush(); err != nil {
+		x.ended, x.err = true, err
+	}
+}
+
+// describesBody has the HTTP headers that belong to the body of a response. ofReplaced has those
+// that are wrong for any other body.
+var (
+	describesBody = message.NewNames([]string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition"})
+	ofReplaced    = message.NewNames([]string{"Content-Length", "Content-Range", "Content-Location", "Content-MD5", "Content-Digest", "Repr-Digest", "Digest",
+		"Accept-Ranges", "ETag", "Last-Modified", "Trailer"})
+)
+
+// discarded takes a piece of a response that an error page has replaced. A short rest is read to
+// its end, so that the connection to the endpoint can be used again.
+func (x *exchange) discarded(p []byte) error {
+	if x.left += len(p); x.left > mostLeft {
+		return errReplaced
+	}
+	return nil
+}
+
+var (
+	errNoPage   = errors.New("the response to the request for an error page is no page")
+	errReplaced = errors.New("an error page replaced the response, whose rest is long")
+)

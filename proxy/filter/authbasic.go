@@ -1,0 +1,200 @@
+package filter
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"hash"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/htpasswd"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// basic authenticates requests by user and password (auth.basic, RFC 7617). It belongs to one
+// revision of the file of users.
+type basic struct {
+	settings  config.BasicAuth
+	challenge string
+	*revision
+	checks *checks
+}
+
+// revision is what weir knows by one content of a file of users.
+type revision struct {
+	sum   [sha256.Size]byte
+	users *htpasswd.File
+	known knownCredentials
+}
+
+func newBasic(c config.BasicAuth, data []byte, checks *checks) (*basic, error) {
+	users, err := htpasswd.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("is no file of users: %w", err)
+	}
+	r := &revision{sum: sha256.Sum256(data), users: users}
+	rand.Read(r.known.key[:])
+	return (&basic{revision: r, checks: checks}).set(c), nil
+}
+
+func (b *basic) with(c *config.Auth) authenticator {
+	if c.Basic == nil {
+		return nil
+	}
+	return b.set(*c.Basic)
+}
+
+// set returns b with other settings.
+func (b *basic) set(c config.BasicAuth) *basic {
+	if b.settings == c {
+		return b
+	}
+	return &basic{settings: c, challenge: fmt.Sprintf(`Basic realm="%s", charset="UTF-8"`, c.Realm), revision: b.revision, checks: b.checks}
+}
+
+func (b *basic) hidesCredentials() bool { return true }
+
+func (b *basic) file() string { return b.settings.File }
+
+// reread returns an authenticator for the present content of the file: b, if it is the same.
+func (b *basic) reread(data []byte) (authenticator, error) {
+	if sha256.Sum256(data) == b.sum {
+		return b, nil
+	}
+	next, err := newBasic(b.settings, data, b.checks)
+	if err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+// The reasons and texts of responses without a user.
+var (
+	refuseBusy = &message.Refusal{Status: http.StatusServiceUnavailable, Reason: "auth_busy",
+		Detail: "too many passwords are being checked; try again"}
+)
+
+// authenticate finds the user of the request's credentials.
+func (b *basic) authenticate(x Exchange) *Identity {
+	req := x.Request()
+	given, found := credentials(req, "basic", mostCredentials)
+	if !found {
+		b.challengeClient(x, "auth_required")
+		return nil
+	}
+	sum := b.known.digest(given)
+	if id := b.known.get(sum); id != nil {
+		return id
+	}
+	id, busy := b.check(x, sum, given)
+	switch {
+	case busy:
+		res := x.Begin(refuseBusy.Status, refuseBusy.Reason)
+		res.AddField("Retry-After", "1")
+		x.Send(refuseBusy.Detail + "\n")
+	case id == nil:
+		b.challengeClient(x, "auth_failed")
+	}
+	return id
+}
+
+// challengeClient answers 401 and asks for credentials.
+func (b *basic) challengeClient(x Exchange, reason string) {
+	res := x.Begin(http.StatusUnauthorized, reason)
+	res.AddField("WWW-Authenticate", b.challenge)
+	x.Send("this needs a user and a password\n")
+}
+
+// check compares a password with its hash. It does not compute a hash for malformed credentials.
+func (b *basic) check(x Exchange, sum credentialSum, credentials []byte) (id *Identity, busy bool) {
+	pair, err := base64.StdEncoding.Strict().AppendDecode(nil, credentials)
+	if err != nil {
+		return nil, false
+	}
+	user, password, found := bytes.Cut(pair, []byte(":"))
+	if !found || len(user) == 0 || bytes.ContainsFunc(pair, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return nil, false
+	}
+	return b.checks.do(sum, x.Client().Addr(), func() *Identity {
+		if id := b.known.get(sum); id != nil { // another request was first
+			return id
+		}
+		if !b.users.Check(user, password) {
+			return nil
+		}
+		name := string(user)
+		id := &Identity{User: name, Fields: []IdentityField{{config.BasicUserHeader, name}}}
+		b.known.add(sum, id, time.Time{})
+		return id
+	})
+}
+
+// mostCredentials limits credentials, in bytes: the longest user and password, encoded.
+const mostCredentials = 2048
+
+// credentialSum is a keyed hash of credentials.
+type credentialSum [sha256.Size]byte
+
+// knownCredentials remembers credentials that were correct, by their keyed hashes. Lookups take no
+// lock and no memory. Its size is fixed: new credentials replace old ones.
+type knownCredentials struct {
+	key   [32]byte
+	sets  [knownSets][knownWays]atomic.Pointer[knownCredential]
+	turns atomic.Uint32
+}
+
+const knownSets, knownWays = 512, 4
+
+type knownCredential struct {
+	sum   credentialSum
+	id    *Identity
+	until time.Time // zero: for ever
+}
+
+// digester computes keyed hashes without allocations.
+type digester struct {
+	hash.Hash
+	sum credentialSum
+}
+
+var digesters = sync.Pool{New: func() any { return &digester{Hash: sha256.New()} }}
+
+func (k *knownCredentials) digest(credentials []byte) credentialSum {
+	d := digesters.Get().(*digester)
+	defer digesters.Put(d)
+	d.Reset()
+	d.Write(k.key[:])
+	d.Write(credentials)
+	d.Sum(d.sum[:0])
+	return d.sum
+}
+
+func (k *knownCredentials) set(sum credentialSum) *[knownWays]atomic.Pointer[knownCredential] {
+	return &k.sets[(int(sum[0])|int(sum[1])<<8)%knownSets]
+}
+
+func (k *knownCredentials) get(sum credentialSum) *Identity {
+	set := k.set(sum)
+	for i := range set {
+		if c := set[i].Load(); c != nil && c.sum == sum && (c.until.IsZero() || time.Now().Before(c.until)) {
+			return c.id
+		}
+	}
+	return nil
+}
+
+func (k *knownCredentials) add(sum credentialSum, id *Identity, until time.Time) {
+	set, c := k.set(sum), &knownCredential{sum, id, until}
+	for i := range set {
+		if set[i].CompareAndSwap(nil, c) {
+			return
+		}
+	}
+	set[k.turns.Add(1)%knownWays].Store(c)
+}

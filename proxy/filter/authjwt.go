@@ -1,0 +1,136 @@
+package filter
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/jwt"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// bearer authenticates requests by signed tokens (auth.jwt, RFC 6750). It belongs to one revision
+// of the keys.
+type bearer struct {
+	realm    string // the name of the entry
+	settings config.JWTAuth
+	sum      [sha256.Size]byte // of the file of keys
+	keys     *jwt.Keys
+	known    *knownCredentials
+}
+
+func newBearer(c *config.Auth, data []byte) (*bearer, error) {
+	keys, err := jwt.ParseKeys(data)
+	if err != nil {
+		return nil, err
+	}
+	return makeBearer(c.Name, *c.JWT, sha256.Sum256(data), keys), nil
+}
+
+// makeBearer makes an authenticator that remembers no token.
+func makeBearer(realm string, settings config.JWTAuth, sum [sha256.Size]byte, keys *jwt.Keys) *bearer {
+	b := &bearer{realm: realm, settings: settings, sum: sum, keys: keys, known: new(knownCredentials)}
+	rand.Read(b.known.key[:])
+	return b
+}
+
+// hidesCredentials returns false: endpoints often read further claims of the token.
+func (b *bearer) hidesCredentials() bool { return false }
+
+func (b *bearer) file() string { return b.settings.Keys }
+
+func (b *bearer) reread(data []byte) (authenticator, error) {
+	sum := sha256.Sum256(data)
+	if sum == b.sum {
+		return b, nil
+	}
+	keys, err := jwt.ParseKeys(data)
+	if err != nil {
+		return nil, err
+	}
+	return makeBearer(b.realm, b.settings, sum, keys), nil
+}
+
+func (b *bearer) with(c *config.Auth) authenticator {
+	switch {
+	case c.JWT == nil:
+		return nil
+	case reflect.DeepEqual(b.settings, *c.JWT):
+		return b
+	}
+	return makeBearer(b.realm, *c.JWT, b.sum, b.keys) // tokens that were valid may not be valid any more
+}
+
+// authenticate finds the claims of the request's token.
+func (b *bearer) authenticate(x Exchange) *Identity {
+	token, given := credentials(x.Request(), "bearer", jwt.MaxToken)
+	if !given {
+		b.challengeClient(x, "auth_required", "")
+		return nil
+	}
+	sum := b.known.digest(token)
+	if id := b.known.get(sum); id != nil {
+		return id
+	}
+	id, until := b.verify(token)
+	if id == nil {
+		b.challengeClient(x, "auth_failed", `, error="invalid_token"`)
+		return nil
+	}
+	b.known.add(sum, id, until)
+	return id
+}
+
+// challengeClient answers 401. It does not say what is wrong with a token, because that would help
+// to forge one.
+func (b *bearer) challengeClient(x Exchange, reason, more string) {
+	res := x.Begin(http.StatusUnauthorized, reason)
+	res.AddField("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s"%s`, b.realm, more))
+	x.Send("this needs a valid token\n")
+}
+
+// verify returns nil for a token that is not valid, or whose claims cannot be told to an endpoint.
+func (b *bearer) verify(token []byte) (id *Identity, until time.Time) {
+	claims, err := b.keys.Verify(string(token), jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
+	if err != nil {
+		return nil, until
+	}
+	id = new(Identity)
+	if id.User, _, err = claims.Value("sub"); err != nil {
+		return nil, until
+	}
+	for _, h := range b.settings.Headers {
+		value, has, err := claims.Value(h.Claim)
+		if err != nil {
+			return nil, until
+		}
+		if has {
+			id.Fields = append(id.Fields, IdentityField{h.Header, value})
+		}
+	}
+	return id, claims.Until
+}
+
+// credentials returns the credentials of a request for a scheme of authentication. Requests with
+// several Authorization headers have none, because programs disagree about which one counts.
+func credentials(req *message.Request, scheme string, most int) (found []byte, given bool) {
+	i := req.Find(message.Authorization)
+	if i < 0 {
+		return nil, false
+	}
+	for j := i + 1; j < len(req.Fields); j++ {
+		if req.Fields[j].ID == message.Authorization && !req.Fields[j].Dropped {
+			return nil, false
+		}
+	}
+	v := req.Value(i)
+	if len(v) <= len(scheme) || len(v) > len(scheme)+1+most || !message.EqualFold(v[:len(scheme)], scheme) || v[len(scheme)] != ' ' {
+		return nil, false
+	}
+	return bytes.TrimLeft(v[len(scheme):], " "), true
+}

@@ -1,0 +1,111 @@
+package filter
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// issuer signs tokens.
+type issuer struct{ key *ecdsa.PrivateKey }
+
+func newIssuer(t *testing.T) issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer{key}
+}
+
+func (i issuer) keys(t *testing.T) []byte {
+	t.Helper()
+	data, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// token returns a token for a minute, with further claims.
+func (i issuer) token(t *testing.T, more string) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := s.Sign(fmt.Appendf(nil, `{"iss":"i","aud":["shop"],"exp":%d%s}`, time.Now().Add(time.Minute).Unix(), more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := one.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func tokenEntry(audience string) *config.Auth {
+	return &config.Auth{Name: "token", JWT: &config.JWTAuth{Issuer: "i", Audience: []string{audience}, Keys: "keys",
+		Headers: []config.ClaimHeader{{Claim: "sub", Header: "X-User"}, {Claim: "email", Header: "X-Email"}}}}
+}
+
+// A token is verified once, until it expires, or until the keys or the settings change.
+func TestBearer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, stranger := newIssuer(t), newIssuer(t)
+		b, err := newBearer(tokenEntry("shop"), i.keys(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := func(a authenticator, want string, values ...string) *Identity {
+			t.Helper()
+			x := withAuthorization(values...)
+			id := a.authenticate(x)
+			got := ""
+			if id != nil {
+				got = fmt.Sprint(id.User, " ", id.Fields)
+			} else {
+				got = strings.Join(strings.Fields(x.answer)[:2], " ") + " " + string(x.res.Get(message.WWWAuthenticate))
+			}
+			if got != want {
+				t.Errorf("%.60q: %s, want %s", values, got, want)
+			}
+			return id
+		}
+		const none, wrong = `401 auth_required Bearer realm="token"`, `401 auth_failed Bearer realm="token", error="invalid_token"`
+		good := "bearer " + i.token(t, `,"sub":"ada"`)
+		first := f(b, "ada [{X-User ada}]", good)
+		if again := f(b, "ada [{X-User ada}]", good); again != first {
+			t.Error("the token was verified again")
+		}
+		f(b, none)
+		f(b, none, "Basic YTpi")
+		f(b, none, good, good)
+		f(b, wrong, "Bearer x")
+		f(b, wrong, "Bearer "+stranger.token(t, ""))
+		f(b, wrong, "Bearer "+i.token(t, `,"email":"a\r\nX-User: root"`))
+		f(b.with(tokenEntry("other")), wrong, good)
+		if b.with(tokenEntry("shop")) != authenticator(b) || b.with(new(config.Auth)) != nil {
+			t.Error("the same settings make another authenticator")
+		}
+		next, err := b.reread(stranger.keys(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(next, wrong, good)
+		time.Sleep(2 * time.Minute)
+		f(b, wrong, good)
+	})
+}

@@ -1,0 +1,22 @@
+package filter
+
+// State is what the filters of a route remember of one exchange, or of one tunnel, until its end.
+// The zero State is that of the beginning.
+type State struct {
+	rate rateVerdict
+	slot Slot
+}
+
+// End releases what the exchange holds. Further calls do nothing.
+func (s *State) End() { s.slot.Release() }
+
+// Detach hands over the slot of an exchange that becomes a tunnel, or of a connection that does.
+// The owner of the tunnel releases it. nil: there is none.
+func (s *State) Detach() *Slot {
+	if s.slot.of == nil {
+		return nil
+	}
+	slot := s.slot
+	s.slot = Slot{}
+	return &slot
+}

@@ -1,0 +1,212 @@
+package jwt
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// MaxToken limits a token, in bytes.
+	MaxToken = 8 << 10
+	// Skew is how far the clocks of this machine and of the issuer may differ.
+	Skew = 30 * time.Second
+	// mostTries limits the keys that are tried for a token without a key id.
+	mostTries = 4
+)
+
+// Requirements are what a token has to claim.
+type Requirements struct {
+	Issuer   string
+	Audience []string // one of them
+}
+
+// Claims are the verified claims of a token.
+type Claims struct {
+	// Until is when the token expires, with the allowed skew.
+	Until time.Time
+	all   map[string]json.RawMessage
+}
+
+// Verify checks a token in the compact form. The error is for the log only: it would help an
+// attacker.
+func (k *Keys) Verify(token string, required Requirements, now time.Time) (*Claims, error) {
+	if len(token) > MaxToken {
+		return nil, fmt.Errorf("the token is longer than %d bytes", MaxToken)
+	}
+	if err := checkHeader(token); err != nil {
+		return nil, err
+	}
+	signed, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		return nil, fmt.Errorf("the token is malformed: %w", err)
+	}
+	payload, err := k.payload(signed)
+	if err != nil {
+		return nil, err
+	}
+	all, err := members(payload)
+	if err != nil {
+		return nil, fmt.Errorf("the claims of the token are malformed: %w", err)
+	}
+	c := &Claims{all: all}
+	return c, c.check(required, now)
+}
+
+// checkHeader refuses headers of a token with a meaning that weir does not know.
+func checkHeader(token string) error {
+	encoded, _, _ := strings.Cut(token, ".")
+	text, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return errors.New("the header of the token is malformed")
+	}
+	header, err := members(text)
+	if err != nil {
+		return fmt.Errorf("the header of the token is malformed: %w", err)
+	}
+	for _, name := range []string{"crit", "b64", "zip"} {
+		if _, has := header[name]; has {
+			return fmt.Errorf("the header of the token has %q, which weir does not support", name)
+		}
+	}
+	return nil
+}
+
+// payload returns what a key of the set has signed. It uses no key that the token itself contains or
+// names by a URL.
+func (k *Keys) payload(signed *jose.JSONWebSignature) ([]byte, error) {
+	header := signed.Signatures[0].Protected
+	tries := 0
+	for i := range k.all {
+		key := &k.all[i]
+		if header.KeyID != "" && key.KeyID != "" && key.KeyID != header.KeyID || !fits(key, jose.SignatureAlgorithm(header.Algorithm)) {
+			continue
+		}
+		if tries++; tries > mostTries {
+			break
+		}
+		if payload, err := signed.Verify(key.Key); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, errors.New("no key has signed the token")
+}
+
+// members returns the members of a JSON object. Two members of one name are an error, because
+// programs disagree about which one counts.
+func members(text []byte) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if first, err := d.Token(); err != nil || first != json.Delim('{') {
+		return nil, errors.New("it is no JSON object")
+	}
+	all := map[string]json.RawMessage{}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		key := name.(string) // of an object
+		if _, twice := all[key]; twice {
+			return nil, fmt.Errorf("%q is there twice", key)
+		}
+		all[key] = value
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("there is something behind the JSON object")
+	}
+	return all, nil
+}
+
+func (c *Claims) check(required Requirements, now time.Time) error {
+	if issuer, _ := c.text("iss"); issuer != required.Issuer {
+		return errors.New("the token is of another issuer")
+	}
+	audience, err := c.list("aud")
+	if err != nil || !slices.ContainsFunc(audience, func(a string) bool { return slices.Contains(required.Audience, a) }) {
+		return errors.New("the token is for another audience")
+	}
+	expires, has, err := c.time("exp")
+	switch {
+	case err != nil:
+		return err
+	case !has:
+		return errors.New("the token never expires: it has no exp")
+	}
+	if c.Until = expires.Add(Skew); !now.Before(c.Until) {
+		return errors.New("the token has expired")
+	}
+	begins, has, err := c.time("nbf")
+	if err != nil {
+		return err
+	}
+	if has && now.Add(Skew).Before(begins) {
+		return errors.New("the token is not valid yet")
+	}
+	return nil
+}
+
+func (c *Claims) text(name string) (s string, ok bool) {
+	raw, has := c.all[name]
+	ok = has && json.Unmarshal(raw, &s) == nil && !bytes.Equal(raw, []byte("null"))
+	return s, ok
+}
+
+// list returns a claim that is a text or a list of texts.
+func (c *Claims) list(name string) (all []string, err error) {
+	if s, is := c.text(name); is {
+		return []string{s}, nil
+	}
+	return all, json.Unmarshal(c.all[name], &all)
+}
+
+func (c *Claims) time(name string) (t time.Time, has bool, err error) {
+	raw, has := c.all[name]
+	if !has {
+		return t, false, nil
+	}
+	var seconds float64
+	if err := json.Unmarshal(raw, &seconds); err != nil || bytes.Equal(raw, []byte("null")) || math.IsNaN(seconds) || seconds < 0 || seconds > 1e11 {
+		return t, true, fmt.Errorf("the claim %s of the token is no time", name)
+	}
+	return time.Unix(int64(seconds), 0), true, nil
+}
+
+// maxValue limits a value for an HTTP header, in bytes.
+const maxValue = 1024
+
+// Value returns a claim as the value of an HTTP header. A list has commas between its elements.
+// ok is false if there is no such claim. The error means that the claim cannot be such a value
+// unambiguously, for example because it contains the end of a line.
+func (c *Claims) Value(name string) (value string, ok bool, err error) {
+	raw, has := c.all[name]
+	if !has || bytes.Equal(raw, []byte("null")) {
+		return "", false, nil
+	}
+	if list, err := c.list(name); err == nil {
+		if _, single := c.text(name); !single && slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, ",") }) {
+			return "", false, fmt.Errorf("the claim %s has a comma in an element of its list", name)
+		}
+		value = strings.Join(list, ",")
+	} else if value = string(raw); raw[0] == '{' || raw[0] == '[' {
+		return "", false, fmt.Errorf("the claim %s is neither a value nor a list of texts", name)
+	}
+	if len(value) > maxValue || value != strings.TrimSpace(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", false, fmt.Errorf("the claim %s cannot be the value of an HTTP header", name)
+	}
+	return value, true, nil
+}

@@ -1,0 +1,216 @@
+package jwt
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+var (
+	rsaKey, _    = rsa.GenerateKey(rand.Reader, 2048)
+	ecKey, _     = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	_, edKey, _  = ed25519.GenerateKey(rand.Reader)
+	other, _     = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	now          = time.Unix(1_800_000_000, 0)
+	required     = Requirements{Issuer: "https://issuer.test", Audience: []string{"shop", "store"}}
+	ordinaryBody = `{"iss":"https://issuer.test","aud":"shop","exp":1800000100,"sub":"ada"}`
+)
+
+func set(keys ...jose.JSONWebKey) []byte {
+	data, err := json.Marshal(jose.JSONWebKeySet{Keys: keys})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func testKeys(t testing.TB) *Keys {
+	t.Helper()
+	k, err := ParseKeys(set(jose.JSONWebKey{Key: rsaKey.Public(), KeyID: "rsa"}, jose.JSONWebKey{Key: ecKey.Public(), KeyID: "ec"}, jose.JSONWebKey{Key: edKey.Public(), KeyID: "ed"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func signed(t testing.TB, alg jose.SignatureAlgorithm, key crypto.PrivateKey, kid, body string) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := s.Sign([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := one.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func part(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+
+func TestVerify(t *testing.T) {
+	k := testKeys(t)
+	f := func(token, want string) {
+		t.Helper()
+		_, err := k.Verify(token, required, now)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.80s: %v, want %q", token, err, want)
+		}
+	}
+	for _, alg := range algorithms[:6] {
+		f(signed(t, alg, rsaKey, "rsa", ordinaryBody), "")
+	}
+	f(signed(t, jose.ES256, ecKey, "ec", ordinaryBody), "")
+	f(signed(t, jose.EdDSA, edKey, "ed", ordinaryBody), "")
+	f(signed(t, jose.ES256, ecKey, "", ordinaryBody), "")
+	body := func(text string) string { return signed(t, jose.ES256, ecKey, "ec", text) }
+	claims := func(more string) string { return body(`{"iss":"https://issuer.test","aud":"shop",` + more + `}`) }
+	f(body(`{"iss":"https://issuer.test","aud":["x","store"],"exp":1800000100}`), "")
+	f(body(`{"iss":"https://issuer.test","aud":["x"],"exp":1800000100}`), "another audience")
+	f(body(`{"iss":"https://issuer.test","exp":1800000100}`), "another audience")
+	f(body(`{"iss":"https://issuer.test/","aud":"shop","exp":1800000100}`), "another issuer")
+	f(body(`{"ISS":"https://issuer.test","aud":"shop","exp":1800000100}`), "another issuer")
+	f(claims(`"sub":"a"`), "never expires")
+	f(claims(`"exp":null`), "no time")
+	f(claims(`"exp":"1800000100"`), "no time")
+	f(claims(`"exp":1e300`), "no time")
+	f(claims(`"exp":1799999971`), "")
+	f(claims(`"exp":1799999970`), "has expired")
+	f(claims(`"exp":1800000100,"nbf":1800000030`), "")
+	f(claims(`"exp":1800000100,"nbf":1800000031`), "not valid yet")
+	f(claims(`"exp":1,"exp":1800000100`), "twice")
+	f(body(`[1]`), "no JSON object")
+}
+
+// Attacks that worked on other programs.
+func TestAttacks(t *testing.T) {
+	k := testKeys(t)
+	f := func(token string) {
+		t.Helper()
+		if c, err := k.Verify(token, required, now); err == nil {
+			t.Errorf("%.100s: accepted with %v", token, c)
+		}
+	}
+	for _, alg := range []string{"none", "None", "NONE", ""} {
+		f(part(`{"alg":"`+alg+`"}`) + "." + part(ordinaryBody) + ".")
+	}
+	der, err := x509.MarshalPKIXPublicKey(rsaKey.Public()) // the public key as the secret of HMAC
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range [][]byte{der, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})} {
+		text := part(`{"alg":"HS256","kid":"rsa"}`) + "." + part(ordinaryBody)
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(text))
+		f(text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	f(signed(t, jose.ES256, other, "ec", ordinaryBody))
+	for _, kid := range []string{"rsa", "../../dev/null", "' OR 1=1", "ec\x00"} {
+		f(signed(t, jose.ES256, ecKey, kid, ordinaryBody))
+	}
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: other}, &jose.SignerOptions{EmbedJWK: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := s.Sign([]byte(ordinaryBody))
+	token, _ := one.CompactSerialize()
+	f(token) // its own key is in the header
+	good := signed(t, jose.ES256, ecKey, "ec", ordinaryBody)
+	parts := strings.Split(good, ".")
+	f(parts[0] + "." + part(strings.Replace(ordinaryBody, "ada", "eve", 1)) + "." + parts[2])
+	f(parts[0] + "." + parts[1] + ".")
+	f(parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(make([]byte, 64))) // CVE-2022-21449
+	f(good + ".")
+	f(one.FullSerialize())
+	f(strings.Repeat("a", MaxToken+1))
+	f(part(`{"alg":"ES256","alg":"none"}`) + "." + parts[1] + "." + parts[2])
+	for _, header := range []string{`"crit":["exp"]`, `"b64":false`, `"zip":"DEF"`} {
+		text := part(`{"alg":"ES256","kid":"ec",`+header+`}`) + "." + parts[1]
+		sum := sha256.Sum256([]byte(text))
+		r, s, err := ecdsa.Sign(rand.Reader, ecKey, sum[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var signature [64]byte
+		r.FillBytes(signature[:32])
+		s.FillBytes(signature[32:])
+		f(text + "." + base64.RawURLEncoding.EncodeToString(signature[:]))
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		if _, err := ParseKeys([]byte(text)); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.80s: %v, want %q", text, err, want)
+		}
+	}
+	good := strings.TrimSuffix(strings.TrimPrefix(string(set(jose.JSONWebKey{Key: ecKey.Public()})), `{"keys":[`), "]}\n")
+	good = strings.TrimSuffix(good, "]}")
+	f(`{"keys":[`+good+`,{"kty":"new"},{"kty":"RSA","use":"enc"}]}`, "")
+	f(`x`, "no JSON Web Key Set")
+	f(`{"keys":[]}`, "no public key")
+	f(`{"keys":[{"kty":"oct","k":"aGk"}]}`, "shared secret")
+	f(`{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`, "bits")
+	f(`{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}`, "cannot be used")
+	f(string(set(jose.JSONWebKey{Key: ecKey})), "private key")
+	f(`{"keys":[`+strings.Repeat(good+",", mostKeys)+good+`]}`, "more than 100 keys")
+}
+
+// A claim never adds a line to a request, and a list has one meaning.
+func TestValue(t *testing.T) {
+	f := func(claim, want string, has, fails bool) {
+		t.Helper()
+		c := &Claims{all: map[string]json.RawMessage{"a": json.RawMessage(claim)}}
+		if got, ok, err := c.Value("a"); got != want || ok != has || (err != nil) != fails {
+			t.Errorf("%s: %q, %t, %v", claim, got, ok, err)
+		}
+	}
+	f(`"ada"`, "ada", true, false)
+	f(`"a, b"`, "a, b", true, false)
+	f(`5`, "5", true, false)
+	f(`true`, "true", true, false)
+	f(`["a","b"]`, "a,b", true, false)
+	f(`null`, "", false, false)
+	f(`["a","b,c"]`, "", false, true)
+	f(`{"b":1}`, "", false, true)
+	f(`[1]`, "", false, true)
+	f(`"a\r\nX-User: root"`, "", false, true)
+	f(`"a\u0000"`, "", false, true)
+	f(`" a"`, "", false, true)
+	f(fmt.Sprintf("%q", strings.Repeat("a", maxValue+1)), "", false, true)
+}
+
+func FuzzVerify(f *testing.F) {
+	k := testKeys(f)
+	good := signed(f, jose.ES256, ecKey, "ec", ordinaryBody)
+	f.Add(good)
+	f.Add(part(`{"alg":"none"}`) + "." + part(ordinaryBody) + ".")
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, token string) {
+		if c, err := k.Verify(token, required, now); err == nil {
+			if user, _ := c.text("sub"); user != "ada" {
+				t.Errorf("%q is %q", token, user)
+			}
+		}
+	})
+}

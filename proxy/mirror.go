@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/listener/memory"
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/message"
+)
+
+// mirror is a compiled entry of mirror of a route.
+type mirror struct {
+	backend *backend.Backend
+	percent uint64
+	seen    atomic.Uint64 // requests
+}
+
+const (
+	// mostMirrored limits the body of a request that weir copies, in bytes.
+	mostMirrored = 64 << 10
+	// mostMirrors limits the copies that run in the process at the same time.
+	mostMirrors = 512
+	// mirrorPatience limits the time that a copy takes.
+	mirrorPatience = 30 * time.Second
+)
+
+// newMirrors compiles the mirrors of a route.
+func newMirrors(mirrors []config.Mirror, backends map[string]*backend.Backend) (all []*mirror) {
+	for _, m := range mirrors {
+		all = append(all, &mirror{backend: backends[m.Backend], percent: uint64(m.Percent)})
+	}
+	return all
+}
+
+// takes reports whether the next request is copied. The copied requests are spread evenly.
+func (m *mirror) takes() bool {
+	n := m.seen.Add(1)
+	return n*m.percent/100 != (n-1)*m.percent/100
+}
+
+// copies are the copies of the request of an exchange, until its body has arrived. Then they do
+// not depend on the exchange any more. As the source of the exchange's attempts, copies keep
+// what the attempts read of the body.
+type copies struct {
+	source
+	exchange *exchange
+	all      []*inquiry
+	body     []byte
+	most     int // limit of body; 0: the copies were sent or given up
+	charged  int // to the account of the client
+}
+
+// mirror begins the copies of a request, which is complete except for its body. Tunnels are not
+// copied, and neither are requests that authenticate their connection.
+func (x *exchange) mirror() {
+	if x.req.Upgrade.Len() > 0 || x.attempts.private {
+		return
+	}
+	c := &copies{source: x.wire, exchange: x, most: mostMirrored}
+	for _, m := range x.route.mirrors {
+		if m.takes() {
+			c.all = append(c.all, x.copyFor(m.backend))
+		}
+	}
+	if len(c.all) == 0 {
+		return
+	}
+	x.copies = c
+	if x.whole {
+		body, _ := x.wire.BufferedBody()
+		c.keep(body)
+		c.send()
+		return
+	}
+	if x.req.Length > mostMirrored {
+		c.giveUp("too_large")
+		return
+	}
+	if c.charged = mostMirrored; !x.account.Charge(c.charged) {
+		c.charged = 0
+		c.giveUp("dropped")
+		return
+	}
+	x.attempts.body = c
+}
+
+// copyFor returns the inquiry with a copy of the request's head.
+func (x *exchange) copyFor(b *backend.Backend) *inquiry {
+	q := x.proxy.newInquiry(b)
+	q.req = *x.req.Clone()
+	q.req.ExpectContinue = false
+	q.req.Drop(message.Expect)
+	if host := b.Settings().Host; host != "" {
+		q.req.SetHost([]byte(host))
+	}
+	q.attempts.once, q.discard, q.patience = true, true, mirrorPatience
+	q.address, q.out = x.client.Addr(), x.outgoing()
+	return q
+}
+
+// ReadBody is that of the client, and keeps what it returns.
+func (c *copies) ReadBody(req *message.Request) ([]byte, error) {
+	p, err := c.source.ReadBody(req)
+	c.keep(p)
+	return p, err
+}
+
+// Share is that of the client.
+func (c *copies) Share() {
+	if s, ok := c.source.(sharer); ok {
+		s.Share()
+	}
+}
+
+func (c *copies) keep(p []byte) {
+	switch {
+	case c.most == 0:
+	case len(c.body)+len(p) > c.most:
+		c.giveUp("too_large")
+	default:
+		c.body = append(c.body, p...)
+	}
+}
+
+// giveUp counts the copies that weir does not send.
+func (c *copies) giveUp(result string) {
+	for _, q := range c.all {
+		c.exchange.route.metrics.get().mirrored(q.attempts.backend.Name(), result).Inc()
+	}
+	c.end()
+}
+
+// end releases what the copies hold of the client's.
+func (c *copies) end() {
+	c.all, c.body, c.most = nil, nil, 0
+	c.exchange.account.Release(c.charged)
+	c.charged = 0
+}
+
+// send sends the copies in the background. It does nothing if they were sent or given up.
+func (c *copies) send() {
+	x := c.exchange
+	for _, q := range c.all {
+		q.content = c.body
+		q.account = new(memory.Account)
+		if !x.proxy.startMirror(q, x.route.metrics, x.edge.name) {
+			x.route.metrics.get().mirrored(q.attempts.backend.Name(), "dropped").Inc()
+		}
+	}
+	c.end()
+}
+
+// startMirror runs a copy. It returns false if too many copies run, or if there is no memory.
+func (p *Proxy) startMirror(q *inquiry, metrics *routeMetrics, listener string) bool {
+	if p.mirrors.Add(1) > mostMirrors {
+		p.mirrors.Add(-1)
+		return false
+	}
+	q.account.Open(p.Memory, conn.NetworkOf(q.address, conn.Prefixes{IPv4: 32, IPv6: 64}).Prefix(), q)
+	if !q.account.Charge(memory.Exchange + len(q.content)) {
+		q.account.Close()
+		p.mirrors.Add(-1)
+		return false
+	}
+	go p.runMirror(q, metrics, listener)
+	return true
+}
+
+func (p *Proxy) runMirror(q *inquiry, metrics *routeMetrics, listener string) {
+	defer func() {
+		q.account.Close()
+		p.mirrors.Add(-1)
+		if value := recover(); value != nil && p.Panicked != nil {
+			p.Panicked(listener, value, debug.Stack())
+		}
+	}()
+	o, series, name := q.run(), metrics.get(), q.attempts.backend.Name()
+	if o != nil {
+		series.mirrored(name, "failed").Inc()
+		return
+	}
+	series.mirrored(name, "sent").Inc()
+}

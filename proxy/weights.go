@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// weighted has the destinations of a route with several backends: for each of them the same
+// route with this backend alone, and with its metrics.
+type weighted struct {
+	routes []*Route           // in the order of the configuration, without those of weight 0
+	upTo   []uint64           // the sum of the weights up to and including this one, without common factors
+	step   uint64             // see next
+	all    []*backend.Backend // in the order of the configuration
+	turn   atomic.Uint64
+}
+
+// newWeighted returns destinations with weights. No weight is 0.
+func newWeighted(routes []*Route, weights []uint64) *weighted {
+	w := &weighted{routes: routes, upTo: make([]uint64, len(weights))}
+	var common, sum uint64
+	for _, weight := range weights {
+		common = divisor(common, weight)
+	}
+	for i, weight := range weights {
+		sum += weight / common
+		w.upTo[i] = sum
+	}
+	w.step = stepOf(sum)
+	return w
+}
+
+// stepOf returns the number nearest to sum divided by the golden ratio that has no common divisor
+// with sum.
+func stepOf(sum uint64) uint64 {
+	middle := uint64(math.Round(float64(sum) / math.Phi))
+	for off := uint64(0); ; off++ {
+		for _, step := range [...]uint64{middle + off, middle - min(off, middle)} {
+			if divisor(step, sum) == 1 {
+				return step
+			}
+		}
+	}
+}
+
+// divisor returns the greatest common divisor.
+func divisor(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// next returns the destination of the next request or connection. Each turn goes one step
+// further around a circle whose length is the sum of the weights. The steps meet each of its
+// points once in a round, so each destination gets exactly its share of a round. As a step is about the
+// golden ratio of the circle, the turns of a destination are also spread evenly within the round.
+// That needs neither a lock nor a list of the turns.
+func (w *weighted) next() *Route {
+	sum := w.upTo[len(w.upTo)-1]
+	at := (w.turn.Add(1) - 1) % sum * w.step % sum
+	i := 0
+	for w.upTo[i] <= at {
+		i++
+	}
+	return w.routes[i]
+}
+
+// leadsTo returns true if the backends of the route are those of the configuration that has
+// the given backends.
+func (r *Route) leadsTo(backends map[string]*backend.Backend) bool {
+	if r.weighted == nil {
+		return r.backend == backends[r.config.Backend]
+	}
+	for i, b := range r.weighted.all {
+		if backends[r.config.Backends[i].Name] != b {
+			return false
+		}
+	}
+	return true
+}
+
+// destination returns the route with one backend for the next request or connection.
+func (r *Route) destination() *Route {
+	if r.weighted == nil {
+		return r
+	}
+	return r.weighted.next()
+}
+
+// configured returns the route of which r is a destination; r itself if it has only one backend.
+func (r *Route) configured() *Route {
+	if r.whole != nil {
+		return r.whole
+	}
+	return r
+}
+
+// destination returns the route with one backend for the request. It prefers a backend to which
+// the client has a private connection, because the user was authenticated on that connection.
+func (x *exchange) destination(r *Route) *Route {
+	if r.weighted != nil && x.privates != nil {
+		for _, d := range r.weighted.routes {
+			if x.privates.has(d.backend) {
+				return d
+			}
+		}
+	}
+	return r.destination()
+}
