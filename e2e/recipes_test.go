@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	pb "google.golang.org/grpc/interop/grpc_testing"
@@ -229,4 +230,77 @@ func TestRecipeSSH(t *testing.T) {
 	r.start(r.config)
 	r.want("websecure", anyClient, "git.example.org", "/", 200, "10.0.0.11:3000")
 	s.transfer(t, r.at("websecure"), pattern(2<<20))
+}
+
+func TestRecipeAPI(t *testing.T) {
+	t.Parallel()
+	r := newRecipe(t, "An API with tokens and limits", nil)
+	writeKeys(t, r.weir, tokenKey)
+	r.start(r.config)
+	token := "Authorization: Bearer " + signToken(t, tokenKey, fmt.Sprintf(`{"iss":"https://login.example.org","aud":"api","sub":"ada","exp":%d}`, time.Now().Add(time.Hour).Unix()))
+	if resp := r.want("websecure", anyClient, "api.example.org", "/", 401, ""); resp.Header.Get("WWW-Authenticate") == "" {
+		t.Errorf("no WWW-Authenticate in %v", resp.Header)
+	}
+	r.want("websecure", anyClient, "api.example.org", "/", 200, `"ada"`, token, "X-User: root")
+	r.want("websecure", anyClient, "api.example.org", "/", 413, "", token, "Content-Length: 2000000")
+	for range 10 {
+		r.want("websecure", "192.0.2.98", "api.example.org", "/reports", 200, "10.0.0.11", token, "X-Api-Key: a")
+	}
+	if resp := r.want("websecure", "192.0.2.98", "api.example.org", "/reports", 429, "", token, "X-Api-Key: a"); resp.Header.Get("Retry-After") == "" {
+		t.Errorf("no Retry-After in %v", resp.Header)
+	}
+	r.want("websecure", "192.0.2.98", "api.example.org", "/reports", 200, "10.0.0.11", token, "X-Api-Key: b")
+}
+
+func TestRecipeCanary(t *testing.T) {
+	t.Parallel()
+	r := newRecipe(t, "A canary that gets 10 % of the requests", nil)
+	r.start(r.config)
+	got := 0
+	for range 100 {
+		if _, body := r.ask("web", anyClient, "shop.example.org", "/"); strings.Contains(body, "10.0.0.12") {
+			got++
+		}
+	}
+	if got < 8 || got > 12 {
+		t.Errorf("the new version gets %d of 100 requests", got)
+	}
+	for range 5 {
+		r.want("web", anyClient, "shop.example.org", "/", 200, "10.0.0.12", "X-Canary: always")
+	}
+}
+
+// The page's single sign-on, with a server in the place of oauth2-proxy that knows one cookie.
+func TestRecipeSingleSignOn(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := r.Cookie("session")
+		switch {
+		case r.URL.Path != "/oauth2/auth":
+			fmt.Fprintf(w, "sign in, then go to %s", r.URL.Query().Get("rd"))
+		case err != nil || c.Value != "ada":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			w.Header().Set("X-Auth-Request-User", c.Value)
+			w.WriteHeader(http.StatusAccepted)
+		}
+	})}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	r := newRecipe(t, "Single sign-on", map[string]string{"127.0.0.1:4180": l.Addr().String()})
+	r.start(r.config)
+	resp := r.want("websecure", anyClient, "wiki.example.org", "/page?a=b", 302, "https://wiki.example.org/oauth2/start?rd=https%3A%2F%2Fwiki.example.org%2Fpage%3Fa%3Db", "Accept: text/html")
+	location, err := resp.Location()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.want("websecure", anyClient, "wiki.example.org", location.RequestURI(), 200, "go to https://wiki.example.org/page?a=b")
+	r.want("websecure", anyClient, "wiki.example.org", "/page", 401, "")
+	r.want("websecure", anyClient, "wiki.example.org", "/page", 200, `"X-Auth-Request-User":["ada"]`, "Cookie: session=ada", "X-Auth-Request-User: root")
+	server.Close()
+	r.want("websecure", anyClient, "wiki.example.org", "/page", 503, "", "Cookie: session=ada")
 }
