@@ -15,7 +15,7 @@ import (
 //
 // Each Route and Backend exists once: configurations, tables and backends share it by its
 // pointer. Nobody changes a Route or Backend, or anything that it refers to, after it was
-// added to a Config. Whoever needs another one makes a copy and changes the copy. Pointers
+// added to a Config. Code that needs other settings makes a copy, and changes the copy. Pointers
 // of several configurations may differ although the routes are Equal.
 type Config struct {
 	// Node is the name of the machine weir runs on. It is never empty.
@@ -552,7 +552,7 @@ type ClientLimits struct {
 	// Connections limits the open connections of a client network; 0: no limit.
 	Connections int
 	// Rate limits the new connections of a client network; zero: no limit.
-	Rate ConnectionRate
+	Rate Rate
 	// Burst is how many new connections Rate admits at once from rest; 0: as many as
 	// Rate.Number.
 	Burst int

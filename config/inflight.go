@@ -10,7 +10,7 @@ type InFlight struct {
 func (r *Route) inFlightKey() value {
 	return optional(&r.InFlight, func() *InFlight { return &InFlight{Per: PerClient, Status: 503} }, func(f *InFlight) section {
 		return section{object: &r.InFlight, keys: []key{
-			{"most", number(&f.Most, 1, maxRequests).required("10"), "How many requests, or tunnels, may be open at the same time."},
+			{"most", number(&f.Most, 1, maxRate).required("10"), "How many requests, or tunnels, may be open at the same time."},
 			{"per", oneOf(PerClient, PerRoute).at(&f.Per), "client: each client network counts on its own (see limits.clients.prefix). route: all clients count together."},
 			{"status", number(&f.Status, 400, 599), "The status of the response to further requests."},
 		}}

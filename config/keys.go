@@ -339,7 +339,7 @@ func (l *Limits) section() section {
 func (l *ClientLimits) section() section {
 	return section{object: l, keys: []key{
 		{"connections", number(&l.Connections, 0, maxNumber), "Maximum number of open connections of one client network, over all listeners; 0 means no limit. weir closes further connections without a byte."},
-		{"rate", connectionRate.at(&l.Rate), "Maximum number of new connections of one client network per s, m or h, over all listeners. weir closes further connections without a byte."},
+		{"rate", rateKind.at(&l.Rate), "Maximum number of new connections of one client network per s, m or h, over all listeners. weir closes further connections without a byte."},
 		{"burst", number(&l.Burst, 1, maxRate).shownIf(l.Burst != 0).byDefault("the number in rate"), "How many new connections the rate admits at once from rest."},
 		{"prefix", mapping(l.prefix), "The size of a client network, whose addresses count as one client."},
 		{"except", list(&l.Except, prefix.at), "Networks of clients whose connections are not counted, such as those of monitoring."},

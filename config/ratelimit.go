@@ -2,9 +2,7 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirproxy/weir/proxy/message"
 )
@@ -40,49 +38,6 @@ func (p PerWhat) Header() string {
 
 const perHeader = "header:"
 
-// Rate is a number of requests within a time.
-type Rate struct {
-	Number int           // at least 1
-	Per    time.Duration // a second, a minute or an hour
-}
-
-// Every is the time between two requests at the rate.
-func (r Rate) Every() time.Duration { return r.Per / time.Duration(r.Number) }
-
-// String writes the rate as the configuration does; empty for the zero Rate.
-func (r Rate) String() string {
-	if r.Number == 0 {
-		return ""
-	}
-	for _, one := range ratePeriods {
-		if r.Per == one.is {
-			return strconv.Itoa(r.Number) + "/" + one.letter
-		}
-	}
-	return strconv.Itoa(r.Number) + "/" + r.Per.String()
-}
-
-var ratePeriods = []struct {
-	letter string
-	is     time.Duration
-}{{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}}
-
-// maxRequests limits rates and bursts. A whole burst at the slowest rate then takes less time than
-// a time.Duration can hold.
-const maxRequests = 1_000_000
-
-var requestRate = kind[Rate]{what: "a rate such as 10/s, 30/m or 100/h", format: Rate.String, pattern: "(1000000|[1-9][0-9]{0,5})/[smh]",
-	parse: func(s string) (Rate, error) {
-		number, letter, _ := strings.Cut(s, "/")
-		n, err := strconv.Atoi(number)
-		for _, one := range ratePeriods {
-			if letter == one.letter && err == nil && n > 0 && n <= maxRequests && number == strconv.Itoa(n) {
-				return Rate{n, one.is}, nil
-			}
-		}
-		return Rate{}, fmt.Errorf("is not a rate; write a whole number from 1 to %d and s, m or h, such as 10/s", maxRequests)
-	}}
-
 var perWhat = kind[PerWhat]{what: `client, route or "header:" and a name`, format: same[PerWhat], pattern: `client|route|header:.+`,
 	parse: func(s string) (PerWhat, error) {
 		name, isHeader := strings.CutPrefix(s, perHeader)
@@ -111,8 +66,8 @@ func (l *RateLimit) name() string { return l.Name }
 
 func (l *RateLimit) section() section {
 	return section{object: l, position: &l.Position, check: l.check, keys: []key{
-		{"rate", requestRate.at(&l.Rate).required("10/s"), "How many requests weir admits per s, m or h."},
-		{"burst", number(&l.Burst, 1, maxRequests).shownIf(l.Burst != 0).byDefault("the number in rate"), "How many requests weir admits at once from rest."},
+		{"rate", rateKind.at(&l.Rate).required("10/s"), "How many requests weir admits per s, m or h."},
+		{"burst", number(&l.Burst, 1, maxRate).shownIf(l.Burst != 0).byDefault("the number in rate"), "How many requests weir admits at once from rest."},
 		{"per", perWhat.at(&l.Per), "What counts on its own: each client (a client network, see limits.clients.prefix), each route, or each value of an HTTP header, such as header:X-Api-Key. Requests without the header count together."},
 		{"status", number(&l.Status, 400, 599), "The status of the response to further requests."},
 	}}

@@ -129,7 +129,7 @@ func TestClientConnectionsOverReloads(t *testing.T) {
 
 func TestClientRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := config.ClientLimits{Rate: config.ConnectionRate{Number: 2, Per: time.Minute}, Burst: 3, Except: prefixes("192.0.2.0/24")}
+		limits := config.ClientLimits{Rate: config.Rate{Number: 2, Per: time.Minute}, Burst: 3, Except: prefixes("192.0.2.0/24")}
 		s := startSender(t, limits)
 		admits := func(client string, want int) {
 			t.Helper()
@@ -163,7 +163,7 @@ func TestClientRate(t *testing.T) {
 // Connections that are refused because too many are open do not use up the rate.
 func TestRefusedConnectionsDoNotCountForTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startSender(t, config.ClientLimits{Connections: 1, Rate: config.ConnectionRate{Number: 1, Per: time.Hour}, Burst: 2})
+		s := startSender(t, config.ClientLimits{Connections: 1, Rate: config.Rate{Number: 1, Per: time.Hour}, Burst: 2})
 		first := s.from("1.0.0.1")
 		for range 3 {
 			s.from("1.0.0.1")
@@ -197,7 +197,7 @@ func TestClientsAtOnce(t *testing.T) {
 					l.drop(n)
 				}
 				if g == 0 && i%100 == 0 {
-					l.set(config.ClientLimits{Connections: 5 * (i / 100 % 2), Rate: config.ConnectionRate{Number: 1000, Per: time.Second}})
+					l.set(config.ClientLimits{Connections: 5 * (i / 100 % 2), Rate: config.Rate{Number: 1000, Per: time.Second}})
 				}
 			}
 		})
@@ -214,7 +214,7 @@ func TestClientsAtOnce(t *testing.T) {
 func TestManyNetworksDoNotResetOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l clients
-		l.set(config.ClientLimits{Rate: config.ConnectionRate{Number: 1, Per: time.Hour}, Burst: 3})
+		l.set(config.ClientLimits{Rate: config.Rate{Number: 1, Per: time.Hour}, Burst: 3})
 		admits := func(a netip.Addr) bool {
 			_, _, ok := l.admit(a, conn.NetworkOf(a, conn.DefaultPrefixes))
 			return ok
@@ -236,7 +236,7 @@ func TestManyNetworksDoNotResetOne(t *testing.T) {
 
 func TestCountingClientsAllocatesNothing(t *testing.T) {
 	var l clients
-	l.set(config.ClientLimits{Connections: 5, Rate: config.ConnectionRate{Number: 1_000_000, Per: time.Second}})
+	l.set(config.ClientLimits{Connections: 5, Rate: config.Rate{Number: 1_000_000, Per: time.Second}})
 	a := netip.MustParseAddr("10.0.0.1")
 	n := conn.NetworkOf(a, conn.DefaultPrefixes)
 	l.admit(a, n) // its entries exist from now on

@@ -113,10 +113,30 @@ func (x *Explanation) passTo(r *Route) {
 		x.Refusal = refuseNoRoute
 		return
 	}
-	x.Route, x.Filters = r.config, r.filters.Names()
+	x.Route, x.Filters = r.config, r.effects()
 	if r.closed != nil {
 		x.Refusal = &r.closed.refusal
 	}
+}
+
+// beside are the keys of what a route does outside of its chain: after the chain has changed the
+// request, and before it changes the response.
+var beside = []string{"backends", "mirror", "timeouts", "retries", "errors", "compress"}
+
+// effects returns the keys of what the route does to requests, in the order of effect.
+func (r *Route) effects() []string {
+	chain := r.filters.Names()
+	at := slices.IndexFunc(chain, func(key string) bool { return key == "response" || key == "hsts" })
+	if at < 0 {
+		at = len(chain)
+	}
+	keys := slices.Clone(chain[:at])
+	for _, key := range beside {
+		if r.config.Setting(key) != "" {
+			keys = append(keys, key)
+		}
+	}
+	return append(keys, chain[at:]...)
 }
 
 // explainRequest finds the route of a request as exchange.routeOf does.

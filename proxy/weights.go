@@ -32,17 +32,33 @@ func newWeighted(routes []*Route, weights []uint64) *weighted {
 	return w
 }
 
-// stepOf returns the number nearest to sum divided by the golden ratio that has no common divisor
-// with sum.
+// stepOf returns the step around a circle of length sum: a number without a common divisor with
+// sum, so that the steps meet every point. Of the numbers about sum divided by the golden ratio it
+// is the one whose multiples are spread most evenly.
 func stepOf(sum uint64) uint64 {
-	middle := uint64(math.Round(float64(sum) / math.Phi))
-	for off := uint64(0); ; off++ {
-		for _, step := range [...]uint64{middle + off, middle - min(off, middle)} {
-			if divisor(step, sum) == 1 {
-				return step
-			}
+	middle, best, least := uint64(math.Round(float64(sum)/math.Phi)), uint64(1), uint64(math.MaxUint64)
+	for step := middle - min(middle, stepsAround); step <= middle+stepsAround; step++ {
+		if divisor(step, sum) != 1 {
+			continue
+		}
+		if u := unevenness(step%sum, sum); u < least {
+			best, least = step, u
 		}
 	}
+	return best
+}
+
+// stepsAround is how many numbers on each side stepOf tries.
+const stepsAround = 8
+
+// unevenness is the sum of the terms of the continued fraction of step/sum. The multiples of step
+// deviate from an even spread by no more than that (Niederreiter 1992, theorem 3.4).
+func unevenness(step, sum uint64) (terms uint64) {
+	for step != 0 {
+		terms += sum / step
+		sum, step = step, sum%step
+	}
+	return terms
 }
 
 // divisor returns the greatest common divisor.
@@ -55,9 +71,8 @@ func divisor(a, b uint64) uint64 {
 
 // next returns the destination of the next request or connection. Each turn goes one step
 // further around a circle whose length is the sum of the weights. The steps meet each of its
-// points once in a round, so each destination gets exactly its share of a round. As a step is about the
-// golden ratio of the circle, the turns of a destination are also spread evenly within the round.
-// That needs neither a lock nor a list of the turns.
+// points once in a round, so each destination gets exactly its share of a round. The step spreads
+// the turns of a destination evenly within the round. That needs neither a lock nor a list of the turns.
 func (w *weighted) next() *Route {
 	sum := w.upTo[len(w.upTo)-1]
 	at := (w.turn.Add(1) - 1) % sum * w.step % sum

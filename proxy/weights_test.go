@@ -48,7 +48,7 @@ func wantSmooth(t *testing.T, weights []uint64) {
 		i := int(r[0] - '0')
 		counts[i]++
 		if n < window {
-			if off := math.Abs(counts[i] - float64(n+1)*float64(weights[i])/sum); off > 10 {
+			if off := math.Abs(counts[i] - float64(n+1)*float64(weights[i])/sum); off > 7 {
 				t.Fatalf("%v: after %d requests, destination %d is off by %v", weights, n+1, i, off)
 			}
 		} else {
