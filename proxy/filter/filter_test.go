@@ -27,6 +27,7 @@ type exchange struct {
 	user                    string
 	identity                *Identity
 	counted                 []string // by CountGuard
+	server                  func(*Question) error
 }
 
 func newExchange(method, path string) *exchange {
@@ -60,6 +61,7 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
 func (x *exchange) Close()                   { x.end = true }
 func (x *exchange) SetUser(name string)      { x.user = name }
+func (x *exchange) Ask(q *Question) error    { return x.server(q) }
 func (x *exchange) SetIdentity(id *Identity) { x.identity = id }
 func (x *exchange) Identity() *Identity      { return x.identity }
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
