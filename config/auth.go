@@ -138,11 +138,39 @@ var realm = kind[string]{what: "a name in ASCII without quotation marks and back
 
 func (f *ForwardAuth) section() section {
 	return section{object: f, keys: []key{
-		{"url", webURL(&f.URL, "http://127.0.0.1:4180/check", func(*url.URL) error { return nil }).required("http://127.0.0.1:4180/check"), "weir requests this URL for each request. A 2xx response lets the request pass; 3xx and 4xx responses go to the client."},
+		{"url", webURL(&f.URL, "http://127.0.0.1:4180/check", canRequest).required("http://127.0.0.1:4180/check"), "weir requests this URL for each request. A 2xx response lets the request pass; 3xx and 4xx responses go to the client."},
 		{"headers", list(&f.Headers, assertedHeader.at), "HTTP headers of the 2xx response that the endpoint gets. weir drops headers of these names from the requests of all clients."},
 		{"sign_in", signIn.at(&f.SignIn), "The URL to which weir redirects browsers instead of a 401. {url} stands for the URL of the request, percent-encoded."},
 		{"timeout", duration(&f.Timeout, 100*time.Millisecond, time.Minute), "How long weir waits for the response."},
 	}}
+}
+
+// canRequest refuses URLs that weir cannot request.
+func canRequest(u *url.URL) error {
+	_, _, err := BackendOfURL("", u.String())
+	return err
+}
+
+// Backend returns the name of the backend for weir's own requests for an entry. No backend of the
+// configuration can have it.
+func (a *Auth) Backend() string { return "auth/" + a.Name }
+
+// deriveAuth adds the backends of the entries that need one.
+func (c *Config) deriveAuth() {
+	for i := range c.Auth {
+		a, text := &c.Auth[i], ""
+		switch {
+		case a.Forward != nil:
+			text = a.Forward.URL
+		case a.JWT != nil && a.JWT.KeysURL():
+			text = a.JWT.Keys
+		default:
+			continue
+		}
+		if b, _, err := BackendOfURL(a.Backend(), text); err == nil { // the URL was checked
+			c.Derive(b)
+		}
+	}
 }
 
 // signIn is a URL that may have the variable {url}.
@@ -189,7 +217,7 @@ var keysOf = kind[string]{what: "a file, or an https URL", format: same[string],
 		}
 		u, err := url.Parse(s)
 		switch {
-		case err != nil || u.Hostname() == "" || u.Fragment != "":
+		case err != nil || u.Hostname() == "" || u.Fragment != "" || message.AmbiguousPath([]byte(u.EscapedPath())):
 			return "", errors.New(`is not a URL; write one such as "https://issuer.example.org/keys.json", or the path of a file`)
 		case u.User != nil:
 			return "", errors.New("contains a user name or password, which logs would show; take it out")

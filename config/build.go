@@ -39,5 +39,6 @@ func Build(doc Document, env func(string) (string, bool), inUse InUse) (*Config,
 	}
 	c := v.config()
 	c.Hash, c.Warnings, c.Source = hash, warnings, doc.Source
+	c.deriveAuth()
 	return c, warnings, nil
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/url"
 	"slices"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Derive adds a backend for weir's own requests to a URL of another setting. The rendered
@@ -31,6 +33,8 @@ func BackendOfURL(name, text string) (b Backend, target string, err error) {
 		return Backend{}, "", fmt.Errorf("has a user name or a password, which weir does not send; take it out")
 	case u.Fragment != "":
 		return Backend{}, "", fmt.Errorf("has a fragment, which weir cannot send; take out the part from #")
+	case message.AmbiguousPath([]byte(u.EscapedPath())):
+		return Backend{}, "", fmt.Errorf("has a path that two servers could read differently, for example one with a dot segment; write the plain path")
 	}
 	b = NewBackend(name)
 	b.Host = u.Host

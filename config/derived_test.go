@@ -23,6 +23,7 @@ func TestBackendOfURL(t *testing.T) {
 		{url: "https:///check", error: "is not a URL"},
 		{url: "http://a b/", error: "is not a URL"},
 		{url: "https://ada:secret@example.org/", error: "has a user name"},
+		{url: "https://example.org/a/../b", error: "has a path that two servers"},
 		{url: "https://example.org/#here", error: "has a fragment"},
 	} {
 		b, target, err := BackendOfURL("auth/sso", test.url)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -84,8 +85,17 @@ func (x *exchange) SetIdentity(id *filter.Identity) { x.identity = id }
 // Identity returns who sent the request.
 func (x *exchange) Identity() *filter.Identity { return x.identity }
 
-// GuardFailed refuses the request, and counts and logs that a guard could not decide.
+// GuardFailed refuses the request, and counts and logs that a guard could not decide. A client that
+// has gone is no failure of the guard.
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
+	if errors.Is(err, errClientGone) { // nobody waits for a decision
+		reason := x.cutFor()
+		if reason == "" {
+			reason = "client_gone"
+		}
+		x.giveUp(&outcome{failure: clientGone, reason: reason, err: err})
+		return
+	}
 	x.err = err
 	x.reply(r)
 	x.route.metrics.get().guardFailed(guard, r.Reason).Inc()

@@ -207,7 +207,7 @@ func (r *rig) load(text string, tune func(*config.Config), pairs ...string) []co
 	if err != nil {
 		r.Fatal(err)
 	}
-	shared, err := r.filters.Plan(cfg)
+	shared, err := r.filters.Plan(cfg, nil)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -25,12 +25,14 @@ type inquiry struct {
 	req      message.Request
 	res      message.Response
 
-	content []byte          // the body of the request
-	body    []byte          // the body of the response
-	most    int             // limit of body, in bytes
-	discard bool            // body stays empty; its length does not matter
-	account *memory.Account // charged for body; nil: none
-	charged int
+	content []byte // the body of the request
+	body    []byte // the body of the response
+	most    int    // limit of body, in bytes
+	discard bool   // body stays empty; its length does not matter
+	// discardGood means that the body of a 2xx response is discarded.
+	discardGood bool
+	account     *memory.Account // charged for body; nil: none
+	charged     int
 
 	patience time.Duration     // limits all attempts together
 	until    time.Time         // the end of patience
@@ -207,7 +209,7 @@ func (q *inquiry) flush() error  { return nil }
 
 func (q *inquiry) write(p []byte) error {
 	switch {
-	case q.discard:
+	case q.discard, q.discardGood && q.res.Status/100 == 2:
 		return nil
 	case len(q.body)+len(p) > q.most:
 		return fmt.Errorf("the response of backend %q is larger than %d bytes", q.attempts.backend.Name(), q.most)

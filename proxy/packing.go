@@ -24,7 +24,7 @@ func (x *exchange) pack() {
 		}
 		return
 	}
-	if !filter.Compressible(req, res) {
+	if !filter.Compressible(req, res) || x.identity.HasCookies() { // the cookies are added later
 		return
 	}
 	filter.Vary(res)

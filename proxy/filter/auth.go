@@ -15,9 +15,13 @@ const authGuard = "auth"
 // Identity is what an authenticator knows about the sender of a request. It never changes, so
 // exchanges may share it.
 type Identity struct {
-	User   string // for the access log
-	Fields []IdentityField
+	User    string // for the access log
+	Fields  []IdentityField
+	Cookies []string // values of Set-Cookie for the client
 }
+
+// HasCookies reports whether the client gets cookies from the server that decided. id may be nil.
+func (id *Identity) HasCookies() bool { return id != nil && len(id.Cookies) > 0 }
 
 // IdentityField is an HTTP header for the endpoint. Its value has no control characters.
 type IdentityField struct{ Name, Value string }
@@ -84,6 +88,15 @@ func (a *auth) EditRequest(x Exchange) {
 	}
 }
 
+// EditResponse passes the cookies of the server that decided to the client.
+func (a *auth) EditResponse(x Exchange, res *message.Response) {
+	if id := x.Identity(); id.HasCookies() {
+		for _, value := range id.Cookies {
+			res.AddField("Set-Cookie", value)
+		}
+	}
+}
+
 // fileAuthenticator is an authenticator whose users or keys come from a file.
 type fileAuthenticator interface {
 	authenticator
@@ -116,8 +129,6 @@ func (s *Shared) fromFile(c *config.Auth, before authenticator) (authenticator, 
 		file = c.JWT.Keys
 	case c.JWT != nil:
 		return nil, errors.New("weir cannot request keys from a URL yet; give a file in jwt.keys")
-	default:
-		return nil, errors.New("forward cannot be used yet")
 	}
 	data, err := config.ReadAuthFile(file)
 	if f, is := before.(fileAuthenticator); is && f.file() == file && f.with(c) != nil {
@@ -183,12 +194,13 @@ func (s *Shared) Reload() (changed []string, err error) {
 }
 
 // planAuth returns the authenticators of a configuration by their names.
-func (s *Shared) planAuth(all []config.Auth) (map[string]*plannedAuth, error) {
+func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider) (map[string]*plannedAuth, error) {
 	planned := make(map[string]*plannedAuth, len(all))
 	if len(all) > 0 && s.checks == nil {
 		s.checks = newChecks()
 	}
 	unchanged := len(all) > 0 && len(s.planned) == len(all) && &s.planned[0] == &all[0] // objects of a cluster changed
+	var err error
 	for i := range all {
 		c := &all[i]
 		p := &plannedAuth{entry: s.auth[c.Name]}
@@ -199,6 +211,12 @@ func (s *Shared) planAuth(all []config.Auth) (map[string]*plannedAuth, error) {
 			before = p.entry.authenticator()
 		}
 		if planned[c.Name] = p; unchanged {
+			continue
+		}
+		if c.Forward != nil {
+			if p.next, err = newForward(c, server(c.Backend())); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		next, err := s.newAuthenticator(c, before)

@@ -125,7 +125,7 @@ func TestSharedAuth(t *testing.T) {
 	var s Shared
 	apply := func(c *config.Config) *Chain {
 		t.Helper()
-		p, err := s.Plan(c)
+		p, err := s.Plan(c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestSharedAuth(t *testing.T) {
 		p.Commit()
 		return chain
 	}
-	if _, err := s.Plan(cfg("a")); err == nil || !strings.Contains(err.Error(), "auth.staff") {
+	if _, err := s.Plan(cfg("a"), nil); err == nil || !strings.Contains(err.Error(), "auth.staff") {
 		t.Fatalf("a missing file: %v", err)
 	}
 	write(usersFile)
@@ -165,7 +165,7 @@ func TestSharedAuth(t *testing.T) {
 	write("x:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=")
 	apply(second) // objects of a cluster changed: no file is read
 	f("")
-	p, err := s.Plan(new(config.Config))
+	p, err := s.Plan(new(config.Config), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,9 @@ type Exchange interface {
 	// has authenticated the sender.
 	SetIdentity(id *Identity)
 	Identity() *Identity
+	// Ask sends a request to a server and waits for the response, which q.Read gets. The error
+	// says why there is no complete response.
+	Ask(q *Question) error
 	// GuardFailed answers the request with a refusal because a guard could not decide, for
 	// example because a server did not answer. It counts and logs the failure. err is the cause.
 	GuardFailed(guard string, r *message.Refusal, err error)

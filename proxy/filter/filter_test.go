@@ -29,6 +29,7 @@ type exchange struct {
 	counted                 []string // by CountGuard
 	state                   State
 	started                 time.Time
+	server                  func(*Question) error
 }
 
 func newExchange(method, path string) *exchange {
@@ -62,6 +63,7 @@ func (x *exchange) Begin(status int, reason string) *message.Response {
 func (x *exchange) Send(body string)         { x.answer += " " + strings.TrimSpace(body) }
 func (x *exchange) Close()                   { x.end = true }
 func (x *exchange) SetUser(name string)      { x.user = name }
+func (x *exchange) Ask(q *Question) error    { return x.server(q) }
 func (x *exchange) SetIdentity(id *Identity) { x.identity = id }
 func (x *exchange) Identity() *Identity      { return x.identity }
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {

@@ -15,7 +15,7 @@ func crowded(t *testing.T, s *Shared, per config.PerWhat) *Chain {
 	r := config.Route{Name: "r", Backend: "b", InFlight: &config.InFlight{Most: 2, Per: per, Status: 503}}
 	c := &config.Config{Routes: []*config.Route{&r}}
 	c.Limits.Clients = config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}
-	p, err := s.Plan(c)
+	p, err := s.Plan(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func commit(t *testing.T, s *Shared, limits ...config.RateLimit) *SharedPlan {
 	t.Helper()
 	c := &config.Config{RateLimits: limits}
 	c.Limits.Clients = config.ClientLimits{PrefixIPv4: 32, PrefixIPv6: 64}
-	p, err := s.Plan(c)
+	p, err := s.Plan(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

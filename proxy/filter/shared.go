@@ -35,11 +35,13 @@ type SharedPlan struct {
 
 // Plan returns the state for a configuration: what the configuration before it had by the same
 // names, and new objects for new names. It may read files and wait for them. Nothing changes
-// before Commit, and a plan may be dropped without it. One goroutine at a time uses a plan.
-func (s *Shared) Plan(cfg *config.Config) (*SharedPlan, error) {
+// before Commit, and a plan may be dropped without it. One goroutine at a time uses a plan. server
+// returns the server of a backend of the configuration, for the requests of guards; it may be nil if
+// no guard asks one.
+func (s *Shared) Plan(cfg *config.Config, server func(backend string) Decider) (*SharedPlan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	auth, err := s.planAuth(cfg.Auth)
+	auth, err := s.planAuth(cfg.Auth, server)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/proxy"
+	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/http1"
 	"github.com/weirproxy/weir/proxy/message"
 	"github.com/weirproxy/weir/proxy/route"
@@ -90,11 +91,11 @@ func (s *server) tableOffline(cfg *config.Config) (*proxy.Table, *certs.Store, e
 	if err != nil {
 		return nil, nil, err
 	}
-	backends, err := s.backends.Plan(cfg.Backends, newNodeInfo(cfg), nil)
+	backends, err := s.backends.Plan(cfg.AllBackends(), newNodeInfo(cfg), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	shared, err := s.filters.Plan(cfg)
+	shared, err := s.filters.Plan(cfg, func(name string) filter.Decider { return backends.Backends()[name] })
 	if err != nil {
 		return nil, nil, err
 	}

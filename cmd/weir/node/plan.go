@@ -210,10 +210,11 @@ func (s *server) makeParts(p *plan) (err error) {
 	if err := s.openSockets(p); err != nil { // after it cfg has no listener without a socket
 		return err
 	}
-	if p.filters, err = s.filters.Plan(p.cfg); err != nil {
+	servers := p.backends.Backends()
+	if p.filters, err = s.filters.Plan(p.cfg, func(name string) filter.Decider { return servers[name] }); err != nil {
 		return err
 	}
-	parts := proxy.Parts{Backends: p.backends.Backends(), Shared: p.filters, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
+	parts := proxy.Parts{Backends: servers, Shared: p.filters, Policies: p.policies, Metrics: s.proxy.Metrics, ECH: p.ech}
 	if p.again { // the policies are the same
 		parts.Before = s.proxy.Table()
 	}

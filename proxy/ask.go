@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirproxy/weir/proxy/backend"
+	"github.com/weirproxy/weir/proxy/filter"
+)
+
+// errAskLoop is the error of a question that came back to weir too often.
+var errAskLoop = errors.New("routing loop: the request to the server that decides has reached this proxy as often as limits.loop allows; check its URL")
+
+// Ask sends the question of a guard to a server, and waits for the response. The client's
+// connection interrupts the wait when it ends.
+func (x *exchange) Ask(of *filter.Question) error {
+	if x.visits() >= x.proxy.mostVisits() {
+		return errAskLoop
+	}
+	b := of.Decider.(*backend.Backend)
+	q := x.proxy.newInquiry(b)
+	defer q.release()
+	if err := x.ask(q, of); err != nil {
+		return fmt.Errorf("requesting %q from backend %q: %w", of.Path, b.Name(), err)
+	}
+	of.Read(&q.res, q.body)
+	return nil
+}
+
+// ask makes the inquiry for a question.
+func (x *exchange) ask(q *inquiry, of *filter.Question) error {
+	if err := q.get(string(x.req.Bytes(x.req.Host)), of.Path); err != nil {
+		return err
+	}
+	of.Write(&q.req)
+	x.edge.forwarding.DropListed(&q.req.Head)
+	addVisit(&q.req)
+	q.most, q.patience, q.account, q.address = of.Most, of.Patience, x.account, x.client.Addr()
+	q.discardGood, q.out = true, x.outgoing()
+	x.wire.Link(q)
+	defer x.relink()
+	o := q.run()
+	switch {
+	case o == nil:
+		return nil
+	case q.cutFor() == "" && q.WasCut():
+		return errClientGone
+	}
+	return o.err
+}
