@@ -112,7 +112,7 @@ func TestRateLimitOverReloads(t *testing.T) {
 		left := func() int { return int(strings.Split(ask(c, "192.0.2.1", 0), "r=")[1][0] - '0') }
 		left()
 		change(&limit)
-		if _, err := s.Plan(&config.Config{RateLimits: []config.RateLimit{limit}}); err != nil {
+		if _, err := s.Plan(&config.Config{RateLimits: []config.RateLimit{limit}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n := left(); n != 1 {
@@ -168,7 +168,7 @@ func TestRateLimitMetrics(t *testing.T) {
 func limited(per config.PerWhat) func() {
 	var s Shared
 	limit := config.RateLimit{Name: "keys", Rate: config.Rate{Number: 1_000_000, Per: time.Second}, Burst: 1_000_000, Per: per, Status: 429}
-	plan, _ := s.Plan(&config.Config{RateLimits: []config.RateLimit{limit}})
+	plan, _ := s.Plan(&config.Config{RateLimits: []config.RateLimit{limit}}, nil)
 	plan.Commit()
 	g := newRateGuard("a", plan.rates["keys"])
 	x := newExchange("GET", "/")
