@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -178,4 +179,17 @@ func TestRouteSSOLoop(t *testing.T) {
 		t.Errorf("%s", resp.Status)
 	}
 	w.logged("the loop", func(e entry) bool { return strings.Contains(e.text("error"), "routing loop") })
+}
+
+// A client that does not wait for the auth server is no failure of the guard.
+func TestRouteSSOClientGone(t *testing.T) {
+	w := startForward(t)
+	out, err := exec.Command("curl", "-sk", "--http2", "--max-time", "0.5", "-H", "Cookie: status=0", "--connect-to", "::"+w.at("websecure"), "https://guard.shop.test/sso").CombinedOutput()
+	if err == nil {
+		t.Errorf("curl got %s", out)
+	}
+	w.logged("the client has gone", func(e entry) bool { return e.text("reason") == "client_gone" && e.text("route") == "sso" })
+	if n := w.metric("weir_guard_failures_total", "route", "sso", "guard", "auth", "reason", "auth_unavailable"); n != 0 {
+		t.Errorf("%v failures were counted", n)
+	}
 }
