@@ -74,6 +74,12 @@ func (v *draft) warnUnused() {
 		for _, name := range r.BackendNames() {
 			used[name] = true
 		}
+		for i := range r.Errors {
+			used[r.Errors[i].Backend] = true
+		}
+		for i := range r.Mirror {
+			used[r.Mirror[i].Backend] = true
+		}
 	}
 	for _, b := range v.backends {
 		unused(b, "backend", used[b.Name])

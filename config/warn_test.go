@@ -69,13 +69,15 @@ proxy_protocol:
 certificates: [{self_signed: {hosts: [a.example, "*.b.example"]}}]
 tls_policies: {unused: {}, default: {}}
 routes:
-  - {listeners: [web], paths: [/api/*], backend: app}
+  - {listeners: [web], paths: [/api/*], backend: app, errors: [{status: [500], backend: pages, path: /x}], mirror: [{backend: copies}]}
   - {listeners: [secure], hosts: [a.example, b.example, x.b.example, "*.b.example", "*.example"], backend: app}
   - {listeners: [raw], backend: raw}
 backends:
   app: {endpoints: ["a:1"], protocol: https, tls: {insecure_skip_verify: true}}
   raw: {endpoints: ["a:1"], protocol: tcp, queue: {size: 5}}
   spare: {endpoints: ["a:1"]}
+  pages: {endpoints: ["a:1"]}
+  copies: {endpoints: ["a:1"]}
 admin: {address: ":8087", token: 0123456789abcdef}
 `,
 		`weir.yaml:3:3: listeners.idle: no route names this listener, so it answers everything with 404`,
@@ -88,7 +90,7 @@ admin: {address: ":8087", token: 0123456789abcdef}
 		`weir.yaml:16:74: backends.app.tls.insecure_skip_verify: an attacker who impersonates the endpoint can read and change everything`,
 		`weir.yaml:17:51: backends.raw.queue: the queue is never used, because max_connections is not set`,
 		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
-		`weir.yaml:19:18: admin.address: the token goes over the network unencrypted, and a machine that reads it can drain this node; set admin.tls, or keep the admin port on loopback`,
+		`weir.yaml:21:18: admin.address: the token goes over the network unencrypted, and a machine that reads it can drain this node; set admin.tls, or keep the admin port on loopback`,
 	)
 }
 

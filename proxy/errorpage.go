@@ -79,12 +79,15 @@ func (x *exchange) askForPage(q *inquiry, p *errorPage, status int) error {
 	if err := q.get(string(x.req.Bytes(x.req.Host)), target); err != nil {
 		return err
 	}
+	x.RequestID() // in place of an id that the client made up
 	for i := range x.req.Fields {
 		if f := &x.req.Fields[i]; pageRequest.Has(x.req.Name(i)) && (!f.Dropped || f.ID == message.CDNLoop) {
 			q.req.AddSpans(q.req.Store(x.req.Name(i)), q.req.Store(x.req.Value(i)))
 		}
 	}
-	addVisit(&q.req)
+	if !x.visited { // otherwise this visit was copied
+		addVisit(&q.req)
+	}
 	q.most, q.patience, q.account, q.address = mostPage, pagePatience, x.account, x.client.Addr()
 	q.out = x.outgoing()
 	x.wire.Link(q)

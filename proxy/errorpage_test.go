@@ -158,3 +158,50 @@ func TestErrorPageIsSlow(t *testing.T) {
 		t.Errorf("the exchange waited for the page though its client was cut: %v", e)
 	}
 }
+
+// The request for a page has one visit more than the client's request and an id of weir, whether an
+// endpoint or weir itself wrote the response that the page replaces. limits.loop applies to the
+// visits before this one.
+func TestErrorPageOfVisit(t *testing.T) {
+	var asked atomic.Pointer[http.Request]
+	pages := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r)
+		fmt.Fprint(w, "page")
+	})
+	app := newHandler(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "original", 500) })
+	r := newRig(t, withPages, nil, "@app", app, "@pages", pages, "@gone", "127.0.0.1:1")
+	for _, request := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\n",
+		"GET /gone HTTP/1.1\r\nHost: a\r\n",
+		"POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n",
+	} {
+		for _, test := range []struct {
+			loop   int
+			before string // visits
+			want   string
+		}{
+			{1, "", string(visitor)},
+			{3, "", string(visitor)},
+			{3, "CDN-Loop: other, " + string(visitor) + "\r\n", "other, " + string(visitor) + ", " + string(visitor)},
+			{1, "CDN-Loop: " + string(visitor) + "\r\n", ""},
+		} {
+			r.proxy.SetLoop(test.loop)
+			asked.Store(nil)
+			c := r.dial("web")
+			body := ""
+			if strings.HasPrefix(request, "POST") {
+				body = "xy"
+			}
+			c.write("%s", request+test.before+"X-Request-Id: made-up\r\n\r\n"+body)
+			c.response("GET")
+			got, id := "", "no request"
+			if q := asked.Load(); q != nil {
+				got, id = strings.Join(q.Header["Cdn-Loop"], ", "), q.Header.Get("X-Request-Id")
+			}
+			if got != test.want || id == "made-up" || id == "" {
+				t.Errorf("%q with %q, loop %d: the request for the page has CDN-Loop %q and X-Request-Id %q, want %q", request, test.before, test.loop, got, id, test.want)
+			}
+			r.record()
+		}
+	}
+}

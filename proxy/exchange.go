@@ -40,6 +40,7 @@ type progress struct {
 	outlived   bool // a reload changed the host that its connection was made for, or revoked its certificate
 	answered   bool // the response's head is in the output for the client
 	identified bool // the request has its X-Request-Id, see RequestID
+	visited    bool // the request's CDN-Loop has this visit too
 	upgraded   bool
 	copies     *copies // for the mirrors of the route; nil: none
 	paged      bool    // an error page has replaced the endpoint's response

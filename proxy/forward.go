@@ -58,6 +58,7 @@ func (x *exchange) rewrite(hostOverride string) {
 	}
 	x.route.filters.EditRequest(x) // a host of the route replaces that of the backend
 	addVisit(req)
+	x.visited = true
 }
 
 // prepare sets up the attempts for the client of x.

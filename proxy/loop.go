@@ -60,7 +60,7 @@ func (p *Proxy) mostVisits() int {
 
 var loopIDs = message.SetOf(message.CDNLoop)
 
-// visits returns how often the request was here before. It does not parse the values, so
+// visits returns how often the request was here before, without this visit. It does not parse the values, so
 // that nothing around an element can hide it, for example a quotation mark without its end.
 func (x *exchange) visits() (n int) {
 	if !x.req.HasAny(loopIDs) {
@@ -70,6 +70,9 @@ func (x *exchange) visits() (n int) {
 		if x.req.Fields[i].ID == message.CDNLoop {
 			n += bytes.Count(x.req.Value(i), visitor)
 		}
+	}
+	if x.visited {
+		n--
 	}
 	return n
 }
