@@ -31,7 +31,7 @@ func TestClientsCover(t *testing.T) {
 	f(inner, outer, true)
 	f(outer, inner, false)
 	f(clientsOf("", "198.51.100.0/24"), inner, false)
-	f(inner, clientsOf("", "198.51.100.0/24"), true) // nobody in deny is in allow
+	f(inner, clientsOf("", "198.51.100.0/24"), true) // no address of deny is in allow
 	f(inner, clientsOf("", "192.0.2.128/25"), false)
 	f(clientsOf("192.0.2.0/24", "192.0.2.0/24"), clientsOf("", "192.0.2.128/25"), true)
 	f(clientsOf("", "192.0.2.128/25"), clientsOf("", "192.0.2.0/24"), false)

@@ -14,7 +14,7 @@ import (
 // so goroutines may share it without a lock.
 //
 // Each Route and Backend exists once: configurations, tables and backends share it by its
-// pointer. Nobody changes a Route or Backend, or anything that it refers to, after it was
+// pointer. No code changes a Route or Backend, or anything that it refers to, after it was
 // added to a Config. Code that needs other settings makes a copy, and changes the copy. Pointers
 // of several configurations may differ although the routes are Equal.
 type Config struct {
@@ -459,7 +459,7 @@ type Route struct {
 	Rewrite   *Rewrite     // nil: none
 	Response  *HeaderEdits // of all final responses, weir's own included; nil: none
 	Clients   *Clients     // nil: every client
-	Auth      string       // the name of an Auth; empty: weir authenticates nobody
+	Auth      string       // the name of an Auth; empty: requests need no authentication
 	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
 	Errors    []ErrorPage  // the first one with the status counts
 	Mirror    []Mirror

@@ -43,19 +43,7 @@ func (e *ErrorPage) section() section {
 
 // errorStatus is a status or a range of them. A single status may be a number.
 func errorStatus(dst *StatusRange) value {
-	x := errorStatuses.at(dst)
-	read := x.read
-	x.read = func(v *draft, n *Tree, p path) {
-		if n.Shape == ShapeInteger {
-			text := *n
-			text.Shape = ShapeText
-			n = &text
-		}
-		read(v, n, p)
-	}
-	describe := x.schema
-	x.schema = func() *schema { return anyOf(describe(), wholeNumber(400, 599)) }
-	return x
+	return orInteger(errorStatuses.at(dst), wholeNumber(400, 599))
 }
 
 var errorStatuses = kind[StatusRange]{what: `a status such as "503" or a range such as "500-599"`, pattern: `[45][0-9][0-9](-[45][0-9][0-9])?`,

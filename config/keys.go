@@ -108,18 +108,22 @@ func (r *root) section() section {
 // user also accepts a number without quotes: a UID.
 func user(dst *string) value {
 	name := kind[string]{what: "a user", parse: parseUser, format: same[string], pattern: `[^ \t/:]+(:[^ \t/:]+)?`}.at(dst)
-	read := name.read
-	name.read = func(v *draft, n *Tree, p path) {
+	return orInteger(name, &schema{Type: "integer"})
+}
+
+// orInteger returns x, which then also accepts an integer without quotes, and reads it as text.
+func orInteger(x value, integer *schema) value {
+	read, describe := x.read, x.schema
+	x.read = func(v *draft, n *Tree, p path) {
 		if n.Shape == ShapeInteger {
-			name := *n
-			name.Shape = ShapeText
-			n = &name
+			text := *n
+			text.Shape = ShapeText
+			n = &text
 		}
 		read(v, n, p)
 	}
-	describe := name.schema
-	name.schema = func() *schema { return anyOf(describe(), &schema{Type: "integer"}) }
-	return name
+	x.schema = func() *schema { return anyOf(describe(), integer) }
+	return x
 }
 
 // parseUser checks only the form: whether the user exists depends on the machine.

@@ -152,7 +152,7 @@ backends:
 		func(f, r int) bool { return f <= files+2 && r <= routines+3 })
 }
 
-// mixedLoad is one client. Its kind decides what it does, and some kinds misbehave.
+// mixedLoad runs one client of a kind. Some kinds violate the protocol.
 func mixedLoad(t *testing.T, w *weir, kind int) {
 	address := w.at([]string{"web", "secure", "raw"}[kind%3])
 	c, err := net.Dial("tcp", address)

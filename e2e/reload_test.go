@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// changing returns the n-th configuration of the test below. The configurations differ in the endpoints
-// beside one that always stays, in one listener, and in one certificate.
+// changing returns the n-th configuration of the test below. All have one endpoint and three
+// listeners in common. They differ in further endpoints, in a fourth listener, and in one certificate.
 func changing(n int) string {
 	at := func(name string) string { return "{address: '@" + name + "', node: node-a}" }
 	endpoints, extra := at("a"), ""

@@ -83,7 +83,7 @@ metrics: {address: '@metrics'}
 		ask("admin", "/metrics")
 		ask("health", "/livez")
 	}
-	for range 6 { // more connections than the reserve: weir closes the one that was idle longest
+	for range 6 { // the reserve is smaller, so weir closes the longest idle connection
 		hold()
 	}
 	ask("admin", "/metrics")

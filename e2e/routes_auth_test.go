@@ -186,7 +186,7 @@ func TestRouteEither(t *testing.T) {
 	f("198.51.100.7", "YWRhOmxvdmVsYWNl", 200)
 }
 
-// Nobody can tell an endpoint another user, on any route, and nobody can remove the one that weir tells.
+// A client can neither forge nor remove the HTTP header with the user, on any route.
 func TestRouteUserCannotBeForged(t *testing.T) {
 	w := startAuth(t)
 	_, body := guarded(t, w, "/open", "X-Forwarded-User: root", "X_Forwarded_User: root", "X-Forwarded.User: root", "Authorization: Basic YTpi")

@@ -113,7 +113,7 @@ func TestRouteSSO(t *testing.T) {
 	w.logged("the failure", func(e entry) bool { return e.text("reason") == "auth_unavailable" && e.text("route") == "sso" })
 }
 
-// Nobody can tell an endpoint another user than the auth server does.
+// A client cannot forge the HTTP headers that the auth server sets.
 func TestRouteSSOCannotBeForged(t *testing.T) {
 	w := startForward(t)
 	for _, lines := range [][]string{

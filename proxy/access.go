@@ -36,7 +36,7 @@ type Record struct {
 	ResponseHead   time.Duration // until the endpoint's response head arrived
 	Received, Sent int64         // bytes from and to the client: on the wire for http, delivered for tunnels
 	Request        *message.Request
-	User           string // who was authenticated by the route; empty: nobody
+	User           string // the user whom the route authenticated; empty: none
 	Version        string // of HTTP: "1.0", "1.1" or "2"
 	Status         int
 	Reason         string // why weir generated the response, or how a tunnel ended

@@ -88,7 +88,7 @@ func (x *exchange) Identity() *filter.Identity { return x.identity }
 // GuardFailed refuses the request, and counts and logs that a guard could not decide. A client that
 // has gone is no failure of the guard.
 func (x *exchange) GuardFailed(guard string, r *message.Refusal, err error) {
-	if errors.Is(err, errClientGone) { // nobody waits for a decision
+	if errors.Is(err, errClientGone) { // the client has left
 		reason := x.cutFor()
 		if reason == "" {
 			reason = "client_gone"

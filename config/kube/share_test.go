@@ -8,8 +8,8 @@ import (
 	"github.com/weirproxy/weir/config"
 )
 
-// Merge and the next Routing share routes and backends with what they are made of: a copy of
-// each would be most of the memory for a cluster with thousands of Ingresses.
+// Merge and the next Routing use the same route and backend objects as the conversion. In a
+// cluster with thousands of Ingresses, copies would take most of the memory.
 func TestRoutesAndBackendsAreShared(t *testing.T) {
 	file := mustParse(t, plainConfig+"routes: [{listeners: [web], hosts: [a.example], backend: app}]\nbackends: {app: {endpoints: [\"a:1\"]}}\n")
 	c := &Converter{File: file}

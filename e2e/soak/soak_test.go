@@ -21,9 +21,9 @@ var (
 // host is the host of all requests.
 const host = "app.example.org"
 
-// front returns the n-th configuration of the weir to which clients connect. The configurations differ in the
-// endpoints beside one that always stays, in one listener, in the names of a certificate, and in limits. The
-// test starts and ends with number 0.
+// front returns the n-th configuration of the weir to which clients connect. All have one endpoint in common.
+// They differ in further endpoints, in one listener, in the names of a certificate, and in limits. The test
+// starts and ends with number 0.
 func front(n int) string {
 	apps := []string{"'@a'", "'@a', '@b'", "'@a', '@b', '@c'", "'@c', '@a'"}[n%4]
 	lost := []string{"'@l0', '@l1'", "'@l0'", "'@l1'"}[n%3]
@@ -202,7 +202,7 @@ func TestSoak(t *testing.T) {
 	h.must(err)
 
 	// All clients run once without disturbances. This fills the pools, the caches and the memory of the
-	// runtime, which keep what they allocate.
+	// runtime. All of them keep memory that they have allocated.
 	h.clients(10 * time.Second)
 	warm := h.rested(fresh, fresh.heap*4)
 	if t.Failed() {

@@ -59,7 +59,7 @@ type Exchange interface {
 
 	// SetUser sets the name of the authenticated user, for the access log.
 	SetUser(name string)
-	// SetIdentity sets who sent the request, for the endpoint. Identity returns it; nil: nobody
+	// SetIdentity sets the authenticated sender of the request. Identity returns it; nil: no guard
 	// has authenticated the sender.
 	SetIdentity(id *Identity)
 	Identity() *Identity

@@ -29,7 +29,7 @@ func NewForwarding(l *config.Listener, asserted ...string) *Forwarding {
 		asserted: message.NewNames(asserted)}
 }
 
-// DropAsserted drops the headers that entries of auth set, whoever sent them, in any spelling. It
+// DropAsserted drops the headers that entries of auth set, from every sender and in any spelling. It
 // comes before all conditions and filters of routes.
 func (f *Forwarding) DropAsserted(h *message.Head) {
 	if f.asserted == nil {

@@ -329,7 +329,7 @@ func TestStorageDownAtStart(t *testing.T) {
 			wantResumed(t, "while the storage is down, on B", b, begin(t, a, version), false)
 			time.Sleep(10 * time.Hour)
 			synctest.Wait()
-			secondOfA := begin(t, a, version) // the key of this session is one that only A made
+			secondOfA := begin(t, a, version) // only A has the ticket key of this session
 			s.set(nil)
 			time.Sleep(2 * ticketLag)
 			synctest.Wait()
