@@ -79,9 +79,11 @@ func TestChecksAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
+		c.mu.Lock()
 		if c.waiting != mostWaitingChecks || c.running != 1 {
 			t.Errorf("%d wait, %d run", c.waiting, c.running)
 		}
+		c.mu.Unlock()
 		wg.Wait()
 		if longest > checkPatience+2*time.Second {
 			t.Errorf("a check took %v", longest)
