@@ -44,12 +44,15 @@ func TestRouteWeights(t *testing.T) {
 			t.Fatal(resp, err)
 		}
 	}
-	for _, name := range []string{"echo", "next"} {
-		got[name] = int(w.metric("weir_http_requests_total", "route", "weighted", "backend", name, "code", "200"))
-	}
-	if got["echo"] < 880 || got["echo"] > 920 || got["echo"]+got["next"] != 1000 {
-		t.Errorf("the backends got %v", got)
-	}
+	eventually(t, "weir has counted all requests, 90 % of them for echo", func() error { // it counts after the response
+		for _, name := range []string{"echo", "next"} {
+			got[name] = int(w.metric("weir_http_requests_total", "route", "weighted", "backend", name, "code", "200"))
+		}
+		if got["echo"] < 880 || got["echo"] > 920 || got["echo"]+got["next"] != 1000 {
+			return fmt.Errorf("the backends got %v", got)
+		}
+		return nil
+	})
 	w.logged("a request to next", func(e entry) bool { return e.text("route") == "weighted" && e.text("backend") == "next" })
 }
 
