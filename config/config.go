@@ -463,8 +463,10 @@ type Route struct {
 	Satisfy   Satisfy      // how Clients and Auth combine; empty: SatisfyAll
 	Errors    []ErrorPage  // the first one with the status counts
 	Mirror    []Mirror
-	RateLimit string    // the name of a rate limit; empty: none
-	InFlight  *InFlight // nil: no limit
+	RateLimit string         // the name of a rate limit; empty: none
+	InFlight  *InFlight      // nil: no limit
+	Timeouts  *RouteTimeouts // nil: none
+	Retries   *RouteRetries  // nil: those of the backend
 	// MaxBody limits a request body in bytes (413 beyond); 0: no limit.
 	MaxBody int64
 	// MaxLifetime ends a tunnel of this route after this time, even if it is busy; 0: no

@@ -37,7 +37,7 @@ routes:
 - {listeners: [web], backend: app, cors: {origins: ['*']}, request: {set: {A: b}}, rewrite: {host: a}, response: {remove: [A]}, mirror: [{backend: app}]}
 - {listeners: [web], backend: app, clients: {deny: [10.0.0.0/8]}, in_flight: {most: 1}}
 - {listeners: [web], respond: {status: 200}, errors: [{status: [404], backend: app, path: /}]}
-- {listeners: [web], hosts: [w.example], backends: [{name: app}]}
+- {listeners: [web], hosts: [w.example], backends: [{name: app}], timeouts: {try: 1s}, retries: {attempts: 2}}
 - {listeners: [web], redirect: {port: 443}, hsts: {max_age: 8760h}}
 backends:
   app:

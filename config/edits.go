@@ -136,7 +136,7 @@ func (v *draft) headerValue(key, n *Tree, p path, name kind[string], first map[s
 
 // checkEdits reports changes of requests that no endpoint gets, and of responses that none sends.
 func (v *draft) checkEdits(r *Route) {
-	for _, dst := range []any{&r.Request, &r.Rewrite, &r.Compress} {
+	for _, dst := range []any{&r.Request, &r.Rewrite, &r.Timeouts, &r.Retries, &r.Compress} {
 		if !v.given(dst) || !r.Answers() {
 			continue
 		}
@@ -147,5 +147,5 @@ func (v *draft) checkEdits(r *Route) {
 // requestKeys returns the settings of r that have a meaning only for requests. Tunnels have none
 // of them.
 func (r *Route) requestKeys() []any {
-	return []any{&r.Auth, &r.Satisfy, &r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.CORS, &r.Errors, &r.Compress, &r.Mirror}
+	return []any{&r.Auth, &r.Satisfy, &r.Request, &r.Rewrite, &r.Response, &r.Respond, &r.Timeouts, &r.Retries, &r.CORS, &r.Errors, &r.Compress, &r.Mirror}
 }

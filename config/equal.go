@@ -20,6 +20,7 @@ func (r *Route) Equal(o *Route) bool {
 		r.Unlogged == o.Unlogged &&
 		r.Compress == o.Compress &&
 		r.RateLimit == o.RateLimit && equal(r.InFlight, o.InFlight) &&
+		equal(r.Timeouts, o.Timeouts) && r.Retries.equal(o.Retries) &&
 		r.MaxBody == o.MaxBody && r.MaxLifetime == o.MaxLifetime && r.TunnelIdle == o.TunnelIdle && equal(r.Closure, o.Closure)
 }
 
@@ -48,6 +49,13 @@ func (c *CORS) equal(o *CORS) bool {
 
 func (e ErrorPage) equal(o ErrorPage) bool {
 	return slices.Equal(e.Status, o.Status) && e.Backend == o.Backend && e.Path == o.Path
+}
+
+func (t *RouteRetries) equal(o *RouteRetries) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return t.Attempts == o.Attempts && slices.Equal(t.When, o.When)
 }
 
 func (f *Respond) equal(o *Respond) bool {

@@ -41,6 +41,8 @@ func (r *Route) section() section {
 		{"errors", r.errorsKey().byDefault("none"), "Pages of a backend as the bodies of error responses, of endpoints and of weir. The first entry with the status counts. Not for tunnels."},
 		{"compress", truth(&r.Compress).shownIf(r.Compress), "Whether weir compresses bodies of 1KiB or more for clients that accept it, with zstd, br or gzip: text, JSON, JavaScript, XML, SVG and wasm. Not for tunnels."},
 		{"mirror", r.mirrorKey().byDefault("none"), "Backends that get copies of requests, with bodies of up to 64 KiB. weir discards their responses, and the client does not wait for them. Not for tunnels."},
+		{"timeouts", r.timeoutsKey().byDefault("none"), "How long requests wait for the head of the response, in addition to the timeouts of the backend. Not for tunnels."},
+		{"retries", r.retriesKey().byDefault("the backend's"), "Limits for retries, in place of attempts of the backend's retries. Its share applies too. Not for tunnels."},
 		{"max_body", size(&r.MaxBody, 1, 1<<40).shownIf(r.MaxBody != 0).byDefault("no limit"), "Maximum size of a request body; larger ones get 413. Not for tunnels."},
 		{"access_log", negated(&r.Unlogged).shownIf(r.Unlogged).byDefault("true"), "false: the access log has no lines for the requests and tunnels of the route, failed ones included. Metrics count them."},
 		{"max_lifetime", duration(&r.MaxLifetime, time.Second, 365*day).shownIf(r.MaxLifetime != 0).byDefault("no limit"), "weir ends a tunnel after this time, even if it is active."},

@@ -90,6 +90,8 @@ var forRequests = []string{
 	"errors",
 	"compress",
 	"mirror",
+	"timeouts",
+	"retries",
 }
 
 // forForwarded are the keys that have no effect if weir redirects all requests of a route.
@@ -104,13 +106,15 @@ var forForwarded = []string{
 	"rewrite",
 	"compress",
 	"mirror",
+	"timeouts",
+	"retries",
 }
 
 var routeRules = []*schema{
 	hasAny("backend", "backends", "redirect", "respond"),
 	apart("backend", "backends"),
 	when(whose("redirect", hasAny("to", "host", "prefix", "path")), lacks("backend", "backends")),
-	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror")),
+	when(has("respond"), lacks("backend", "backends", "redirect", "max_lifetime", "tunnel_idle", "request", "rewrite", "compress", "mirror", "timeouts", "retries")),
 	when(has("first_bytes"), lacks("hosts", "paths", "match", "tls", "tls_policy"), lacks(forRequests...)),
 	when(is("tls", "passthrough"), lacks("paths", "match", "tls_policy"), lacks(forRequests...)),
 	when(lacks("backend", "backends", "respond"), lacks("max_lifetime", "tunnel_idle"), lacks(forForwarded...)),

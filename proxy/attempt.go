@@ -17,14 +17,15 @@ import (
 
 // attempt is one try of one endpoint.
 type attempt struct {
-	all      *attempts
-	endpoint *backend.Endpoint
-	link     *backend.Session // the connection to the endpoint, while there is one
-	phase    phase
-	until    time.Time // when the wait for the endpoint ends
-	checkAt  time.Time // when weir next checks whether the requester is still there
-	moved    bool      // some of the response's body arrived since until was set
-	end      *outcome  // valid after relayReady has returned true
+	all       *attempts
+	endpoint  *backend.Endpoint
+	link      *backend.Session // the connection to the endpoint, while there is one
+	phase     phase
+	until     time.Time // when the wait for the endpoint ends
+	headUntil time.Time // when the route's timeouts end; zero: never
+	checkAt   time.Time // when weir next checks whether the requester is still there
+	moved     bool      // some of the response's body arrived since until was set
+	end       *outcome  // valid after relayReady has returned true
 }
 
 // phase is the step that an attempt has reached with its endpoint.
@@ -41,7 +42,7 @@ const (
 // because weir needs the descriptors of these connections at once.
 func (a *attempt) dial() (*backend.Session, error) {
 	begun := time.Now()
-	c := newCancelable()
+	c := newCancelable(a.headUntil)
 	a.all.requester.Link(c)
 	link, err := a.endpoint.Connect(c.ctx, a.all.requester.outgoing(), a.all.need())
 	a.all.requester.Link(nil)
@@ -55,6 +56,12 @@ const connectFailed = "connect"
 // lostDial returns the outcome of an attempt that has no connection to its endpoint.
 func (a *attempt) lostDial(err error) *outcome {
 	if !errors.Is(err, errClientCut) {
+		if o := a.timedOut(err); o != nil {
+			if o.failure == late {
+				o.failure = unsent
+			}
+			return o
+		}
 		a.endpoint.Failed(err)
 		return &outcome{failure: unsent, status: dialStatus(err), reason: connectFailed, err: err}
 	}
@@ -213,6 +220,9 @@ func (a *attempt) gotHead() *outcome {
 		return a.lostEndpoint(errNotAccepted)
 	}
 	a.endpoint.Succeeded()
+	if o := a.all.discards(res.Status); o != nil {
+		return o
+	}
 	if !accepted {
 		return &outcome{failure: failed, status: errNoUpgrade.Status, reason: errNoUpgrade.Reason, err: errNoUpgrade}
 	}
@@ -315,6 +325,9 @@ func (a *attempt) lostEndpoint(err error) *outcome {
 		err = http1.Explain(err, a.all.backend.Name())
 		o.reason, o.err = "bad_response_"+refusal.Reason, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		if timed := a.timedOut(err); timed != nil {
+			return timed
+		}
 		o.status, o.reason, o.err = http.StatusGatewayTimeout, "response_timeout", a.tooSlow(err)
 	case a.idleEnded(err):
 		o.failure = unanswered

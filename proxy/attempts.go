@@ -109,6 +109,7 @@ func (a *attempts) acquire(tried []*backend.Endpoint) (*backend.Endpoint, *backe
 // connection ended before anything was sent, or if the endpoint requires HTTP/1.1.
 func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *outcome {
 	a.attempt = attempt{all: a, endpoint: e}
+	a.limit()
 	settings := a.backend.Settings()
 	if settings.MaxConnections > 0 && a.goneInQueue() {
 		if own != nil {
@@ -147,6 +148,9 @@ func (a *attempts) try(e *backend.Endpoint, own *backend.Session, fresh bool) *o
 func (a *attempts) repeatable(t failure) bool {
 	if t == refused {
 		return a.upload.repeatable()
+	}
+	if a.limits.keepsBodies() {
+		return a.req.Idempotent && a.upload.repeatable() && a.inTime()
 	}
 	return a.req.Idempotent && a.upload == nil
 }

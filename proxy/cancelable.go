@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // errClientCut ends a dial whose client's connection was cut.
@@ -17,9 +18,14 @@ type cancelable struct {
 	cut    atomic.Bool
 }
 
-func newCancelable() *cancelable {
+// newCancelable returns a dial that also ends at a time; zero: never.
+func newCancelable(until time.Time) *cancelable {
 	c := new(cancelable)
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if until.IsZero() {
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+	} else {
+		c.ctx, c.cancel = context.WithDeadline(context.Background(), until)
+	}
 	return c
 }
 

@@ -39,6 +39,8 @@ func (x *exchange) forward(r *Route) {
 	case o == nil || x.paged:
 	case o == tunnelOpened:
 		x.upgraded = true
+	case o.failure == noEndpoint && !x.attempts.inTime():
+		x.giveUp(x.attempts.ranOut(o.err))
 	case o.failure == noEndpoint:
 		x.unavailable(o.err)
 	default:
@@ -64,7 +66,7 @@ func (x *exchange) rewrite(hostOverride string) {
 // prepare sets up the attempts for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
-	a.backend = r.backend
+	a.backend, a.limits = r.backend, r.limits
 	a.requester, a.to, a.body = x, x, x.wire
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res

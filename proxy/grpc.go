@@ -43,7 +43,7 @@ func grpcStatus(r *message.Refusal) int {
 	case http.StatusRequestTimeout:
 		return grpcDeadlineExceeded
 	case http.StatusGatewayTimeout:
-		if r.Reason == "response_timeout" { // the endpoint has the call, and may have acted on it
+		if r.Reason == "response_timeout" || r.Reason == "request_timeout" || r.Reason == "try_timeout" { // the endpoint has the call, and may have acted on it
 			return grpcDeadlineExceeded
 		}
 		return grpcUnavailable

@@ -307,6 +307,8 @@ func TestGRPCStatus(t *testing.T) {
 	f(503, "no_endpoint_ready", grpcUnavailable)
 	f(504, "connect", grpcUnavailable)
 	f(504, "response_timeout", grpcDeadlineExceeded)
+	f(504, "request_timeout", grpcDeadlineExceeded)
+	f(504, "try_timeout", grpcDeadlineExceeded)
 	f(417, "expectation", grpcUnknown)
 	for text, want := range map[string]string{"a b": "a b", "100%": "100%25", "ä\n": "%C3%A4%0A", "": ""} {
 		if got := grpcMessage(text); got != want {

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"slices"
-	"time"
 
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
@@ -100,7 +99,7 @@ func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*
 			return e, own, err
 		}
 	}
-	e, err := b.Acquire(x.client.Addr(), tried, time.Time{})
+	e, err := b.Acquire(x.client.Addr(), tried, x.attempts.deadline())
 	return e, nil, err
 }
 

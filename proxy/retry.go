@@ -24,6 +24,7 @@ type trier interface {
 // are made in run.
 type retries struct {
 	backend *backend.Backend
+	limits  *tryLimits        // of the route; nil: only those of the backend
 	held    *backend.Endpoint // the endpoint of the running attempt or of the tunnel, until it is released
 	once    bool              // no retry
 	made    int               // attempts
@@ -67,15 +68,24 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	b, reason, spends := r.backend, backend.RetryClosed, true
 	switch o.failure {
 	case unsent:
-		if b.AllowConnect(tried, &r.excused, o.err, r.connect) {
+		if r.connectAgain(o, tried) {
 			b.Retried(backend.RetryConnect)
 			return true
 		}
 		return false
 	case dropped:
-		if !b.Another(tried) {
+		reset := r.limits != nil && r.limits.reset
+		if !reset && !b.Another(tried) {
 			return false
 		}
+	case late:
+		if r.limits == nil || !r.limits.timeout {
+			return false
+		}
+		reason = backend.RetryTimeout
+	case discarded: // discards has taken the retry from its limits
+		b.Retried(backend.RetryStatus)
+		return true
 	case unanswered:
 		spends = false
 	case refused:
@@ -83,7 +93,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	default:
 		return false
 	}
-	if !t.repeatable(o.failure) || r.made-r.excused >= b.Settings().Retries.Attempts || spends && !b.AllowRetry() {
+	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !b.AllowRetry() {
 		return false
 	}
 	b.Retried(reason)

@@ -36,8 +36,9 @@ type Route struct {
 	pages   []errorPage
 	mirrors []*mirror
 
-	weighted *weighted // nil: there is at most one backend
-	whole    *Route    // the weighted route of which this is a destination; nil: none
+	weighted *weighted  // nil: there is at most one backend
+	limits   *tryLimits // of timeouts and retries; nil: those of the backend
+	whole    *Route     // the weighted route of which this is a destination; nil: none
 }
 
 // edge is the part of the table that belongs to one listener.
@@ -215,7 +216,8 @@ func (parts *Parts) route(r *config.Route, raw bool, before *reusable) (*Route, 
 		}
 	}
 	made := &Route{name: r.Name, backend: parts.Backends[r.Backend], config: r, tunnel: raw,
-		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends)}
+		metrics: parts.metrics(r, r.Backend), filters: filter.Compile(r, parts.Shared), closed: newClosed(r.Closure), pages: newErrorPages(r.Errors, parts.Backends), mirrors: newMirrors(r.Mirror, parts.Backends),
+		limits: newTryLimits(r)}
 	if len(r.Backends) > 0 {
 		made.weighted = parts.weighted(made)
 	}

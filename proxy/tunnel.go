@@ -90,7 +90,7 @@ func (d *tunnelDial) repeatable(failure) bool { return false }
 func (d *tunnelDial) try(e *backend.Endpoint, _ *backend.Session, _ bool) *outcome {
 	d.rec.Endpoint = e.Address()
 	begun := time.Now()
-	cut := newCancelable()
+	cut := newCancelable(time.Time{})
 	d.conn.Link(cut)
 	link, err := d.proxy.localConns.dial(e.AddrPort(), d.visits, func(w backend.Watch) (*tunnel.ConnEnd, error) {
 		return e.DialWatched(cut.ctx, outgoing(&d.conn.Origin, d.conn.Client, &d.rec.Security), w)

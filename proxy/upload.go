@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -50,10 +51,12 @@ func (a *attempt) talkUploading(wait time.Duration) *outcome {
 	defer all.account.Release(memory.Upload)
 	u := &upload{attempts: all, link: link, wait: wait, pace: all.requester.bodyPace(), begun: time.Now(), done: make(chan struct{})}
 	switch {
-	case all.upload != nil: // the endpoint refused the earlier upload
+	case all.upload != nil: // the earlier upload failed
 		u.kept, u.bytes = all.upload.kept, all.upload.bytes
+	case all.limits.keepsBodies():
+		u.kept = &kept{most: mostKeptBody, account: all.account}
 	case link.CanRefuse():
-		u.kept = new(kept)
+		u.kept = &kept{most: conn.BufferSize}
 	}
 	all.upload = u
 	a.phase = awaitingHead
@@ -91,8 +94,10 @@ func alive(link *backend.Session) bool {
 func (u *upload) run() {
 	defer u.end()
 	a, h := u.attempts, u.link.HTTP
-	if again := u.kept.bytes(); len(again) > 0 && h.WriteBody(again) != nil {
-		return
+	for again := range u.kept.pieces() {
+		if h.WriteBody(again) != nil {
+			return
+		}
 	}
 	u.noteArrived()
 	for !u.complete() {
@@ -169,40 +174,68 @@ func (u *upload) repeatable() bool {
 	return u == nil || u.err == nil && (u.bytes == 0 || u.kept != nil)
 }
 
-// kept is the beginning of a body. Weir keeps it for an HTTP/2 endpoint that may report that it
-// did not process the request.
+// kept is the beginning of a body, in up to most bytes. Weir keeps it for an HTTP/2 endpoint that may
+// report that it did not process the request, and for the retries of a route.
 type kept struct {
-	buf *conn.Buffer
-	n   int
+	buffers []*conn.Buffer
+	n, most int
+	account *memory.Account // charged for all buffers but the first, which memory.Upload contains
 }
 
 // add keeps p as well. It returns true if the whole received part is still kept.
 func (k *kept) add(p []byte) bool {
-	switch {
-	case k == nil:
+	if k == nil {
 		return false
-	case k.n+len(p) > conn.BufferSize:
+	}
+	if k.n+len(p) > k.most {
 		k.free()
 		return false
-	case k.buf == nil:
-		k.buf = conn.GetBuffer()
 	}
-	k.n += copy(k.buf[k.n:], p)
+	for len(p) > 0 {
+		if k.n == len(k.buffers)*conn.BufferSize && !k.grow() {
+			k.free()
+			return false
+		}
+		n := copy(k.buffers[len(k.buffers)-1][k.n%conn.BufferSize:], p)
+		k.n, p = k.n+n, p[n:]
+	}
 	return true
 }
 
-func (k *kept) bytes() []byte {
-	if k == nil || k.buf == nil {
-		return nil
+// grow adds a buffer. It returns false if there is no memory for it.
+func (k *kept) grow() bool {
+	if len(k.buffers) > 0 && !k.account.Charge(conn.BufferSize) {
+		return false
 	}
-	return k.buf[:k.n]
+	k.buffers = append(k.buffers, conn.GetBuffer())
+	return true
+}
+
+// pieces are the kept bytes.
+func (k *kept) pieces() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if k == nil {
+			return
+		}
+		for i, b := range k.buffers {
+			if !yield(b[:min(conn.BufferSize, k.n-i*conn.BufferSize)]) {
+				return
+			}
+		}
+	}
 }
 
 func (k *kept) free() {
-	if k != nil && k.buf != nil {
-		conn.PutBuffer(k.buf)
-		k.buf, k.n = nil, 0
+	if k == nil {
+		return
 	}
+	for i, b := range k.buffers {
+		conn.PutBuffer(b)
+		if i > 0 {
+			k.account.Release(conn.BufferSize)
+		}
+	}
+	k.buffers, k.n = nil, 0
 }
 
 // headBy returns the time when the wait for the response's head ends, as far as it is known

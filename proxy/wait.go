@@ -16,8 +16,8 @@ var errClientGone = errors.New("the client closed its connection while it waited
 // waitFor limits the wait for the endpoint to d from a moment on. The read deadline of the
 // endpoint's connection comes earlier: it is the time to check the client.
 func (a *attempt) waitFor(from time.Time, d time.Duration) {
-	a.until = from.Add(d)
-	a.checkAt = from.Add(min(d, clientCheck))
+	a.until = a.within(from.Add(d))
+	a.checkAt = from.Add(min(a.until.Sub(from), clientCheck))
 	a.link.SetReadDeadline(a.checkAt)
 }
 
@@ -39,7 +39,7 @@ func (a *attempt) waitEnded(err error) *outcome {
 	}
 	u := a.all.upload
 	if u != nil && a.phase == awaitingHead {
-		a.until = u.headBy(now, a.until)
+		a.until = a.within(u.headBy(now, a.until))
 	}
 	if !now.Before(a.until) {
 		return a.lostEndpoint(err)

@@ -166,10 +166,16 @@ const (
 	// RetryRefused: the endpoint did not process the request (REFUSED_STREAM or GOAWAY of
 	// HTTP/2).
 	RetryRefused
+	// RetryTimeout: the endpoint sent no response within the time that the route allows.
+	RetryTimeout
+	// RetryStatus: the endpoint answered with a status after which the route repeats requests.
+	RetryStatus
 	numRetryReasons
 )
 
-func (r RetryReason) String() string { return [...]string{"connect", "closed", "refused"}[r] }
+func (r RetryReason) String() string {
+	return [...]string{"connect", "closed", "refused", "timeout", "status"}[r]
+}
 
 const (
 	budgetWindow = 10 // seconds

@@ -299,8 +299,10 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{api,closed} 0",
 		"weir_backend_retries_total{api,connect} 1", "weir_backend_retries_total{api,refused} 0",
+		"weir_backend_retries_total{api,status} 0", "weir_backend_retries_total{api,timeout} 0",
 		"weir_backend_retries_total{app,closed} 0",
-		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
+		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0",
+		"weir_backend_retries_total{app,status} 0", "weir_backend_retries_total{app,timeout} 0")
 	w.check("10.0.0.1:80").SetReady(true, "")
 	w.update(checked(settings("app", "10.0.0.1:80")))
 	want("weir_backend_ejections_total{app} 0",
@@ -311,7 +313,8 @@ func TestMetricsFollowTheSet(t *testing.T) {
 		"weir_backend_queue_depth{app} 0",
 		"weir_backend_requests_in_flight{app} 0",
 		"weir_backend_retries_total{app,closed} 0",
-		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0")
+		"weir_backend_retries_total{app,connect} 0", "weir_backend_retries_total{app,refused} 0",
+		"weir_backend_retries_total{app,status} 0", "weir_backend_retries_total{app,timeout} 0")
 }
 
 func gather(t *testing.T, reg prometheus.Gatherer) []string {

@@ -136,7 +136,7 @@ func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 		inFlight: prometheus.NewDesc("weir_backend_requests_in_flight",
 			"Requests and tunnels in progress.", []string{"backend"}, nil),
 		retries: prometheus.NewDesc("weir_backend_retries_total",
-			"Retries by reason: connect, closed or refused.", []string{"backend", "reason"}, nil),
+			"Retries by reason: connect, closed, refused, timeout or status.", []string{"backend", "reason"}, nil),
 		private: prometheus.NewDesc("weir_backend_private_connections",
 			"Idle connections to endpoints that are authenticated for one client connection (NTLM, Negotiate) and wait for its next request. Only backends with such connections have this metric.", []string{"backend"}, nil),
 		refused: prometheus.NewDesc("weir_backend_addresses_refused_total",

@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/proxy/backend"
+)
+
+// tryLimits are the timeouts and retries of a route, in the form that attempts need. A nil
+// *tryLimits: those of the backend apply alone.
+type tryLimits struct {
+	request, try   time.Duration // 0: no limit
+	attempts       int           // 0: the limit of the backend
+	timeout, reset bool          // repeat after these failures
+	statuses       [100]bool     // repeat after these statuses, from 500 on
+}
+
+func newTryLimits(r *config.Route) *tryLimits {
+	if r.Timeouts == nil && r.Retries == nil {
+		return nil
+	}
+	l := &tryLimits{}
+	if t := r.Timeouts; t != nil {
+		l.request, l.try = t.Request, t.Try
+	}
+	if t := r.Retries; t != nil {
+		l.attempts = t.Attempts
+		for _, cause := range t.When {
+			l.timeout = l.timeout || cause == config.RetryTimeout
+			l.reset = l.reset || cause == config.RetryReset
+			if from, to := cause.Statuses(); from != 0 {
+				for status := from; status <= to; status++ {
+					l.statuses[status-500] = true
+				}
+			}
+		}
+	}
+	return l
+}
+
+// keepsBodies reports whether weir keeps bodies that arrive slowly, to repeat them.
+func (l *tryLimits) keepsBodies() bool { return l != nil && l.attempts > 1 }
+
+// mostKeptBody limits the body that weir keeps for the retries of a route, in bytes.
+const mostKeptBody = 64 << 10
+
+// deadline returns the end of the request timeout; zero: there is none.
+func (a *attempts) deadline() time.Time {
+	if a.limits == nil || a.limits.request == 0 {
+		return time.Time{}
+	}
+	return a.begun.Add(a.limits.request)
+}
+
+// limit sets the time until which the attempt must have the head of the response.
+func (a *attempt) limit() {
+	l := a.all.limits
+	if l == nil {
+		return
+	}
+	a.headUntil = a.all.deadline()
+	if l.try != 0 {
+		if until := time.Now().Add(l.try); a.headUntil.IsZero() || until.Before(a.headUntil) {
+			a.headUntil = until
+		}
+	}
+}
+
+// within returns t, or the end of the route's timeouts if that comes earlier.
+func (a *attempt) within(t time.Time) time.Time {
+	if a.phase != relayingBody && !a.headUntil.IsZero() && a.headUntil.Before(t) {
+		return a.headUntil
+	}
+	return t
+}
+
+// timedOut returns the outcome of an attempt that a timeout of the route has ended; nil: none
+// has. The end of the request timeout is not counted as a failure of the endpoint, which may have had little time.
+func (a *attempt) timedOut(err error) *outcome {
+	now := time.Now()
+	switch end := a.all.deadline(); {
+	case a.phase == relayingBody || a.headUntil.IsZero() || now.Before(a.headUntil):
+		return nil
+	case !end.IsZero() && !now.Before(end):
+		return a.all.ranOut(err)
+	}
+	a.endpoint.Failed(err)
+	err = conn.Explain(err, "the endpoint sent no response within %v (timeouts.try of the route)", a.all.limits.try)
+	return &outcome{failure: late, status: http.StatusGatewayTimeout, reason: "try_timeout", err: err}
+}
+
+// ranOut returns the outcome of attempts that the request timeout has ended.
+func (a *attempts) ranOut(err error) *outcome {
+	err = conn.Explain(err, "no endpoint sent a response within %v (timeouts.request of the route)", a.limits.request)
+	return &outcome{failure: failed, status: http.StatusGatewayTimeout, reason: "request_timeout", err: err}
+}
+
+// discards returns the outcome of an attempt whose response weir does not pass on, because it
+// repeats the request; nil: weir passes the response on. The retry is taken from its limits. A
+// response that arrives before the request was sent is passed on.
+func (a *attempts) discards(status int) *outcome {
+	l := a.limits
+	if l == nil || status < 500 || status > 599 || !l.statuses[status-500] || !a.upload.delivered() || !a.repeatable(discarded) ||
+		a.made >= a.most() || !a.inTime() || !a.retries.backend.AllowRetry() {
+		return nil
+	}
+	return &outcome{failure: discarded}
+}
+
+// most returns the limit of attempts.
+func (r *retries) most() int {
+	if r.limits != nil && r.limits.attempts != 0 {
+		return r.limits.attempts
+	}
+	return r.backend.Settings().Retries.Attempts
+}
+
+// connectAgain reports whether another attempt may follow one without a connection.
+func (r *retries) connectAgain(o *outcome, tried []*backend.Endpoint) bool {
+	if r.limits != nil && r.limits.attempts != 0 {
+		return len(tried) < r.limits.attempts && r.backend.AllowRetry() // attempts counts all of them
+	}
+	return r.backend.AllowConnect(tried, &r.excused, o.err, r.connect)
+}
+
+// inTime returns true if the request timeout has not ended.
+func (a *attempts) inTime() bool {
+	end := a.deadline()
+	return end.IsZero() || time.Now().Before(end)
+}
