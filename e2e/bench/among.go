@@ -12,6 +12,14 @@ import (
 const (
 	amongPaths = "paths"
 	amongHosts = "hosts"
+	edited     = "edited"  // three header changes, a rate limit and two weighted backends
+	guarded    = "guarded" // basic authentication
+)
+
+// credentials is the HTTP header with ada's password. users is the file with its hash.
+const (
+	credentials = "Authorization: Basic YWRhOmxvdmVsYWNl"
+	users       = "ada:$2y$05$62GnASmUeEnEtklo/83B9eeYGQb7ecWDnesrIWDZijW7Bg0nSCboO\n"
 )
 
 // manyRoutes is the number of routes.
@@ -26,8 +34,14 @@ func amongRow(key, name string) row {
 		port: func(s setup) int { return s.HTTPPort }, load: wrkAmong}
 }
 
-// variants returns the loads that a round of r compares, in changing order. A row with many routes is
-// compared with the same load on a single route.
+// filterRow returns a row of weir with filters on the route.
+func filterRow(key, name string) row {
+	return row{Key: key, Name: name, among: key, Budget: 1.1, Against: "weir" + singleRoute,
+		port: func(s setup) int { return s.HTTPPort }, load: wrk}
+}
+
+// variants returns the loads that a round of r compares, in changing order. A row with many routes or with
+// filters is compared with the same load on a single route without filters.
 func variants(r row, round int) []row {
 	if r.among == "" {
 		return []row{r}
@@ -48,10 +62,14 @@ func routeName(among string, i int) string {
 	return fmt.Sprintf("application-%04d.tenant-%d.example.org", i, i%100)
 }
 
-// addRoutes gives s the routes of r, if r has many, and writes a map of them for HAProxy.
+// addRoutes gives s the filters or the many routes of r, if r has any. It writes a map of many routes for HAProxy.
 func (s *setup) addRoutes(r row) error {
 	if r.among == "" || r.suffix != "" {
 		return nil
+	}
+	if r.among == edited || r.among == guarded {
+		s.Filters = r.among
+		return os.WriteFile(filepath.Join(s.Dir, "users.htpasswd"), []byte(users), 0o644)
 	}
 	names := make([]string, manyRoutes)
 	for i := range names {
@@ -99,9 +117,9 @@ func (r result) against() (s spread, ok bool) {
 	return s, ok
 }
 
-// amongRows writes the table of the rows with many routes. Without such rows it writes nothing.
+// amongRows writes the table of the rows with many routes or with filters. Without such rows it writes nothing.
 func (r report) amongRows(t *strings.Builder) {
-	head := "\nOne route among many, and the same load on a single route:\n\n" +
+	head := "\nMany routes or filters, and the same load on a single route without filters:\n\n" +
 		"| | weir | single route | ratio | HAProxy | single route | ratio | must reach | |\n|---|---|---|---|---|---|---|---|---|\n"
 	for _, row := range r.Rows {
 		if row.Single == nil {

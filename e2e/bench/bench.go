@@ -238,7 +238,7 @@ func (b *bench) probe(r row) error {
 		}
 		c = t
 	}
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"+credentials+"\r\nConnection: close\r\n\r\n"); err != nil {
 		return err
 	}
 	return checkResponse(bufio.NewReader(c), b.setup.Body)

@@ -3,7 +3,8 @@
 // The load and an nginx backend (for uploads and gRPC a backend of ours) run on core 1.
 // Some rows measure memory: resident KiB of the proxy process per idle connection.
 // The rows "paths" and "hosts" measure the cost of finding one route among 10,000. They
-// divide the result by that of the same load on a single route, in the same round.
+// divide the result by that of the same load on a single route, in the same round. So do
+// "edited" and "guarded", which measure the cost of filters.
 //
 // The proxies take turns, round by round, so that a disturbance of the machine affects
 // all of them. A round with one wrong answer fails the whole run: a result from a broken

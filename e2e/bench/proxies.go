@@ -50,12 +50,13 @@ var proxies = map[string]proxy{
 		config:  "haproxy.cfg",
 		command: func(c string) []string { return []string{"haproxy", "-db", "-f", c} },
 		version: []string{"haproxy", "-v"},
+		not:     []string{edited, guarded},
 	},
 	"nginx": {
 		config:  "nginx.conf",
 		command: func(c string) []string { return []string{"nginx", "-p", filepath.Dir(c), "-c", c} },
 		version: []string{"nginx", "-v"},
-		not:     []string{"tcp", amongPaths, amongHosts, "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
+		not:     []string{"tcp", amongPaths, amongHosts, edited, guarded, "idle-tunnel", "tunnel", "used", "ws", "ws-used", "wss", "wss-used", "ws2", "ws2-used"},
 	},
 }
 
@@ -69,6 +70,7 @@ type setup struct {
 	Certificate                                        string // path of the current certificate, without .crt, .key and .pem (both in one file)
 	AllFields                                          bool
 	Gzip                                               bool     // the proxies compress pathJSON
+	Filters                                            string   // the filters of the route: edited or guarded; "": none
 	Mutual                                             bool     // the proxy requests a client certificate
 	Paths, Hosts                                       []string // the paths or hosts of a row with many routes; nil: the listener has a single route
 }

@@ -24,8 +24,8 @@ type row struct {
 	file  string // the path for wrk; "": the path of the small response
 	idle  bool   // the row measures memory, not time
 	kind  kind   // the kind of an idle row's connections
-	// among is the property by which 10,000 routes differ: amongPaths or amongHosts. The bench compares the
-	// row with the same load on a proxy with a single route.
+	// among is the property by which 10,000 routes differ (amongPaths or amongHosts), or the filters of the only
+	// route (edited or guarded). The bench compares the row with the same load on a single route without filters.
 	among  string
 	suffix string // added to the names of the proxies in the results; "": none
 	load   func(s setup, r row, d time.Duration) []string
@@ -47,6 +47,8 @@ var allRows = []row{
 		port: func(s setup) int { return s.TCPPort }, load: wrk},
 	amongRow(amongPaths, "one route among 10,000 paths of a host"),
 	amongRow(amongHosts, "one route among 10,000 hosts"),
+	filterRow(edited, "three header changes, a rate limit, two weights"),
+	filterRow(guarded, "basic authentication, a known password"),
 	{Key: "gzip", Name: "gzip of 10 KiB of JSON, HTTP/1.1", Budget: 1.0, Against: "nginx", file: pathJSON,
 		port: func(s setup) int { return s.HTTPPort }, load: wrk},
 	idleRow("tls", 0.5),
@@ -132,6 +134,9 @@ func wrk(s setup, r row, d time.Duration) []string {
 	}
 	if r.file == pathJSON {
 		args = append(args, "-H", "Accept-Encoding: gzip")
+	}
+	if r.among == guarded {
+		args = append(args, "-H", credentials) // the single route gets the same request
 	}
 	return append(args, fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, r.port(s), cmp.Or(r.file, "/")))
 }
