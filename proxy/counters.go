@@ -66,6 +66,12 @@ func (s *routeSeries) mirrored(backend, result string) prometheus.Counter {
 	return s.counter2(&s.copied, s.m.mirrored, backend, result)
 }
 
+// retried returns the counter of the retries at a backend. reason is the cause: connect, closed,
+// refused, timeout or status.
+func (s *routeSeries) retried(backend, reason string) prometheus.Counter {
+	return s.counter2(&s.repeated, s.m.retried, backend, reason)
+}
+
 // counter2 returns the counter of a list whose labels have these values.
 func (s *routeSeries) counter2(of *counters, vec *prometheus.CounterVec, first, second string) prometheus.Counter {
 	if list := of.list.Load(); list != nil {

@@ -66,7 +66,7 @@ func (x *exchange) rewrite(hostOverride string) {
 // prepare sets up the attempts for the client of x.
 func (x *exchange) prepare(r *Route) {
 	a := &x.attempts
-	a.backend, a.limits = r.backend, r.limits
+	a.backend, a.limits, a.metrics = r.backend, r.limits, r.metrics
 	a.requester, a.to, a.body = x, x, x.wire
 	a.proxy, a.account = x.proxy, x.account
 	a.req, a.res = &x.req, &x.res

@@ -29,6 +29,7 @@ type Metrics struct {
 	pages     *prometheus.CounterVec
 	packed    *prometheus.CounterVec
 	mirrored  *prometheus.CounterVec
+	retried   *prometheus.CounterVec
 
 	mu        sync.Mutex
 	routes    map[routeKey]*routeMetrics
@@ -90,6 +91,7 @@ type routeSeries struct {
 	asked    counters // of the requests for error pages
 	packed   counters // bytes of compressed bodies
 	copied   counters // of the requests for mirrors
+	repeated counters // of the retries
 	gone     bool     // no scrape shows them any more; guarded by m.mu
 }
 
@@ -128,6 +130,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Responses that weir generated itself, by route, backend and the reason in the access log. Route and backend are empty if no route matched."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
 		mirrored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_mirrored_requests_total",
 			Help: "Copies of the route's requests for mirrors, by the backend of the mirror and result: sent (it answered), failed, dropped (too many copies run, or memory is short) or too_large (the body is larger than 64 KiB)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
+		retried: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_retries_total",
+			Help: "Retries of the route's requests and tunnels, by backend and reason: connect, closed, refused, timeout or status."}, []string{"route", "namespace", "ingress", "host", "backend", "reason"}),
 		pages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_error_pages_total",
 			Help: "Error pages that weir requested for responses of the route, by the backend of the page and result: sent, or failed (then weir sent the original response)."}, []string{"route", "namespace", "ingress", "host", "backend", "result"}),
 		guards: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_guard_requests_total",
@@ -141,7 +145,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		routes: make(map[routeKey]*routeMetrics), names: make(map[string]*routeMetrics), reasons: make(map[routeLabels][]string), opened: make(map[string]int), others: make(map[string]*routeSeries),
 		limit: config.DefaultObjectMetrics.Routes,
 	}
-	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.mirrored, m.folded)
+	reg.MustRegister(m.requests, m.duration, m.bytes, m.tunnels, m.ended, m.http2, m.slow, m.refusals, m.generated, m.guards, m.packed, m.failures, m.pages, m.mirrored, m.retried, m.folded)
 	m.none = m.route(routeKey{})
 	return m
 }
@@ -331,6 +335,7 @@ func (m *Metrics) drop(s *routeSeries) {
 	s.asked.drop(s, s.m.pages)
 	s.packed.drop(s, s.m.packed)
 	s.copied.drop(s, s.m.mirrored)
+	s.repeated.drop(s, s.m.retried)
 	for _, code := range s.texts {
 		m.requests.DeleteLabelValues(s.labels.with(s.labels.backend, code)...)
 	}

@@ -25,6 +25,7 @@ type trier interface {
 type retries struct {
 	backend *backend.Backend
 	limits  *tryLimits        // of the route; nil: only those of the backend
+	metrics *routeMetrics     // of the route; nil: the request is weir's own
 	held    *backend.Endpoint // the endpoint of the running attempt or of the tunnel, until it is released
 	once    bool              // no retry
 	made    int               // attempts
@@ -69,7 +70,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	switch o.failure {
 	case unsent:
 		if r.connectAgain(o, tried) {
-			b.Retried(backend.RetryConnect)
+			r.count(backend.RetryConnect)
 			return true
 		}
 		return false
@@ -84,7 +85,7 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 		}
 		reason = backend.RetryTimeout
 	case discarded: // discards has taken the retry from its limits
-		b.Retried(backend.RetryStatus)
+		r.count(backend.RetryStatus)
 		return true
 	case unanswered:
 		spends = false
@@ -96,6 +97,14 @@ func (r *retries) allows(t trier, o *outcome, tried []*backend.Endpoint) bool {
 	if !t.repeatable(o.failure) || r.made-r.excused >= r.most() || spends && !b.AllowRetry() {
 		return false
 	}
-	b.Retried(reason)
+	r.count(reason)
 	return true
+}
+
+// count counts a retry for the backend, and for the route.
+func (r *retries) count(why backend.RetryReason) {
+	r.backend.Retried(why)
+	if r.metrics != nil {
+		r.metrics.get().retried(r.backend.Name(), why.String()).Inc()
+	}
 }

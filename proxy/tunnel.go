@@ -58,7 +58,7 @@ func (p *Proxy) connect(c *conn.Conn, r *Route, rec *Record, held *filter.State)
 		rec.Reason = refusal.Reason
 		return nil, nil, refusal
 	}
-	d := &tunnelDial{retries: retries{backend: r.backend}, proxy: p, conn: c, visits: visits + 1, rec: rec}
+	d := &tunnelDial{retries: retries{backend: r.backend, metrics: r.metrics}, proxy: p, conn: c, visits: visits + 1, rec: rec}
 	o := d.run(d)
 	rec.Attempts, rec.Connect, rec.Reason = d.made, d.connect, o.reason
 	return d.link, d.held, o.err
