@@ -105,12 +105,17 @@ type GRPCCheck struct {
 	Service string // empty: the server as a whole
 }
 
-// Ejection takes an endpoint out of use for a while after consecutive failures: failed
-// connections and resets. A response of the endpoint itself with status 502 to 504 does not
-// count. Failures 0 turns ejection off.
+// Ejection takes an endpoint out of use for a while, after consecutive failures or because of
+// a share of failures: failed connections, timeouts and resets. A response of the endpoint
+// itself does not count, whatever its status.
 type Ejection struct {
-	Failures int
+	Failures int // consecutive failures, after which weir ejects the endpoint; 0: none do
 	For      time.Duration
+	// Share is the share of failed requests at which weir ejects the endpoint, unless more
+	// than half of the backend's endpoints would be out; 0: none does.
+	Share   float64
+	Minimum int           // requests within Within below which Share does not count; at least 1
+	Within  time.Duration // the time in which Share counts requests
 }
 
 // DefaultEjectionFailures is the default of ejection.failures.

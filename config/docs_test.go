@@ -44,7 +44,7 @@ backends:
     endpoints: [{address: "a:1"}]
     protocol: https
     health_check: {http: {path: /}}
-    ejection: {failures: 1}
+    ejection: {failures: 1, share: 0.5}
     queue: {size: 1}
     tls: {server_name: a}
     timeouts: {connect: 1s}

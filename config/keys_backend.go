@@ -17,7 +17,7 @@ func newBackend(name string) *Backend {
 		Name:     name,
 		Protocol: ProtocolHTTP, Balance: LeastRequests, ResolveInterval: 30 * time.Second, MaxIdle: 256, HTTP2: true,
 		TLS:      BackendTLS{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
-		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second},
+		Ejection: Ejection{Failures: DefaultEjectionFailures, For: 10 * time.Second, Minimum: 20, Within: 10 * time.Second},
 		Queue:    Queue{Size: 128, Timeout: 5 * time.Second},
 		Timeouts: BackendTimeouts{Connect: 5 * time.Second, ResponseHead: time.Minute, BodyIdle: time.Minute, KeepAlive: time.Minute},
 		Retries:  Retries{Attempts: 3, Share: 0.2},
@@ -43,7 +43,7 @@ func (b *Backend) section() section {
 		{"send_proxy", proxyVersion.at(&b.SendProxy), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
 		{"host", hostField.at(&b.Host).byDefault("the client's Host"), "The Host header that weir sends to the endpoint. Not for tcp."},
 		{"health_check", optional(&b.HealthCheck, newHealthCheck, (*HealthCheck).section).byDefault("none: all endpoints count as ready"), "Active health checks: exactly one of http, grpc and tcp. An endpoint is not ready before its first successful check."},
-		{"ejection", mapping(b.Ejection.section), "Outlier detection: takes an endpoint out of use after consecutive failures."},
+		{"ejection", mapping(b.Ejection.section), "Outlier detection: takes an endpoint out of use after consecutive failures, or after a share of failures."},
 		{"max_connections", number(&b.MaxConnections, 0, maxNumber), "Maximum number of concurrent requests and tunnels over all endpoints; 0 means no limit. Further ones wait in the queue."},
 		{"queue", mapping(b.Queue.section), "The queue for requests and tunnels above max_connections."},
 		{"max_idle", number(&b.MaxIdle, 0, 100_000), "Maximum number of idle connections kept per endpoint."},
@@ -251,10 +251,23 @@ func (h *HTTPCheck) status() value {
 }
 
 func (e *Ejection) section() section {
-	return section{object: e, keys: []key{
-		{"failures", number(&e.Failures, 0, 1000), "Consecutive failures (connection refused, reset or timed out) before an endpoint is ejected; 0 turns ejection off."},
+	byShare := e.Share > 0
+	return section{object: e, rules: ejectionRules, check: checkEjection, keys: []key{
+		{"failures", number(&e.Failures, 0, 1000), "Consecutive failures (connection refused, reset or timed out) before an endpoint is ejected; 0 turns this off."},
 		{"for", duration(&e.For, 100*time.Millisecond, time.Hour), "How long an endpoint stays ejected."},
+		{"share", share(&e.Share).shownIf(byShare), "Share of failed requests at which an endpoint is ejected, unless more than half of the backend's endpoints would be out; 0 turns this off."},
+		{"minimum", number(&e.Minimum, 1, 1_000_000).shownIf(byShare), "Minimum number of requests to an endpoint within the time of within, below which share does not count. Only with share."},
+		{"within", duration(&e.Within, time.Second, 10*time.Minute).shownIf(byShare), "The time in which share counts the requests to an endpoint. Only with share."},
 	}}
+}
+
+// checkEjection reports keys that have no effect.
+func checkEjection(v *draft, there map[string]bool, n *Tree, p path) {
+	for _, key := range []string{"minimum", "within"} {
+		if there[key] && !there["share"] {
+			v.fail(n, p, "%s has no effect without share; give share as well, such as 0.5", key)
+		}
+	}
 }
 
 func (q *Queue) section() section {

@@ -144,6 +144,7 @@ var backendRules = []*schema{
 
 var (
 	healthCheckRules = []*schema{hasOne("http", "grpc", "tcp")}
+	ejectionRules    = []*schema{when(hasAny("minimum", "within"), has("share"))}
 	backendTLSRules  = append(offerRules(), together("cert", "key"))
 	certificateRules = []*schema{together("cert", "key"), hasOne("cert", "self_signed", "acme"), apart("self_signed", "ocsp")}
 	policyRules      = append(offerRules(), apart("from", "client_auth"), curveRule())

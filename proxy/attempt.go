@@ -335,8 +335,17 @@ func (a *attempt) lostEndpoint(err error) *outcome {
 	case !a.link.HTTP.Answered():
 		o.failure = dropped
 	}
-	a.endpoint.Failed(err)
+	a.countFailure(err)
 	return o
+}
+
+// countFailure records a failure of the endpoint. The head of the response counted as a success.
+func (a *attempt) countFailure(err error) {
+	if a.phase == relayingBody {
+		a.endpoint.BrokeOff(err)
+		return
+	}
+	a.endpoint.Failed(err)
 }
 
 // idleEnded reports whether a connection ended that had been used before, without any byte of

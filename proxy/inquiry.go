@@ -100,7 +100,7 @@ func (q *inquiry) run() (o *outcome) {
 	if o != nil && q.cutFor() == reasonTooSlow {
 		o.err = fmt.Errorf("backend %q sent no complete response within %v: %w", a.backend.Name(), q.patience, o.err)
 		if a.endpoint != nil {
-			a.endpoint.Failed(o.err)
+			a.countFailure(o.err)
 		}
 	}
 	returned = true

@@ -29,7 +29,7 @@ type Backend struct {
 	budget budget
 
 	refused   atomic.Uint64 // addresses that objects must not use
-	ejections atomic.Uint64
+	ejections [numEjectionCauses]atomic.Uint64
 
 	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend
@@ -134,6 +134,7 @@ func (b *Backend) rebuild() {
 		return // the view of a removed backend does not change, see Backend
 	}
 	b.returnIfNoneLeft()
+	b.returnBeyondHalf()
 	b.ramp(time.Now())
 	use := make([]*Endpoint, 0, len(b.endpoints))
 	local, pending := 0, false

@@ -23,10 +23,11 @@ type Endpoint struct {
 	seed    uint64         // hash of address, for balance: hash
 
 	inFlight atomic.Int64
-	failures atomic.Int32  // consecutive failures
-	requests atomic.Uint64 // attempts
-	failed   atomic.Uint64 // failed attempts
-	failing  atomic.Bool   // the last attempts all failed, see outage.go
+	failures atomic.Int32            // consecutive failures
+	requests atomic.Uint64           // attempts
+	failed   atomic.Uint64           // failed attempts
+	failing  atomic.Bool             // the last attempts all failed, see outage.go
+	results  atomic.Pointer[results] // nil: the backend has no ejection.share
 	dial     atomic.Pointer[dialSettings]
 	removed  atomic.Bool
 	foreign  atomic.Bool // see config.Endpoint
@@ -46,7 +47,8 @@ type Endpoint struct {
 	failure      error  // the last error, while the endpoint is failing
 	check        *Check // nil: none
 	stopCheck    func()
-	ejectedUntil time.Time
+	ejectedUntil time.Time     // zero: it is not ejected
+	ejectedFor   ejectionCause // valid while it is ejected
 	ejection     *time.Timer
 	serving      bool      // it is usable and not terminating, by the newest view
 	since        time.Time // the begin of its slow start; zero: none
@@ -98,6 +100,7 @@ func (e *Endpoint) adopt(m member) {
 	if !known {
 		e.adoptDial()
 	}
+	e.adoptEjection()
 	e.adoptCheck(b.cfg.HealthCheck)
 }
 
@@ -215,6 +218,9 @@ func (e *Endpoint) Track(c conn.Linked) (untrack func()) {
 
 // Succeeded records that an exchange or a connection to the endpoint succeeded.
 func (e *Endpoint) Succeeded() {
+	if r := e.results.Load(); r != nil {
+		r.add(1, 0)
+	}
 	if e.failures.Load() != 0 {
 		e.failures.Store(0)
 		if e.failing.Load() {
@@ -225,9 +231,17 @@ func (e *Endpoint) Succeeded() {
 
 // Failed records that the connection to the endpoint failed or broke. Consecutive failures
 // eject the endpoint for a while, but never the last ready endpoint. After its return, one
-// more failure ejects it again, until an attempt has succeeded. Errors that are not the
-// endpoint's fault (no descriptors, no ports, the client went away) do not count.
-func (e *Endpoint) Failed(err error) {
+// more failure ejects it again, until an attempt has succeeded. A large share of failed
+// attempts ejects it too (ejection.go). Errors that are not the endpoint's fault (no
+// descriptors, no ports, the client went away) do not count.
+func (e *Endpoint) Failed(err error) { e.fail(err, 1) }
+
+// BrokeOff is Failed for an attempt that was reported by Succeeded before: its response broke
+// off.
+func (e *Endpoint) BrokeOff(err error) { e.fail(err, 0) }
+
+// fail counts a failure, and attempts that Succeeded has not counted.
+func (e *Endpoint) fail(err error, attempts uint64) {
 	if ourOwn(err) {
 		return
 	}
@@ -235,8 +249,12 @@ func (e *Endpoint) Failed(err error) {
 	if counted(err) {
 		return
 	}
-	if n := e.failures.Add(1); int(n) >= e.backend.failuresToFail() {
-		e.eject(err)
+	if r := e.results.Load(); r != nil {
+		r.add(attempts, 1)
+	}
+	inRow := int(e.failures.Add(1)) >= e.backend.failuresToFail()
+	if _, _, tooMany := e.tooManyFailed(); inRow || tooMany {
+		e.tryEject(err, inRow)
 	}
 }
 
@@ -251,57 +269,6 @@ func counted(err error) bool {
 	var same *sameFailure
 	var lost *http2.LostError
 	return errors.As(err, &same) || errors.As(err, &lost) && !lost.First()
-}
-
-// eject stops the use of the endpoint for some time if others can serve. Its last attempts
-// all failed; err is the last error.
-func (e *Endpoint) eject(err error) {
-	b := e.backend
-	b.mu.Lock()
-	defer b.unlock()
-	e.fails(err)
-	if b.cfg.Ejection.Failures == 0 || e.removed.Load() || !e.ready || !e.ejectedUntil.IsZero() || b.othersUsable(e) == 0 {
-		return
-	}
-	d := b.cfg.Ejection.For
-	e.ejectedUntil = time.Now().Add(d)
-	e.ejection = time.AfterFunc(d, e.comeBack)
-	b.ejections.Add(1)
-	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " after consecutive failures"})
-	b.rebuild()
-}
-
-// othersUsable counts the endpoints that could replace the endpoint not.
-func (b *Backend) othersUsable(not *Endpoint) (n int) {
-	for _, e := range b.endpoints {
-		if e != not && e.usable() && (not.cfg.Terminating || !e.cfg.Terminating) {
-			n++
-		}
-	}
-	return n
-}
-
-// comeBack ends an ejection. The timer of the ejection calls it.
-func (e *Endpoint) comeBack() {
-	b := e.backend
-	b.mu.Lock()
-	defer b.unlock()
-	if e.removed.Load() || e.ejectedUntil.IsZero() || time.Now().Before(e.ejectedUntil) {
-		return
-	}
-	e.endEjection()
-	b.rebuild()
-}
-
-// endEjection ends the ejection, if there is one. The caller holds backend.mu, and calls
-// rebuild afterwards.
-func (e *Endpoint) endEjection() {
-	if e.ejectedUntil.IsZero() {
-		return
-	}
-	e.ejection.Stop()
-	e.ejectedUntil = time.Time{}
-	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
 }
 
 // usable reports whether exchanges may go to the endpoint if there is no better one. The

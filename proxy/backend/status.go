@@ -68,8 +68,11 @@ func (b *Backend) status() BackendStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := BackendStatus{
-		Name: b.name, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load(), Ready: b.Ready(), Working: b.Working(), Ejections: b.ejections.Load(),
+		Name: b.name, InFlight: b.InFlight(), Waiting: b.queue.waiting.Load(), Ready: b.Ready(), Working: b.Working(),
 		Endpoints: make([]EndpointStatus, 0, len(b.endpoints)),
+	}
+	for cause := range b.ejections {
+		s.Ejections += b.ejections[cause].Load()
 	}
 	for _, e := range b.endpoints {
 		st := EndpointStatus{
@@ -128,7 +131,7 @@ func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 		ready: prometheus.NewDesc("weir_backend_endpoints_ready",
 			"Endpoints of the backend that are up (weir_backend_endpoint_up). 0 also if no endpoint is known, for example because a name does not resolve.", []string{"backend"}, nil),
 		ejections: prometheus.NewDesc("weir_backend_ejections_total",
-			"Endpoints ejected after consecutive failures.", []string{"backend"}, nil),
+			"Endpoints ejected, by reason: consecutive (their last attempts all failed) or share (a share of their attempts failed).", []string{"backend", "reason"}, nil),
 		queue: prometheus.NewDesc("weir_backend_queue_depth",
 			"Requests and tunnels that wait in the queue because max_connections of the backend is reached.", []string{"backend"}, nil),
 		foldedDown: prometheus.NewDesc("weir_metrics_folded_backends_down",
@@ -192,7 +195,7 @@ type totals struct {
 	waiting   int64
 	ready     int
 	closed    bool // of a closed path: the backend never has an endpoint
-	ejections uint64
+	ejections [numEjectionCauses]uint64
 	refused   uint64
 	private   int // idle connections that each belong to one client connection
 	retries   [numRetryReasons]uint64
@@ -262,7 +265,9 @@ func (r *remainder) add(b *Backend) {
 	r.inFlight += t.inFlight
 	r.waiting += t.waiting
 	r.ready += t.ready
-	r.ejections += t.ejections
+	for cause := range t.ejections {
+		r.ejections[cause] += t.ejections[cause]
+	}
 	if t.ready == 0 && !t.closed {
 		r.down++
 	}
@@ -276,7 +281,10 @@ func (r *remainder) add(b *Backend) {
 
 func (b *Backend) totals() *totals {
 	t := &totals{inFlight: b.InFlight(), waiting: b.queue.waiting.Load(), ready: b.Working(), closed: b.Settings().Closed,
-		ejections: b.ejections.Load(), refused: b.refused.Load()}
+		refused: b.refused.Load()}
+	for cause := range b.ejections {
+		t.ejections[cause] = b.ejections[cause].Load()
+	}
 	for r := range numRetryReasons {
 		t.retries[r] = uint64(b.budget.reasons[r].Load())
 	}
@@ -296,7 +304,9 @@ func (m *Metrics) show(ch chan<- prometheus.Metric, name string, t *totals) {
 	}
 	ch <- prometheus.MustNewConstMetric(m.ready, prometheus.GaugeValue, float64(t.ready), name)
 	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, float64(t.waiting), name)
-	ch <- prometheus.MustNewConstMetric(m.ejections, prometheus.CounterValue, float64(t.ejections), name)
+	for cause := range numEjectionCauses {
+		ch <- prometheus.MustNewConstMetric(m.ejections, prometheus.CounterValue, float64(t.ejections[cause]), name, cause.String())
+	}
 	if t.refused > 0 {
 		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(t.refused), name)
 	}

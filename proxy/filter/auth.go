@@ -125,10 +125,8 @@ func (s *Shared) fromFile(c *config.Auth, before authenticator) (authenticator, 
 	switch {
 	case c.Basic != nil:
 		file = c.Basic.File
-	case c.JWT != nil && !c.JWT.KeysURL():
-		file = c.JWT.Keys
 	case c.JWT != nil:
-		return nil, errors.New("weir cannot request keys from a URL yet; give a file in jwt.keys")
+		file = c.JWT.Keys
 	}
 	data, err := config.ReadAuthFile(file)
 	if f, is := before.(fileAuthenticator); is && f.file() == file && f.with(c) != nil {
@@ -219,6 +217,12 @@ func (s *Shared) planAuth(all []config.Auth, server func(backend string) Decider
 			}
 			continue
 		}
+		if c.JWT != nil && c.JWT.KeysURL() {
+			if p.next, err = s.newRemoteBearer(c, before, server(c.Backend())); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		next, err := s.newAuthenticator(c, before)
 		if err != nil {
 			return nil, err
@@ -244,6 +248,7 @@ func (s *Shared) commitAuth(p *SharedPlan) {
 		}
 		s.auth[name] = one.entry
 	}
+	s.commitSources()
 	if s.checks != nil {
 		s.checks.setPrefixes(p.prefixes)
 	}

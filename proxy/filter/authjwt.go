@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -22,6 +23,7 @@ type bearer struct {
 	sum      [sha256.Size]byte // of the file of keys
 	keys     *jwt.Keys
 	known    *knownCredentials
+	missing  func() // called for a token that names a key which the set does not have; nil: nothing
 }
 
 func newBearer(c *config.Auth, data []byte) (*bearer, error) {
@@ -98,6 +100,9 @@ func (b *bearer) challengeClient(x Exchange, reason, more string) {
 func (b *bearer) verify(token []byte) (id *Identity, until time.Time) {
 	claims, err := b.keys.Verify(string(token), jwt.Requirements{Issuer: b.settings.Issuer, Audience: b.settings.Audience}, time.Now())
 	if err != nil {
+		if b.missing != nil && errors.Is(err, jwt.ErrUnknownKey) {
+			b.missing()
+		}
 		return nil, until
 	}
 	id = new(Identity)

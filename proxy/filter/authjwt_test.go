@@ -29,9 +29,11 @@ func newIssuer(t *testing.T) issuer {
 	return issuer{key}
 }
 
-func (i issuer) keys(t *testing.T) []byte {
+func (i issuer) keys(t *testing.T) []byte { return i.keysNamed(t, "") }
+
+func (i issuer) keysNamed(t *testing.T, kid string) []byte {
 	t.Helper()
-	data, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public()}}})
+	data, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: kid}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +41,12 @@ func (i issuer) keys(t *testing.T) []byte {
 }
 
 // token returns a token for a minute, with further claims.
-func (i issuer) token(t *testing.T, more string) string {
+func (i issuer) token(t *testing.T, more string) string { return i.tokenOf(t, "", more) }
+
+// tokenOf returns a token that names its key.
+func (i issuer) tokenOf(t *testing.T, kid, more string) string {
 	t.Helper()
-	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, nil)
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: kid}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +101,10 @@ func TestBearer(t *testing.T) {
 		f(b, wrong, "Bearer x")
 		f(b, wrong, "Bearer "+stranger.token(t, ""))
 		f(b, wrong, "Bearer "+i.token(t, `,"email":"a\r\nX-User: root"`))
+		f(b, "ada [{X-User ada}]", "Bearer "+i.token(t, `,"sub":"ada","email":""`))
+		f(b, " []", "Bearer "+i.token(t, `,"sub":""`))
+		f(b, "5 [{X-User 5} {X-Email a,b}]", "Bearer "+i.token(t, `,"sub":5,"email":["a","b"]`))
+		f(b, wrong, "Bearer "+i.token(t, `,"email":[1]`))
 		f(b.with(tokenEntry("other")), wrong, good)
 		if b.with(tokenEntry("shop")) != authenticator(b) || b.with(new(config.Auth)) != nil {
 			t.Error("the same settings make another authenticator")

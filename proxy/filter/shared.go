@@ -13,12 +13,19 @@ import (
 // limits, by the names in the configuration. It outlives the routes: a reload keeps the state
 // of the names that remain. The zero Shared is ready to use.
 type Shared struct {
+	// RemoteKeys requests the keys of auth from URLs. It is set before the first Commit, if there
+	// may be such keys.
+	RemoteKeys RemoteKeys
+
 	mu      sync.Mutex
 	auth    map[string]*authEntry // the entries in effect
 	planned []config.Auth         // from which they were made
 	checks  *checks               // of passwords; nil: there was no entry yet
 	rates   map[string]*rateLimit
-	slots   map[string]*slots // by the name of the route
+	slots   map[string]*slots       // by the name of the route
+	sources map[*keySource]struct{} // that run
+	running sync.WaitGroup          // the goroutines of sources
+	closed  bool                    // no source starts any more
 }
 
 // SharedPlan is the shared state for one configuration. Routes are compiled with it before it
@@ -98,6 +105,9 @@ var (
 var inFlightDesc = prometheus.NewDesc("weir_in_flight_open",
 	"Requests and tunnels that in_flight of a route counts as open, by route.", []string{"route"}, nil)
 
+var keysRefreshedDesc = prometheus.NewDesc("weir_auth_keys_refreshed_timestamp_seconds",
+	"Time at which weir last got usable keys from the URL of an entry of auth, in seconds since 1970; 0: not yet.", []string{"auth"}, nil)
+
 type sharedMetrics struct{ *Shared }
 
 // Describe implements prometheus.Collector.
@@ -105,6 +115,7 @@ func (m sharedMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- rateKeysDesc
 	ch <- rateEvictionsDesc
 	ch <- inFlightDesc
+	ch <- keysRefreshedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -115,6 +126,9 @@ func (m sharedMetrics) Collect(ch chan<- prometheus.Metric) {
 		s := l.settings.Load()
 		ch <- prometheus.MustNewConstMetric(rateKeysDesc, prometheus.GaugeValue, float64(s.table.Keys()), name)
 		ch <- prometheus.MustNewConstMetric(rateEvictionsDesc, prometheus.CounterValue, float64(s.evicted+s.table.Evictions()), name)
+	}
+	for k := range m.sources {
+		ch <- prometheus.MustNewConstMetric(keysRefreshedDesc, prometheus.GaugeValue, float64(k.refreshed.Load()), k.entry)
 	}
 	for route, s := range m.slots {
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.count()), route)

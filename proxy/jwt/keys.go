@@ -17,13 +17,19 @@ import (
 )
 
 // Keys is a set of public keys. It is immutable.
-type Keys struct{ all []jose.JSONWebKey }
+type Keys struct {
+	all   []jose.JSONWebKey
+	texts []string // of all, sorted
+}
+
+// Equal reports whether two sets have the same keys, in any order.
+func (k *Keys) Equal(other *Keys) bool { return slices.Equal(k.texts, other.texts) }
 
 // Limits of a set, so that a token costs little to verify.
 const (
 	mostKeys = 100
 	leastRSA = 2048 // bits
-	mostRSA  = 8192
+	mostRSA  = 4096 // go-jose refuses larger ones
 )
 
 // ParseKeys reads a JSON Web Key Set. It ignores keys that are not for signatures, and kinds of
@@ -45,12 +51,17 @@ func ParseKeys(data []byte) (*Keys, error) {
 			return nil, fmt.Errorf("has a key that cannot be used, the one with the index %d: %w", i, err)
 		}
 		if key != nil {
-			k.all = append(k.all, *key)
+			text, err := key.MarshalJSON()
+			if err != nil {
+				return nil, fmt.Errorf("has a key that cannot be used, the one with the index %d: %w", i, err)
+			}
+			k.all, k.texts = append(k.all, *key), append(k.texts, string(text))
 		}
 	}
 	if len(k.all) == 0 {
 		return nil, errors.New("has no public key for signatures (RSA, EC or Ed25519); give a JSON Web Key Set with one")
 	}
+	slices.Sort(k.texts)
 	return k, nil
 }
 

@@ -80,13 +80,18 @@ func checkHeader(token string) error {
 	return nil
 }
 
+// ErrUnknownKey is the error for a token that names a key which the set does not have. The set may be
+// older than the key.
+var ErrUnknownKey = errors.New("the token names a key that the set does not have")
+
 // payload returns what a key of the set has signed. It uses no key that the token itself contains or
 // names by a URL.
 func (k *Keys) payload(signed *jose.JSONWebSignature) ([]byte, error) {
 	header := signed.Signatures[0].Protected
-	tries := 0
+	tries, known := 0, header.KeyID == ""
 	for i := range k.all {
 		key := &k.all[i]
+		known = known || key.KeyID == header.KeyID
 		if header.KeyID != "" && key.KeyID != "" && key.KeyID != header.KeyID || !fits(key, jose.SignatureAlgorithm(header.Algorithm)) {
 			continue
 		}
@@ -96,6 +101,9 @@ func (k *Keys) payload(signed *jose.JSONWebSignature) ([]byte, error) {
 		if payload, err := signed.Verify(key.Key); err == nil {
 			return payload, nil
 		}
+	}
+	if !known {
+		return nil, ErrUnknownKey
 	}
 	return nil, errors.New("no key has signed the token")
 }
@@ -190,7 +198,7 @@ func (c *Claims) time(name string) (t time.Time, has bool, err error) {
 const maxValue = 1024
 
 // Value returns a claim as the value of an HTTP header. A list has commas between its elements.
-// ok is false if there is no such claim. The error means that the claim cannot be such a value
+// ok is false if there is no such claim, or if it is empty. The error means that the claim cannot be such a value
 // unambiguously, for example because it contains the end of a line.
 func (c *Claims) Value(name string) (value string, ok bool, err error) {
 	raw, has := c.all[name]
@@ -208,5 +216,5 @@ func (c *Claims) Value(name string) (value string, ok bool, err error) {
 	if len(value) > maxValue || value != strings.TrimSpace(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", false, fmt.Errorf("the claim %s cannot be the value of an HTTP header", name)
 	}
-	return value, true, nil
+	return value, value != "", nil
 }

@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -191,6 +192,13 @@ func TestValue(t *testing.T) {
 	f(`true`, "true", true, false)
 	f(`["a","b"]`, "a,b", true, false)
 	f(`null`, "", false, false)
+	f(`""`, "", false, false)
+	f(`[]`, "", false, false)
+	f(`[""]`, "", false, false)
+	f(`-1.5e3`, "-1.5e3", true, false)
+	f(`false`, "false", true, false)
+	f(`["a","b\nX-User: root"]`, "", false, true)
+	f(`"a\u007f"`, "", false, true)
 	f(`["a","b,c"]`, "", false, true)
 	f(`{"b":1}`, "", false, true)
 	f(`[1]`, "", false, true)
@@ -198,6 +206,66 @@ func TestValue(t *testing.T) {
 	f(`"a\u0000"`, "", false, true)
 	f(`" a"`, "", false, true)
 	f(fmt.Sprintf("%q", strings.Repeat("a", maxValue+1)), "", false, true)
+}
+
+// The keys of a set have no order.
+func TestKeysEqual(t *testing.T) {
+	f := func(same bool, a, b []byte) {
+		t.Helper()
+		first, err := ParseKeys(a)
+		second, err2 := ParseKeys(b)
+		if err != nil || err2 != nil || first.Equal(second) != same {
+			t.Errorf("%s and %s: %v, %v, want %t", a, b, err, err2, same)
+		}
+	}
+	one, two := jose.JSONWebKey{Key: ecKey.Public(), KeyID: "1"}, jose.JSONWebKey{Key: other.Public(), KeyID: "2"}
+	renamed := jose.JSONWebKey{Key: ecKey.Public(), KeyID: "3"}
+	f(true, set(one, two), set(two, one))
+	f(false, set(one, two), set(one))
+	f(false, set(one), set(renamed))
+}
+
+// A token of a key that the set does not have says that the set may be old.
+func TestUnknownKey(t *testing.T) {
+	k := testKeys(t)
+	for kid, unknown := range map[string]bool{"new": true, "ec": false, "rsa": false, "": false} {
+		if _, err := k.Verify(signed(t, jose.ES256, other, kid, ordinaryBody), required, now); errors.Is(err, ErrUnknownKey) != unknown {
+			t.Errorf("%q: %v", kid, err)
+		}
+	}
+}
+
+// What a token with a wrong signature costs.
+func BenchmarkVerifyJunk(b *testing.B) {
+	p521, _ := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	for _, bits := range []int{2048, 4096} {
+		key, err := rsa.GenerateKey(rand.Reader, bits)
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchmarkJunk(b, fmt.Sprint("RS256/", bits), jose.RS256, key)
+	}
+	benchmarkJunk(b, "ES256", jose.ES256, ecKey)
+	benchmarkJunk(b, "ES384", jose.ES384, p384)
+	benchmarkJunk(b, "ES512", jose.ES512, p521)
+	benchmarkJunk(b, "EdDSA", jose.EdDSA, edKey)
+}
+
+func benchmarkJunk(b *testing.B, name string, alg jose.SignatureAlgorithm, key crypto.Signer) {
+	k, err := ParseKeys(set(jose.JSONWebKey{Key: key.Public(), KeyID: "a"}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	parts := strings.Split(signed(b, alg, key, "a", ordinaryBody), ".")
+	junk := parts[0] + "." + part(strings.Replace(ordinaryBody, "ada", "eve", 1)) + "." + parts[2]
+	b.Run(name, func(b *testing.B) {
+		for b.Loop() {
+			if _, err := k.Verify(junk, required, now); err == nil {
+				b.Fatal("accepted")
+			}
+		}
+	})
 }
 
 func FuzzVerify(f *testing.F) {

@@ -134,6 +134,7 @@ func newServer(log *zap.Logger, level zap.AtomicLevel, build Build) *server {
 	s.backends = backend.NewSet(backend.Options{Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return s.lookup(ctx, host) },
 		StartCheck: s.startCheck, Gone: s.endpointGone, Notify: s.backendEvent, RefusalsChanged: s.refusalsChanged})
 	s.filters.Register(s.registry)
+	s.filters.RemoteKeys = filter.RemoteKeys{Get: s.requestKeys, Tell: s.keysRequested}
 	s.shown = backend.NewMetrics(s.registry, s.backends)
 	s.node = health.NewNode(s.localReady)
 	health.NewMetrics(s.registry, s.node)
@@ -337,6 +338,7 @@ func (s *server) closeBy(ends time.Time) {
 		s.shared.storage.close()
 	}
 	s.checks.Close()
+	s.filters.Close()
 	s.backends.Close()
 	if a := s.lines.Load(); a != nil {
 		a.file.close()

@@ -1,0 +1,167 @@
+package backend
+
+import (
+	"fmt"
+	"time"
+)
+
+// weir ejects an endpoint, so that it gets no requests for some time, after consecutive
+// failures, or because a share of its last attempts failed (results.go). Two rules limit this:
+//   - weir never ejects the last endpoint that can serve.
+//   - While an endpoint is out because of its share, at most half of the endpoints are out.
+
+// ejectionCause is the reason why weir ejected an endpoint.
+type ejectionCause int
+
+const (
+	// consecutive: its last attempts all failed (ejection.failures).
+	consecutive ejectionCause = iota
+	// byShare: too many of its last attempts failed (ejection.share).
+	byShare
+	numEjectionCauses
+)
+
+func (c ejectionCause) String() string {
+	return [...]string{"consecutive", "share"}[c]
+}
+
+// adoptEjection begins or ends the count of results. Other settings need no change here. The
+// caller holds backend.mu.
+func (e *Endpoint) adoptEjection() {
+	x := &e.backend.cfg.Ejection
+	switch r := e.results.Load(); {
+	case x.Share == 0:
+		e.results.Store(nil)
+	case r == nil || r.within != x.Within:
+		e.results.Store(newResults(x.Within))
+	}
+}
+
+// tooManyFailed reports whether the share of failed attempts is so large that weir ejects the
+// endpoint, and returns what it has counted. It is false if the backend has no ejection.share.
+func (e *Endpoint) tooManyFailed() (attempts, failed uint64, yes bool) {
+	r := e.results.Load()
+	if r == nil {
+		return 0, 0, false
+	}
+	x := &e.backend.Settings().Ejection
+	attempts, failed = r.sum()
+	return attempts, failed, x.Share > 0 && attempts >= uint64(x.Minimum) && float64(failed)/float64(attempts) >= x.Share
+}
+
+// tryEject ejects the endpoint if it may be out. inRow means that its last attempts all failed;
+// err is the last error.
+func (e *Endpoint) tryEject(err error, inRow bool) {
+	b := e.backend
+	b.mu.Lock()
+	defer b.unlock()
+	if inRow {
+		e.fails(err)
+	}
+	if e.removed.Load() || !e.usable() {
+		return
+	}
+	x := &b.cfg.Ejection
+	if inRow && x.Failures != 0 && b.othersUsable(e) > 0 {
+		e.eject(consecutive, "after consecutive failures")
+	} else if attempts, failed, yes := e.tooManyFailed(); yes && b.halfStays(e) {
+		e.eject(byShare, fmt.Sprintf("because %d of its %d requests within %v failed (ejection.share is %g)", failed, attempts, x.Within, x.Share))
+	}
+}
+
+// eject stops the use of the endpoint for some time. The caller holds backend.mu.
+func (e *Endpoint) eject(cause ejectionCause, why string) {
+	b := e.backend
+	d := b.cfg.Ejection.For
+	e.ejectedUntil, e.ejectedFor = time.Now().Add(d), cause
+	e.ejection = time.AfterFunc(d, e.comeBack)
+	b.ejections[cause].Add(1)
+	b.notify(Event{Kind: EndpointEjected, Endpoint: e.address, Reason: "for " + d.String() + " " + why})
+	b.rebuild()
+}
+
+// othersUsable counts the endpoints that could replace the endpoint not.
+func (b *Backend) othersUsable(not *Endpoint) (n int) {
+	for _, e := range b.endpoints {
+		if e != not && e.usable() && (not.cfg.Terminating || !e.cfg.Terminating) {
+			n++
+		}
+	}
+	return n
+}
+
+// halfStays reports whether at most half of the endpoints are out when e is out, too. The
+// caller holds b.mu.
+func (b *Backend) halfStays(e *Endpoint) bool {
+	out, all := b.countOut(e.cfg.Terminating)
+	return 2*(out+1) <= all
+}
+
+// countOut counts the endpoints, and those among them that are out for any reason. Terminating
+// endpoints are counted apart: they do not replace others. The caller holds b.mu.
+func (b *Backend) countOut(terminating bool) (out, all int) {
+	for _, e := range b.endpoints {
+		if e.cfg.Terminating != terminating {
+			continue
+		}
+		all++
+		if !e.usable() {
+			out++
+		}
+	}
+	return out, all
+}
+
+// returnBeyondHalf ends ejections by share, the oldest first, while more than half of the
+// endpoints are out: others may have failed or left the backend since. The caller holds b.mu.
+func (b *Backend) returnBeyondHalf() {
+	for _, terminating := range []bool{false, true} {
+		for out, all := b.countOut(terminating); 2*out > all; out-- {
+			first := b.firstByShare(terminating)
+			if first == nil {
+				break
+			}
+			first.endEjection()
+		}
+	}
+}
+
+// firstByShare returns the endpoint whose ejection by share ends first, among those that would
+// be usable then; nil: there is none. The caller holds b.mu.
+func (b *Backend) firstByShare(terminating bool) (first *Endpoint) {
+	for _, e := range b.endpoints {
+		if e.cfg.Terminating != terminating || !e.ready || e.ejectedUntil.IsZero() || e.ejectedFor != byShare {
+			continue
+		}
+		if first == nil || e.ejectedUntil.Before(first.ejectedUntil) {
+			first = e
+		}
+	}
+	return first
+}
+
+// comeBack ends an ejection. The timer of the ejection calls it.
+func (e *Endpoint) comeBack() {
+	b := e.backend
+	b.mu.Lock()
+	defer b.unlock()
+	if e.removed.Load() || e.ejectedUntil.IsZero() || time.Now().Before(e.ejectedUntil) {
+		return
+	}
+	e.endEjection()
+	b.rebuild()
+}
+
+// endEjection ends the ejection, if there is one. The results from before do not count any
+// more. The caller holds backend.mu, and calls rebuild afterwards.
+func (e *Endpoint) endEjection() {
+	if e.ejectedUntil.IsZero() {
+		return
+	}
+	e.ejection.Stop()
+	e.ejectedUntil = time.Time{}
+	if r := e.results.Load(); r != nil {
+		e.results.Store(newResults(r.within))
+	}
+	e.backend.notify(Event{Kind: EndpointReturned, Endpoint: e.address})
+}
