@@ -74,6 +74,7 @@ type row struct {
 
 var rows = []row{
 	{client, chromium, "a page, uploads and a WebSocket, over HTTP/2", []string{"TestChromium"}},
+	{client, chromium, "CORS, basic authentication, login by OpenID Connect", []string{"TestChromiumAllowsOtherOrigins", "TestChromiumSignsInByBasicAuthentication", "TestChromiumSignsInByOIDC"}},
 	{client, curl, "HTTP/1.1, plain and over TLS: uploads of 5 MiB with and without `Expect`, chunked bodies, HTTP/1.0, large responses", []string{"TestCurl"}},
 	{client, curl, "HTTP/2 by ALPN and with prior knowledge", []string{"TestCurlByHTTP2"}},
 	{client, curl, "HTTP/1.0 over TLS, with ALPN `http/1.0`", []string{"TestCurlHTTP10"}},
