@@ -52,6 +52,8 @@ type Backend struct {
 	TLS      BackendTLS
 	Timeouts BackendTimeouts
 	Retries  Retries
+	// Sticky keeps each client with one endpoint; nil: clients are balanced.
+	Sticky *Sticky
 }
 
 // UsesTLS reports whether weir uses TLS on its connections to the endpoints.

@@ -46,6 +46,7 @@ backends:
     health_check: {http: {path: /}}
     ejection: {failures: 1, share: 0.5}
     queue: {size: 1}
+    sticky: {cookie: a}
     tls: {server_name: a}
     timeouts: {connect: 1s}
     retries: {attempts: 1}

@@ -43,6 +43,7 @@ func (b *Backend) section() section {
 		{"send_proxy", proxyVersion.at(&b.SendProxy), "weir sends a PROXY header of this version with the client's addresses at the start of each connection."},
 		{"host", hostField.at(&b.Host).byDefault("the client's Host"), "The Host header that weir sends to the endpoint. Not for tcp."},
 		{"health_check", optional(&b.HealthCheck, newHealthCheck, (*HealthCheck).section).byDefault("none: all endpoints count as ready"), "Active health checks: exactly one of http, grpc and tcp. An endpoint is not ready before its first successful check."},
+		{"sticky", b.stickyKey().byDefault("none"), "Sticky sessions (session affinity): a cookie keeps each client with one endpoint. Not for tcp."},
 		{"ejection", mapping(b.Ejection.section), "Outlier detection: takes an endpoint out of use after consecutive failures, or after a share of failures."},
 		{"max_connections", number(&b.MaxConnections, 0, maxNumber), "Maximum number of concurrent requests and tunnels over all endpoints; 0 means no limit. Further ones wait in the queue."},
 		{"queue", mapping(b.Queue.section), "The queue for requests and tunnels above max_connections."},

@@ -139,6 +139,7 @@ var backendRules = []*schema{
 	when(has("http2"), has("protocol"), mayBe("protocol", "https")),
 	when(has("lenient"), mayBe("protocol", "http", "https")),
 	when(has("host"), isNot("protocol", "tcp")),
+	when(has("sticky"), isNot("protocol", "tcp")),
 	when(is("protocol", "https", "grpc"), with("tls", lacks("alpn"))),
 }
 

@@ -135,6 +135,7 @@ func (v *draft) checkBackendKeys(b *Backend) {
 	if v.given(&b.Lenient) && b.Protocol != ProtocolHTTP && b.Protocol != ProtocolHTTPS {
 		v.failAt(v.places[&b.Lenient], "is for HTTP/1.1 responses, and the protocol of the backend is %s; take this out", b.Protocol)
 	}
+	v.checkSticky(b)
 	if v.given(&b.Host) && b.Protocol == ProtocolTCP {
 		v.failAt(v.places[&b.Host], "weir sends no HTTP requests to a tcp backend, so it cannot set Host; take this out")
 	}

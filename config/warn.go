@@ -24,6 +24,7 @@ func (v *draft) warn() {
 		if b.PreferLocal && v.zone == "" && slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return e.Zone != "" }) {
 			v.warnAt(v.places[&b.PreferLocal], "the zones of the endpoints have no effect, because zone is not set at the top level")
 		}
+		v.warnSticky(b)
 		if b.TLS.InsecureSkipVerify {
 			v.warnAt(v.places[&b.TLS.InsecureSkipVerify], "an attacker who impersonates the endpoint can read and change everything")
 		}

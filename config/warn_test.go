@@ -77,7 +77,7 @@ backends:
   raw: {endpoints: ["a:1"], protocol: tcp, queue: {size: 5}}
   spare: {endpoints: ["a:1"]}
   pages: {endpoints: ["a:1"]}
-  copies: {endpoints: ["a:1"]}
+  copies: {endpoints: ["a:1"], sticky: {}}
 admin: {address: ":8087", token: 0123456789abcdef}
 `,
 		`weir.yaml:3:3: listeners.idle: no route names this listener, so it answers everything with 404`,
@@ -90,6 +90,7 @@ admin: {address: ":8087", token: 0123456789abcdef}
 		`weir.yaml:16:74: backends.app.tls.insecure_skip_verify: an attacker who impersonates the endpoint can read and change everything`,
 		`weir.yaml:17:51: backends.raw.queue: the queue is never used, because max_connections is not set`,
 		`weir.yaml:18:3: backends.spare: nothing uses this backend`,
+		`weir.yaml:20:40: backends.copies.sticky: there is no key, so a restart of weir moves all clients, and replicas do not know the cookies of each other; set key, or storage at the top level`,
 		`weir.yaml:21:18: admin.address: the token goes over the network unencrypted, and a machine that reads it can drain this node; set admin.tls, or keep the admin port on loopback`,
 	)
 }

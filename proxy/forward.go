@@ -26,7 +26,7 @@ func (x *exchange) forward(r *Route) {
 		return
 	}
 	r = x.destination(r)
-	x.route = r
+	x.route, x.cookie = r, x.stickyCookie(r.backend) // before filters change the request
 	x.rewrite(r.backend.Settings().Host)
 	if !x.authenticates() {
 		return
@@ -142,6 +142,7 @@ func (x *exchange) respond() {
 	if x.paged = x.replaced(&x.res); x.paged {
 		return
 	}
+	x.stick()
 	if x.route.config.Compress {
 		x.pack()
 	}

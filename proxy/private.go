@@ -99,7 +99,12 @@ func (x *exchange) acquireFrom(b *backend.Backend, tried []*backend.Endpoint) (*
 			return e, own, err
 		}
 	}
-	e, err := b.Acquire(x.client.Addr(), tried, x.attempts.deadline())
+	if b.Settings().Sticky == nil {
+		e, err := b.Acquire(x.client.Addr(), tried, x.attempts.deadline())
+		return e, nil, err
+	}
+	e, kept, err := b.AcquireSticky(x.cookie, x.client.Addr(), tried, x.attempts.deadline())
+	x.kept = kept
 	return e, nil, err
 }
 

@@ -115,12 +115,18 @@ func (r *Route) configured() *Route {
 
 // destination returns the route with one backend for the request. It prefers a backend to which
 // the client has a private connection, because the user was authenticated on that connection.
+// Then it prefers the backend of the client's cookie.
 func (x *exchange) destination(r *Route) *Route {
 	if r.weighted != nil && x.privates != nil {
 		for _, d := range r.weighted.routes {
 			if x.privates.has(d.backend) {
 				return d
 			}
+		}
+	}
+	if r.weighted != nil {
+		if d := x.stickyDestination(r.weighted); d != nil {
+			return d
 		}
 	}
 	return r.destination()

@@ -29,6 +29,11 @@ var (
 // are in flight, Acquire waits for its turn: for the queue's timeout, but at most until
 // deadline (zero: only the timeout applies).
 func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
+	return b.acquire(nil, client, tried, deadline)
+}
+
+// acquire is Acquire for a client that brought a cookie of a sticky session, or nil.
+func (b *Backend) acquire(cookie []byte, client netip.Addr, tried []*Endpoint, deadline time.Time) (*Endpoint, error) {
 	v := b.view.Load()
 	if len(v.tiers) == 0 {
 		return nil, ErrNoReady
@@ -44,7 +49,10 @@ func (b *Backend) Acquire(client netip.Addr, tried []*Endpoint, deadline time.Ti
 		}
 		v = b.view.Load()
 	}
-	e := v.pick(client, tried, rand.Uint64())
+	e := v.sticky.find(cookie)
+	if e == nil {
+		e = v.pick(client, tried, rand.Uint64())
+	}
 	if e == nil {
 		b.queue.release()
 		return nil, ErrNoReady

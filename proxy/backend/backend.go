@@ -30,10 +30,12 @@ type Backend struct {
 
 	refused   atomic.Uint64 // addresses that objects must not use
 	ejections [numEjectionCauses]atomic.Uint64
+	stuck     [numStickyResults]atomic.Uint64
 
 	mu        sync.Mutex // guards the fields below, and the health state of the endpoints
 	cfg       *config.Backend
 	dial      *dialSettings
+	sticky    *stickyMaker // nil: no sticky sessions, or no key for them yet
 	locality  locality
 	names     map[string]*name // by configured address
 	endpoints []*Endpoint      // in the order of the configuration
@@ -154,7 +156,7 @@ func (b *Backend) rebuild() {
 		use, local = b.predecessors()
 	}
 	v := newView(b.cfg, use, &b.turn)
-	v.localReady = local
+	v.localReady, v.sticky = local, newStickyTable(b.sticky, use)
 	b.view.Store(v)
 	for _, e := range b.endpoints {
 		e.applyView(v)

@@ -52,7 +52,9 @@ type Endpoint struct {
 	ejection     *time.Timer
 	serving      bool      // it is usable and not terminating, by the newest view
 	since        time.Time // the begin of its slow start; zero: none
-	withheld     int       // percent of its share that it does not get yet during slow start
+	stickyMaker  *stickyMaker
+	stickyValue  string // of stickyMaker
+	withheld     int    // percent of its share that it does not get yet during slow start
 
 	mu      sync.Mutex // guards the fields below
 	idle    []*Session // the newest at the end

@@ -38,8 +38,9 @@ type Options struct {
 	// routing table.
 	OnThisHost func(netip.Addr) (bool, error)
 
-	own     *own
-	waiting *atomic.Int64 // dials that wait for a descriptor
+	stickyKey *stickyKey
+	own       *own
+	waiting   *atomic.Int64 // dials that wait for a descriptor
 }
 
 // EventKind is the kind of an event.
@@ -109,7 +110,7 @@ func NewSet(opts Options) *Set {
 	if opts.OnThisHost == nil {
 		opts.OnThisHost = onThisHost
 	}
-	opts.own, opts.waiting = newOwn(opts.OnThisHost), new(atomic.Int64)
+	opts.own, opts.waiting, opts.stickyKey = newOwn(opts.OnThisHost), new(atomic.Int64), new(stickyKey)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Set{opts: opts, life: ctx, stop: stop, done: make(chan struct{})}
 	s.backends.Store(&map[string]*Backend{})
@@ -225,6 +226,7 @@ func (b *Backend) install(p *change, where locality) {
 	for _, n := range b.names {
 		n.interval.Store(int64(p.cfg.ResolveInterval))
 	}
+	b.adoptSticky()
 	b.budget.share.Store(int64(math.Ceil(p.cfg.Retries.Share * budgetUnit)))
 	if stays {
 		b.rebuild()

@@ -98,6 +98,7 @@ func (b *Backend) status() BackendStatus {
 type Metrics struct {
 	set                                         *Set
 	up, inFlight, retries, refused, private     *prometheus.Desc
+	sticky                                      *prometheus.Desc
 	ready, ejections, queue, requests, failures *prometheus.Desc
 	foldedBackends, foldedEndpoints, foldedDown *prometheus.Desc
 
@@ -132,6 +133,8 @@ func NewMetrics(reg prometheus.Registerer, set *Set) *Metrics {
 			"Endpoints of the backend that are up (weir_backend_endpoint_up). 0 also if no endpoint is known, for example because a name does not resolve.", []string{"backend"}, nil),
 		ejections: prometheus.NewDesc("weir_backend_ejections_total",
 			"Endpoints ejected, by reason: consecutive (their last attempts all failed) or share (a share of their attempts failed).", []string{"backend", "reason"}, nil),
+		sticky: prometheus.NewDesc("weir_backend_sticky_requests_total",
+			"Requests to backends with sticky sessions, by result: kept (by the endpoint of the client's cookie), new (the client brought no cookie) or moved (the endpoint of the cookie is not ready, has gone or is unknown).", []string{"backend", "result"}, nil),
 		queue: prometheus.NewDesc("weir_backend_queue_depth",
 			"Requests and tunnels that wait in the queue because max_connections of the backend is reached.", []string{"backend"}, nil),
 		foldedDown: prometheus.NewDesc("weir_metrics_folded_backends_down",
@@ -196,6 +199,7 @@ type totals struct {
 	ready     int
 	closed    bool // of a closed path: the backend never has an endpoint
 	ejections [numEjectionCauses]uint64
+	stuck     [numStickyResults]uint64
 	refused   uint64
 	private   int // idle connections that each belong to one client connection
 	retries   [numRetryReasons]uint64
@@ -268,6 +272,9 @@ func (r *remainder) add(b *Backend) {
 	for cause := range t.ejections {
 		r.ejections[cause] += t.ejections[cause]
 	}
+	for result := range t.stuck {
+		r.stuck[result] += t.stuck[result]
+	}
 	if t.ready == 0 && !t.closed {
 		r.down++
 	}
@@ -284,6 +291,9 @@ func (b *Backend) totals() *totals {
 		refused: b.refused.Load()}
 	for cause := range b.ejections {
 		t.ejections[cause] = b.ejections[cause].Load()
+	}
+	for result := range numStickyResults {
+		t.stuck[result] = b.stuck[result].Load()
 	}
 	for r := range numRetryReasons {
 		t.retries[r] = uint64(b.budget.reasons[r].Load())
@@ -306,6 +316,11 @@ func (m *Metrics) show(ch chan<- prometheus.Metric, name string, t *totals) {
 	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, float64(t.waiting), name)
 	for cause := range numEjectionCauses {
 		ch <- prometheus.MustNewConstMetric(m.ejections, prometheus.CounterValue, float64(t.ejections[cause]), name, cause.String())
+	}
+	if t.stuck != ([numStickyResults]uint64{}) {
+		for result := range numStickyResults {
+			ch <- prometheus.MustNewConstMetric(m.sticky, prometheus.CounterValue, float64(t.stuck[result]), name, result.String())
+		}
 	}
 	if t.refused > 0 {
 		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(t.refused), name)

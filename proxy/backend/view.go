@@ -16,6 +16,7 @@ type view struct {
 	better     int     // number of tiers without terminating endpoints; they come first
 	ready      int     // number of endpoints in these tiers
 	localReady int     // see Backend.LocalReady
+	sticky     *stickyTable
 }
 
 // distance is the distance of an endpoint from this node. It counts with PreferLocal.

@@ -147,22 +147,11 @@ func (c *conditions) holdCookies(r *Request) bool {
 
 // holdCookie reports whether the first cookie of the name fulfils the condition.
 func (c *condition) holdCookie(req *message.Request) bool {
-	for i := range req.Fields {
-		if req.Fields[i].Dropped || !message.EqualFold(req.Name(i), "cookie") {
-			continue
-		}
-		for rest := req.Value(i); len(rest) > 0; {
-			var pair []byte
-			pair, rest, _ = bytes.Cut(rest, semicolon)
-			if name, value, ok := bytes.Cut(bytes.TrimSpace(pair), equals); ok && string(name) == c.name {
-				return c.accepts(value)
-			}
-		}
-	}
-	return false
+	value, found := req.Cookie(c.name)
+	return found && c.accepts(value)
 }
 
-var semicolon, equals, ampersand = []byte(";"), []byte("="), []byte("&")
+var equals, ampersand = []byte("="), []byte("&")
 
 func (c *conditions) holdQuery(r *Request) bool {
 	if len(c.query) == 0 {

@@ -333,6 +333,7 @@ func (s *server) takeEffect(p *plan) error {
 		p.lines = s.lines.Load()
 	} else {
 		s.shareTickets(p.cfg)
+		s.shareStickyKey(p.cfg)
 	}
 	s.adopt(p)
 	return nil

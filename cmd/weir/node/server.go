@@ -60,6 +60,7 @@ type server struct {
 
 	certificates
 	shared     sharedTickets // guarded by loading
+	sticky     stickyKeys    // guarded by change
 	cluster    *cluster      // the cluster whose objects weir serves; nil: none; guarded by change
 	objects    *kube.Metrics
 	written    *writer.Metrics

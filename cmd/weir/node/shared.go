@@ -27,7 +27,7 @@ type sharedTickets struct {
 	storage *lateStorage // nil: keys are not shared
 }
 
-// shareAhead exchanges ticket keys with other replicas before a file takes effect, so
+// shareAhead gets the key for sticky sessions before the first file takes effect, and exchanges ticket keys with other replicas before a file takes effect, so
 // that their sessions resume from the first handshake on. It returns false if the file
 // names a different storage than the file in effect. Then the caller must use
 // shareTickets and syncTickets after the change, because a failed change must not have
@@ -35,6 +35,10 @@ type sharedTickets struct {
 func (s *server) shareAhead(file *config.Config) bool {
 	if s.effect.Load() == nil {
 		s.shareTickets(file)
+		s.change.Lock()
+		s.shareStickyKey(file)
+		s.change.Unlock()
+		s.awaitStickyKey()
 	}
 	if file.Storage != s.shared.url {
 		return false
