@@ -13,14 +13,17 @@ import (
 // keyStorage is a storage with one value.
 type keyStorage struct {
 	certs.KeyStorage
-	mu      sync.Mutex
-	locked  sync.Mutex
-	value   []byte
-	failure error
-	stores  int
+	mu       sync.Mutex
+	locked   sync.Mutex
+	together sync.WaitGroup // the first calls of Load of all replicas
+	loads    int
+	value    []byte
+	failure  error
+	stores   int
 }
 
 func (k *keyStorage) Load(_ context.Context, key string) ([]byte, error) {
+	k.awaitOthers()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.failure != nil {
@@ -30,6 +33,18 @@ func (k *keyStorage) Load(_ context.Context, key string) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	}
 	return k.value, nil
+}
+
+// awaitOthers makes the first calls return together, so that each of them finds nothing.
+func (k *keyStorage) awaitOthers() {
+	k.mu.Lock()
+	k.loads++
+	first := k.loads <= replicas
+	k.mu.Unlock()
+	if first {
+		k.together.Done()
+		k.together.Wait()
+	}
 }
 
 func (k *keyStorage) Store(_ context.Context, _ string, value []byte) error {
@@ -43,9 +58,12 @@ func (k *keyStorage) Store(_ context.Context, _ string, value []byte) error {
 func (k *keyStorage) Lock(context.Context, string) error   { k.locked.Lock(); return nil }
 func (k *keyStorage) Unlock(context.Context, string) error { k.locked.Unlock(); return nil }
 
+const replicas = 20
+
 // Replicas that ask at the same moment get the same key.
 func TestSharedStickyKey(t *testing.T) {
-	k, keys := new(keyStorage), make(chan string, 20)
+	k, keys := new(keyStorage), make(chan string, replicas)
+	k.together.Add(replicas)
 	for range cap(keys) {
 		go func() {
 			key, err := sharedStickyKey(t.Context(), k)
