@@ -57,6 +57,14 @@ func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
 	d.failAt(place{Position: d.at(n), path: p}, format, args...)
 }
 
+// example returns the end of an error: what to write instead; other if there is no example.
+func (p path) example(other string) string {
+	if text := examples[p.pattern]; text != "" {
+		return "; write " + text
+	}
+	return other
+}
+
 func (d *decoder) failAt(at place, format string, args ...any) {
 	d.errs = append(d.errs, at.say(format, args...))
 }
@@ -123,7 +131,10 @@ func (v *draft) section(n *Tree, p path, keys []key) (there map[string]bool) {
 			return
 		}
 		right := fmt.Sprintf("; known here: %s", strings.Join(known, ", "))
-		if near := nearest(name.Text, known); near != "" {
+		if other, is := synonyms[p.pattern][name.Text]; is {
+			right = "; write " + other.write
+			there[other.key[strings.LastIndexByte(other.key, '.')+1:]] = true
+		} else if near := nearest(name.Text, known); near != "" {
 			right = fmt.Sprintf("; did you mean %q?", near)
 			there[near] = true // a misspelled key is not reported as missing, too
 		} else if len(known) == 0 {
@@ -165,30 +176,10 @@ func (d *decoder) named(n *Tree, p path, each func(name string, key, value *Tree
 	}
 }
 
-// Examples for mappings that users often write as a list, a word or true.
-var mappings = map[string]string{
-	"listeners":                       `the name as a key, as in "listeners: {web: {address: \":8080\", protocol: http}}"`,
-	"backends":                        `the name as a key, as in "backends: {app: {endpoints: [\"10.0.0.1:8080\"]}}"`,
-	"backends.NAME.tls":               `"tls: {}", with keys as needed`,
-	"backends.NAME.health_check":      `"health_check: {http: {path: /healthz}}"`,
-	"backends.NAME.health_check.http": `"http: {path: /healthz}"`,
-	"backends.NAME.health_check.grpc": `"grpc: {}"`,
-	"backends.NAME.health_check.tcp":  `"tcp: {}"`,
-	"auth":                            `the name as a key, as in "auth: {staff: {basic: {file: users.htpasswd}}}"`,
-	"health":                          `"health: {address: \":8086\"}"`,
-	"metrics":                         `"metrics: {address: \":8088\"}"`,
-	"access_log":                      `"access_log: {}", or "access_log: {path: off}" for none`,
-	"kubernetes":                      `"kubernetes: {}"`,
-}
-
 // mapping calls each for every pair, and reports repeated keys.
 func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 	if n.Shape != ShapeMapping {
-		example := mappings[p.pattern]
-		if example != "" {
-			example = "; write " + example
-		}
-		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", n.describe(), example)
+		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", n.describe(), p.example(""))
 		return
 	}
 	seen := map[string]int{}
@@ -209,7 +200,7 @@ func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 // elements returns the elements of the list n that have a value.
 func (d *decoder) elements(n *Tree, p path) []*Tree {
 	if n.Shape != ShapeList {
-		d.fail(n, p, "has to be a list, not %s; write [...]", n.describe())
+		d.fail(n, p, "has to be a list, not %s%s", n.describe(), p.example("; write [...]"))
 		return nil
 	}
 	if len(n.Parts) == 0 {

@@ -73,6 +73,9 @@ var pagePath = kind[string]{what: "a path such as /{status}.html", format: same[
 		if strings.ContainsAny(literal, "{}") {
 			return "", fmt.Errorf("has a brace that is no part of {status}, the only variable here; take it out")
 		}
+		if !strings.HasPrefix(literal, "/") {
+			return "", fmt.Errorf("does not begin with a slash; write a path such as /{status}.html")
+		}
 		return s, checkNewPath(literal)
 	}}
 

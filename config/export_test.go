@@ -3,6 +3,11 @@ package config
 // These are the internals that the tests in package config_test use. Those tests are in a separate package,
 // because they read configurations with package file, which imports this one.
 
+import (
+	"maps"
+	"slices"
+)
+
 const (
 	LetsEncryptStaging = letsEncryptStaging
 	MaxPEM             = maxPEM
@@ -40,3 +45,18 @@ func KnownKeys(doc Document) (keys []string, errs Errors) {
 
 // Key is the key with this name in a section, in the form listeners.NAME.address.
 func Key(section, name string) string { return path{section, section}.key(name).pattern }
+
+// Synonyms returns the keys to which words of other programs lead, by section.
+func Synonyms() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for pattern, words := range synonyms {
+		all[pattern] = map[string]string{}
+		for word, s := range words {
+			all[pattern][word] = s.key
+		}
+	}
+	return all
+}
+
+// PatternsWithExample returns the patterns of the keys that have an example.
+func PatternsWithExample() []string { return slices.Collect(maps.Keys(examples)) }

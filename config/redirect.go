@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ const year = 365 * day
 // redirectKey is "https", or a mapping.
 func (r *Route) redirectKey() value {
 	return optional(&r.Redirect, func() *Redirect { return &Redirect{Port: 443, Status: 308} }, func(d *Redirect) section {
-		return section{object: &r.Redirect, short: oneOf("https").at(new(string)), check: d.check, rules: redirectRules, keys: []key{
+		return section{object: &r.Redirect, short: shortRedirect.at(new(string)), check: d.check, rules: redirectRules, keys: []key{
 			{"to", newURL.at(&d.To), "The whole new URL, with variables such as {uri}. Not together with the other keys, except status."},
 			{"scheme", d.schemeValue().byDefault("https; with host, prefix or path, the request's"), "The scheme of the new URL."},
 			{"host", redirectHost.at(&d.Host).byDefault("the request's"), "The host of the new URL, without port."},
@@ -24,6 +25,14 @@ func (r *Route) redirectKey() value {
 		}}
 	})
 }
+
+// shortRedirect is the form of a redirect without other settings.
+var shortRedirect = kind[string]{what: "https, or a mapping", words: []string{"https"}, format: same[string], parse: func(s string) (string, error) {
+	if s != "https" {
+		return "", errors.New(`is not known here; write https for the same URL with https, or a mapping such as {to: 'https://www.example.org{uri}'}`)
+	}
+	return s, nil
+}}
 
 var redirectScheme = oneOf("http", "https")
 

@@ -97,6 +97,9 @@ func (v *draft) checkNames(r *Route) {
 	}
 }
 
+// definedUnder has the keys of the top level for the kinds of names that users look for elsewhere.
+var definedUnder = map[string]string{"rate limit": "rate_limits", "way to authenticate": "auth", "backend": "backends", "listener": "listeners"}
+
 // checkName reports an error if no element of all has the name that dst points to.
 func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) string) {
 	if *dst == "" || slices.ContainsFunc(all, func(one T) bool { return name(one) == *dst }) {
@@ -110,6 +113,9 @@ func checkName[T any](v *draft, dst *string, what string, all []T, name func(T) 
 	right := fmt.Sprintf("there is %s", strings.Join(names, ", "))
 	if len(names) == 0 {
 		right = "none is defined"
+		if key := definedUnder[what]; key != "" {
+			right += " under " + key + " at the top level"
+		}
 	}
 	if near := nearest(*dst, names); near != "" && !at.hidden {
 		right = fmt.Sprintf("did you mean %q?", near)

@@ -22,7 +22,7 @@ func (d *decoder) scalar(dst any, n *Tree, p path, want string, shapes ...Shape)
 	if n.isScalar() && len(shapes) == 1 && shapes[0] == ShapeText {
 		got += "; put it in quotes"
 	}
-	d.fail(n, p, "has to be %s, not %s", want, got)
+	d.fail(n, p, "has to be %s, not %s%s", want, got, p.example(""))
 	return "", false
 }
 

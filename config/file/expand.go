@@ -95,7 +95,7 @@ func replace(s string, env func(string) (string, bool)) (text string, replaced b
 			continue
 		}
 		if after[0] != '{' {
-			return "", false, fmt.Errorf("a single $ before a letter means nothing; write ${NAME} for a value of the environment, or $$ for a $")
+			return "", false, fmt.Errorf("a single $ before a letter means nothing; write ${NAME} for a value of the environment, $$ for a $, or a name in braces such as {host} for a variable of weir")
 		}
 		inside, rest, closed := strings.Cut(after[1:], "}")
 		if !closed {

@@ -48,6 +48,9 @@ func (k *keyStorage) awaitOthers() {
 }
 
 func (k *keyStorage) Store(_ context.Context, _ string, value []byte) error {
+	if k.locked.TryLock() {
+		return errors.New("a key was stored without the lock")
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stores++

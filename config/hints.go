@@ -1,0 +1,125 @@
+package config
+
+// examples show values that users often write in another form, by the patterns of their keys.
+var examples = map[string]string{
+	"listeners":                       `the name as a key, as in "listeners: {web: {address: ':8080', protocol: http}}"`,
+	"backends":                        `the name as a key, as in "backends: {app: {endpoints: ['10.0.0.1:8080']}}"`,
+	"backends.NAME.tls":               `"tls: {}", with keys as needed`,
+	"backends.NAME.health_check":      `"health_check: {http: {path: /healthz}}"`,
+	"backends.NAME.health_check.http": `"http: {path: /healthz}"`,
+	"backends.NAME.health_check.grpc": `"grpc: {}"`,
+	"backends.NAME.health_check.tcp":  `"tcp: {}"`,
+	"backends.NAME.sticky":            `"sticky: {cookie: weir}"`,
+	"backends.NAME.ejection":          `"ejection: {failures: 5}"; with 0 it is off`,
+	"backends.NAME.timeouts":          `"timeouts: {response_head: 30s}"`,
+	"backends.NAME.retries":           `"retries: {attempts: 3}"`,
+	"routes[].auth":                   `the name of an entry of auth at the top level; there write "auth: {staff: {basic: {file: users.htpasswd}}}", and here "auth: staff"`,
+	"routes[].rate_limit":             `the name of an entry of rate_limits at the top level; there write "rate_limits: {api: {rate: 10/s}}", and here "rate_limit: api"`,
+	"routes[].clients":                `"clients: {allow: [10.0.0.0/8]}"`,
+	"routes[].cors":                   `"cors: {origins: ['https://app.example.org']}"`,
+	"routes[].rewrite":                `"rewrite: {prefix: /new}" for the part of the path that the route matched, or "rewrite: {path: /new}" for the whole path`,
+	"routes[].timeouts":               `"timeouts: {request: 30s}"`,
+	"routes[].retries":                `"retries: {attempts: 3, when: [connect, 503]}"`,
+	"routes[].in_flight":              `"in_flight: {most: 10, per: client}"`,
+	"routes[].match":                  `"match: {methods: [GET]}"`,
+	"routes[].request":                `"request: {set: {X-Name: value}}"`,
+	"routes[].response":               `"response: {set: {X-Name: value}}"`,
+	"routes[].respond":                `"respond: {status: 503}"`,
+	"routes[].mirror":                 `"mirror: [{backend: copies}]"`,
+	"routes[].errors":                 `"errors: [{status: [404], backend: pages, path: /404.html}]"`,
+	"routes[].backends":               `"backends: [{name: app, weight: 90}, {name: next, weight: 10}]"`,
+	"routes[].backends[].weight":      `90 for 90 %: weights are relative to each other`,
+	"auth":                            `the name as a key, as in "auth: {staff: {basic: {file: users.htpasswd}}}"`,
+	"rate_limits":                     `the name as a key, as in "rate_limits: {api: {rate: 10/s}}"`,
+	"health":                          `"health: {address: ':8086'}"`,
+	"metrics":                         `"metrics: {address: ':8088'}"`,
+	"admin":                           `"admin: {address: '127.0.0.1:8087'}", or "admin: {address: off}" for none`,
+	"drain":                           `"drain: {timeout: 30s}"`,
+	"log":                             `"log: {level: debug}"`,
+	"access_log":                      `"access_log: {}", or "access_log: {path: off}" for none`,
+	"kubernetes":                      `"kubernetes: {}"`,
+}
+
+// synonym is the key of this configuration for a word of another program.
+type synonym struct {
+	key   string // the pattern of the key
+	write string // what to write
+}
+
+// Words that stand for the same in several sections.
+var (
+	compresses = synonym{"routes[].compress", `"compress: true"`}
+	allows     = synonym{"routes[].clients.allow", `"clients: {allow: [10.0.0.0/8]}"`}
+	denies     = synonym{"routes[].clients.deny", `"clients: {deny: [192.0.2.0/24]}"`}
+	passwords  = synonym{"routes[].auth", `"auth: staff", and at the top level "auth: {staff: {basic: {file: users.htpasswd}}}"`}
+	asksOther  = synonym{"routes[].auth", `"auth: sso", and at the top level "auth: {sso: {forward: {url: 'http://127.0.0.1:4180/oauth2/auth'}}}"`}
+	tokens     = synonym{"routes[].auth", `"auth: api", and at the top level "auth: {api: {jwt: {issuer: 'https://issuer.example.org', audience: [api], keys: jwks.json}}}"`}
+	splits     = synonym{"routes[].backends", examples["routes[].backends"]}
+	strips     = synonym{"routes[].rewrite.prefix", `"rewrite: {prefix: /}", which replaces the prefix that the route matched`}
+	limits     = synonym{"routes[].rate_limit", `"rate_limit: api", and at the top level "rate_limits: {api: {rate: 10/s}}"`}
+	sticks     = synonym{"backends.NAME.sticky", `"sticky: {cookie: weir}" in the backend`}
+	setsHeader = synonym{"routes[].request.set", `"request: {set: {X-Name: value}}"`}
+	addsHeader = synonym{"routes[].response.add", `"response: {add: {X-Name: value}}"`}
+	bodySize   = synonym{"routes[].max_body", `"max_body: 10MiB"`}
+	forwards   = synonym{"routes[].backend", `"backend: app", and at the top level "backends: {app: {endpoints: ['10.0.0.1:8080']}}"`}
+	ejects     = synonym{"backends.NAME.ejection", `"ejection: {failures: 5, for: 10s}"`}
+	balances   = synonym{"backends.NAME.balance", `"balance: round_robin", least_requests or hash`}
+	addresses  = synonym{"backends.NAME.endpoints", `"endpoints: ['10.0.0.1:8080']"`}
+)
+
+// synonyms are keys of other programs, by the pattern of the section in which users write them.
+var synonyms = map[string]map[string]synonym{
+	"": {
+		"upstreams": {"backends", examples["backends"]}, "services": {"backends", examples["backends"]},
+		"entrypoints": {"listeners", examples["listeners"]}, "entryPoints": {"listeners", examples["listeners"]}, "frontends": {"listeners", examples["listeners"]},
+		"routers": {"routes", `"routes: [{listeners: [web], backend: app}]"`}, "logging": {"log", examples["log"]},
+		"dashboard": {"admin", examples["admin"]}, "api": {"admin", examples["admin"]},
+	},
+	"routes[]": {
+		"gzip": compresses, "compression": compresses, "encode": compresses,
+		"allow": allows, "allowlist": allows, "whitelist": allows, "ip_allow_list": allows, "ipAllowList": allows, "deny": denies, "denylist": denies, "blacklist": denies,
+		"basic_auth": passwords, "basicAuth": passwords, "basicauth": passwords, "auth_basic": passwords,
+		"forward_auth": asksOther, "forwardAuth": asksOther, "auth_request": asksOther, "auth_url": asksOther, "jwt": tokens,
+		"canary": splits, "weighted": splits, "weights": splits, "traffic_split": splits, "weight": splits,
+		"strip_prefix": strips, "stripPrefix": strips, "ratelimit": limits, "rateLimit": limits, "limit_req": limits, "limit_conn": {"routes[].in_flight", examples["routes[].in_flight"]},
+		"sticky": sticks, "affinity": sticks, "session_affinity": sticks,
+		"headers":    {"routes[].request.set", `"request: {set: {X-Name: value}}", for responses "response: {set: {X-Name: value}}", and as a condition "match: {headers: {X-Name: value}}"`},
+		"add_header": addsHeader, "response_headers": addsHeader, "request_headers": setsHeader, "proxy_set_header": setsHeader, "set_header": setsHeader,
+		"client_max_body_size": bodySize, "body_size": bodySize, "max_body_size": bodySize, "timeout": {"routes[].timeouts", examples["routes[].timeouts"]},
+		"proxy_read_timeout": {"routes[].timeouts", examples["routes[].timeouts"]}, "upstream": forwards, "service": forwards, "proxy_pass": forwards, "reverse_proxy": forwards,
+		"methods": {"routes[].match.methods", `"match: {methods: [GET]}"`}, "method": {"routes[].match.methods", `"match: {methods: [GET]}"`},
+		"query": {"routes[].match.query", `"match: {query: {name: value}}"`}, "cookies": {"routes[].match.cookies", `"match: {cookies: {name: value}}"`},
+		"error_page": {"routes[].errors", examples["routes[].errors"]}, "error_pages": {"routes[].errors", examples["routes[].errors"]},
+		"shadow": {"routes[].mirror", examples["routes[].mirror"]}, "return": {"routes[].respond", examples["routes[].respond"]}, "location": {"routes[].paths", `"paths: [/app]"`},
+	},
+	"routes[].rewrite":  {"strip": strips, "strip_prefix": strips, "regex": {"routes[].rewrite.path", `"paths: ['~/old/(.*)']" in the route, and "rewrite: {path: /new/$1}"`}},
+	"routes[].redirect": {"url": {"routes[].redirect.to", `"to: 'https://www.example.org{uri}'"`}, "location": {"routes[].redirect.to", `"to: 'https://www.example.org{uri}'"`}, "code": {"routes[].redirect.status", `"status: 301"`}},
+	"routes[].retries":  {"on": {"routes[].retries.when", `"when: [connect, 503]"`}, "retry_on": {"routes[].retries.when", `"when: [connect, 503]"`}, "count": {"routes[].retries.attempts", `"attempts: 3"`}},
+	"routes[].timeouts": {
+		"read": {"routes[].timeouts.request", `"request: 30s" for all attempts together, or "try: 10s" for each`}, "response": {"routes[].timeouts.request", `"request: 30s"`},
+		"connect": {"backends.NAME.timeouts.connect", `"timeouts: {connect: 5s}" in the backend`}, "idle": {"backends.NAME.timeouts.body_idle", `"timeouts: {body_idle: 1m}" in the backend`},
+	},
+	"routes[].cors": {
+		"allow_origins": {"routes[].cors.origins", "origins"}, "allowed_origins": {"routes[].cors.origins", "origins"}, "origin": {"routes[].cors.origins", "origins"},
+		"allow_methods": {"routes[].cors.methods", "methods"}, "allow_headers": {"routes[].cors.headers", "headers"},
+		"allow_credentials": {"routes[].cors.credentials", "credentials"}, "expose_headers": {"routes[].cors.expose", "expose"},
+	},
+	"auth.NAME": {"forward_auth": {"auth.NAME.forward", `"forward: {url: 'http://127.0.0.1:4180/oauth2/auth'}"`}, "basic_auth": {"auth.NAME.basic", `"basic: {file: users.htpasswd}"`}},
+	"auth.NAME.basic": {"users": {"auth.NAME.basic.file", `"file: users.htpasswd"; the htpasswd program makes such a file`},
+		"htpasswd": {"auth.NAME.basic.file", `"file: users.htpasswd"`}, "user_file": {"auth.NAME.basic.file", `"file: users.htpasswd"`}},
+	"auth.NAME.forward": {
+		"address": {"auth.NAME.forward.url", "url"}, "uri": {"auth.NAME.forward.url", "url"},
+		"response_headers": {"auth.NAME.forward.headers", "headers"}, "copy_headers": {"auth.NAME.forward.headers", "headers"}, "signin": {"auth.NAME.forward.sign_in", "sign_in"},
+	},
+	"auth.NAME.jwt": {
+		"jwks": {"auth.NAME.jwt.keys", "keys, with a file or an https URL"}, "jwks_url": {"auth.NAME.jwt.keys", "keys, with an https URL"}, "jwks_uri": {"auth.NAME.jwt.keys", "keys, with an https URL"},
+		"aud": {"auth.NAME.jwt.audience", "audience"}, "iss": {"auth.NAME.jwt.issuer", "issuer"},
+	},
+	"rate_limits.NAME": {"average": {"rate_limits.NAME.rate", `"rate: 10/s"`}, "requests": {"rate_limits.NAME.rate", `"rate: 10/s"`}, "key": {"rate_limits.NAME.per", `"per: client"`}},
+	"backends.NAME": {
+		"servers": addresses, "upstreams": addresses, "targets": addresses, "hosts": addresses, "urls": addresses,
+		"lb_policy": balances, "algorithm": balances, "load_balancing": balances, "affinity": sticks, "session_affinity": sticks, "cookie": sticks,
+		"outlier_detection": ejects, "circuit_breaker": ejects, "max_fails": ejects, "slow_start": {"backends.NAME.ramp_up", `"ramp_up: 30s"`},
+		"proxy_protocol": {"backends.NAME.send_proxy", `"send_proxy: v2"`}, "max_conns": {"backends.NAME.max_connections", `"max_connections: 500"`},
+	},
+}
