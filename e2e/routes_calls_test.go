@@ -97,9 +97,8 @@ func TestRouteErrorPages(t *testing.T) {
 			t.Errorf("over HTTP/2: %s %s: %q, not %q", test.method, test.target, out, want)
 		}
 	}
-	if sent, failed := w.metric("weir_error_pages_total", "route", "pages", "result", "sent"), w.metric("weir_error_pages_total", "route", "pages", "result", "failed"); sent != 5 || failed != 2 {
-		t.Errorf("%v pages were sent, and %v failed", sent, failed)
-	}
+	w.wantMetric(5, "weir_error_pages_total", "route", "pages", "result", "sent")
+	w.wantMetric(2, "weir_error_pages_total", "route", "pages", "result", "failed")
 }
 
 // Another backend gets a copy of every second request. The client does not wait for it.
