@@ -350,3 +350,23 @@ func TestGRPCStatus(t *testing.T) {
 	is("application/grpc-web", false)
 	is("application/json", false)
 }
+
+// The status follows doc/http-grpc-status-mapping.md of gRPC: a call beyond a rate limit may be repeated
+// later, so it is UNAVAILABLE like one of an overloaded server.
+func TestStatusOfGuards(t *testing.T) {
+	f := func(status int, reason string, want int) {
+		t.Helper()
+		if got := grpcStatus(&message.Refusal{Status: status, Reason: reason}); got != want {
+			t.Errorf("%d %s is grpc-status %d, not %d", status, reason, got, want)
+		}
+	}
+	f(401, "auth", grpcUnauthenticated)
+	f(403, "clients", grpcPermissionDenied)
+	f(413, "max_body", grpcResourceExhausted)
+	f(429, "rate_limit", grpcUnavailable)
+	f(429, "in_flight", grpcUnavailable)
+	f(503, "auth_failure", grpcUnavailable)
+	f(504, "connect_timeout", grpcUnavailable)
+	f(504, "response_timeout", grpcDeadlineExceeded)
+	f(504, "try_timeout", grpcDeadlineExceeded)
+}
