@@ -131,6 +131,9 @@ func (r *Route) effects() []string {
 		at = len(chain)
 	}
 	keys := slices.Clone(chain[:at])
+	if r.config.Satisfy == config.SatisfyAny {
+		keys = slices.Insert(keys, slices.Index(keys, "auth"), "satisfy") // it needs auth
+	}
 	for _, key := range beside {
 		if r.config.Setting(key) != "" {
 			keys = append(keys, key)

@@ -44,9 +44,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	level := zap.NewAtomicLevel()
 	setLevel(level, cfg.Log)
 	log := newLog(cfg.Log, level, isTerminal(os.Stderr))
-	for _, w := range cfg.Warnings {
-		log.Warn(w.Error())
-	}
+	logWarnings(log, cfg.Warnings)
 	did.log(log)
 	signals := hearSignals()
 	defer signal.Stop(signals)
@@ -154,9 +152,7 @@ func (s *server) loadAndApply() error {
 	if err != nil {
 		return err
 	}
-	for _, w := range cfg.Warnings {
-		s.log.Warn(w.Error())
-	}
+	logWarnings(s.log, cfg.Warnings)
 	if old := s.configInEffect(); old != nil {
 		for _, key := range config.ChangedByRestart(old, cfg) {
 			s.log.Warn("a changed " + key + " takes effect only after a restart")
@@ -257,4 +253,17 @@ func problems(err error) (all []error) {
 		return taken
 	}
 	return []error{err}
+}
+
+// mostWarnings limits the log lines about a configuration: thousands of routes may have the same
+// fault, and each reload warns again.
+const mostWarnings = 50
+
+func logWarnings(log *zap.Logger, all config.Errors) {
+	for _, w := range all[:min(len(all), mostWarnings)] {
+		log.Warn(w.Error())
+	}
+	if more := len(all) - mostWarnings; more > 0 {
+		log.Warn(fmt.Sprintf("the configuration has %d more warnings; weir check shows all of them", more))
+	}
 }
