@@ -248,7 +248,6 @@ func (s *Shared) commitAuth(p *SharedPlan) {
 		}
 		s.auth[name] = one.entry
 	}
-	s.commitSources()
 	if s.checks != nil {
 		s.checks.setPrefixes(p.prefixes)
 	}

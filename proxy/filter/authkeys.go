@@ -214,9 +214,12 @@ func (s *Shared) newRemoteBearer(c *config.Auth, before authenticator, server De
 	return &remoteBearer{realm: c.Name, settings: *c.JWT, source: source}, nil
 }
 
-// commitSources starts the sources of the entries in effect, and stops all others. It does not wait
-// for them. The caller holds mu.
-func (s *Shared) commitSources() {
+// RequestKeys begins to request the keys of the entries in effect whose keys have a URL, and ends the
+// requests for all others. It does not wait for them. It is called after each Commit, when weir can
+// send requests: Commit comes before the first table.
+func (s *Shared) RequestKeys() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	before := s.sources
 	s.sources = make(map[*keySource]struct{})
 	for _, e := range s.auth {

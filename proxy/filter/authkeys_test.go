@@ -97,6 +97,11 @@ func (k *keyTest) apply(entries ...config.Auth) {
 		k.Fatal(err)
 	}
 	p.Commit()
+	before := k.requests()
+	if synctest.Wait(); k.requests() != before {
+		k.Error("Commit requested keys; before the first table, the process cannot send requests")
+	}
+	k.RequestKeys()
 	synctest.Wait()
 }
 

@@ -336,6 +336,7 @@ func (s *server) takeEffect(p *plan) error {
 		s.shareStickyKey(p.cfg)
 	}
 	s.adopt(p)
+	s.filters.RequestKeys()
 	return nil
 }
 
