@@ -100,7 +100,7 @@ func (r *root) section() section {
 		{"log", mapping(r.log.section), "weir's own log, on standard error."},
 		{"access_log", optional(&r.accessLog, newAccessLog, (*AccessLog).section).byDefault("no access log, except on a terminal"), "The access log: one JSON line for each request and tunnel."},
 		{"limits", mapping(r.limits.section), "Limits that protect the whole process."},
-		{"storage", storage(&r.shared).byDefault("none: session ticket keys stay in the process"), "Where replicas share session ticket keys: a directory, or a redis://, rediss:// or secrets:// URL. ACME entries without a storage of their own use it too."},
+		{"storage", storage(&r.shared).byDefault("none: session ticket keys stay in the process"), "Where replicas share session ticket keys and the key of sticky sessions: a directory, or a redis://, rediss:// or secrets:// URL. ACME entries without a storage of their own use it too."},
 		{"kubernetes", optional(&r.kubernetes, newKubernetes, (*Kubernetes).section).byDefault("none"), "A cluster whose Ingresses weir serves besides the routes of the file. An empty mapping is a complete section."},
 	}}
 }
