@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // checkHosts reports names for which two entries make or get certificates. Two ACME
@@ -115,6 +117,7 @@ func (v *draft) routeHosts() {
 	seen := map[string]bool{"": true}
 	refused := false
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.FirstBytes != "" {
 			continue
 		}

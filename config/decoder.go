@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // A decoder converts the trees of a document to values and collects all errors. A value that it cannot
@@ -182,6 +184,7 @@ func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 		d.fail(n, p, "has to be a mapping of keys to values, not %s%s", n.describe(), p.example(""))
 		return
 	}
+	pause.IfDue()
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Parts); i += 2 {
 		key, value := n.Parts[i], n.Parts[i+1]

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // hostOn is a host on a listener; the host "" is every host.
@@ -36,6 +38,7 @@ func (g *group) effective() (policy string, mode TLSMode) {
 func (v *draft) group() {
 	v.groups = map[hostOn]*group{}
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.FirstBytes != "" {
 			continue
 		}
@@ -118,6 +121,7 @@ func (v *draft) checkPassthrough(r *Route) {
 func (v *draft) checkClientAuth() {
 	plain := map[hostOn]*Route{}
 	for _, r := range v.routes {
+		pause.IfDue()
 		for _, l := range v.listenersOf(r) {
 			if l.Protocol == ProtocolHTTP && r.FirstBytes == "" {
 				for _, h := range v.hostsOf(r) {
@@ -129,6 +133,7 @@ func (v *draft) checkClientAuth() {
 		}
 	}
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.FirstBytes != "" {
 			continue // a tunnel; client certificates protect no tunnel on any listener
 		}

@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // A key is one key of a section. The tables of keys are the only definition of the
@@ -105,6 +107,7 @@ func (s section) read(v *draft, at, n *Tree, p path) {
 
 // print returns the keys that have a value.
 func (s section) print(sh *shower) *Tree {
+	pause.IfDue()
 	node := &Tree{Shape: ShapeMapping}
 	for _, k := range s.keys {
 		if v := k.value.print(sh); v != nil {

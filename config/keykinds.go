@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // keyed is a certificate of the configuration with its names and the kinds of its private
@@ -71,6 +73,7 @@ func (v *draft) checkKeys() {
 // checkKeysOf checks a policy whose suites all need the same kind of key.
 func (v *draft) checkKeysOf(t *TLSPolicy, kind string) {
 	for _, r := range v.routes {
+		pause.IfDue()
 		for _, host := range v.hostsOf(r) {
 			if !v.hasPolicy(r, host, t.Name) || slices.Contains(v.kindsFor(host), kind) {
 				continue

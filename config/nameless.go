@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"slices"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // Clients without SNI (RFC 6066) name no host before the handshake. So a listener has one
@@ -52,6 +54,7 @@ func (v *draft) warnNameless(l *Listener) {
 func (v *draft) warnUnreachable(l *Listener, g *group, policy string) {
 	warned := []string{policy}
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.TLSPolicy == "" || len(r.Hosts) == 0 || !slices.Contains(r.Listeners, l.Name) || slices.Contains(warned, r.TLSPolicy) {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // hostsOf returns the hosts of r, "" for every host. It omits hosts that could not be
@@ -58,6 +60,7 @@ func (v *draft) policyNamed(name string) *TLSPolicy {
 // checkRoutes makes all checks of one route, and of several routes together.
 func (v *draft) checkRoutes() {
 	for _, r := range v.routes {
+		pause.IfDue()
 		v.checkNames(r)
 		v.checkShape(r)
 	}
@@ -65,6 +68,7 @@ func (v *draft) checkRoutes() {
 	v.checkDuplicates()
 	v.nameRoutes()
 	for _, r := range v.routes {
+		pause.IfDue()
 		v.checkPassthrough(r)
 		v.checkBackend(r)
 		v.checkOpenedTunnel(r)
@@ -179,6 +183,7 @@ func (v *draft) checkDuplicates() {
 	}
 	first := map[match]*Route{}
 	for _, r := range v.routes {
+		pause.IfDue()
 		paths, conditions := r.Paths, r.Match.canonical()
 		if !v.given(&r.Paths) {
 			paths = []Path{{Value: "/"}} // a route without paths matches every path
@@ -251,6 +256,7 @@ func (v *draft) mention(what string, dst any, value string) string {
 func (v *draft) nameRoutes() {
 	named := map[string]*Route{}
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.Name == "" {
 			continue
 		}
@@ -260,6 +266,7 @@ func (v *draft) nameRoutes() {
 		named[r.Name] = r
 	}
 	for _, r := range v.routes {
+		pause.IfDue()
 		if r.Name != "" || v.given(&r.Name) || len(r.Listeners) == 0 {
 			continue
 		}
@@ -344,6 +351,7 @@ func (v *draft) checkTCPListeners() {
 		}
 		var first *Route
 		for _, r := range v.routes {
+			pause.IfDue()
 			switch {
 			case !slices.Contains(r.Listeners, l.Name):
 			case first == nil:

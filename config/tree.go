@@ -3,6 +3,8 @@ package config
 import (
 	"crypto/sha256"
 	"strconv"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // A Document is the text of a configuration after it was parsed, whatever its format.
@@ -98,6 +100,7 @@ func textUnlessEmpty(s string) *Tree {
 
 // appendTo appends t to b. Different trees have different texts.
 func (t *Tree) appendTo(b []byte) []byte {
+	pause.IfDue()
 	opening, closing := byte('{'), byte('}')
 	switch t.Shape {
 	case ShapeMapping:

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // validate checks everything that a single value does not show. It uses the values that
@@ -210,6 +212,7 @@ func (v *draft) config() *Config {
 		ECHKeys: values(v.echKeys), Storage: v.shared, Kubernetes: v.kubernetes,
 	}
 	for _, r := range v.routes {
+		pause.IfDue()
 		c.Routes = append(c.Routes, v.split(r)...)
 	}
 	if c.Node == "" {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirproxy/weir/pause"
 )
 
 // warn collects settings that are allowed but probably not intended.
@@ -30,6 +32,7 @@ func (v *draft) warn() {
 		}
 	}
 	for _, r := range v.routes {
+		pause.IfDue()
 		v.warnRoute(r)
 	}
 	for _, c := range v.certificates {
@@ -72,6 +75,7 @@ func (v *draft) warnUnused() {
 	}
 	used := map[string]bool{}
 	for _, r := range v.routes {
+		pause.IfDue()
 		for _, name := range r.BackendNames() {
 			used[name] = true
 		}

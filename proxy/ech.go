@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/route"
 	"github.com/weirproxy/weir/tls/hello"
 	"github.com/weirproxy/weir/tls/policy"
@@ -42,6 +43,7 @@ func CheckECH(cfg *config.Config, keys []tls.EncryptedClientHelloKey) error {
 func tlsModes(cfg *config.Config, listener string) (modes map[string]config.TLSMode, terminates bool) {
 	modes = make(map[string]config.TLSMode)
 	for i := range cfg.Routes {
+		pause.IfDue()
 		r := cfg.Routes[i]
 		if !slices.Contains(r.Listeners, listener) || r.FirstBytes != "" {
 			continue

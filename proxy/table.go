@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/backend"
 	"github.com/weirproxy/weir/proxy/filter"
 	"github.com/weirproxy/weir/proxy/route"
@@ -101,6 +102,7 @@ func NewTable(cfg *config.Config, parts Parts) (*Table, error) {
 	t.named = sync.OnceValue(t.byName)
 	raw, known := rawBackends(cfg), parts.Before.reusable()
 	for _, c := range cfg.Routes {
+		pause.IfDue()
 		r, err := parts.route(c, raw[c.FirstBackend()], known)
 		if err != nil {
 			return nil, err
@@ -333,6 +335,7 @@ func (h *unfinishedHost) add(e *edge, r *Route, p *policy.Policy) {
 // matches returns the matches of the host's routes for requests.
 func (h *host) matches(e *edge) (all []route.Entry[*Route]) {
 	for _, r := range h.routes {
+		pause.IfDue()
 		if r.config.TLS == config.TLSPassthrough && e.protocol == config.ProtocolTLS || r.tunnel {
 			continue
 		}
@@ -386,6 +389,7 @@ func pathOf(p config.Path) route.Path {
 func (e *unfinishedEdge) finish() error {
 	named := make(map[string]*host, len(e.byName))
 	for name, u := range e.byName {
+		pause.IfDue()
 		h, err := e.compile(&u.host)
 		if err != nil {
 			return fmt.Errorf("building the table: listener %s, host %s: %w", e.name, name, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weirproxy/weir/pause"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -23,6 +24,7 @@ type expander struct {
 // expand reports whether the tree at n may be decoded. It returns false for aliases that
 // form a loop.
 func (x *expander) expand(n *yaml.Node, inAlias bool) bool {
+	pause.IfDue()
 	if inAlias {
 		if x.aliased++; x.aliased > maxAliased {
 			x.errorAt(x.at(n), "the aliases in this file stand for more than %d values; write them out or use fewer", maxAliased)

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/pause"
 )
 
 // A reader makes a document of a text in YAML, and collects the errors.
@@ -53,7 +54,7 @@ const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes:
 // document parses data, which must be one YAML document, and prepares it for decoding. It
 // returns nil after an error.
 func (r *reader) document(data []byte) *config.Tree {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec := yaml.NewDecoder(paced{bytes.NewReader(data)})
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
 	case err == io.EOF || err == nil && isNull(doc.Content[0]):
@@ -82,6 +83,7 @@ func (r *reader) document(data []byte) *config.Tree {
 // tree converts n, whose aliases form no loop. The trees of an alias and of its value are the
 // same.
 func (r *reader) tree(n *yaml.Node) *config.Tree {
+	pause.IfDue()
 	switch n.Kind {
 	case yaml.AliasNode:
 		return r.tree(n.Alias)
@@ -148,3 +150,11 @@ func shapeOf(tag string) (shape config.Shape, other string) {
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// paced reads a text for a parser, which asks for small parts of it, and pauses between them.
+type paced struct{ *bytes.Reader }
+
+func (p paced) Read(b []byte) (int, error) {
+	pause.IfDue()
+	return p.Reader.Read(b)
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/listener/conn"
+	"github.com/weirproxy/weir/pause"
 )
 
 // Shared has the state that the filters of several routes use, such as the counts of rate
@@ -71,6 +72,7 @@ func (p *SharedPlan) planLimits(cfg *config.Config) {
 		p.settings[l] = newRateSettings(c, p.prefixes, l.settings.Load())
 	}
 	for _, r := range cfg.Routes {
+		pause.IfDue()
 		if r.InFlight == nil || p.slots[r.Name] != nil {
 			continue // a route with several TLS settings is several Routes
 		}

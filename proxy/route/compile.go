@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproxy/weir/pause"
 	"github.com/weirproxy/weir/proxy/expression"
 )
 
@@ -18,6 +19,7 @@ func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
 	p := &Paths[T]{}
 	var plainPaths, spellings, expressions collection[T]
 	for i := range entries {
+		pause.IfDue()
 		path := &entries[i].Path
 		e, beginning, err := newEntry(&entries[i], uint32(i))
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproxy/weir/config"
 	"github.com/weirproxy/weir/config/file"
 	"github.com/weirproxy/weir/listener/pressure"
+	"github.com/weirproxy/weir/pause"
 )
 
 // Run loads the configuration of path, as Load does, and serves it until SIGTERM or SIGINT
@@ -66,6 +67,7 @@ func serveFile(path string, cfg *config.Config, did *confined, build Build) erro
 	log.Info("serving", zap.String("config", cmp.Or(path, BuiltIn)), zap.String("config_hash", cfg.Hash), zap.String("node", cfg.Node),
 		zap.Int("listeners", len(cfg.Listeners)), zap.String("version", build.Version))
 	s.notify(notifyReady)
+	pause.Serve()
 	return s.serve(signals)
 }
 

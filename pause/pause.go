@@ -1,0 +1,40 @@
+// Package pause lets traffic go on beside long work, such as a reload with 10,000 routes.
+//
+// Go's scheduler takes a processor from a busy goroutine only every 10 ms, and looks for
+// network events only when no other goroutine could run. A request has several steps. On one
+// processor, each step would wait that long. So long work calls IfDue often.
+package pause
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	stretch = 250 * time.Microsecond // of work between two pauses
+	length  = 50 * time.Microsecond  // the kernel may make it twice as long
+)
+
+var (
+	serving atomic.Bool
+	due     atomic.Int64 // time of the next pause, in nanoseconds since 1970
+)
+
+// Serve says that this process serves traffic from now on. Before it, IfDue does nothing, so
+// that a start takes no longer.
+func Serve() { serving.Store(true) }
+
+// IfDue sleeps for a moment if the process serves traffic and has worked long enough since the
+// last pause. Otherwise it costs about as much as a look at the clock. The caller holds no
+// lock that a request may need. Several goroutines may call IfDue at the same time.
+func IfDue() {
+	if !serving.Load() {
+		return
+	}
+	wait := time.Duration(due.Load() - time.Now().UnixNano())
+	if wait > 0 && wait <= stretch { // a longer wait means that the clock was set back
+		return
+	}
+	time.Sleep(length)
+	due.Store(time.Now().Add(stretch).UnixNano())
+}
