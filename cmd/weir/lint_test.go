@@ -17,7 +17,7 @@ metadata:
   namespace: shop
   annotations:
     nginx.ingress.kubernetes.io/ssl-redirect: "true"
-    nginx.ingress.kubernetes.io/proxy-body-size: 50m
+    nginx.ingress.kubernetes.io/client-body-buffer-size: 50m
     nginx.ingress.kubernetes.io/rewrite-target: /$2
     cert-manager.io/cluster-issuer: letsencrypt
 spec:
@@ -41,7 +41,7 @@ func TestLint(t *testing.T) {
 	}
 	mixed := put("mixed.yaml", lintable)
 	good := put("good.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}}")
-	near := put("near.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}")
+	near := put("near.yaml", "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a, annotations: {nginx.ingress.kubernetes.io/client-body-buffer-size: 50m}}}")
 	ports := put("ports.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: tcp-services, namespace: a}, data: {'22': 'a/b:22', x: 'y'}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: udp-services, namespace: a}, data: {'53': 'a/b:53'}}")
 	const one = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'true'}}, spec: {ingressClassName: CLASS, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n"
 	both := func(classes ...string) (text string) {
@@ -61,8 +61,8 @@ func TestLint(t *testing.T) {
 		}
 	}
 	f(mixed, statusError, `Ingress shop/web
-  near   nginx.ingress.kubernetes.io/proxy-body-size: "50m"
-         weir accepts bodies of any size
+  near   nginx.ingress.kubernetes.io/client-body-buffer-size: "50m"
+         weir forwards bodies as they arrive and needs no such buffer
   no     nginx.ingress.kubernetes.io/rewrite-target: "/$2"
          weir does not rewrite paths yet; the application must serve the paths that clients request
   exact  nginx.ingress.kubernetes.io/ssl-redirect: "true"
@@ -100,10 +100,10 @@ func TestLint(t *testing.T) {
 
 // Lint reports sources that it cannot read, and still rates all others.
 func TestLintOfAllSorts(t *testing.T) {
-	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/proxy-body-size: 50m}}}"
+	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: NAME, annotations: {nginx.ingress.kubernetes.io/client-body-buffer-size: 50m}}}"
 	one := func(name string) string { return strings.Replace(ingress, "NAME", name, 1) + "\n" }
 	asJSON := func(name string) string {
-		return `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "` + name + `", "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "50m"}}}`
+		return `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "` + name + `", "annotations": {"nginx.ingress.kubernetes.io/client-body-buffer-size": "50m"}}}`
 	}
 	dir := t.TempDir()
 	f := func(text string, wantStatus int, wantErr string, wantOut ...string) {

@@ -227,6 +227,12 @@ func showRoute(r *config.Route) string {
 	if slices.ContainsFunc(r.Paths, func(p config.Path) bool { return p.Closed }) {
 		to += " (closed)"
 	}
+	if r.MaxBody != 0 {
+		to += fmt.Sprintf(" max_body %d", r.MaxBody)
+	}
+	if r.Clients != nil {
+		to += fmt.Sprintf(" clients %v not %v", r.Clients.Allow, r.Clients.Deny)
+	}
 	policy := ""
 	if r.TLSPolicy != config.DefaultTLSPolicy {
 		policy = " policy " + r.TLSPolicy

@@ -30,6 +30,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	owner := &claim.Owner{Kind: ingressKind, Name: config.ObjectName{Namespace: o.Namespace, Name: o.Name}, UID: o.UID,
 		Created: o.CreationTimestamp.Time, TLS: tlsHosts(o), Certificates: certificatesOf(o)}
 	owner.Guards = v.ingressGuards(owner, o)
+	v.asked[owner] = annotation.SettingsOf(o)
 	i := &ingress{Ingress: o, owner: owner, route: o.Namespace + "/" + o.Name + "/", patterns: asksForPatterns(o)}
 	if _, given := o.Annotations[AnnotationProtocol]; given {
 		i.protocol = new(o.Annotations[AnnotationProtocol])

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -99,8 +100,9 @@ type conversion struct {
 	clientCerts bool                  // a policy requests client certificates
 	protected   map[string]protection // hosts behind client certificates, computed on demand
 
-	guards   map[config.ObjectName]*claim.Guards // of Services with annotations, computed on demand
-	decision *claim.Decision                     // about all claims
+	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
+	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
+	decision *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far
 	routes   []*config.Route       // so far
@@ -115,7 +117,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -269,7 +270,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 func (v *conversion) fork() *conversion {
 	g := *v
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
-	g.routes, g.events = nil, event.Set{}
+	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
 	return &g
 }
 

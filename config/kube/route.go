@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirproxy/weir/config"
+	"github.com/weirproxy/weir/config/kube/annotation"
 	"github.com/weirproxy/weir/config/kube/claim"
 	"github.com/weirproxy/weir/config/kube/event"
 )
@@ -19,6 +20,9 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if c.Host != "" {
 		r.Hosts = []string{c.Host}
+	}
+	if r.Closure == nil {
+		applySettings(&r, v.asked[c.Owner])
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -49,6 +53,7 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
+	applySettings(&redirect, annotation.Settings{}) // it forwards nothing
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

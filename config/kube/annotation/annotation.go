@@ -1,6 +1,7 @@
 // Package annotation rates the annotations of ingress-nginx and Traefik by how well
-// weir supports them. It looks at values as well as names: an annotation that asks for a
-// default of weir is supported, although weir does not read it.
+// weir supports them, and reads those that set something for routes. It looks at values as
+// well as names: an annotation that asks for a default of weir is supported, although weir
+// does not read it.
 //
 // The ratings decide access: weir answers 503 for an object that has a guard, an
 // annotation that restricts access, or may, and that weir does not support.
@@ -52,8 +53,7 @@ type Rated struct {
 func Rate(o metav1.Object) (all []Rated) {
 	c := context{}
 	if i, ok := o.(*networkingv1.Ingress); ok {
-		c.hasTLS = len(i.Spec.TLS) > 0
-		c.paths = pathsOf(i)
+		c = contextOf(i)
 	}
 	_, isService := o.(*corev1.Service)
 	for name, value := range o.GetAnnotations() {
@@ -94,6 +94,32 @@ func IsOfHost(name string) bool {
 type context struct {
 	hasTLS bool
 	paths  paths
+	loose  bool // ingress-nginx may apply the annotations to more paths than weir
+}
+
+func contextOf(i *networkingv1.Ingress) context {
+	return context{len(i.Spec.TLS) > 0, pathsOf(i), hasLoosePaths(i)}
+}
+
+// hasLoosePaths reports whether ingress-nginx compares a path of the Ingress in another way
+// than weir: as text, or as a regular expression.
+func hasLoosePaths(i *networkingv1.Ingress) bool {
+	patterns := isTrue(strings.TrimSpace(i.Annotations[Nginx+"use-regex"])) || i.Annotations[Nginx+"rewrite-target"] != ""
+	loose := func(p networkingv1.HTTPIngressPath) bool {
+		isText := p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific
+		switch {
+		case p.Path == "" || p.Path == "/":
+			return false
+		case patterns || isText && !strings.HasSuffix(p.Path, "/"):
+			return true
+		}
+		return strings.ContainsFunc(p.Path, func(r rune) bool {
+			return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-_.~", r))
+		})
+	}
+	return slices.ContainsFunc(i.Spec.Rules, func(r networkingv1.IngressRule) bool {
+		return r.HTTP != nil && slices.ContainsFunc(r.HTTP.Paths, loose)
+	})
 }
 
 // paths is the kind of regular expressions that the paths of an Ingress would be.
@@ -130,6 +156,7 @@ type judge struct {
 	rating Rating   // of all other values
 	why    string
 	look   func(value string, c context) (Rating, string) // replaces the fields above
+	set    setter                                         // of an annotation that sets something for routes; otherwise nil
 }
 
 func (j judge) rate(value string, c context) (Rating, string) {

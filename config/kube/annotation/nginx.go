@@ -10,7 +10,7 @@ import (
 const (
 	noYet       = "weir does not support this yet"
 	noSnippet   = "weir does not read nginx configuration; set in weir's configuration what the snippet does"
-	noSatisfy   = "it combines other annotations, each of which makes weir answer 503; without them it has no effect"
+	noSatisfy   = "it combines address lists with passwords or auth-url, for which weir answers 503; without these it has no effect"
 	refusedRaw  = "the snippet may restrict access, and weir does not read nginx configuration, so weir answers 503 for an Ingress that has it; do the same in the application or in weir's configuration, and remove the annotation"
 	refused     = "weir does not support this yet, and answers 503 for an Ingress that has it; leave this Ingress to its present controller, or restrict access in the application and remove the annotation"
 	refusedSix  = "the list excludes IPv6 clients, which weir does not support yet, so weir answers 503 for an Ingress that has it; write 0.0.0.0/0,::/0 if everybody may have access, or remove the annotation"
@@ -58,7 +58,7 @@ var nginx = map[string]judge{
 	"auth-tls-error-page": always(guard, refusedTLS+"; weir ends the handshake of a client without a certificate and shows no page"), "auth-tls-match-cn": always(guard, refused),
 	"auth-tls-pass-certificate-to-upstream": unless("false", guard, refusedTLS+"; client_auth.forward selects the HTTP headers about the certificate for the backend"),
 
-	"whitelist-source-range": looking(everybody), "allowlist-source-range": looking(everybody), "denylist-source-range": always(guard, refused),
+	"whitelist-source-range": setting(whitelist), "allowlist-source-range": setting(allowlist), "denylist-source-range": setting(denylist),
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
@@ -82,7 +82,7 @@ var nginx = map[string]judge{
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
 	"custom-http-errors": always(No, "weir forwards the responses of Services unchanged"), "disable-proxy-intercept-errors": always(Exact, ""),
 
-	"proxy-body-size":           unless("0", Near, "weir accepts bodies of any size"),
+	"proxy-body-size":           setting(bodySize),
 	"proxy-connect-timeout":     unless("5|5s", Near, "weir waits 5 seconds for a connection"),
 	"proxy-read-timeout":        unless("60|60s", Near, "weir waits 60 seconds for the head of a response, and for each next part of its body; tunnels such as WebSockets may be idle for an hour"),
 	"proxy-send-timeout":        unless("60|60s", Near, "weir waits 60 seconds for a Pod to read more of a request"),

@@ -1,0 +1,45 @@
+package annotation
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// Settings are what the annotations of an Ingress set for the routes to its paths. The zero
+// value sets nothing.
+type Settings struct {
+	MaxBody int64 // of a request, in bytes; 0: no limit
+	// Allow and Deny are the networks of the clients that may use the routes, and of those that
+	// may not. Deny goes before Allow. An empty Allow has every client.
+	Allow, Deny []netip.Prefix
+
+	allowed bool // allowlist-source-range has set Allow
+}
+
+// SettingsOf reads the annotations of an Ingress that set something for its routes.
+func SettingsOf(i *networkingv1.Ingress) (s Settings) {
+	c := contextOf(i)
+	for _, name := range slices.Sorted(maps.Keys(i.Annotations)) { // the last one wins, which is the one in lower case
+		key, ok := strings.CutPrefix(name, Nginx)
+		if !ok {
+			continue
+		}
+		if j := nginx[general(key)]; j.set != nil {
+			j.set(strings.TrimSpace(i.Annotations[name]), c, &s)
+		}
+	}
+	return s
+}
+
+// setter reads the value of an annotation into s, and rates it. A value that weir does not
+// apply leaves s unchanged.
+type setter func(value string, c context, s *Settings) (Rating, string)
+
+// setting rates an annotation by the function that reads it: so weir does what the rating says.
+func setting(set setter) judge {
+	return judge{set: set, look: func(value string, c context) (Rating, string) { return set(value, c, &Settings{}) }}
+}

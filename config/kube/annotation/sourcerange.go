@@ -1,0 +1,77 @@
+package annotation
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+const (
+	badList   = "the list has something other than networks and addresses, so weir answers 503 for an Ingress that has it, as ingress-nginx does; write networks such as 10.0.0.0/8, separated by commas, or remove the annotation"
+	looseList = "the Ingress has use-regex, rewrite-target, a path of special characters, or a path of type ImplementationSpecific that does not end in a slash, and weir cannot tell how far ingress-nginx protects it, so weir answers 503; write paths of type Prefix or Exact"
+)
+
+// allowlist reads allowlist-source-range. ingress-nginx ignores the older name beside it.
+func allowlist(value string, c context, s *Settings) (Rating, string) {
+	list, ok := networks(value)
+	everybody := slices.Contains(list, everyIPv4) && slices.Contains(list, everyIPv6) // solvers of cert-manager have it
+	switch {
+	case !ok:
+		return guard, badList
+	case everybody: // ingress-nginx ignores the older name also beside such a list
+		list = nil // it restricts no client, whatever the paths are
+	case c.loose:
+		return guard, looseList
+	}
+	s.Allow, s.allowed = list, true
+	return Exact, ""
+}
+
+// whitelist reads whitelist-source-range, the older name of allowlist-source-range.
+// SettingsOf reads the newer name first.
+func whitelist(value string, c context, s *Settings) (Rating, string) {
+	if s.allowed {
+		s = &Settings{}
+	}
+	return allowlist(value, c, s)
+}
+
+// denylist reads denylist-source-range.
+func denylist(value string, c context, s *Settings) (Rating, string) {
+	list, ok := networks(value)
+	switch {
+	case !ok:
+		return guard, badList
+	case c.loose:
+		return guard, looseList
+	}
+	s.Deny = list
+	return Exact, ""
+}
+
+var everyIPv4, everyIPv6 = netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+
+// networks reads a list of networks and addresses.
+func networks(value string) (list []netip.Prefix, ok bool) {
+	for _, text := range strings.Split(value, ",") {
+		n, ok := network(strings.TrimSpace(text))
+		if !ok {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, true
+}
+
+// network reads a network, or an address. nginx has no zones, and no IPv4 networks in IPv6.
+func network(text string) (netip.Prefix, bool) {
+	n, err := netip.ParsePrefix(text)
+	if err != nil {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" { // PrefixFrom drops the zone
+			return netip.Prefix{}, false
+		}
+		n = netip.PrefixFrom(a, a.BitLen())
+	}
+	return n.Masked(), !n.Addr().Is4In6()
+}

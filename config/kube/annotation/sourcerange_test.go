@@ -1,0 +1,86 @@
+package annotation
+
+import (
+	"fmt"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestSourceRanges(t *testing.T) {
+	for _, one := range []struct{ allow, white, deny, want string }{
+		{white: "10.0.0.0/8", want: "[10.0.0.0/8] []"},
+		{white: " 10.1.2.3/8 ,\n192.0.2.7, 2001:db8::/32,2001:db8::1", want: "[10.0.0.0/8 192.0.2.7/32 2001:db8::/32 2001:db8::1/128] []"},
+		{allow: "10.0.0.0/8", white: "11.0.0.0/8", want: "[10.0.0.0/8] []"},
+		{allow: "0.0.0.0/0, ::/0", white: "11.0.0.0/8", want: "[] []"},
+		{white: "0.0.0.0/0", want: "[0.0.0.0/0] []"}, // IPv6 clients get 403
+		{white: "0.0.0.0/0,::/0,10.0.0.0/8", want: "[] []"},
+		{deny: "10.0.0.0/8,::1", want: "[] [10.0.0.0/8 ::1/128]"},
+		{deny: "0.0.0.0/0,::/0", want: "[] [0.0.0.0/0 ::/0]"},
+		{white: "10.0.0.0/8", deny: "10.1.0.0/16", want: "[10.0.0.0/8] [10.1.0.0/16]"},
+		{white: "10.0.0.0/8,", want: "closed"},
+		{white: "10.0.0.0/8 11.0.0.0/8", want: "closed"},
+		{white: "office", want: "closed"},
+		{white: "10.0.0.0/33", want: "closed"},
+		{white: "fe80::1%eth0", want: "closed"},
+		{white: "::ffff:10.0.0.0/104", want: "closed"},
+		{white: " ", want: "closed"},
+		{deny: "10.0.0", want: "closed"},
+		{allow: "10.0.0.0/8", white: "office", want: "closed"},
+	} {
+		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+		for name, value := range map[string]string{"allowlist-source-range": one.allow, "whitelist-source-range": one.white, "denylist-source-range": one.deny} {
+			if value != "" {
+				i.Annotations[Nginx+name] = value
+			}
+		}
+		s := SettingsOf(i)
+		got := fmt.Sprint(s.Allow, s.Deny)
+		if guards, _ := Unsupported(i); len(guards) > 0 {
+			got = "closed"
+		}
+		if got != one.want {
+			t.Errorf("%+v is %s", one, got)
+		}
+	}
+}
+
+// A list is applied only where weir protects all that ingress-nginx protects.
+func TestSourceRangesAndPaths(t *testing.T) {
+	exact, prefix, any := networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific
+	f := func(path string, kind *networkingv1.PathType, other string, closed bool) {
+		t.Helper()
+		i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Nginx + "whitelist-source-range": "10.0.0.0/8", Nginx + other: "true"}}}
+		i.Spec.Rules = []networkingv1.IngressRule{{}, {IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+			Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix}, {Path: path, PathType: kind}}}}}}
+		guards, _ := Unsupported(i)
+		if got := len(guards) > 0; got != closed || closed == (SettingsOf(i).Allow != nil) {
+			t.Errorf("%s with %s is closed: %v", path, other, got)
+		}
+	}
+	for list, want := range map[string]map[string]bool{"0.0.0.0/0,::/0": {"whitelist-source-range": false, "denylist-source-range": true}, "10.0.0.0/8": {"whitelist-source-range": true, "denylist-source-range": true}} {
+		for name, closed := range want {
+			if rating, _ := nginx[name].set(list, context{loose: true}, &Settings{}); (rating == guard) != closed {
+				t.Errorf("%s: %s, with paths that are text, is %s", name, list, rating)
+			}
+		}
+	}
+	f("/a", &prefix, "", false)
+	f("/a", &exact, "", false)
+	f("/a", &any, "", true) // a prefix as text at ingress-nginx
+	f("/a", nil, "", true)
+	f("/a/", &any, "", false)
+	f("/a/", nil, "", false)
+	f("", nil, "", false)
+	f("/", &any, "", false)
+	f("/", &any, "use-regex", false)
+	f("/", &prefix, "rewrite-target", false)
+	f("/a", &prefix, "use-regex", true)
+	f("/a/", &any, "use-regex", true)
+	f("/a", &exact, "rewrite-target", true)
+	f("/a(/|$)(.*)", &prefix, "", true)
+	f("/a%2f", &prefix, "", true)
+	f("/caf\u00e9", &exact, "", true)
+	f("/a b", &exact, "", true)
+}
