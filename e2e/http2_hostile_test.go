@@ -316,7 +316,8 @@ func TestSmugglingByHTTP2(t *testing.T) {
 	refused("upgrade", postFields("upgrade: h2c")...)
 	refused("te", postFields("te: gzip")...)
 	refused("two lengths", postFields("content-length: 0", "content-length: 34")...)
-	refused("a length that is too small", postFields("content-length: 0")...)
+	// With a length of 0 the endpoint could answer before weir reads the DATA frame.
+	refused("a length that is too small", postFields("content-length: 10")...)
 	refused("a length that is too large", postFields("content-length: 340")...)
 	refused("line ends in a value", postFields("x: y\r\nTransfer-Encoding: chunked")...)
 	refused("a line feed in a value", postFields("x: y\nz: 1")...)

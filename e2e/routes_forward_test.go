@@ -42,7 +42,11 @@ func newAuthServer(w *weir, name, group string) {
 			status := 0
 			fmt.Sscan(c.Value, &status)
 			if status == 0 {
-				time.Sleep(10 * time.Second)
+				select { // weir gives up earlier
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Second):
+				}
+				return
 			}
 			rw.Header().Set("Location", "/elsewhere")
 			rw.WriteHeader(status)
