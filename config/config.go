@@ -116,6 +116,9 @@ type Listener struct {
 	// TLSPolicy is the policy for clients without SNI, unless the route without hosts has
 	// a policy other than DefaultTLSPolicy; empty: DefaultTLSPolicy.
 	TLSPolicy string
+	// UnknownPolicy is the policy for hosts that no route names; empty: DefaultTLSPolicy.
+	// Only listeners of objects have it.
+	UnknownPolicy string
 	// HeaderPolicy names an entry of HeaderPolicies; empty: weir does not look for PROXY
 	// headers.
 	HeaderPolicy string
@@ -227,6 +230,9 @@ type Pair struct {
 	// Default: weir also serves the certificate to clients without SNI, and for names
 	// that no entry lists.
 	Default bool
+	// Owner is the name of the TLS policy whose clients get the certificate. No client of
+	// another policy gets it, whatever Hosts and Default say. Empty: any policy.
+	Owner string
 	// CertPEM and KeyPEM are empty if there is no usable certificate. weir then refuses
 	// handshakes for Hosts.
 	CertPEM []byte
@@ -367,6 +373,9 @@ type TLSPolicy struct {
 	// From limits the policy to these client networks; all other clients get the default
 	// policy. Empty: all clients.
 	From []netip.Prefix
+	// Owned means that clients get only certificates whose Owner is this policy. Only
+	// objects of a cluster make such policies.
+	Owned bool
 }
 
 // TLSMode is whether weir decrypts the TLS of a host.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"slices"
@@ -162,7 +163,7 @@ func newEdge(l *config.Listener, policies map[string]*policy.Policy, asserted []
 	return &edge{
 		name: l.Name, protocol: l.Protocol, timeouts: l.Timeouts, forwarding: filter.NewForwarding(l, asserted...),
 		http2: l.HTTP2.Offer, priorKnowledge: l.HTTP2.PriorKnowledge, streams: l.HTTP2.MaxStreams,
-		fallback: policies[config.DefaultTLSPolicy],
+		fallback: policies[cmp.Or(l.UnknownPolicy, config.DefaultTLSPolicy)],
 	}
 }
 
