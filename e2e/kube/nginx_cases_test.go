@@ -105,7 +105,9 @@ func readSuites(t *testing.T) (all []*suite) {
 
 func (s *suite) file() string { return filepath.Join(nginxFolder, s.name+".differences") }
 
-func (c *written) name() string { return strings.Trim(notName.ReplaceAllString(strings.ToLower(c.Case), "-"), "-") }
+func (c *written) name() string {
+	return strings.Trim(notName.ReplaceAllString(strings.ToLower(c.Case), "-"), "-")
+}
 
 func (c *written) read(t *testing.T) *nginxCase {
 	t.Helper()
