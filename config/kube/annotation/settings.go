@@ -17,6 +17,9 @@ type Settings struct {
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
 
+	Timeouts Timeouts
+	Retries  Retries
+
 	allowed bool // allowlist-source-range has set Allow
 }
 
