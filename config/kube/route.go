@@ -23,6 +23,7 @@ func (v *conversion) route(c *claim.Claim) {
 	}
 	if r.Closure == nil {
 		applySettings(&r, c, v.asked[c.Owner], v.settings)
+		applyController(&r, v.controller)
 	}
 	if !c.Implicit {
 		path := c.Served()
@@ -45,6 +46,7 @@ func (v *conversion) route(c *claim.Claim) {
 	for _, policy := range slices.Sorted(maps.Keys(byPolicy)) {
 		one := r
 		one.TLSPolicy, one.Listeners = policy, byPolicy[policy]
+		one.HSTS = v.hsts(one.Listeners)
 		v.routes = append(v.routes, &one)
 	}
 }
@@ -55,7 +57,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
+	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: v.redirectStatus()}
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {
 		switch {
