@@ -108,7 +108,7 @@ func (a *Auth) section() section {
 
 var authRules = []*schema{hasOne("basic", "forward", "jwt")}
 
-func (a *Auth) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (a *Auth) check(v *draft, there keySet, n *Tree, p path) {
 	if n.Shape != ShapeMapping {
 		return // already reported
 	}
@@ -256,7 +256,7 @@ func claimHeaders(dst *[]ClaimHeader) value {
 				case twice:
 					v.fail(value, p.key(key.Text), "the header %q is already used on line %d; give each claim its own", one.Header, line)
 				default:
-					first[lower] = value.Line
+					first[lower] = int(value.Line)
 					*dst = append(*dst, one)
 				}
 			})

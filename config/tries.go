@@ -87,7 +87,7 @@ func (r *Route) timeoutsKey() value {
 		return section{object: &r.Timeouts, rules: triesTimeoutsRules, keys: []key{
 			{"request", limit(&t.Request), "From the end of the request's head to the end of the response head, over all attempts and the queue; then 504."},
 			{"try", limit(&t.Try), "For one attempt: from the choice of the endpoint to the end of the response head."},
-		}, check: func(v *draft, there map[string]bool, n *Tree, p path) {
+		}, check: func(v *draft, there keySet, n *Tree, p path) {
 			if len(there) == 0 && n.Shape == ShapeMapping && len(n.Parts) == 0 {
 				v.fail(n, p, "is empty; give it request or try, or take the key out")
 			}
