@@ -256,7 +256,7 @@ func claimHeaders(dst *[]ClaimHeader) value {
 				case twice:
 					v.fail(value, p.key(key.Text), "the header %q is already used on line %d; give each claim its own", one.Header, line)
 				default:
-					first[lower] = int(value.Line)
+					first[lower] = value.Line
 					*dst = append(*dst, one)
 				}
 			})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,10 @@ import (
 // A decoder converts the trees of a document to values and collects all errors. A value that it cannot
 // decode keeps its default, so that the rest can still be checked.
 type decoder struct {
-	file  string
-	errs  Errors
-	warns Errors
+	file    string
+	several bool // the document includes other files
+	errs    Errors
+	warns   Errors
 
 	// places maps the pointer to a decoded value to the place where the file has the
 	// value.
@@ -26,13 +28,23 @@ type decoder struct {
 
 // place is the place of a value in a file. A file has many of them.
 type place struct {
-	path         path
-	line, column int32
-	hidden       bool
+	n    *Tree // nil: the file does not have the value
+	path path
+}
+
+// hidden reports whether a part of the value came from the environment.
+func (at place) hidden() bool { return at.n != nil && at.n.Hidden }
+
+// position returns the position of a place; the zero position if the file does not have the value.
+func (d *decoder) position(at place) Position {
+	if at.n == nil {
+		return Position{}
+	}
+	return d.at(at.n)
 }
 
 func newDecoder(doc Document) *decoder {
-	return &decoder{file: doc.Name, errs: doc.Errors, places: make(map[any]place, countValues(doc.Root))}
+	return &decoder{file: doc.Name, several: len(doc.Included.Files) > 0, errs: doc.Errors, places: make(map[any]place, countValues(doc.Root))}
 }
 
 // countValues counts the values within n: about as many places are marked.
@@ -112,19 +124,19 @@ func (s *keySet) add(key string) {
 	}
 }
 
-func (d *decoder) at(n *Tree) Position { return Position{d.file, int(n.Line), int(n.Column)} }
+func (d *decoder) at(n *Tree) Position { return Position{cmp.Or(n.File, d.file), n.Line, n.Column} }
 
-func (d *decoder) position(at place) Position {
-	return Position{d.file, int(at.line), int(at.column)}
-}
-
-func placeOf(n *Tree, p path) place {
-	return place{path: p, line: n.Line, column: n.Column, hidden: n.Hidden}
+// line names a line for an error at another position, with the file if there are several.
+func (d *decoder) line(p Position) string {
+	if !d.several {
+		return fmt.Sprintf("line %d", p.Line)
+	}
+	return fmt.Sprintf("line %d of %s", p.Line, p.File)
 }
 
 // fail reports an error at node n, whose path is p.
 func (d *decoder) fail(n *Tree, p path, format string, args ...any) {
-	d.failAt(placeOf(n, p), format, args...)
+	d.failAt(place{n, p}, format, args...)
 }
 
 // example returns the end of an error: what to write instead; other if there is no example.
@@ -153,7 +165,7 @@ func (d *decoder) say(at place, format string, args ...any) Error {
 
 // mark records that the value at dst was written at n.
 func (d *decoder) mark(dst any, n *Tree, p path) {
-	d.places[dst] = placeOf(n, p)
+	d.places[dst] = place{n, p}
 }
 
 // given reports whether the file has the key of dst, even with an invalid value.
@@ -164,7 +176,7 @@ func (d *decoder) given(dst any) bool {
 
 // quote returns a value in the form in which errors show it.
 func (d *decoder) quote(dst any, value string) string {
-	if d.places[dst].hidden {
+	if d.places[dst].hidden() {
 		return "the value from the environment"
 	}
 	return fmt.Sprintf("%q", value)
@@ -264,7 +276,7 @@ func (d *decoder) mapping(n *Tree, p path, each func(key, value *Tree)) {
 		if key.Refused != "" {
 			d.fail(key, p, "%s", key.Refused)
 		} else if first := seen.first(i); first != nil {
-			d.fail(key, p, "key %q is given twice, first on line %d; keep one", shorten(key.Text), first.Line)
+			d.fail(key, p, "key %q is given twice, first on %s; keep one", shorten(key.Text), d.line(d.at(first)))
 		} else {
 			each(key, value)
 		}

@@ -139,7 +139,7 @@ func (v *draft) headerValue(key, n *Tree, p path, name *kind[string], first map[
 		v.fail(key, p, "%q is given twice, first on line %d; the case of letters does not matter; keep one", one.Name, line)
 		return one, false
 	}
-	first[lower] = int(key.Line)
+	first[lower] = key.Line
 	v.set(headerTemplate.at(&one.Value), key, n, p.key(one.Name))
 	return one, one.Value != ""
 }

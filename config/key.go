@@ -355,7 +355,7 @@ func readList[T comparable](v *draft, dst *[]T, one func(dst *T) value, n *Tree,
 			values[i] = zero
 			continue
 		}
-		seen[values[i]] = int(e.Line)
+		seen[values[i]] = e.Line
 	}
 	*dst = values
 }

@@ -87,7 +87,7 @@ func (v *draft) checkRules(h *HeaderPolicy) {
 			if twice && from.IsValid() {
 				v.failAt(v.places[from], "%s has a rule already on line %d; keep one", v.quote(from, from.String()), line)
 			}
-			first[*from] = int(v.places[from].line)
+			first[*from] = v.position(v.places[from]).Line
 		}
 	}
 }
@@ -178,10 +178,10 @@ func (v *draft) checkAddresses() {
 			if !sameAddress(s.network, s.address, other.network, other.address) {
 				continue
 			}
-			if s.at.line == 0 { // a default that collides with an address in the file
+			if s.at.n == nil { // a default that collides with an address in the file
 				v.failAt(other.at, "is the default address of %s; use another address here, or set admin.address", s.what)
 			} else {
-				v.failAt(s.at, "is taken by %s (line %d); use another address", other.what, other.at.line)
+				v.failAt(s.at, "is taken by %s (%s); use another address", other.what, v.line(v.position(other.at)))
 			}
 			return
 		}

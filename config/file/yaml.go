@@ -15,6 +15,7 @@ import (
 // A reader makes a document of a text in YAML, and collects the errors.
 type reader struct {
 	file string
+	main *reader // of the file that includes this one; nil: this is the main file
 	env  func(string) (string, bool)
 	errs config.Errors
 
@@ -36,7 +37,7 @@ func (r *reader) newTree(n *yaml.Node) *config.Tree {
 	}
 	t := &r.free[0]
 	r.free = r.free[1:]
-	t.Line, t.Column = int32(n.Line), int32(n.Column)
+	t.File, t.Line, t.Column = r.source(), n.Line, n.Column
 	return t
 }
 
@@ -56,16 +57,33 @@ func (r *reader) newParts(n int) []*config.Tree {
 // atOnce is the number of values for which memory is allocated at once.
 const atOnce = 64
 
+func newReader(name string, env func(string) (string, bool)) *reader {
+	return &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
+}
+
 // Read makes a document of the YAML in data, and replaces the variables of the environment.
 // Errors contain name as the name of the file. The error is a config.Errors, and means that
-// data is not YAML; errors of single values are in the document.
+// data is not YAML; errors of single values, and of files that data includes, are in the
+// document.
 func Read(name string, data []byte, env func(string) (string, bool)) (config.Document, error) {
-	r := &reader{file: name, env: env, hidden: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, trees: map[*yaml.Node]*config.Tree{}}
+	r := newReader(name, env)
 	root := r.document(data)
 	if root == nil {
 		return config.Document{}, r.errs.Sorted()
 	}
-	return config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}, nil
+	doc := config.Document{Name: name, Root: root, Errors: r.errs, Source: sha256.Sum256(data)}
+	i := includer{reader: r, doc: &doc, left: maxFile - len(data)}
+	i.include()
+	doc.Errors = r.errs
+	return doc, nil
+}
+
+// source is the file of the values, for config.Tree.
+func (r *reader) source() string {
+	if r.main == nil {
+		return ""
+	}
+	return r.file
 }
 
 func (r *reader) at(n *yaml.Node) config.Position {
@@ -80,6 +98,8 @@ func (r *reader) errorAt(at config.Position, format string, args ...any) {
 // a complete file.
 const noSettings = `the file has no settings, so weir has nothing to serve; write a listener, a route and a backend, such as ` + smallest
 
+const secondDocument = "a second YAML document begins here; one file is one configuration, so remove the ---"
+
 const smallest = `{listeners: {web: {address: ":8080", protocol: http}}, routes: [{listeners: [web], backend: app}], backends: {app: {endpoints: ["127.0.0.1:9000"]}}}`
 
 // document parses data, which must be one YAML document, and prepares it for decoding. It
@@ -88,6 +108,8 @@ func (r *reader) document(data []byte) *config.Tree {
 	dec := yaml.NewDecoder(paced{bytes.NewReader(data)})
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
+	case (err == io.EOF || err == nil && isNull(doc.Content[0])) && r.main != nil:
+		return &config.Tree{Shape: config.ShapeMapping, File: r.file, Line: 1, Column: 1} // everything in it is a comment
 	case err == io.EOF || err == nil && isNull(doc.Content[0]):
 		r.errorAt(config.Position{File: r.file, Line: 1, Column: 1}, "%s", noSettings)
 		return nil
@@ -97,7 +119,7 @@ func (r *reader) document(data []byte) *config.Tree {
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
-		r.errorAt(r.at(&second), "a second YAML document begins here; one file is one configuration, so remove the ---")
+		r.errorAt(r.at(&second), "%s", secondDocument)
 		return nil
 	case err != io.EOF:
 		r.syntax(data, err)

@@ -31,11 +31,12 @@ import (
 // server is the running weir. It connects all parts; no other code connects them. apply
 // puts a configuration into effect, the first one and each later one.
 type server struct {
-	log    *zap.Logger
-	level  zap.AtomicLevel
-	build  Build
-	lines  atomic.Pointer[accessLog]
-	access atomic.Pointer[access] // rules of the admin port; never nil
+	log          *zap.Logger
+	level        zap.AtomicLevel
+	build        Build
+	lines        atomic.Pointer[accessLog]
+	closingLines sync.WaitGroup         // the access logs of earlier configurations
+	access       atomic.Pointer[access] // rules of the admin port; never nil
 
 	registry   *prometheus.Registry
 	metrics    *serverMetrics
@@ -91,6 +92,7 @@ type server struct {
 	closing   *sync.WaitGroup // the removed listeners and ports that are not closed yet; nil: none
 	effect    atomic.Pointer[inEffect]
 	ofFile    ofFile      // made from the file's configuration alone
+	owned     policies    // of objects
 	sockets   sockets.Set // of listeners and ports
 	listeners map[string]*listener.Listener
 	ports     map[string]*runningPort // "health", "metrics" and "admin"
@@ -170,7 +172,8 @@ func (s *server) adopt(p *plan) {
 	s.changes++
 	s.adoptCertificates(p)
 	setLevel(s.level, p.cfg.Log)
-	defer s.lines.Swap(p.lines).closeUnless(p.lines)
+	before := s.lines.Swap(p.lines)
+	defer s.closeLines(before, p.lines)
 	if p.lines != nil {
 		s.proxy.SetLog(s.logRecord)
 	} else {
@@ -187,7 +190,7 @@ func (s *server) adopt(p *plan) {
 	}
 	orphans := s.proxy.Swap(p.table)
 	s.node.SetRequireLocal(requireLocal(p.cfg))
-	s.ofFile = p.ofFile
+	s.ofFile, s.owned = p.ofFile, p.owned
 	s.effect.Store(&inEffect{p.file, p.cfg}) // before a port can serve a request for it
 	s.access.Store(p.access)
 	s.limitMemory()
@@ -196,6 +199,7 @@ func (s *server) adopt(p *plan) {
 	s.closeBehind(slices.Concat(s.adoptListeners(p), s.adoptPorts(p)))
 	s.handshakes.Retain(func(l, name string) bool {
 		_, known := p.policies[name]
+		known = known || p.owned[name] != nil
 		return s.listeners[l] != nil && (known || name == "" || name == proxy.ChallengePolicy)
 	})
 	if !p.again {
@@ -342,6 +346,7 @@ func (s *server) closeBy(ends time.Time) {
 	s.filters.Close()
 	s.backends.Close()
 	if a := s.lines.Load(); a != nil {
-		a.file.close()
+		s.endLines(a)
 	}
+	s.closingLines.Wait()
 }
