@@ -112,7 +112,7 @@ func (a *Auth) section() section {
 
 var authRules = []*schema{hasOne("basic", "forward", "jwt")}
 
-func (a *Auth) check(v *draft, there map[string]bool, n *Tree, p path) {
+func (a *Auth) check(v *draft, there keySet, n *Tree, p path) {
 	if n.Shape != ShapeMapping {
 		return // already reported
 	}
