@@ -3,6 +3,8 @@ package route
 import (
 	"bytes"
 	"slices"
+
+	"github.com/weirproxy/weir/proxy/message"
 )
 
 // Respelled finds the routes that a request would have if its path were spelled in another
@@ -34,8 +36,8 @@ func (s *Respelled[T]) Any(r *Request, is func(T) bool) bool {
 	if e := s.paths.find(path, r); e != nil && is(e.route) {
 		return true
 	}
-	isLevel := !bytes.ContainsAny(path, "%;") && !bytes.Contains(path, twoSlashes)
-	return !isLevel && s.anyLeveled(path, r, is)
+	isOne := message.IsLevel(path) && !bytes.ContainsRune(path, ';')
+	return !isOne && s.anyLeveled(path, r, is)
 }
 
 // anyLeveled is Any for the leveled forms of a path. It allocates.
@@ -53,13 +55,13 @@ func (s *Respelled[T]) anyLeveled(path []byte, r *Request, is func(T) bool) bool
 // true without the parameters of its segments.
 func appendLeveled(buf, path []byte, bare bool) []byte {
 	for len(path) > 0 {
-		c, width := decode(path)
+		c, width := message.DecodeByte(path)
 		path = path[width:]
 		switch {
 		case c == '/' && bytes.HasSuffix(buf, slash):
 		case c == ';' && bare:
 			for len(path) > 0 {
-				if c, width = decode(path); c == '/' {
+				if c, width = message.DecodeByte(path); c == '/' {
 					break
 				}
 				path = path[width:]
@@ -71,4 +73,4 @@ func appendLeveled(buf, path []byte, bare bool) []byte {
 	return buf
 }
 
-var slash, twoSlashes = []byte("/"), []byte("//")
+var slash = []byte("/")

@@ -16,6 +16,10 @@ type Settings struct {
 	// Allow and Deny are the networks of the clients that may use the routes, and of those that
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
+	Rewrite     Rewrite
+
+	Timeouts Timeouts
+	Retries  Retries
 
 	allowed bool // allowlist-source-range has set Allow
 }
