@@ -243,7 +243,7 @@ func clusterMeta(kind string, i int) metav1.ObjectMeta {
 		Namespace: fmt.Sprintf("tenant-%d", i%100), Name: name, UID: newUID(), CreationTimestamp: now, Generation: 1, Labels: labels,
 		Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"kind":"` + kind + `","metadata":{"name":"` + name + `"},"spec":"` + strings.Repeat("x", 500) + `"}`,
 			"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": fmt.Sprintf("tenant-%d", i%100)},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "helm", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "helm", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}},
 	}
 }
 
