@@ -564,6 +564,9 @@ type Redirect struct {
 	// Always means that Scheme, Host, Prefix, Path and Port describe the new URL even if only
 	// Scheme or Port is set. Only redirects of the Gateway API have it.
 	Always bool
+	// DropQuery means that the new URL does not get the query of the request. Only redirects of
+	// Kubernetes objects have it.
+	DropQuery bool
 }
 
 // Moves reports whether the redirect leads to another URL than that of the request over https.

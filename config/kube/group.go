@@ -55,6 +55,11 @@ func traitsOf(o *networkingv1.Ingress) *traits {
 			})
 		}
 	}
+	if wantsTwins(o) {
+		for host := range ruleHosts(o) {
+			add(twin(host))
+		}
+	}
 	if len(o.Spec.Rules) == 0 && o.Spec.DefaultBackend != nil {
 		add("")
 	}

@@ -40,6 +40,7 @@ func (v *conversion) read(o *networkingv1.Ingress) *claim.Owner {
 	slices.SortStableFunc(owner.Claims, func(a, b *claim.Claim) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(len(b.Written), len(a.Written)))
 	})
+	v.readMoves(i)
 	v.readDefault(i)
 	return owner
 }

@@ -23,6 +23,8 @@ func TestSettingsChangeAnIngress(t *testing.T) {
 		{"proxy-body-size", "1m", "1024k", true},
 		{"allowlist-source-range", "10.0.0.0/8", "11.0.0.0/8", false},
 		{"rewrite-target", "/$1", "/$2", false},
+		{"permanent-redirect", "https://a.example", "https://b.example", false},
+		{"ssl-redirect", "false", "true", false},
 		{"use-regex", "false", "true", false},
 		{"use-regex", "1", "true", true},
 		{"denylist-source-range", "10.0.0.0/8", "10.0.0.0/9", false},

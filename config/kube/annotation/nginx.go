@@ -36,6 +36,7 @@ const (
 var families = []map[string]judge{
 	bodySizes,
 	rewrites,
+	redirects,
 	sourceRanges,
 	unread,
 }
@@ -94,12 +95,8 @@ var unread = map[string]judge{
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),
 	"cors-expose-headers": always(No, noCORS), "cors-allow-credentials": always(No, noCORS), "cors-max-age": always(No, noCORS),
 
-	"app-root": always(No, noYet), "permanent-redirect": always(No, noYet), "permanent-redirect-code": always(No, noYet),
-	"temporal-redirect": always(No, noYet), "temporal-redirect-code": always(No, noYet), "from-to-www-redirect": unless("false", No, noYet),
-	"relative-redirects": unless("false", Near, "weir's redirects to https are absolute"), "use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
-	"ssl-redirect": looking(sslRedirect), "force-ssl-redirect": looking(forceRedirect),
-	"preserve-trailing-slash": unless("true", Near, "weir's redirects keep the URL unchanged, with a trailing slash"),
-	"server-alias":            always(No, alias), "upstream-vhost": always(No, ownHost),
+	"use-port-in-redirects": unless("false", Near, "weir's redirects go to port 443, or to the public_port of a tls listener"),
+	"server-alias":          always(No, alias), "upstream-vhost": always(No, ownHost),
 	"x-forwarded-prefix": always(No, noYet), "custom-headers": always(No, noYet), "connection-proxy-header": unless("keep-alive", No, "weir keeps connections to Pods open, and sets the HTTP header Connection itself"),
 	"configuration-snippet": looking(snippet), "server-snippet": looking(snippet), "stream-snippet": always(No, noSnippet),
 	"default-backend":    always(No, "weir answers 503 itself if no endpoint is ready; spec.defaultBackend gets requests that match no path"),
@@ -251,25 +248,6 @@ func everybody(value string, _ context) (Rating, string) {
 func isTrue(value string) bool {
 	is, _ := strconv.ParseBool(value)
 	return is
-}
-
-func sslRedirect(value string, c context) (Rating, string) {
-	switch {
-	case isTrue(value) || !c.hasTLS:
-		return Exact, ""
-	default:
-		return No, "weir redirects requests without TLS for hosts with TLS; kubernetes.https_redirect: false turns this off for all Ingresses"
-	}
-}
-
-func forceRedirect(value string, c context) (Rating, string) {
-	switch {
-	case !isTrue(value):
-		return Exact, ""
-	case c.hasTLS:
-		return Near, "weir redirects the hosts for which this Ingress has TLS"
-	}
-	return No, "weir redirects only hosts for which the Ingress has TLS; add them under spec.tls, with or without a secretName"
 }
 
 // headSize rates proxy-buffer-size, which ingress-nginx needs for large response heads.

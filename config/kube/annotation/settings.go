@@ -17,6 +17,7 @@ type Settings struct {
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
+	Redirects   Redirects
 
 	allowed bool // allowlist-source-range has set Allow
 }
