@@ -73,6 +73,8 @@ type Config struct {
 
 	// Source is the hash of the text that the configuration was read from; zero: from no text.
 	Source [sha256.Size]byte
+	// Included are the files that the text includes.
+	Included Included
 }
 
 // DefaultTLSPolicy is the name of the policy that weir applies to a host if no route

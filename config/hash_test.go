@@ -32,7 +32,7 @@ func TestEveryKeyIsHashed(t *testing.T) {
 // unhashed matches fields that are no part of the hash: positions, fields that follow from
 // others, the contents of files, and fields that no file can set.
 var unhashed = regexp.MustCompile(strings.Join([]string{
-	`\.Position\.`, `^Config\.(Hash|Warnings|Source)`,
+	`\.Position\.`, `^Config\.(Hash|Warnings|Source|Included)`,
 	`^Config\.Listeners\[\]\.UnknownPolicy$`, `^Config\.TLSPolicies\[\]\.Owned$`, // only of objects
 	`\.Network$`, `^Config\.Backends\[\]\.Secure$`, // part of the address, and of the protocol
 	`PEM\[\]$`, `Pool\[\]$`,

@@ -25,7 +25,7 @@ func (v *conversion) route(c *claim.Claim) {
 		r.Hosts = []string{c.Host}
 	}
 	if r.Closure == nil {
-		applySettings(&r, c, v.asked[c.Owner])
+		applySettings(&r, c, v.asked[c.Owner], v.settings)
 	}
 	if r.Redirect != nil {
 		r.DropGuards()
@@ -60,7 +60,7 @@ func (v *conversion) route(c *claim.Claim) {
 func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[string][]string) {
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
-	applySettings(&redirect, c, annotation.Settings{}) // it forwards nothing
+	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
 	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect

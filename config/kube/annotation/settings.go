@@ -19,6 +19,9 @@ type Settings struct {
 	Rewrite     Rewrite
 	Redirects   Redirects
 
+	Timeouts Timeouts
+	Retries  Retries
+
 	allowed bool // allowlist-source-range has set Allow
 }
 
