@@ -468,6 +468,7 @@ type Route struct {
 	// Backends share the requests or connections by weight. Empty: Backend. At least one has a
 	// weight above 0.
 	Backends  []WeightedBackend
+	Canary    *Canary      // chooses between two Backends; nil: weights decide
 	Respond   *Respond     // nil: none; with it there is no Backend and no Redirect
 	Redirect  *Redirect    // nil: none; with a Backend: for requests that did not reach a trusted sender by https
 	HSTS      *HSTS        // nil: weir adds no HTTP header for it

@@ -69,6 +69,7 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
+	all = v.leaveCanariesOut(all)
 	v.patterns, v.twins = patternsOf(all), twinsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
@@ -80,6 +81,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 		v.route(c)
 	}
 	v.decision.TellRefusals()
+	v.tellCanaries()
 }
 
 // conversion is the state of one Convert: of a group of Ingresses, or of what all groups
@@ -104,6 +106,7 @@ type conversion struct {
 	guards   map[config.ObjectName]*claim.Guards  // of Services with annotations, computed on demand
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
 	patterns *patternHosts                        // hosts with regular expressions
+	canaries map[canaryAt][]*canary               // the oldest first
 	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
 	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims

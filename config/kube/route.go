@@ -17,6 +17,7 @@ func (v *conversion) route(c *claim.Claim) {
 	r := config.Route{Name: c.Route, Namespace: c.Owner.Name.Namespace, TLS: config.TLSTerminate, TLSPolicy: config.DefaultTLSPolicy, Closure: c.Closure()}
 	if r.Redirect = v.moveOf(c); r.Redirect == nil {
 		r.Backend = v.backend(c)
+		v.addCanary(&r, c)
 	}
 	if c.Owner.Kind == ingressKind {
 		r.Ingress, r.IngressHost = c.Owner.Name.Name, cmp.Or(c.Host, "*")
@@ -61,7 +62,7 @@ func (v *conversion) routePlain(c *claim.Claim, r config.Route, byPolicy map[str
 	redirect, unless := r, r // unless: redirect only requests that a trusted proxy did not receive by https
 	redirect.Closure = nil
 	applySettings(&redirect, c, annotation.Settings{}, &config.Kubernetes{}) // it forwards nothing
-	redirect.Backend, redirect.Redirect = "", &config.Redirect{Port: v.httpsPort(), Status: 308}
+	redirect.Backend, redirect.Backends, redirect.Canary, redirect.Redirect = "", nil, nil, &config.Redirect{Port: v.httpsPort(), Status: 308}
 	moves := r.Redirect != nil
 	unless.Redirect = redirect.Redirect
 	for _, l := range v.plain {

@@ -17,7 +17,6 @@ const (
 	refusedTLS  = "weir answers 503 for an Ingress that has it; " + clientCerts
 	noLimit     = "weir does not support this yet, and applies no limit"
 	noAffinity  = "weir does not support this yet; requests of one client go to all endpoints"
-	noCanary    = "weir does not support this yet; it ignores canaries, with an event, and the main Ingress gets all requests"
 	noCORS      = "weir does not support this yet; let the application answer CORS requests"
 	clientCerts = "weir's configuration can require client certificates for a host: a policy under tls_policies with client_auth, and a route that names the policy"
 	buffers     = "weir forwards bodies as they arrive and needs no such buffer"
@@ -37,6 +36,7 @@ var families = []map[string]judge{
 	bodySizes,
 	rewrites,
 	redirects,
+	canaries,
 	sourceRanges,
 	timeouts,
 	retries,
@@ -90,8 +90,6 @@ var unread = map[string]judge{
 	"limit-connections": always(No, noLimit), "limit-rps": always(No, noLimit), "limit-rpm": always(No, noLimit), "limit-rate": unless("0", No, noLimit),
 	"limit-rate-after": unless("0", No, noLimit), "limit-burst-multiplier": always(No, noLimit), "limit-whitelist": always(No, noLimit), "limit-allowlist": always(No, noLimit),
 
-	"canary": unless("false", No, noCanary), "canary-by-header": always(No, noCanary), "canary-by-header-value": always(No, noCanary), "canary-by-header-pattern": always(No, noCanary),
-	"canary-by-cookie": always(No, noCanary), "canary-weight": always(No, noCanary), "canary-weight-total": always(No, noCanary),
 	"mirror-target": always(No, noYet), "mirror-request-body": always(No, noYet), "mirror-host": always(No, noYet),
 
 	"enable-cors": unless("false", No, noCORS), "cors-allow-origin": always(No, noCORS), "cors-allow-methods": always(No, noCORS), "cors-allow-headers": always(No, noCORS),

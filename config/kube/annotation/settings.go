@@ -18,6 +18,7 @@ type Settings struct {
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
 	Redirects   Redirects
+	Canary      Canary
 
 	Timeouts Timeouts
 	Retries  Retries
