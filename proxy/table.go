@@ -240,7 +240,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 	for _, one := range whole.config.Backends {
 		b := parts.Backends[one.Name]
 		all = append(all, b)
-		if one.Weight == 0 {
+		if one.Weight == 0 && whole.config.Canary == nil {
 			continue
 		}
 		d := *whole
@@ -248,7 +248,7 @@ func (parts *Parts) weighted(whole *Route) *weighted {
 		routes, weights = append(routes, &d), append(weights, uint64(one.Weight))
 	}
 	w := newWeighted(routes, weights)
-	w.all = all
+	w.all, w.canary = all, newCanary(whole.config.Canary)
 	return w
 }
 

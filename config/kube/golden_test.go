@@ -250,8 +250,17 @@ func showRoute(r *config.Route) string {
 		}
 	}
 	to := r.Backend
+	for _, b := range r.Backends {
+		to += fmt.Sprintf("%s:%d ", b.Name, b.Weight)
+	}
+	if r.Canary != nil {
+		to += fmt.Sprintf("canary %+v", *r.Canary)
+	}
 	if r.Redirect != nil {
 		to = fmt.Sprintf("https (%d, port %d)", r.Redirect.Status, r.Redirect.Port)
+		if d := r.Redirect; d.Moves() {
+			to = fmt.Sprintf("redirect to %s%s%s (%d)", d.To, d.Host, d.Path, d.Status)
+		}
 		if r.Backend != "" {
 			to += ", or " + r.Backend
 		}
@@ -372,7 +381,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 	policies := map[hostOn]string{}
 	claimed := map[matchOn]string{}
 	for _, route := range merged.Routes {
-		if route.Backend == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
+		if route.FirstBackend() == "" && route.Redirect == nil || route.Name == "" || len(route.Listeners) == 0 {
 			t.Errorf("route %+v", route)
 		}
 		checkObject(t, file, route)
@@ -380,7 +389,7 @@ func checkRouting(t testing.TB, file *config.Config, r *Routing) {
 			if protocols[l] == "" {
 				t.Errorf("route %s is on %s, which is no listener", route.Name, l)
 			}
-			tcp := backends[route.Backend] == config.ProtocolTCP
+			tcp := backends[route.FirstBackend()] == config.ProtocolTCP
 			raw := protocols[l] == config.ProtocolTCP || route.FirstBytes != "" || route.TLS == config.TLSPassthrough
 			if !route.OnlyRedirects() && (raw && !tcp || tcp && !raw && protocols[l] != config.ProtocolTLS) {
 				t.Errorf("route %s on %s leads to backend %s, which speaks %q", route.Name, l, route.Backend, backends[route.Backend])

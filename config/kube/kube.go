@@ -73,7 +73,8 @@ type Backend struct {
 // decide reads the claims of Ingresses, decides about them, and makes the routes of those that
 // are granted.
 func (v *conversion) decide(all []*networkingv1.Ingress) {
-	v.patterns = patternsOf(all)
+	all = v.leaveCanariesOut(all)
+	v.patterns, v.twins = patternsOf(all), twinsOf(all)
 	owners := make([]*claim.Owner, 0, len(all))
 	for _, i := range all {
 		owners = append(owners, v.read(i))
@@ -84,6 +85,7 @@ func (v *conversion) decide(all []*networkingv1.Ingress) {
 		v.route(c)
 	}
 	v.decision.TellRefusals()
+	v.tellCanaries()
 }
 
 // conversion is the state of one Convert: of a group of Ingresses, or of what all groups
@@ -109,6 +111,9 @@ type conversion struct {
 	asked    map[*claim.Owner]annotation.Settings // what the annotations of Ingresses set for their routes
 	auth     map[*claim.Owner]*config.Auth        // the entry of auth for the routes of Ingresses; nil: none
 	patterns *patternHosts                        // hosts with regular expressions
+	canaries map[canaryAt][]*canary               // the oldest first
+	twins    map[*networkingv1.Ingress][]string   // hosts that are redirected to another name
+	moves    map[*claim.Claim]*config.Redirect    // of claims that are only redirected
 	decision *claim.Decision                      // about all claims
 
 	shut     map[claim.Match]bool  // the paths that are closed so far
@@ -124,7 +129,7 @@ type conversion struct {
 func newConversion(file *config.Config, o *Objects) *conversion {
 	v := &conversion{
 		file: file, settings: file.Kubernetes, o: o, seen: look(file),
-		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, shut: map[claim.Match]bool{},
+		classes: map[string]*networkingv1.IngressClass{}, guards: map[config.ObjectName]*claim.Guards{}, asked: map[*claim.Owner]annotation.Settings{}, auth: map[*claim.Owner]*config.Auth{}, moves: map[*claim.Claim]*config.Redirect{}, shut: map[claim.Match]bool{},
 		backends: map[string]*Backend{}, uses: map[string][]useOrder{}, events: event.Set{}, clientCerts: requestsClientCerts(file), protected: map[string]protection{},
 	}
 	for i := range file.Listeners {

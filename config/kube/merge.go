@@ -262,6 +262,7 @@ func (v *conversion) group(all []*networkingv1.Ingress) *part {
 			p.names = append(p.names, o.Name)
 		}
 	}
+	p.names = append(p.names, g.canaryNames()...)
 	slices.SortFunc(p.names, compareNames)
 	p.services, p.secrets = listed(g.looked.services), listed(g.looked.secrets)
 	return p
@@ -273,6 +274,7 @@ func (v *conversion) fork() *conversion {
 	g.guards, g.shut, g.backends, g.uses = map[config.ObjectName]*claim.Guards{}, map[claim.Match]bool{}, map[string]*Backend{}, map[string][]useOrder{}
 	g.asked, g.routes, g.events = map[*claim.Owner]annotation.Settings{}, nil, event.Set{}
 	g.auth = map[*claim.Owner]*config.Auth{}
+	g.moves = map[*claim.Claim]*config.Redirect{}
 	return &g
 }
 

@@ -176,7 +176,7 @@ func TestStatusIsNoChange(t *testing.T) {
 		if c := w.one(t); len(c.Routing.Backends) != 1 || c.Routing.Backends[0].Name != o.Namespace+"/refused" {
 			t.Errorf("it told %+v", c)
 		}
-		o.Annotations[annotationCanary] = "true"
+		o.Annotations[annotation.Nginx+"canary"] = "true"
 		w.of(Ingresses).Modify(o.DeepCopy())
 		if c := w.one(t); len(c.Routing.Routes) > 0 {
 			t.Errorf("it told %+v", c)

@@ -17,6 +17,8 @@ type Settings struct {
 	// may not. Deny goes before Allow. An empty Allow has every client.
 	Allow, Deny []netip.Prefix
 	Rewrite     Rewrite
+	Redirects   Redirects
+	Canary      Canary
 
 	Timeouts  Timeouts
 	Retries   Retries

@@ -60,6 +60,8 @@ type Claim struct {
 	Implicit bool
 	// Written is the path in the object. The path of Match may be another one.
 	Written string
+	// Type is the type of the path in the object, as the object has it.
+	Type string
 	// Beginnings are texts in lower case, with one of which each path begins that Path matches.
 	Beginnings []string
 	// Among means that the path is tried among the expressions of its host, see config.Path.
