@@ -25,6 +25,10 @@ func (x *exchange) forward(r *Route) {
 		x.endLoop()
 		return
 	}
+	if r.config.Rewrite != nil && x.entersGuarded(r) {
+		x.reply(refuseGuardedRewrite)
+		return
+	}
 	r = x.destination(r)
 	x.route, x.cookie = r, x.stickyCookie(r.backend) // before filters change the request
 	x.rewrite(r.backend.Settings().Host)

@@ -14,8 +14,7 @@ import (
 // earlier one goes first, so the caller puts older objects first. Compile keeps the slices
 // within the entries. The error names the path, and the condition if there is one.
 func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
-	entries = slices.Clone(entries)
-	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	entries = inOrder(entries)
 	p := &Paths[T]{}
 	var plainPaths, spellings, expressions collection[T]
 	for i := range entries {
@@ -39,6 +38,13 @@ func Compile[T any](entries []Entry[T]) (*Paths[T], error) {
 	}
 	p.plain, p.spellings, p.expressions = plainPaths.index(), spellings.index(), expressions.index()
 	return p, nil
+}
+
+// inOrder returns matches in the order of precedence.
+func inOrder[T any](entries []Entry[T]) []Entry[T] {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b Entry[T]) int { return precedence(&a.Match, &b.Match) })
+	return entries
 }
 
 var (
